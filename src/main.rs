@@ -1,0 +1,2 @@
+//! The `sanlock` command.
+fn main() {}
