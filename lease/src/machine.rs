@@ -1,0 +1,270 @@
+//! What all step machines share: operations, inputs, steps, and what a machine may know of its host.
+//!
+//! # Rules of driving
+//!
+//! * `step` is called with a `now` never earlier than in the previous call.
+//! * Every operation a step asks for is submitted at once; the operations of one step run side by side.
+//! * For each operation exactly one of [`Input::Completed`] or [`Input::TimedOut`] follows. After `TimedOut` the operation is
+//!   *still outstanding*: its write may land at any later time. When its completion is seen, [`Input::CompletedLate`] is
+//!   delivered, even after the machine is done.
+//! * [`Step::Wait`] asks for [`Input::Tick`] at that time; an earlier tick is allowed and harmless (it is how a changed
+//!   [`Env`] reaches a waiting machine).
+
+use crate::geometry::{HostId, SectorSize};
+use crate::hosts::HostSeen;
+use crate::limits::{OPS_PER_STEP_MAX, SECTOR_BYTES_MAX};
+use crate::record::{Bitmap, HostBlock, RawLeader};
+use crate::timing::MonoTime;
+use arrayvec::ArrayVec;
+
+/// Which area an operation addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// The lockspace's area.
+    Lockspace,
+    /// The resource's area on this disk, 0 to 3.
+    Resource(u8),
+}
+
+/// Number of an operation, unique within its machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OpId(pub u32);
+
+/// One sector to write; the rest of the sector is zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::large_enum_variant, reason = "kept inline: the renewal path allocates nothing")]
+pub enum Content {
+    /// A delta lease with its bitmap.
+    Delta {
+        /// The record.
+        leader: RawLeader,
+        /// Bytes 256 to 511.
+        bitmap: Bitmap,
+    },
+    /// A resource's leader.
+    Leader(RawLeader),
+    /// A host's sector of a resource.
+    Block(HostBlock),
+}
+
+impl Content {
+    /// Fills a whole sector.
+    pub fn encode(&self, sector: &mut [u8]) {
+        match self {
+            Self::Delta { leader, bitmap } => leader.encode(Some(bitmap), sector),
+            Self::Leader(leader) => leader.encode(None, sector),
+            Self::Block(block) => block.encode(sector),
+        }
+    }
+}
+
+/// What an operation does. Positions are sectors from the start of the area, in the operation's sector size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::large_enum_variant, reason = "kept inline: the renewal path allocates nothing")]
+pub enum Action {
+    /// Read `count` sectors from `first` on.
+    Read {
+        /// First sector.
+        first: u64,
+        /// Number of sectors, at least 1.
+        count: u64,
+    },
+    /// Write one whole sector.
+    Write {
+        /// The sector.
+        sector: u64,
+        /// What it holds afterwards.
+        content: Content,
+    },
+}
+
+/// One I/O operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Op {
+    /// Its number.
+    pub id: OpId,
+    /// The area.
+    pub place: Place,
+    /// The sector size positions count in.
+    pub sector_size: SectorSize,
+    /// What to do.
+    pub action: Action,
+    /// When to report [`Input::TimedOut`].
+    pub deadline: MonoTime,
+}
+
+impl Op {
+    /// Whether it writes.
+    #[must_use]
+    pub fn is_write(&self) -> bool {
+        matches!(self.action, Action::Write { .. })
+    }
+}
+
+/// Why an operation did not succeed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum IoFailure {
+    /// The kernel reported this errno (positive).
+    #[error("errno {0}")]
+    Os(i32),
+    /// Fewer bytes than asked for, e.g. beyond the end of the device.
+    #[error("short transfer")]
+    Short,
+    /// Not complete by its deadline; it may still land.
+    #[error("not complete within the io timeout")]
+    TimedOut,
+    /// The disk of a multi-disk resource could not be opened.
+    #[error("disk not open: errno {0}")]
+    NotOpen(i32),
+}
+
+/// Sectors that were read. Indices count from the start of the *area*.
+pub trait Sectors {
+    /// The bytes of a sector, `None` outside the range read.
+    fn sector(&self, index: u64) -> Option<&[u8]>;
+    /// The first sector at or after `from` that may hold something other than zeros, `None` when there is none in the range.
+    fn next_in_use(&self, from: u64) -> Option<u64>;
+}
+
+/// A borrowed result of a read; nothing of it survives the step it is given to.
+pub type View<'a> = &'a dyn Sectors;
+
+/// No sectors: the result of a write.
+#[derive(Clone, Copy, Debug)]
+pub struct NoSectors;
+
+impl Sectors for NoSectors {
+    fn sector(&self, _: u64) -> Option<&[u8]> {
+        None
+    }
+    fn next_in_use(&self, _: u64) -> Option<u64> {
+        None
+    }
+}
+
+/// A contiguous range of sectors in memory.
+#[derive(Clone, Copy, Debug)]
+pub struct SliceView<'a> {
+    /// Index of the first sector.
+    pub first: u64,
+    /// The sector size.
+    pub size: SectorSize,
+    /// The bytes.
+    pub bytes: &'a [u8],
+}
+
+impl Sectors for SliceView<'_> {
+    fn sector(&self, index: u64) -> Option<&[u8]> {
+        let at = usize::try_from(index.checked_sub(self.first)?).ok()?.checked_mul(self.size.slice_len())?;
+        self.bytes.get(at..at.checked_add(self.size.slice_len())?)
+    }
+
+    fn next_in_use(&self, from: u64) -> Option<u64> {
+        const ZEROS: [u8; SECTOR_BYTES_MAX] = [0; SECTOR_BYTES_MAX];
+        let mut index = from.max(self.first);
+        while let Some(sector) = self.sector(index) {
+            if sector != &ZEROS[..self.size.slice_len()] {
+                return Some(index);
+            }
+            index += 1;
+        }
+        None
+    }
+}
+
+/// What a machine is told.
+#[derive(Clone, Copy)]
+pub enum Input<'a> {
+    /// Begin.
+    Start,
+    /// An operation ended before its deadline. A write's view is empty.
+    Completed {
+        /// Which.
+        op: OpId,
+        /// How.
+        result: Result<View<'a>, IoFailure>,
+    },
+    /// An operation's deadline passed. It is still outstanding.
+    TimedOut {
+        /// Which.
+        op: OpId,
+    },
+    /// An operation that had timed out has ended after all.
+    CompletedLate {
+        /// Which.
+        op: OpId,
+        /// How.
+        result: Result<View<'a>, IoFailure>,
+    },
+    /// A requested time has come, or something in [`Env`] changed.
+    Tick,
+}
+
+/// What a machine wants next.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::large_enum_variant, reason = "kept inline: the renewal path allocates nothing")]
+pub enum Step<O> {
+    /// Start these operations.
+    Io(ArrayVec<Op, OPS_PER_STEP_MAX>),
+    /// Nothing until this time.
+    Wait(MonoTime),
+    /// Nothing new: operations are still running.
+    Pending,
+    /// Finished. `outstanding` says how many *writes* of it may still land.
+    Done {
+        /// The result.
+        outcome: O,
+        /// Writes that timed out and were not seen to complete.
+        outstanding: u32,
+    },
+}
+
+/// The lockspace a machine works in, as of now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LockspaceNow {
+    /// Joined, renewing, not being removed.
+    Alive {
+        /// The generation we hold it with.
+        generation: u64,
+    },
+    /// Failed, being removed, or gone: nothing may be written in its name any more (rule R10).
+    Gone,
+}
+
+/// What a machine may know of its host. Looked at before every write.
+#[derive(Clone, Copy)]
+pub struct Env<'a> {
+    /// Whether writing with our host id is still allowed.
+    pub lockspace: LockspaceNow,
+    /// Whether the process that wants the lease still lives.
+    pub client_alive: bool,
+    /// Whether the daemon is shutting down.
+    pub shutting_down: bool,
+    /// What renewals have seen of the other hosts.
+    pub hosts: &'a dyn HostView,
+}
+
+/// What renewals have seen of other hosts.
+pub trait HostView {
+    /// The entry of a host, `None` if it was never checked.
+    fn seen(&self, host: HostId) -> Option<HostSeen>;
+}
+
+/// A host table that has seen nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct NoHosts;
+
+impl HostView for NoHosts {
+    fn seen(&self, _: HostId) -> Option<HostSeen> {
+        None
+    }
+}
+
+/// A step machine: one attempt of one lease operation.
+pub trait Machine {
+    /// What it comes to.
+    type Outcome;
+
+    /// The only way forward; see the module's rules of driving.
+    fn step(&mut self, now: MonoTime, env: &Env<'_>, input: Input<'_>) -> Step<Self::Outcome>;
+}

@@ -1,0 +1,139 @@
+//! A host's sector in a resource area: dblock at 0, mode block at 128 (disk-format.md 7.4, 7.5).
+//!
+//! Both share the sector, so whoever writes one rewrites the other: they travel together as a [`HostBlock`].
+
+use crate::checksum::checksum;
+use core::mem::{offset_of, size_of};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+/// Dblock flag: this host has given the lease up, whatever the leader says.
+pub const DBLOCK_RELEASED: u32 = 0x1;
+/// Mode block flag: this host holds the lease shared.
+pub const MODE_SHARED: u32 = 0x1;
+const MODE_OFFSET: usize = 128;
+
+/// A host's ballot record.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, FromBytes, IntoBytes, KnownLayout, Immutable, Debug)]
+#[repr(C)]
+pub struct Dblock {
+    /// Highest ballot this host started for `lver`; congruent to its host id modulo `max_hosts`.
+    pub mbal: U64,
+    /// Ballot in which the value was accepted; 0 if none was.
+    pub bal: U64,
+    /// Value: host id of the proposed owner.
+    pub inp: U64,
+    /// Value: its generation.
+    pub inp2: U64,
+    /// Value: its timestamp.
+    pub inp3: U64,
+    /// The lease version this ballot is for.
+    pub lver: U64,
+    /// Sum of the bytes before it.
+    pub checksum: U32,
+    /// [`DBLOCK_RELEASED`]; not covered by the checksum.
+    pub flags: U32,
+}
+
+const _: () = assert!(size_of::<Dblock>() == 56);
+const _: () = assert!(offset_of!(Dblock, checksum) == 48);
+
+impl Dblock {
+    /// "Never took part".
+    #[must_use]
+    pub fn zeroed() -> Self {
+        FromZeros::new_zeroed()
+    }
+
+    /// The checksum its first 48 bytes should carry.
+    #[must_use]
+    pub fn computed_checksum(&self) -> u32 {
+        checksum(&self.as_bytes()[..offset_of!(Self, checksum)])
+    }
+
+    /// Stores the right checksum.
+    pub fn seal(&mut self) {
+        self.checksum = self.computed_checksum().into();
+    }
+
+    /// Whether it means "never took part": the five fields the format names are 0; `inp2`, `inp3` and `flags` may be anything.
+    #[must_use]
+    pub fn is_unused(&self) -> bool {
+        self.checksum.get() == 0
+            && self.mbal.get() == 0
+            && self.bal.get() == 0
+            && self.inp.get() == 0
+            && self.lver.get() == 0
+    }
+
+    /// Whether it may be believed: unused, or with the right checksum.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.is_unused() || self.checksum.get() == self.computed_checksum()
+    }
+
+    /// Whether [`DBLOCK_RELEASED`] is set.
+    #[must_use]
+    pub fn is_released(&self) -> bool {
+        self.flags.get() & DBLOCK_RELEASED != 0
+    }
+}
+
+/// A host's shared hold.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, FromBytes, IntoBytes, KnownLayout, Immutable, Debug)]
+#[repr(C)]
+pub struct ModeBlock {
+    /// [`MODE_SHARED`].
+    pub flags: U32,
+    /// Written as zero, ignored when read: the original leaves memory contents here.
+    pub padding: U32,
+    /// The host's generation when it took the lease shared.
+    pub generation: U64,
+}
+
+const _: () = assert!(size_of::<ModeBlock>() == 16);
+
+impl ModeBlock {
+    /// Not shared.
+    #[must_use]
+    pub fn zeroed() -> Self {
+        FromZeros::new_zeroed()
+    }
+
+    /// Whether [`MODE_SHARED`] is set.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.flags.get() & MODE_SHARED != 0
+    }
+}
+
+/// The contents of one host's sector.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct HostBlock {
+    /// Its ballot record.
+    pub dblock: Dblock,
+    /// Its shared hold.
+    pub mode: ModeBlock,
+}
+
+impl HostBlock {
+    /// A sector of zeros.
+    #[must_use]
+    pub fn zeroed() -> Self {
+        Self { dblock: Dblock::zeroed(), mode: ModeBlock::zeroed() }
+    }
+
+    /// Decodes a host's sector.
+    #[must_use]
+    pub fn from_sector(sector: &[u8]) -> Self {
+        Self { dblock: super::prefix(sector), mode: super::prefix(sector.get(MODE_OFFSET..).unwrap_or(&[])) }
+    }
+
+    /// Writes a whole sector, zeros in all padding.
+    pub fn encode(&self, sector: &mut [u8]) {
+        sector.fill(0);
+        sector[..size_of::<Dblock>()].copy_from_slice(self.dblock.as_bytes());
+        let mode = ModeBlock { padding: 0.into(), ..self.mode };
+        sector[MODE_OFFSET..MODE_OFFSET + size_of::<ModeBlock>()].copy_from_slice(mode.as_bytes());
+    }
+}
