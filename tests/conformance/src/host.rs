@@ -1,0 +1,276 @@
+//! A host: one daemon with a run directory of its own.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+use crate::bounded::{self, CLIENT_LIMIT, Output, Running};
+use crate::program::Program;
+use crate::raw::Connection;
+use crate::storage::{Storage, scratch_dir};
+
+/// A daemon must answer on its socket within this time.
+const START_LIMIT: Duration = Duration::from_secs(15);
+
+/// Lines of the daemon's debug log shown when a case fails.
+const LOG_TAIL_LINES: usize = 60;
+
+/// One daemon, and the command line that talks to it. Dropping it kills the daemon.
+///
+/// The daemon also dies with the thread that started the host, so a host must be used and dropped
+/// by the thread that made it (or one that this thread waits for).
+#[derive(Debug)]
+pub struct Host {
+    name: String,
+    daemon_program: Program,
+    cli_program: Program,
+    run_dir: TempDir,
+    daemon: Child,
+    exit: Option<ExitStatus>,
+}
+
+impl Host {
+    /// Starts a daemon without watchdog, realtime priority and memory locking, running as root in
+    /// unprivileged mode (command-line.md 9, 12.1), and waits until it answers.
+    ///
+    /// # Panics
+    /// When it does not answer in time.
+    #[must_use]
+    pub fn start(program: Program, name: &str) -> Self {
+        Self::start_with(program, program, name, &[])
+    }
+
+    /// Like [`Self::start`], with another program as command line and further daemon options.
+    ///
+    /// # Panics
+    /// When the daemon does not answer in time.
+    #[must_use]
+    pub fn start_with(daemon: Program, cli: Program, name: &str, options: &[&str]) -> Self {
+        let run_dir = scratch_dir("run");
+        let child = spawn_daemon(daemon, name, run_dir.path(), options);
+        let mut host = Self {
+            name: name.to_owned(),
+            daemon_program: daemon,
+            cli_program: cli,
+            run_dir,
+            daemon: child,
+            exit: None,
+        };
+        host.wait_until_it_answers();
+        host
+    }
+
+    /// Starts the daemon again after it has ended, in the same run directory: the host is back
+    /// after a crash or an update.
+    ///
+    /// # Panics
+    /// When the old daemon still runs or the new one does not answer in time.
+    pub fn restart(&mut self) {
+        assert!(!self.alive(), "host {}: the daemon still runs", self.name);
+        self.daemon = spawn_daemon(self.daemon_program, &self.name, self.run_dir.path(), &[]);
+        self.exit = None;
+        self.wait_until_it_answers();
+    }
+
+    fn wait_until_it_answers(&mut self) {
+        let what = format!("the {} daemon of host {} to answer", self.daemon_program.word(), self.name);
+        bounded::wait_until(&what, START_LIMIT, || {
+            assert!(self.alive(), "host {}: the daemon ended: {:?}", self.name, self.exit);
+            Connection::open(self.run_dir.path()).is_ok_and(|mut connection| connection.version().is_ok())
+        });
+    }
+
+    /// Host name as given with `-e`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Which program the daemon is.
+    #[must_use]
+    pub fn program(&self) -> Program {
+        self.daemon_program
+    }
+
+    /// Process id of the daemon.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.daemon.id()
+    }
+
+    /// The run directory.
+    #[must_use]
+    pub fn run_dir(&self) -> &Path {
+        self.run_dir.path()
+    }
+
+    /// Whether the daemon runs.
+    pub fn alive(&mut self) -> bool {
+        if self.exit.is_none() {
+            self.exit = self
+                .daemon
+                .try_wait()
+                .unwrap_or_else(|error| panic!("host {}: waiting for the daemon: {error}", self.name));
+        }
+        self.exit.is_none()
+    }
+
+    /// A connection to the daemon.
+    ///
+    /// # Panics
+    /// When the daemon cannot be reached.
+    #[must_use]
+    pub fn connect(&self) -> Connection {
+        Connection::open(self.run_dir.path())
+            .unwrap_or_else(|error| panic!("host {}: cannot connect: {error}", self.name))
+    }
+
+    /// The command line with `SANLOCK_RUN_DIR` set, not yet started.
+    #[must_use]
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(self.cli_program.path());
+        command.args(args).env("SANLOCK_RUN_DIR", self.run_dir.path());
+        command
+    }
+
+    /// Runs the command line.
+    ///
+    /// # Panics
+    /// When it does not end within [`CLIENT_LIMIT`].
+    #[must_use]
+    pub fn client(&self, args: &[&str]) -> Output {
+        self.client_within(CLIENT_LIMIT, args)
+    }
+
+    /// Runs the command line with another limit.
+    ///
+    /// # Panics
+    /// When it does not end within `limit`.
+    #[must_use]
+    pub fn client_within(&self, limit: Duration, args: &[&str]) -> Output {
+        bounded::run(self.command(args), limit)
+    }
+
+    /// Starts the command line and leaves it running.
+    #[must_use]
+    pub fn client_in_background(&self, args: &[&str]) -> Running {
+        Running::start(self.command(args))
+    }
+
+    /// Writes the lockspace with io timeout 1 and the leases of resources 1 to `resources`, all
+    /// through this host.
+    ///
+    /// # Panics
+    /// When a write is refused.
+    pub fn init(&self, storage: &Storage, resources: u64) {
+        let _ = self.client(&["client", "init", "-s", &storage.lockspace_arg(0), "-o", "1"]).success();
+        for n in 1..=resources {
+            let _ = self.client(&["client", "init", "-r", &storage.resource_arg(n)]).success();
+        }
+    }
+
+    /// Joins the lockspace with io timeout 1.
+    ///
+    /// # Panics
+    /// When the join is refused.
+    pub fn join(&self, storage: &Storage, host_id: u64) {
+        let _ = self
+            .client_within(
+                Duration::from_secs(120),
+                &["client", "add_lockspace", "-s", &storage.lockspace_arg(host_id), "-o", "1"],
+            )
+            .success();
+    }
+
+    /// Leaves the lockspace.
+    ///
+    /// # Panics
+    /// When this is refused.
+    pub fn leave(&self, storage: &Storage, host_id: u64) {
+        let _ = self.client(&["client", "rem_lockspace", "-s", &storage.lockspace_arg(host_id)]).success();
+    }
+
+    /// Ends the daemon with SIGKILL, as a crash.
+    pub fn kill(&mut self) {
+        if self.alive() {
+            // Fails only if the daemon ended in between.
+            let _ = self.daemon.kill();
+            self.exit = self.daemon.wait().ok();
+        }
+    }
+
+    /// Sends SIGTERM: the daemon ends when no lockspace is joined.
+    ///
+    /// # Panics
+    /// When the signal cannot be sent.
+    pub fn terminate(&mut self) {
+        assert!(self.alive(), "host {}: the daemon has ended", self.name);
+        kill(pid_of(self.pid()), Signal::SIGTERM)
+            .unwrap_or_else(|error| panic!("host {}: SIGTERM: {error}", self.name));
+    }
+
+    /// Waits for the daemon's end and returns its exit status.
+    ///
+    /// # Panics
+    /// After `limit`.
+    pub fn wait_for_end(&mut self, limit: Duration) -> ExitStatus {
+        bounded::wait_until("the daemon to end", limit, || !self.alive());
+        self.exit.unwrap_or_else(|| unreachable!("the daemon has ended"))
+    }
+
+    /// The daemon's debug log so far.
+    #[must_use]
+    pub fn log(&self) -> String {
+        std::fs::read(self.run_dir.path().join(LOG_NAME))
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = self.log();
+            let lines: Vec<&str> = log.lines().collect();
+            let tail = lines.iter().skip(lines.len().saturating_sub(LOG_TAIL_LINES));
+            let ended = if self.alive() { String::new() } else { format!(", ended: {:?}", self.exit) };
+            eprintln!("--- log of {} host {}{ended}", self.daemon_program.word(), self.name);
+            tail.for_each(|line| eprintln!("{line}"));
+        }
+        self.kill();
+    }
+}
+
+const LOG_NAME: &str = "debug-log";
+
+fn spawn_daemon(program: Program, name: &str, run_dir: &Path, options: &[&str]) -> Child {
+    let log = File::options()
+        .create(true)
+        .append(true)
+        .open(run_dir.join(LOG_NAME))
+        .unwrap_or_else(|error| panic!("cannot make the log of host {name}: {error}"));
+    bounded::dying_with_us(&program.path())
+        .args(["daemon", "-D", "-w", "0", "-l", "0", "-h", "0", "-U", "root", "-G", "root", "-e", name])
+        .args(options)
+        .env("SANLOCK_RUN_DIR", run_dir)
+        .env("SANLOCK_PRIVILEGED", "0")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .unwrap_or_else(|error| panic!("cannot start the {} daemon: {error}", program.word()))
+}
+
+/// A process id as the signal functions take it.
+///
+/// # Panics
+/// When it does not fit, which no process id does.
+#[must_use]
+pub fn pid_of(pid: u32) -> Pid {
+    Pid::from_raw(i32::try_from(pid).unwrap_or_else(|_| panic!("pid {pid} out of range")))
+}

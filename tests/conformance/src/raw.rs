@@ -1,0 +1,580 @@
+//! The socket protocol, spoken directly (socket-protocol.md 3, 4, 6).
+//!
+//! Written independently of the `wire` crate on purpose: the suite must not inherit its mistakes.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+/// First four bytes of every message.
+pub const MAGIC: u32 = 0x0428_2010;
+/// Protocol 0.1.
+pub const VERSION: u32 = 1;
+/// Bytes of a message header.
+pub const HEADER_LEN: usize = 32;
+/// `data2` of a targeted command that means the connection itself.
+pub const SELF: u32 = u32::MAX;
+
+/// Command numbers (socket-protocol.md 6).
+#[expect(missing_docs, reason = "the names are the documentation")]
+pub mod cmd {
+    pub const REGISTER: u32 = 1;
+    pub const ADD_LOCKSPACE: u32 = 2;
+    pub const REM_LOCKSPACE: u32 = 3;
+    pub const SHUTDOWN: u32 = 4;
+    pub const STATUS: u32 = 5;
+    pub const LOG_DUMP: u32 = 6;
+    pub const ACQUIRE: u32 = 7;
+    pub const RELEASE: u32 = 8;
+    pub const INQUIRE: u32 = 9;
+    pub const RESTRICT: u32 = 10;
+    pub const ALIGN: u32 = 12;
+    pub const HOST_STATUS: u32 = 15;
+    pub const INQ_LOCKSPACE: u32 = 16;
+    pub const WRITE_LOCKSPACE: u32 = 18;
+    pub const WRITE_RESOURCE: u32 = 19;
+    pub const READ_LOCKSPACE: u32 = 20;
+    pub const READ_RESOURCE: u32 = 21;
+    pub const GET_LOCKSPACES: u32 = 22;
+    pub const GET_HOSTS: u32 = 23;
+    pub const READ_RESOURCE_OWNERS: u32 = 24;
+    pub const VERSION: u32 = 28;
+    pub const SHUTDOWN_WAIT: u32 = 29;
+    pub const RENEWAL: u32 = 34;
+}
+
+/// Flag values (socket-protocol.md 4.1).
+#[expect(missing_docs, reason = "the names are the documentation")]
+pub mod flag {
+    pub const RES_LVER: u32 = 0x1;
+    pub const RES_NUM_HOSTS: u32 = 0x2;
+    pub const ALIGN1M: u32 = 0x10;
+    pub const ALIGN8M: u32 = 0x80;
+    pub const SECTOR512: u32 = 0x100;
+    pub const SECTOR4K: u32 = 0x200;
+    pub const ADD_ASYNC: u32 = 0x1;
+    pub const REM_ASYNC: u32 = 0x1;
+    pub const REM_UNUSED: u32 = 0x2;
+    pub const INQ_WAIT: u32 = 0x1;
+    pub const ACQUIRE_OWNER_NOWAIT: u32 = 0x8;
+    pub const RELEASE_ALL: u32 = 0x1;
+    pub const RELEASE_RENAME: u32 = 0x2;
+    pub const LSF_ADD: u32 = 0x1;
+    pub const LSF_REM: u32 = 0x2;
+}
+
+/// Limit for one reply unless [`Connection::set_limit`] says otherwise.
+const REPLY_LIMIT: Duration = Duration::from_secs(15);
+
+/// A message header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields of socket-protocol.md 3.1")]
+pub struct Header {
+    pub magic: u32,
+    pub version: u32,
+    pub cmd: u32,
+    pub cmd_flags: u32,
+    pub length: u32,
+    pub seq: u32,
+    pub data: u32,
+    pub data2: u32,
+}
+
+impl Header {
+    /// A request header whose length covers `payload_len` bytes.
+    ///
+    /// # Panics
+    /// When the payload is longer than 4 GiB.
+    #[must_use]
+    pub fn request(cmd: u32, payload_len: usize) -> Self {
+        let length = u32::try_from(HEADER_LEN + payload_len).unwrap_or_else(|_| panic!("payload too long"));
+        Self { magic: MAGIC, version: VERSION, cmd, cmd_flags: 0, length, seq: 0, data: 0, data2: 0 }
+    }
+
+    /// The 32 bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; HEADER_LEN] {
+        let fields = [
+            self.magic,
+            self.version,
+            self.cmd,
+            self.cmd_flags,
+            self.length,
+            self.seq,
+            self.data,
+            self.data2,
+        ];
+        let mut bytes = [0; HEADER_LEN];
+        for (place, field) in bytes.chunks_exact_mut(4).zip(fields) {
+            place.copy_from_slice(&field.to_le_bytes());
+        }
+        bytes
+    }
+
+    fn decode(bytes: &[u8; HEADER_LEN]) -> Self {
+        let field = |n: usize| u32_at(bytes, 4 * n);
+        Self {
+            magic: field(0),
+            version: field(1),
+            cmd: field(2),
+            cmd_flags: field(3),
+            length: field(4),
+            seq: field(5),
+            data: field(6),
+            data2: field(7),
+        }
+    }
+
+    /// The result: `data` as a signed number.
+    #[must_use]
+    pub fn result(&self) -> i32 {
+        self.data.cast_signed()
+    }
+}
+
+/// A lockspace on the wire: 1104 bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields of socket-protocol.md 4")]
+pub struct Lockspace {
+    pub name: Vec<u8>,
+    pub host_id: u64,
+    pub flags: u32,
+    pub path: Vec<u8>,
+    pub offset: u64,
+}
+
+impl Lockspace {
+    /// Bytes on the wire.
+    pub const LEN: usize = 1104;
+
+    /// A lockspace without flags.
+    #[must_use]
+    pub fn new(name: &str, host_id: u64, path: &str, offset: u64) -> Self {
+        Self { name: name.into(), host_id, flags: 0, path: path.into(), offset }
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = padded(&self.name, 48);
+        bytes.extend(self.host_id.to_le_bytes());
+        bytes.extend(self.flags.to_le_bytes());
+        bytes.extend([0; 4]);
+        bytes.extend(disk(&self.path, self.offset));
+        bytes
+    }
+
+    /// Reads the bytes of a reply.
+    ///
+    /// # Panics
+    /// When they are not 1104.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Self {
+        assert_eq!(bytes.len(), Self::LEN, "length of a lockspace");
+        Self {
+            name: unpadded(&bytes[..48]),
+            host_id: u64_at(bytes, 48),
+            flags: u32_at(bytes, 56),
+            path: unpadded(&bytes[64..1088]),
+            offset: u64_at(bytes, 1088),
+        }
+    }
+}
+
+/// A resource with its disks on the wire: 128 + 1040 per disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields of socket-protocol.md 4")]
+pub struct Resource {
+    pub lockspace: Vec<u8>,
+    pub name: Vec<u8>,
+    pub lver: u64,
+    pub data32: u32,
+    pub flags: u32,
+    /// Written as `num_disks`; the number of `disks` unless a case lies about it.
+    pub num_disks: u32,
+    /// Path and byte offset of each disk.
+    pub disks: Vec<(Vec<u8>, u64)>,
+}
+
+impl Resource {
+    /// Bytes on the wire without disks.
+    pub const LEN: usize = 128;
+
+    /// A resource on one disk.
+    #[must_use]
+    pub fn new(lockspace: &str, name: &str, path: &str, offset: u64) -> Self {
+        Self {
+            lockspace: lockspace.into(),
+            name: name.into(),
+            lver: 0,
+            data32: 0,
+            flags: 0,
+            num_disks: 1,
+            disks: vec![(path.into(), offset)],
+        }
+    }
+
+    /// The same with other names.
+    #[must_use]
+    pub fn named(mut self, lockspace: &str, name: &str) -> Self {
+        self.lockspace = lockspace.into();
+        self.name = name.into();
+        self
+    }
+
+    /// The same demanding lease version `lver`.
+    #[must_use]
+    pub fn with_lver(mut self, lver: u64) -> Self {
+        self.lver = lver;
+        self.flags |= flag::RES_LVER;
+        self
+    }
+
+    /// The bytes without disks.
+    #[must_use]
+    pub fn encode_bare(&self) -> Vec<u8> {
+        let mut bytes = padded(&self.lockspace, 48);
+        bytes.extend(padded(&self.name, 48));
+        bytes.extend(self.lver.to_le_bytes());
+        bytes.extend([0; 8]);
+        bytes.extend(self.data32.to_le_bytes());
+        bytes.extend([0; 4]);
+        bytes.extend(self.flags.to_le_bytes());
+        bytes.extend(self.num_disks.to_le_bytes());
+        bytes
+    }
+
+    /// The bytes with disks.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = self.encode_bare();
+        for (path, offset) in &self.disks {
+            bytes.extend(disk(path, *offset));
+        }
+        bytes
+    }
+
+    /// Reads the first 128 bytes of a reply; the disks are left empty.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Self {
+        assert!(bytes.len() >= Self::LEN, "length of a resource: {}", bytes.len());
+        Self {
+            lockspace: unpadded(&bytes[..48]),
+            name: unpadded(&bytes[48..96]),
+            lver: u64_at(bytes, 96),
+            data32: u32_at(bytes, 112),
+            flags: u32_at(bytes, 120),
+            num_disks: u32_at(bytes, 124),
+            disks: Vec::new(),
+        }
+    }
+}
+
+/// One entry of a GET_HOSTS or READ_RESOURCE_OWNERS reply: 32 bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields of socket-protocol.md 4")]
+pub struct HostEntry {
+    pub host_id: u64,
+    pub generation: u64,
+    pub timestamp: u64,
+    pub io_timeout: u32,
+    pub flags: u32,
+}
+
+impl HostEntry {
+    fn decode_all(bytes: &[u8]) -> Vec<Self> {
+        bytes
+            .chunks_exact(32)
+            .map(|entry| Self {
+                host_id: u64_at(entry, 0),
+                generation: u64_at(entry, 8),
+                timestamp: u64_at(entry, 16),
+                io_timeout: u32_at(entry, 24),
+                flags: u32_at(entry, 28),
+            })
+            .collect()
+    }
+}
+
+/// The answer to INQUIRE.
+#[derive(Debug, Clone)]
+pub struct Inquired {
+    /// Result of the command.
+    pub result: i32,
+    /// Number of leases.
+    pub count: u32,
+    /// The state string without its NUL; empty when there is none.
+    pub state: String,
+    /// Length field of the reply header.
+    pub length: u32,
+}
+
+impl Inquired {
+    /// The single leases. Paths of scratch files contain no space.
+    #[must_use]
+    pub fn items(&self) -> Vec<String> {
+        self.state.split_whitespace().map(str::to_owned).collect()
+    }
+}
+
+/// A connection to a daemon.
+#[derive(Debug)]
+pub struct Connection {
+    stream: UnixStream,
+}
+
+impl Connection {
+    /// Connects to the daemon that uses `run_dir`.
+    ///
+    /// # Errors
+    /// Those of `connect`.
+    pub fn open(run_dir: &Path) -> io::Result<Self> {
+        let stream = UnixStream::connect(run_dir.join("sanlock.sock"))?;
+        stream.set_read_timeout(Some(REPLY_LIMIT))?;
+        stream.set_write_timeout(Some(REPLY_LIMIT))?;
+        Ok(Self { stream })
+    }
+
+    /// Changes the limit for replies.
+    ///
+    /// # Panics
+    /// When the socket refuses.
+    pub fn set_limit(&mut self, limit: Duration) {
+        self.stream.set_read_timeout(Some(limit)).unwrap_or_else(|error| panic!("read timeout: {error}"));
+    }
+
+    /// The socket itself, for cases that break the framing.
+    #[must_use]
+    pub fn stream(&self) -> &UnixStream {
+        &self.stream
+    }
+
+    /// Sends bytes as they are.
+    ///
+    /// # Panics
+    /// When they cannot be sent.
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap_or_else(|error| panic!("sending to the daemon: {error}"));
+    }
+
+    /// Sends a header and a payload.
+    ///
+    /// # Panics
+    /// When they cannot be sent.
+    pub fn send_message(&mut self, header: Header, payload: &[u8]) {
+        self.send(&header.encode());
+        self.send(payload);
+    }
+
+    /// Receives a header.
+    ///
+    /// # Errors
+    /// End of file, timeout, or another failure of the socket.
+    pub fn try_receive(&mut self) -> io::Result<Header> {
+        let mut bytes = [0; HEADER_LEN];
+        self.stream.read_exact(&mut bytes)?;
+        Ok(Header::decode(&bytes))
+    }
+
+    /// Receives a header and checks its fixed fields.
+    ///
+    /// # Panics
+    /// When none comes in time or it is not a reply.
+    pub fn receive(&mut self) -> Header {
+        let header = self.try_receive().unwrap_or_else(|error| panic!("no reply: {error}"));
+        assert_eq!((header.magic, header.version), (MAGIC, VERSION), "reply header {header:?}");
+        header
+    }
+
+    /// Receives exactly `length` payload bytes.
+    ///
+    /// # Panics
+    /// When fewer come in time.
+    pub fn receive_payload(&mut self, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        self.stream.read_exact(&mut bytes).unwrap_or_else(|error| panic!("{length} payload bytes: {error}"));
+        bytes
+    }
+
+    /// Receives until end of file.
+    ///
+    /// # Panics
+    /// When the end does not come in time.
+    pub fn receive_to_end(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.stream.read_to_end(&mut bytes).unwrap_or_else(|error| panic!("no end of file: {error}"));
+        bytes
+    }
+
+    /// One command and its reply header.
+    ///
+    /// # Panics
+    /// When the exchange fails.
+    pub fn request(&mut self, cmd: u32, cmd_flags: u32, data: u32, data2: u32, payload: &[u8]) -> Header {
+        let header = Header { cmd_flags, data, data2, ..Header::request(cmd, payload.len()) };
+        self.send_message(header, payload);
+        let reply = self.receive();
+        if cmd != cmd::VERSION {
+            assert_eq!((reply.cmd, reply.cmd_flags), (cmd, cmd_flags), "reply to command {cmd}: {reply:?}");
+        }
+        reply
+    }
+
+    /// REGISTER, which has no reply.
+    ///
+    /// # Panics
+    /// When it cannot be sent.
+    pub fn register(&mut self) {
+        self.send_message(Header::request(cmd::REGISTER, 0), &[]);
+    }
+
+    /// VERSION: the daemon's version number.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn version(&mut self) -> io::Result<u32> {
+        self.stream.write_all(&Header::request(cmd::VERSION, 0).encode())?;
+        self.try_receive().map(|header| header.data2)
+    }
+
+    /// ADD_LOCKSPACE.
+    pub fn add_lockspace(&mut self, lockspace: &Lockspace, flags: u32, io_timeout: u32) -> i32 {
+        self.request(cmd::ADD_LOCKSPACE, flags, io_timeout, 0, &lockspace.encode()).result()
+    }
+
+    /// REM_LOCKSPACE.
+    pub fn rem_lockspace(&mut self, lockspace: &Lockspace, flags: u32) -> i32 {
+        self.request(cmd::REM_LOCKSPACE, flags, 0, 0, &lockspace.encode()).result()
+    }
+
+    /// INQ_LOCKSPACE.
+    pub fn inq_lockspace(&mut self, lockspace: &Lockspace, flags: u32) -> i32 {
+        self.request(cmd::INQ_LOCKSPACE, flags, 0, 0, &lockspace.encode()).result()
+    }
+
+    /// ACQUIRE; `target` `None` means this connection.
+    pub fn acquire(&mut self, resources: &[Resource], flags: u32, target: Option<u32>) -> i32 {
+        let (count, payload) = acquire_payload(resources);
+        self.request(cmd::ACQUIRE, flags, count, target.unwrap_or(SELF), &payload).result()
+    }
+
+    /// RELEASE of single leases; `target` `None` means this connection.
+    ///
+    /// # Panics
+    /// When the exchange fails.
+    pub fn release(&mut self, resources: &[Resource], flags: u32, target: Option<u32>) -> i32 {
+        let payload: Vec<u8> = resources.iter().flat_map(Resource::encode_bare).collect();
+        self.request(cmd::RELEASE, flags, count_of(resources), target.unwrap_or(SELF), &payload).result()
+    }
+
+    /// INQUIRE; `target` `None` means this connection.
+    ///
+    /// # Panics
+    /// When the exchange fails.
+    pub fn inquire(&mut self, target: Option<u32>) -> Inquired {
+        let reply = self.request(cmd::INQUIRE, 0, 0, target.unwrap_or(SELF), &[]);
+        let bytes = self.receive_payload((reply.length as usize).saturating_sub(HEADER_LEN));
+        let text = bytes.strip_suffix(&[0]).unwrap_or(&bytes);
+        Inquired {
+            result: reply.result(),
+            count: reply.data2,
+            state: String::from_utf8_lossy(text).into_owned(),
+            length: reply.length,
+        }
+    }
+
+    /// READ_LOCKSPACE: result, io timeout, and the lockspace, which is sent also on failure.
+    pub fn read_lockspace(&mut self, lockspace: &Lockspace) -> (i32, u32, Lockspace) {
+        let reply = self.request(cmd::READ_LOCKSPACE, 0, 0, 0, &lockspace.encode());
+        let bytes = self.receive_payload(Lockspace::LEN);
+        (reply.result(), reply.data2, Lockspace::decode(&bytes))
+    }
+
+    /// READ_RESOURCE: result and the resource, which is sent also on failure.
+    pub fn read_resource(&mut self, resource: &Resource) -> (i32, Resource) {
+        let reply = self.request(cmd::READ_RESOURCE, 0, 0, 0, &resource.encode());
+        let bytes = self.receive_payload(Resource::LEN);
+        (reply.result(), Resource::decode(&bytes))
+    }
+
+    /// READ_RESOURCE_OWNERS: result, resource, owners.
+    pub fn read_resource_owners(&mut self, resource: &Resource) -> (i32, Resource, Vec<HostEntry>) {
+        let reply = self.request(cmd::READ_RESOURCE_OWNERS, 0, 0, 0, &resource.encode());
+        let bytes = self.receive_payload(Resource::LEN);
+        let owners = self.receive_payload(32 * reply.data2 as usize);
+        (reply.result(), Resource::decode(&bytes), HostEntry::decode_all(&owners))
+    }
+
+    /// GET_LOCKSPACES: result and list. The daemon closes the connection.
+    ///
+    /// # Panics
+    /// When the count does not agree with what came.
+    #[must_use]
+    pub fn get_lockspaces(mut self) -> (i32, Vec<Lockspace>) {
+        let reply = self.request(cmd::GET_LOCKSPACES, 0, 0, 0, &[]);
+        let bytes = self.receive_to_end();
+        assert_eq!(bytes.len(), Lockspace::LEN * reply.data2 as usize, "payload of {reply:?}");
+        (reply.result(), bytes.chunks_exact(Lockspace::LEN).map(Lockspace::decode).collect())
+    }
+
+    /// GET_HOSTS: result and list. The daemon closes the connection.
+    ///
+    /// # Panics
+    /// When the count does not agree with what came.
+    #[must_use]
+    pub fn get_hosts(mut self, lockspace: &str, host_id: u64) -> (i32, Vec<HostEntry>) {
+        let wanted = Lockspace::new(lockspace, host_id, "", 0);
+        let reply = self.request(cmd::GET_HOSTS, 0, 0, 0, &wanted.encode());
+        let bytes = self.receive_to_end();
+        assert_eq!(bytes.len(), 32 * reply.data2 as usize, "payload of {reply:?}");
+        (reply.result(), HostEntry::decode_all(&bytes))
+    }
+}
+
+/// Count and payload of an ACQUIRE with empty options.
+#[must_use]
+pub fn acquire_payload(resources: &[Resource]) -> (u32, Vec<u8>) {
+    let mut payload: Vec<u8> = resources.iter().flat_map(Resource::encode).collect();
+    payload.extend([0; 56]);
+    (count_of(resources), payload)
+}
+
+fn count_of(resources: &[Resource]) -> u32 {
+    u32::try_from(resources.len()).unwrap_or_else(|_| panic!("too many resources"))
+}
+
+/// A disk on the wire: 1040 bytes.
+#[must_use]
+pub fn disk(path: &[u8], offset: u64) -> Vec<u8> {
+    let mut bytes = padded(path, 1024);
+    bytes.extend(offset.to_le_bytes());
+    bytes.extend([0; 8]);
+    bytes
+}
+
+fn padded(text: &[u8], length: usize) -> Vec<u8> {
+    assert!(text.len() <= length, "{} bytes do not fit {length}", text.len());
+    let mut bytes = text.to_vec();
+    bytes.resize(length, 0);
+    bytes
+}
+
+fn unpadded(bytes: &[u8]) -> Vec<u8> {
+    bytes.iter().copied().take_while(|byte| *byte != 0).collect()
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut field = [0; 4];
+    field.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(field)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut field = [0; 8];
+    field.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(field)
+}
