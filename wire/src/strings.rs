@@ -1,0 +1,337 @@
+//! Text forms of resources (socket-protocol.md 7.9, 11.6): escaped paths, resource strings, state strings.
+//!
+//! These are the forms of the protocol and of the C library's functions. The `-r` and `-s` arguments of the command line
+//! have further rules of their own.
+
+use crate::flags::ResourceFlags;
+use crate::limits::{MAX_DISKS, MAX_STATE_ITEM, NAME_LEN, PATH_LEN};
+use crate::name::{Name, PathError};
+use crate::types::{Disk, Resource, ResourceSpec};
+
+/// Why a string is not a resource, or a resource not a string.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum StringError {
+    /// Fewer than 3 bytes; the library returns -6.
+    #[error("resource string of {len} bytes is too short")]
+    TooShort {
+        /// Bytes given.
+        len: usize,
+    },
+    /// More than 4 disks; the library returns -2.
+    #[error("resource string with {count} disks, at most {MAX_DISKS} are possible")]
+    TooManyDisks {
+        /// Disks found.
+        count: usize,
+    },
+    /// Wrong number of fields, or a field that is too long, empty or not a number; the library returns -1.
+    #[error("malformed resource string: {0}")]
+    Malformed(&'static str),
+    /// An item above 4399 bytes; the library returns -22.
+    #[error("resource string of {len} bytes, at most {MAX_STATE_ITEM} are possible")]
+    TooLong {
+        /// Bytes of the item.
+        len: usize,
+    },
+    /// A disk's path has no NUL.
+    #[error(transparent)]
+    Path(#[from] PathError),
+}
+
+impl StringError {
+    /// The number that the C library's function returns.
+    #[must_use]
+    pub const fn code(&self) -> i32 {
+        match self {
+            Self::TooShort { .. } => crate::code::ENXIO,
+            Self::TooManyDisks { .. } => -2,
+            Self::Malformed(_) => -1,
+            Self::TooLong { .. } | Self::Path(_) => crate::code::EINVAL,
+        }
+    }
+}
+
+/// Appends `path` with a backslash before every `:` and blank; a backslash and the byte after it are copied as they are.
+pub fn path_export(out: &mut Vec<u8>, path: &[u8]) {
+    let mut bytes = path.iter().copied();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'\\' => {
+                out.push(byte);
+                out.extend(bytes.next());
+            }
+            b':' | b' ' => out.extend_from_slice(&[b'\\', byte]),
+            _ => out.push(byte),
+        }
+    }
+}
+
+/// `path` without any backslash: even a doubled one disappears, as in the C library.
+#[must_use]
+pub fn path_import(path: &[u8]) -> Vec<u8> {
+    path.iter().copied().filter(|&b| b != b'\\').collect()
+}
+
+/// The resource string `lockspace:name[:path:offset]…:lver`, or `:SH` at the end for shared. Paths are escaped, names are
+/// not.
+///
+/// # Errors
+/// [`StringError::TooLong`] above 4399 bytes, [`StringError::Path`] for a path without NUL.
+pub fn res_to_str(spec: &ResourceSpec) -> Result<Vec<u8>, StringError> {
+    let resource = spec.resource();
+    let mut out = resource.lockspace_name.name_bytes().to_vec();
+    out.push(b':');
+    out.extend_from_slice(resource.name.name_bytes());
+    for disk in spec.disks() {
+        out.push(b':');
+        path_export(&mut out, disk.path.path()?);
+        out.extend_from_slice(format!(":{}", disk.offset.get()).as_bytes());
+    }
+    if resource.flags.get() & ResourceFlags::SHARED.bits() != 0 {
+        out.extend_from_slice(b":SH");
+    } else {
+        out.extend_from_slice(format!(":{}", resource.lver.get()).as_bytes());
+    }
+    if out.len() > MAX_STATE_ITEM {
+        return Err(StringError::TooLong { len: out.len() });
+    }
+    Ok(out)
+}
+
+/// Parses a resource string by the rules of 11.6.
+///
+/// # Errors
+/// [`StringError`], see its variants.
+pub fn str_to_res(text: &[u8]) -> Result<ResourceSpec, StringError> {
+    if text.len() < 3 {
+        return Err(StringError::TooShort { len: text.len() });
+    }
+    let fields = split_unescaped(text)?;
+    let colons = fields.len() - 1;
+    if colons == 0 || colons == 2 {
+        return Err(StringError::Malformed("number of fields"));
+    }
+    let count = (colons - 1) / 2;
+    if count > MAX_DISKS {
+        return Err(StringError::TooManyDisks { count });
+    }
+    let mut fields = fields.into_iter();
+    let mut next = || fields.next().unwrap_or_default();
+    let lockspace_name = string_name(&next())?;
+    let mut resource = Resource::new(lockspace_name, string_name(&next())?);
+    let mut disks = Vec::new();
+    for _ in 0..count {
+        let path = next();
+        if path.is_empty() || path.len() >= PATH_LEN {
+            return Err(StringError::Malformed("length of a path"));
+        }
+        let offset = decimal_prefix(&next()).ok_or(StringError::Malformed("an offset is not a number"))?;
+        disks.push(Disk::new(path, offset)?);
+    }
+    if (colons - 1) % 2 == 1 {
+        let last = next();
+        if last.is_empty() {
+            return Err(StringError::Malformed("last field is empty"));
+        }
+        if last.starts_with(b"SH") {
+            resource.flags = ResourceFlags::SHARED.bits().into();
+        } else {
+            resource.flags = ResourceFlags::LVER.bits().into();
+            resource.lver = number_base_0(&last).into();
+        }
+    }
+    ResourceSpec::new(resource, disks).map_err(|error| StringError::TooManyDisks { count: error.count })
+}
+
+/// The state string of these resources: their strings separated by one blank. Empty for none.
+///
+/// # Errors
+/// As [`res_to_str`].
+pub fn args_to_state<'a>(specs: impl IntoIterator<Item = &'a ResourceSpec>) -> Result<Vec<u8>, StringError> {
+    let mut out = Vec::new();
+    for spec in specs {
+        if !out.is_empty() {
+            out.push(b' ');
+        }
+        out.extend_from_slice(&res_to_str(spec)?);
+    }
+    Ok(out)
+}
+
+/// Parses a state string: splits at blanks that are not escaped, then as [`str_to_res`]. An unescaped blank before the
+/// third colon of an item belongs to the item, so that a blank in a first path survives.
+///
+/// # Errors
+/// The error of the first item that does not parse; [`StringError::TooShort`] for an empty string or a trailing blank,
+/// [`StringError::TooLong`] for an item above 4399 bytes.
+pub fn state_to_args(state: &[u8]) -> Result<Vec<ResourceSpec>, StringError> {
+    let mut specs = Vec::new();
+    let (mut start, mut colons, mut escaped) = (0, 0, false);
+    for (index, &byte) in state.iter().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b':' => colons += 1,
+            b' ' if colons >= 3 => {
+                specs.push(item(state.get(start..index).unwrap_or(&[]))?);
+                (start, colons) = (index + 1, 0);
+            }
+            _ => {}
+        }
+    }
+    specs.push(item(state.get(start..).unwrap_or(&[]))?);
+    Ok(specs)
+}
+
+fn item(text: &[u8]) -> Result<ResourceSpec, StringError> {
+    if text.len() > MAX_STATE_ITEM {
+        return Err(StringError::TooLong { len: text.len() });
+    }
+    str_to_res(text)
+}
+
+/// Splits at unescaped colons and removes one level of backslashes.
+fn split_unescaped(text: &[u8]) -> Result<Vec<Vec<u8>>, StringError> {
+    let mut fields = vec![];
+    let mut field = vec![];
+    let mut bytes = text.iter().copied();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'\\' => match bytes.next() {
+                Some(next) => field.push(next),
+                None => return Err(StringError::Malformed("backslash at the end")),
+            },
+            b':' => fields.push(core::mem::take(&mut field)),
+            _ => field.push(byte),
+        }
+    }
+    fields.push(field);
+    Ok(fields)
+}
+
+fn string_name(field: &[u8]) -> Result<Name, StringError> {
+    if field.len() > NAME_LEN {
+        return Err(StringError::Malformed("name above 48 bytes"));
+    }
+    Name::new(field).map_err(|_| StringError::Malformed("NUL in a name"))
+}
+
+/// A decimal number at the beginning; what follows is ignored and a minus wraps. `None` without digits.
+fn decimal_prefix(field: &[u8]) -> Option<u64> {
+    let field = field.trim_ascii_start();
+    let (negative, digits) = match field.split_first() {
+        Some((b'-', rest)) => (true, rest),
+        Some((b'+', rest)) => (false, rest),
+        _ => (false, field),
+    };
+    digits.first().filter(|b| b.is_ascii_digit())?;
+    let value = digits_value(digits, 10);
+    Some(if negative { value.wrapping_neg() } else { value })
+}
+
+/// A number as `strtoull` with base 0 reads it; garbage is 0.
+fn number_base_0(field: &[u8]) -> u64 {
+    let field = field.trim_ascii_start();
+    let (negative, digits) = match field.split_first() {
+        Some((b'-', rest)) => (true, rest),
+        Some((b'+', rest)) => (false, rest),
+        _ => (false, field),
+    };
+    let value = match digits {
+        [b'0', b'x' | b'X', rest @ ..] => digits_value(rest, 16),
+        [b'0', rest @ ..] => digits_value(rest, 8),
+        _ => digits_value(digits, 10),
+    };
+    if negative { value.wrapping_neg() } else { value }
+}
+
+/// The leading digits, saturating.
+fn digits_value(digits: &[u8], base: u32) -> u64 {
+    digits
+        .iter()
+        .map_while(|&b| char::from(b).to_digit(base))
+        .fold(0u64, |value, digit| value.saturating_mul(base.into()).saturating_add(digit.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn export(path: &str) -> String {
+        let mut out = Vec::new();
+        path_export(&mut out, path.as_bytes());
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn escaping_follows_the_table() {
+        assert_eq!(export("/a:b c"), r"/a\:b\ c");
+        assert_eq!(export(r"/a\:b\ c"), r"/a\:b\ c");
+        assert_eq!(export(r"/a\\b"), r"/a\\b");
+        assert_eq!(export(r"/end\"), r"/end\");
+        assert_eq!(path_import(br"/a\:b\\c"), b"/a:bc");
+    }
+
+    #[test]
+    fn resource_strings_follow_the_table() {
+        let plain = str_to_res(b"L:R:/p:0").unwrap();
+        assert_eq!(
+            (plain.resource().flags.get(), plain.resource().lver.get(), plain.disks().len()),
+            (0, 0, 1)
+        );
+        let lver = str_to_res(b"L:R:/p:0:5").unwrap();
+        assert_eq!((lver.resource().flags.get(), lver.resource().lver.get()), (1, 5));
+        assert_eq!(str_to_res(b"L:R:/p:0:0x10").unwrap().resource().lver.get(), 16);
+        assert_eq!(str_to_res(b"L:R:/p:0:sh").unwrap().resource().lver.get(), 0);
+        let shared = str_to_res(b"L:R:/p:0:/q:1:SH").unwrap();
+        assert_eq!((shared.resource().flags.get(), shared.disks().len()), (4, 2));
+        assert_eq!(shared.disks()[1].offset.get(), 1);
+        assert_eq!(str_to_res(b"L:R").unwrap().disks().len(), 0);
+        assert_eq!(str_to_res(br"L:R\:X:/a\:b:12abc").unwrap().resource().name.name_bytes(), b"R:X");
+        assert_eq!(str_to_res(b"L:R:/p:-1").unwrap().disks()[0].offset.get(), u64::MAX);
+        for (text, code) in [
+            ("L", -6),
+            ("LRS", -1),
+            ("L:R:x", -1),
+            ("L:R:/p:x", -1),
+            ("L:R:/p:0:", -1),
+            ("L:R::0", -1),
+            (r"L:R:/p:0\", -1),
+            ("L:R:/1:0:/2:0:/3:0:/4:0:/5:0", -2),
+        ] {
+            assert_eq!(str_to_res(text.as_bytes()).unwrap_err().code(), code, "{text}");
+        }
+        let name = "n".repeat(49);
+        assert_eq!(str_to_res(format!("{name}:R:/p:0").as_bytes()).unwrap_err().code(), -1);
+    }
+
+    #[test]
+    fn state_strings_round_trip() {
+        let text = br"LS1:R1:/srv/a:1048576:3 LS1:R3:/srv/a\ b\:c:3145728:SH";
+        let specs = state_to_args(text).unwrap();
+        assert_eq!(specs.len(), 2);
+        assert_eq!(specs[1].disks()[0].path.path().unwrap(), b"/srv/a b:c");
+        assert_eq!(args_to_state(&specs).unwrap(), text);
+        // 48 bytes without NUL end there.
+        let full = Name::new([b'n'; 48]).unwrap();
+        let spec = ResourceSpec::new(Resource::new(full, full), vec![]).unwrap();
+        assert_eq!(res_to_str(&spec).unwrap().len(), 48 + 1 + 48 + 2);
+    }
+
+    #[test]
+    fn blanks_in_state_strings() {
+        let specs = state_to_args(b"L:R:/a b:0:1 L:S:/c:0:1").unwrap();
+        assert_eq!(specs[0].disks()[0].path.path().unwrap(), b"/a b");
+        assert_eq!(specs[1].resource().name.name_bytes(), b"S");
+        assert_eq!(state_to_args(b"").unwrap_err().code(), -6);
+        assert_eq!(state_to_args(b"L:R:/p:0:1 ").unwrap_err().code(), -6);
+        let long = format!("L:R:/{}:0:1", "p".repeat(4400));
+        assert_eq!(state_to_args(long.as_bytes()).unwrap_err().code(), -22);
+    }
+
+    #[test]
+    fn an_unterminated_path_is_an_error() {
+        let disk = Disk { path: crate::DiskPath::from_raw([b'x'; 1024]), ..Disk::EMPTY };
+        let spec = ResourceSpec::new(Resource::new(Name::EMPTY, Name::EMPTY), vec![disk]).unwrap();
+        assert_eq!(res_to_str(&spec).unwrap_err().code(), -22);
+    }
+}
