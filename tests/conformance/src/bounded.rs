@@ -74,7 +74,7 @@ impl Output {
             .windows(2)
             .filter(|pair| matches!(pair[0], "done" | "error"))
             .filter_map(|pair| pair[1].parse().ok())
-            .last()
+            .next_back()
     }
 }
 

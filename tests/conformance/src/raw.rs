@@ -129,7 +129,7 @@ impl Header {
     /// The result: `data` as a signed number.
     #[must_use]
     pub fn result(&self) -> i32 {
-        self.data.cast_signed()
+        i32::from_le_bytes(self.data.to_le_bytes())
     }
 }
 
@@ -460,6 +460,16 @@ impl Connection {
     pub fn acquire(&mut self, resources: &[Resource], flags: u32, target: Option<u32>) -> i32 {
         let (count, payload) = acquire_payload(resources);
         self.request(cmd::ACQUIRE, flags, count, target.unwrap_or(SELF), &payload).result()
+    }
+
+    /// ACQUIRE of one resource for this connection, waiting for dead owners allowed.
+    pub fn acquire_one(&mut self, resource: &Resource) -> i32 {
+        self.acquire(std::slice::from_ref(resource), 0, None)
+    }
+
+    /// RELEASE of one lease of this connection.
+    pub fn release_one(&mut self, resource: &Resource) -> i32 {
+        self.release(std::slice::from_ref(resource), 0, None)
     }
 
     /// RELEASE of single leases; `target` `None` means this connection.

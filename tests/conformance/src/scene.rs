@@ -164,7 +164,7 @@ pub fn acquire_soon(
     let mut connection = host.connect();
     connection.register();
     bounded::wait_until(&format!("host {} to be granted resource {n}", host.name()), limit, || {
-        match connection.acquire(&[storage.resource(n)], 0, None) {
+        match connection.acquire_one(&storage.resource(n)) {
             0 => true,
             // Held on this host or another, being released, lost the race.
             -17 | -11 | -16 | -243 | -244 | -245 => false,

@@ -1,0 +1,69 @@
+//! SHUTDOWN and SHUTDOWN_WAIT (socket-protocol.md 7.4, 7.28), and signals.
+
+use std::time::Duration;
+
+use sanlock_conformance::raw::{self, Header, cmd};
+use sanlock_conformance::{Holder, Host, Program, Scene};
+
+use crate::SOON;
+
+#[test]
+fn without_lockspaces_the_daemon_ends_on_request() {
+    let Some(program) = Program::under_test() else { return };
+    let mut host = Host::start(program, "host1");
+    let mut connection = host.connect();
+    connection.send_message(Header::request(cmd::SHUTDOWN, 0), &[]);
+    assert_eq!(connection.receive_to_end(), [0; 0], "there is no reply, the connection is closed");
+    assert!(host.wait_for_end(SOON).success());
+}
+
+#[test]
+fn without_lockspaces_the_daemon_ends_on_sigterm() {
+    let Some(program) = Program::under_test() else { return };
+    let mut host = Host::start(program, "host1");
+    host.terminate();
+    assert!(host.wait_for_end(SOON).success());
+}
+
+#[test]
+fn a_joined_lockspace_holds_off_sigterm_and_unforced_requests() {
+    let Some(program) = Program::under_test() else { return };
+    let mut scene = Scene::one_host(program, 1);
+    let holder = Holder::start(scene.host(0), &[&scene.storage().resource_arg(1)]);
+    let host = scene.host_mut(0);
+    host.terminate();
+    host.connect().send_message(Header::request(cmd::SHUTDOWN, 0), &[]);
+    let refused = host.connect().request(cmd::SHUTDOWN_WAIT, 0, 0, 0, &[]);
+    assert_eq!(refused.result(), -16);
+    // Requests are looked at once a second.
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(host.alive());
+    assert_eq!(holder.leases(host).map(|leases| leases.len()), Some(1), "the lease is still held");
+}
+
+#[test]
+fn a_forced_shutdown_kills_holders_leaves_and_answers_at_the_end() {
+    let Some(program) = Program::under_test() else { return };
+    let mut scene = Scene::one_host(program, 1);
+    let mut holder = Holder::start(scene.host(0), &[&scene.storage().resource_arg(1)]);
+    let mut waiter = scene.host(0).connect();
+    waiter.send_message(Header { data: 1, ..Header::request(cmd::SHUTDOWN_WAIT, 0) }, &[]);
+    let end = waiter.receive();
+    assert_eq!((end.cmd, end.length, end.data, end.data2), (0, 32, 0, 0), "the header at the end is bare");
+    assert_eq!(holder.finish(SOON).code, 128 + 9, "SIGKILL ends the holder");
+    assert!(scene.host_mut(0).wait_for_end(SOON).success());
+    let leader = scene.host(0).client(&["direct", "read_leader", "-s", &scene.storage().lockspace_arg(1)]);
+    assert!(leader.success().stdout.contains("\ntimestamp 0\n"), "the host id lease is given back");
+}
+
+#[test]
+fn a_second_daemon_in_the_same_run_directory_does_not_disturb_the_first() {
+    let Some(program) = Program::under_test() else { return };
+    let host = Host::start(program, "host1");
+    let mut second =
+        host.command(&["daemon", "-D", "-w", "0", "-l", "0", "-h", "0", "-U", "root", "-G", "root"]);
+    second.env("SANLOCK_PRIVILEGED", "0");
+    let refused = sanlock_conformance::bounded::run(second, SOON);
+    assert_ne!(refused.code, 0);
+    assert_eq!(host.connect().request(cmd::VERSION, 0, 0, 0, &[]).magic, raw::MAGIC);
+}
