@@ -11,7 +11,7 @@ use zerocopy::IntoBytes;
 use crate::code;
 use crate::command::Command;
 use crate::header::Header;
-use crate::limits::{MAX_DISKS, MAX_LVB, MAX_RELEASE_RESOURCES};
+use crate::limits::{MAX_DISKS, MAX_LVB};
 use crate::types::{Disk, HostEvent, Killpath, Lockspace, Options, Rentry, Resource, ResourceSpec, Rindex};
 
 /// One complete request.
@@ -49,7 +49,7 @@ pub enum RequestBody {
     Release(Vec<Resource>),
     /// 7.9. Targeted.
     Inquire,
-    /// 7.10. cmd_flags [`RestrictFlags`].
+    /// 7.10. cmd_flags [`RestrictFlags`](crate::flags::RestrictFlags).
     Restrict,
     /// 7.11. cmd_flags [`RequestFlags`](crate::flags::RequestFlags); data: [`ForceMode`](crate::flags::ForceMode).
     Request(ResourceSpec),
@@ -136,7 +136,7 @@ pub enum RequestBody {
 /// Why a request of a known command was not decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// ACQUIRE of more than 8, or RELEASE of more than [`MAX_RELEASE_RESOURCES`] resources.
+    /// ACQUIRE of more than 8, or RELEASE of more than [`MAX_RELEASE_RESOURCES`](crate::limits::MAX_RELEASE_RESOURCES) resources.
     #[error("{count} resources in one request, at most {max} are possible")]
     TooManyResources {
         /// Resources announced.
@@ -265,7 +265,7 @@ impl RequestBody {
 /// What a client may not ask for: the C library returns -EINVAL for it before connecting (11.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadArgument {
-    /// ACQUIRE takes at most 8 resources, RELEASE at most [`MAX_RELEASE_RESOURCES`].
+    /// ACQUIRE takes at most 8 resources, RELEASE at most [`MAX_RELEASE_RESOURCES`](crate::limits::MAX_RELEASE_RESOURCES).
     #[error("{count} resources in one call, at most {max} are possible")]
     ResourceCount {
         /// Given.
