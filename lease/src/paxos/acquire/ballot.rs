@@ -1,0 +1,254 @@
+//! The ballot: two phases, the commit, and what follows a lost one (lease-algorithms.md 4.5, 4.6).
+
+use super::{AcquireOutcome, PaxosAcquire, Phase, Then};
+use crate::machine::{Content, Env, IoFailure, Step};
+use crate::paxos::blocks::Blocks;
+use crate::paxos::ops::{Tally, Votes};
+use crate::paxos::{AcquireError, Held, Value};
+use crate::record::{FLAG_SHORT_HOLD, RawLeader};
+use crate::timing::MonoTime;
+
+impl PaxosAcquire {
+    pub(super) fn start_ballot(&mut self, now: MonoTime, env: &Env<'_>) -> Step<AcquireOutcome> {
+        if !self.leader_fresh {
+            return self.reread_leader(now, Then::Ballot);
+        }
+        self.leader_fresh = false;
+        if self.exhausted(now) {
+            return self.fail(self.last_error);
+        }
+        if let Err(e) = self.check_env(env) {
+            return self.fail(e);
+        }
+        let Some(mbal) = self.own.next_mbal(self.seen_mbal, self.config.host, self.geometry.max_hosts())
+        else {
+            return self.fail(AcquireError::Ballot { seen: self.seen_mbal.max(self.own.mbal) });
+        };
+        self.ballots += 1;
+        self.contending_since.get_or_insert(now);
+        self.ballot_started = now;
+        self.value = None;
+        let block = self.own.phase1(self.next_lver(), mbal);
+        let tally = self.write_all(now, self.config.host.block_sector(), Content::Block(block));
+        self.submit_writes(now, env, Phase::Write1(tally))
+    }
+
+    /// Like `submit`, for a phase of writes that may have started none.
+    pub(super) fn submit_writes(
+        &mut self,
+        now: MonoTime,
+        env: &Env<'_>,
+        phase: Phase,
+    ) -> Step<AcquireOutcome> {
+        if self.ops.idle() {
+            self.phase = phase;
+            return self.advance(now, env);
+        }
+        self.submit(phase)
+    }
+
+    pub(super) fn after_write1(&mut self, now: MonoTime, tally: Tally) -> Step<AcquireOutcome> {
+        if tally.ok < self.config.majority() {
+            return self.fail(AcquireError::DblockWrite(tally.failure()));
+        }
+        self.read_blocks(now);
+        self.submit(Phase::Read1(Blocks::default(), None))
+    }
+
+    /// What a read of all blocks allows. The way on, if the ballot is lost.
+    pub(super) fn ballot_stands(
+        &mut self,
+        now: MonoTime,
+        blocks: &Blocks,
+        io: Option<IoFailure>,
+    ) -> Option<Step<AcquireOutcome>> {
+        if let Some(bad) = blocks.bad {
+            return Some(self.fail(AcquireError::Dblock(bad)));
+        }
+        if blocks.readable < self.config.majority() {
+            return Some(self.fail(AcquireError::DblockRead(io.unwrap_or(IoFailure::Short))));
+        }
+        if let Some((host, lver)) = blocks.newer {
+            self.last_error = AcquireError::Newer { host, lver, leader: self.leader.lver.get() };
+            return Some(self.read_again(now));
+        }
+        if blocks.mbal > self.own.mbal {
+            self.seen_mbal = blocks.mbal;
+            self.last_error = AcquireError::Ballot { seen: blocks.mbal };
+            return Some(self.backoff(now));
+        }
+        None
+    }
+
+    pub(super) fn after_read1(
+        &mut self,
+        now: MonoTime,
+        env: &Env<'_>,
+        blocks: &Blocks,
+        io: Option<IoFailure>,
+    ) -> Step<AcquireOutcome> {
+        if let Some(step) = self.ballot_stands(now, blocks, io) {
+            return step;
+        }
+        if let Some((host, generation)) = blocks.shared {
+            return self.fail(AcquireError::Shared { host, generation });
+        }
+        if let Err(e) = self.check_env(env) {
+            return self.fail(e);
+        }
+        let next = self.next_lver();
+        let value = match blocks.accepted {
+            Some((_, value)) => value,
+            None => {
+                let value = Value {
+                    host: self.config.host.get(),
+                    generation: self.config.generation,
+                    timestamp: now.secs().max(1), // 0 would mean free
+                };
+                self.proposed = Some((next, value));
+                value
+            }
+        };
+        self.value = Some(value);
+        self.tainted |= value.host == self.config.host.get() && value.generation == self.config.generation;
+        let block = self.own.phase2(value);
+        let tally = self.write_all(now, self.config.host.block_sector(), Content::Block(block));
+        self.submit_writes(now, env, Phase::Write2(tally))
+    }
+
+    pub(super) fn after_write2(&mut self, now: MonoTime, tally: Tally) -> Step<AcquireOutcome> {
+        if tally.ok < self.config.majority() {
+            return self.fail(AcquireError::DblockWrite(tally.failure()));
+        }
+        self.read_blocks(now);
+        self.submit(Phase::Read2(Blocks::default(), None))
+    }
+
+    pub(super) fn after_read2(
+        &mut self,
+        now: MonoTime,
+        env: &Env<'_>,
+        blocks: &Blocks,
+        io: Option<IoFailure>,
+    ) -> Step<AcquireOutcome> {
+        if let Some(step) = self.ballot_stands(now, blocks, io) {
+            return step;
+        }
+        if let Err(e) = self.check_env(env) {
+            return self.fail(e);
+        }
+        let Some(value) = self.value else { return self.fail(AcquireError::Driver) };
+        let leader = self.new_leader(now, value);
+        let tally = self.write_all(now, 0, Content::Leader(leader));
+        self.submit_writes(now, env, Phase::Commit(tally))
+    }
+
+    pub(super) fn new_leader(&self, now: MonoTime, value: Value) -> RawLeader {
+        let mut leader = self.leader;
+        leader.lver = self.next_lver().into();
+        leader.owner_id = value.host.into();
+        leader.owner_generation = value.generation.into();
+        leader.timestamp = value.timestamp.into();
+        leader.write_id = self.config.host.get().into();
+        leader.write_generation = self.config.generation.into();
+        leader.write_timestamp = now.secs().into();
+        if let Some(num_hosts) = self.options.num_hosts.filter(|n| *n != 0) {
+            leader.num_hosts = num_hosts.into();
+        }
+        if value.host == self.config.host.get() {
+            leader.flags = (leader.flags.get() & !FLAG_SHORT_HOLD).into();
+        }
+        leader.seal();
+        leader
+    }
+
+    pub(super) fn after_commit(
+        &mut self,
+        now: MonoTime,
+        env: &Env<'_>,
+        tally: Tally,
+    ) -> Step<AcquireOutcome> {
+        if tally.ok < self.config.majority() {
+            // The value is chosen; whether the leader says so is open.
+            return self.fail(AcquireError::LeaderWrite(tally.failure()));
+        }
+        let Some(value) = self.value else { return self.fail(AcquireError::Driver) };
+        let leader = self.new_leader(now, value);
+        if self.proposed == Some((self.next_lver(), value)) {
+            return self.acquired(leader);
+        }
+        if value.host != self.config.host.get() {
+            self.tainted = false;
+            let info = self.owner_info(&leader);
+            return self.fail(AcquireError::Other(info));
+        }
+        // An older value of ours is committed; on with the next version.
+        self.last_error = AcquireError::Other(self.owner_info(&leader));
+        self.restart(now, env)
+    }
+
+    pub(super) fn acquired(&mut self, leader: RawLeader) -> Step<AcquireOutcome> {
+        self.phase = Phase::Done;
+        let held = Held { leader, block: self.own.current(), geometry: self.geometry };
+        Step::Done { outcome: AcquireOutcome::Acquired(held), outstanding: self.ops.outstanding() }
+    }
+
+    /// A lost ballot: wait a random time suited to how long a ballot takes on this storage, up to 1 s.
+    pub(super) fn backoff(&mut self, now: MonoTime) -> Step<AcquireOutcome> {
+        const LONGEST_MS: u64 = 1000;
+        let ballot_ms = now.millis_since(self.ballot_started).max(1);
+        let span = ballot_ms.saturating_mul(1 << self.ballots.min(4)).min(LONGEST_MS);
+        let until = now.plus_millis(1 + self.next_random() % span);
+        self.phase = Phase::Backoff(until);
+        Step::Wait(until)
+    }
+
+    /// SplitMix64: good enough to keep contenders apart, and part of the machine's value.
+    pub(super) fn next_random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    pub(super) fn read_again(&mut self, now: MonoTime) -> Step<AcquireOutcome> {
+        self.read_leaders(now);
+        self.submit(Phase::AgainLeader(Votes::new()))
+    }
+
+    pub(super) fn after_again_leader(
+        &mut self,
+        now: MonoTime,
+        env: &Env<'_>,
+        leader: RawLeader,
+    ) -> Step<AcquireOutcome> {
+        if leader.lver != self.leader.lver {
+            // Only a slow look: the leader has caught up.
+            return self.restart(now, env);
+        }
+        self.leader = leader;
+        self.read_blocks(now);
+        self.submit(Phase::AgainBlocks(Blocks::default(), None, leader))
+    }
+
+    pub(super) fn after_again_blocks(
+        &mut self,
+        now: MonoTime,
+        env: &Env<'_>,
+        blocks: &Blocks,
+        io: Option<IoFailure>,
+        leader: RawLeader,
+    ) -> Step<AcquireOutcome> {
+        if let Some(bad) = blocks.bad {
+            return self.fail(AcquireError::Dblock(bad));
+        }
+        if blocks.readable < self.config.majority() {
+            return self.fail(AcquireError::DblockRead(io.unwrap_or(IoFailure::Short)));
+        }
+        match blocks.newer {
+            Some((host, lver)) => self.fail(AcquireError::Newer { host, lver, leader: leader.lver.get() }),
+            None => self.restart(now, env),
+        }
+    }
+}

@@ -1,0 +1,515 @@
+//! Taking a resource exclusively (lease-algorithms.md 4, rules R1–R4, R9, R10 of 15.3).
+//!
+//! # The I/O of an uncontended acquire, and why each is there
+//!
+//! 1. Read the leader and our own block. The leader decides whether a ballot may start; our own block holds the ballot number
+//!    and perhaps the value that we must not forget (R1). Other blocks are not needed yet: of older versions they do not
+//!    matter, of this version phase 1 reads them.
+//! 2. Write our block: "I take part in ballot `mbal`".
+//! 3. Read all blocks: a larger ballot ends ours, an accepted value binds us. *All* `num_hosts` blocks, because a host may
+//!    start to take part at any time.
+//! 4. Write our block: "I accept the value in this ballot".
+//! 5. Read all blocks: nobody started a larger ballot meanwhile, so the value is chosen.
+//! 6. Write the leader. No read follows: the ballot has decided.
+//!
+//! # Success
+//!
+//! An attempt succeeds only if the chosen value is the one *it proposed itself* (R4 and more): host id, generation and
+//! timestamp. Our block may carry a value of an earlier attempt for the same version, perhaps given up by flag; other hosts
+//! may have seen that flag and moved on. Such a value, when chosen, is committed like another host's and the acquire goes on
+//! with the next version. An attempt proposes a value of its own only where no value was found, its own block included, so
+//! two attempts can never propose the same value for one version.
+
+mod ballot;
+mod owner;
+
+use super::blocks::{Blocks, FIRST_BLOCK};
+use super::ops::{Event, For, Ops, Tally, Verdict, Votes};
+use super::own::OwnBlock;
+use super::{AcquireError, Held, OwnerInfo, PaxosConfig, Value};
+use crate::geometry::{Geometry, HostId};
+use crate::limits::{BALLOTS_MAX, DISKS_MAX};
+use crate::machine::{Content, Env, Input, IoFailure, LockspaceNow, Machine, Step, View};
+use crate::record::{FLAG_SHORT_HOLD, HostBlock, RawLeader};
+use crate::timing::MonoTime;
+use crate::verify::{self, DblockError, Expect, LeaderError, Purpose};
+use owner::{OwnerBlocks, Watch};
+
+/// What the caller asks for beyond the resource itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct AcquireOptions {
+    /// Do not wait for a silent owner to be dead (`SANLK_ACQUIRE_OWNER_NOWAIT`).
+    pub owner_nowait: bool,
+    /// The version that must be on disk before the acquire (`SANLK_RES_LVER`); `None` and 0 demand nothing.
+    pub lver: Option<u64>,
+    /// The lease's new `num_hosts` (`SANLK_RES_NUM_HOSTS`); `None` and 0 leave it.
+    pub num_hosts: Option<u64>,
+    /// Seed of the delays between ballots.
+    pub seed: u64,
+}
+
+/// What an acquire comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AcquireOutcome {
+    /// We own the lease.
+    Acquired(Held),
+    /// We do not.
+    Failed {
+        /// Why.
+        error: AcquireError,
+        /// Whether something on disk may still make us the owner: a retract ([`super::PaxosRelease::retract`]) has to follow
+        /// once no write is outstanding.
+        retract: bool,
+        /// The geometry found, as far as it is known, for the retract.
+        geometry: Geometry,
+    },
+}
+
+/// A read of a leader that failed: by I/O, or by what it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum LeaderFail {
+    Io(IoFailure),
+    Leader(LeaderError),
+}
+
+type LeaderVotes = Votes<LeaderFail>;
+
+/// What to do once the leader has been read again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Then {
+    /// The owner is still to be waited for.
+    Watch,
+    /// Run a ballot.
+    Ballot,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Phase {
+    Start,
+    /// Leaders, and on a single disk our own block along with it.
+    First {
+        leaders: LeaderVotes,
+        own: OwnVotes,
+        with_own: bool,
+    },
+    /// Our own block, with the right sizes.
+    Own(OwnVotes),
+    /// The owner's delta lease.
+    OwnerDelta(Option<Result<RawLeader, IoFailure>>),
+    /// Waiting to look at the owner again.
+    OwnerPoll(MonoTime),
+    /// The owner's block: did it give the lease up by flag?
+    OwnerBlock(OwnerBlocks),
+    /// The leader again.
+    Leader(LeaderVotes, Then),
+    Write1(Tally),
+    Read1(Blocks, Option<IoFailure>),
+    Write2(Tally),
+    Read2(Blocks, Option<IoFailure>),
+    Commit(Tally),
+    /// Waiting before the next ballot.
+    Backoff(MonoTime),
+    /// A block is ahead of the leader: read everything once more, write nothing (R9).
+    AgainLeader(LeaderVotes),
+    AgainBlocks(Blocks, Option<IoFailure>, RawLeader),
+    Done,
+}
+
+/// Our own block as read from several disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+struct OwnVotes {
+    block: OwnBlock,
+    io: Option<IoFailure>,
+    bad: Option<DblockError>,
+}
+
+impl OwnVotes {
+    fn put(&mut self, result: Result<HostBlock, IoFailure>, host: HostId) {
+        match result {
+            Ok(block) => match verify::dblock(&block.dblock, host) {
+                Ok(()) => self.block.merge(&block.dblock),
+                Err(e) => self.bad = self.bad.or(Some(e)),
+            },
+            Err(e) => self.io = self.io.or(Some(e)),
+        }
+    }
+}
+
+/// One attempt to take a resource.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PaxosAcquire {
+    config: PaxosConfig,
+    options: AcquireOptions,
+    phase: Phase,
+    ops: Ops,
+    random: u64,
+    /// When the first ballot began.
+    contending_since: Option<MonoTime>,
+    /// The resource's sizes; the lockspace's until the leader is known.
+    geometry: Geometry,
+    /// The leader that the current round builds on.
+    leader: RawLeader,
+    /// Our block as it lies on disk.
+    own: OwnBlock,
+    /// The ballot number of the next ballot must be above this.
+    seen_mbal: u64,
+    /// The value this attempt proposed of its own, with its version.
+    proposed: Option<(u64, Value)>,
+    /// The value of the ballot running.
+    value: Option<Value>,
+    /// Whether something on disk may make us owner although we report failure.
+    tainted: bool,
+    /// Whether the first ballot may use the leader as it was read.
+    leader_fresh: bool,
+    watch: Option<Watch>,
+    ballots: u32,
+    /// How often the acquire started over because the leader had changed.
+    rounds: u32,
+    ballot_started: MonoTime,
+    last_error: AcquireError,
+}
+
+impl PaxosAcquire {
+    /// An attempt that has done nothing yet.
+    #[must_use]
+    pub fn new(config: PaxosConfig, options: AcquireOptions) -> Self {
+        Self {
+            config,
+            options,
+            phase: Phase::Start,
+            ops: Ops::default(),
+            random: options.seed,
+            contending_since: None,
+            geometry: config.geometry,
+            leader: RawLeader::zeroed(),
+            own: OwnBlock::default(),
+            seen_mbal: 0,
+            proposed: None,
+            value: None,
+            tainted: false,
+            leader_fresh: false,
+            watch: None,
+            ballots: 0,
+            rounds: 0,
+            ballot_started: MonoTime::default(),
+            last_error: AcquireError::Driver,
+        }
+    }
+
+    /// The version this round is for.
+    fn next_lver(&self) -> u64 {
+        self.leader.lver.get().saturating_add(1)
+    }
+
+    fn deadline(&self, now: MonoTime) -> MonoTime {
+        now.plus_millis(self.config.io_timeout.millis())
+    }
+
+    fn fail(&mut self, error: AcquireError) -> Step<AcquireOutcome> {
+        self.phase = Phase::Done;
+        let outcome = AcquireOutcome::Failed { error, retract: self.tainted, geometry: self.geometry };
+        Step::Done { outcome, outstanding: self.ops.outstanding() }
+    }
+
+    fn submit(&mut self, phase: Phase) -> Step<AcquireOutcome> {
+        self.phase = phase;
+        Step::Io(self.ops.take_batch())
+    }
+
+    /// Whether the attempt is still wanted and allowed (rule R10).
+    fn check_env(&self, env: &Env<'_>) -> Result<(), AcquireError> {
+        match env.lockspace {
+            LockspaceNow::Alive { generation } if generation == self.config.generation => {}
+            _ => return Err(AcquireError::LockspaceGone),
+        }
+        if env.shutting_down {
+            return Err(AcquireError::ShuttingDown);
+        }
+        if env.client_alive { Ok(()) } else { Err(AcquireError::ClientGone) }
+    }
+
+    /// Whether retries have used up their bound: 64 ballots or rounds, or twice the dead time since the first ballot
+    /// (rule R10). Waiting for a silent owner is no retry and has its own end.
+    fn exhausted(&self, now: MonoTime) -> bool {
+        let limit = 2 * self.config.io_timeout.host_dead_secs(self.config.fire);
+        let contending = self.contending_since.is_some_and(|since| now.secs_since(since) > limit);
+        self.ballots >= BALLOTS_MAX || self.rounds >= BALLOTS_MAX || contending
+    }
+
+    fn read_leaders(&mut self, now: MonoTime) {
+        for disk in 0..self.config.disks {
+            self.ops.read(disk, self.geometry.sector(), 0, 1, self.deadline(now), For::Leader);
+        }
+    }
+
+    fn read_own(&mut self, now: MonoTime) {
+        for disk in 0..self.config.disks {
+            let sector = self.config.host.block_sector();
+            self.ops.read(disk, self.geometry.sector(), sector, 1, self.deadline(now), For::OwnBlock);
+        }
+    }
+
+    fn read_blocks(&mut self, now: MonoTime) {
+        let count = self.leader.num_hosts.get();
+        for disk in 0..self.config.disks {
+            self.ops.read(disk, self.geometry.sector(), FIRST_BLOCK, count, self.deadline(now), For::Blocks);
+        }
+    }
+
+    /// Starts a write on every disk that may get one; a disk with an outstanding write counts as failed.
+    fn write_all(&mut self, now: MonoTime, sector: u64, content: Content) -> Tally {
+        let mut tally = Tally::default();
+        for disk in 0..self.config.disks {
+            if !self.ops.write(disk, self.geometry.sector(), sector, content, self.deadline(now)) {
+                tally.failure = Some(IoFailure::TimedOut);
+            }
+        }
+        tally
+    }
+
+    fn first_read(&mut self, now: MonoTime) -> Step<AcquireOutcome> {
+        self.watch = None;
+        // On a single disk the own block is read along with the leader; its place is a guess until the sizes are known.
+        let with_own = self.config.disks == 1;
+        self.read_leaders(now);
+        if with_own {
+            self.read_own(now);
+        }
+        self.submit(Phase::First { leaders: Votes::new(), own: OwnVotes::default(), with_own })
+    }
+
+    /// Starts over with what is on disk now.
+    fn restart(&mut self, now: MonoTime, env: &Env<'_>) -> Step<AcquireOutcome> {
+        if self.exhausted(now) {
+            return self.fail(self.last_error);
+        }
+        self.rounds += 1;
+        match self.check_env(env) {
+            Ok(()) => self.first_read(now),
+            Err(e) => self.fail(e),
+        }
+    }
+
+    fn decode_leader(&self, result: Result<View<'_>, IoFailure>) -> Result<RawLeader, LeaderFail> {
+        let view = result.map_err(LeaderFail::Io)?;
+        let sector = view.sector(0).ok_or(LeaderFail::Io(IoFailure::Short))?;
+        let leader = RawLeader::from_sector(sector);
+        let expect = Expect {
+            lockspace: Some(self.config.lockspace),
+            resource: Some(self.config.resource),
+            host_id: Some(self.config.host),
+        };
+        verify::paxos(&leader, &expect, Purpose::Use).map_err(LeaderFail::Leader)?;
+        Ok(leader)
+    }
+
+    fn leader_verdict(&self, votes: &LeaderVotes) -> Result<RawLeader, AcquireError> {
+        let disks = self.config.disks;
+        match votes.verdict(disks, self.config.majority()) {
+            Verdict::Leader(leader) => Ok(leader),
+            Verdict::Failed(LeaderFail::Io(e)) => Err(AcquireError::Io(e)),
+            Verdict::Failed(LeaderFail::Leader(e)) => Err(AcquireError::Leader(e)),
+            Verdict::TooFew(readable) => Err(AcquireError::LeaderRead { readable, disks }),
+            Verdict::Differ => Err(AcquireError::LeaderDiff),
+        }
+    }
+
+    fn owner_info(&self, leader: &RawLeader) -> OwnerInfo {
+        OwnerInfo {
+            host_id: leader.owner_id.get(),
+            generation: leader.owner_generation.get(),
+            timestamp: leader.timestamp.get(),
+            lver: leader.lver.get(),
+            short_hold: leader.flags.get() & FLAG_SHORT_HOLD != 0,
+        }
+    }
+
+    /// The leader is known: adopt its sizes, and go on to our own block.
+    fn after_first(
+        &mut self,
+        now: MonoTime,
+        env: &Env<'_>,
+        leader: RawLeader,
+        own: Option<OwnVotes>,
+    ) -> Step<AcquireOutcome> {
+        let geometry = match verify::sizes(&leader) {
+            Ok(geometry) => geometry,
+            Err(e) => return self.fail(AcquireError::Leader(e)),
+        };
+        let guessed_right = geometry == self.geometry;
+        self.geometry = geometry;
+        self.leader = leader;
+        match own {
+            Some(own) if guessed_right => self.after_own(now, env, &own),
+            _ => {
+                self.read_own(now);
+                self.submit(Phase::Own(OwnVotes::default()))
+            }
+        }
+    }
+
+    /// Leader and own block are known: decide (lease-algorithms.md 4.2).
+    fn after_own(&mut self, now: MonoTime, env: &Env<'_>, votes: &OwnVotes) -> Step<AcquireOutcome> {
+        if votes.block.readable < self.config.majority() {
+            return self.fail(match (votes.bad, votes.io) {
+                (Some(bad), _) => AcquireError::Dblock(bad),
+                (None, Some(io)) if self.config.disks == 1 => AcquireError::Io(io),
+                (None, io) => AcquireError::DblockRead(io.unwrap_or(IoFailure::Short)),
+            });
+        }
+        self.own = votes.block;
+        self.seen_mbal = 0;
+        let found = self.leader.lver.get();
+        if let Some(expected) = self.options.lver.filter(|l| *l != 0 && *l != found) {
+            // A version that this very attempt raised (by committing another value) still counts as met.
+            if self.ballots == 0 {
+                return self.fail(AcquireError::Lver { expected, found });
+            }
+        }
+        if let Err(e) = self.check_num_hosts() {
+            return self.fail(e);
+        }
+        if self.own.lver > self.next_lver() {
+            return self.read_again(now);
+        }
+        let ours = self.leader.owner_id.get() == self.config.host.get();
+        let generation = self.leader.owner_generation.get();
+        self.leader_fresh = true;
+        if self.leader.timestamp.get() == 0 || (ours && generation < self.config.generation) {
+            self.start_ballot(now, env)
+        } else if ours && generation == self.config.generation {
+            // On disk we own it, but no process of ours does: a lost release, or a value of ours that somebody committed.
+            self.tainted = true;
+            self.start_ballot(now, env)
+        } else {
+            self.examine_owner(now, env)
+        }
+    }
+
+    fn check_num_hosts(&self) -> Result<(), AcquireError> {
+        let (min, max) = (self.config.host.get(), u64::from(self.geometry.max_hosts()));
+        match self.options.num_hosts {
+            Some(found) if found != 0 && !(min..=max).contains(&found) => {
+                Err(AcquireError::NumHosts { found, min, max })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes in the result of one operation of the current phase.
+    fn record(&mut self, disk: u8, purpose: For, result: Result<View<'_>, IoFailure>) {
+        debug_assert!(usize::from(disk) < DISKS_MAX);
+        let mut phase = std::mem::replace(&mut self.phase, Phase::Done);
+        match (&mut phase, purpose) {
+            (
+                Phase::First { leaders, .. } | Phase::Leader(leaders, _) | Phase::AgainLeader(leaders),
+                For::Leader,
+            ) => {
+                leaders.put(self.decode_leader(result));
+            }
+            (Phase::First { own, .. } | Phase::Own(own), For::OwnBlock) => {
+                own.put(host_block(result, self.config.host), self.config.host);
+            }
+            (Phase::OwnerDelta(delta), For::Delta) => {
+                let sector = self.owner().map_or(0, HostId::delta_sector);
+                *delta = Some(result.and_then(|view| {
+                    view.sector(sector).map(RawLeader::from_sector).ok_or(IoFailure::Short)
+                }));
+            }
+            (Phase::OwnerBlock(blocks), For::OwnerBlock) => {
+                if let Ok(owner) = self.owner() {
+                    blocks.put(host_block(result, owner), owner);
+                }
+            }
+            (Phase::Write1(tally) | Phase::Write2(tally) | Phase::Commit(tally), For::Write) => {
+                tally.count(&result)
+            }
+            (
+                Phase::Read1(blocks, io) | Phase::Read2(blocks, io) | Phase::AgainBlocks(blocks, io, _),
+                For::Blocks,
+            ) => match result {
+                Ok(view) => {
+                    blocks.merge(view, self.leader.num_hosts.get(), self.next_lver(), self.config.host);
+                }
+                Err(e) => *io = io.or(Some(e)),
+            },
+            _ => {}
+        }
+        self.phase = phase;
+    }
+
+    /// Everything the current phase waited for has ended.
+    fn advance(&mut self, now: MonoTime, env: &Env<'_>) -> Step<AcquireOutcome> {
+        match std::mem::replace(&mut self.phase, Phase::Done) {
+            Phase::First { leaders, own, with_own } => match self.leader_verdict(&leaders) {
+                Ok(leader) => self.after_first(now, env, leader, with_own.then_some(own)),
+                Err(e) => self.fail(e),
+            },
+            Phase::Own(own) => self.after_own(now, env, &own),
+            Phase::OwnerDelta(Some(delta)) => self.after_owner_delta(now, env, delta),
+            Phase::OwnerBlock(blocks) => self.after_owner_block(now, &blocks),
+            Phase::Leader(votes, then) => match self.leader_verdict(&votes) {
+                Ok(leader) => self.after_leader(now, env, leader, then),
+                Err(e) => self.fail(e),
+            },
+            Phase::Write1(tally) => self.after_write1(now, tally),
+            Phase::Read1(blocks, io) => self.after_read1(now, env, &blocks, io),
+            Phase::Write2(tally) => self.after_write2(now, tally),
+            Phase::Read2(blocks, io) => self.after_read2(now, env, &blocks, io),
+            Phase::Commit(tally) => self.after_commit(now, env, tally),
+            Phase::AgainLeader(votes) => match self.leader_verdict(&votes) {
+                Ok(leader) => self.after_again_leader(now, env, leader),
+                Err(e) => self.fail(e),
+            },
+            Phase::AgainBlocks(blocks, io, leader) => self.after_again_blocks(now, env, &blocks, io, leader),
+            Phase::Start
+            | Phase::OwnerDelta(None)
+            | Phase::OwnerPoll(_)
+            | Phase::Backoff(_)
+            | Phase::Done => self.fail(AcquireError::Driver),
+        }
+    }
+
+    fn tick(&mut self, now: MonoTime, env: &Env<'_>) -> Step<AcquireOutcome> {
+        let (until, poll) = match self.phase {
+            Phase::OwnerPoll(until) => (until, true),
+            Phase::Backoff(until) => (until, false),
+            _ => return Step::Pending,
+        };
+        if let Err(e) = self.check_env(env) {
+            return self.fail(e);
+        }
+        if now < until {
+            return Step::Wait(until);
+        }
+        self.reread_leader(now, if poll { Then::Watch } else { Then::Ballot })
+    }
+}
+
+pub(super) fn host_block(result: Result<View<'_>, IoFailure>, host: HostId) -> Result<HostBlock, IoFailure> {
+    result
+        .and_then(|view| view.sector(host.block_sector()).map(HostBlock::from_sector).ok_or(IoFailure::Short))
+}
+
+impl Machine for PaxosAcquire {
+    type Outcome = AcquireOutcome;
+
+    fn step(&mut self, now: MonoTime, env: &Env<'_>, input: Input<'_>) -> Step<AcquireOutcome> {
+        match input {
+            Input::Start => {
+                if let Err(e) = self.check_env(env) {
+                    return self.fail(e);
+                }
+                self.first_read(now)
+            }
+            Input::Tick => self.tick(now, env),
+            input => match self.ops.absorb(input) {
+                Event::Ended { disk, purpose, result } => {
+                    self.record(disk, purpose, result);
+                    if self.ops.idle() { self.advance(now, env) } else { Step::Pending }
+                }
+                Event::Nothing => Step::Pending,
+            },
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The owner named by the leader: is it alive, dead, or has it given the lease up (lease-algorithms.md 4.3, 4.4)?
+
+use super::{AcquireOutcome, PaxosAcquire, Phase, Then};
+use crate::geometry::HostId;
+use crate::hosts::HostSeen;
+use crate::machine::{Env, IoFailure, Step};
+use crate::paxos::ops::{For, Votes};
+use crate::paxos::{AcquireError, Value};
+use crate::record::{HostBlock, RawLeader};
+use crate::timing::{IoTimeout, MonoTime};
+use crate::verify::{self, DblockError, LeaderError, Purpose};
+
+/// How long an owner has been silent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Watch {
+    /// The table's entry, taken once (lease-algorithms.md 4.3), if it is of the leader's owner.
+    pub(super) entry: Option<HostSeen>,
+    /// Since when `seen` has not changed.
+    pub(super) start: MonoTime,
+    /// The owner's timestamp, once known.
+    pub(super) seen: Option<u64>,
+}
+
+/// The owner's block as read from several disks: the one with the highest version counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub(super) struct OwnerBlocks {
+    pub(super) best: Option<HostBlock>,
+    pub(super) io: Option<IoFailure>,
+    pub(super) bad: Option<DblockError>,
+}
+
+impl OwnerBlocks {
+    pub(super) fn put(&mut self, result: Result<HostBlock, IoFailure>, owner: HostId) {
+        match result {
+            Ok(block) => match verify::dblock(&block.dblock, owner) {
+                Ok(()) => {
+                    if self.best.is_none_or(|b| block.dblock.lver.get() > b.dblock.lver.get()) {
+                        self.best = Some(block);
+                    }
+                }
+                Err(e) => self.bad = self.bad.or(Some(e)),
+            },
+            Err(e) => self.io = self.io.or(Some(e)),
+        }
+    }
+}
+
+impl PaxosAcquire {
+    pub(super) fn owner(&self) -> Result<HostId, AcquireError> {
+        let found = self.leader.owner_id.get();
+        let max = u64::from(self.config.geometry.max_hosts());
+        HostId::new(found)
+            .filter(|_| found <= max)
+            .ok_or(AcquireError::Leader(LeaderError::Owner { found, max }))
+    }
+
+    pub(super) fn examine_owner(&mut self, now: MonoTime, env: &Env<'_>) -> Step<AcquireOutcome> {
+        let owner = match self.owner() {
+            Ok(owner) => owner,
+            Err(e) => return self.fail(e),
+        };
+        self.last_error = AcquireError::NotYetDead(self.owner_info(&self.leader));
+        let entry = env.hosts.seen(owner).filter(|e| {
+            e.last_live.is_some()
+                && e.owner_id == owner.get()
+                && e.owner_generation == self.leader.owner_generation.get()
+        });
+        self.watch = Some(Watch {
+            entry,
+            start: entry.and_then(|e| e.last_live).unwrap_or(now),
+            seen: entry.map(|e| e.timestamp),
+        });
+        self.read_owner_delta(now, owner)
+    }
+
+    pub(super) fn read_owner_delta(&mut self, now: MonoTime, owner: HostId) -> Step<AcquireOutcome> {
+        self.ops.read_delta(self.config.geometry.sector(), owner.delta_sector(), self.deadline(now));
+        self.submit(Phase::OwnerDelta(None))
+    }
+
+    /// One look at the owner's delta lease (lease-algorithms.md 4.3).
+    pub(super) fn after_owner_delta(
+        &mut self,
+        now: MonoTime,
+        env: &Env<'_>,
+        delta: Result<RawLeader, IoFailure>,
+    ) -> Step<AcquireOutcome> {
+        let delta = match delta {
+            Ok(delta) => delta,
+            Err(e) => return self.fail(AcquireError::Io(e)),
+        };
+        if let Err(e) = verify::delta(&delta, Some(&self.config.lockspace), Purpose::Use) {
+            return self.fail(AcquireError::OwnerDelta(e));
+        }
+        let Some(mut watch) = self.watch else { return self.fail(AcquireError::Driver) };
+        let gone = delta.timestamp.get() == 0
+            || delta.owner_id != self.leader.owner_id
+            || delta.owner_generation.get() > self.leader.owner_generation.get();
+        if gone {
+            return self.reread_leader(now, Then::Ballot);
+        }
+        let timestamp = delta.timestamp.get();
+        match watch.seen {
+            None => {
+                watch.seen = Some(timestamp);
+                self.watch = Some(watch);
+            }
+            Some(seen) if seen != timestamp || Self::just_seen_alive(&watch) => return self.owner_alive(now),
+            Some(_) => {
+                let entry = watch.entry.map_or(self.config.io_timeout, |e| e.io_timeout);
+                // The longer of what the table and the lease say: an owner may have joined with another io timeout.
+                let io_timeout = IoTimeout::from_disk(delta.io_timeout.get(), entry).max(entry);
+                if now.secs_since(watch.start) > io_timeout.host_dead_secs(self.config.fire) {
+                    return self.reread_leader(now, Then::Ballot);
+                }
+                if self.options.owner_nowait {
+                    let info = self.owner_info(&self.leader);
+                    return self.fail(AcquireError::NotYetDead(info));
+                }
+            }
+        }
+        match self.check_env(env) {
+            Ok(()) => {
+                let until = now.plus_secs(1);
+                self.phase = Phase::OwnerPoll(until);
+                Step::Wait(until)
+            }
+            Err(e) => self.fail(e),
+        }
+    }
+
+    /// Whether the last renewal read saw the owner's record change. The first look at a host is no change (weakness W11).
+    pub(super) fn just_seen_alive(watch: &Watch) -> bool {
+        watch.entry.is_some_and(|e| e.last_live == Some(e.last_check) && e.last_check != e.first_check)
+    }
+
+    /// The owner is alive (lease-algorithms.md 4.4): refused, unless somebody else wrote the leader in its name and its own
+    /// block says that it has released.
+    pub(super) fn owner_alive(&mut self, now: MonoTime) -> Step<AcquireOutcome> {
+        if self.leader.write_id == self.leader.owner_id {
+            let info = self.owner_info(&self.leader);
+            return self.fail(AcquireError::Live(info));
+        }
+        let owner = match self.owner() {
+            Ok(owner) => owner,
+            Err(e) => return self.fail(e),
+        };
+        for disk in 0..self.config.disks {
+            let sector = owner.block_sector();
+            self.ops.read(disk, self.geometry.sector(), sector, 1, self.deadline(now), For::OwnerBlock);
+        }
+        self.submit(Phase::OwnerBlock(OwnerBlocks::default()))
+    }
+
+    pub(super) fn after_owner_block(&mut self, now: MonoTime, blocks: &OwnerBlocks) -> Step<AcquireOutcome> {
+        if let Some(bad) = blocks.bad {
+            return self.fail(AcquireError::Dblock(bad));
+        }
+        let Some(block) = blocks.best else {
+            return self.fail(AcquireError::Io(blocks.io.unwrap_or(IoFailure::Short)));
+        };
+        // The flag speaks for the leader's version or a later one. A block of version 0 was erased by the original, which
+        // does that only after it gave the lease up.
+        let lver = block.dblock.lver.get();
+        if block.dblock.is_released() && (lver >= self.leader.lver.get() || lver == 0) {
+            return self.reread_leader(now, Then::Ballot);
+        }
+        let info = self.owner_info(&self.leader);
+        self.fail(AcquireError::Live(info))
+    }
+
+    pub(super) fn reread_leader(&mut self, now: MonoTime, then: Then) -> Step<AcquireOutcome> {
+        self.read_leaders(now);
+        self.submit(Phase::Leader(Votes::new(), then))
+    }
+
+    pub(super) fn after_leader(
+        &mut self,
+        now: MonoTime,
+        env: &Env<'_>,
+        leader: RawLeader,
+        then: Then,
+    ) -> Step<AcquireOutcome> {
+        if then == Then::Watch {
+            return if leader == self.leader {
+                match self.owner() {
+                    Ok(owner) => self.read_owner_delta(now, owner),
+                    Err(e) => self.fail(e),
+                }
+            } else {
+                self.restart(now, env)
+            };
+        }
+        let next = self.next_lver();
+        if leader.lver.get() == next {
+            let committed = Value {
+                host: leader.owner_id.get(),
+                generation: leader.owner_generation.get(),
+                timestamp: leader.timestamp.get(),
+            };
+            if self.proposed == Some((next, committed)) {
+                // Somebody committed the very value this attempt proposed.
+                return self.acquired(leader);
+            }
+            if committed.host != self.config.host.get() {
+                // The version is decided, and not for us: what we wrote for it means nothing any more.
+                self.tainted = false;
+                let info = self.owner_info(&leader);
+                return self.fail(AcquireError::Owned(info));
+            }
+            return self.restart(now, env);
+        }
+        if leader != self.leader {
+            return self.restart(now, env);
+        }
+        self.leader_fresh = true;
+        self.start_ballot(now, env)
+    }
+}

@@ -1,0 +1,71 @@
+//! What the blocks of all hosts say to a ballot: a digest, taken while the read is at hand.
+
+use super::Value;
+use crate::geometry::HostId;
+use crate::machine::View;
+use crate::record::HostBlock;
+use crate::verify::{self, DblockError};
+
+/// First block sector of an area: host id 1.
+pub(super) const FIRST_BLOCK: u64 = 2;
+
+/// The digest of one read of all blocks, over all disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub(super) struct Blocks {
+    /// Disks read.
+    pub(super) readable: u32,
+    /// The first damaged block.
+    pub(super) bad: Option<DblockError>,
+    /// The block furthest ahead of our version.
+    pub(super) newer: Option<(HostId, u64)>,
+    /// The largest ballot number of our version.
+    pub(super) mbal: u64,
+    /// The value accepted in the highest ballot of our version, with that ballot.
+    pub(super) accepted: Option<(u64, Value)>,
+    /// Another host that holds the lease shared, with its generation.
+    pub(super) shared: Option<(HostId, u64)>,
+}
+
+impl Blocks {
+    /// Takes in the blocks of host ids 1 to `num_hosts` of one disk (lease-algorithms.md 4.6).
+    pub(super) fn merge(&mut self, view: View<'_>, num_hosts: u64, lver: u64, own: HostId) {
+        self.readable += 1;
+        let mut from = FIRST_BLOCK;
+        while let Some(index) = view.next_in_use(from).filter(|i| *i < FIRST_BLOCK + num_hosts) {
+            from = index + 1;
+            let (Some(sector), Some(host)) = (view.sector(index), HostId::new(index - FIRST_BLOCK + 1))
+            else {
+                continue;
+            };
+            self.merge_one(&HostBlock::from_sector(sector), host, lver, own);
+        }
+    }
+
+    fn merge_one(&mut self, block: &HostBlock, host: HostId, lver: u64, own: HostId) {
+        if block.mode.is_shared() && host != own && self.shared.is_none() {
+            self.shared = Some((host, block.mode.generation.get()));
+        }
+        let dblock = &block.dblock;
+        if let Err(e) = verify::dblock(dblock, host) {
+            // The value in it may be the chosen one: no ballot may go on without it (weakness W18).
+            self.bad = self.bad.or(Some(e));
+            return;
+        }
+        let theirs = dblock.lver.get();
+        if theirs > lver {
+            if self.newer.is_none_or(|(_, l)| theirs > l) {
+                self.newer = Some((host, theirs));
+            }
+            return;
+        }
+        if theirs < lver {
+            return;
+        }
+        self.mbal = self.mbal.max(dblock.mbal.get());
+        let (bal, inp) = (dblock.bal.get(), dblock.inp.get());
+        if bal > 0 && inp > 0 && self.accepted.is_none_or(|(b, _)| bal > b) {
+            let value = Value { host: inp, generation: dblock.inp2.get(), timestamp: dblock.inp3.get() };
+            self.accepted = Some((bal, value));
+        }
+    }
+}

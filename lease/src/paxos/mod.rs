@@ -1,0 +1,87 @@
+//! Resource leases: Disk Paxos on the sectors of one to four areas (lease-algorithms.md 4, 6, 15.3).
+//!
+//! Every ownership change is one ballot for one lease version (`lver`). The rules that keep it safe where a write may land
+//! late, and where each is kept:
+//!
+//! * R1, keep values: [`own::OwnBlock::phase1`] changes only `mbal` while our block already carries a value for the version.
+//! * R2, release by flag: [`release`] rewrites the block as it is, plus RELEASED; nothing ever erases a block.
+//! * R3, a timed-out write is outstanding: a machine never writes to a disk on which a write of its own is still outstanding
+//!   ([`ops::Ops`]), and reports the number in [`crate::machine::Step::Done`]; who drives it starts nothing new for the resource before
+//!   they have settled.
+//! * R4: success needs the very value this attempt proposed; see [`acquire`].
+//! * R9, rolled-back leader: a block ahead of the leader stops the acquire with [`AcquireError::Newer`], after everything was
+//!   read once more.
+//! * R10: [`crate::machine::Env`] is looked at before every write.
+
+pub mod acquire;
+mod blocks;
+mod error;
+mod ops;
+mod own;
+pub mod release;
+#[cfg(test)]
+mod tests;
+
+pub use acquire::PaxosAcquire;
+pub use error::{AcquireError, OwnerInfo, ReleaseError};
+pub use release::PaxosRelease;
+
+use crate::geometry::{Geometry, HostId};
+use crate::name::Name;
+use crate::record::{HostBlock, RawLeader};
+use crate::timing::{IoTimeout, WatchdogFire};
+
+/// Who works on which resource. The same for every machine of one operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PaxosConfig {
+    /// The lockspace the resource belongs to.
+    pub lockspace: Name,
+    /// The resource.
+    pub resource: Name,
+    /// Our host id in that lockspace.
+    pub host: HostId,
+    /// The generation we hold it with.
+    pub generation: u64,
+    /// Limit of each of our operations.
+    pub io_timeout: IoTimeout,
+    /// The watchdog fire timeout of every host.
+    pub fire: WatchdogFire,
+    /// Sizes of the lockspace: where delta leases lie, and the first guess for the resource.
+    pub geometry: Geometry,
+    /// Disks of the resource, 1 to 4.
+    pub disks: u8,
+}
+
+impl PaxosConfig {
+    /// Disks that make a majority: more than half (lease-algorithms.md 4.8).
+    fn majority(&self) -> u32 {
+        u32::from(self.disks) / 2 + 1
+    }
+}
+
+/// A lease we own, as it lies on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Held {
+    /// The leader record.
+    pub leader: RawLeader,
+    /// Our block, with the value that was chosen.
+    pub block: HostBlock,
+    /// The resource's sizes.
+    pub geometry: Geometry,
+}
+
+impl Held {
+    /// The lease version.
+    #[must_use]
+    pub fn lver(&self) -> u64 {
+        self.leader.lver.get()
+    }
+}
+
+/// A proposed owner: what a ballot chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Value {
+    pub(crate) host: u64,
+    pub(crate) generation: u64,
+    pub(crate) timestamp: u64,
+}

@@ -1,0 +1,214 @@
+//! The operations of one paxos machine: at most one per disk at a time (two first reads on a single disk), and the writes that
+//! timed out.
+
+use crate::geometry::SectorSize;
+use crate::limits::{DISKS_MAX, OPS_PER_STEP_MAX};
+use crate::machine::{Action, Content, Input, IoFailure, Op, OpId, Place, View};
+use crate::record::RawLeader;
+use crate::timing::MonoTime;
+use arrayvec::ArrayVec;
+
+/// What an operation was for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum For {
+    Leader,
+    OwnBlock,
+    OwnerBlock,
+    Blocks,
+    Delta,
+    Write,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Running {
+    id: OpId,
+    disk: u8,
+    purpose: For,
+}
+
+/// Running and late operations.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub(super) struct Ops {
+    next: u32,
+    running: ArrayVec<Running, OPS_PER_STEP_MAX>,
+    /// Writes that timed out and are still outstanding: at most one per disk, because a disk with one gets no further write.
+    late_writes: ArrayVec<(OpId, u8), DISKS_MAX>,
+    /// What the next step submits.
+    batch: ArrayVec<Op, OPS_PER_STEP_MAX>,
+}
+
+/// What an input meant.
+pub(super) enum Event<'a> {
+    /// An operation for the current phase ended.
+    Ended { disk: u8, purpose: For, result: Result<View<'a>, IoFailure> },
+    /// Nothing the current phase waits for.
+    Nothing,
+}
+
+impl Ops {
+    fn push(
+        &mut self,
+        disk: u8,
+        place: Place,
+        size: SectorSize,
+        action: Action,
+        deadline: MonoTime,
+        purpose: For,
+    ) {
+        let id = OpId(self.next);
+        self.next += 1;
+        self.running.push(Running { id, disk, purpose });
+        self.batch.push(Op { id, place, sector_size: size, action, deadline });
+    }
+
+    pub(super) fn read(
+        &mut self,
+        disk: u8,
+        size: SectorSize,
+        first: u64,
+        count: u64,
+        deadline: MonoTime,
+        purpose: For,
+    ) {
+        self.push(disk, Place::Resource(disk), size, Action::Read { first, count }, deadline, purpose);
+    }
+
+    pub(super) fn read_delta(&mut self, size: SectorSize, sector: u64, deadline: MonoTime) {
+        self.push(0, Place::Lockspace, size, Action::Read { first: sector, count: 1 }, deadline, For::Delta);
+    }
+
+    /// Writes to a disk, unless a write to it is still outstanding: the order of the two would be undefined.
+    /// Returns whether it was started.
+    pub(super) fn write(
+        &mut self,
+        disk: u8,
+        size: SectorSize,
+        sector: u64,
+        content: Content,
+        deadline: MonoTime,
+    ) -> bool {
+        if self.late_writes.iter().any(|(_, d)| *d == disk) {
+            return false;
+        }
+        self.push(disk, Place::Resource(disk), size, Action::Write { sector, content }, deadline, For::Write);
+        true
+    }
+
+    /// The operations to submit now.
+    pub(super) fn take_batch(&mut self) -> ArrayVec<Op, OPS_PER_STEP_MAX> {
+        std::mem::take(&mut self.batch)
+    }
+
+    /// Whether the current phase waits for nothing any more.
+    pub(super) fn idle(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    /// Writes that may still land.
+    pub(super) fn outstanding(&self) -> u32 {
+        u32::try_from(self.late_writes.len()).unwrap_or(u32::MAX)
+    }
+
+    fn end(&mut self, op: OpId) -> Option<Running> {
+        let at = self.running.iter().position(|r| r.id == op)?;
+        Some(self.running.remove(at))
+    }
+
+    pub(super) fn absorb<'a>(&mut self, input: Input<'a>) -> Event<'a> {
+        match input {
+            Input::Completed { op, result } => match self.end(op) {
+                Some(r) => Event::Ended { disk: r.disk, purpose: r.purpose, result },
+                None => Event::Nothing,
+            },
+            Input::TimedOut { op } => match self.end(op) {
+                Some(r) => {
+                    if r.purpose == For::Write {
+                        self.late_writes.push((op, r.disk));
+                    }
+                    Event::Ended { disk: r.disk, purpose: r.purpose, result: Err(IoFailure::TimedOut) }
+                }
+                None => Event::Nothing,
+            },
+            Input::CompletedLate { op, .. } => {
+                self.late_writes.retain(|(id, _)| *id != op);
+                Event::Nothing
+            }
+            Input::Start | Input::Tick => Event::Nothing,
+        }
+    }
+}
+
+/// How the writes of one phase ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub(super) struct Tally {
+    pub(super) ok: u32,
+    pub(super) failure: Option<IoFailure>,
+}
+
+impl Tally {
+    /// Counts one result. A timeout outlives other failures: it is the one that leaves something outstanding.
+    pub(super) fn count<T>(&mut self, result: &Result<T, IoFailure>) {
+        match result {
+            Ok(_) => self.ok += 1,
+            Err(e) if self.failure != Some(IoFailure::TimedOut) => self.failure = Some(*e),
+            Err(_) => {}
+        }
+    }
+
+    pub(super) fn failure(&self) -> IoFailure {
+        self.failure.unwrap_or(IoFailure::TimedOut)
+    }
+}
+
+/// The leaders read from several disks.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub(super) struct Votes<E> {
+    leaders: ArrayVec<RawLeader, DISKS_MAX>,
+    error: Option<E>,
+}
+
+/// What a majority says.
+pub(super) enum Verdict<E> {
+    /// The leader in force.
+    Leader(RawLeader),
+    /// A single disk's own error.
+    Failed(E),
+    /// Too few readable.
+    TooFew(u32),
+    /// No majority agrees.
+    Differ,
+}
+
+impl<E: Copy> Votes<E> {
+    pub(super) fn new() -> Self {
+        Self { leaders: ArrayVec::new(), error: None }
+    }
+
+    pub(super) fn put(&mut self, vote: Result<RawLeader, E>) {
+        match vote {
+            Ok(leader) => {
+                let _full = self.leaders.try_push(leader);
+            }
+            Err(e) => self.error = self.error.or(Some(e)),
+        }
+    }
+
+    /// The leader that a majority agrees on up to its timestamp (lease-algorithms.md 4.8).
+    pub(super) fn verdict(&self, disks: u8, majority: u32) -> Verdict<E> {
+        let readable = u32::try_from(self.leaders.len()).unwrap_or(0);
+        if readable < majority {
+            return match self.error {
+                Some(e) if disks == 1 || readable == 0 => Verdict::Failed(e),
+                _ => Verdict::TooFew(readable),
+            };
+        }
+        let agreed = |l: &&RawLeader| {
+            let same = self.leaders.iter().filter(|o| o.same_state(l)).count();
+            u32::try_from(same).unwrap_or(0) >= majority
+        };
+        match self.leaders.iter().find(agreed) {
+            Some(leader) => Verdict::Leader(*leader),
+            None => Verdict::Differ,
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! Giving a resource up: release and retract (lease-algorithms.md 6.2, 6.6, rules R2, R3 of 15.3).
+//!
+//! # The I/O, and why each is there
+//!
+//! 1. Write our block again, plus RELEASED (R2). Where another host wrote the leader in our name, this flag *is* the release.
+//!    A retract reads the block first, because it does not know what the failed acquire left.
+//! 2. Read the leader. Only a leader that we wrote ourselves, and that still says what we wrote, may be changed by us.
+//! 3. Write the leader with timestamp 0.
+
+use super::acquire::host_block;
+use super::ops::{Event, For, Ops, Tally, Verdict, Votes};
+use super::{Held, PaxosConfig, ReleaseError};
+use crate::geometry::Geometry;
+use crate::machine::{Content, Env, Input, IoFailure, LockspaceNow, Machine, Step, View};
+use crate::record::{DBLOCK_RELEASED, FLAG_SHORT_HOLD, HostBlock, ModeBlock, RawLeader};
+use crate::timing::MonoTime;
+use crate::verify::{self, DblockError, Expect, LeaderError, Purpose};
+
+/// What a release comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ReleaseOutcome {
+    /// Whether the lease is given up as far as this machine could see.
+    pub result: Result<Released, ReleaseError>,
+    /// Why our block could not be marked; only noted when the leader itself was freed.
+    pub block_failure: Option<IoFailure>,
+}
+
+/// How a lease was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Released {
+    /// The leader on disk says free now.
+    LeaderFreed,
+    /// The leader was written by another host, or does not name us: our RELEASED flag is the release.
+    ByFlag,
+    /// Nothing on disk made us the owner.
+    NothingToDo,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum LeaderFail {
+    Io(IoFailure),
+    Leader(LeaderError),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::large_enum_variant, reason = "one per machine, part of its value")]
+enum Phase {
+    Start,
+    ReadBlock { best: Option<HostBlock>, readable: u32, io: Option<IoFailure>, bad: Option<DblockError> },
+    WriteBlock(Tally),
+    ReadLeader(Votes<LeaderFail>),
+    WriteLeader(Tally),
+    Done,
+}
+
+/// What is to be given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::large_enum_variant, reason = "one per machine, part of its value")]
+enum What {
+    /// A lease we hold.
+    Held(Held),
+    /// Whatever an acquire of unknown outcome left.
+    Whatever,
+}
+
+/// One attempt to give a resource up.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PaxosRelease {
+    config: PaxosConfig,
+    geometry: Geometry,
+    what: What,
+    phase: Phase,
+    ops: Ops,
+    block_failure: Option<IoFailure>,
+    /// Whether our block carried anything of ours.
+    flagged: bool,
+}
+
+impl PaxosRelease {
+    /// The release of a lease we hold.
+    #[must_use]
+    pub fn new(config: PaxosConfig, held: Held) -> Self {
+        Self::with(config, held.geometry, What::Held(held))
+    }
+
+    /// Takes back what a failed acquire of ours may have left: a value that can still be chosen, or a leader that names us.
+    /// Precondition: no write of that acquire is outstanding, and no process of ours holds the lease.
+    #[must_use]
+    pub fn retract(config: PaxosConfig, geometry: Geometry) -> Self {
+        Self::with(config, geometry, What::Whatever)
+    }
+
+    fn with(config: PaxosConfig, geometry: Geometry, what: What) -> Self {
+        Self {
+            config,
+            geometry,
+            what,
+            phase: Phase::Start,
+            ops: Ops::default(),
+            block_failure: None,
+            flagged: false,
+        }
+    }
+
+    fn deadline(&self, now: MonoTime) -> MonoTime {
+        now.plus_millis(self.config.io_timeout.millis())
+    }
+
+    fn done(&mut self, result: Result<Released, ReleaseError>) -> Step<ReleaseOutcome> {
+        self.phase = Phase::Done;
+        let outcome = ReleaseOutcome { result, block_failure: self.block_failure };
+        Step::Done { outcome, outstanding: self.ops.outstanding() }
+    }
+
+    fn submit(&mut self, phase: Phase) -> Step<ReleaseOutcome> {
+        self.phase = phase;
+        Step::Io(self.ops.take_batch())
+    }
+
+    /// Nothing is written with a host id that we may no longer hold (rule R10). A dead client or a shutdown stops no release.
+    fn may_write(&self, env: &Env<'_>) -> bool {
+        env.lockspace == LockspaceNow::Alive { generation: self.config.generation }
+    }
+
+    fn write_all(
+        &mut self,
+        now: MonoTime,
+        env: &Env<'_>,
+        sector: u64,
+        content: Content,
+    ) -> Result<Tally, ReleaseError> {
+        if !self.may_write(env) {
+            return Err(ReleaseError::LockspaceGone);
+        }
+        let mut tally = Tally::default();
+        for disk in 0..self.config.disks {
+            if !self.ops.write(disk, self.geometry.sector(), sector, content, self.deadline(now)) {
+                tally.failure = Some(IoFailure::TimedOut);
+            }
+        }
+        Ok(tally)
+    }
+
+    /// Writes our block as it is, with RELEASED and without a shared hold.
+    fn write_block(&mut self, now: MonoTime, env: &Env<'_>, mut block: HostBlock) -> Step<ReleaseOutcome> {
+        block.dblock.flags = (block.dblock.flags.get() | DBLOCK_RELEASED).into();
+        block.mode = ModeBlock::zeroed();
+        self.flagged = true;
+        match self.write_all(now, env, self.config.host.block_sector(), Content::Block(block)) {
+            Ok(tally) if self.ops.idle() => self.after_write_block(now, tally),
+            Ok(tally) => self.submit(Phase::WriteBlock(tally)),
+            Err(e) => self.done(Err(e)),
+        }
+    }
+
+    fn after_write_block(&mut self, now: MonoTime, tally: Tally) -> Step<ReleaseOutcome> {
+        if tally.ok < self.config.majority() {
+            // Not fatal yet: if the leader can be freed, that is the release.
+            self.block_failure = Some(tally.failure());
+        }
+        self.read_leader(now)
+    }
+
+    fn read_leader(&mut self, now: MonoTime) -> Step<ReleaseOutcome> {
+        for disk in 0..self.config.disks {
+            self.ops.read(disk, self.geometry.sector(), 0, 1, self.deadline(now), For::Leader);
+        }
+        self.submit(Phase::ReadLeader(Votes::new()))
+    }
+
+    fn after_read_block(
+        &mut self,
+        now: MonoTime,
+        env: &Env<'_>,
+        best: Option<HostBlock>,
+        readable: u32,
+        io: Option<IoFailure>,
+        bad: Option<DblockError>,
+    ) -> Step<ReleaseOutcome> {
+        let Some(block) = best.filter(|_| readable >= self.config.majority()) else {
+            return self.done(Err(match bad {
+                Some(bad) => ReleaseError::Dblock(bad),
+                None => ReleaseError::Io(io.unwrap_or(IoFailure::Short)),
+            }));
+        };
+        let ours = block.dblock.bal.get() > 0
+            && block.dblock.inp.get() == self.config.host.get()
+            && block.dblock.inp2.get() == self.config.generation;
+        if ours && !block.dblock.is_released() {
+            self.write_block(now, env, block)
+        } else {
+            self.read_leader(now)
+        }
+    }
+
+    fn after_read_leader(
+        &mut self,
+        now: MonoTime,
+        env: &Env<'_>,
+        votes: &Votes<LeaderFail>,
+    ) -> Step<ReleaseOutcome> {
+        let disks = self.config.disks;
+        let leader = match votes.verdict(disks, self.config.majority()) {
+            Verdict::Leader(leader) => leader,
+            Verdict::Failed(LeaderFail::Io(e)) => return self.done(Err(ReleaseError::Io(e))),
+            Verdict::Failed(LeaderFail::Leader(e)) => return self.done(Err(ReleaseError::Leader(e))),
+            Verdict::TooFew(readable) => return self.done(Err(ReleaseError::LeaderRead { readable, disks })),
+            Verdict::Differ => return self.done(Err(ReleaseError::LeaderDiff)),
+        };
+        match self.judge(&leader) {
+            Ok(true) => {
+                let mut free = leader;
+                free.timestamp = 0.into();
+                free.write_id = self.config.host.get().into();
+                free.write_generation = self.config.generation.into();
+                free.write_timestamp = now.secs().into();
+                free.flags = (free.flags.get() & !FLAG_SHORT_HOLD).into();
+                free.seal();
+                match self.write_all(now, env, 0, Content::Leader(free)) {
+                    Ok(tally) if self.ops.idle() => self.after_write_leader(tally),
+                    Ok(tally) => self.submit(Phase::WriteLeader(tally)),
+                    Err(e) => self.done(Err(e)),
+                }
+            }
+            Ok(false) => match (self.flagged, self.block_failure) {
+                // The flag is all that could release the lease, and it is not on disk.
+                (true, Some(failure)) => self.done(Err(ReleaseError::DblockWrite(failure))),
+                (true, None) => self.done(Ok(Released::ByFlag)),
+                (false, _) => self.done(Ok(Released::NothingToDo)),
+            },
+            Err(e) => self.done(Err(e)),
+        }
+    }
+
+    /// Whether the leader is ours to free (lease-algorithms.md 6.2 step 4).
+    fn judge(&self, leader: &RawLeader) -> Result<bool, ReleaseError> {
+        let owner = ReleaseError::Owner {
+            host_id: leader.owner_id.get(),
+            generation: leader.owner_generation.get(),
+            timestamp: leader.timestamp.get(),
+        };
+        let writer_is_us = leader.write_id.get() == self.config.host.get();
+        match &self.what {
+            What::Held(held) => {
+                if !writer_is_us {
+                    Ok(false)
+                } else if leader.lver != held.leader.lver {
+                    Err(ReleaseError::Lver { expected: held.lver(), found: leader.lver.get() })
+                } else if leader == &held.leader {
+                    Ok(true)
+                } else {
+                    Err(owner)
+                }
+            }
+            What::Whatever => Ok(writer_is_us
+                && leader.timestamp.get() != 0
+                && leader.owner_id.get() == self.config.host.get()
+                && leader.owner_generation.get() == self.config.generation),
+        }
+    }
+
+    fn after_write_leader(&mut self, tally: Tally) -> Step<ReleaseOutcome> {
+        if tally.ok < self.config.majority() {
+            return self.done(Err(ReleaseError::LeaderWrite(tally.failure())));
+        }
+        self.done(Ok(Released::LeaderFreed))
+    }
+
+    fn start(&mut self, now: MonoTime, env: &Env<'_>) -> Step<ReleaseOutcome> {
+        match self.what {
+            What::Held(held) => self.write_block(now, env, held.block),
+            What::Whatever => {
+                for disk in 0..self.config.disks {
+                    let sector = self.config.host.block_sector();
+                    self.ops.read(disk, self.geometry.sector(), sector, 1, self.deadline(now), For::OwnBlock);
+                }
+                self.submit(Phase::ReadBlock { best: None, readable: 0, io: None, bad: None })
+            }
+        }
+    }
+
+    fn decode_leader(&self, result: Result<View<'_>, IoFailure>) -> Result<RawLeader, LeaderFail> {
+        let view = result.map_err(LeaderFail::Io)?;
+        let sector = view.sector(0).ok_or(LeaderFail::Io(IoFailure::Short))?;
+        let leader = RawLeader::from_sector(sector);
+        let expect = Expect {
+            lockspace: Some(self.config.lockspace),
+            resource: Some(self.config.resource),
+            host_id: Some(self.config.host),
+        };
+        verify::paxos(&leader, &expect, Purpose::Use).map_err(LeaderFail::Leader)?;
+        Ok(leader)
+    }
+
+    fn record(&mut self, result: Result<View<'_>, IoFailure>) {
+        let mut phase = std::mem::replace(&mut self.phase, Phase::Done);
+        match &mut phase {
+            Phase::ReadBlock { best, readable, io, bad } => match host_block(result, self.config.host) {
+                Ok(block) => match verify::dblock(&block.dblock, self.config.host) {
+                    Ok(()) => {
+                        *readable += 1;
+                        let key = |b: &HostBlock| (b.dblock.lver.get(), b.dblock.bal.get());
+                        if best.as_ref().is_none_or(|b| key(&block) > key(b)) {
+                            *best = Some(block);
+                        }
+                    }
+                    Err(e) => *bad = bad.or(Some(e)),
+                },
+                Err(e) => *io = io.or(Some(e)),
+            },
+            Phase::WriteBlock(tally) | Phase::WriteLeader(tally) => tally.count(&result),
+            Phase::ReadLeader(votes) => votes.put(self.decode_leader(result)),
+            Phase::Start | Phase::Done => {}
+        }
+        self.phase = phase;
+    }
+
+    fn advance(&mut self, now: MonoTime, env: &Env<'_>) -> Step<ReleaseOutcome> {
+        match std::mem::replace(&mut self.phase, Phase::Done) {
+            Phase::ReadBlock { best, readable, io, bad } => {
+                self.after_read_block(now, env, best, readable, io, bad)
+            }
+            Phase::WriteBlock(tally) => self.after_write_block(now, tally),
+            Phase::ReadLeader(votes) => self.after_read_leader(now, env, &votes),
+            Phase::WriteLeader(tally) => self.after_write_leader(tally),
+            Phase::Start | Phase::Done => self.done(Err(ReleaseError::Driver)),
+        }
+    }
+}
+
+impl Machine for PaxosRelease {
+    type Outcome = ReleaseOutcome;
+
+    fn step(&mut self, now: MonoTime, env: &Env<'_>, input: Input<'_>) -> Step<ReleaseOutcome> {
+        match input {
+            Input::Start => self.start(now, env),
+            Input::Tick => Step::Pending,
+            input => match self.ops.absorb(input) {
+                Event::Ended { result, .. } => {
+                    self.record(result);
+                    if self.ops.idle() { self.advance(now, env) } else { Step::Pending }
+                }
+                Event::Nothing => Step::Pending,
+            },
+        }
+    }
+}
