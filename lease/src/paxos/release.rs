@@ -77,7 +77,9 @@ pub struct PaxosRelease {
 }
 
 impl PaxosRelease {
-    /// The release of a lease we hold.
+    /// The release of a lease we hold: the *first* attempt. A further attempt, after the writes of the first have settled, is
+    /// a [`Self::retract`]: a leader write that landed late has already freed the lease, and must not be taken for a foreign
+    /// change.
     #[must_use]
     pub fn new(config: PaxosConfig, held: Held) -> Self {
         Self::with(config, held.geometry, What::Held(held))
