@@ -40,6 +40,17 @@ pub fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> bo
     poll_for(what, limit, || condition().then_some(()));
 }
 
+/// Runs parts of a slow case side by side, each in a thread of its own, and waits for all.
+///
+/// # Panics
+/// When a part panics, naming all that did.
+pub fn side_by_side(parts: Vec<(String, Box<dyn FnOnce() + Send>)>) {
+    let threads: Vec<_> = parts.into_iter().map(|(name, part)| (name, thread::spawn(part))).collect();
+    let failed: Vec<String> =
+        threads.into_iter().filter_map(|(name, thread)| thread.join().is_err().then_some(name)).collect();
+    assert!(failed.is_empty(), "failed: {failed:?}; the messages are above");
+}
+
 /// What a finished program left behind.
 #[derive(Debug, Clone)]
 pub struct Output {

@@ -18,7 +18,8 @@
 //! with the programs it tests.
 
 pub mod bounded;
-
+pub mod contention;
+pub mod dead_owner;
 pub mod golden;
 pub mod holder;
 pub mod host;
@@ -26,7 +27,6 @@ pub mod program;
 pub mod raw;
 pub mod scene;
 pub mod storage;
-
 pub mod walkthrough;
 
 pub use bounded::{Output, Running};

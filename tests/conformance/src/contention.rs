@@ -1,0 +1,133 @@
+//! Exclusive-holder contention: many processes on several hosts fight for one lease, and every
+//! holder proves that it is alone.
+//!
+//! The proof does not rely on the lock manager: while it holds the lease, a contender takes a
+//! non-blocking `flock` on a common file and creates another file exclusively; both must succeed.
+//! It then appends the lease version to a common log, which must grow strictly.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::bounded::{self, Running};
+use crate::host::Host;
+use crate::program::{Program, build_dir};
+use crate::scene::Scene;
+use crate::storage::{Storage, text};
+
+/// Processes per host.
+pub const CONTENDERS_PER_HOST: usize = 3;
+
+/// Default length of the fight; `SANLOCK_CONTENTION_SECS` shortens it.
+const DEFAULT_SECONDS: u64 = 60;
+
+/// From this length on every host must have had its turn.
+const FAIR_SECONDS: u64 = 30;
+
+/// A contender ends within this time after the fight: its last acquire may take a while.
+const END_LIMIT: Duration = Duration::from_secs(60);
+
+/// What one contender did.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Tally {
+    /// Times the lease was granted.
+    pub granted: u64,
+    /// Times it was refused.
+    pub refused: u64,
+}
+
+/// Runs the fight among one host of each given program and returns the grants per host.
+///
+/// # Panics
+/// When two contenders held the lease at the same time, when a version did not grow, when any
+/// command failed in another way than by a refusal, or when a host never had its turn.
+pub fn fight(programs: &[Program]) -> Vec<Tally> {
+    let seconds = seconds();
+    let scene = Scene::joined(Storage::file(), programs, 1);
+    scene.wait_until_all_see_all();
+    let proof_dir = scene.storage().dir().join("proof");
+    std::fs::create_dir(&proof_dir)
+        .unwrap_or_else(|error| panic!("cannot make the proof directory: {error}"));
+
+    let mut contenders: Vec<(usize, Running)> = Vec::new();
+    for (index, host) in scene.hosts().iter().enumerate() {
+        for number in 0..CONTENDERS_PER_HOST {
+            let label = format!("{}-{number}", host.name());
+            contenders.push((index, start_contender(host, &scene, &proof_dir, &label, seconds)));
+        }
+    }
+    let mut tallies = vec![Tally::default(); programs.len()];
+    for (index, contender) in &mut contenders {
+        let output = contender.finish(Duration::from_secs(seconds) + END_LIMIT).success();
+        let tally = parse_tally(&output.stdout);
+        tallies[*index].granted += tally.granted;
+        tallies[*index].refused += tally.refused;
+    }
+    let granted: u64 = tallies.iter().map(|tally| tally.granted).sum();
+    let report: Vec<String> = programs
+        .iter()
+        .zip(&tallies)
+        .map(|(program, tally)| format!("{} {}+{}", program.word(), tally.granted, tally.refused))
+        .collect();
+    eprintln!("{seconds} s of contention, granted+refused: {}", report.join(", "));
+    assert_eq!(versions_logged(&proof_dir), granted, "every grant is in the log");
+    assert_eq!(scene.lver(1), last_version(&proof_dir), "the last grant logged is the last on disk");
+    assert!(granted > 0, "nobody was granted the lease");
+    if seconds >= FAIR_SECONDS {
+        assert!(tallies.iter().all(|tally| tally.granted > 0), "a host never had its turn: {report:?}");
+    }
+    tallies
+}
+
+fn seconds() -> u64 {
+    match std::env::var("SANLOCK_CONTENTION_SECS") {
+        Ok(text) => {
+            text.parse().unwrap_or_else(|_| panic!("SANLOCK_CONTENTION_SECS is not a number: {text:?}"))
+        }
+        Err(_) => DEFAULT_SECONDS,
+    }
+}
+
+fn start_contender(host: &Host, scene: &Scene, proof_dir: &Path, label: &str, seconds: u64) -> Running {
+    let mut command = bounded::dying_with_us(&contender_path());
+    command.args([text(host.run_dir()), scene.storage().path()]);
+    command.args([&scene.storage().offset(1).to_string(), text(proof_dir), label, &seconds.to_string()]);
+    Running::start(command)
+}
+
+/// The contender is a program of this package; cargo builds it next to the tests.
+fn contender_path() -> PathBuf {
+    let path = build_dir().join("contender");
+    assert!(path.exists(), "{} has not been built", path.display());
+    path
+}
+
+fn parse_tally(stdout: &str) -> Tally {
+    let number = |key: &str| {
+        stdout
+            .split_whitespace()
+            .find_map(|word| word.strip_prefix(key))
+            .and_then(|value| value.parse().ok())
+            .unwrap_or_else(|| panic!("the contender reported no {key}: {stdout:?}"))
+    };
+    Tally { granted: number("granted="), refused: number("refused=") }
+}
+
+/// The log of versions, one line `VERSION LABEL` per grant.
+#[must_use]
+pub fn version_log(proof_dir: &Path) -> PathBuf {
+    proof_dir.join("versions")
+}
+
+fn versions_logged(proof_dir: &Path) -> u64 {
+    read_log(proof_dir).lines().count() as u64
+}
+
+fn last_version(proof_dir: &Path) -> u64 {
+    let log = read_log(proof_dir);
+    let word = log.lines().last().and_then(|line| line.split(' ').next());
+    word.and_then(|word| word.parse().ok()).unwrap_or(0)
+}
+
+fn read_log(proof_dir: &Path) -> String {
+    std::fs::read_to_string(version_log(proof_dir)).unwrap_or_default()
+}

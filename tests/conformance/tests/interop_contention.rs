@@ -1,0 +1,11 @@
+//! Many processes on hosts of both programs fight for one lease; never may two hold it.
+
+use sanlock_conformance::{Program, contention};
+
+#[test]
+fn two_hosts_of_each_program_never_hold_one_lease_together() {
+    if !Program::both_available() {
+        return;
+    }
+    contention::fight(&[Program::Ours, Program::Reference, Program::Ours, Program::Reference]);
+}
