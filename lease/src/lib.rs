@@ -22,6 +22,8 @@ pub mod name;
 pub mod paxos;
 pub mod record;
 pub mod recovery;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod text;
 pub mod timing;
 pub mod verify;
