@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use sanlock_wire::flags::{
-    AcquireFlags, AddFlags, ConfigCommand, ConvertFlags, InqFlags, ReleaseFlags, RemFlags, RequestFlags,
-    SetEventFlags, WriteFlags,
+    AcquireFlags, AddFlags, ConvertFlags, InqFlags, ReleaseFlags, RemFlags, RequestFlags, SetEventFlags,
+    WriteFlags,
 };
 use sanlock_wire::{
     Command, Disk, Host, HostEvent, Lockspace, Name, Options, Reply, ReplyBody, Request, Resource,
@@ -390,11 +390,12 @@ impl Client {
         self.ok(Command::SetEvent, &request).map(drop)
     }
 
-    /// Sets or clears the "used" marks of a lockspace (7.31).
+    /// Sets or clears the "used" marks of a lockspace (7.31): a
+    /// [`ConfigCommand`](sanlock_wire::flags::ConfigCommand) or a later version's number.
     ///
     /// # Errors
     /// [`ClientError`].
-    pub fn set_config(&self, lockspace: Name, config: ConfigCommand) -> Result<(), ClientError> {
+    pub fn set_config(&self, lockspace: Name, config: impl Into<u32>) -> Result<(), ClientError> {
         let request = Request::set_config(Lockspace::named(lockspace), config);
         self.ok(Command::SetConfig, &request).map(drop)
     }

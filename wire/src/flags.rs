@@ -216,6 +216,12 @@ impl ConfigCommand {
     }
 }
 
+impl From<ConfigCommand> for u32 {
+    fn from(command: ConfigCommand) -> Self {
+        command as Self
+    }
+}
+
 /// `data` of REQUEST (7.11): what the holder's daemon shall do. Other numbers are stored and ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]

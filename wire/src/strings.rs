@@ -71,16 +71,27 @@ pub fn path_import(path: &[u8]) -> Vec<u8> {
     path.iter().copied().filter(|&b| b != b'\\').collect()
 }
 
-/// The resource string `lockspace:name[:path:offset]…:lver`, or `:SH` at the end for shared. Paths are escaped, names are
-/// not.
+/// Appends `name` with a backslash before every `:`, blank and backslash, so that [`str_to_res`] gives it back. The C
+/// library leaves names as they are and then cannot parse what it printed.
+fn name_export(out: &mut Vec<u8>, name: &Name) {
+    for &byte in name.name_bytes() {
+        if matches!(byte, b':' | b' ' | b'\\') {
+            out.push(b'\\');
+        }
+        out.push(byte);
+    }
+}
+
+/// The resource string `lockspace:name[:path:offset]…:lver`, or `:SH` at the end for shared, with escapes.
 ///
 /// # Errors
 /// [`StringError::TooLong`] above 4399 bytes, [`StringError::Path`] for a path without NUL.
 pub fn res_to_str(spec: &ResourceSpec) -> Result<Vec<u8>, StringError> {
     let resource = spec.resource();
-    let mut out = resource.lockspace_name.name_bytes().to_vec();
+    let mut out = Vec::new();
+    name_export(&mut out, &resource.lockspace_name);
     out.push(b':');
-    out.extend_from_slice(resource.name.name_bytes());
+    name_export(&mut out, &resource.name);
     for disk in spec.disks() {
         out.push(b':');
         path_export(&mut out, disk.path.path()?);

@@ -3,8 +3,8 @@
 use super::{BadArgument, Request, RequestBody};
 use crate::command::Command;
 use crate::flags::{
-    AcquireFlags, AddFlags, ConfigCommand, ConvertFlags, InqFlags, KillpathFlags, ReleaseFlags, RemFlags,
-    RequestFlags, RestrictFlags, RindexCmdFlags, SetEventFlags, WriteFlags,
+    AcquireFlags, AddFlags, ConvertFlags, InqFlags, KillpathFlags, ReleaseFlags, RemFlags, RequestFlags,
+    RestrictFlags, RindexCmdFlags, SetEventFlags, WriteFlags,
 };
 use crate::header::{Header, Target, length_field};
 use crate::limits::{HEADER_LEN, MAX_ACQUIRE_RESOURCES, MAX_LVB, MAX_RELEASE_RESOURCES};
@@ -257,10 +257,10 @@ impl Request {
         Self::build(Command::SetEvent, flags.bits(), 0, 0, body)
     }
 
-    /// SET_CONFIG (33).
+    /// SET_CONFIG (33); `config` is a [`ConfigCommand`](crate::flags::ConfigCommand) or a later version's number.
     #[must_use]
-    pub fn set_config(ls: Lockspace, config: ConfigCommand) -> Self {
-        Self::build(Command::SetConfig, 0, config as u32, 0, RequestBody::SetConfig(Box::new(ls)))
+    pub fn set_config(ls: Lockspace, config: impl Into<u32>) -> Self {
+        Self::build(Command::SetConfig, 0, config.into(), 0, RequestBody::SetConfig(Box::new(ls)))
     }
 
     /// RENEWAL (34). Its `length` says 32 although a lockspace follows.
