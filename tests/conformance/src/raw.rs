@@ -57,6 +57,7 @@ pub mod flag {
     pub const REM_ASYNC: u32 = 0x1;
     pub const REM_UNUSED: u32 = 0x2;
     pub const INQ_WAIT: u32 = 0x1;
+    pub const RESTRICT_ALL: u32 = 0x1;
     pub const ACQUIRE_OWNER_NOWAIT: u32 = 0x8;
     pub const RELEASE_ALL: u32 = 0x1;
     pub const RELEASE_RENAME: u32 = 0x2;

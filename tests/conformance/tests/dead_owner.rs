@@ -27,16 +27,19 @@ fn a_dead_owner_is_waited_for_and_its_lease_is_taken() {
     bounded::side_by_side(parts);
 }
 
-/// Sends an ACQUIRE of resource `n` and returns without waiting for the answer. The owner must
-/// have been silent for long enough not to count as alive.
+/// The owner has been silent for long enough that no host counts it as alive any more.
+const NO_LONGER_ALIVE: Duration = Duration::from_secs(12);
+
+/// Sends an ACQUIRE of resource `n` once the owner no longer counts as alive, and returns without
+/// waiting for the answer.
 fn begin_waiting(abandoned: &Abandoned, connection: &mut Connection, n: u64, target: u32) {
-    std::thread::sleep(Duration::from_secs(6).saturating_sub(abandoned.killed.elapsed()));
+    std::thread::sleep(NO_LONGER_ALIVE.saturating_sub(abandoned.killed.elapsed()));
     let (count, payload) = acquire_payload(&[abandoned.scene.storage().resource(n)]);
     let header = Header { data: count, data2: target, ..Header::request(cmd::ACQUIRE, payload.len()) };
     connection.set_limit(TAKE_OVER_LIMIT);
     connection.send_message(header, &payload);
     // Until the daemon is at it.
-    std::thread::sleep(Duration::from_secs(2));
+    std::thread::sleep(Duration::from_millis(500));
 }
 
 fn others_meanwhile(abandoned: &Abandoned) {
@@ -94,7 +97,6 @@ fn host_id_in_use(program: Program) {
     let mut connection = second.connect();
     connection.set_limit(TAKE_OVER_LIMIT);
     assert_eq!(connection.add_lockspace(&scene.storage().lockspace(1), 0, 1), -262);
-    let _ = begin;
     assert!(begin.elapsed() < Duration::from_secs(DEAD_AFTER_SECONDS + 12), "it took {:?}", begin.elapsed());
     assert_eq!(scene.host(0).connect().inq_lockspace(&scene.storage().lockspace(1), 0), 0);
 }
@@ -102,7 +104,6 @@ fn host_id_in_use(program: Program) {
 fn eight_waiters_delay_nobody(abandoned: &Abandoned) {
     let scene = &abandoned.scene;
     let host = scene.host(0);
-    std::thread::sleep(Duration::from_secs(4));
     let mut waiters: Vec<Connection> = (1..=8).map(|_| registered(host)).collect();
     for (n, waiter) in (1..).zip(&mut waiters) {
         begin_waiting(abandoned, waiter, n, SELF);
