@@ -206,7 +206,10 @@ impl<E: Copy> Votes<E> {
             let same = self.leaders.iter().filter(|o| o.same_state(l)).count();
             u32::try_from(same).unwrap_or(0) >= majority
         };
-        match self.leaders.iter().find(agreed) {
+        // A release that reached only some disks leaves leaders that differ in the timestamp alone: free is what was meant.
+        let mut in_force = self.leaders.iter().filter(agreed);
+        let free = in_force.clone().find(|l| l.timestamp.get() == 0);
+        match free.or_else(|| in_force.next()) {
             Some(leader) => Verdict::Leader(*leader),
             None => Verdict::Differ,
         }
