@@ -1,6 +1,7 @@
 //! The tables of names and texts.
 
-/// The symbol of a negative result: `SANLK_*` or an errno name. `None` for 0, positive numbers and numbers without one.
+/// The symbol of a negative result: `SANLK_*` or an errno name. `None` for 0, positive numbers and numbers without one,
+/// and for -1, which is far more often the daemon's "failed" than EPERM.
 ///
 /// ```
 /// assert_eq!(sanlock_wire::code::name(-243), Some("SANLK_ACQUIRE_IDLIVE"));
@@ -10,7 +11,7 @@
 #[must_use]
 pub fn name(code: i32) -> Option<&'static str> {
     match code {
-        -199..=-1 => ERRNO.iter().find(|(number, _)| *number == -code).map(|(_, name)| *name),
+        -199..=-2 => ERRNO.iter().find(|(number, _)| *number == -code).map(|(_, name)| *name),
         _ => SANLK.iter().find(|(number, _, _)| *number == code).map(|(_, name, _)| *name),
     }
 }
@@ -149,7 +150,7 @@ mod tests {
         assert_eq!(name(-95), Some("EOPNOTSUPP"));
         assert_eq!(name(-117), Some("EUCLEAN"));
         assert_eq!(name(-223), Some("SANLK_LEADER_MAGIC"));
-        for none in [0, 1, 11, -199, -200, -299, i32::MIN] {
+        for none in [0, 1, -1, 11, -199, -200, -299, i32::MIN] {
             assert_eq!(name(none), None, "{none}");
         }
     }

@@ -179,6 +179,8 @@ fn rebuild(request: &Request) -> Option<Request> {
         RequestBody::SetEvent { lockspace, event } => {
             Request::set_event(*lockspace, event, SetEventFlags::from_bits_retain(flags))
         }
+        // 5.1.1 sends a new io timeout in data2, which 3.8.5 does not know.
+        RequestBody::SetConfig(_) if data == 16 => return None,
         RequestBody::SetConfig(ls) => Request::set_config(*ls, data),
         RequestBody::Renewal(ls) => Request::renewal(*ls),
         RequestBody::FormatRindex(rindex) => {
