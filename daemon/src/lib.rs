@@ -1,1 +1,4 @@
-//! Placeholder, filled by the commits that follow.
+//! The lock manager as a process.
+
+pub mod conf;
+pub mod config;

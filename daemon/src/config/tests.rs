@@ -1,0 +1,230 @@
+use super::*;
+use std::collections::BTreeMap;
+
+/// Cases recorded from 3.8.5: a file, extra options, and the settings that `status -D` then showed.
+const RECORDED: &str = include_str!("../../tests/golden/conf-cases.txt");
+
+/// The settings under the names that `status -D` gives them.
+fn shown(config: &Config) -> BTreeMap<&'static str, String> {
+    let (ignore, align, num) = match config.max_sectors_kb {
+        MaxSectorsKb::Ignore => (1, 0, 0),
+        MaxSectorsKb::Align => (0, 1, 0),
+        MaxSectorsKb::Kib(kib) => (0, 0, kib),
+    };
+    BTreeMap::from([
+        ("our_host_name", config.our_host_name.map_or_else(String::new, |name| name.to_string())),
+        ("use_watchdog", config.use_watchdog.to_string()),
+        ("high_priority", config.high_priority.to_string()),
+        ("mlock_level", config.mlock_level.to_string()),
+        ("quiet_fail", config.quiet_fail.to_string()),
+        ("debug_renew", config.debug_renew.to_string()),
+        ("debug_clients", config.debug_clients.to_string()),
+        ("debug_cmds", format!("{:#x}", config.debug_cmds)),
+        ("renewal_history_size", config.renewal_history_size.to_string()),
+        ("sh_retries", config.sh_retries.to_string()),
+        ("max_sectors_kb_ignore", ignore.to_string()),
+        ("max_sectors_kb_align", align.to_string()),
+        ("max_sectors_kb_num", num.to_string()),
+        ("max_worker_threads", config.max_worker_threads.to_string()),
+        ("write_init_io_timeout", config.write_init_io_timeout.to_string()),
+        ("use_aio", config.use_aio.to_string()),
+        ("kill_grace_seconds", config.kill_grace_seconds.to_string()),
+    ])
+}
+
+/// The options that every recorded daemon was started with; `-e` and `-U`, `-G` are left out where the file is to be seen.
+fn common() -> Overrides {
+    Overrides {
+        use_watchdog: Some(0),
+        high_priority: Some(0),
+        mlock_level: Some(0),
+        uname: Some("root".to_owned()),
+        gname: Some("root".to_owned()),
+        ..Overrides::default()
+    }
+}
+
+fn load(file: &str, overrides: &Overrides) -> Config {
+    let mut config = Config::default();
+    config.apply_file(file.as_bytes());
+    config.apply_overrides(overrides);
+    config
+}
+
+fn unquote(text: &str) -> String {
+    text.trim_matches('\'').replace("\\n", "\n").replace("\\t", "\t").replace("\\r", "\r")
+}
+
+#[test]
+fn defaults_as_recorded() {
+    let overrides = Overrides { our_host_name: Some(b"hostA".to_vec()), ..common() };
+    let shown = shown(&load("", &overrides));
+    let recorded = RECORDED.split("\n\n").next().unwrap().lines().skip(1);
+    let mut compared = 0;
+    for line in recorded {
+        let (key, value) = line.trim().split_once('=').unwrap();
+        if let Some(ours) = shown.get(key) {
+            assert_eq!(ours, value, "{key}");
+            compared += 1;
+        }
+    }
+    assert_eq!(compared, shown.len());
+}
+
+#[test]
+fn cases_as_recorded() {
+    // Cases where we differ on purpose: what cannot be understood is skipped, not read as another value.
+    let differs: BTreeMap<&str, &[(&str, &str)]> = BTreeMap::from([
+        ("key without value reuses the previous number (reference bug)", &[("quiet_fail", "7")][..]),
+        ("number text that is not a number", &[]),
+        ("comment longer than 127 characters spills over (reference bug)", &[]),
+    ]);
+    let mut cases = 0;
+    for case in RECORDED.split("\n\n").skip(1) {
+        let mut lines = case.trim().lines();
+        let title = lines.next().unwrap().strip_prefix("case: ").unwrap();
+        let file = unquote(lines.next().unwrap().strip_prefix("file: ").unwrap());
+        let overrides = match lines.next().unwrap().strip_prefix("extra arguments: ").unwrap() {
+            "-" => common(),
+            "-Q 1 -H 9 -t 20" => Overrides {
+                quiet_fail: Some(1),
+                renewal_history_size: Some(9),
+                max_worker_threads: Some(20),
+                ..common()
+            },
+            other => panic!("unknown arguments {other}"),
+        };
+        assert_eq!(lines.next(), Some("changed:"));
+        let mut expected = shown(&load("", &common()));
+        let recorded =
+            lines.filter(|line| line.contains('=')).map(|line| line.trim().split_once('=').unwrap());
+        let changes: Vec<(&str, &str)> = match differs.get(title) {
+            Some(changes) => changes.to_vec(),
+            None => recorded.collect(),
+        };
+        for (key, value) in changes {
+            expected.insert(expected.get_key_value(key).map(|(k, _)| *k).unwrap(), value.to_owned());
+        }
+        assert_eq!(shown(&load(&file, &overrides)), expected, "{title}");
+        cases += 1;
+    }
+    assert_eq!(cases, 21);
+}
+
+#[test]
+fn what_has_no_effect_is_reported() {
+    for (file, expected) in [
+        ("quiet_fail = 0\n", None),
+        ("no_such_key = 5\n", Some("line 1: unknown setting \"no_such_key\" is ignored")),
+        ("\nio_timeout = 7\n", Some("line 2: \"io_timeout\" is a setting of sanlock 5.1")),
+        ("use_watchdog = yes\n", Some("use_watchdog \"yes\" is not a number from 0 to")),
+        ("sh_retries = -1\n", Some("sh_retries \"-1\" is not a number")),
+        ("logfile_priority = 8\n", Some("logfile_priority \"8\" is not a log priority")),
+        ("mlock_level = 3\n", Some("mlock_level \"3\" is not a number from 0 to 2")),
+        ("max_sectors_kb = 511\n", Some("max_sectors_kb \"511\" is not ignore, align or an even number")),
+        ("max_worker_threads = 1\n", Some("max_worker_threads 1 is outside 2 to 256, 2 is used")),
+        ("debug_cmd = acquire\n", Some("begins neither with + nor with -")),
+        ("debug_io = all\n", Some("neither submit nor complete")),
+        ("write_init_io_timeout = 0\n", Some("is not a number from 1 to")),
+        (" sh_retries = 3\n", Some("begins with a blank")),
+        ("uname =\n", Some("\"uname\" has no value")),
+    ] {
+        let warnings: Vec<String> =
+            load(file, &Overrides::default()).warnings.iter().map(ToString::to_string).collect();
+        match expected {
+            None => assert!(warnings.is_empty(), "{file:?}: {warnings:?}"),
+            Some(text) => {
+                assert_eq!(warnings.len(), 1, "{file:?}: {warnings:?}");
+                assert!(warnings[0].contains(text), "{file:?}: {warnings:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_unusable_value_leaves_the_watchdog_on() {
+    for value in ["yes", "on", "0x1", "1x", "-0", ""] {
+        assert_eq!(
+            load(&format!("use_watchdog = {value}\n"), &Overrides::default()).use_watchdog,
+            1,
+            "{value:?}"
+        );
+    }
+}
+
+#[test]
+fn options_out_of_range_are_reported_and_ignored() {
+    let overrides = Overrides {
+        kill_grace_seconds: Some(61),
+        logfile_priority: Some(9),
+        syslog_priority: Some(-2),
+        mlock_level: Some(3),
+        max_worker_threads: Some(0),
+        renewal_history_size: Some(u32::MAX),
+        our_host_name: Some(vec![b'h'; 60]),
+        ..Overrides::default()
+    };
+    let config = load("", &overrides);
+    assert_eq!(config.warnings.len(), 7, "{:?}", config.warnings);
+    let expected = Config {
+        max_worker_threads: 2,
+        our_host_name: Some(Name::new(&[b'h'; 48]).unwrap()),
+        warnings: config.warnings.clone(),
+        ..Config::default()
+    };
+    assert_eq!(config, expected);
+}
+
+#[test]
+fn settings_of_every_kind_arrive() {
+    let config = load(
+        "logfile_priority = -1\nsyslog_priority = 7\nnames_log_priority = 6\nlogfile_use_utc = 1\ndebug_io = submit,complete\n\
+         paxos_debug_all = 1\nuse_aio = 0\nuname = alice\ngname = staff\nrenewal_read_extend_sec = 0\nhigh_priority = 1\n\
+         write_init_io_timeout = 5\nour_host_name = n1\nmlock_level = 2\ndebug_clients = 1\n",
+        &Overrides::default(),
+    );
+    let expected = Config {
+        logfile_priority: -1,
+        syslog_priority: 7,
+        names_log_priority: 6,
+        logfile_use_utc: 1,
+        debug_io_submit: true,
+        debug_io_complete: true,
+        paxos_debug_all: 1,
+        use_aio: 0,
+        uname: Some("alice".to_owned()),
+        gname: Some("staff".to_owned()),
+        renewal_read_extend_sec: Some(0),
+        high_priority: 1,
+        write_init_io_timeout: 5,
+        our_host_name: Some(Name::new(b"n1").unwrap()),
+        mlock_level: 2,
+        debug_clients: 1,
+        ..Config::default()
+    };
+    assert_eq!(config, expected);
+}
+
+#[test]
+fn environment() {
+    for (privileged, expected) in
+        [(None, true), (Some("1"), true), (Some("0"), false), (Some("yes"), false), (Some(""), false)]
+    {
+        let mut config = Config::default();
+        config.apply_environment(&Environment { run_dir: None, privileged: privileged.map(OsString::from) });
+        assert_eq!(config.privileged, expected, "{privileged:?}");
+        assert_eq!(config.run_dir, Path::new(DEFAULT_RUN_DIR));
+    }
+    let mut config = Config::default();
+    config.apply_environment(&Environment { run_dir: Some("/tmp/x".into()), privileged: None });
+    assert_eq!(config.run_dir, Path::new("/tmp/x"));
+}
+
+#[test]
+fn a_missing_file_is_no_error_and_a_directory_is() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(read_file(&dir.path().join("none")).unwrap().is_none());
+    assert!(read_file(dir.path()).is_err());
+    std::fs::write(dir.path().join("conf"), "a = 1\n").unwrap();
+    assert_eq!(read_file(&dir.path().join("conf")).unwrap().unwrap(), b"a = 1\n");
+}
