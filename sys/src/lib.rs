@@ -1,1 +1,3 @@
-//! Placeholder, filled by the commits that follow.
+//! Small safe wrappers of system calls.
+
+pub mod clock;
