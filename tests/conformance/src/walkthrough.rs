@@ -139,7 +139,7 @@ pub fn two_hosts(daemon_a: Program, daemon_b: Program, cli: Program) {
     a.cast(RECORDED_A, holder_a.pid());
     b.cast(RECORDED_B, holder_b.pid());
     held(&a, &b);
-    acquiring_for_a_process(&a);
+    acquiring_for_a_process(&host_a, &a);
     released_everything(&host_a, &mut a, &lease("R1", "1M"), &lease("R2", "2M"));
 
     holder_a.kill();
@@ -281,7 +281,7 @@ fn held(a: &Session, b: &Session) {
 }
 
 /// Leases taken and given back on behalf of another process, and every refusal on the way.
-fn acquiring_for_a_process(a: &Session) {
+fn acquiring_for_a_process(host_a: &Host, a: &Session) {
     for name in [
         "114-acquire",
         "115-acquire-again",
@@ -297,16 +297,21 @@ fn acquiring_for_a_process(a: &Session) {
     ] {
         a.check(name);
     }
+    only_r0_in_use(host_a);
     a.check_but_status("147-command-exec-fails");
     a.check("148-command-norelease-no-resource");
 }
 
-/// `release -a 1` lets go of everything a process holds.
-fn released_everything(host_a: &Host, a: &mut Session, r1: &str, r2: &str) {
-    // R2 was used by a command that has just ended; its release runs in the background.
+/// R2 was used by a command that has just ended; its release runs in the background.
+fn only_r0_in_use(host_a: &Host) {
     bounded::wait_until("R2 to be released", SHORT, || {
         host_a.client(&["client", "status"]).stdout.lines().filter(|line| line.starts_with("r ")).count() == 1
     });
+}
+
+/// `release -a 1` lets go of everything a process holds.
+fn released_everything(host_a: &Host, a: &mut Session, r1: &str, r2: &str) {
+    only_r0_in_use(host_a);
     let holder = Holder::start(host_a, &[r1, r2]);
     a.cast(RECORDED_C, holder.pid());
     a.check("156-release-all");

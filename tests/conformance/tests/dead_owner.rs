@@ -56,8 +56,8 @@ fn others_meanwhile(abandoned: &Abandoned) {
     assert_eq!(other.acquire_one(&scene.storage().resource(1)), -16, "being acquired by another process");
     let second = scene.storage().resource(2);
     for (what, answer) in [
-        ("acquire", host.connect().acquire(&[second.clone()], 0, Some(holder.pid()))),
-        ("release", host.connect().release(&[second.clone()], 0, Some(holder.pid()))),
+        ("acquire", host.connect().acquire(std::slice::from_ref(&second), 0, Some(holder.pid()))),
+        ("release", host.connect().release(std::slice::from_ref(&second), 0, Some(holder.pid()))),
         ("inquire", host.connect().inquire(Some(holder.pid())).result),
     ] {
         assert_eq!(answer, -16, "{what} of a process that is busy acquiring");

@@ -1,6 +1,6 @@
 //! Each command line against each daemon: the recorded walk-through with mixed programs.
 
-use sanlock_conformance::{Program, walkthrough};
+use sanlock_conformance::{Program, bounded, walkthrough};
 
 #[test]
 fn the_stock_command_line_works_with_our_daemon() {
@@ -18,8 +18,17 @@ fn our_command_line_works_with_the_stock_daemon() {
 
 #[test]
 fn our_daemon_and_the_stock_one_share_a_lockspace_under_either_command_line() {
-    if Program::both_available() {
-        walkthrough::two_hosts(Program::Ours, Program::Reference, Program::Reference);
-        walkthrough::two_hosts(Program::Reference, Program::Ours, Program::Ours);
+    if !Program::both_available() {
+        return;
     }
+    bounded::side_by_side(vec![
+        (
+            "our daemon first".into(),
+            Box::new(|| walkthrough::two_hosts(Program::Ours, Program::Reference, Program::Reference)),
+        ),
+        (
+            "the stock daemon first".into(),
+            Box::new(|| walkthrough::two_hosts(Program::Reference, Program::Ours, Program::Ours)),
+        ),
+    ]);
 }
