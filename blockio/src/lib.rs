@@ -1,1 +1,46 @@
-//! Placeholder, filled by the commits that follow.
+//! Direct reads and writes whose deadline belongs to the caller.
+//!
+//! A lock manager must notice *in time* that a disk does not answer, and must not be stopped by it. So nothing here
+//! waits for storage on the caller's thread: not submitting, not reaping, not dropping an engine, not closing a file.
+//!
+//! | Module | Subject |
+//! |---|---|
+//! | [`AlignedBuf`], [`BufPool`] | page-aligned memory, owned by the operation while the kernel may touch it |
+//! | [`Disk`], [`PendingOpen`] | an open lease file or device, its sizes, opening off the caller's thread |
+//! | [`Engine`] | submit, reap, a descriptor to poll; two implementations, io_uring and Linux AIO |
+//! | [`EngineKind`] | which of the two: [`EngineKind::probe`] |
+//! | [`drive`] | the two drivers of step machines |
+//! | [`BlockingIo`] | one operation at a time with a time limit, for one-shot tools |
+//! | [`IoError`], [`OpenError`] | what failed: path, operation, offset, length, cause, return number |
+//!
+//! # The one rule
+//!
+//! A timed-out operation is *not over*. An engine knows no timeouts: the caller looks at its own clock and decides that an
+//! operation took too long. The operation stays in flight with its buffer pinned until its completion is reaped, seconds
+//! or hours later; a write may reach the disk at any time until then (lease-algorithms.md 1.5).
+//!
+//! # Process exit
+//!
+//! What the kernel does not offer cannot be given here: a *process* with an operation stuck in the kernel does not finish
+//! exiting before that operation ends, and keeps its open files (locks and sockets included) until then. This holds for both
+//! engines.
+
+#![deny(unsafe_op_in_unsafe_fn)]
+
+mod aio;
+mod blocking;
+mod buffer;
+mod disk;
+pub mod drive;
+mod engine;
+mod error;
+mod offload;
+mod queue;
+mod uring;
+
+pub use blocking::BlockingIo;
+pub use buffer::{AlignedBuf, BUFFER_ALIGN, BufPool, MAX_IO_LEN};
+pub use disk::{Access, Disk, DiskKind, MAX_BACKGROUND_OPENS, PendingOpen};
+pub use engine::{Completion, ENGINE_VARIABLE, Engine, EngineKind, IoRequest, Ticket};
+pub use error::{EngineError, IoError, IoErrorKind, Op, OpenError, TIMED_OUT_CODE};
+pub use queue::{MAX_IN_FLIGHT, MAX_IN_KERNEL};

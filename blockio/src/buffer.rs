@@ -1,0 +1,170 @@
+//! Page-aligned memory for direct I/O.
+//!
+//! Direct I/O needs memory aligned to the device's logical block; a page satisfies every device (disk-format.md 3, rule 1).
+//! An [`AlignedBuf`] moves into the operation that uses it and comes back with the completion, so safe code cannot touch
+//! memory that the kernel is still reading or writing.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+/// Alignment of every buffer in bytes.
+pub const BUFFER_ALIGN: usize = 4096;
+
+/// Largest transfer in bytes: the largest lease area (disk-format.md 2.1).
+pub const MAX_IO_LEN: usize = 8 << 20;
+
+/// An owned, page-aligned byte buffer of fixed length; zero-filled when created.
+pub struct AlignedBuf {
+    ptr: NonNull<u8>,
+    len: usize,
+}
+
+impl AlignedBuf {
+    /// Allocates `len` zero bytes.
+    ///
+    /// # Panics
+    /// If `len` is 0 or above [`MAX_IO_LEN`]: lengths come from a verified geometry, never straight from outside.
+    #[must_use]
+    pub fn zeroed(len: usize) -> Self {
+        let layout = Self::layout(len);
+        // SAFETY: `layout` has a size above zero (checked in `layout`).
+        let raw = unsafe { alloc_zeroed(layout) };
+        match NonNull::new(raw) {
+            Some(ptr) => Self { ptr, len },
+            None => handle_alloc_error(layout),
+        }
+    }
+
+    fn layout(len: usize) -> Layout {
+        assert!(len > 0 && len <= MAX_IO_LEN, "buffer length {len} is outside 1..={MAX_IO_LEN}");
+        match Layout::from_size_align(len, BUFFER_ALIGN) {
+            Ok(layout) => layout,
+            Err(_) => unreachable!("length and alignment are both within bounds"),
+        }
+    }
+
+    /// Overwrites the whole buffer with zeros.
+    pub fn clear(&mut self) {
+        self.fill(0);
+    }
+
+    /// The start of the memory, for the kernel. Valid until the buffer is dropped, wherever the owner moves.
+    pub(crate) fn as_raw(&self) -> *mut u8 {
+        self.ptr.as_ptr()
+    }
+}
+
+impl Deref for AlignedBuf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `ptr` addresses `len` initialised bytes owned by `self`. The kernel writes to them only while the buffer
+        // sits inside an engine, which creates no reference to it (see `queue`).
+        unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for AlignedBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`; `&mut self` makes the access exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for AlignedBuf {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `zeroed` with the same layout and freed once.
+        unsafe { dealloc(self.ptr.as_ptr(), Self::layout(self.len)) }
+    }
+}
+
+impl fmt::Debug for AlignedBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AlignedBuf({} bytes)", self.len)
+    }
+}
+
+// SAFETY: the buffer owns its memory, has no thread affinity and no interior mutability.
+unsafe impl Send for AlignedBuf {}
+// SAFETY: a shared reference permits reading only.
+unsafe impl Sync for AlignedBuf {}
+
+/// A bounded stock of equal buffers, so that a periodic path allocates nothing.
+///
+/// The stock is not zeroed between uses: a writer fills the whole sector itself.
+#[derive(Debug)]
+pub struct BufPool {
+    spare: Vec<AlignedBuf>,
+    len: usize,
+    keep: usize,
+}
+
+impl BufPool {
+    /// A pool of buffers of `len` bytes that keeps at most `keep` of them; all `keep` are allocated now.
+    ///
+    /// # Panics
+    /// As [`AlignedBuf::zeroed`].
+    #[must_use]
+    pub fn new(len: usize, keep: usize) -> Self {
+        let mut spare = Vec::with_capacity(keep);
+        spare.resize_with(keep, || AlignedBuf::zeroed(len));
+        Self { spare, len, keep }
+    }
+
+    /// A buffer with any content: from the stock, or newly allocated when the stock is out (pinned by stuck operations).
+    #[must_use]
+    pub fn take(&mut self) -> AlignedBuf {
+        self.spare.pop().unwrap_or_else(|| AlignedBuf::zeroed(self.len))
+    }
+
+    /// Returns a buffer; it is freed when the stock is full or the length differs.
+    pub fn give(&mut self, buf: AlignedBuf) {
+        if buf.len() == self.len && self.spare.len() < self.keep {
+            self.spare.push(buf);
+        }
+    }
+
+    /// Buffers in stock.
+    #[must_use]
+    pub fn available(&self) -> usize {
+        self.spare.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_page_aligned_and_zero() {
+        for len in [1, 512, 4096, 1 << 20, MAX_IO_LEN] {
+            let buf = AlignedBuf::zeroed(len);
+            assert_eq!(buf.as_raw() as usize % BUFFER_ALIGN, 0);
+            assert_eq!(buf.len(), len);
+            assert!(buf.iter().all(|&b| b == 0));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "outside")]
+    fn an_empty_buffer_is_refused() {
+        let _ = AlignedBuf::zeroed(0);
+    }
+
+    #[test]
+    fn a_pool_reuses_and_stays_bounded() {
+        let mut pool = BufPool::new(512, 2);
+        let (a, b, c) = (pool.take(), pool.take(), pool.take());
+        let first = a.as_raw();
+        assert_eq!(pool.available(), 0);
+        pool.give(a);
+        assert_eq!(pool.take().as_raw(), first);
+        pool.give(b);
+        pool.give(c);
+        pool.give(AlignedBuf::zeroed(512));
+        pool.give(AlignedBuf::zeroed(4096));
+        assert_eq!(pool.available(), 2);
+    }
+}

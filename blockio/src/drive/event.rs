@@ -1,0 +1,432 @@
+//! Any number of machines on one thread: a waiting machine costs memory and a time, nothing else.
+//!
+//! ```text
+//! start ──> machine.step ──> operations ──> lane of the path ──> engine ──┐
+//!              ^   └──────> wake-up time                                   │
+//!              └──── completed, timed out, late, tick <──── poll <─────────┘
+//! ```
+//!
+//! # Invariants
+//! - Every operation a machine asked for is in exactly one of: a lane's queue, a lane's engine, `failed`, reported.
+//! - `Run::in_flight_writes` counts the run's writes in engines. A run is forgotten when it is done and that is 0.
+//! - A lane with work is never dropped; an engine without work is dropped after a while.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use sanlock_lease::machine::{Action, Env, Input, IoFailure, Machine, NoSectors, Op, OpId, SliceView, Step};
+use sanlock_lease::timing::MonoTime;
+
+use super::Areas;
+use super::lane::{Buffers, Ended, Flight, LANES_MAX, Lane, Transfer, failure};
+use crate::buffer::MAX_IO_LEN;
+use crate::disk::Disk;
+use crate::engine::{Completion, Engine, EngineKind};
+use crate::error::EngineError;
+
+/// Machines that one driver holds, finished ones with outstanding writes included.
+pub const MACHINES_MAX: usize = 8192;
+
+/// A machine that neither runs an operation nor asked to be woken is asked again after this many milliseconds.
+const STALLED_TICK_MS: u64 = 1_000;
+
+/// Names one machine of one driver; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RunId(pub u64);
+
+/// Knows what each machine may know of its host. Asked before every step, so the answer is never older than the step.
+pub trait EnvSource<T> {
+    /// Calls `step` once with the environment of the machine that was started with `tag`.
+    fn with_env<R>(&self, tag: &T, now: MonoTime, step: impl FnOnce(&Env<'_>) -> R) -> R;
+}
+
+/// What became of a machine.
+#[derive(Debug)]
+pub enum Report<T, O> {
+    /// It is done.
+    Done {
+        /// Which.
+        run: RunId,
+        /// As given to `start`.
+        tag: T,
+        /// The result.
+        outcome: O,
+        /// Its writes that may still land. If not 0, [`Report::Settled`] follows when the last one has, if ever.
+        outstanding: u32,
+    },
+    /// No write of a machine that was reported done may land any more.
+    Settled {
+        /// Which.
+        run: RunId,
+    },
+}
+
+struct Run<M, T> {
+    id: RunId,
+    /// `None` once done.
+    machine: Option<(M, T)>,
+    areas: Areas,
+    wake: Option<MonoTime>,
+    in_flight_ops: u32,
+    in_flight_writes: u32,
+}
+
+/// Makes the engine of a path.
+pub type EngineFactory = Box<dyn FnMut() -> Result<Box<dyn Engine>, EngineError> + Send>;
+
+/// Drives machines; see the module. Owned by one thread, which polls [`Driver::completion_fd`] and calls [`Driver::poll`]
+/// whenever it is readable and at [`Driver::next_wake`].
+pub struct Driver<M: Machine, T> {
+    engines: EngineFactory,
+    epoll: Epoll,
+    lanes: Vec<Lane>,
+    runs: Vec<Run<M, T>>,
+    next_run: u64,
+    buffers: Buffers,
+    /// Operations that ended without an engine.
+    failed: VecDeque<(RunId, OpId, IoFailure)>,
+    scratch: Vec<Completion>,
+    ended: Vec<Ended>,
+    overdue: Vec<Flight>,
+}
+
+impl<M: Machine, T> Driver<M, T> {
+    /// A driver without machines, whose engines will be of this kind.
+    ///
+    /// # Errors
+    /// [`EngineError::Unavailable`] when no descriptor is to be had.
+    pub fn new(kind: EngineKind) -> Result<Self, EngineError> {
+        Self::with_engines(Box::new(move || kind.create()))
+    }
+
+    /// A driver that gets its engines from `engines`; tests put faults there.
+    ///
+    /// # Errors
+    /// As [`Driver::new`].
+    pub fn with_engines(engines: EngineFactory) -> Result<Self, EngineError> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|errno| {
+            EngineError::Unavailable { engine: "any", call: "epoll_create1", errno: errno as i32 }
+        })?;
+        Ok(Self {
+            engines,
+            epoll,
+            lanes: Vec::new(),
+            runs: Vec::new(),
+            next_run: 0,
+            buffers: Buffers::new(),
+            failed: VecDeque::new(),
+            scratch: Vec::new(),
+            ended: Vec::new(),
+            overdue: Vec::new(),
+        })
+    }
+
+    /// Starts a machine over these areas.
+    ///
+    /// # Errors
+    /// Gives the machine's tag back with [`MACHINES_MAX`] machines running or unsettled.
+    pub fn start(
+        &mut self,
+        now: MonoTime,
+        machine: M,
+        tag: T,
+        areas: Areas,
+        envs: &impl EnvSource<T>,
+        out: &mut Vec<Report<T, M::Outcome>>,
+    ) -> Result<RunId, T> {
+        if self.runs.len() >= MACHINES_MAX {
+            return Err(tag);
+        }
+        let id = RunId(self.next_run);
+        self.next_run += 1;
+        self.runs.push(Run {
+            id,
+            machine: Some((machine, tag)),
+            areas,
+            wake: None,
+            in_flight_ops: 0,
+            in_flight_writes: 0,
+        });
+        self.step(id, now, envs, Input::Start, out);
+        self.deliver_failed(now, envs, out);
+        Ok(id)
+    }
+
+    /// Collects what has happened by `now`, drives the machines on and appends what became of them.
+    pub fn poll(&mut self, now: MonoTime, envs: &impl EnvSource<T>, out: &mut Vec<Report<T, M::Outcome>>) {
+        let (mut ended, mut overdue) = (std::mem::take(&mut self.ended), std::mem::take(&mut self.overdue));
+        for lane in &mut self.lanes {
+            lane.reap(now, &mut self.scratch, &mut ended);
+            lane.expire(now, &mut ended, &mut overdue);
+            lane.refill(&mut self.buffers);
+        }
+        for end in ended.drain(..) {
+            self.end(end, now, envs, out);
+        }
+        for flight in overdue.drain(..) {
+            self.step(flight.run, now, envs, Input::TimedOut { op: flight.op }, out);
+        }
+        (self.ended, self.overdue) = (ended, overdue);
+        // A machine that is woken may finish, which never moves runs before it.
+        let mut at = 0;
+        while let Some(run) = self.runs.get_mut(at) {
+            let id = run.id;
+            if run.machine.is_some() && run.wake.is_some_and(|wake| wake <= now) {
+                run.wake = None;
+                self.step(id, now, envs, Input::Tick, out);
+            }
+            if self.runs.get(at).is_some_and(|run| run.id == id) {
+                at += 1;
+            }
+        }
+        self.deliver_failed(now, envs, out);
+        self.drop_idle_engines(now);
+    }
+
+    /// Ticks every machine whose tag is wanted: how a change of its environment reaches a machine that waits.
+    pub fn tick(
+        &mut self,
+        now: MonoTime,
+        envs: &impl EnvSource<T>,
+        wanted: impl Fn(&T) -> bool,
+        out: &mut Vec<Report<T, M::Outcome>>,
+    ) {
+        let ids: Vec<RunId> = self
+            .runs
+            .iter()
+            .filter(|run| run.machine.as_ref().is_some_and(|(_, tag)| wanted(tag)))
+            .map(|run| run.id)
+            .collect();
+        for id in ids {
+            self.step(id, now, envs, Input::Tick, out);
+        }
+        self.deliver_failed(now, envs, out);
+    }
+
+    /// When to call [`Driver::poll`] next if no completion comes before.
+    #[must_use]
+    pub fn next_wake(&self) -> Option<MonoTime> {
+        let deadlines = self.lanes.iter().filter_map(|lane| lane.next_deadline());
+        let idle = self.lanes.iter().filter_map(|lane| lane.drop_at());
+        let wakes = self.runs.iter().filter(|run| run.machine.is_some()).filter_map(|run| run.wake);
+        deadlines.chain(idle).chain(wakes).min()
+    }
+
+    /// Becomes readable (poll, epoll) when operations of any engine have ended.
+    #[must_use]
+    pub fn completion_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.0.as_fd()
+    }
+
+    /// Machines that are not done.
+    #[must_use]
+    pub fn running(&self) -> usize {
+        self.runs.iter().filter(|run| run.machine.is_some()).count()
+    }
+
+    /// Machines that are done and have writes outstanding.
+    #[must_use]
+    pub fn unsettled(&self) -> usize {
+        self.runs.len() - self.running()
+    }
+
+    /// Engines in existence.
+    #[must_use]
+    pub fn engines(&self) -> usize {
+        self.lanes.len()
+    }
+
+    fn position(&self, id: RunId) -> Option<usize> {
+        // Ids are given in ascending order and removal keeps the order.
+        self.runs.binary_search_by_key(&id, |run| run.id).ok()
+    }
+
+    /// Tells a machine something and does what it answers. Nothing happens to a machine that is done.
+    fn step(
+        &mut self,
+        id: RunId,
+        now: MonoTime,
+        envs: &impl EnvSource<T>,
+        input: Input<'_>,
+        out: &mut Vec<Report<T, M::Outcome>>,
+    ) {
+        let Some(at) = self.position(id) else { return };
+        let Some(run) = self.runs.get_mut(at) else { return };
+        let Some((machine, tag)) = run.machine.as_mut() else { return };
+        match envs.with_env(tag, now, |env| machine.step(now, env, input)) {
+            Step::Io(ops) => {
+                run.wake = None;
+                let areas = run.areas.clone();
+                for op in ops {
+                    self.submit(id, &op, &areas, now);
+                }
+            }
+            Step::Wait(until) => run.wake = Some(until),
+            Step::Pending => {
+                if run.in_flight_ops == 0 && run.wake.is_none() {
+                    run.wake = Some(now.plus_millis(STALLED_TICK_MS));
+                }
+            }
+            Step::Done { outcome, outstanding: _ } => {
+                let outstanding = run.in_flight_writes;
+                if let Some((_, tag)) = run.machine.take() {
+                    out.push(Report::Done { run: id, tag, outcome, outstanding });
+                }
+                if outstanding == 0 {
+                    self.runs.remove(at);
+                }
+            }
+        }
+    }
+
+    fn submit(&mut self, id: RunId, op: &Op, areas: &Areas, now: MonoTime) {
+        let started = self.try_submit(id, op, areas, now);
+        if let Some(run) = self.position(id).and_then(|at| self.runs.get_mut(at)) {
+            run.in_flight_ops += 1;
+            if op.is_write() {
+                run.in_flight_writes += 1;
+            }
+        }
+        if let Err(e) = started {
+            self.failed.push_back((id, op.id, e));
+            self.landed(id, op.is_write());
+        }
+    }
+
+    fn try_submit(&mut self, id: RunId, op: &Op, areas: &Areas, now: MonoTime) -> Result<(), IoFailure> {
+        let area = areas.get(op.place).ok_or(IoFailure::NotOpen(libc::ENODEV))?;
+        let disk = area.disk.as_ref().map_err(|errno| IoFailure::NotOpen(*errno))?;
+        let out_of_range = IoFailure::Os(libc::EINVAL);
+        let (first, count, content) = match &op.action {
+            Action::Read { first, count } => (*first, *count, None),
+            Action::Write { sector, content } => (*sector, 1, Some(Box::new(*content))),
+        };
+        let sector_bytes = u64::from(op.sector_size.bytes());
+        let offset =
+            first.checked_mul(sector_bytes).and_then(|at| at.checked_add(area.offset)).ok_or(out_of_range)?;
+        let len = count
+            .checked_mul(sector_bytes)
+            .and_then(|len| usize::try_from(len).ok())
+            .filter(|len| (1..=MAX_IO_LEN).contains(len))
+            .ok_or(out_of_range)?;
+        let flight = Flight {
+            run: id,
+            op: op.id,
+            deadline: op.deadline,
+            write: op.is_write(),
+            timed_out: false,
+            first,
+            size: op.sector_size,
+        };
+        let transfer = Transfer { disk: Arc::clone(disk), offset, len, content };
+        let lane = self.lane(disk, now)?;
+        let buffers = &mut self.buffers;
+        self.lanes.get_mut(lane).ok_or(out_of_range)?.push(flight, transfer, buffers)
+    }
+
+    /// The lane of a disk's path, with a new engine if there is none.
+    fn lane(&mut self, disk: &Arc<Disk>, now: MonoTime) -> Result<usize, IoFailure> {
+        if let Some(at) = self.lanes.iter().position(|lane| *lane.path == *disk.path()) {
+            return Ok(at);
+        }
+        if self.lanes.len() >= LANES_MAX {
+            let idle = self.lanes.iter().position(Lane::is_idle).ok_or(IoFailure::Os(libc::EMFILE))?;
+            self.drop_lane(idle);
+        }
+        let engine = (self.engines)().map_err(|error| match error {
+            EngineError::Unavailable { errno, .. } => IoFailure::Os(errno),
+            EngineError::Unknown { .. } => IoFailure::Os(libc::EINVAL),
+        })?;
+        self.epoll
+            .add(engine.completion_fd(), EpollEvent::new(EpollFlags::EPOLLIN, 0))
+            .map_err(|errno| IoFailure::Os(errno as i32))?;
+        self.lanes.push(Lane::new(disk.shared_path(), engine, now));
+        Ok(self.lanes.len() - 1)
+    }
+
+    fn drop_lane(&mut self, at: usize) {
+        let lane = self.lanes.swap_remove(at);
+        // Explicitly: a thread of the engine may keep the descriptor open a moment longer.
+        let _ = self.epoll.delete(lane.engine.completion_fd());
+    }
+
+    fn drop_idle_engines(&mut self, now: MonoTime) {
+        let mut at = 0;
+        while let Some(lane) = self.lanes.get(at) {
+            if lane.drop_at().is_some_and(|when| when <= now) {
+                self.drop_lane(at);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// Counts the end of an operation of a run.
+    fn landed(&mut self, id: RunId, write: bool) {
+        if let Some(run) = self.position(id).and_then(|at| self.runs.get_mut(at)) {
+            run.in_flight_ops = run.in_flight_ops.saturating_sub(1);
+            if write {
+                run.in_flight_writes = run.in_flight_writes.saturating_sub(1);
+            }
+        }
+    }
+
+    fn end(
+        &mut self,
+        end: Ended,
+        now: MonoTime,
+        envs: &impl EnvSource<T>,
+        out: &mut Vec<Report<T, M::Outcome>>,
+    ) {
+        match end {
+            Ended::Completed(flight, done) => {
+                self.landed(flight.run, flight.write);
+                let bytes = done.buf.get(..done.len).unwrap_or_default();
+                let view = SliceView { first: flight.first, size: flight.size, bytes };
+                let result = match &done.result {
+                    Ok(()) if flight.write => Ok(&NoSectors as _),
+                    Ok(()) => Ok(&view as _),
+                    Err(error) => Err(failure(error.kind)),
+                };
+                let op = flight.op;
+                let input = if flight.timed_out {
+                    Input::CompletedLate { op, result }
+                } else {
+                    Input::Completed { op, result }
+                };
+                self.step(flight.run, now, envs, input, out);
+                self.buffers.give(done.buf);
+                self.forget_if_settled(flight.run, out);
+            }
+            Ended::NeverStarted(flight) => {
+                self.landed(flight.run, flight.write);
+                let result = Err(IoFailure::Os(libc::EAGAIN));
+                self.step(flight.run, now, envs, Input::Completed { op: flight.op, result }, out);
+                self.forget_if_settled(flight.run, out);
+            }
+        }
+    }
+
+    fn forget_if_settled(&mut self, id: RunId, out: &mut Vec<Report<T, M::Outcome>>) {
+        let Some(at) = self.position(id) else { return };
+        if self.runs.get(at).is_some_and(|run| run.machine.is_none() && run.in_flight_writes == 0) {
+            self.runs.remove(at);
+            out.push(Report::Settled { run: id });
+        }
+    }
+
+    /// Reports operations that could not be started. A machine may answer with more of them; each machine's own bound on
+    /// retries ends that.
+    fn deliver_failed(
+        &mut self,
+        now: MonoTime,
+        envs: &impl EnvSource<T>,
+        out: &mut Vec<Report<T, M::Outcome>>,
+    ) {
+        while let Some((run, op, e)) = self.failed.pop_front() {
+            self.step(run, now, envs, Input::Completed { op, result: Err(e) }, out);
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! One engine for one path, with what runs on it and what waits for it.
+//!
+//! A dead disk pins the operations on it for as long as it is silent. Everything that could run out by that is counted per
+//! path: operations, bytes of buffers, places in the queue. So it delays operations on the same path only.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+
+use sanlock_lease::geometry::SectorSize;
+use sanlock_lease::machine::{Content, IoFailure, OpId};
+use sanlock_lease::timing::MonoTime;
+
+use super::event::RunId;
+use crate::buffer::{AlignedBuf, BufPool};
+use crate::disk::Disk;
+use crate::engine::{Completion, Engine, IoRequest, Ticket};
+use crate::error::{IoErrorKind, Op as Direction};
+
+/// Operations that one path has in its engine at a time; further ones wait.
+pub const OPS_IN_FLIGHT_MAX: usize = 64;
+
+/// Bytes of buffers in the engine of one path, above which operations wait; a single operation always runs.
+pub const BYTES_IN_FLIGHT_MAX: usize = 16 << 20;
+
+/// Operations waiting for one path; further ones fail at once with `EAGAIN`.
+pub const OPS_WAITING_MAX: usize = 4096;
+
+/// Paths in use at a time, stuck ones included; operations on further ones fail with `EMFILE`.
+pub const LANES_MAX: usize = 256;
+
+/// How long an engine without work is kept, in milliseconds.
+pub const IDLE_ENGINE_LINGER_MS: u64 = 5_000;
+
+/// Buffers of one sector kept for reuse.
+const SECTOR_BUFFERS: usize = 8;
+
+/// An operation on its way: what to tell whom when it ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flight {
+    pub(super) run: RunId,
+    pub(super) op: OpId,
+    pub(super) deadline: MonoTime,
+    pub(super) write: bool,
+    pub(super) timed_out: bool,
+    /// Index of the first sector, and the sector size, for the view of a read.
+    pub(super) first: u64,
+    pub(super) size: SectorSize,
+}
+
+/// The transfer of an operation, before it has a buffer.
+#[derive(Debug)]
+pub(super) struct Transfer {
+    pub(super) disk: Arc<Disk>,
+    pub(super) offset: u64,
+    pub(super) len: usize,
+    /// What to write; `None` for a read.
+    pub(super) content: Option<Box<Content>>,
+}
+
+/// Spare memory for one-sector transfers of either size; larger reads are allocated.
+#[derive(Debug)]
+pub(super) struct Buffers {
+    b512: BufPool,
+    b4096: BufPool,
+}
+
+impl Buffers {
+    pub(super) fn new() -> Self {
+        Self { b512: BufPool::new(512, SECTOR_BUFFERS), b4096: BufPool::new(4096, SECTOR_BUFFERS) }
+    }
+
+    fn take(&mut self, len: usize) -> AlignedBuf {
+        match len {
+            512 => self.b512.take(),
+            4096 => self.b4096.take(),
+            _ => AlignedBuf::zeroed(len),
+        }
+    }
+
+    pub(super) fn give(&mut self, buf: AlignedBuf) {
+        match buf.len() {
+            512 => self.b512.give(buf),
+            4096 => self.b4096.give(buf),
+            _ => {}
+        }
+    }
+}
+
+/// An operation that has ended, or was given up before it began.
+pub(super) enum Ended {
+    /// The engine reports it.
+    Completed(Flight, Completion),
+    /// It waited until its deadline and was never submitted: it has not happened and will not.
+    NeverStarted(Flight),
+}
+
+/// See the module.
+pub(super) struct Lane {
+    pub(super) path: Arc<Path>,
+    pub(super) engine: Box<dyn Engine>,
+    flights: Vec<(Ticket, Flight)>,
+    waiting: VecDeque<(Flight, Transfer)>,
+    bytes: usize,
+    idle_since: MonoTime,
+}
+
+impl Lane {
+    pub(super) fn new(path: Arc<Path>, engine: Box<dyn Engine>, now: MonoTime) -> Self {
+        Self { path, engine, flights: Vec::new(), waiting: VecDeque::new(), bytes: 0, idle_since: now }
+    }
+
+    /// Starts an operation, or queues it. `Err` when the queue is full.
+    pub(super) fn push(
+        &mut self,
+        flight: Flight,
+        transfer: Transfer,
+        buffers: &mut Buffers,
+    ) -> Result<(), IoFailure> {
+        if self.waiting.is_empty() && self.has_room(transfer.len) {
+            self.submit(flight, transfer, buffers);
+            return Ok(());
+        }
+        if self.waiting.len() >= OPS_WAITING_MAX {
+            return Err(IoFailure::Os(libc::EAGAIN));
+        }
+        self.waiting.push_back((flight, transfer));
+        Ok(())
+    }
+
+    fn has_room(&self, len: usize) -> bool {
+        self.flights.is_empty()
+            || (self.flights.len() < OPS_IN_FLIGHT_MAX
+                && self.bytes.saturating_add(len) <= BYTES_IN_FLIGHT_MAX)
+    }
+
+    fn submit(&mut self, flight: Flight, transfer: Transfer, buffers: &mut Buffers) {
+        let Transfer { disk, offset, len, content } = transfer;
+        let mut buf = buffers.take(len);
+        let op = match content {
+            Some(content) => {
+                // Machines write one whole sector, and encoding fills all of it.
+                content.encode(&mut buf);
+                Direction::Write
+            }
+            None => Direction::Read,
+        };
+        self.bytes += len;
+        let ticket = self.engine.submit(IoRequest { op, disk, offset, len, buf });
+        self.flights.push((ticket, flight));
+    }
+
+    /// Moves waiting operations into the engine as far as there is room.
+    pub(super) fn refill(&mut self, buffers: &mut Buffers) {
+        while self.waiting.front().is_some_and(|(_, transfer)| self.has_room(transfer.len)) {
+            if let Some((flight, transfer)) = self.waiting.pop_front() {
+                self.submit(flight, transfer, buffers);
+            }
+        }
+    }
+
+    /// Takes what the engine has finished.
+    pub(super) fn reap(&mut self, now: MonoTime, scratch: &mut Vec<Completion>, out: &mut Vec<Ended>) {
+        self.engine.reap(scratch);
+        for done in scratch.drain(..) {
+            if let Some(at) = self.flights.iter().position(|(ticket, _)| *ticket == done.ticket) {
+                self.bytes = self.bytes.saturating_sub(done.len);
+                out.push(Ended::Completed(self.flights.swap_remove(at).1, done));
+            }
+        }
+        if !self.is_idle() {
+            self.idle_since = now;
+        }
+    }
+
+    /// Gives up what waited in vain, and marks and lists what is overdue.
+    pub(super) fn expire(
+        &mut self,
+        now: MonoTime,
+        never_started: &mut Vec<Ended>,
+        overdue: &mut Vec<Flight>,
+    ) {
+        self.waiting.retain(|(flight, _)| {
+            let keep = flight.deadline > now;
+            if !keep {
+                never_started.push(Ended::NeverStarted(*flight));
+            }
+            keep
+        });
+        for (_, flight) in &mut self.flights {
+            if !flight.timed_out && flight.deadline <= now {
+                flight.timed_out = true;
+                overdue.push(*flight);
+            }
+        }
+    }
+
+    /// The earliest deadline that has not been reported.
+    pub(super) fn next_deadline(&self) -> Option<MonoTime> {
+        let running = self.flights.iter().map(|(_, f)| f).filter(|f| !f.timed_out).map(|f| f.deadline).min();
+        let waiting = self.waiting.iter().map(|(f, _)| f.deadline).min();
+        match (running, waiting) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.flights.is_empty() && self.waiting.is_empty()
+    }
+
+    /// When it has been without work long enough to be dropped; `None` while it works.
+    pub(super) fn drop_at(&self) -> Option<MonoTime> {
+        self.is_idle().then(|| self.idle_since.plus_millis(IDLE_ENGINE_LINGER_MS))
+    }
+}
+
+/// An engine's verdict as machines know it.
+pub(super) fn failure(kind: IoErrorKind) -> IoFailure {
+    match kind {
+        IoErrorKind::TimedOut => IoFailure::TimedOut,
+        IoErrorKind::Os(errno) => IoFailure::Os(errno),
+        IoErrorKind::Short { .. } => IoFailure::Short,
+    }
+}

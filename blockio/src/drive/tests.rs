@@ -1,0 +1,451 @@
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use sanlock_lease::geometry::SectorSize;
+use sanlock_lease::machine::{
+    Action, Content, Env, Input, IoFailure, LockspaceNow, Machine, NoHosts, Op, OpId, Place, Step,
+};
+use sanlock_lease::record::HostBlock;
+use sanlock_lease::timing::MonoTime;
+
+use super::*;
+use crate::{Access, Completion, Engine, EngineError, EngineKind, IoRequest, Op as Direction, Ticket};
+
+const T0: MonoTime = MonoTime::from_secs(100);
+
+struct AlwaysAlive;
+
+impl<T> EnvSource<T> for AlwaysAlive {
+    fn with_env<R>(&self, _: &T, _: MonoTime, step: impl FnOnce(&Env<'_>) -> R) -> R {
+        step(&alive())
+    }
+}
+
+fn alive() -> Env<'static> {
+    Env {
+        lockspace: LockspaceNow::Alive { generation: 1 },
+        client_alive: true,
+        shutting_down: false,
+        hosts: &NoHosts,
+    }
+}
+
+/// Does a list of operations one after the other, and notes every input.
+struct Script {
+    ops: Vec<Op>,
+    next: usize,
+    wait_first: Option<MonoTime>,
+    seen: Vec<String>,
+}
+
+impl Machine for Script {
+    type Outcome = Vec<String>;
+
+    fn step(&mut self, _: MonoTime, _: &Env<'_>, input: Input<'_>) -> Step<Vec<String>> {
+        let note = |result: Result<&dyn sanlock_lease::machine::Sectors, IoFailure>| match result {
+            Ok(view) => format!("ok {:?}", view.next_in_use(0)),
+            Err(e) => format!("{e:?}"),
+        };
+        match input {
+            Input::Start => {}
+            Input::Completed { op, result } => self.seen.push(format!("{}: {}", op.0, note(result))),
+            Input::TimedOut { op } => self.seen.push(format!("{}: timed out", op.0)),
+            Input::CompletedLate { op, result } => {
+                self.seen.push(format!("{}: late {}", op.0, note(result)));
+                return Step::Pending;
+            }
+            Input::Tick => self.seen.push("tick".to_owned()),
+        }
+        if let Some(until) = self.wait_first.take() {
+            return Step::Wait(until);
+        }
+        match self.ops.get(self.next) {
+            Some(op) => {
+                self.next += 1;
+                Step::Io(std::iter::once(*op).collect())
+            }
+            None => Step::Done { outcome: self.seen.clone(), outstanding: 0 },
+        }
+    }
+}
+
+fn script(ops: Vec<Op>) -> Script {
+    Script { ops, next: 0, wait_first: None, seen: Vec::new() }
+}
+
+fn read(id: u32, first: u64, count: u64, deadline: MonoTime) -> Op {
+    let action = Action::Read { first, count };
+    Op { id: OpId(id), place: Place::Resource(0), sector_size: SectorSize::B512, action, deadline }
+}
+
+fn write(id: u32, sector: u64, deadline: MonoTime) -> Op {
+    let mut block = HostBlock::zeroed();
+    block.dblock.mbal.set(77);
+    let action = Action::Write { sector, content: Content::Block(block) };
+    Op { id: OpId(id), place: Place::Resource(0), sector_size: SectorSize::B512, action, deadline }
+}
+
+fn disk(dir: &Path, name: &str) -> Arc<Disk> {
+    let path = dir.join(name);
+    File::create(&path).unwrap().set_len(1 << 20).unwrap();
+    Disk::open(&path, Access::ReadWrite).unwrap()
+}
+
+fn areas(disk: &Arc<Disk>) -> Areas {
+    Areas::new().with_resource([Area { disk: Ok(Arc::clone(disk)), offset: 4096 }])
+}
+
+/// Engines that complete only what the test lets go, per path.
+#[derive(Clone, Default)]
+struct Fake(Arc<Mutex<FakeState>>);
+
+#[derive(Default)]
+struct FakeState {
+    requests: Vec<(u64, Ticket, IoRequest)>,
+    /// What the next `reap` of each engine gives.
+    ready: HashMap<u64, Vec<Completion>>,
+    created: u64,
+    dropped: u64,
+    next_ticket: u64,
+}
+
+struct FakeEngine {
+    number: u64,
+    state: Fake,
+    fd: EventFd,
+    in_flight: usize,
+}
+
+impl Fake {
+    fn factory(&self) -> EngineFactory {
+        let state = self.clone();
+        Box::new(move || {
+            let mut inner = state.0.lock().unwrap();
+            inner.created += 1;
+            let fd = EventFd::from_flags(EfdFlags::EFD_NONBLOCK).unwrap();
+            let engine = FakeEngine { number: inner.created, state: state.clone(), fd, in_flight: 0 };
+            Ok(Box::new(engine) as Box<dyn Engine>)
+        })
+    }
+
+    /// Completes the oldest request of a path.
+    fn complete(&self, path: &Path) {
+        let mut state = self.0.lock().unwrap();
+        let at = state.requests.iter().position(|(_, _, r)| r.disk.path() == path).unwrap();
+        let (engine, ticket, request) = state.requests.remove(at);
+        let IoRequest { op, disk, offset, len, buf } = request;
+        let now = Instant::now();
+        let done = Completion {
+            ticket,
+            op,
+            disk,
+            offset,
+            len,
+            buf,
+            result: Ok(()),
+            submitted_at: now,
+            completed_at: now,
+        };
+        state.ready.entry(engine).or_default().push(done);
+    }
+
+    fn held(&self) -> usize {
+        self.0.lock().unwrap().requests.len()
+    }
+}
+
+impl Engine for FakeEngine {
+    fn submit(&mut self, request: IoRequest) -> Ticket {
+        let mut state = self.state.0.lock().unwrap();
+        state.next_ticket += 1;
+        let ticket = Ticket(state.next_ticket);
+        state.requests.push((self.number, ticket, request));
+        self.in_flight += 1;
+        ticket
+    }
+
+    fn reap(&mut self, out: &mut Vec<Completion>) -> usize {
+        let done = self.state.0.lock().unwrap().ready.remove(&self.number).unwrap_or_default();
+        self.in_flight -= done.len();
+        let count = done.len();
+        out.extend(done);
+        count
+    }
+
+    fn completion_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    fn kind(&self) -> EngineKind {
+        EngineKind::Aio
+    }
+}
+
+impl Drop for FakeEngine {
+    fn drop(&mut self) {
+        self.state.0.lock().unwrap().dropped += 1;
+    }
+}
+
+type Reports = Vec<Report<u8, Vec<String>>>;
+
+fn done(reports: &mut Reports) -> Vec<(u8, Vec<String>, u32)> {
+    reports
+        .drain(..)
+        .filter_map(|report| match report {
+            Report::Done { tag, outcome, outstanding, .. } => Some((tag, outcome, outstanding)),
+            Report::Settled { .. } => None,
+        })
+        .collect()
+}
+
+fn engines_here() -> Vec<EngineKind> {
+    [EngineKind::IoUring, EngineKind::Aio].into_iter().filter(|kind| kind.check().is_ok()).collect()
+}
+
+#[test]
+fn a_machine_writes_and_reads_at_its_area_with_every_engine() {
+    let dir = tempfile::tempdir().unwrap();
+    let engines = engines_here();
+    assert!(!engines.is_empty());
+    for kind in engines {
+        let disk = disk(dir.path(), kind.name());
+        let soon = monotonic_now().plus_secs(10);
+        let machine = script(vec![write(0, 3, soon), read(1, 2, 4, soon), read(2, 1 << 20, 1, soon)]);
+        let finished = run_blocking(kind, machine, areas(&disk), |_| alive()).unwrap();
+        assert_eq!(finished.outcome, ["0: ok None", "1: ok Some(3)", "2: Short"]);
+        assert_eq!(finished.outstanding, 0);
+        let bytes = std::fs::read(disk.path()).unwrap();
+        let written: Vec<usize> =
+            (0..bytes.len() / 512).filter(|s| bytes[s * 512..][..512].iter().any(|b| *b != 0)).collect();
+        assert_eq!(written, [8 + 3], "area at 4096, sector 3");
+    }
+}
+
+#[test]
+fn places_without_a_disk_and_ranges_without_sense_are_failures_of_the_operation() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = disk(dir.path(), "d");
+    let soon = monotonic_now().plus_secs(10);
+    let closed = Areas::new().with_resource([Area { disk: Err(libc::EACCES), offset: 0 }]);
+    let nowhere = Op { place: Place::Lockspace, ..read(1, 0, 1, soon) };
+    let machine = script(vec![read(0, 0, 1, soon), nowhere]);
+    let finished = run_blocking(engines_here()[0], machine, closed, |_| alive()).unwrap();
+    assert_eq!(finished.outcome, ["0: NotOpen(13)", "1: NotOpen(19)"]);
+    let machine = script(vec![read(0, 0, 0, soon), read(1, u64::MAX, 1, soon), read(2, 0, 1 << 20, soon)]);
+    let finished = run_blocking(engines_here()[0], machine, areas(&disk), |_| alive()).unwrap();
+    assert_eq!(finished.outcome, ["0: Os(22)", "1: Os(22)", "2: Os(22)"]);
+}
+
+#[test]
+fn run_blocking_waits_for_a_machine_that_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = disk(dir.path(), "d");
+    let start = Instant::now();
+    let mut machine = script(vec![]);
+    machine.wait_first = Some(monotonic_now().plus_millis(150));
+    let finished = run_blocking(engines_here()[0], machine, areas(&disk), |_| alive()).unwrap();
+    assert_eq!(finished.outcome, ["tick"]);
+    assert!(start.elapsed() >= Duration::from_millis(140), "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_write_that_timed_out_is_outstanding_until_it_lands() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = disk(dir.path(), "d");
+    let fake = Fake::default();
+    let mut driver = Driver::with_engines(fake.factory()).unwrap();
+    let mut reports = Reports::new();
+    let late = script(vec![write(0, 1, T0.plus_secs(1))]);
+    driver.start(T0, late, 7, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
+    assert_eq!(driver.next_wake(), Some(T0.plus_secs(1)));
+    driver.poll(T0.plus_millis(999), &AlwaysAlive, &mut reports);
+    assert!(reports.is_empty());
+    driver.poll(T0.plus_secs(1), &AlwaysAlive, &mut reports);
+    assert_eq!(done(&mut reports), [(7, vec!["0: timed out".to_owned()], 1)]);
+    assert_eq!((driver.running(), driver.unsettled()), (0, 1));
+
+    // An hour later, not before, it has settled; until then nothing is forgotten and the engine stays.
+    driver.poll(T0.plus_secs(3600), &AlwaysAlive, &mut reports);
+    assert!(reports.is_empty() && driver.engines() == 1);
+    fake.complete(disk.path());
+    driver.poll(T0.plus_secs(3601), &AlwaysAlive, &mut reports);
+    assert!(matches!(reports[..], [Report::Settled { .. }]), "{reports:?}");
+    assert_eq!(driver.unsettled(), 0);
+}
+
+#[test]
+fn a_late_completion_reaches_a_machine_that_still_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = disk(dir.path(), "d");
+    let fake = Fake::default();
+    let mut driver = Driver::with_engines(fake.factory()).unwrap();
+    let mut reports = Reports::new();
+    let machine = script(vec![read(0, 0, 1, T0.plus_secs(1)), read(1, 0, 1, T0.plus_secs(9))]);
+    driver.start(T0, machine, 0, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
+    driver.poll(T0.plus_secs(1), &AlwaysAlive, &mut reports);
+    fake.complete(disk.path());
+    driver.poll(T0.plus_secs(2), &AlwaysAlive, &mut reports);
+    fake.complete(disk.path());
+    driver.poll(T0.plus_secs(3), &AlwaysAlive, &mut reports);
+    let seen = ["0: timed out", "0: late ok None", "1: ok None"].map(str::to_owned).to_vec();
+    assert_eq!(done(&mut reports), [(0, seen, 0)]);
+}
+
+#[test]
+fn a_silent_disk_delays_nobody_on_another_path() {
+    let dir = tempfile::tempdir().unwrap();
+    let (dead, live) = (disk(dir.path(), "dead"), disk(dir.path(), "live"));
+    let fake = Fake::default();
+    let mut driver = Driver::with_engines(fake.factory()).unwrap();
+    let mut reports = Reports::new();
+    let end = T0.plus_secs(1);
+    let more_than_fit = u8::try_from(OPS_IN_FLIGHT_MAX + 10).unwrap();
+    for tag in 0..more_than_fit {
+        let machine = script(vec![read(0, 0, 1, end)]);
+        driver.start(T0, machine, tag, areas(&dead), &AlwaysAlive, &mut reports).unwrap();
+    }
+    assert_eq!(fake.held(), OPS_IN_FLIGHT_MAX);
+    driver
+        .start(T0, script(vec![read(0, 0, 1, end)]), 200, areas(&live), &AlwaysAlive, &mut reports)
+        .unwrap();
+    fake.complete(live.path());
+    driver.poll(T0.plus_millis(1), &AlwaysAlive, &mut reports);
+    assert_eq!(done(&mut reports), [(200, vec!["0: ok None".to_owned()], 0)]);
+
+    // Those that waited never began, so they have failed for certain; those in the engine have timed out.
+    driver.poll(end, &AlwaysAlive, &mut reports);
+    let ends = done(&mut reports);
+    let failed = ends.iter().filter(|(_, seen, _)| seen == &["0: Os(11)"]).count();
+    let overdue = ends.iter().filter(|(_, seen, _)| seen == &["0: timed out"]).count();
+    assert_eq!((failed, overdue), (10, OPS_IN_FLIGHT_MAX));
+}
+
+#[test]
+fn a_write_that_waited_in_vain_never_happens() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = disk(dir.path(), "d");
+    let fake = Fake::default();
+    let mut driver = Driver::with_engines(fake.factory()).unwrap();
+    let mut reports = Reports::new();
+    for tag in 0..u8::try_from(OPS_IN_FLIGHT_MAX).unwrap() {
+        let machine = script(vec![read(0, 0, 1, T0.plus_secs(60))]);
+        driver.start(T0, machine, tag, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
+    }
+    let machine = script(vec![write(0, 5, T0.plus_secs(1))]);
+    driver.start(T0, machine, 255, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
+    driver.poll(T0.plus_secs(1), &AlwaysAlive, &mut reports);
+    assert_eq!(done(&mut reports), [(255, vec!["0: Os(11)".to_owned()], 0)]);
+    for _ in 0..OPS_IN_FLIGHT_MAX {
+        fake.complete(disk.path());
+    }
+    driver.poll(T0.plus_secs(2), &AlwaysAlive, &mut reports);
+    assert_eq!(done(&mut reports).len(), OPS_IN_FLIGHT_MAX);
+    let state = fake.0.lock().unwrap();
+    assert!(state.requests.iter().all(|(_, _, request)| request.op == Direction::Read));
+}
+
+#[test]
+fn buffers_of_large_reads_are_bounded_per_path() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = disk(dir.path(), "d");
+    let fake = Fake::default();
+    let mut driver = Driver::with_engines(fake.factory()).unwrap();
+    let mut reports = Reports::new();
+    for tag in 0..5 {
+        let machine = script(vec![read(0, 0, 8 << 11, T0.plus_secs(9))]); // 8 MiB
+        driver.start(T0, machine, tag, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
+    }
+    assert_eq!(fake.held(), BYTES_IN_FLIGHT_MAX / (8 << 20));
+    for held in [2, 2, 2, 1, 0] {
+        fake.complete(disk.path());
+        driver.poll(T0.plus_secs(1), &AlwaysAlive, &mut reports);
+        assert_eq!(fake.held(), held);
+    }
+    assert_eq!(done(&mut reports).len(), 5);
+}
+
+#[test]
+fn an_engine_is_shared_by_a_path_and_dropped_when_idle() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = disk(dir.path(), "d");
+    let fake = Fake::default();
+    let mut driver = Driver::with_engines(fake.factory()).unwrap();
+    let mut reports = Reports::new();
+    for tag in 0..2 {
+        driver
+            .start(
+                T0,
+                script(vec![read(0, 0, 1, T0.plus_secs(9))]),
+                tag,
+                areas(&disk),
+                &AlwaysAlive,
+                &mut reports,
+            )
+            .unwrap();
+        fake.complete(disk.path());
+        driver.poll(T0, &AlwaysAlive, &mut reports);
+    }
+    assert_eq!(fake.0.lock().unwrap().created, 1);
+    let end = T0.plus_millis(IDLE_ENGINE_LINGER_MS);
+    assert_eq!(driver.next_wake(), Some(end));
+    driver.poll(end, &AlwaysAlive, &mut reports);
+    assert_eq!((driver.engines(), fake.0.lock().unwrap().dropped), (0, 1));
+    assert_eq!(driver.next_wake(), None);
+}
+
+#[test]
+fn an_engine_that_cannot_be_had_is_a_failure_of_the_operation() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = disk(dir.path(), "d");
+    let none: EngineFactory =
+        Box::new(|| Err(EngineError::Unavailable { engine: "aio", call: "io_setup", errno: libc::EAGAIN }));
+    let mut driver = Driver::with_engines(none).unwrap();
+    let mut reports = Reports::new();
+    let machine = script(vec![read(0, 0, 1, T0.plus_secs(1)), write(1, 0, T0.plus_secs(1))]);
+    driver.start(T0, machine, 1, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
+    let seen = ["0: Os(11)", "1: Os(11)"].map(str::to_owned).to_vec();
+    assert_eq!(done(&mut reports), [(1, seen, 0)]);
+}
+
+#[test]
+fn a_thousand_waiting_machines_cost_no_engine_and_wake_in_time() {
+    let fake = Fake::default();
+    let mut driver = Driver::with_engines(fake.factory()).unwrap();
+    let mut reports = Reports::new();
+    for n in 0..1000 {
+        let mut machine = script(vec![]);
+        machine.wait_first = Some(T0.plus_secs(1 + n % 10));
+        driver.start(T0, machine, 0, Areas::new(), &AlwaysAlive, &mut reports).unwrap();
+    }
+    for second in 1..=10 {
+        assert_eq!(driver.next_wake(), Some(T0.plus_secs(second)));
+        driver.poll(T0.plus_secs(second), &AlwaysAlive, &mut reports);
+        assert_eq!(done(&mut reports).len(), 100);
+    }
+    assert_eq!((driver.running(), fake.0.lock().unwrap().created), (0, 0));
+}
+
+#[test]
+fn a_tick_reaches_the_machines_that_are_meant() {
+    let fake = Fake::default();
+    let mut driver = Driver::with_engines(fake.factory()).unwrap();
+    let mut reports = Reports::new();
+    for tag in 0..2 {
+        let mut machine = script(vec![]);
+        machine.wait_first = Some(T0.plus_secs(1000));
+        driver.start(T0, machine, tag, Areas::new(), &AlwaysAlive, &mut reports).unwrap();
+    }
+    driver.tick(T0.plus_secs(1), &AlwaysAlive, |tag| *tag == 1, &mut reports);
+    assert_eq!(done(&mut reports), [(1, vec!["tick".to_owned()], 0)]);
+    assert_eq!(driver.running(), 1);
+}

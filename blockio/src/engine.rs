@@ -1,0 +1,176 @@
+//! The engine interface and the choice between the two implementations.
+
+use std::os::fd::BorrowedFd;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::aio::Aio;
+use crate::buffer::AlignedBuf;
+use crate::disk::Disk;
+use crate::error::{EngineError, IoError, Op};
+use crate::queue::QueuedEngine;
+use crate::uring::Uring;
+
+/// Environment variable that forces an engine: `io_uring` or `aio`.
+pub const ENGINE_VARIABLE: &str = "SANLOCK_IO_ENGINE";
+
+/// One transfer. It owns its buffer until the completion hands it back.
+#[derive(Debug)]
+pub struct IoRequest {
+    /// Direction.
+    pub op: Op,
+    /// The disk; the operation keeps it open.
+    pub disk: Arc<Disk>,
+    /// Byte offset on the disk, a multiple of its logical block size (disk-format.md 2.6).
+    pub offset: u64,
+    /// Bytes to transfer, `1..=buf.len()` and a multiple of the logical block size; the transfer uses the start of the buffer.
+    pub len: usize,
+    /// Source or destination.
+    pub buf: AlignedBuf,
+}
+
+impl IoRequest {
+    /// A read that fills the whole of `buf`.
+    #[must_use]
+    pub fn read(disk: Arc<Disk>, offset: u64, buf: AlignedBuf) -> Self {
+        let len = buf.len();
+        Self { op: Op::Read, disk, offset, len, buf }
+    }
+
+    /// A write of the whole of `buf`.
+    #[must_use]
+    pub fn write(disk: Arc<Disk>, offset: u64, buf: AlignedBuf) -> Self {
+        let len = buf.len();
+        Self { op: Op::Write, disk, offset, len, buf }
+    }
+}
+
+/// Names one operation of one engine; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ticket(pub u64);
+
+/// The end of an operation, on time or late.
+#[derive(Debug)]
+pub struct Completion {
+    /// As returned by `submit`.
+    pub ticket: Ticket,
+    /// Direction.
+    pub op: Op,
+    /// The disk.
+    pub disk: Arc<Disk>,
+    /// Byte offset.
+    pub offset: u64,
+    /// Bytes asked for; on success all of them were transferred.
+    pub len: usize,
+    /// The buffer. After a failed read its content is unspecified.
+    pub buf: AlignedBuf,
+    /// Success, or what failed. Never [`crate::IoErrorKind::TimedOut`]: an engine has no clock.
+    pub result: Result<(), IoError>,
+    /// When `submit` was called (`CLOCK_MONOTONIC`).
+    pub submitted_at: Instant,
+    /// When the completion was reaped: not before the transfer ended, later by as long as nobody reaped.
+    pub completed_at: Instant,
+}
+
+/// Asynchronous direct I/O. All methods return at once, whatever the storage does.
+///
+/// Operations run side by side and complete in any order: whoever needs one write after another submits the second after
+/// reaping the first.
+///
+/// # Dropping
+/// Never waits. An operation not yet handed to the kernel is discarded and will not happen. One that the kernel has keeps
+/// its buffer, its disk and the engine's context; a detached thread of the engine collects them when the kernel is done,
+/// if ever. Such a *write may still reach the disk after the engine is gone*.
+pub trait Engine: Send {
+    /// Starts an operation. A failure to start it becomes an ordinary completion: -22 for a length or offset out of range or misaligned,
+    /// -11 (`-EAGAIN`) with [`crate::MAX_IN_FLIGHT`] operations in flight.
+    fn submit(&mut self, request: IoRequest) -> Ticket;
+
+    /// Appends every completion that is there now to `out`, returns how many, and clears the readiness of
+    /// [`Engine::completion_fd`].
+    fn reap(&mut self, out: &mut Vec<Completion>) -> usize;
+
+    /// Becomes readable (poll, epoll) when completions wait. May be readable without one; only `reap` reads from it.
+    fn completion_fd(&self) -> BorrowedFd<'_>;
+
+    /// Operations submitted and not yet reaped.
+    fn in_flight(&self) -> usize;
+
+    /// Which implementation this is.
+    fn kind(&self) -> EngineKind;
+}
+
+/// The implementations of [`Engine`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EngineKind {
+    /// io_uring, every operation run by a kernel worker.
+    IoUring,
+    /// Linux AIO, submitted by helper threads since `io_submit` may block.
+    Aio,
+}
+
+impl EngineKind {
+    /// The name used in [`ENGINE_VARIABLE`] and in messages.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            EngineKind::IoUring => "io_uring",
+            EngineKind::Aio => "aio",
+        }
+    }
+
+    /// The engine to use in this process: the one named by [`ENGINE_VARIABLE`] if set, otherwise io_uring where it works,
+    /// otherwise AIO. Sets up and tears down what it tries, so ask once and keep the answer.
+    ///
+    /// # Errors
+    /// [`EngineError::Unknown`] for another value of the variable; [`EngineError::Unavailable`] when the forced engine, or
+    /// without the variable the last one tried, does not work here.
+    pub fn probe() -> Result<Self, EngineError> {
+        match std::env::var_os(ENGINE_VARIABLE) {
+            Some(value) => {
+                let forced: Self = value.to_string_lossy().parse()?;
+                forced.check().map(|()| forced)
+            }
+            None => Self::IoUring
+                .check()
+                .map(|()| Self::IoUring)
+                .or_else(|_| Self::Aio.check().map(|()| Self::Aio)),
+        }
+    }
+
+    /// Whether this engine works here: set up, and for io_uring the needed operations and the round trip of a no-op.
+    ///
+    /// # Errors
+    /// [`EngineError::Unavailable`] naming the step that failed.
+    pub fn check(self) -> Result<(), EngineError> {
+        match self {
+            EngineKind::IoUring => Uring::check(),
+            EngineKind::Aio => Aio::check(),
+        }
+    }
+
+    /// Creates an engine. One engine serves any number of disks; give disks that must not delay each other engines of
+    /// their own.
+    ///
+    /// # Errors
+    /// [`EngineError::Unavailable`], also when descriptors or `aio-max-nr` are exhausted.
+    pub fn create(self) -> Result<Box<dyn Engine>, EngineError> {
+        match self {
+            EngineKind::IoUring => Ok(Box::new(QueuedEngine::new(Uring::new)?)),
+            EngineKind::Aio => Ok(Box::new(QueuedEngine::new(Aio::new)?)),
+        }
+    }
+}
+
+impl FromStr for EngineKind {
+    type Err = EngineError;
+
+    fn from_str(value: &str) -> Result<Self, EngineError> {
+        match value {
+            "io_uring" => Ok(EngineKind::IoUring),
+            "aio" => Ok(EngineKind::Aio),
+            other => Err(EngineError::Unknown { value: other.to_owned() }),
+        }
+    }
+}

@@ -1,0 +1,405 @@
+//! The part that both engines share: a bounded table of operations between the caller and threads that submit.
+//!
+//! ```text
+//! submit ──> slot + queue ──> submitter thread ──> kernel ──> eventfd ──> reap ──> completion
+//! ```
+//!
+//! The caller never enters the kernel with an operation. Submitter threads do, because
+//! - `io_submit` may sleep in the file system (frozen, NFS, allocation), with or without `O_DIRECT`;
+//! - io_uring's workers belong to the *thread* that submits: a thread with a stuck operation could not exit, writes to
+//!   unrelated files could wait for each other, and completions would interrupt the caller's system calls with `EINTR`.
+//!
+//! # Invariants
+//! - A slot is filled from `submit` until its completion is reaped. It owns buffer and disk; while the kernel has the
+//!   operation nobody creates a reference to the buffer's bytes.
+//! - `issued` counts slots popped from the queue whose end has not been seen. A popped operation ends in exactly one of:
+//!   a kernel completion, or `issue` returning an error.
+//! - Once `stopping`, nothing is popped: a queued write of a dropped engine never happens.
+//! - `Shared` is freed by its last owner, engine or thread. The last thread of a stopping engine stays until `issued` is 0,
+//!   so memory that the kernel may touch is never freed, and no stuck thread is ever waited for.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+use crate::buffer::{AlignedBuf, MAX_IO_LEN};
+use crate::disk::Disk;
+use crate::engine::{Completion, Engine, EngineKind, IoRequest, Ticket};
+use crate::error::{EngineError, IoError, IoErrorKind, Op};
+
+/// Operations that one engine hands to the kernel at a time; further ones queue.
+pub const MAX_IN_KERNEL: usize = 32;
+
+/// Operations that one engine holds, in the kernel or queued; further ones complete at once with -11 (`-EAGAIN`).
+pub const MAX_IN_FLIGHT: usize = 96;
+
+/// Stack of a submitter thread: it only makes system calls, and locked memory makes every page of it resident.
+const SUBMITTER_STACK: usize = 64 * 1024;
+
+/// How long a submitter beyond the first waits for work before it ends.
+const IDLE_LINGER: Duration = Duration::from_secs(2);
+
+/// Largest file offset the kernel accepts.
+const MAX_OFFSET: u64 = i64::MAX as u64;
+
+/// One transfer as the kernel wants it. `slot` comes back in the completion.
+#[derive(Clone, Copy)]
+pub(crate) struct RawOp {
+    pub(crate) op: Op,
+    pub(crate) fd: RawFd,
+    pub(crate) ptr: *mut u8,
+    pub(crate) len: u32,
+    pub(crate) offset: u64,
+    pub(crate) slot: u64,
+}
+
+/// The kernel interface under the table.
+pub(crate) trait Backend: Send + Sync + 'static {
+    const KIND: EngineKind;
+    /// Submitter threads at most; each blocked `issue` occupies one.
+    const MAX_SUBMITTERS: usize;
+
+    /// Hands one operation to the kernel; may block. After an error (positive errno) the kernel has not got it and never
+    /// will. At most [`MAX_IN_KERNEL`] operations are issued and not drained.
+    ///
+    /// # Safety
+    /// `fd` and the memory stay valid, and are not referenced, until `drain` reported the slot or an error is returned.
+    unsafe fn issue(&self, op: &RawOp) -> Result<(), i32>;
+
+    /// Reports (slot, result) for every completion present, without blocking. Called under one lock. `result` is the bytes
+    /// transferred or a negative errno.
+    fn drain(&self, sink: &mut dyn FnMut(u64, i64));
+}
+
+struct Slot {
+    ticket: Ticket,
+    op: Op,
+    disk: Arc<Disk>,
+    offset: u64,
+    len: usize,
+    buf: AlignedBuf,
+    submitted_at: Instant,
+}
+
+impl Slot {
+    fn complete(self, result: i64) -> Completion {
+        let kind = match usize::try_from(result) {
+            Ok(got) if got == self.len => None,
+            Ok(got) => Some(IoErrorKind::Short { got }),
+            Err(_) => Some(IoErrorKind::Os(i32::try_from(-result).unwrap_or(libc::EIO))),
+        };
+        let result = match kind {
+            None => Ok(()),
+            Some(kind) => Err(IoError {
+                path: self.disk.shared_path(),
+                op: self.op,
+                offset: self.offset,
+                len: self.len,
+                kind,
+            }),
+        };
+        Completion {
+            ticket: self.ticket,
+            op: self.op,
+            disk: self.disk,
+            offset: self.offset,
+            len: self.len,
+            buf: self.buf,
+            result,
+            submitted_at: self.submitted_at,
+            completed_at: Instant::now(),
+        }
+    }
+}
+
+/// What happens to slots, all under one lock that is held for memory operations only.
+struct State {
+    slots: Vec<Option<Slot>>,
+    free: Vec<usize>,
+    queue: VecDeque<usize>,
+    /// Ended without the kernel: (slot, negative errno).
+    failed: Vec<(usize, i64)>,
+    /// Never had a slot.
+    refused: Vec<(Slot, i64)>,
+    issued: usize,
+    submitters: usize,
+    idle: usize,
+    stopping: bool,
+    undertaker: bool,
+}
+
+impl State {
+    fn new() -> Self {
+        let mut slots = Vec::with_capacity(MAX_IN_FLIGHT);
+        slots.resize_with(MAX_IN_FLIGHT, || None);
+        Self {
+            slots,
+            free: (0..MAX_IN_FLIGHT).rev().collect(),
+            queue: VecDeque::with_capacity(MAX_IN_FLIGHT),
+            failed: Vec::with_capacity(MAX_IN_FLIGHT),
+            refused: Vec::new(),
+            issued: 0,
+            submitters: 0,
+            idle: 0,
+            stopping: false,
+            undertaker: false,
+        }
+    }
+
+    fn release(&mut self, index: usize) -> Option<Slot> {
+        let slot = self.slots.get_mut(index)?.take()?;
+        self.free.push(index);
+        Some(slot)
+    }
+
+    /// The next operation to issue, as raw values; its slot stays filled.
+    fn pop(&mut self) -> Option<RawOp> {
+        if self.stopping || self.issued >= MAX_IN_KERNEL {
+            return None;
+        }
+        let index = self.queue.pop_front()?;
+        let slot = self.slots.get(index)?.as_ref()?;
+        let raw = RawOp {
+            op: slot.op,
+            fd: slot.disk.as_fd().as_raw_fd(),
+            ptr: slot.buf.as_raw(),
+            len: u32::try_from(slot.len).ok()?, // at most MAX_IO_LEN, checked by submit
+            offset: slot.offset,
+            slot: index as u64,
+        };
+        self.issued += 1;
+        Some(raw)
+    }
+
+    /// Collects what the kernel finished and what could not be issued.
+    fn collect<B: Backend>(&mut self, backend: &B, sink: &mut dyn FnMut(Slot, i64)) {
+        backend.drain(&mut |slot, result| {
+            if let Some(done) = usize::try_from(slot).ok().and_then(|index| self.release(index)) {
+                self.issued -= 1;
+                sink(done, result);
+            }
+        });
+        while let Some((index, result)) = self.failed.pop() {
+            if let Some(done) = self.release(index) {
+                sink(done, result);
+            }
+        }
+        for (done, result) in self.refused.drain(..) {
+            sink(done, result);
+        }
+    }
+}
+
+struct Shared<B> {
+    backend: B,
+    ready: EventFd,
+    state: Mutex<State>,
+    work: Condvar,
+}
+
+impl<B: Backend> Shared<B> {
+    /// No code path panics while holding the lock, and every update leaves the table consistent.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake_caller(&self) {
+        // Fails only when the counter is full, and then the descriptor is readable already.
+        let _ = self.ready.write(1);
+    }
+
+    fn clear_readiness(&self) {
+        // EAGAIN: was not readable.
+        let _ = self.ready.read();
+    }
+
+    /// Body of a submitter thread.
+    fn submitter(&self) {
+        let mut state = self.lock();
+        loop {
+            while let Some(raw) = state.pop() {
+                drop(state);
+                // SAFETY: the slot keeps descriptor and buffer; it is released only after `drain` reported it or after the
+                // error below, and `Shared` outlives the operation (module invariants).
+                let issued = unsafe { self.backend.issue(&raw) };
+                state = self.lock();
+                if let Err(errno) = issued {
+                    state.issued -= 1;
+                    if let Ok(index) = usize::try_from(raw.slot) {
+                        state.failed.push((index, -i64::from(errno)));
+                    }
+                    self.wake_caller();
+                }
+            }
+            if state.stopping {
+                break;
+            }
+            state.idle += 1;
+            let waited;
+            (state, waited) =
+                self.work.wait_timeout(state, IDLE_LINGER).unwrap_or_else(PoisonError::into_inner);
+            state.idle -= 1;
+            // The first submitter stays: it is the undertaker, and io_uring's workers hang on it.
+            if waited.timed_out() && state.queue.is_empty() && state.submitters > 1 && !state.stopping {
+                state.submitters -= 1;
+                return;
+            }
+        }
+        if !state.undertaker {
+            state.undertaker = true;
+            self.bury(state);
+        }
+    }
+
+    /// Waits, with the engine gone, until the kernel has let go of everything. Ends the thread's last duty.
+    fn bury<'a>(&'a self, mut state: MutexGuard<'a, State>) {
+        loop {
+            let mut dead = Vec::new();
+            self.clear_readiness();
+            state.collect(&self.backend, &mut |slot, _| dead.push(slot));
+            let left = state.issued;
+            drop(state);
+            drop(dead);
+            if left == 0 {
+                return;
+            }
+            let mut fds = [PollFd::new(self.ready.as_fd(), PollFlags::POLLIN)];
+            if poll(&mut fds, PollTimeout::NONE).is_err_and(|errno| errno != Errno::EINTR) {
+                thread::sleep(IDLE_LINGER);
+            }
+            state = self.lock();
+        }
+    }
+}
+
+/// An [`Engine`] over a [`Backend`].
+pub(crate) struct QueuedEngine<B: Backend> {
+    shared: Arc<Shared<B>>,
+    next_ticket: u64,
+    in_flight: usize,
+}
+
+impl<B: Backend> QueuedEngine<B> {
+    /// `backend` gets the descriptor to signal at every completion.
+    pub(crate) fn new(
+        backend: impl FnOnce(BorrowedFd<'_>) -> Result<B, EngineError>,
+    ) -> Result<Self, EngineError> {
+        let ready = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(|errno| {
+            EngineError::Unavailable { engine: B::KIND.name(), call: "eventfd", errno: errno as i32 }
+        })?;
+        let backend = backend(ready.as_fd())?;
+        let shared = Shared { backend, ready, state: Mutex::new(State::new()), work: Condvar::new() };
+        Ok(Self { shared: Arc::new(shared), next_ticket: 0, in_flight: 0 })
+    }
+
+    /// Sees to it that somebody takes the queued operation. On failure nobody ever will.
+    fn staff(&self, state: &mut State) -> Result<(), i32> {
+        if state.idle >= state.queue.len() || state.submitters >= B::MAX_SUBMITTERS {
+            self.shared.work.notify_one();
+            return Ok(());
+        }
+        let shared = Arc::clone(&self.shared);
+        let spawned = thread::Builder::new()
+            .name(format!("sanlock-{}", B::KIND.name()))
+            .stack_size(SUBMITTER_STACK)
+            .spawn(move || shared.submitter());
+        match spawned {
+            Ok(_detached) => {
+                state.submitters += 1;
+                Ok(())
+            }
+            Err(_) if state.submitters > 0 => {
+                self.shared.work.notify_one();
+                Ok(())
+            }
+            Err(error) => Err(error.raw_os_error().unwrap_or(libc::EAGAIN)),
+        }
+    }
+}
+
+impl<B: Backend> Engine for QueuedEngine<B> {
+    fn submit(&mut self, request: IoRequest) -> Ticket {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        self.in_flight += 1;
+        let IoRequest { op, disk, offset, len, buf } = request;
+        // Some file systems serve a misaligned transfer from the page cache instead of refusing it: a stale read.
+        let unit = u64::from(disk.logical_block_size());
+        let in_range = (1..=buf.len().min(MAX_IO_LEN)).contains(&len)
+            && offset.checked_add(len as u64).is_some_and(|end| end <= MAX_OFFSET)
+            && offset.checked_rem(unit) == Some(0)
+            && (len as u64).checked_rem(unit) == Some(0);
+        let slot = Slot { ticket, op, disk, offset, len, buf, submitted_at: Instant::now() };
+
+        let mut state = self.shared.lock();
+        let refusal = if !in_range {
+            Some((slot, libc::EINVAL))
+        } else if let Some(index) = state.free.pop() {
+            state.slots[index] = Some(slot);
+            state.queue.push_back(index);
+            match self.staff(&mut state) {
+                Ok(()) => None,
+                Err(errno) => {
+                    state.queue.pop_back();
+                    state.release(index).map(|slot| (slot, errno))
+                }
+            }
+        } else {
+            Some((slot, libc::EAGAIN))
+        };
+        if let Some((slot, errno)) = refusal {
+            state.refused.push((slot, -i64::from(errno)));
+            self.shared.wake_caller();
+        }
+        ticket
+    }
+
+    fn reap(&mut self, out: &mut Vec<Completion>) -> usize {
+        let before = out.len();
+        // Before collecting: what completes in between makes the descriptor readable again.
+        self.shared.clear_readiness();
+        let mut state = self.shared.lock();
+        state.collect(&self.shared.backend, &mut |slot, result| out.push(slot.complete(result)));
+        if !state.queue.is_empty() {
+            self.shared.work.notify_one();
+        }
+        drop(state);
+        let reaped = out.len() - before;
+        self.in_flight -= reaped;
+        reaped
+    }
+
+    fn completion_fd(&self) -> BorrowedFd<'_> {
+        self.shared.ready.as_fd()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    fn kind(&self) -> EngineKind {
+        B::KIND
+    }
+}
+
+impl<B: Backend> Drop for QueuedEngine<B> {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.stopping = true;
+        let mut dead = Vec::with_capacity(state.queue.len());
+        while let Some(index) = state.queue.pop_front() {
+            dead.extend(state.release(index));
+        }
+        let refused = mem::take(&mut state.refused);
+        drop(state);
+        self.shared.work.notify_all();
+        drop((dead, refused));
+    }
+}
