@@ -52,7 +52,7 @@ pub fn fight(programs: &[Program]) -> Vec<Tally> {
     for (index, host) in scene.hosts().iter().enumerate() {
         for number in 0..CONTENDERS_PER_HOST {
             let label = format!("{}-{number}", host.name());
-            contenders.push((index, start_contender(host, &scene, &proof_dir, &label, seconds)));
+            contenders.push((index, start_contender(host, scene.storage(), &proof_dir, &label, seconds)));
         }
     }
     let mut tallies = vec![Tally::default(); programs.len()];
@@ -87,10 +87,18 @@ fn seconds() -> u64 {
     }
 }
 
-fn start_contender(host: &Host, scene: &Scene, proof_dir: &Path, label: &str, seconds: u64) -> Running {
+/// Starts one contender for resource 1 of `storage` through `host`.
+#[must_use]
+pub fn start_contender(
+    host: &Host,
+    storage: &Storage,
+    proof_dir: &Path,
+    label: &str,
+    seconds: u64,
+) -> Running {
     let mut command = bounded::dying_with_us(&contender_path());
-    command.args([text(host.run_dir()), scene.storage().path()]);
-    command.args([&scene.storage().offset(1).to_string(), text(proof_dir), label, &seconds.to_string()]);
+    command.args([text(host.run_dir()), storage.path()]);
+    command.args([&storage.offset(1).to_string(), text(proof_dir), label, &seconds.to_string()]);
     Running::start(command)
 }
 

@@ -20,6 +20,7 @@
 pub mod bounded;
 pub mod contention;
 pub mod dead_owner;
+pub mod frozen;
 pub mod golden;
 pub mod holder;
 pub mod host;

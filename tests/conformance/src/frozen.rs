@@ -1,0 +1,101 @@
+//! A file system that can be frozen: writes to its files hang, reads and opens go on.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::bounded::{self, Running};
+use crate::program::missing;
+use crate::storage::{scratch_dir, text};
+
+/// Limit for mkfs, mount and the like.
+const TOOL_LIMIT: Duration = Duration::from_secs(30);
+
+/// A guard process thaws the file system when the test process ends, however it ends, and after this
+/// time at the latest: a frozen file system with a hung writer cannot be cleaned up by anything else.
+const GUARD_SECONDS: u32 = 180;
+
+/// A small ext4 file system on a loop device, mounted in a scratch directory.
+#[derive(Debug)]
+pub struct FreezableDir {
+    mount_point: PathBuf,
+    frozen: Option<Guard>,
+    _dir: TempDir,
+}
+
+#[derive(Debug)]
+struct Guard(Running);
+
+impl FreezableDir {
+    /// Makes and mounts it, or `None` with a message when mounting is not possible.
+    ///
+    /// # Panics
+    /// When files cannot be made, and when mounting is impossible under `CI`.
+    #[must_use]
+    pub fn new() -> Option<Self> {
+        let dir = scratch_dir("freeze");
+        let image = dir.path().join("image");
+        let mount_point = dir.path().join("mnt");
+        let made = File::create(&image)
+            .and_then(|file| file.set_len(64 << 20))
+            .and_then(|()| std::fs::create_dir(&mount_point));
+        made.unwrap_or_else(|error| panic!("{}: {error}", dir.path().display()));
+        tool(&["mkfs.ext4", "-q", text(&image)])?;
+        tool(&["mount", "-o", "loop", text(&image), text(&mount_point)])?;
+        Some(Self { mount_point, frozen: None, _dir: dir })
+    }
+
+    /// Where it is mounted.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.mount_point
+    }
+
+    /// From now on writes hang.
+    ///
+    /// # Panics
+    /// When it cannot be frozen.
+    pub fn freeze(&mut self) {
+        let mut guard = Command::new("/bin/sh");
+        let script = format!(
+            "timeout {GUARD_SECONDS} tail --pid={} -f /dev/null; fsfreeze -u {}",
+            std::process::id(),
+            text(&self.mount_point)
+        );
+        guard.args(["-c", &script]);
+        self.frozen = Some(Guard(Running::start(guard)));
+        let frozen = tool(&["fsfreeze", "-f", text(&self.mount_point)]);
+        assert!(frozen.is_some(), "{} cannot be frozen", self.mount_point.display());
+    }
+
+    /// Lets the writes go on.
+    pub fn thaw(&mut self) {
+        if let Some(mut guard) = self.frozen.take() {
+            let _ = tool(&["fsfreeze", "-u", text(&self.mount_point)]);
+            guard.0.kill();
+        }
+    }
+}
+
+impl Drop for FreezableDir {
+    fn drop(&mut self) {
+        self.thaw();
+        // Lazily: a daemon that is being killed may still hold a file for a moment.
+        let _ = Command::new("umount").arg("-l").arg(&self.mount_point).status();
+    }
+}
+
+/// Runs a system tool; `None` when it fails, which is noted as something missing.
+fn tool(words: &[&str]) -> Option<()> {
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]);
+    let output = bounded::run(command, TOOL_LIMIT);
+    if output.code != 0 {
+        let _ = missing(&format!("a file system to freeze (needs root; {output})"));
+        return None;
+    }
+    Some(())
+}
