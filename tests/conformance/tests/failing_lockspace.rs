@@ -95,8 +95,8 @@ fn users_of_a_damaged_lockspace_are_stopped_at_once_and_others_are_not() {
     let mut gentle = Holder::start(&two.host, &[&two.bad_lease(1)]);
     let mut stubborn = Holder::start_program(&two.host, &[&two.bad_lease(2)], &STUBBORN);
 
-    // Another generation in the own sector: somebody else has taken the host id.
-    overwrite(&two.path, 0, 512);
+    // The own sector is no host id lease any more.
+    overwrite(&two.path, 0, 512).unwrap();
     let damaged = Instant::now();
     let end = gentle.finish(SOON);
     assert_eq!(end.code, SIGTERM, "the gentle user is asked to end: {end}");
@@ -112,10 +112,10 @@ fn users_of_a_damaged_lockspace_are_stopped_at_once_and_others_are_not() {
     two.assert_the_other_is_unharmed();
 }
 
-fn overwrite(path: &str, offset: u64, length: usize) {
-    let file = File::options().write(true).open(path).unwrap();
-    file.write_all_at(&vec![0xff; length], offset).unwrap();
-    file.sync_all().unwrap();
+fn overwrite(path: &str, offset: u64, length: usize) -> std::io::Result<()> {
+    let file = File::options().write(true).open(path)?;
+    file.write_all_at(&vec![0xff; length], offset)?;
+    file.sync_all()
 }
 
 #[test]
