@@ -1,1 +1,186 @@
-//! Follows.
+//! What formatting writes: whole areas, ready to be written by whoever does I/O (disk-format.md 2.3, 6.2, 6.3, 7.6, 7.7).
+//!
+//! A lockspace takes two writes, in this order: the area with a first record that nobody accepts ([`Lockspace::area`]), then the
+//! first sector as it should be ([`Lockspace::first_sector`]). Until the second is on disk, nobody can join. A resource takes one
+//! write.
+
+use crate::geometry::{AlignSize, Geometry, GeometryError, SectorSize};
+use crate::name::Name;
+use crate::record::{
+    DELTA_MAGIC, DELTA_VERSION, PAXOS_CLEARED_MAGIC, PAXOS_MAGIC, PAXOS_VERSION, RawLeader, RequestRecord,
+};
+use crate::timing::IoTimeout;
+
+/// `max_hosts` of a delta lease: a constant, the number of host ids follows from the sizes.
+const DELTA_MAX_HOSTS: u64 = 1;
+/// Sector of the request record in a resource area.
+const REQUEST_SECTOR: usize = 1;
+
+/// Why no sizes can be chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SizesError {
+    /// Sector and align size must be given together or not at all.
+    #[error("sector size and align size must be given together")]
+    OnlyOne,
+    /// They do not go together.
+    #[error(transparent)]
+    Pair(#[from] GeometryError),
+    /// The storage has a block size that no lease has.
+    #[error("the storage has blocks of {found} bytes, expected 512 or 4096")]
+    BlockSize {
+        /// Bytes found.
+        found: u32,
+    },
+}
+
+/// The sizes to format with: both as given, or those that go with the storage's logical block size, which is 512 for a file
+/// (disk-format.md 2.3).
+///
+/// # Errors
+/// Only one size given, a pair that does not exist, or nothing given and a block size that no lease has.
+pub fn choose_sizes(
+    sector: Option<SectorSize>,
+    align: Option<AlignSize>,
+    logical_block_bytes: u32,
+) -> Result<Geometry, SizesError> {
+    match (sector, align) {
+        (Some(sector), Some(align)) => Ok(Geometry::new(sector, align)?),
+        (None, None) => SectorSize::from_bytes(logical_block_bytes)
+            .map(Geometry::default_for)
+            .ok_or(SizesError::BlockSize { found: logical_block_bytes }),
+        _ => Err(SizesError::OnlyOne),
+    }
+}
+
+/// A zeroed area. An area has at most 8 MiB, so it always fits memory.
+fn blank(geometry: Geometry) -> Vec<u8> {
+    vec![0; usize::try_from(geometry.align().bytes()).unwrap_or(0)]
+}
+
+/// A lockspace to be formatted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lockspace {
+    /// Its name.
+    pub name: Name,
+    /// Its sizes.
+    pub geometry: Geometry,
+    /// Written into every record.
+    pub io_timeout: IoTimeout,
+}
+
+impl Lockspace {
+    fn record(&self) -> RawLeader {
+        let mut record = RawLeader::zeroed();
+        record.magic = DELTA_MAGIC.into();
+        record.version = DELTA_VERSION.into();
+        record.flags = self.geometry.align().flag().into();
+        record.sector_size = self.geometry.sector().bytes().into();
+        record.max_hosts = DELTA_MAX_HOSTS.into();
+        record.space_name = self.name.to_field();
+        record.io_timeout = self.io_timeout.to_disk().into();
+        record.seal();
+        record
+    }
+
+    /// The first write, at the offset of the lockspace: every record final, but that of host id 1 without magic.
+    #[must_use]
+    pub fn area(&self) -> Vec<u8> {
+        let mut area = blank(self.geometry);
+        let record = self.record();
+        let mut first = record;
+        first.magic = 0.into();
+        first.seal();
+        let sectors = area.chunks_exact_mut(self.geometry.sector().slice_len());
+        for (index, sector) in sectors.take(usize::from(self.geometry.max_hosts())).enumerate() {
+            if index == 0 { &first } else { &record }.encode(None, sector);
+        }
+        area
+    }
+
+    /// The second write, at the same offset: the record of host id 1 as it should be.
+    #[must_use]
+    pub fn first_sector(&self) -> Vec<u8> {
+        let mut sector = vec![0; self.geometry.sector().slice_len()];
+        self.record().encode(None, &mut sector);
+        sector
+    }
+}
+
+/// A resource to be formatted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Resource {
+    /// Lockspace it belongs to.
+    pub lockspace: Name,
+    /// Its name.
+    pub name: Name,
+    /// Its sizes.
+    pub geometry: Geometry,
+    /// Highest host id that may use it, see [`num_hosts`].
+    pub num_hosts: u16,
+    /// Write a cleared lease instead, which reads as none until it is formatted again: our monotonic second.
+    pub cleared_at: Option<u64>,
+}
+
+/// The number of hosts that a caller's number means: 0, and what the sizes cannot hold, mean as many as fit.
+#[must_use]
+pub fn num_hosts(asked: u32, geometry: Geometry) -> u16 {
+    match u16::try_from(asked) {
+        Ok(asked) if asked > 0 => asked.min(geometry.max_hosts()),
+        _ => geometry.max_hosts(),
+    }
+}
+
+impl Resource {
+    /// The only write, at the offset of the resource. Ballots, shared holds, the lock value block and the version of whatever
+    /// was there are gone afterwards.
+    #[must_use]
+    pub fn area(&self) -> Vec<u8> {
+        let mut leader = RawLeader::zeroed();
+        leader.magic = if self.cleared_at.is_some() { PAXOS_CLEARED_MAGIC } else { PAXOS_MAGIC }.into();
+        leader.version = PAXOS_VERSION.into();
+        leader.flags = self.geometry.align().flag().into();
+        leader.sector_size = self.geometry.sector().bytes().into();
+        leader.num_hosts = u64::from(self.num_hosts).into();
+        leader.max_hosts = u64::from(self.geometry.max_hosts()).into();
+        leader.space_name = self.lockspace.to_field();
+        leader.resource_name = self.name.to_field();
+        leader.write_timestamp = self.cleared_at.unwrap_or(0).into();
+        leader.seal();
+
+        let mut area = blank(self.geometry);
+        let mut sectors = area.chunks_exact_mut(self.geometry.sector().slice_len());
+        if let Some(sector) = sectors.next() {
+            leader.encode(None, sector);
+        }
+        if let Some(sector) = sectors.nth(REQUEST_SECTOR - 1) {
+            RequestRecord::none().encode(sector);
+        }
+        area
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        let (b512, b4096) = (Some(SectorSize::B512), Some(SectorSize::B4096));
+        let (m1, m8) = (Some(AlignSize::M1), Some(AlignSize::M8));
+        assert_eq!(choose_sizes(None, None, 512), Ok(Geometry::B512_M1));
+        assert_eq!(choose_sizes(None, None, 4096), Ok(Geometry::B4096_M8));
+        assert_eq!(choose_sizes(None, None, 2048), Err(SizesError::BlockSize { found: 2048 }));
+        assert_eq!(choose_sizes(b512, m1, 4096), Ok(Geometry::B512_M1));
+        assert_eq!(choose_sizes(b4096, m8, 512), Ok(Geometry::B4096_M8));
+        assert!(matches!(choose_sizes(b512, m8, 512), Err(SizesError::Pair(_))));
+        assert_eq!(choose_sizes(b512, None, 512), Err(SizesError::OnlyOne));
+        assert_eq!(choose_sizes(None, m1, 512), Err(SizesError::OnlyOne));
+    }
+
+    #[test]
+    fn numbers_of_hosts() {
+        for (asked, expected) in [(0, 2000), (1, 1), (8, 8), (2000, 2000), (2001, 2000), (70_000, 2000)] {
+            assert_eq!(num_hosts(asked, Geometry::B512_M1), expected, "{asked}");
+        }
+    }
+}
