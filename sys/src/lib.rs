@@ -1,3 +1,9 @@
 //! Small safe wrappers of system calls.
 
+pub mod background;
 pub mod clock;
+pub mod credentials;
+pub mod pidfd;
+pub mod pidfile;
+pub mod priority;
+pub mod process;

@@ -1,0 +1,139 @@
+//! Users and groups: who is at the other end of a socket, and whom this process runs as.
+
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::sys::stat::{Mode, umask};
+use nix::unistd::{Gid, Group, Uid, User, initgroups, setgid, setuid};
+use std::ffi::CString;
+use std::io;
+use std::os::fd::AsFd;
+
+/// The pid of the process that connected a Unix socket (`SO_PEERCRED`): the process at the time of `connect`, which may
+/// have ended since. 0 if it is not visible from this pid namespace.
+///
+/// # Errors
+///
+/// ENOTSOCK, ENOPROTOOPT: not a Unix socket.
+pub fn peer_pid(socket: &impl AsFd) -> io::Result<i32> {
+    Ok(getsockopt(socket, PeerCredentials)?.pid())
+}
+
+/// A numeric user id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UserId(pub u32);
+
+/// A numeric group id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupId(pub u32);
+
+/// Finds a user by name, else by number if the text is one; `None` if there is no such user. A number need not be in
+/// the user database.
+///
+/// # Errors
+///
+/// The user database could not be read.
+pub fn find_user(name_or_number: &str) -> io::Result<Option<UserId>> {
+    let named = if name_or_number.contains('\0') { None } else { User::from_name(name_or_number)? };
+    Ok(named.map(|user| user.uid.as_raw()).or_else(|| number(name_or_number)).map(UserId))
+}
+
+/// Finds a group by name, else by number; see [`find_user`].
+///
+/// # Errors
+///
+/// The group database could not be read.
+pub fn find_group(name_or_number: &str) -> io::Result<Option<GroupId>> {
+    let named = if name_or_number.contains('\0') { None } else { Group::from_name(name_or_number)? };
+    Ok(named.map(|group| group.gid.as_raw()).or_else(|| number(name_or_number)).map(GroupId))
+}
+
+/// Digits only, and not -1, which the kernel takes as "do not change".
+fn number(text: &str) -> Option<u32> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|&id| digits && id != u32::MAX)
+}
+
+/// Gives the process the supplementary groups of a user, and `group` besides.
+///
+/// # Errors
+///
+/// EPERM: not privileged. EINVAL: a NUL byte in the name.
+pub fn set_supplementary_groups(user: &str, group: GroupId) -> io::Result<()> {
+    let user = CString::new(user).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    Ok(initgroups(&user, Gid::from_raw(group.0))?)
+}
+
+/// Changes the group of all threads, for good. Before [`set_user`], which gives up the right to.
+///
+/// # Errors
+///
+/// EPERM: not privileged.
+pub fn set_group(group: GroupId) -> io::Result<()> {
+    Ok(setgid(Gid::from_raw(group.0))?)
+}
+
+/// Changes the user of all threads, for good.
+///
+/// # Errors
+///
+/// EPERM: not privileged. EAGAIN: the user's limit of processes.
+pub fn set_user(user: UserId) -> io::Result<()> {
+    Ok(setuid(Uid::from_raw(user.0))?)
+}
+
+/// A file mode mask set for a while. The mask belongs to the process: other threads that make files meanwhile see it too.
+#[derive(Debug)]
+#[must_use = "the old mask comes back when this is dropped"]
+pub struct UmaskGuard(Mode);
+
+impl UmaskGuard {
+    /// Sets the mask; bits beyond 0777 are ignored.
+    pub fn set(mask: u32) -> Self {
+        Self(umask(Mode::from_bits_truncate(mask)))
+    }
+}
+
+impl Drop for UmaskGuard {
+    fn drop(&mut self) {
+        umask(self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn the_peer_of_a_socket_pair_is_this_process() {
+        let (one, _other) = UnixStream::pair().unwrap();
+        assert_eq!(peer_pid(&one).unwrap(), i32::try_from(std::process::id()).unwrap());
+        assert!(peer_pid(&std::fs::File::open("/dev/null").unwrap()).is_err());
+    }
+
+    #[test]
+    fn users_and_groups_by_name_and_number() {
+        assert_eq!(find_user("root").unwrap(), Some(UserId(0)));
+        assert_eq!(find_group("root").unwrap(), Some(GroupId(0)));
+        assert_eq!(find_user("4711").unwrap(), Some(UserId(4711)));
+        for text in ["", "no-such-user", "-1", "+1", "4294967295", "4294967296", "1 ", "ro\0ot"] {
+            assert_eq!(find_user(text).unwrap(), None, "{text}");
+            assert_eq!(find_group(text).unwrap(), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn own_ids_may_always_be_set() {
+        set_group(GroupId(nix::unistd::getgid().as_raw())).unwrap();
+        set_user(UserId(nix::unistd::getuid().as_raw())).unwrap();
+    }
+
+    #[test]
+    fn the_mask_comes_back() {
+        let before = umask(Mode::from_bits_truncate(0o022));
+        {
+            let _mask = UmaskGuard::set(0o057);
+            assert_eq!(umask(Mode::from_bits_truncate(0o057)).bits(), 0o057);
+        }
+        assert_eq!(umask(before).bits(), 0o022);
+    }
+}

@@ -1,0 +1,147 @@
+//! Keeping a daemon running on a busy host: locked memory, resource limits, real-time scheduling (command-line.md 9.1).
+
+use nix::sys::mman::{MlockAllFlags, mlockall};
+use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
+use std::io;
+
+/// Which pages to lock; the daemon's option `-l`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemoryLock {
+    /// Those mapped now.
+    Current,
+    /// Also those mapped later.
+    CurrentAndFuture,
+}
+
+/// Locks the process's memory, so that no page fault waits for storage.
+///
+/// # Errors
+///
+/// ENOMEM: over the limit of locked memory. EPERM: not allowed to lock any.
+pub fn lock_memory(which: MemoryLock) -> io::Result<()> {
+    let flags = match which {
+        MemoryLock::Current => MlockAllFlags::MCL_CURRENT,
+        MemoryLock::CurrentAndFuture => MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE,
+    };
+    Ok(mlockall(flags)?)
+}
+
+/// A limit a daemon raises at its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// Locked memory.
+    LockedMemory,
+    /// Real-time priority.
+    RealTimePriority,
+    /// Size of core dumps.
+    CoreSize,
+}
+
+impl Limit {
+    /// In the order the daemon raises them.
+    pub const ALL: [Self; 3] = [Self::LockedMemory, Self::RealTimePriority, Self::CoreSize];
+
+    /// The name in the message `cannot set the limits for NAME ERRNO` (command-line.md 9.1).
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::LockedMemory => "memlock",
+            Self::RealTimePriority => "rtprio",
+            Self::CoreSize => "core dumps",
+        }
+    }
+
+    /// Sets the soft and the hard limit of this process to unlimited.
+    ///
+    /// # Errors
+    ///
+    /// EPERM: the hard limit is lower and the process may not raise it.
+    pub fn raise(self) -> io::Result<()> {
+        let resource = match self {
+            Self::LockedMemory => Resource::RLIMIT_MEMLOCK,
+            Self::RealTimePriority => Resource::RLIMIT_RTPRIO,
+            Self::CoreSize => Resource::RLIMIT_CORE,
+        };
+        Ok(setrlimit(resource, RLIM_INFINITY, RLIM_INFINITY)?)
+    }
+}
+
+/// The highest priority of round-robin scheduling, 99 on Linux.
+///
+/// # Errors
+///
+/// EINVAL, if the kernel does not know the policy.
+pub fn max_round_robin_priority() -> io::Result<i32> {
+    // SAFETY: takes an integer.
+    match unsafe { libc::sched_get_priority_max(libc::SCHED_RR) } {
+        priority if priority < 0 => Err(io::Error::last_os_error()),
+        priority => Ok(priority),
+    }
+}
+
+/// Real-time round-robin scheduling for the calling thread; processes it forks start with the normal policy, threads too.
+///
+/// # Errors
+///
+/// EPERM: no privilege and the limit is lower. EINVAL: not a priority.
+pub fn set_round_robin(priority: i32) -> io::Result<()> {
+    let param = libc::sched_param { sched_priority: priority };
+    // SAFETY: `param` is a valid structure for the call, which does not keep it; 0 is the calling thread.
+    let result =
+        unsafe { libc::sched_setscheduler(0, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, &raw const param) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::resource::getrlimit;
+    use std::io::ErrorKind;
+
+    #[test]
+    fn raised_limits_are_unlimited_or_the_process_may_not() {
+        for limit in Limit::ALL {
+            match limit.raise() {
+                Ok(()) if limit == Limit::CoreSize => {
+                    assert_eq!(getrlimit(Resource::RLIMIT_CORE).unwrap(), (RLIM_INFINITY, RLIM_INFINITY));
+                }
+                Ok(()) => {}
+                Err(error) => assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{}", limit.name()),
+            }
+        }
+    }
+
+    #[test]
+    fn round_robin_applies_to_this_thread_and_not_to_its_threads() {
+        let priority = max_round_robin_priority().unwrap();
+        assert!(priority >= 32, "POSIX asks for 32 priorities, not {priority}");
+        let policy = || {
+            // SAFETY: takes an integer.
+            unsafe { libc::sched_getscheduler(0) }
+        };
+        match set_round_robin(priority) {
+            Ok(()) => {
+                assert_eq!(policy(), libc::SCHED_RR | libc::SCHED_RESET_ON_FORK);
+                assert_eq!(std::thread::spawn(policy).join().unwrap(), libc::SCHED_OTHER);
+            }
+            Err(error) => assert_eq!(error.kind(), ErrorKind::PermissionDenied),
+        }
+        assert!(set_round_robin(priority + 1).is_err());
+    }
+
+    #[test]
+    fn locking_memory_shows_in_the_process_status() {
+        match lock_memory(MemoryLock::Current) {
+            Ok(()) => {
+                let status = std::fs::read_to_string("/proc/self/status").unwrap();
+                let line = status.lines().find(|line| line.starts_with("VmLck:")).unwrap();
+                assert!(!line.contains("\t       0 kB"), "{line}");
+                // SAFETY: no arguments.
+                unsafe { libc::munlockall() };
+            }
+            Err(error) => {
+                assert!(matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOMEM)), "{error}")
+            }
+        }
+    }
+}
