@@ -2,3 +2,4 @@
 
 pub mod conf;
 pub mod config;
+pub mod log;

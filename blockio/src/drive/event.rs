@@ -8,7 +8,8 @@
 //!
 //! # Invariants
 //! - Every operation a machine asked for is in exactly one of: a lane's queue, a lane's engine, `failed`, reported.
-//! - `Run::in_flight_writes` counts the run's writes in engines. A run is forgotten when it is done and that is 0.
+//! - `Run::in_flight_writes` counts the run's writes in engines. A run whose machine is gone is forgotten when that is 0.
+//! - A machine started with [`Driver::start`] is gone when it is done; a resident one when it is retired.
 //! - A lane with work is never dropped; an engine without work is dropped after a while.
 
 use std::collections::VecDeque;
@@ -65,8 +66,11 @@ pub enum Report<T, O> {
 
 struct Run<M, T> {
     id: RunId,
-    /// `None` once done.
+    /// `None` once done or retired.
     machine: Option<(M, T)>,
+    resident: bool,
+    /// Between `Start` and `Done`.
+    busy: bool,
     areas: Areas,
     wake: Option<MonoTime>,
     in_flight_ops: u32,
@@ -92,7 +96,7 @@ pub struct Driver<M: Machine, T> {
     overdue: Vec<Flight>,
 }
 
-impl<M: Machine, T> Driver<M, T> {
+impl<M: Machine, T: Clone> Driver<M, T> {
     /// A driver without machines, whose engines will be of this kind.
     ///
     /// # Errors
@@ -136,6 +140,21 @@ impl<M: Machine, T> Driver<M, T> {
         envs: &impl EnvSource<T>,
         out: &mut Vec<Report<T, M::Outcome>>,
     ) -> Result<RunId, T> {
+        let id = self.add(machine, tag, areas, false)?;
+        self.again(id, now, envs, out);
+        Ok(id)
+    }
+
+    /// Adds a machine that may be started any number of times and lives until it is retired. Late completions reach it
+    /// between its attempts too. Nothing is started yet; see [`Driver::again`].
+    ///
+    /// # Errors
+    /// As [`Driver::start`].
+    pub fn add_resident(&mut self, machine: M, tag: T, areas: Areas) -> Result<RunId, T> {
+        self.add(machine, tag, areas, true)
+    }
+
+    fn add(&mut self, machine: M, tag: T, areas: Areas, resident: bool) -> Result<RunId, T> {
         if self.runs.len() >= MACHINES_MAX {
             return Err(tag);
         }
@@ -144,14 +163,63 @@ impl<M: Machine, T> Driver<M, T> {
         self.runs.push(Run {
             id,
             machine: Some((machine, tag)),
+            resident,
+            busy: false,
             areas,
             wake: None,
             in_flight_ops: 0,
             in_flight_writes: 0,
         });
+        Ok(id)
+    }
+
+    /// Gives a machine `Start`: a resident's next attempt. Does nothing while an attempt of it runs.
+    pub fn again(
+        &mut self,
+        id: RunId,
+        now: MonoTime,
+        envs: &impl EnvSource<T>,
+        out: &mut Vec<Report<T, M::Outcome>>,
+    ) {
+        let Some(run) = self.position(id).and_then(|at| self.runs.get_mut(at)) else { return };
+        if run.busy {
+            return;
+        }
+        run.busy = true;
         self.step(id, now, envs, Input::Start, out);
         self.deliver_failed(now, envs, out);
-        Ok(id)
+    }
+
+    /// The machine, until it is gone.
+    #[must_use]
+    pub fn machine(&self, id: RunId) -> Option<&M> {
+        self.runs.get(self.position(id)?)?.machine.as_ref().map(|(machine, _)| machine)
+    }
+
+    /// The machine, to change what it will do next.
+    #[must_use]
+    pub fn machine_mut(&mut self, id: RunId) -> Option<&mut M> {
+        let at = self.position(id)?;
+        self.runs.get_mut(at)?.machine.as_mut().map(|(machine, _)| machine)
+    }
+
+    /// Whether an attempt of the machine runs.
+    #[must_use]
+    pub fn is_busy(&self, id: RunId) -> bool {
+        self.position(id).and_then(|at| self.runs.get(at)).is_some_and(|run| run.busy)
+    }
+
+    /// Takes a machine out, wherever it stands. Returns how many of its writes may still land; if not 0, [`Report::Settled`]
+    /// follows when the last one has.
+    pub fn retire(&mut self, id: RunId) -> u32 {
+        let Some(at) = self.position(id) else { return 0 };
+        let Some(run) = self.runs.get_mut(at) else { return 0 };
+        run.machine = None;
+        let outstanding = run.in_flight_writes;
+        if outstanding == 0 {
+            self.runs.remove(at);
+        }
+        outstanding
     }
 
     /// Collects what has happened by `now`, drives the machines on and appends what became of them.
@@ -265,17 +333,17 @@ impl<M: Machine, T> Driver<M, T> {
             }
             Step::Wait(until) => run.wake = Some(until),
             Step::Pending => {
-                if run.in_flight_ops == 0 && run.wake.is_none() {
+                if run.busy && run.in_flight_ops == 0 && run.wake.is_none() {
                     run.wake = Some(now.plus_millis(STALLED_TICK_MS));
                 }
             }
             Step::Done { outcome, outstanding: _ } => {
                 let outstanding = run.in_flight_writes;
-                if let Some((_, tag)) = run.machine.take() {
-                    out.push(Report::Done { run: id, tag, outcome, outstanding });
-                }
-                if outstanding == 0 {
-                    self.runs.remove(at);
+                out.push(Report::Done { run: id, tag: tag.clone(), outcome, outstanding });
+                run.busy = false;
+                run.wake = None;
+                if !run.resident {
+                    self.retire(id);
                 }
             }
         }

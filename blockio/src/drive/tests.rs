@@ -449,3 +449,35 @@ fn a_tick_reaches_the_machines_that_are_meant() {
     assert_eq!(done(&mut reports), [(1, vec!["tick".to_owned()], 0)]);
     assert_eq!(driver.running(), 1);
 }
+
+#[test]
+fn a_resident_machine_is_started_again_and_hears_of_late_completions_in_between() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = disk(dir.path(), "d");
+    let fake = Fake::default();
+    let mut driver = Driver::with_engines(fake.factory()).unwrap();
+    let mut reports = Reports::new();
+    let run = driver.add_resident(script(vec![write(0, 1, T0.plus_secs(1))]), 3, areas(&disk)).unwrap();
+    assert_eq!((driver.is_busy(run), driver.next_wake()), (false, None));
+    driver.again(run, T0, &AlwaysAlive, &mut reports);
+    driver.again(run, T0, &AlwaysAlive, &mut reports);
+    assert_eq!(fake.held(), 1, "one attempt at a time");
+    driver.poll(T0.plus_secs(1), &AlwaysAlive, &mut reports);
+    assert_eq!(done(&mut reports), [(3, vec!["0: timed out".to_owned()], 1)]);
+    assert_eq!((driver.is_busy(run), driver.next_wake()), (false, None));
+
+    fake.complete(disk.path());
+    driver.poll(T0.plus_secs(9), &AlwaysAlive, &mut reports);
+    assert!(reports.is_empty());
+    assert_eq!(driver.machine(run).unwrap().seen[1], "0: late ok None");
+    driver.machine_mut(run).unwrap().ops.push(write(1, 1, T0.plus_secs(11)));
+    driver.again(run, T0.plus_secs(10), &AlwaysAlive, &mut reports);
+    assert!(driver.is_busy(run));
+
+    // Retired in the middle of a write: forgotten only when that has landed.
+    assert_eq!(driver.retire(run), 1);
+    assert!(driver.machine(run).is_none());
+    fake.complete(disk.path());
+    driver.poll(T0.plus_secs(10), &AlwaysAlive, &mut reports);
+    assert!(matches!(reports[..], [Report::Settled { .. }]), "{reports:?}");
+}

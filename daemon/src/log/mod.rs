@@ -1,0 +1,273 @@
+//! The daemon's log: lines to memory at once, to file, syslog and stderr by a thread of their own (command-line.md 11).
+//!
+//! Logging never waits for a disk, a terminal or another program. What it costs the caller is formatting a line and two
+//! locks that are held for memory operations only. A line that finds the writer's queue full is still in memory.
+
+mod ring;
+mod writer;
+
+use std::cell::Cell;
+use std::fmt::{self, Write as _};
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use nix::unistd::gettid;
+use sanlock_sys::clock;
+
+use crate::config::Config;
+pub use ring::RING_BYTES;
+use ring::Ring;
+pub use writer::QUEUE_LINES;
+use writer::{Line, Queue, Sinks};
+
+/// Bytes of a line with its newline; longer text is cut (command-line.md 11.2).
+pub const LINE_BYTES: usize = 510;
+
+/// The log file of a privileged daemon (command-line.md 11.4).
+pub const LOG_FILE: &str = "/var/log/sanlock.log";
+
+/// Priorities in use (command-line.md 11.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// To be reported.
+    Error,
+    /// Worth keeping.
+    Warning,
+    /// Everything else.
+    Debug,
+}
+
+impl Level {
+    /// The syslog number.
+    #[must_use]
+    pub const fn priority(self) -> i32 {
+        match self {
+            Self::Error => 3,
+            Self::Warning => 4,
+            Self::Debug => 7,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    ring: Mutex<Ring>,
+    queue: Arc<Queue>,
+    /// Levels that the writer wants, by [`Level`] order: the highest.
+    highest: Option<Level>,
+    utc: bool,
+}
+
+/// A handle to the log, with a prefix of its lines. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Log {
+    shared: Arc<Shared>,
+    prefix: Arc<str>,
+}
+
+impl Log {
+    /// Opens the log that `config` asks for and starts the writer. A file that cannot be opened is reported in the log
+    /// itself and not fatal.
+    ///
+    /// # Errors
+    /// No thread is to be had.
+    pub fn open(config: &Config, file: Option<&Path>) -> io::Result<Self> {
+        let (sinks, error) =
+            Sinks::open(file, config.logfile_priority, config.syslog_priority, config.foreground);
+        let highest =
+            [Level::Debug, Level::Warning, Level::Error].into_iter().find(|level| sinks.want(*level));
+        let log = Self::new(highest, config.logfile_use_utc != 0);
+        let utc = log.shared.utc;
+        let dropped: fn(u64) -> Line =
+            if utc { |n| dropped_line(n, true) } else { |n| dropped_line(n, false) };
+        log.shared.queue.start(sinks, dropped)?;
+        if let (Some(error), Some(path)) = (error, file) {
+            log.warn(format_args!("log file {} is not written: {error}", path.display()));
+        }
+        Ok(log)
+    }
+
+    /// A log in memory only.
+    #[must_use]
+    pub fn in_memory() -> Self {
+        Self::new(None, true)
+    }
+
+    fn new(highest: Option<Level>, utc: bool) -> Self {
+        let ring = Mutex::new(Ring::new(RING_BYTES));
+        let queue = Arc::new(Queue::default());
+        Self { shared: Arc::new(Shared { ring, queue, highest, utc }), prefix: "".into() }
+    }
+
+    /// A handle whose lines begin with `prefix` and a blank (`s3`, `s3:r2`).
+    #[must_use]
+    pub fn with_prefix(&self, prefix: &str) -> Self {
+        Self { shared: Arc::clone(&self.shared), prefix: prefix.into() }
+    }
+
+    /// Logs at priority 3.
+    pub fn error(&self, text: fmt::Arguments<'_>) {
+        self.write(Level::Error, text);
+    }
+
+    /// Logs at priority 4.
+    pub fn warn(&self, text: fmt::Arguments<'_>) {
+        self.write(Level::Warning, text);
+    }
+
+    /// Logs at priority 7.
+    pub fn debug(&self, text: fmt::Arguments<'_>) {
+        self.write(Level::Debug, text);
+    }
+
+    /// Logs at the given level.
+    pub fn write(&self, level: Level, text: fmt::Arguments<'_>) {
+        let line = format_line(self.shared.utc, &self.prefix, text);
+        self.shared.ring.lock().unwrap_or_else(PoisonError::into_inner).push(line.as_bytes());
+        if self.shared.highest.is_some_and(|highest| level <= highest) {
+            self.shared.queue.push(Line { level, text: line });
+        }
+    }
+
+    /// The text in memory, as LOG_DUMP sends it.
+    #[must_use]
+    pub fn dump(&self) -> Vec<u8> {
+        self.shared.ring.lock().unwrap_or_else(PoisonError::into_inner).dump()
+    }
+
+    /// Waits until every line so far is written, but no longer than `limit`.
+    pub fn flush(&self, limit: Duration) {
+        if self.shared.highest.is_some() {
+            self.shared.queue.flush(limit);
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.queue.close();
+    }
+}
+
+thread_local! {
+    /// Asked once: the number of a thread never changes.
+    static THREAD_ID: Cell<i32> = const { Cell::new(0) };
+}
+
+fn thread_id() -> i32 {
+    THREAD_ID.with(|cell| {
+        if cell.get() == 0 {
+            cell.set(gettid().as_raw());
+        }
+        cell.get()
+    })
+}
+
+/// Takes text up to a number of bytes; control characters become `?`, so that no name or path can forge a line.
+struct Cut {
+    line: String,
+    limit: usize,
+}
+
+impl fmt::Write for Cut {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for c in text.chars() {
+            if self.line.len() + c.len_utf8() > self.limit {
+                return Err(fmt::Error);
+            }
+            self.line.push(if c.is_control() { '?' } else { c });
+        }
+        Ok(())
+    }
+}
+
+fn format_line(utc: bool, prefix: &str, text: fmt::Arguments<'_>) -> String {
+    let mut cut = Cut { line: String::with_capacity(160), limit: LINE_BYTES - 1 };
+    let blank = if prefix.is_empty() { "" } else { " " };
+    // An error means that the rest did not fit.
+    let _ = write!(
+        cut,
+        "{} {} [{}]: {prefix}{blank}{text}",
+        clock::civil_now(utc),
+        clock::monotonic_seconds(),
+        thread_id()
+    );
+    cut.line.push('\n');
+    cut.line
+}
+
+fn dropped_line(count: u64, utc: bool) -> Line {
+    Line { level: Level::Error, text: format_line(utc, "", format_args!("dropped {count} entries")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    fn text(log: &Log) -> String {
+        String::from_utf8(log.dump()).unwrap()
+    }
+
+    #[test]
+    fn a_line_has_time_seconds_thread_prefix_and_text() {
+        let log = Log::in_memory();
+        log.with_prefix("s1:r2").error(format_args!("resource {}", 7));
+        let line = text(&log);
+        let (time, rest) = line.split_at(19);
+        assert!(time.bytes().all(|b| b.is_ascii_digit() || b"-: ".contains(&b)), "{time}");
+        let words: Vec<&str> = rest.split(' ').collect();
+        assert!(words[1].parse::<u64>().is_ok(), "{rest}");
+        assert_eq!(words[2], format!("[{}]:", gettid()));
+        assert_eq!(words[3..].join(" "), "s1:r2 resource 7");
+    }
+
+    #[test]
+    fn long_lines_are_cut_and_nothing_forges_a_line() {
+        let log = Log::in_memory();
+        log.error(format_args!("{}", "ä".repeat(1000)));
+        assert!(text(&log).len() < LINE_BYTES && text(&log).len() > LINE_BYTES - 4);
+        let log = Log::in_memory();
+        log.error(format_args!("name a\n2026-01-01 00:00:00 1 [1]: forged\0"));
+        assert!(!text(&log).contains('\n') && text(&log).ends_with("forged?"));
+    }
+
+    #[test]
+    fn the_file_gets_lines_up_to_its_priority_and_memory_gets_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let config = Config { logfile_priority: 4, syslog_priority: -1, ..Config::default() };
+        let log = Log::open(&config, Some(&path)).unwrap();
+        log.error(format_args!("three"));
+        log.warn(format_args!("four"));
+        log.debug(format_args!("seven"));
+        log.flush(Duration::from_secs(10));
+        let file = std::fs::read_to_string(&path).unwrap();
+        let ends: Vec<&str> = file.lines().map(|line| line.split("]: ").nth(1).unwrap()).collect();
+        assert_eq!(ends, ["three", "four"]);
+        assert!(text(&log).ends_with("seven"));
+    }
+
+    #[test]
+    fn a_log_file_that_cannot_be_opened_is_no_failure() {
+        let config = Config { syslog_priority: -1, ..Config::default() };
+        let log = Log::open(&config, Some(Path::new("/nonexistent/dir/log"))).unwrap();
+        assert!(text(&log).contains("is not written"), "{}", text(&log));
+    }
+
+    #[test]
+    fn a_stuck_writer_stops_nobody_and_what_is_dropped_is_counted() {
+        // A queue that nobody empties: the writer is stuck in a write to a hung file system.
+        let log = Log::new(Some(Level::Debug), true);
+        let start = Instant::now();
+        for n in 0..QUEUE_LINES + 5 {
+            log.debug(format_args!("{n}"));
+        }
+        assert_eq!(log.shared.queue.waiting(), (QUEUE_LINES, 5));
+        log.flush(Duration::from_millis(10));
+        assert!(start.elapsed() < Duration::from_secs(5));
+        assert!(text(&log).ends_with(&format!("{}", QUEUE_LINES + 4)));
+    }
+}

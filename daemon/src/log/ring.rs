@@ -1,0 +1,74 @@
+//! The newest log text in memory, for LOG_DUMP (socket-protocol.md 7.6).
+
+/// Bytes kept; also what one LOG_DUMP reply carries at most.
+pub const RING_BYTES: usize = 1024 * 1024;
+
+/// A ring of text. Old text is overwritten by new, in the middle of a line if need be.
+#[derive(Debug)]
+pub(super) struct Ring {
+    bytes: Vec<u8>,
+    capacity: usize,
+    /// Where the next byte goes once the ring is full.
+    next: usize,
+}
+
+impl Ring {
+    pub(super) fn new(capacity: usize) -> Self {
+        // Reserved at once and touched as it fills, so that logging never has to move a megabyte.
+        Self { bytes: Vec::with_capacity(capacity), capacity, next: 0 }
+    }
+
+    /// Appends a line, which ends in a newline and is not longer than the ring.
+    pub(super) fn push(&mut self, line: &[u8]) {
+        let fresh = line.len().min(self.capacity - self.bytes.len());
+        let (head, tail) = line.split_at(fresh);
+        self.bytes.extend_from_slice(head);
+        for byte in tail {
+            if let Some(place) = self.bytes.get_mut(self.next) {
+                *place = *byte;
+            }
+            self.next = (self.next + 1) % self.capacity;
+        }
+    }
+
+    /// The text, oldest first. Without its last newline while nothing was overwritten; exactly the capacity afterwards.
+    pub(super) fn dump(&self) -> Vec<u8> {
+        let wrapped = self.bytes.len() == self.capacity;
+        let (newest, oldest) = self.bytes.split_at(if wrapped { self.next } else { 0 });
+        let mut text = Vec::with_capacity(self.bytes.len());
+        text.extend_from_slice(oldest);
+        text.extend_from_slice(newest);
+        if !wrapped && text.last() == Some(&b'\n') {
+            text.pop();
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_that_has_not_wrapped_gives_lines_without_the_last_newline() {
+        let mut ring = Ring::new(16);
+        assert_eq!(ring.dump(), b"");
+        ring.push(b"one\n");
+        ring.push(b"two\n");
+        assert_eq!(ring.dump(), b"one\ntwo");
+    }
+
+    #[test]
+    fn a_wrapped_ring_gives_exactly_its_capacity_starting_in_mid_line() {
+        let mut ring = Ring::new(10);
+        for line in ["aaaa\n", "bbbb\n", "cc\n"] {
+            ring.push(line.as_bytes());
+        }
+        assert_eq!(ring.dump(), b"a\nbbbb\ncc\n");
+        for n in 0..100 {
+            ring.push(format!("{n}\n").as_bytes());
+            assert_eq!(ring.dump().len(), 10);
+        }
+        assert_eq!(ring.dump(), b"\n97\n98\n99\n");
+    }
+}

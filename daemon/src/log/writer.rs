@@ -1,0 +1,179 @@
+//! The thread that writes log lines to file, syslog and stderr, so that nobody else waits for any of them.
+
+use std::collections::VecDeque;
+use std::ffi::CStr;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::syslog::{Facility, LogFlags, Severity};
+
+use super::Level;
+
+/// Lines waiting to be written; further ones are dropped and counted (command-line.md 11.1).
+pub const QUEUE_LINES: usize = 4096;
+
+/// Stack of the writer.
+const STACK: usize = 128 * 1024;
+
+/// Where lines go, and up to which priority (syslog numbers, -1 for none).
+#[derive(Debug)]
+pub(super) struct Sinks {
+    file: Option<File>,
+    file_priority: i32,
+    syslog_priority: i32,
+    stderr: bool,
+}
+
+impl Sinks {
+    /// Opens what can be opened: a daemon without a log file runs (command-line.md 11.4). The second value says why the
+    /// file is missing.
+    pub(super) fn open(
+        file: Option<&Path>,
+        file_priority: i32,
+        syslog_priority: i32,
+        stderr: bool,
+    ) -> (Self, Option<io::Error>) {
+        let wanted = file.filter(|_| file_priority >= 0);
+        let (file, error) = match wanted.map(|path| OpenOptions::new().append(true).create(true).open(path)) {
+            None => (None, None),
+            Some(Ok(file)) => (Some(file), None),
+            Some(Err(error)) => (None, Some(error)),
+        };
+        if syslog_priority >= 0 {
+            const IDENT: Option<&CStr> = Some(c"sanlock");
+            // Without /dev/log the messages go to the console.
+            let _ = nix::syslog::openlog(IDENT, LogFlags::LOG_CONS | LogFlags::LOG_PID, Facility::LOG_DAEMON);
+        }
+        (Self { file, file_priority, syslog_priority, stderr }, error)
+    }
+
+    /// Whether a line of this level goes anywhere.
+    pub(super) fn want(&self, level: Level) -> bool {
+        let level = level.priority();
+        self.stderr || (self.file.is_some() && level <= self.file_priority) || level <= self.syslog_priority
+    }
+
+    fn write(&mut self, line: &Line) {
+        let level = line.level.priority();
+        // A full disk or a closed terminal must not stop the daemon, and there is nowhere to report it.
+        if self.stderr {
+            let _ = io::stderr().write_all(line.text.as_bytes());
+        }
+        if let Some(file) = self.file.as_mut().filter(|_| level <= self.file_priority) {
+            let _ = file.write_all(line.text.as_bytes());
+        }
+        if level <= self.syslog_priority {
+            let _ = nix::syslog::syslog(line.level.severity(), &line.text.as_str());
+        }
+    }
+}
+
+/// A line with its final newline.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) level: Level,
+    pub(super) text: String,
+}
+
+impl Level {
+    fn severity(self) -> Severity {
+        match self {
+            Self::Error => Severity::LOG_ERR,
+            Self::Warning => Severity::LOG_WARNING,
+            Self::Debug => Severity::LOG_DEBUG,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    lines: VecDeque<Line>,
+    dropped: u64,
+    writing: bool,
+    closed: bool,
+}
+
+/// Lines on their way to the writer.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Queue {
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts the writer thread over `sinks`. It ends after [`Queue::close`].
+    pub(super) fn start(self: &Arc<Self>, mut sinks: Sinks, dropped: fn(u64) -> Line) -> io::Result<()> {
+        let queue = Arc::clone(self);
+        thread::Builder::new().name("sanlock-log".to_owned()).stack_size(STACK).spawn(move || {
+            loop {
+                let mut state = queue.lock();
+                state.writing = false;
+                queue.changed.notify_all();
+                while state.lines.is_empty() && state.dropped == 0 && !state.closed {
+                    state = queue.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                }
+                if state.lines.is_empty() && state.dropped == 0 {
+                    return;
+                }
+                let lines = std::mem::take(&mut state.lines);
+                let lost = std::mem::take(&mut state.dropped);
+                state.writing = true;
+                drop(state);
+                for line in &lines {
+                    sinks.write(line);
+                }
+                if lost > 0 {
+                    sinks.write(&dropped(lost));
+                }
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Queues a line, or counts it as dropped.
+    pub(super) fn push(&self, line: Line) {
+        let mut state = self.lock();
+        if state.lines.len() < QUEUE_LINES {
+            state.lines.push_back(line);
+        } else {
+            state.dropped += 1;
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Waits until everything queued is written, but no longer than `limit`. Whether it was.
+    pub(super) fn flush(&self, limit: Duration) -> bool {
+        let start = Instant::now();
+        let mut state = self.lock();
+        while !state.lines.is_empty() || state.writing || state.dropped > 0 {
+            let left = limit.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                return false;
+            }
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+
+    /// Lets the writer end once it has written what is queued.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    /// Number of lines waiting.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> (usize, u64) {
+        let state = self.lock();
+        (state.lines.len(), state.dropped)
+    }
+}
