@@ -72,7 +72,7 @@ pub struct PaxosRelease {
     phase: Phase,
     ops: Ops,
     block_failure: Option<IoFailure>,
-    /// Whether our block carried anything of ours.
+    /// Whether this attempt had to mark our block.
     flagged: bool,
 }
 
@@ -185,10 +185,9 @@ impl PaxosRelease {
                 None => ReleaseError::Io(io.unwrap_or(IoFailure::Short)),
             }));
         };
-        let ours = block.dblock.bal.get() > 0
-            && block.dblock.inp.get() == self.config.host.get()
-            && block.dblock.inp2.get() == self.config.generation;
-        if ours && !block.dblock.is_released() {
+        // Whatever the last ballot got to: with a value of ours the flag gives that value up; with none it still speaks for an
+        // older version that others may have committed in our name, whose flag phase 1 of the last ballot took away.
+        if !block.dblock.is_unused() && !block.dblock.is_released() {
             self.write_block(now, env, block)
         } else {
             self.read_leader(now)

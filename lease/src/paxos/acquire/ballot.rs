@@ -7,6 +7,7 @@ use crate::paxos::ops::{Tally, Votes};
 use crate::paxos::{AcquireError, Held, Value};
 use crate::record::{FLAG_SHORT_HOLD, RawLeader};
 use crate::timing::MonoTime;
+use crate::verify::LeaderError;
 
 impl PaxosAcquire {
     pub(super) fn start_ballot(&mut self, now: MonoTime, env: &Env<'_>) -> Step<AcquireOutcome> {
@@ -98,7 +99,14 @@ impl PaxosAcquire {
         }
         let next = self.next_lver();
         let value = match blocks.accepted {
-            Some((_, value)) => value,
+            Some((_, value)) => {
+                // Committed, an impossible owner would make the lease unreadable for everybody.
+                let max = u64::from(self.geometry.max_hosts());
+                if value.host > max {
+                    return self.fail(AcquireError::Leader(LeaderError::Owner { found: value.host, max }));
+                }
+                value
+            }
             None => {
                 let value = Value {
                     host: self.config.host.get(),
@@ -182,7 +190,8 @@ impl PaxosAcquire {
             let info = self.owner_info(&leader);
             return self.fail(AcquireError::Other(info));
         }
-        // An older value of ours is committed; on with the next version.
+        // An older value of ours is committed; on with the next version. Nobody else owned this one.
+        self.demand = self.demand.map(|_| self.next_lver());
         self.last_error = AcquireError::Other(self.owner_info(&leader));
         self.restart(now, env)
     }

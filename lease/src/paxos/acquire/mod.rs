@@ -143,6 +143,8 @@ pub struct PaxosAcquire {
     phase: Phase,
     ops: Ops,
     random: u64,
+    /// The version that must be on disk; rises with a version that nobody but an older life of this host owned.
+    demand: Option<u64>,
     /// When the first ballot began.
     contending_since: Option<MonoTime>,
     /// The resource's sizes; the lockspace's until the leader is known.
@@ -179,6 +181,7 @@ impl PaxosAcquire {
             phase: Phase::Start,
             ops: Ops::default(),
             random: options.seed,
+            demand: options.lver.filter(|lver| *lver != 0),
             contending_since: None,
             geometry: config.geometry,
             leader: RawLeader::zeroed(),
@@ -360,11 +363,8 @@ impl PaxosAcquire {
         self.own = votes.block;
         self.seen_mbal = 0;
         let found = self.leader.lver.get();
-        if let Some(expected) = self.options.lver.filter(|l| *l != 0 && *l != found) {
-            // A version that this very attempt raised (by committing another value) still counts as met.
-            if self.ballots == 0 {
-                return self.fail(AcquireError::Lver { expected, found });
-            }
+        if let Some(expected) = self.demand.filter(|demand| *demand != found) {
+            return self.fail(AcquireError::Lver { expected, found });
         }
         if let Err(e) = self.check_num_hosts() {
             return self.fail(e);

@@ -102,7 +102,9 @@ impl PaxosAcquire {
         let timestamp = delta.timestamp.get();
         match watch.seen {
             None => {
+                // Silence counts from here: the owner may have renewed while this first look was under way.
                 watch.seen = Some(timestamp);
+                watch.start = now;
                 self.watch = Some(watch);
             }
             Some(seen) if seen != timestamp || Self::just_seen_alive(&watch) => return self.owner_alive(now),
@@ -159,10 +161,11 @@ impl PaxosAcquire {
         let Some(block) = blocks.best else {
             return self.fail(AcquireError::Io(blocks.io.unwrap_or(IoFailure::Short)));
         };
-        // The flag speaks for the leader's version or a later one. A block of version 0 was erased by the original, which
-        // does that only after it gave the lease up.
-        let lver = block.dblock.lver.get();
-        if block.dblock.is_released() && (lver >= self.leader.lver.get() || lver == 0) {
+        // The flag speaks for the leader's version. A block of version 0 was erased by the original, which does that only
+        // after it gave the lease up. A host takes part in a later version only after it gave this one up, with or without a
+        // flag; should it have won that later version, our ballot finds its value and commits it.
+        let (lver, ours) = (block.dblock.lver.get(), self.leader.lver.get());
+        if lver > ours || (block.dblock.is_released() && (lver == ours || lver == 0)) {
             return self.reread_leader(now, Then::Ballot);
         }
         let info = self.owner_info(&self.leader);
@@ -208,6 +211,8 @@ impl PaxosAcquire {
                 let info = self.owner_info(&leader);
                 return self.fail(AcquireError::Owned(info));
             }
+            // An older value of ours: nobody else owned that version.
+            self.demand = self.demand.map(|_| next);
             return self.restart(now, env);
         }
         if leader != self.leader {
