@@ -1,0 +1,383 @@
+//! The ballot: numbers, adopted values, commits by others, rules R1, R4 and R9, bounds.
+
+use super::*;
+use crate::limits::BALLOTS_MAX;
+
+#[test]
+fn a_larger_ballot_number_in_phase_1_is_jumped_over() {
+    let mut lab = free_lab();
+    put_block(&mut lab, 2, block([8002, 0, 0, 0, 0, 1]));
+    let held = held(&acquire_plain(&mut lab));
+    assert_eq!((held.lver(), held.block.dblock.mbal.get()), (1, 10_001));
+    // Lost ballot: block, blocks; then the leader again, and the ballot that wins.
+    assert_eq!(
+        lab.brief(),
+        [(0, 1), (2, 1), (2, -1), (2, 8), (0, 1), (2, -1), (2, 8), (2, -1), (2, 8), (0, -1)]
+    );
+}
+
+#[test]
+fn a_larger_ballot_number_in_phase_2_aborts_too() {
+    let mut lab = free_lab();
+    before_round(&mut lab, READ_2, |lab| put_block(lab, 3, block([4003, 0, 0, 0, 0, 1])));
+    let held = held(&acquire_plain(&mut lab));
+    assert_eq!((held.lver(), held.block.dblock.mbal.get()), (1, 6001));
+    // It won with the value of its first ballot, found in its own block.
+    assert_eq!(fields(&held.block), [6001, 6001, US, 1, 1000, 1]);
+}
+
+#[test]
+fn ballot_numbers_are_congruent_to_the_host_id() {
+    for (id, seen, expected) in [(1, 1999, 2001), (7, 2000, 4007), (8, 4001, 6008), (3, 4003, 6003)] {
+        let mut lab = free_lab();
+        put_block(&mut lab, 6, block([seen, 0, 0, 0, 0, 1]));
+        let done = acquire_as(&mut lab, config(id), AcquireOptions::default());
+        let mbal = held(&done).block.dblock.mbal.get();
+        assert_eq!((mbal, mbal % 2000), (expected, id));
+    }
+}
+
+#[test]
+fn numbers_and_values_of_older_versions_do_not_matter() {
+    let mut lab = lab(leader(4, NOBODY));
+    put_block(&mut lab, 2, block([90_002, 90_002, 2, 1, 7, 4]));
+    let held = held(&acquire_plain(&mut lab));
+    assert_eq!(fields(&held.block), [1, 1, US, 1, 1000, 5]);
+}
+
+#[test]
+fn blocks_beyond_num_hosts_are_not_looked_at() {
+    let mut lab = free_lab();
+    put_block(&mut lab, 9, block([8009, 8009, 9, 1, 5, 1]));
+    held(&acquire_plain(&mut lab));
+}
+
+#[test]
+fn a_block_without_a_ballot_or_without_a_host_is_no_value() {
+    let mut lab = free_lab();
+    put_block(&mut lab, 2, block([2, 0, 2, 1, 5, 1]));
+    put_block(&mut lab, 3, block([3, 3, 0, 1, 5, 1]));
+    assert_eq!(held(&acquire_plain(&mut lab)).leader.owner_id.get(), US);
+}
+
+#[test]
+fn another_hosts_value_is_committed_in_its_name() {
+    let mut lab = free_lab();
+    put_block(&mut lab, 2, block([2, 2, 2, 1, 777, 1]));
+    put_block(&mut lab, 3, block([2003, 0, 0, 0, 0, 1]));
+    let done = acquire_plain(&mut lab);
+    let (error, code, retract) = failure(&done);
+    assert_eq!((code, retract), (-245, false));
+    assert!(matches!(error, AcquireError::Other(info) if (info.host_id, info.lver) == (2, 1)));
+    let now = leader_of(&lab);
+    assert_eq!(state(&now), (2, 1, true, 1, US));
+    assert_eq!((now.timestamp.get(), now.write_generation.get()), (777, 1));
+    assert_eq!(fields(&block_of(&lab, US)), [4001, 4001, 2, 1, 777, 1]);
+}
+
+#[test]
+fn the_value_of_the_highest_ballot_is_adopted() {
+    let mut lab = free_lab();
+    put_block(&mut lab, 2, block([4002, 2, 2, 1, 777, 1]));
+    put_block(&mut lab, 3, block([2003, 2003, 4, 6, 888, 1]));
+    let done = acquire_plain(&mut lab);
+    assert!(
+        matches!(failure(&done).0, AcquireError::Other(info) if info.host_id == 4 && info.generation == 6)
+    );
+}
+
+#[test]
+fn short_hold_stays_with_another_hosts_value_and_goes_with_ours() {
+    let mut record = leader(0, NOBODY);
+    record.flags = 0x11.into();
+    record.seal();
+    let mut lab1 = lab(record);
+    held(&acquire_plain(&mut lab1));
+    assert_eq!(leader_of(&lab1).flags.get(), 0x10);
+    let mut lab2 = lab(record);
+    put_block(&mut lab2, 2, block([2, 2, 2, 1, 777, 1]));
+    put_block(&mut lab2, US, block([1, 0, 0, 0, 0, 1]));
+    assert!(matches!(failure(&acquire_plain(&mut lab2)).0, AcquireError::Other(info) if info.short_hold));
+    assert_eq!(leader_of(&lab2).flags.get(), 0x11);
+}
+
+/// Our ballot is aborted after phase 2; meanwhile another host adopts our value and commits it: success, without a write.
+#[test]
+fn our_value_committed_by_another_host_is_success() {
+    let mut lab = free_lab();
+    before_round(&mut lab, READ_2, |lab| {
+        put_block(lab, 3, block([2003, 2003, US, 1, 1000, 1]));
+        let ours = Owner { id: US, generation: 1, timestamp: 1000, writer: 3 };
+        put_leader(lab, leader(1, ours));
+    });
+    let done = acquire_plain(&mut lab);
+    let held = held(&done);
+    assert_eq!(state(&held.leader), (US, 1, true, 1, 3));
+    assert_eq!(lab.brief().last(), Some(&(0, 1)), "no write after the leader was read");
+    // What is remembered for the release is the block as it lies on disk.
+    assert_eq!(held.block, block_of(&lab, US));
+
+    let done = release(&mut lab, held);
+    assert_eq!(done.outcome.result, Ok(Released::ByFlag));
+    assert_eq!(lab.brief(), [(2, -1), (0, 1)], "another host wrote the leader: the flag is the release");
+    assert!(block_of(&lab, US).dblock.is_released());
+}
+
+#[test]
+fn a_version_won_by_another_host_is_lost_even_if_already_free_again() {
+    for timestamp in [600, 0] {
+        let mut lab = free_lab();
+        before_round(&mut lab, READ_1, |lab| put_block(lab, 3, block([2003, 0, 0, 0, 0, 1])));
+        before_round(&mut lab, READ_1 + 1, move |lab| {
+            put_leader(lab, leader(1, Owner { timestamp, ..owned_by(3, 1) }));
+        });
+        let done = acquire_plain(&mut lab);
+        assert_eq!((code(&done), failure(&done).2), (-244, false));
+    }
+}
+
+#[test]
+fn a_version_further_on_starts_the_acquire_again() {
+    let mut lab = free_lab();
+    before_round(&mut lab, READ_1, |lab| put_block(lab, 3, block([2003, 0, 0, 0, 0, 1])));
+    before_round(&mut lab, READ_1 + 1, |lab| {
+        put_leader(lab, leader(2, Owner { timestamp: 0, ..owned_by(3, 1) }));
+        put_block(lab, 3, released(block([4003, 4003, 3, 1, 990, 2])));
+    });
+    assert_eq!(held(&acquire_plain(&mut lab)).lver(), 3);
+}
+
+/// R1: a retry carries the value of the ballot before; only `mbal` changes in phase 1.
+#[test]
+fn a_retry_keeps_the_value_in_phase_1() {
+    let mut lab = free_lab();
+    before_round(&mut lab, READ_2, |lab| put_block(lab, 3, block([4003, 0, 0, 0, 0, 1])));
+    acquire_plain(&mut lab);
+    let blocks: Vec<_> = lab
+        .trace
+        .iter()
+        .filter_map(|t| t.written())
+        .filter_map(|c| if let Content::Block(b) = c { Some(fields(&b)) } else { None })
+        .collect();
+    assert_eq!(
+        blocks,
+        [[1, 0, 0, 0, 0, 1], [1, 1, US, 1, 1000, 1], [6001, 1, US, 1, 1000, 1], [6001, 6001, US, 1, 1000, 1]]
+    );
+}
+
+/// R1 across attempts: the value of an attempt given up by flag is read back and kept, with its flag. It is committed, but it
+/// is not this attempt's success: other hosts may have seen the flag and gone on.
+#[test]
+fn a_value_given_up_by_flag_is_kept_and_not_taken_for_success() {
+    let mut lab = free_lab();
+    let old = released(block([2001, 2001, US, 1, 950, 1]));
+    put_block(&mut lab, US, old);
+    let done = acquire_plain(&mut lab);
+    assert_eq!(held(&done).lver(), 2);
+    let written: Vec<_> = lab.trace.iter().filter_map(|t| t.written()).collect();
+    assert_eq!(written[0], Content::Block(released(block([4001, 2001, US, 1, 950, 1]))));
+    assert_eq!(written[1], Content::Block(released(block([4001, 4001, US, 1, 950, 1]))));
+    let Content::Leader(first) = written[2] else { panic!() };
+    assert_eq!((state(&first), first.timestamp.get()), ((US, 1, true, 1, US), 950));
+    assert_eq!(written[3], Content::Block(block([6001, 0, 0, 0, 0, 2])));
+    assert_eq!(written[4], Content::Block(block([6001, 6001, US, 1, 1000, 2])));
+    assert_eq!(state(&leader_of(&lab)), (US, 1, true, 2, US));
+}
+
+/// R4, CE2: the ballot chooses us, but an older generation. It is committed, then the next version is tried.
+#[test]
+fn an_older_generation_of_ours_is_not_success() {
+    let mut lab = free_lab();
+    put_block(&mut lab, 2, block([2002, 2002, US, 1, 950, 1]));
+    let done = acquire_as(&mut lab, PaxosConfig { generation: 2, ..config(US) }, AcquireOptions::default());
+    let held = held(&done);
+    assert_eq!((held.lver(), held.leader.owner_generation.get()), (2, 2));
+    let leaders: Vec<_> = lab
+        .trace
+        .iter()
+        .filter_map(|t| t.written())
+        .filter_map(|c| if let Content::Leader(l) = c { Some(state(&l)) } else { None })
+        .collect();
+    assert_eq!(leaders, [(US, 1, true, 1, US), (US, 2, true, 2, US)]);
+}
+
+/// An older value of ours that another host has committed meanwhile.
+#[test]
+fn an_older_value_of_ours_committed_by_another_host_is_not_success_either() {
+    let mut lab = free_lab();
+    put_block(&mut lab, US, released(block([1, 1, US, 1, 950, 1])));
+    put_block(&mut lab, 3, block([2003, 0, 0, 0, 0, 1]));
+    before_round(&mut lab, READ_1 + 1, |lab| {
+        put_block(lab, 3, block([4003, 4003, US, 1, 950, 1]));
+        let old = Owner { id: US, generation: 1, timestamp: 950, writer: 3 };
+        put_leader(lab, leader(1, old));
+    });
+    let held = held(&acquire_plain(&mut lab));
+    assert_eq!((held.lver(), held.leader.timestamp.get()), (2, 1000));
+}
+
+/// R9: a block ahead of the leader by more than one version. Everything is read once more, nothing is written after that.
+#[test]
+fn a_block_ahead_of_a_rolled_back_leader_stops_the_acquire() {
+    let mut lab = lab(leader(1, Owner { timestamp: 0, ..owned_by(3, 1) }));
+    put_block(&mut lab, 2, block([4002, 4002, 2, 1, 700, 3]));
+    let done = acquire_plain(&mut lab);
+    let (error, code, retract) = failure(&done);
+    assert_eq!(error, AcquireError::Newer { host: host(2), lver: 3, leader: 1 });
+    assert_eq!((code, retract), (-212, false));
+    assert_eq!(lab.brief(), [(0, 1), (2, 1), (2, -1), (2, 8), (0, 1), (2, 8)]);
+    assert_eq!(leader_of(&lab).lver.get(), 1);
+}
+
+#[test]
+fn our_own_block_ahead_of_the_leader_stops_the_acquire_before_any_write() {
+    let mut lab = lab(leader(1, Owner { timestamp: 0, ..owned_by(3, 1) }));
+    let ours = released(block([4001, 4001, US, 1, 700, 3]));
+    put_block(&mut lab, US, ours);
+    let done = acquire_plain(&mut lab);
+    assert_eq!(failure(&done), (AcquireError::Newer { host: host(US), lver: 3, leader: 1 }, -212, false));
+    assert!(writes(&lab).is_empty());
+    assert_eq!(block_of(&lab, US), ours);
+}
+
+#[test]
+fn the_block_furthest_ahead_is_named() {
+    let mut lab = lab(leader(1, NOBODY));
+    put_block(&mut lab, 2, block([4002, 4002, 2, 1, 700, 4]));
+    put_block(&mut lab, 3, block([4003, 4003, 3, 1, 700, 6]));
+    put_block(&mut lab, 4, block([4004, 4004, 4, 1, 700, 5]));
+    assert!(matches!(
+        failure(&acquire_plain(&mut lab)).0,
+        AcquireError::Newer { host: h, lver: 6, leader: 1 } if h == host(3)
+    ));
+}
+
+/// Met in phase 2, after our value was written: the value may be adopted by others, so a retract must follow.
+#[test]
+fn a_block_ahead_met_in_phase_2_asks_for_a_retract() {
+    let mut lab = lab(leader(1, NOBODY));
+    before_round(&mut lab, READ_2, |lab| put_block(lab, 2, block([4002, 4002, 2, 1, 700, 4])));
+    let done = acquire_plain(&mut lab);
+    assert_eq!((code(&done), failure(&done).2), (-212, true));
+    assert_eq!(lab.brief()[6..], [(0, 1), (2, 8)]);
+}
+
+/// Only a slow look: the leader has caught up when it is read again.
+#[test]
+fn a_block_ahead_of_a_leader_that_has_moved_on_starts_the_acquire_again() {
+    let mut lab = lab(leader(1, NOBODY));
+    before_round(&mut lab, READ_1, |lab| {
+        put_block(lab, 2, released(block([4002, 4002, 2, 1, 700, 3])));
+        put_leader(lab, leader(3, Owner { timestamp: 0, ..owned_by(2, 1) }));
+    });
+    assert_eq!(held(&acquire_plain(&mut lab)).lver(), 4);
+}
+
+#[test]
+fn a_damaged_block_met_in_a_ballot_stops_it() {
+    for (round, expect_retract) in [(READ_1, false), (READ_2, true)] {
+        let mut lab = free_lab();
+        before_round(&mut lab, round, |lab| {
+            let mut damaged = block([2, 2, 2, 1, 5, 1]);
+            damaged.dblock.inp2 = 2.into();
+            put_block(lab, 2, damaged);
+        });
+        let done = acquire_plain(&mut lab);
+        let (error, code, retract) = failure(&done);
+        assert!(matches!(error, AcquireError::Dblock(e) if e.host == host(2)));
+        assert_eq!((code, retract), (-214, expect_retract));
+        assert!(!writes(&lab).contains(&0));
+    }
+}
+
+/// A value that names a host that cannot exist would make the leader unreadable for everybody once committed.
+#[test]
+fn a_value_that_names_no_possible_host_is_bad_contents() {
+    for inp in [2001, u64::MAX] {
+        let mut lab = free_lab();
+        put_block(&mut lab, 2, block([2, 2, inp, 1, 5, 1]));
+        let done = acquire_plain(&mut lab);
+        assert_eq!((code(&done), failure(&done).2), (-229, false), "{inp}");
+        assert!(!writes(&lab).contains(&0));
+    }
+}
+
+#[test]
+fn exhausted_ballot_numbers_are_an_error_not_an_overflow() {
+    let mut lab = free_lab();
+    put_block(&mut lab, 2, block([u64::MAX - 5, 0, 0, 0, 0, 1]));
+    assert_eq!(code(&acquire_plain(&mut lab)), -213);
+}
+
+#[test]
+fn a_shared_holder_refuses_the_acquire() {
+    let mut lab = free_lab();
+    let mut shared = released(block([2, 2, 2, 1, 5, 0]));
+    shared.mode.flags = MODE_SHARED.into();
+    shared.mode.generation = 4.into();
+    put_block(&mut lab, 2, shared);
+    let done = acquire_plain(&mut lab);
+    assert_eq!(failure(&done), (AcquireError::Shared { host: host(2), generation: 4 }, -11, false));
+    assert!(!writes(&lab).contains(&0));
+}
+
+/// Somebody always has a larger number: 64 ballots, then the last code.
+#[test]
+fn lost_ballots_are_bounded() {
+    let mut lab = free_lab();
+    // During each of our writes host 2 raises its number above anything we could have written.
+    for k in 0..700 {
+        let mbal = (k + 2) * 2_000_000 + 2;
+        lab.at(lab.now.plus_millis(100 * k), move |lab| put_block(lab, 2, block([mbal, 0, 0, 0, 0, 1])));
+    }
+    lab.fates(|op| if op.is_write() { Fate::after(250) } else { Fate::prompt() });
+    let done = acquire_plain(&mut lab);
+    assert_eq!((code(&done), failure(&done).2), (-213, false));
+    let ballots = writes(&lab).len();
+    assert_eq!(ballots, usize::try_from(BALLOTS_MAX).unwrap());
+    assert!(writes(&lab).iter().all(|sector| *sector == 2));
+}
+
+/// Slow storage: twice the dead time since the first ballot, then the last code.
+#[test]
+fn lost_ballots_are_bounded_in_time_too() {
+    let mut lab = free_lab();
+    for k in 0..200 {
+        let mbal = (k + 2) * 2_000_000 + 2;
+        lab.at(lab.now.plus_secs(4 * k), move |lab| put_block(lab, 2, block([mbal, 0, 0, 0, 0, 1])));
+    }
+    lab.fates(|op| if op.is_write() { Fate::after(9_500) } else { Fate::prompt() });
+    let started = lab.now;
+    let done = acquire_plain(&mut lab);
+    assert_eq!(code(&done), -213);
+    let secs = done.at.secs_since(started);
+    assert!((280..=300).contains(&secs), "{secs}");
+}
+
+#[test]
+fn the_delay_after_a_lost_ballot_suits_the_storage() {
+    let mut delays = Vec::new();
+    for seed in 0..50 {
+        let mut lab = free_lab();
+        put_block(&mut lab, 2, block([8002, 0, 0, 0, 0, 1]));
+        let done = acquire(&mut lab, AcquireOptions { seed, ..AcquireOptions::default() });
+        held(&done);
+        // First read 1 ms, lost ballot 2 ms, leader 1 ms, ballot and commit 5 ms.
+        delays.push(done.at.millis_since(MonoTime::from_secs(1000)) - 9);
+    }
+    assert!(delays.iter().all(|d| (1..=4).contains(d)), "{delays:?}");
+    assert!(delays.iter().any(|d| *d != delays[0]), "seeds differ");
+}
+
+#[test]
+fn a_machine_is_a_value() {
+    let run = || {
+        let mut lab = free_lab();
+        put_block(&mut lab, 2, block([8002, 0, 0, 0, 0, 1]));
+        let mut machine =
+            PaxosAcquire::new(config(US), AcquireOptions { seed: 3, ..AcquireOptions::default() });
+        let done = lab.run(&mut machine);
+        (machine, done, lab.trace)
+    };
+    assert_eq!(run(), run());
+}

@@ -1,0 +1,239 @@
+//! The decision after the first read (lease-algorithms.md 4.2), and everything that makes a lease unusable.
+
+use super::*;
+use crate::geometry::AlignSize;
+use crate::verify::LeaderError;
+
+#[test]
+fn a_free_lease_is_taken_with_the_next_version() {
+    let free = Owner { timestamp: 0, ..owned_by(3, 7) };
+    let mut lab = lab(leader(41, free));
+    assert_eq!(held(&acquire_plain(&mut lab)).lver(), 42);
+    assert_eq!(state(&leader_of(&lab)), (1, 1, true, 42, 1));
+}
+
+#[test]
+fn our_own_generation_and_an_older_one_need_no_look_at_a_delta_lease() {
+    for (on_disk, ours) in [(5, 5), (4, 5), (1, 5)] {
+        let mut lab = lab(leader(9, owned_by(US, on_disk)));
+        let done =
+            acquire_as(&mut lab, PaxosConfig { generation: ours, ..config(US) }, AcquireOptions::default());
+        assert_eq!(held(&done).lver(), 10);
+        assert_eq!(lab.brief(), [(0, 1), (2, 1), (2, -1), (2, 8), (2, -1), (2, 8), (0, -1)]);
+        assert_eq!(state(&leader_of(&lab)), (1, ours, true, 10, 1));
+    }
+}
+
+#[test]
+fn a_newer_generation_of_ourselves_is_somebody_else() {
+    let mut lab = lab(leader(9, owned_by(US, 2)));
+    put_delta(&mut lab, US, delta(US, 2, 900));
+    lab.after_secs(5, |lab| put_delta(lab, US, delta(US, 2, 905)));
+    assert_eq!(code(&acquire_plain(&mut lab)), -243);
+    assert!(writes(&lab).is_empty());
+}
+
+#[test]
+fn a_demanded_version_must_be_on_disk() {
+    for (demand, ok) in [(None, true), (Some(0), true), (Some(7), true), (Some(6), false), (Some(8), false)] {
+        let mut lab = lab(leader(7, NOBODY));
+        let done = acquire(&mut lab, AcquireOptions { lver: demand, ..AcquireOptions::default() });
+        if ok {
+            assert_eq!(held(&done).lver(), 8);
+        } else {
+            let expected = demand.unwrap();
+            assert_eq!(failure(&done), (AcquireError::Lver { expected, found: 7 }, -240, false));
+            assert!(writes(&lab).is_empty());
+        }
+    }
+}
+
+/// Another host had the lease between our first look and our ballot: then the version demanded is gone, however often the
+/// acquire starts over.
+#[test]
+fn a_demanded_version_that_others_use_up_meanwhile_is_refused() {
+    let mut lab = lab(leader(7, NOBODY));
+    before_round(&mut lab, READ_1, |lab| {
+        put_block(lab, 2, block([4002, 4002, 2, 1, 990, 8]));
+    });
+    // While we wait after the lost ballot, host 2 wins 8, and 9 as well.
+    before_round(&mut lab, READ_1 + 1, |lab| {
+        put_block(lab, 2, released(block([6002, 6002, 2, 1, 991, 9])));
+        put_leader(lab, leader(9, Owner { timestamp: 0, ..owned_by(2, 1) }));
+    });
+    let done = acquire(&mut lab, AcquireOptions { lver: Some(7), ..AcquireOptions::default() });
+    assert_eq!(failure(&done), (AcquireError::Lver { expected: 7, found: 9 }, -240, false));
+}
+
+/// An older value of ours that had to be committed first raises the version without anybody else having owned the lease.
+#[test]
+fn a_demanded_version_is_still_met_after_an_older_value_of_ours() {
+    let mut lab = lab(leader(7, NOBODY));
+    put_block(&mut lab, US, released(block([2001, 2001, US, 1, 950, 8])));
+    let done = acquire(&mut lab, AcquireOptions { lver: Some(7), ..AcquireOptions::default() });
+    assert_eq!(held(&done).lver(), 9);
+}
+
+#[test]
+fn num_hosts_is_changed_by_an_acquire_that_says_so() {
+    let mut lab = free_lab();
+    let done = acquire(&mut lab, AcquireOptions { num_hosts: Some(3), ..AcquireOptions::default() });
+    held(&done);
+    assert_eq!(leader_of(&lab).num_hosts.get(), 3);
+    acquire(&mut lab, AcquireOptions { num_hosts: Some(0), ..AcquireOptions::default() });
+    assert_eq!(leader_of(&lab).num_hosts.get(), 3);
+}
+
+#[test]
+fn num_hosts_may_not_exclude_ourselves_or_exceed_the_area() {
+    for num_hosts in [3, 2001] {
+        let mut lab = free_lab();
+        let options = AcquireOptions { num_hosts: Some(num_hosts), ..AcquireOptions::default() };
+        let done = acquire_as(&mut lab, config(4), options);
+        assert_eq!(
+            failure(&done),
+            (AcquireError::NumHosts { found: num_hosts, min: 4, max: 2000 }, -22, false)
+        );
+        assert!(writes(&lab).is_empty());
+    }
+}
+
+#[test]
+fn a_leader_that_is_not_what_it_should_be_stops_the_acquire_before_any_write() {
+    type Change = fn(&mut RawLeader);
+    let rows: [(Change, i32); 12] = [
+        (|l| l.magic = 0.into(), -223),
+        (|l| l.magic = DELTA_MAGIC.into(), -223),
+        (|l| l.magic = 0x1128_2016.into(), -223),
+        (|l| l.version = 0x0005_0004.into(), -224),
+        (|l| l.version = 0x0007_0000.into(), -224),
+        (|l| l.space_name = name("other").to_field(), -226),
+        (|l| l.resource_name = name("other").to_field(), -227),
+        (|l| l.num_hosts = 0.into(), -228),
+        (|l| l.num_hosts = 2001.into(), -228),
+        (|l| l.flags = 0x18.into(), -283),
+        (|l| l.sector_size = 1024.into(), -225),
+        (|l| l.owner_id = 2001.into(), -229),
+    ];
+    for (row, (change, expected)) in rows.into_iter().enumerate() {
+        let mut record = leader(3, NOBODY);
+        change(&mut record);
+        record.seal();
+        let mut lab = lab(record);
+        let done = acquire_plain(&mut lab);
+        assert_eq!((code(&done), failure(&done).2), (expected, false), "row {row}");
+        assert!(writes(&lab).is_empty(), "row {row}");
+    }
+}
+
+#[test]
+fn an_owner_that_cannot_exist_is_bad_contents() {
+    let mut lab = lab(leader(3, Owner { id: 0, ..owned_by(1, 1) }));
+    assert_eq!(code(&acquire_plain(&mut lab)), -229);
+}
+
+#[test]
+fn a_wrong_checksum_is_found() {
+    let mut record = leader(3, NOBODY);
+    record.owner_id = 5.into();
+    let mut lab = lab(record);
+    let done = acquire_plain(&mut lab);
+    assert!(matches!(failure(&done).0, AcquireError::Leader(LeaderError::Checksum { .. })));
+    assert_eq!(code(&done), -229);
+}
+
+#[test]
+fn num_hosts_below_our_id_is_refused() {
+    let done = acquire_as(&mut free_lab(), config(9), AcquireOptions::default());
+    assert_eq!(code(&done), -228);
+}
+
+#[test]
+fn our_own_damaged_block_stops_the_acquire_before_any_write() {
+    let mut lab = free_lab();
+    let mut damaged = block([2001, 0, 0, 0, 0, 1]);
+    damaged.dblock.checksum = 5.into();
+    put_block(&mut lab, US, damaged);
+    let done = acquire_plain(&mut lab);
+    assert_eq!(code(&done), -214);
+    assert!(matches!(failure(&done).0, AcquireError::Dblock(e) if e.host == host(US)));
+    assert!(writes(&lab).is_empty());
+}
+
+#[test]
+fn bytes_of_an_unused_block_that_carry_no_meaning_do_not_matter() {
+    let mut lab = free_lab();
+    for id in [US, 2] {
+        let mut unused = HostBlock::zeroed();
+        unused.dblock.inp2 = 3.into();
+        unused.dblock.inp3 = 4.into();
+        unused.dblock.flags = 0xff.into();
+        put_block(&mut lab, id, unused);
+    }
+    held(&acquire_plain(&mut lab));
+}
+
+/// A 4096/8M resource in a 512/1M lockspace: the leader's sizes are adopted before any block is looked at. What lies at the
+/// place of a block in the wrong size would be taken for a damaged one.
+#[test]
+fn the_leaders_sizes_are_adopted_before_blocks_are_looked_at() {
+    let size = SectorSize::B4096;
+    let mut lab = free_lab();
+    lab.disk.add(DISK, 8 * MIB);
+    let mut record = leader(6, NOBODY);
+    record.flags = 0x80.into();
+    record.sector_size = 4096.into();
+    record.seal();
+    let mut sector = [0; 4096];
+    Content::Leader(record).encode(&mut sector);
+    sector[1024..1080].fill(0xee); // where host 1's block would be with 512-byte sectors
+    lab.disk.write(DISK, size, 0, &sector);
+
+    let done = acquire_plain(&mut lab);
+    let held = held(&done);
+    assert_eq!(held.geometry, Geometry::new(size, AlignSize::M8).unwrap());
+    assert_eq!(lab.brief(), [(0, 1), (2, 1), (2, 1), (2, -1), (2, 8), (2, -1), (2, 8), (0, -1)]);
+    let sizes: Vec<_> = lab.trace.iter().map(|t| t.op.sector_size).collect();
+    assert_eq!(sizes[..2], [B512; 2]);
+    assert!(sizes[2..].iter().all(|s| *s == size));
+    assert_eq!(RawLeader::from_sector(&lab.disk.sector(DISK, size, 0)).lver.get(), 7);
+    assert_eq!(HostBlock::from_sector(&lab.disk.sector(DISK, size, 2)).dblock.lver.get(), 7);
+
+    lab.trace.clear();
+    let done = lab.run(&mut PaxosRelease::new(config(US), held));
+    assert_eq!(done.outcome.result, Ok(Released::LeaderFreed));
+    assert!(lab.trace.iter().all(|t| t.op.sector_size == size));
+}
+
+/// The other way round, at the end of the device: a read with the lockspace's larger sectors ends beyond it.
+#[test]
+fn a_small_resource_at_the_end_of_the_device_works_in_a_lockspace_of_large_sectors() {
+    let mut lab = free_lab();
+    lab.disk.add(DISK, MIB);
+    put_leader(&mut lab, leader(0, NOBODY));
+    let geometry = Geometry::new(SectorSize::B4096, AlignSize::M8).unwrap();
+    let mut record = leader(0, NOBODY);
+    record.num_hosts = 2000.into();
+    record.seal();
+    put_leader(&mut lab, record);
+    let done = acquire_as(&mut lab, PaxosConfig { geometry, ..config(1000) }, AcquireOptions::default());
+    assert_eq!(held(&done).geometry, Geometry::B512_M1);
+}
+
+/// The stride of ballot numbers follows from the resource's sizes, not the lockspace's.
+#[test]
+fn the_ballot_stride_is_the_resources() {
+    let mut lab = free_lab();
+    lab.disk.add(DISK, MIB);
+    let mut record = leader(6, NOBODY);
+    record.sector_size = 4096.into();
+    record.max_hosts = 250.into();
+    record.seal();
+    let mut sector = [0; 4096];
+    Content::Leader(record).encode(&mut sector);
+    lab.disk.write(DISK, SectorSize::B4096, 0, &sector);
+    let mut sector = [0; 4096];
+    Content::Block(block([251, 251, 1, 1, 5, 6])).encode(&mut sector);
+    lab.disk.write(DISK, SectorSize::B4096, 2, &sector);
+    assert_eq!(held(&acquire_plain(&mut lab)).block.dblock.mbal.get(), 501);
+}

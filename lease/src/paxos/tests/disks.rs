@@ -1,0 +1,198 @@
+//! Several disks: the basic cases of a majority (lease-algorithms.md 4.8).
+
+use super::*;
+
+fn three() -> PaxosConfig {
+    PaxosConfig { disks: 3, ..config(US) }
+}
+
+fn disk(n: u8) -> Place {
+    Place::Resource(n)
+}
+
+fn lab3(leaders: [RawLeader; 3]) -> Lab {
+    let mut lab = free_lab();
+    for (n, record) in (0..).zip(leaders) {
+        lab.disk.add(disk(n), MIB);
+        put(&mut lab, disk(n), 0, Content::Leader(record));
+    }
+    lab
+}
+
+fn free3() -> Lab {
+    lab3([leader(0, NOBODY); 3])
+}
+
+fn leader_on(lab: &Lab, n: u8) -> RawLeader {
+    RawLeader::from_sector(&lab.disk.sector(disk(n), B512, 0))
+}
+
+fn block_on(lab: &Lab, n: u8, id: u64) -> HostBlock {
+    HostBlock::from_sector(&lab.disk.sector(disk(n), B512, id + 1))
+}
+
+fn acquire3(lab: &mut Lab) -> Finished<AcquireOutcome> {
+    acquire_as(lab, three(), AcquireOptions::default())
+}
+
+#[test]
+fn all_disks_get_the_same_and_at_most_four_operations_run_at_once() {
+    let mut lab = free3();
+    let done = acquire3(&mut lab);
+    assert_eq!(held(&done).lver(), 1);
+    // Leaders, own blocks, then the five rounds of a ballot; three operations each.
+    assert_eq!(lab.trace.len(), 7 * 3);
+    for n in 1..3 {
+        assert_eq!(leader_on(&lab, n), leader_on(&lab, 0));
+        assert_eq!(block_on(&lab, n, US), block_on(&lab, 0, US));
+    }
+    let released = lab.run(&mut PaxosRelease::new(three(), held(&done)));
+    assert_eq!(released.outcome.result, Ok(Released::LeaderFreed));
+    assert!((0..3).all(|n| !state(&leader_on(&lab, n)).2));
+}
+
+#[test]
+fn any_one_of_three_disks_may_be_missing_and_no_two() {
+    for missing in 0..3 {
+        let mut lab = free3();
+        lab.disk.remove(disk(missing));
+        let done = acquire3(&mut lab);
+        assert_eq!(held(&done).lver(), 1, "disk {missing}");
+        let released = lab.run(&mut PaxosRelease::new(three(), held(&done)));
+        assert_eq!(released.outcome.result, Ok(Released::LeaderFreed), "disk {missing}");
+        lab.disk.remove(disk((missing + 1) % 3));
+        let done = acquire3(&mut lab);
+        assert_eq!(code(&done), -220, "only disk {}", (missing + 2) % 3);
+        assert!(writes(&lab).is_empty());
+    }
+}
+
+#[test]
+fn exactly_half_is_no_majority() {
+    for (disks, missing, ok) in [(2, 1, false), (4, 1, true), (4, 2, false)] {
+        let mut lab = free3();
+        lab.disk.add(disk(3), MIB);
+        put(&mut lab, disk(3), 0, Content::Leader(leader(0, NOBODY)));
+        for n in 0..missing {
+            lab.disk.remove(disk(n));
+        }
+        let done = acquire_as(&mut lab, PaxosConfig { disks, ..config(US) }, AcquireOptions::default());
+        assert_eq!(matches!(done.outcome, AcquireOutcome::Acquired(_)), ok, "{missing} of {disks} missing");
+    }
+}
+
+#[test]
+fn the_leader_in_force_is_the_majoritys() {
+    let (old, new) = (leader(4, NOBODY), leader(5, owned_by(2, 1)));
+    for n in 0..3 {
+        let mut leaders = [new; 3];
+        leaders[n] = old;
+        let mut lab = lab3(leaders);
+        lab.hosts = seen(2, 1, 800, 990, 990);
+        assert_eq!(code(&acquire3(&mut lab)), -243);
+    }
+    let mut lab = lab3([old, new, leader(6, NOBODY)]);
+    assert_eq!(code(&acquire3(&mut lab)), -222);
+}
+
+#[test]
+fn of_leaders_that_differ_in_the_timestamp_alone_the_free_one_is_in_force() {
+    let free = leader(5, Owner { timestamp: 0, ..owned_by(2, 1) });
+    for n in 0..3 {
+        let mut leaders = [leader(5, owned_by(2, 1)); 3];
+        leaders[n] = free;
+        let mut lab = lab3(leaders);
+        assert_eq!(held(&acquire3(&mut lab)).lver(), 6);
+    }
+}
+
+/// R1 over several disks: a value that lies on one disk only is found, on whichever.
+#[test]
+fn a_value_on_a_single_disk_binds() {
+    for n in 0..3 {
+        let mut lab = free3();
+        put(&mut lab, disk(n), 3, Content::Block(block([2, 2, 2, 1, 777, 1])));
+        // Phase 1 of the first ballot meets the larger number, of the second the value.
+        assert_eq!(code(&acquire3(&mut lab)), -245, "disk {n}");
+        assert_eq!(state(&leader_on(&lab, 0)), (2, 1, true, 1, US));
+
+        let mut lab = free3();
+        put(&mut lab, disk(n), 2, Content::Block(released(block([1, 1, US, 1, 777, 1]))));
+        assert_eq!(held(&acquire3(&mut lab)).lver(), 2, "disk {n}");
+    }
+}
+
+/// A write that hangs on one disk: the majority goes on without it, and that disk gets no further write.
+#[test]
+fn a_disk_with_an_outstanding_write_gets_no_other() {
+    for late in 0..3 {
+        let mut lab = free3();
+        lab.fates(
+            move |op| if op.is_write() && op.place == disk(late) { Fate::never() } else { Fate::prompt() },
+        );
+        let done = acquire3(&mut lab);
+        held(&done);
+        assert_eq!(done.outstanding, 1);
+        let to_late = lab.trace.iter().filter(|t| t.op.is_write() && t.op.place == disk(late)).count();
+        assert_eq!(to_late, 1, "disk {late}");
+    }
+}
+
+#[test]
+fn writes_need_a_majority() {
+    for (writes_before, expected, retract) in [(0, -211, false), (3, -211, true), (6, -202, true)] {
+        let mut lab = free3();
+        let mut count = 0;
+        lab.fates(move |op| {
+            count += u32::from(op.is_write());
+            // From this round on, only disk 0 takes writes.
+            if op.is_write() && count > writes_before && op.place != disk(0) {
+                Fate::never()
+            } else {
+                Fate::prompt()
+            }
+        });
+        let done = acquire3(&mut lab);
+        assert_eq!((code(&done), failure(&done).2, done.outstanding), (expected, retract, 2));
+    }
+}
+
+#[test]
+fn a_commit_on_a_minority_is_taken_back() {
+    let mut lab = free3();
+    let mut count = 0;
+    lab.fates(move |op| {
+        count += u32::from(op.is_write());
+        if op.is_write() && count > 6 && op.place != disk(0) {
+            Fate::fail(IoFailure::Os(5))
+        } else {
+            Fate::prompt()
+        }
+    });
+    let done = acquire3(&mut lab);
+    assert_eq!((code(&done), failure(&done).2, done.outstanding), (-5, true, 0));
+    lab.no_faults();
+    let done = lab.run(&mut PaxosRelease::retract(three(), Geometry::B512_M1));
+    assert!(done.outcome.result.is_ok());
+    // Another host, on the two other disks.
+    lab.disk.remove(disk(0));
+    let other = PaxosConfig { host: host(2), ..three() };
+    lab.hosts = seen(US, 1, 800, 990, 990);
+    let first = acquire_as(&mut lab, other, AcquireOptions::default());
+    // It finds our value, commits us, and reads our flag the next time.
+    assert_eq!(code(&first), -245);
+    let second = acquire_as(&mut lab, other, AcquireOptions::default());
+    assert!(matches!(second.outcome, AcquireOutcome::Acquired(h) if h.lver() == 2));
+}
+
+#[test]
+fn one_unreadable_or_foreign_disk_does_not_decide() {
+    for n in 0..3 {
+        let mut lab = free3();
+        let mut foreign = leader(0, NOBODY);
+        foreign.resource_name = name("other").to_field();
+        foreign.seal();
+        put(&mut lab, disk(n), 0, Content::Leader(foreign));
+        held(&acquire3(&mut lab));
+    }
+}

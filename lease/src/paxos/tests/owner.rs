@@ -1,0 +1,302 @@
+//! The lease has an owner: alive, failing, dead, reborn, gone (lease-algorithms.md 4.3, 4.4).
+
+use super::*;
+use crate::machine::NoHosts;
+
+/// Host 2 owns the lease with generation 1, at version 5; its delta lease says 900.
+fn owned_lab() -> Lab {
+    lab(leader(5, owned_by(2, 1)))
+}
+
+fn secs_taken(lab: &Lab, done: &Finished<AcquireOutcome>) -> u64 {
+    done.at.secs_since(lab.trace[0].at)
+}
+
+#[test]
+fn an_owner_whose_timestamp_changed_since_the_last_scan_is_alive() {
+    let mut lab = owned_lab();
+    lab.hosts = seen(2, 1, 800, 980, 990);
+    put_delta(&mut lab, 2, delta(2, 1, 905));
+    let done = acquire_plain(&mut lab);
+    let (error, code, retract) = failure(&done);
+    assert_eq!((code, retract), (-243, false));
+    let AcquireError::Live(info) = error else { panic!("{error}") };
+    assert_eq!((info.host_id, info.generation, info.timestamp, info.lver), (2, 1, 500, 5));
+    assert_eq!(lab.brief(), [(0, 1), (2, 1), (1, 1)]);
+    assert_eq!(lab.trace[2].op.place, Place::Lockspace);
+}
+
+#[test]
+fn an_owner_seen_to_change_by_the_last_scan_is_alive() {
+    let mut lab = owned_lab();
+    lab.hosts = seen(2, 1, 800, 990, 990);
+    assert_eq!(code(&acquire_plain(&mut lab)), -243);
+    assert_eq!(lab.brief().len(), 3);
+}
+
+/// Weakness W11: right after a join everybody's first record looks "changed".
+#[test]
+fn a_first_look_is_no_sign_of_life() {
+    let mut lab = owned_lab();
+    lab.hosts = seen(2, 1, 990, 990, 990);
+    assert_eq!(code(&acquire(&mut lab, nowait())), -247);
+}
+
+#[test]
+fn a_silent_owner_is_not_waited_for_if_the_caller_says_so() {
+    // Known from the table: at once. Not known: after a second look.
+    for (hosts, secs) in [(seen(2, 1, 800, 950, 990), 0), (Rc::new(NoHosts) as Rc<dyn HostView>, 1)] {
+        let mut lab = owned_lab();
+        lab.hosts = hosts;
+        let done = acquire(&mut lab, nowait());
+        assert_eq!(code(&done), -247);
+        assert_eq!(secs_taken(&lab, &done), secs);
+        assert!(writes(&lab).is_empty());
+    }
+}
+
+#[test]
+fn an_owner_that_renews_while_we_wait_is_alive() {
+    let mut lab = owned_lab();
+    lab.after_secs(15, |lab| put_delta(lab, 2, delta(2, 1, 915)));
+    let done = acquire_plain(&mut lab);
+    assert_eq!(code(&done), -243);
+    assert!((15..=17).contains(&secs_taken(&lab, &done)));
+}
+
+#[test]
+fn a_dead_owner_is_waited_for_and_then_replaced() {
+    let mut lab = owned_lab();
+    let done = acquire_plain(&mut lab);
+    assert_eq!(held(&done).lver(), 6);
+    // More than 8T + F = 140 whole seconds since the first look, polled once a second.
+    assert!((141..=143).contains(&secs_taken(&lab, &done)), "{}", secs_taken(&lab, &done));
+    // Each poll is one delta sector and one leader sector.
+    let brief = lab.brief();
+    assert_eq!(brief[..7], [(0, 1), (2, 1), (1, 1), (0, 1), (1, 1), (0, 1), (1, 1)]);
+    // The leader is read again before the ballot.
+    assert_eq!(brief[brief.len() - 7..], [(1, 1), (0, 1), (2, -1), (2, 8), (2, -1), (2, 8), (0, -1)]);
+}
+
+#[test]
+fn an_owner_known_to_be_dead_is_not_waited_for() {
+    let mut lab = owned_lab();
+    lab.hosts = seen(2, 1, 500, 859, 990);
+    let done = acquire(&mut lab, nowait());
+    assert_eq!(held(&done).lver(), 6);
+    assert_eq!(lab.brief(), [(0, 1), (2, 1), (1, 1), (0, 1), (2, -1), (2, 8), (2, -1), (2, 8), (0, -1)]);
+
+    // 140 seconds are not *more* than 140.
+    let mut lab = owned_lab();
+    lab.hosts = seen(2, 1, 500, 860, 990);
+    assert_eq!(code(&acquire(&mut lab, nowait())), -247);
+}
+
+#[test]
+fn a_table_entry_of_another_generation_says_nothing() {
+    let mut lab = owned_lab();
+    lab.hosts = seen(2, 0, 500, 600, 990);
+    let done = acquire_plain(&mut lab);
+    held(&done);
+    assert!(secs_taken(&lab, &done) > 140);
+}
+
+/// The time of silence counts from when the timestamp was *seen*: the owner may have renewed while a slow first look was under
+/// way, and lives for 8T + F from then on.
+#[test]
+fn a_slow_first_look_does_not_shorten_the_wait() {
+    let mut lab = owned_lab();
+    lab.fates({
+        let mut looks = 0;
+        move |op| {
+            looks += u32::from(op.place == Place::Lockspace);
+            if op.place == Place::Lockspace && looks == 1 { Fate::after(9_000) } else { Fate::prompt() }
+        }
+    });
+    // The owner's last renewal, half a second before the look returns.
+    lab.at(MonoTime::from_millis(1_008_500), |lab| put_delta(lab, 2, delta(2, 1, 908)));
+    let done = acquire_plain(&mut lab);
+    held(&done);
+    assert!(done.at > MonoTime::from_millis(1_008_500 + 140_000), "{:?}", done.at);
+}
+
+#[test]
+fn the_owners_io_timeout_counts_not_ours() {
+    for (theirs, dead_secs) in [(20, 220), (1, 140)] {
+        // With a shorter one of theirs and no table entry, ours is the safe guess.
+        let mut lab = owned_lab();
+        let mut record = delta(2, 1, 900);
+        record.io_timeout = theirs.into();
+        record.seal();
+        put_delta(&mut lab, 2, record);
+        let done = acquire_plain(&mut lab);
+        held(&done);
+        let secs = secs_taken(&lab, &done);
+        assert!((dead_secs + 1..=dead_secs + 3).contains(&secs), "{theirs}: {secs}");
+    }
+}
+
+#[test]
+fn a_reborn_or_departed_owner_is_gone_at_once() {
+    let free = delta(2, 1, 0);
+    let reborn = delta(2, 2, 950);
+    let foreign = delta(3, 1, 950);
+    for record in [free, reborn, foreign] {
+        let mut lab = owned_lab();
+        lab.hosts = seen(2, 1, 800, 990, 990);
+        put_delta(&mut lab, 2, record);
+        let done = acquire(&mut lab, nowait());
+        assert_eq!(held(&done).lver(), 6);
+        assert_eq!(lab.brief()[2..4], [(1, 1), (0, 1)], "delta lease, then the leader once more");
+    }
+}
+
+#[test]
+fn an_older_generation_on_the_delta_lease_is_the_same_owner() {
+    let mut lab = lab(leader(5, owned_by(2, 3)));
+    put_delta(&mut lab, 2, delta(2, 2, 900));
+    assert_eq!(code(&acquire(&mut lab, nowait())), -247);
+}
+
+#[test]
+fn a_damaged_delta_lease_is_no_dead_owner() {
+    type Damage = fn(&mut RawLeader);
+    let rows: [(Damage, i32); 4] = [
+        (|d| d.magic = 0.into(), -223),
+        (|d| d.version = 0x0005_0000.into(), -224),
+        (|d| d.space_name = name("other").to_field(), -226),
+        (|d| d.owner_generation = 9.into(), -229),
+    ];
+    for (row, (change, expected)) in rows.into_iter().enumerate() {
+        let mut lab = owned_lab();
+        let mut record = delta(2, 1, 900);
+        change(&mut record);
+        if row < 3 {
+            record.seal();
+        }
+        put_delta(&mut lab, 2, record);
+        assert_eq!(code(&acquire_plain(&mut lab)), expected, "row {row}");
+        assert!(writes(&lab).is_empty());
+    }
+}
+
+#[test]
+fn a_delta_lease_that_cannot_be_read_is_no_dead_owner() {
+    for (fate, expected) in [(Fate::fail(IoFailure::Os(5)), -5), (Fate::never(), -202)] {
+        let mut lab = owned_lab();
+        nth_op(&mut lab, 2, fate);
+        assert_eq!(code(&acquire_plain(&mut lab)), expected);
+    }
+}
+
+#[test]
+fn a_leader_that_changes_while_we_wait_is_decided_anew() {
+    let mut lab = owned_lab();
+    lab.after_secs(30, |lab| put_leader(lab, leader(5, Owner { timestamp: 0, ..owned_by(2, 1) })));
+    let done = acquire_plain(&mut lab);
+    assert_eq!(held(&done).lver(), 6);
+    assert!(secs_taken(&lab, &done) <= 32);
+
+    // A new owner has a time of silence of its own.
+    let mut lab = owned_lab();
+    lab.after_secs(130, |lab| put_leader(lab, leader(6, owned_by(3, 1))));
+    let done = acquire_plain(&mut lab);
+    assert_eq!(held(&done).lver(), 7);
+    assert!(secs_taken(&lab, &done) > 130 + 140);
+}
+
+#[test]
+fn a_dead_owner_taken_by_another_host_meanwhile_is_lost() {
+    let mut lab = owned_lab();
+    lab.hosts = seen(2, 1, 500, 859, 990);
+    // Rounds: first read, delta lease, leader.
+    before_round(&mut lab, 3, |lab| put_leader(lab, leader(6, owned_by(3, 1))));
+    let done = acquire_plain(&mut lab);
+    assert_eq!((code(&done), failure(&done).2), (-244, false));
+    assert!(writes(&lab).is_empty());
+}
+
+/// The leader was written by host 3 in the name of host 2.
+fn committed_by_another() -> Lab {
+    let mut lab = lab(leader(5, Owner { writer: 3, ..owned_by(2, 1) }));
+    lab.hosts = seen(2, 1, 800, 990, 990);
+    lab
+}
+
+#[test]
+fn a_live_owner_of_a_leader_written_by_another_host_is_asked_by_flag() {
+    let mut lab = committed_by_another();
+    put_block(&mut lab, 2, block([2002, 2002, 2, 1, 500, 5]));
+    assert_eq!(code(&acquire_plain(&mut lab)), -243);
+    assert_eq!(lab.brief(), [(0, 1), (2, 1), (1, 1), (3, 1)]);
+
+    put_block(&mut lab, 2, released(block([2002, 2002, 2, 1, 500, 5])));
+    assert_eq!(held(&acquire_plain(&mut lab)).lver(), 6);
+    assert_eq!(
+        lab.brief(),
+        [(0, 1), (2, 1), (1, 1), (3, 1), (0, 1), (2, -1), (2, 8), (2, -1), (2, 8), (0, -1)]
+    );
+}
+
+#[test]
+fn the_flag_means_nothing_where_the_owner_wrote_the_leader_itself() {
+    let mut lab = owned_lab();
+    lab.hosts = seen(2, 1, 800, 990, 990);
+    put_block(&mut lab, 2, released(block([2002, 2002, 2, 1, 500, 5])));
+    assert_eq!(code(&acquire_plain(&mut lab)), -243);
+}
+
+#[test]
+fn the_flag_of_an_older_version_is_not_about_this_one() {
+    let mut lab = committed_by_another();
+    put_block(&mut lab, 2, released(block([2002, 2002, 2, 1, 400, 4])));
+    assert_eq!(code(&acquire_plain(&mut lab)), -243);
+}
+
+/// The original erases its block when it cleans up; RELEASED is all it leaves.
+#[test]
+fn an_erased_block_of_the_original_counts_as_released() {
+    let mut lab = committed_by_another();
+    let mut erased = released(HostBlock::zeroed());
+    erased.dblock.checksum = 0xcb5a_d842.into();
+    put_block(&mut lab, 2, erased);
+    assert_eq!(held(&acquire_plain(&mut lab)).lver(), 6);
+}
+
+/// An owner takes part in a later version only when it has given this one up, so its block need not say RELEASED (any more).
+#[test]
+fn an_owner_whose_block_is_at_a_later_version_has_given_this_one_up() {
+    let mut lab = committed_by_another();
+    put_block(&mut lab, 2, block([4002, 0, 0, 0, 0, 6]));
+    // It is in the middle of its ballot: its number is larger than our first one.
+    let held = held(&acquire_plain(&mut lab));
+    assert_eq!((held.lver(), held.block.dblock.mbal.get()), (6, 6001));
+}
+
+#[test]
+fn a_damaged_block_of_the_owner_is_reported() {
+    let mut lab = committed_by_another();
+    let mut damaged = released(block([2002, 2002, 2, 1, 500, 5]));
+    damaged.dblock.inp3 = 501.into();
+    put_block(&mut lab, 2, damaged);
+    let done = acquire_plain(&mut lab);
+    assert_eq!(code(&done), -214);
+    assert!(matches!(failure(&done).0, AcquireError::Dblock(e) if e.host == host(2)));
+}
+
+#[test]
+fn waiting_ends_when_it_is_pointless() {
+    let rows: [(Change, i32); 4] = [
+        (|lab| lab.client_alive = false, -25),
+        (|lab| lab.shutting_down = true, -1),
+        (|lab| lab.lockspace = LockspaceNow::Gone, -28),
+        (|lab| lab.lockspace = LockspaceNow::Alive { generation: 2 }, -28),
+    ];
+    for (change, expected) in rows {
+        let mut lab = owned_lab();
+        lab.after_secs(20, change);
+        let done = acquire_plain(&mut lab);
+        assert_eq!(code(&done), expected);
+        assert_eq!(secs_taken(&lab, &done), 20, "at once, not at the next poll");
+    }
+}

@@ -1,0 +1,243 @@
+//! Release and retract (lease-algorithms.md 6.2, rules R2 and R3).
+
+use super::*;
+use crate::verify::LeaderError;
+
+fn held_lab() -> (Lab, Held) {
+    let mut lab = free_lab();
+    let held = held(&acquire_plain(&mut lab));
+    lab.no_faults();
+    (lab, held)
+}
+
+fn result(finished: &Finished<ReleaseOutcome>) -> Result<Released, i32> {
+    finished.outcome.result.map_err(|e| ReturnCode::from(&e).0)
+}
+
+#[test]
+fn a_released_lease_can_be_taken_by_another_host() {
+    let (mut lab, held) = held_lab();
+    assert_eq!(result(&release(&mut lab, held)), Ok(Released::LeaderFreed));
+    let done = acquire_as(&mut lab, config(2), AcquireOptions::default());
+    assert!(matches!(done.outcome, AcquireOutcome::Acquired(h) if h.lver() == 2));
+}
+
+#[test]
+fn only_a_leader_that_still_says_what_we_wrote_is_freed() {
+    type Change = fn(&mut RawLeader);
+    let rows: [(Change, Result<Released, i32>); 7] = [
+        (|l| l.write_id = 3.into(), Ok(Released::ByFlag)),
+        (|l| l.lver = 2.into(), Err(-250)),
+        (|l| l.timestamp = 0.into(), Err(-251)),
+        (|l| l.owner_id = 3.into(), Err(-251)),
+        (|l| l.owner_generation = 2.into(), Err(-251)),
+        (|l| l.unused1 = 2.into(), Err(-251)),
+        (|l| l.write_timestamp = 2.into(), Err(-251)),
+    ];
+    for (row, (change, expected)) in rows.into_iter().enumerate() {
+        let (mut lab, held) = held_lab();
+        let mut record = leader_of(&lab);
+        change(&mut record);
+        record.seal();
+        put_leader(&mut lab, record);
+        assert_eq!(result(&release(&mut lab, held)), expected, "row {row}");
+        assert_eq!(leader_of(&lab), record, "row {row}");
+        assert!(block_of(&lab, US).dblock.is_released(), "row {row}");
+    }
+}
+
+#[test]
+fn a_damaged_leader_is_not_freed() {
+    let (mut lab, held) = held_lab();
+    let mut record = leader_of(&lab);
+    record.lver = 7.into();
+    put_leader(&mut lab, record);
+    assert!(matches!(
+        release(&mut lab, held).outcome.result,
+        Err(ReleaseError::Leader(LeaderError::Checksum { .. }))
+    ));
+}
+
+#[test]
+fn a_failed_block_write_is_noted_but_the_leader_is_freed() {
+    let (mut lab, held) = held_lab();
+    nth_write(&mut lab, 0, Fate::fail(IoFailure::Os(5)));
+    let done = release(&mut lab, held);
+    assert_eq!(result(&done), Ok(Released::LeaderFreed));
+    assert_eq!(done.outcome.block_failure, Some(IoFailure::Os(5)));
+    assert!(!state(&leader_of(&lab)).2);
+}
+
+#[test]
+fn a_failed_block_write_is_an_error_where_the_flag_is_the_release() {
+    let (mut lab, held) = held_lab();
+    let mut record = leader_of(&lab);
+    record.write_id = 3.into();
+    record.seal();
+    put_leader(&mut lab, record);
+    nth_write(&mut lab, 0, Fate::fail(IoFailure::Os(5)));
+    let done = release(&mut lab, held);
+    assert_eq!(result(&done), Err(-5));
+    assert!(done.outcome.result.unwrap_err().is_retryable());
+}
+
+/// R3: no second write to a disk on which one is outstanding, so the leader is left alone too.
+#[test]
+fn nothing_is_written_after_a_block_write_that_hangs() {
+    let (mut lab, held) = held_lab();
+    nth_write(&mut lab, 0, Fate::never());
+    let done = release(&mut lab, held);
+    assert_eq!((result(&done), done.outstanding), (Err(-202), 1));
+    assert!(done.outcome.result.unwrap_err().is_retryable());
+    assert_eq!(writes(&lab), [2]);
+}
+
+#[test]
+fn errors_of_the_leader_step() {
+    for (op, fate, expected, outstanding) in [
+        (1, Fate::fail(IoFailure::Os(5)), -5, 0),
+        (1, Fate::never(), -202, 0),
+        (2, Fate::fail(IoFailure::Os(5)), -5, 0),
+        (2, Fate::never(), -202, 1),
+    ] {
+        let (mut lab, held) = held_lab();
+        nth_op(&mut lab, op, fate);
+        let done = release(&mut lab, held);
+        assert_eq!((result(&done), done.outstanding), (Err(expected), outstanding));
+        assert!(done.outcome.result.unwrap_err().is_retryable());
+        lab.no_faults();
+        assert_eq!(result(&retract(&mut lab)), Ok(Released::LeaderFreed), "the further attempt");
+    }
+}
+
+/// CE3: the leader write of a release hangs. The further attempt follows after it has landed, finds the lease free, and
+/// writes nothing.
+#[test]
+fn a_further_attempt_after_a_late_release_writes_nothing() {
+    let (mut lab, held) = held_lab();
+    nth_op(&mut lab, 2, Fate::lands_unseen(15_000));
+    let mut machine = PaxosRelease::new(config(US), held);
+    assert_eq!(lab.run(&mut machine).outstanding, 1);
+    lab.pass(&mut machine, 20);
+    lab.no_faults();
+    assert_eq!(result(&retract(&mut lab)), Ok(Released::NothingToDo));
+    assert_eq!(lab.brief(), [(2, 1), (0, 1)]);
+}
+
+#[test]
+fn a_late_completion_is_only_noted() {
+    let (mut lab, held) = held_lab();
+    nth_op(&mut lab, 2, Fate::after(15_000));
+    let mut machine = PaxosRelease::new(config(US), held);
+    assert_eq!(lab.run(&mut machine).outstanding, 1);
+    assert!(lab.pass(&mut machine, 20).is_none());
+}
+
+/// R10 for releases: no write in the name of a lockspace that is gone. A dead client or a shutdown stops no release.
+#[test]
+fn a_release_writes_only_while_the_lockspace_lives() {
+    for (round, written) in [(1, 1), (2, 1)] {
+        let (mut lab, held) = held_lab();
+        before_round(&mut lab, round, |lab| lab.lockspace = LockspaceNow::Gone);
+        let done = release(&mut lab, held);
+        assert_eq!((result(&done), writes(&lab).len()), (Err(-28), written));
+    }
+    let (mut lab, held) = held_lab();
+    lab.lockspace = LockspaceNow::Alive { generation: 2 };
+    assert_eq!((result(&release(&mut lab, held)), lab.trace.len()), (Err(-28), 0));
+
+    let (mut lab, held) = held_lab();
+    lab.client_alive = false;
+    lab.shutting_down = true;
+    assert_eq!(result(&release(&mut lab, held)), Ok(Released::LeaderFreed));
+}
+
+/// Another host commits our value late, after we have released: its record says "owned by us", our flag says otherwise.
+#[test]
+fn a_release_survives_a_late_commit_by_another_host() {
+    let (mut lab, held) = held_lab();
+    release(&mut lab, held);
+    let ours = Owner { id: US, generation: 1, timestamp: 1000, writer: 3 };
+    put_leader(&mut lab, leader(1, ours));
+    lab.hosts = seen(US, 1, 800, 990, 990);
+    let done = acquire_as(&mut lab, config(2), AcquireOptions::default());
+    assert!(matches!(done.outcome, AcquireOutcome::Acquired(h) if h.lver() == 2));
+}
+
+#[test]
+fn a_retract_reads_the_block_then_flags_it_then_frees_the_leader() {
+    let (mut lab, held) = held_lab();
+    assert_eq!(result(&retract(&mut lab)), Ok(Released::LeaderFreed));
+    assert_eq!(lab.brief(), [(2, 1), (2, -1), (0, 1), (0, -1)]);
+    assert_eq!(block_of(&lab, US), released(held.block));
+}
+
+#[test]
+fn a_retract_leaves_other_owners_alone() {
+    let rows = [
+        Owner { timestamp: 0, ..owned_by(US, 1) },
+        owned_by(2, 1),
+        owned_by(US, 2),
+        Owner { writer: 2, ..owned_by(US, 1) },
+    ];
+    for owner in rows {
+        let mut lab = lab(leader(5, owner));
+        let before = leader_of(&lab);
+        assert!(result(&retract(&mut lab)).is_ok());
+        assert_eq!(leader_of(&lab), before);
+    }
+}
+
+/// The last ballot got no further than phase 1, whose block has no flag; but a value of ours was committed for the version
+/// before. Without the flag everybody would be refused until we come again.
+#[test]
+fn a_retract_after_a_bare_phase_1_still_gives_an_older_version_up() {
+    let ours = Owner { id: US, generation: 1, timestamp: 950, writer: 3 };
+    let mut lab = lab(leader(1, ours));
+    put_block(&mut lab, US, released(block([1, 1, US, 1, 950, 1])));
+    before_round(&mut lab, READ_1, |lab| lab.client_alive = false);
+    let done = acquire_plain(&mut lab);
+    assert_eq!((code(&done), failure(&done).2), (-25, true));
+    assert_eq!(block_of(&lab, US), block([2001, 0, 0, 0, 0, 2]));
+
+    assert_eq!(result(&retract(&mut lab)), Ok(Released::ByFlag));
+    assert_eq!(block_of(&lab, US), released(block([2001, 0, 0, 0, 0, 2])));
+    // A reader that knows only the flag (the original) sees it, and so do we.
+    lab.client_alive = true;
+    lab.hosts = seen(US, 1, 800, 990, 990);
+    let done = acquire_as(&mut lab, config(2), AcquireOptions::default());
+    assert!(matches!(done.outcome, AcquireOutcome::Acquired(h) if h.lver() == 2));
+}
+
+#[test]
+fn a_retract_with_nothing_on_disk_writes_nothing() {
+    let mut lab = free_lab();
+    assert_eq!(result(&retract(&mut lab)), Ok(Released::NothingToDo));
+    assert!(writes(&lab).is_empty());
+}
+
+#[test]
+fn errors_of_a_retract() {
+    let damaged = |lab: &mut Lab| {
+        let mut damaged = block([1, 1, US, 1, 5, 1]);
+        damaged.dblock.inp3 = 6.into();
+        put_block(lab, US, damaged);
+    };
+    let mut lab = free_lab();
+    damaged(&mut lab);
+    assert_eq!(result(&retract(&mut lab)), Err(-214));
+    assert!(!retract(&mut lab).outcome.result.unwrap_err().is_retryable());
+
+    for (op, fate, expected, outstanding) in [
+        (0, Fate::fail(IoFailure::Os(5)), -5, 0),
+        (0, Fate::never(), -202, 0),
+        (1, Fate::never(), -202, 1),
+        (2, Fate::never(), -202, 0),
+        (3, Fate::never(), -202, 1),
+    ] {
+        let (mut lab, _) = held_lab();
+        nth_op(&mut lab, op, fate);
+        let done = retract(&mut lab);
+        assert_eq!((result(&done), done.outstanding), (Err(expected), outstanding), "operation {op}");
+    }
+}
