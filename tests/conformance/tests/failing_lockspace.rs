@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use sanlock_conformance::dead_owner::{now_seconds, registered};
 use sanlock_conformance::frozen::FreezableDir;
+use sanlock_conformance::raw::{Header, cmd};
 use sanlock_conformance::{Connection, Holder, Host, Lockspace, Program, Resource, Storage, bounded};
 
 const GRACE: [&str; 2] = ["-g", "6"];
@@ -173,4 +174,38 @@ fn a_short_hang_is_survived() {
     assert_eq!(holder.leases(&two.host).map(|leases| leases.len()), Some(1));
     assert_eq!(two.host.connect().inq_lockspace(&two.bad_lockspace(), 0), 0);
     two.assert_the_other_is_unharmed();
+}
+
+/// No byte, silence or slowness of any client may stop the expiry checks.
+#[test]
+fn misbehaving_clients_do_not_delay_the_end_of_a_failed_lockspace() {
+    let Some(program) = Program::ours_under_test("stops its checks for a partial header") else { return };
+    let Some(mut place) = FreezableDir::new() else { return };
+    let path = place.path().join("bad").to_str().unwrap().to_owned();
+    File::create(&path).and_then(|file| file.set_len(4 << 20)).unwrap();
+    let mut two = TwoLockspaces::new(program, &path);
+    let mut stubborn = Holder::start_program(&two.host, &[&two.bad_lease(1)], &STUBBORN);
+    let mut stuck = Vec::new();
+    for _ in 0..10 {
+        for bytes in [&[0x10_u8][..], &Header::request(cmd::READ_LOCKSPACE, 1104).encode()] {
+            let mut connection = two.host.connect();
+            connection.send(bytes);
+            stuck.push(connection);
+        }
+        let mut writer = two.host.connect();
+        let bad = two.bad_lockspace().encode();
+        writer.send_message(Header::request(cmd::WRITE_LOCKSPACE, bad.len()), &bad[..bad.len() - 1]);
+        stuck.push(writer);
+    }
+    place.freeze();
+    let frozen = Instant::now();
+    two.assert_the_other_is_unharmed();
+    let end = stubborn.finish(SOON + SOON);
+    assert_eq!(end.code, SIGKILL, "the stubborn user is killed: {end}");
+    let limit = FAILED_AFTER_SECONDS + GRACE_SECONDS + SLACK_SECONDS;
+    assert!(frozen.elapsed() <= Duration::from_secs(limit), "after {:?}", frozen.elapsed());
+    two.assert_the_other_is_unharmed();
+    drop(stuck);
+    place.thaw();
+    two.wait_until_gone();
 }
