@@ -1,2 +1,58 @@
-//! The `sanlock` command.
-fn main() {}
+//! The `sanlock` command: reads its arguments, asks the daemon or looks at storage, prints. It holds no lease logic.
+//!
+//! [`cli`] turns the arguments into a plain value, [`client`], [`direct`], [`daemon`] and [`demo`] carry it out.
+#![forbid(unsafe_code)]
+
+mod cli;
+mod client;
+mod daemon;
+mod demo;
+mod direct;
+mod output;
+mod version;
+
+use cli::{Command, Parsed, UsageError};
+use output::{FAILURE, SUCCESS, print, print_error};
+use std::os::unix::ffi::OsStringExt;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args: Vec<Vec<u8>> = std::env::args_os().map(OsStringExt::into_vec).collect();
+    ExitCode::from(match cli::parse(&args) {
+        Ok(Parsed { debug_lines, command }) => {
+            output::debug(&debug_lines);
+            run(command)
+        }
+        Err(UsageError { stdout, stderr, status }) => {
+            print(stdout);
+            print_error(stderr);
+            status
+        }
+    })
+}
+
+fn run(command: Command) -> u8 {
+    match command {
+        Command::Help { action_missing } => {
+            print(cli::help::USAGE);
+            if action_missing { FAILURE } else { SUCCESS }
+        }
+        Command::Version => {
+            print(format!("{}\n", version::COMPATIBLE));
+            SUCCESS
+        }
+        Command::BuildInfo { program } => {
+            let built = format!(" {} (sanlock-rs {})\n", version::COMPATIBLE, env!("CARGO_PKG_VERSION"));
+            print([program.as_slice(), built.as_bytes()].concat());
+            SUCCESS
+        }
+        Command::Unsupported { action } => {
+            print_error(format!("{action} is not supported by this version\n"));
+            FAILURE
+        }
+        Command::Daemon(overrides) => daemon::run(&overrides),
+        Command::Demo(args) => u8::try_from(demo::run(&args)).unwrap_or(FAILURE),
+        Command::Client(action) => client::run(action),
+        Command::Direct(action) => direct::run(action),
+    }
+}

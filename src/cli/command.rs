@@ -1,0 +1,288 @@
+//! Everything the command can be asked to do, as plain values (command-line.md 2, 7, 8, 9).
+
+use super::given::Sizes;
+use clap::Parser;
+use sanlock_daemon::config::Overrides;
+use sanlock_lease::geometry::Geometry;
+use sanlock_lease::name::Name;
+use sanlock_lease::text::strict::DumpRange;
+use sanlock_lease::text::{DiskSpec, LockspaceSpec, ResourceSpec};
+use std::path::PathBuf;
+
+/// Seconds of io timeout when none, or 0, is given (command-line.md 3.4, `-o`).
+pub(crate) const DEFAULT_IO_TIMEOUT: u32 = 10;
+/// The pid that stands for "none given".
+pub(crate) const NO_PID: i32 = -1;
+
+/// Everything the command can be asked to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Command {
+    /// Print the usage text; a missing action makes that a failure.
+    Help {
+        /// `client` or `direct` stood alone.
+        action_missing: bool,
+    },
+    /// Print the version.
+    Version,
+    /// Print the name the program was called by, its version and where that comes from.
+    BuildInfo {
+        /// The program's name as invoked.
+        program: Vec<u8>,
+    },
+    /// Run the lock manager.
+    Daemon(Box<Overrides>),
+    /// Show two hosts at work.
+    Demo(DemoArgs),
+    /// Ask the daemon.
+    Client(ClientAction),
+    /// Look at, or format, storage.
+    Direct(DirectAction),
+    /// An action of the original that this version does not have.
+    Unsupported {
+        /// Its name.
+        action: String,
+    },
+}
+
+/// `sanlock demo`: two daemons on one scratch file, locking each other out.
+#[derive(Debug, Clone, PartialEq, Eq, Parser)]
+#[command(name = "sanlock demo", disable_version_flag = true)]
+pub(crate) struct DemoArgs {
+    /// Directory for the scratch lease file; any file system with O_DIRECT will do, NFS too
+    #[arg(long, value_name = "DIR", conflicts_with = "device")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Leave out the last step, which waits about a minute for a dead host
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Block device to use instead of a file; everything at its start is overwritten
+    #[arg(long, value_name = "DEV")]
+    pub(crate) device: Option<PathBuf>,
+    /// Confirm that the contents of --device may be destroyed
+    #[arg(long, requires = "device")]
+    pub(crate) yes_overwrite: bool,
+}
+
+/// Order of `status` (command-line.md 7.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StatusOrder {
+    /// As the daemon sends it.
+    Unsorted,
+    /// Resources under their process.
+    ByProcess,
+    /// Resources under their lockspace.
+    ByLockspace,
+}
+
+/// What `init` is to write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum InitTarget {
+    /// Neither a lockspace with a path nor a resource was given.
+    Nothing,
+    /// A lockspace.
+    Lockspace {
+        /// Its name and place; the host id means nothing here.
+        spec: LockspaceSpec,
+        /// Seconds.
+        io_timeout: u32,
+    },
+    /// A resource.
+    Resource {
+        /// Its names and place.
+        spec: ResourceSpec,
+        /// Highest host id that may use it; 0: as many as fit.
+        num_hosts: u32,
+        /// Write a cleared lease, which reads as none.
+        clear: bool,
+    },
+}
+
+/// What `read` and `read_leader` are to look at; a lockspace wins when its string has a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ReadTarget {
+    /// Neither was given.
+    Nothing,
+    /// A lockspace.
+    Lockspace(LockspaceSpec),
+    /// A resource.
+    Resource(ResourceSpec),
+}
+
+/// An acquire for this or another process.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct AcquireArgs {
+    /// At most eight.
+    pub(crate) resources: Vec<ResourceSpec>,
+    /// `-O`: an orphan may be taken over.
+    pub(crate) orphan: bool,
+    /// `-P`: the lease becomes an orphan when the process ends.
+    pub(crate) persistent: bool,
+    /// `-n`: num_hosts to write into the lease, 0 for no change.
+    pub(crate) num_hosts: u32,
+}
+
+/// Requests to the daemon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ClientAction {
+    /// 7.1
+    Status {
+        /// `-o`
+        order: StatusOrder,
+        /// `-D`
+        debug: bool,
+    },
+    /// 7.2; an empty name means all lockspaces.
+    HostStatus {
+        /// Name of `-s`.
+        lockspace: Name,
+        /// `-D`
+        debug: bool,
+    },
+    /// 7.3
+    Gets {
+        /// `-h`
+        hosts: bool,
+    },
+    /// 7.4
+    Renewal {
+        /// Name of `-s`.
+        lockspace: Name,
+    },
+    /// 7.5
+    LogDump,
+    /// 7.6
+    Shutdown {
+        /// `-f`, printed as given; anything but 0 is on.
+        force: u32,
+        /// `-w`, likewise.
+        wait: u32,
+    },
+    /// 7.7, 7.8
+    Init {
+        /// What to write.
+        target: InitTarget,
+        /// `-Z`, `-A`
+        sizes: Sizes,
+    },
+    /// 7.10
+    Read {
+        /// What to look at.
+        target: ReadTarget,
+        /// `-Z`, `-A`
+        sizes: Sizes,
+        /// `-h`: name the owners.
+        owners: bool,
+        /// `-D`
+        debug: bool,
+    },
+    /// 7.21
+    Align {
+        /// Path of `-s`.
+        disk: DiskSpec,
+    },
+    /// 7.11
+    AddLockspace {
+        /// `-s`
+        spec: LockspaceSpec,
+        /// Seconds, never 0.
+        io_timeout: u32,
+    },
+    /// 7.12
+    InqLockspace {
+        /// `-s`
+        spec: LockspaceSpec,
+    },
+    /// 7.13
+    RemLockspace {
+        /// `-s`
+        spec: LockspaceSpec,
+    },
+    /// 7.14
+    Command {
+        /// What to hold.
+        acquire: AcquireArgs,
+        /// What to run, empty: sleep.
+        argv: Vec<Vec<u8>>,
+    },
+    /// 7.16
+    Acquire {
+        /// `-p`
+        pid: i32,
+        /// What to acquire.
+        acquire: AcquireArgs,
+    },
+    /// 7.16
+    Release {
+        /// `-p`
+        pid: i32,
+        /// What to release.
+        resources: Vec<ResourceSpec>,
+        /// Name of `-s`: with `-O` and no `-r`, all orphans of it.
+        lockspace: Name,
+        /// `-a`: everything the process holds.
+        all: bool,
+        /// `-O`: orphans.
+        orphan: bool,
+    },
+    /// 7.16
+    Inquire {
+        /// `-p`
+        pid: i32,
+        /// `-D`
+        debug: bool,
+    },
+    /// 6
+    Version,
+}
+
+/// How much of a dump is wanted (command-line.md 8.5, `-f`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum DumpDetail {
+    /// Owners.
+    Owners,
+    /// Also requests and bitmaps.
+    Requests,
+    /// Also ballot records.
+    Ballots,
+}
+
+/// Actions on storage, without a daemon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum DirectAction {
+    /// 8.1
+    Init {
+        /// What to write.
+        target: InitTarget,
+        /// `-Z`, `-A`
+        sizes: Sizes,
+    },
+    /// 8.3
+    ReadLeader {
+        /// What to look at.
+        target: ReadTarget,
+        /// `-Z`, `-A`
+        sizes: Sizes,
+    },
+    /// 8.4
+    Read {
+        /// What to look at.
+        target: ReadTarget,
+        /// `-Z`, `-A`
+        sizes: Sizes,
+    },
+    /// 8.5; without a range nothing is said and the exit status is 1.
+    Dump {
+        /// Where.
+        range: Option<DumpRange>,
+        /// How much.
+        detail: DumpDetail,
+        /// `-Z` with `-A`.
+        geometry: Option<Geometry>,
+    },
+    /// 8.6; likewise.
+    NextFree {
+        /// Where to begin.
+        start: Option<DiskSpec>,
+        /// `-Z` with `-A`.
+        geometry: Option<Geometry>,
+    },
+}

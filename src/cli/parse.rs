@@ -1,0 +1,302 @@
+//! What each action's options mean (command-line.md 2, 3, 7, 8, 9). Parsing fills plain values and never acts.
+
+use super::UsageError;
+use super::command::{
+    AcquireArgs, ClientAction, Command, DEFAULT_IO_TIMEOUT, DemoArgs, DirectAction, DumpDetail, InitTarget,
+    NO_PID, ReadTarget, StatusOrder,
+};
+use super::given::{Given, SWITCH};
+use crate::output::{FAILURE, SUCCESS};
+use clap::Parser;
+use sanlock_daemon::config::Overrides;
+use sanlock_lease::limits::IO_TIMEOUT_SECONDS_MAX;
+use sanlock_lease::name::Name;
+use sanlock_lease::text::{DiskSpec, LockspaceSpec, strict};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+
+/// The command line, read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Parsed {
+    /// What `-D` shows on stderr about lockspaces and resources, before anything else happens.
+    pub(crate) debug_lines: Vec<String>,
+    /// What to do.
+    pub(crate) command: Command,
+}
+
+impl From<Command> for Parsed {
+    fn from(command: Command) -> Self {
+        Self { debug_lines: Vec::new(), command }
+    }
+}
+
+const CLIENT_NOT_HERE: [&str; 13] = [
+    "convert",
+    "request",
+    "examine",
+    "set_event",
+    "set_config",
+    "set_host",
+    "init_host",
+    "spawn",
+    "format",
+    "create",
+    "delete",
+    "update",
+    "rebuild",
+];
+/// Besides [`CLIENT_NOT_HERE`]; kept apart because `lookup` belongs to both lists.
+const BOTH_NOT_HERE: &str = "lookup";
+const DIRECT_NOT_HERE: [&str; 10] = [
+    "write_leader",
+    "acquire",
+    "release",
+    "acquire_id",
+    "renew_id",
+    "release_id",
+    "init_host",
+    "format",
+    "update",
+    "rebuild",
+];
+
+/// Reads a command line, the program's name first.
+///
+/// # Errors
+/// Anything that cannot be carried out as written.
+pub(crate) fn parse(args: &[Vec<u8>]) -> Result<Parsed, UsageError> {
+    let Some((word, rest)) = args.get(1..).and_then(<[_]>::split_first) else {
+        return Ok(Command::Help { action_missing: false }.into());
+    };
+    match word.as_slice() {
+        b"help" | b"--help" | b"-h" => Ok(Command::Help { action_missing: false }.into()),
+        b"version" => Ok(Command::Version.into()),
+        b"--version" | b"-V" => {
+            let program = args.first().cloned().unwrap_or_default();
+            Ok(Command::BuildInfo { program }.into())
+        }
+        b"daemon" => parse_daemon(&Given::read(rest)?),
+        b"demo" => parse_demo(rest),
+        b"client" => parse_client(rest),
+        b"direct" => parse_direct(rest),
+        _ => parse_client(&args[1..]),
+    }
+}
+
+fn parse_demo(args: &[Vec<u8>]) -> Result<Parsed, UsageError> {
+    let argv = std::iter::once(OsString::from("sanlock demo"))
+        .chain(args.iter().map(|arg| OsString::from_vec(arg.clone())));
+    match DemoArgs::try_parse_from(argv) {
+        Ok(demo) => Ok(Command::Demo(demo).into()),
+        Err(error) => {
+            let text = error.render().to_string().into_bytes();
+            Err(if error.use_stderr() {
+                UsageError { stdout: Vec::new(), stderr: text, status: FAILURE }
+            } else {
+                UsageError { stdout: text, stderr: Vec::new(), status: SUCCESS }
+            })
+        }
+    }
+}
+
+fn parse_daemon(given: &Given<'_>) -> Result<Parsed, UsageError> {
+    let text = |letter: u8| match given.value(letter) {
+        None => Ok(None),
+        Some(value) => String::from_utf8(value.to_vec())
+            .map(Some)
+            .map_err(|_| UsageError::explain(&format!("-{}: the name is not UTF-8", char::from(letter)))),
+    };
+    let overrides = Overrides {
+        foreground: given.debug,
+        quiet_fail: given.number(b'Q', SWITCH)?,
+        debug_renew: given.number(b'R', SWITCH)?,
+        renewal_history_size: given.number(b'H', SWITCH)?,
+        logfile_priority: given.number(b'L', i32::MIN..=i32::MAX)?,
+        syslog_priority: given.number(b'S', i32::MIN..=i32::MAX)?,
+        uname: text(b'U')?,
+        gname: text(b'G')?,
+        max_worker_threads: given.number(b't', SWITCH)?,
+        kill_grace_seconds: given.number(b'g', SWITCH)?,
+        use_watchdog: given.number(b'w', SWITCH)?,
+        high_priority: given.number(b'h', SWITCH)?,
+        mlock_level: given.number(b'l', SWITCH)?,
+        set_bitmap_seconds: given.number(b'b', SWITCH)?,
+        our_host_name: given.value(b'e').map(<[u8]>::to_vec),
+    };
+    Ok(Command::Daemon(Box::new(overrides)).into())
+}
+
+fn unknown(kind: &str, action: &[u8]) -> UsageError {
+    let mut text = format!("{kind} action \"").into_bytes();
+    text.extend_from_slice(action);
+    text.extend_from_slice(b"\" is unknown\n");
+    UsageError::like_original(text)
+}
+
+fn parse_client(args: &[Vec<u8>]) -> Result<Parsed, UsageError> {
+    let Some((action, rest)) = args.split_first() else {
+        return Ok(Command::Help { action_missing: true }.into());
+    };
+    let name = String::from_utf8_lossy(action);
+    if name == BOTH_NOT_HERE || CLIENT_NOT_HERE.contains(&name.as_ref()) {
+        return Ok(Command::Unsupported { action: name.into_owned() }.into());
+    }
+    let Some(build) = client_action(&name) else { return Err(unknown("client", action)) };
+    let mut given = Given::read(rest)?;
+    let debug_lines = std::mem::take(&mut given.debug_lines);
+    Ok(Parsed { debug_lines, command: Command::Client(build(&given)?) })
+}
+
+type Build<T> = fn(&Given<'_>) -> Result<T, UsageError>;
+
+/// How the options of a client action are read.
+fn client_action(name: &str) -> Option<Build<ClientAction>> {
+    Some(match name {
+        "status" => |g| Ok(ClientAction::Status { order: status_order(g), debug: g.debug }),
+        "host_status" => |g| Ok(ClientAction::HostStatus { lockspace: lockspace_name(g), debug: g.debug }),
+        "gets" => |g| Ok(ClientAction::Gets { hosts: g.switch(b'h')? }),
+        "renewal" => |g| Ok(ClientAction::Renewal { lockspace: lockspace_name(g) }),
+        "log_dump" => |_| Ok(ClientAction::LogDump),
+        "shutdown" => |g| {
+            let number = |letter| Ok(g.number(letter, SWITCH)?.unwrap_or(0));
+            Ok(ClientAction::Shutdown { force: number(b'f')?, wait: number(b'w')? })
+        },
+        "init" | "write" => |g| {
+            let num_hosts = g.number(b'n', SWITCH)?.or(g.number(b'm', SWITCH)?);
+            Ok(ClientAction::Init { target: init_target(g, num_hosts)?, sizes: g.sizes })
+        },
+        "read" => |g| {
+            let (target, sizes) = (read_target(g), g.sizes);
+            Ok(ClientAction::Read { target, sizes, owners: g.switch(b'h')?, debug: g.debug })
+        },
+        "align" => |g| {
+            let spec = lockspace(g);
+            Ok(ClientAction::Align { disk: DiskSpec { path: spec.path, offset: spec.offset } })
+        },
+        "add_lockspace" => {
+            |g| Ok(ClientAction::AddLockspace { spec: lockspace(g), io_timeout: io_timeout(g)? })
+        }
+        "inq_lockspace" => |g| Ok(ClientAction::InqLockspace { spec: lockspace(g) }),
+        "rem_lockspace" => |g| Ok(ClientAction::RemLockspace { spec: lockspace(g) }),
+        "command" => |g| {
+            let argv = g.command.map_or_else(Vec::new, <[_]>::to_vec);
+            Ok(ClientAction::Command { acquire: acquire(g)?, argv })
+        },
+        "acquire" => |g| Ok(ClientAction::Acquire { pid: pid(g)?, acquire: acquire(g)? }),
+        "release" => |g| {
+            Ok(ClientAction::Release {
+                pid: pid(g)?,
+                resources: g.resources.clone(),
+                lockspace: lockspace_name(g),
+                all: g.switch(b'a')?,
+                orphan: g.switch(b'O')?,
+            })
+        },
+        "inquire" => |g| Ok(ClientAction::Inquire { pid: pid(g)?, debug: g.debug }),
+        "version" => |_| Ok(ClientAction::Version),
+        _ => return None,
+    })
+}
+
+fn parse_direct(args: &[Vec<u8>]) -> Result<Parsed, UsageError> {
+    let Some((action, rest)) = args.split_first() else {
+        return Ok(Command::Help { action_missing: true }.into());
+    };
+    let name = String::from_utf8_lossy(action);
+    if name == BOTH_NOT_HERE || DIRECT_NOT_HERE.contains(&name.as_ref()) {
+        return Ok(Command::Unsupported { action: format!("direct {name}") }.into());
+    }
+    // The path of these two is taken as it stands, even when it begins with a dash.
+    let (path, options) = match (name.as_ref(), rest.split_first()) {
+        ("dump" | "next_free", Some((path, options))) => (Some(path.as_slice()), options),
+        _ => (None, rest),
+    };
+    if !["init", "read_leader", "read", "dump", "next_free"].contains(&name.as_ref()) {
+        return Err(unknown("direct", action));
+    }
+    let mut given = Given::read(options)?;
+    let debug_lines = std::mem::take(&mut given.debug_lines);
+    let action = direct_action(&name, path, &given)?;
+    Ok(Parsed { debug_lines, command: Command::Direct(action) })
+}
+
+fn direct_action(name: &str, path: Option<&[u8]>, g: &Given<'_>) -> Result<DirectAction, UsageError> {
+    let place = |error| {
+        UsageError::explain(&format!("{name} {}: {error}", String::from_utf8_lossy(path.unwrap_or_default())))
+    };
+    let (sizes, geometry) = (g.sizes, g.sizes.geometry());
+    Ok(match name {
+        "init" => DirectAction::Init { target: init_target(g, g.number(b'n', SWITCH)?)?, sizes },
+        "read_leader" => DirectAction::ReadLeader { target: read_target(g), sizes },
+        "read" => DirectAction::Read { target: read_target(g), sizes },
+        "dump" => {
+            let range = path.map(strict::dump_range).transpose().map_err(place)?;
+            let detail = match g.number::<u32>(b'f', SWITCH)?.unwrap_or(0) {
+                0 => DumpDetail::Owners,
+                1 => DumpDetail::Requests,
+                _ => DumpDetail::Ballots,
+            };
+            DirectAction::Dump { range, detail, geometry }
+        }
+        _ => DirectAction::NextFree {
+            start: path.map(strict::next_free_start).transpose().map_err(place)?,
+            geometry,
+        },
+    })
+}
+
+fn lockspace(given: &Given<'_>) -> LockspaceSpec {
+    given.lockspace.clone().unwrap_or_default()
+}
+
+fn lockspace_name(given: &Given<'_>) -> Name {
+    given.lockspace.as_ref().map(|spec| spec.name).unwrap_or_default()
+}
+
+fn status_order(given: &Given<'_>) -> StatusOrder {
+    match given.value(b'o') {
+        Some([b'p', ..]) => StatusOrder::ByProcess,
+        Some([b's', ..]) => StatusOrder::ByLockspace,
+        _ => StatusOrder::Unsorted,
+    }
+}
+
+/// Seconds that `-o` gives; what does not fit the byte on disk would make other hosts miscalculate and is refused.
+fn io_timeout(given: &Given<'_>) -> Result<u32, UsageError> {
+    let seconds = given.number(b'o', 0..=IO_TIMEOUT_SECONDS_MAX)?;
+    Ok(seconds.filter(|&seconds| seconds > 0).unwrap_or(DEFAULT_IO_TIMEOUT))
+}
+
+fn pid(given: &Given<'_>) -> Result<i32, UsageError> {
+    Ok(given.number(b'p', NO_PID..=i32::MAX)?.unwrap_or(NO_PID))
+}
+
+fn acquire(given: &Given<'_>) -> Result<AcquireArgs, UsageError> {
+    Ok(AcquireArgs {
+        resources: given.resources.clone(),
+        orphan: given.switch(b'O')?,
+        persistent: given.switch(b'P')?,
+        num_hosts: given.number(b'n', SWITCH)?.unwrap_or(0),
+    })
+}
+
+fn init_target(given: &Given<'_>, num_hosts: Option<u32>) -> Result<InitTarget, UsageError> {
+    Ok(match read_target(given) {
+        ReadTarget::Nothing => InitTarget::Nothing,
+        ReadTarget::Lockspace(spec) => InitTarget::Lockspace { spec, io_timeout: io_timeout(given)? },
+        ReadTarget::Resource(spec) => {
+            InitTarget::Resource { spec, num_hosts: num_hosts.unwrap_or(0), clear: given.switch(b'z')? }
+        }
+    })
+}
+
+fn read_target(given: &Given<'_>) -> ReadTarget {
+    match (&given.lockspace, given.resources.first()) {
+        (Some(spec), _) if !spec.path.is_empty() => ReadTarget::Lockspace(spec.clone()),
+        (_, Some(spec)) => ReadTarget::Resource(spec.clone()),
+        _ => ReadTarget::Nothing,
+    }
+}
+
+#[cfg(test)]
+mod tests;

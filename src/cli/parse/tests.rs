@@ -1,0 +1,398 @@
+//! Argument vectors and what they mean. Rows marked with a golden file were recorded from 3.8.5.
+
+use super::*;
+use crate::cli::given::Sizes;
+use sanlock_lease::geometry::{AlignSize, Geometry, SectorSize};
+use sanlock_lease::text::ResourceSpec;
+use sanlock_lease::text::strict::DumpRange;
+
+const MIB: u64 = 1 << 20;
+
+fn args(line: &str) -> Vec<Vec<u8>> {
+    std::iter::once("sanlock").chain(line.split_whitespace()).map(|word| word.as_bytes().to_vec()).collect()
+}
+
+fn command(line: &str) -> Command {
+    parse(&args(line)).unwrap_or_else(|error| panic!("{line}: {error:?}")).command
+}
+
+fn refused(line: &str) -> (String, String) {
+    let error = parse(&args(line)).expect_err(line);
+    assert_eq!(error.status, FAILURE, "{line}");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (text(error.stdout), text(error.stderr))
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).unwrap()
+}
+
+fn ls(text: &str, host_id: u64, path: &str, offset: u64) -> LockspaceSpec {
+    LockspaceSpec { name: name(text), host_id, path: path.as_bytes().to_vec(), offset }
+}
+
+fn res(lockspace: &str, resource: &str, path: &str, offset: u64) -> ResourceSpec {
+    ResourceSpec {
+        lockspace: name(lockspace),
+        name: name(resource),
+        disks: vec![DiskSpec { path: path.as_bytes().to_vec(), offset }],
+        ..ResourceSpec::default()
+    }
+}
+
+#[test]
+fn first_words() {
+    let help = Command::Help { action_missing: false };
+    for (line, expected) in [
+        ("", help.clone()),
+        ("help", help.clone()),
+        ("help whatever -q", help.clone()),
+        ("--help", help.clone()),
+        ("-h", help),
+        ("version", Command::Version),
+        ("version -x", Command::Version),
+        ("-V", Command::BuildInfo { program: b"sanlock".to_vec() }),
+        ("--version", Command::BuildInfo { program: b"sanlock".to_vec() }),
+        ("client", Command::Help { action_missing: true }),
+        ("direct", Command::Help { action_missing: true }),
+        ("client version", Command::Client(ClientAction::Version)),
+        ("log_dump", Command::Client(ClientAction::LogDump)),
+        ("client log_dump", Command::Client(ClientAction::LogDump)),
+        ("convert -r", Command::Unsupported { action: "convert".to_owned() }),
+        ("client lookup", Command::Unsupported { action: "lookup".to_owned() }),
+        ("direct acquire", Command::Unsupported { action: "direct acquire".to_owned() }),
+        ("direct lookup", Command::Unsupported { action: "direct lookup".to_owned() }),
+    ] {
+        assert_eq!(command(line), expected, "{line:?}");
+    }
+    assert_eq!(parse(&[]).unwrap().command, Command::Help { action_missing: false });
+}
+
+#[test]
+fn unknown_actions() {
+    for (line, stdout) in [
+        ("frobnicate", "client action \"frobnicate\" is unknown\n"),
+        ("client frobnicate", "client action \"frobnicate\" is unknown\n"),
+        ("direct frobnicate", "direct action \"frobnicate\" is unknown\n"),
+        ("direct create", "direct action \"create\" is unknown\n"),
+        ("-D status", "client action \"-D\" is unknown\n"),
+        ("Status", "client action \"Status\" is unknown\n"),
+        ("client frobnicate -q", "client action \"frobnicate\" is unknown\n"),
+    ] {
+        assert_eq!(refused(line), (stdout.to_owned(), String::new()), "{line:?}");
+    }
+}
+
+#[test]
+fn actions_the_original_has_and_this_version_does_not() {
+    for action in CLIENT_NOT_HERE.iter().chain([&BOTH_NOT_HERE]) {
+        assert_eq!(
+            command(&format!("client {action} -q")),
+            Command::Unsupported { action: (*action).to_owned() }
+        );
+    }
+    for action in DIRECT_NOT_HERE.iter().chain([&BOTH_NOT_HERE]) {
+        let expected = Command::Unsupported { action: format!("direct {action}") };
+        assert_eq!(command(&format!("direct {action}")), expected);
+    }
+}
+
+#[test]
+fn client_actions_without_resources() {
+    use ClientAction as A;
+    for (line, expected) in [
+        ("status", A::Status { order: StatusOrder::Unsorted, debug: false }),
+        ("status -D -o p", A::Status { order: StatusOrder::ByProcess, debug: true }),
+        ("status -o sideways", A::Status { order: StatusOrder::ByLockspace, debug: false }),
+        ("status -o x", A::Status { order: StatusOrder::Unsorted, debug: false }),
+        ("status -o p -o s", A::Status { order: StatusOrder::ByLockspace, debug: false }),
+        ("host_status", A::HostStatus { lockspace: Name::default(), debug: false }),
+        ("host_status -s LS -D", A::HostStatus { lockspace: name("LS"), debug: true }),
+        ("gets", A::Gets { hosts: false }),
+        ("gets -h 0", A::Gets { hosts: false }),
+        ("gets -h 1", A::Gets { hosts: true }),
+        ("renewal -s LS:1:/a:0", A::Renewal { lockspace: name("LS") }),
+        ("shutdown", A::Shutdown { force: 0, wait: 0 }),
+        ("shutdown -f 1 -w 1", A::Shutdown { force: 1, wait: 1 }),
+        ("shutdown -f 3 -w 7", A::Shutdown { force: 3, wait: 7 }),
+        ("align -s LS:1:/a:1M", A::Align { disk: DiskSpec { path: b"/a".to_vec(), offset: MIB } }),
+        ("add_lockspace -s LS:1:/a:0", A::AddLockspace { spec: ls("LS", 1, "/a", 0), io_timeout: 10 }),
+        ("add_lockspace -s LS:1:/a:0 -o 1", A::AddLockspace { spec: ls("LS", 1, "/a", 0), io_timeout: 1 }),
+        ("add_lockspace -s LS:1:/a:0 -o 0", A::AddLockspace { spec: ls("LS", 1, "/a", 0), io_timeout: 10 }),
+        ("add_lockspace", A::AddLockspace { spec: LockspaceSpec::default(), io_timeout: 10 }),
+        ("inq_lockspace -s LS:1:/a:0 -s LT", A::InqLockspace { spec: ls("LT", 1, "/a", 0) }),
+        ("rem_lockspace -s LS:1:/a:16M", A::RemLockspace { spec: ls("LS", 1, "/a", 16 * MIB) }),
+        ("inquire", A::Inquire { pid: NO_PID, debug: false }),
+        ("inquire -p 42 -D", A::Inquire { pid: 42, debug: true }),
+        // Letters that mean nothing to an action are ignored, whatever their value.
+        ("log_dump -p x -L y -e z", A::LogDump),
+    ] {
+        assert_eq!(command(line), Command::Client(expected), "{line:?}");
+    }
+}
+
+#[test]
+fn client_actions_on_leases() {
+    use ClientAction as A;
+    let r0 = || res("LS", "R0", "/a", 0);
+    let acquire = |resources| AcquireArgs { resources, ..AcquireArgs::default() };
+    for (line, expected) in [
+        ("acquire -r LS:R0:/a:0 -p 7", A::Acquire { pid: 7, acquire: acquire(vec![r0()]) }),
+        (
+            "acquire -r LS:R0:/a:0 -r LS:R0:/a:0:SH -O 1 -P 1 -n 5",
+            A::Acquire {
+                pid: NO_PID,
+                acquire: AcquireArgs {
+                    resources: vec![r0(), ResourceSpec { shared: true, ..r0() }],
+                    orphan: true,
+                    persistent: true,
+                    num_hosts: 5,
+                },
+            },
+        ),
+        (
+            "command -r LS:R0:/a:0 -c /bin/sh -c -D -r",
+            A::Command {
+                acquire: acquire(vec![r0()]),
+                argv: ["/bin/sh", "-c", "-D", "-r"].map(|a| a.as_bytes().to_vec()).to_vec(),
+            },
+        ),
+        ("command", A::Command { acquire: AcquireArgs::default(), argv: vec![] }),
+        (
+            "release -r LS:R0 -p 7",
+            A::Release {
+                pid: 7,
+                resources: vec![ResourceSpec { disks: vec![], ..r0() }],
+                lockspace: Name::default(),
+                all: false,
+                orphan: false,
+            },
+        ),
+        (
+            "release -s LS -O 1 -a 1 -p 7",
+            A::Release { pid: 7, resources: vec![], lockspace: name("LS"), all: true, orphan: true },
+        ),
+    ] {
+        assert_eq!(command(line), Command::Client(expected), "{line:?}");
+    }
+}
+
+#[test]
+fn init_and_read() {
+    use ClientAction as A;
+    let none = Sizes::default();
+    let small = Sizes { sector: Some(SectorSize::B512), align: Some(AlignSize::M1) };
+    let lockspace = |io_timeout| InitTarget::Lockspace { spec: ls("LS", 0, "/a", 0), io_timeout };
+    let resource =
+        |num_hosts, clear| InitTarget::Resource { spec: res("LS", "R", "/a", 0), num_hosts, clear };
+    for (line, expected) in [
+        ("init", A::Init { target: InitTarget::Nothing, sizes: none }),
+        ("init -s LS", A::Init { target: InitTarget::Nothing, sizes: none }),
+        ("init -s LS:0:/a:0", A::Init { target: lockspace(10), sizes: none }),
+        ("write -s LS:0:/a:0 -o 1", A::Init { target: lockspace(1), sizes: none }),
+        ("init -s LS:0:/a:0 -r LS:R:/a:0", A::Init { target: lockspace(10), sizes: none }),
+        ("init -s LS -r LS:R:/a:0", A::Init { target: resource(0, false), sizes: none }),
+        ("init -r LS:R:/a:0 -z 1", A::Init { target: resource(0, true), sizes: none }),
+        ("init -r LS:R:/a:0 -z 0", A::Init { target: resource(0, false), sizes: none }),
+        ("init -r LS:R:/a:0 -n 8", A::Init { target: resource(8, false), sizes: none }),
+        ("init -r LS:R:/a:0 -m 9", A::Init { target: resource(9, false), sizes: none }),
+        ("init -r LS:R:/a:0 -m 9 -n 8", A::Init { target: resource(8, false), sizes: none }),
+        ("init -r LS:R:/a:0 -Z 512 -A 1M", A::Init { target: resource(0, false), sizes: small }),
+        (
+            "init -r LS:R:/a:0 -Z 512",
+            A::Init { target: resource(0, false), sizes: Sizes { align: None, ..small } },
+        ),
+    ] {
+        assert_eq!(command(line), Command::Client(expected), "{line:?}");
+    }
+    let read =
+        |target, owners, debug| Command::Client(A::Read { target, sizes: Sizes::default(), owners, debug });
+    assert_eq!(
+        command("read -Z 512 -A 1M"),
+        Command::Client(A::Read { target: ReadTarget::Nothing, sizes: small, owners: false, debug: false })
+    );
+    assert_eq!(command("read -s ::/a:0 -D"), read(ReadTarget::Lockspace(ls("", 0, "/a", 0)), false, true));
+    assert_eq!(
+        command("read -r ::/a:9M -h 1"),
+        read(ReadTarget::Resource(res("", "", "/a", 9 * MIB)), true, false)
+    );
+}
+
+#[test]
+fn direct_actions() {
+    use DirectAction as A;
+    let sizes = Sizes::default();
+    let range = |path: &str, offset, size| {
+        Some(DumpRange { disk: DiskSpec { path: path.as_bytes().to_vec(), offset }, size })
+    };
+    let start = |path: &str, offset| Some(DiskSpec { path: path.as_bytes().to_vec(), offset });
+    for (line, expected) in [
+        ("direct init", A::Init { target: InitTarget::Nothing, sizes }),
+        (
+            "direct init -r LS:R:/a:0 -n 8 -m 9",
+            A::Init {
+                target: InitTarget::Resource { spec: res("LS", "R", "/a", 0), num_hosts: 8, clear: false },
+                sizes,
+            },
+        ),
+        (
+            "direct read_leader -s LS:1:/a:0",
+            A::ReadLeader { target: ReadTarget::Lockspace(ls("LS", 1, "/a", 0)), sizes },
+        ),
+        ("direct read -s LS:1", A::Read { target: ReadTarget::Nothing, sizes }),
+        ("direct dump", A::Dump { range: None, detail: DumpDetail::Owners, geometry: None }),
+        (
+            "direct dump -D",
+            A::Dump { range: range("-D", 0, None), detail: DumpDetail::Owners, geometry: None },
+        ),
+        (
+            "direct dump /a:1M:2M -f 1",
+            A::Dump { range: range("/a", MIB, Some(2 * MIB)), detail: DumpDetail::Requests, geometry: None },
+        ),
+        (
+            "direct dump /a -f 2 -Z 4096 -A 8M",
+            A::Dump {
+                range: range("/a", 0, None),
+                detail: DumpDetail::Ballots,
+                geometry: Some(Geometry::B4096_M8),
+            },
+        ),
+        ("direct next_free", A::NextFree { start: None, geometry: None }),
+        ("direct next_free /a:4096", A::NextFree { start: start("/a", 4096), geometry: None }),
+    ] {
+        assert_eq!(command(line), Command::Direct(expected), "{line:?}");
+    }
+    assert!(refused("direct dump /a:0x10").1.contains("offset \"0x10\" is not a number"));
+    // Golden 032: the word after the action is the path, so the option's value stands alone.
+    assert!(refused("direct dump -f 1").0.starts_with("unknown option 1\n"));
+}
+
+#[test]
+fn sizes_check() {
+    let invalid = |sector: &str, align: &str| {
+        format!(
+            "Invalid sector_size/align_size combination ({sector}/{align})\n\
+             Use one of: 512/1M, 4096/1M, 4096/2M, 4096/4M, 4096/8M.\n"
+        )
+    };
+    for (options, sector, align) in [
+        ("-Z 512 -A 2M", "512", "2097152"), // golden 013
+        ("-A 1M", "0", "1048576"),          // golden 014
+        ("-Z 1024 -A 1M", "1024", "1048576"),
+        ("-Z 1000", "1000", "0"), // the original takes this for "no size given"
+    ] {
+        let (stdout, stderr) = refused(&format!("direct init -s LS:0:/a:0 {options}"));
+        assert_eq!((stdout, stderr), (invalid(sector, align), String::new()), "{options}");
+    }
+    assert!(refused("init -r LS:R:/a:0 -Z 512 -A 1m").1.contains("-A 1m is no align size"));
+    for options in
+        ["-Z 512 -A 1M", "-Z 4096 -A 1M", "-Z 4096 -A 2M", "-Z 4096 -A 4M", "-Z 4096 -A 8M", "-Z 512"]
+    {
+        command(&format!("direct init -s LS:0:/a:0 {options}"));
+    }
+}
+
+#[test]
+fn slips_that_the_original_swallows() {
+    for (line, text) in [
+        ("init -s LS:0:/a:0x100000", "-s LS:0:/a:0x100000: offset \"0x100000\" is not a number"),
+        ("init -s LS:0:/a:", "offset \"\" is not a number"),
+        ("init -r LS:R:/a:0 -z yes", "-z yes: expected a number from 0 to"),
+        ("init -r LS:R:/a:0 -n -1", "-n -1: expected a number from 0 to"),
+        ("init -s LS:0:/a:0 -o 300", "-o 300: expected a number from 0 to 255"),
+        ("init -s LS:0:/a:0 -o 1s", "-o 1s: expected a number"),
+        ("acquire -r LS:R:/a:0 -p 99999999999", "-p 99999999999: expected a number from -1 to 2147483647"),
+        ("acquire -r LS:R:/a:0 -p self", "-p self: expected a number"),
+        ("gets -h yes", "-h yes: expected a number"),
+        ("shutdown -f force", "-f force: expected a number"),
+    ] {
+        let (stdout, stderr) = refused(line);
+        assert!(stdout.is_empty() && stderr.contains(text), "{line}: {stdout}{stderr}");
+        assert!(stderr.starts_with("sanlock: ") && stderr.ends_with('\n'), "{line}: {stderr}");
+    }
+    let long = format!("add_lockspace -s {}:1:/a:0", "x".repeat(49));
+    assert!(refused(&long).1.contains("name has 49 bytes, at most 48 are allowed"));
+    // Golden 016 and 017 print the same first lines, and go on.
+    let (stdout, stderr) = refused("direct init -r LS:R0:/srv/lease/res");
+    assert_eq!(stdout, "resource arg parse error -1\n\n");
+    assert!(
+        stderr.starts_with("sanlock: -r LS:R0:/srv/lease/res: 3 fields, expected LOCKSPACE:RESOURCE"),
+        "{stderr}"
+    );
+    let nine: String = (1..=9).map(|i| format!(" -r a:{i}:/x:0")).collect();
+    assert_eq!(refused(&format!("client version{nine}")).0, "resource args over max 8\n");
+}
+
+#[test]
+fn debug_lines_as_recorded() {
+    // Golden 018, with the one difference that M counts for the second disk, too.
+    let parsed =
+        parse(&args("client version -D -s LS:1:/srv/lease/ls:1048576 -r LS:R:/a:1M:/b:2M:SH")).unwrap();
+    assert_eq!(
+        parsed.debug_lines,
+        [
+            "lockspace LS host_id 1 path /srv/lease/ls offset 1048576",
+            "resource LS R num_disks 2 flags 4 lver 0",
+            "resource disk /a 1048576",
+            "resource disk /b 2097152",
+        ]
+    );
+    assert_eq!(parse(&args("client version -s LS:1:/a:0 -D")).unwrap().debug_lines, [""; 0]);
+    let parsed = parse(&args("client version -D -r LS:R:/a:0:0x1f")).unwrap();
+    assert_eq!(parsed.debug_lines[0], "resource LS R num_disks 1 flags 1 lver 31");
+}
+
+#[test]
+fn daemon_options() {
+    let daemon = |line: &str| match command(line) {
+        Command::Daemon(overrides) => *overrides,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(daemon("daemon"), Overrides::default());
+    let expected = Overrides {
+        foreground: true,
+        quiet_fail: Some(0),
+        debug_renew: Some(1),
+        renewal_history_size: Some(9),
+        logfile_priority: Some(-1),
+        syslog_priority: Some(7),
+        uname: Some("root".to_owned()),
+        gname: Some("disk".to_owned()),
+        max_worker_threads: Some(20),
+        kill_grace_seconds: Some(5),
+        use_watchdog: Some(0),
+        high_priority: Some(1),
+        mlock_level: Some(2),
+        set_bitmap_seconds: Some(30),
+        our_host_name: Some(b"hostA".to_vec()),
+    };
+    let line = "daemon -D -Q 0 -R 1 -H 9 -L -1 -S 7 -U root -G disk -t 20 -g 5 -w 0 -h 1 -l 2 -b 30 -e hostA";
+    assert_eq!(daemon(line), expected);
+    // 3.8.5 has no -o for the daemon and ignores it.
+    assert_eq!(daemon("daemon -o 3"), Overrides::default());
+    assert_eq!(refused("daemon -q 1").0, "unknown option: q\n");
+    assert_eq!(refused("daemon -w0").0, "unknown option -w0\nspace required before option value\n");
+    assert!(refused("daemon -w yes").1.contains("-w yes: expected a number"));
+}
+
+#[test]
+fn demo_options() {
+    let demo = |line: &str| match command(line) {
+        Command::Demo(args) => args,
+        other => panic!("{other:?}"),
+    };
+    let none = DemoArgs { dir: None, quick: false, device: None, yes_overwrite: false };
+    assert_eq!(demo("demo"), none);
+    assert_eq!(
+        demo("demo --quick --dir /x"),
+        DemoArgs { dir: Some("/x".into()), quick: true, ..none.clone() }
+    );
+    assert_eq!(
+        demo("demo --device /dev/x --yes-overwrite"),
+        DemoArgs { device: Some("/dev/x".into()), yes_overwrite: true, ..none }
+    );
+    assert!(refused("demo --frobnicate").1.contains("--frobnicate"));
+    let help = parse(&args("demo --help")).unwrap_err();
+    assert_eq!(help.status, SUCCESS);
+    assert!(String::from_utf8(help.stdout).unwrap().contains("--yes-overwrite"));
+}

@@ -1,0 +1,107 @@
+//! `command`: hold leases while a program runs (command-line.md 7.14).
+//!
+//! The program replaces this process, so that the pid stays the same and the registered descriptor stays open in it: the daemon
+//! keeps the leases until the last copy of that descriptor is closed.
+
+use super::convert::acquire as wire_resources;
+use super::lease::acquire_flags;
+use super::owner::explain_refusal;
+use super::{explain, result_of};
+use crate::cli::command::AcquireArgs;
+use crate::output::{FAILURE, note, print, print_error};
+use sanlock_client::Client;
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// Exit status when the program does not exist, as shells use it.
+const NOT_FOUND: u8 = 127;
+/// Exit status when the program exists and cannot be executed.
+const NOT_EXECUTABLE: u8 = 126;
+
+/// Lines that a terminal shows at once and a script sees only when the command does not run: its stdout belongs to the program
+/// (command-line.md 5.2).
+struct Progress {
+    shown: bool,
+    kept: Vec<u8>,
+}
+
+impl Progress {
+    fn new() -> Self {
+        Self { shown: std::io::stdout().is_terminal(), kept: Vec::new() }
+    }
+
+    fn line(&mut self, text: &str) {
+        self.kept.extend_from_slice(text.as_bytes());
+        self.kept.push(b'\n');
+        if self.shown {
+            print(std::mem::take(&mut self.kept));
+        }
+    }
+
+    /// The command will not run: everything comes out.
+    fn flush(&mut self) {
+        print(std::mem::take(&mut self.kept));
+    }
+}
+
+pub(super) fn command(client: &Client, args: &AcquireArgs, argv: &[Vec<u8>]) -> u8 {
+    const ACTION: &str = "command";
+    let mut progress = Progress::new();
+    progress.line("register");
+    let mut registered = match client.register() {
+        Ok(registered) => registered,
+        Err(error) => {
+            progress.line(&format!("register done {}", error.result_code()));
+            progress.flush();
+            explain(ACTION, &error);
+            note(ACTION, "the command was not run");
+            return FAILURE;
+        }
+    };
+    let fd = registered.as_raw_fd();
+    progress.line(&format!("register done {fd}"));
+    progress.line(&format!("acquire fd {fd}"));
+    let outcome =
+        wire_resources(args).and_then(|resources| registered.acquire(acquire_flags(args), &resources, None));
+    progress.line(&format!("acquire done {}", result_of(&outcome)));
+    if let Err(error) = outcome {
+        progress.flush();
+        explain(ACTION, &error);
+        explain_refusal(client, ACTION, &args.resources, &error);
+        return FAILURE;
+    }
+    let Some((program, arguments)) = argv.split_first() else {
+        // Without a program the leases are held until a signal ends this process.
+        loop {
+            nix::unistd::pause();
+        }
+    };
+    let error = run_in_place(program, arguments);
+    progress.flush();
+    print_error(format!("execv failed: {}\n", reason(&error)));
+    drop(registered);
+    if error.kind() == std::io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }
+}
+
+/// Replaces this process. Returns only if that fails.
+fn run_in_place(program: &[u8], arguments: &[Vec<u8>]) -> std::io::Error {
+    // A name without a slash is looked for in the working directory, not in PATH: which program runs under a lease must not
+    // depend on the environment.
+    let mut path = if program.contains(&b'/') { Vec::new() } else { b"./".to_vec() };
+    path.extend_from_slice(program);
+    Command::new(OsString::from_vec(path))
+        .arg0(OsString::from_vec(program.to_vec()))
+        .args(arguments.iter().map(|argument| OsString::from_vec(argument.clone())))
+        .exec()
+}
+
+/// The system's text for an error, without the number that the standard library appends.
+fn reason(error: &std::io::Error) -> String {
+    error
+        .raw_os_error()
+        .map_or_else(|| error.to_string(), |errno| nix::errno::Errno::from_raw(errno).desc().to_owned())
+}

@@ -1,0 +1,44 @@
+//! `add_lockspace`, `inq_lockspace`, `rem_lockspace` (command-line.md 7.11 to 7.13).
+
+use super::convert::lockspace;
+use super::done;
+use super::progress::with_progress;
+use crate::cli::command::DEFAULT_IO_TIMEOUT;
+use crate::output::print;
+use sanlock_client::wire::flags::{AddFlags, InqFlags, RemFlags};
+use sanlock_client::{Client, ClientError};
+use sanlock_lease::text::LockspaceSpec;
+
+/// The default io timeout is not sent: the daemon may have another default (command-line.md 7.11).
+pub(super) fn add(client: &Client, spec: &LockspaceSpec, io_timeout: u32) -> u8 {
+    let (action, sent) = if io_timeout == DEFAULT_IO_TIMEOUT {
+        ("add_lockspace", 0)
+    } else {
+        ("add_lockspace_timeout", io_timeout)
+    };
+    print(if sent == 0 { format!("{action}\n") } else { format!("{action} {sent}\n") });
+    let what = "joining (up to 2 io timeouts; 8 io timeouts and 60 s when the host id was not left cleanly)";
+    let outcome = lockspace(spec).map_err(ClientError::from).and_then(|lockspace| {
+        with_progress(action, what, || client.add_lockspace_timeout(&lockspace, AddFlags::empty(), sent))
+    });
+    done(action, &outcome)
+}
+
+pub(super) fn inquire(client: &Client, spec: &LockspaceSpec) -> u8 {
+    const ACTION: &str = "inq_lockspace";
+    print(format!("{ACTION}\n"));
+    let outcome = lockspace(spec)
+        .map_err(ClientError::from)
+        .and_then(|lockspace| client.inq_lockspace(&lockspace, InqFlags::empty()));
+    done(ACTION, &outcome)
+}
+
+pub(super) fn remove(client: &Client, spec: &LockspaceSpec) -> u8 {
+    const ACTION: &str = "rem_lockspace";
+    print(format!("{ACTION}\n"));
+    let what = "waiting until the processes that use the lockspace are gone and it is left";
+    let outcome = lockspace(spec).map_err(ClientError::from).and_then(|lockspace| {
+        with_progress(ACTION, what, || client.rem_lockspace(&lockspace, RemFlags::empty()))
+    });
+    done(ACTION, &outcome)
+}

@@ -1,0 +1,219 @@
+//! Why an acquire was refused: who holds the lease, how long since it was heard of, when the lease can be had.
+//!
+//! The daemon's answer is a number only, so the client asks again: READ_RESOURCE_OWNERS for the owner on disk, HOST_STATUS for
+//! what this host has seen of it. Both answers may be newer than the refusal; the text says what they say.
+
+use super::convert::{disk, name, names};
+use crate::output::note;
+use sanlock_client::wire::{Host, ResourceSpec as WireResource, StateRecord, code};
+use sanlock_client::{Client, ClientError};
+use sanlock_lease::text::ResourceSpec;
+use sanlock_lease::timing::{IoTimeout, WatchdogFire};
+use sanlock_sys::clock::monotonic_seconds;
+
+/// Results that another host's ownership causes.
+const OWNED: [i32; 5] = [
+    code::SANLK_ACQUIRE_IDLIVE,
+    code::SANLK_ACQUIRE_OWNED,
+    code::SANLK_ACQUIRE_OTHER,
+    code::SANLK_ACQUIRE_OWNED_RETRY,
+    // Other hosts hold it shared.
+    code::EAGAIN,
+];
+
+/// Explains on stderr, where a refused acquire has a cause that can be looked up.
+pub(super) fn explain_refusal(
+    client: &Client,
+    action: &str,
+    resources: &[ResourceSpec],
+    error: &ClientError,
+) {
+    let ClientError::Daemon { code: result, .. } = error else { return };
+    if *result == code::EOPNOTSUPP && resources.iter().any(|resource| resource.shared) {
+        note(action, "this daemon does not grant shared leases (:SH); nothing was acquired");
+    }
+    if OWNED.contains(result) {
+        let placed = resources.iter().filter(|resource| !resource.disks.is_empty());
+        // The answer does not say which of the resources was refused: those that others own are shown.
+        let lines: Vec<String> = placed.flat_map(|resource| explain_resource(client, resource)).collect();
+        if lines.is_empty() {
+            note(action, "no other host owns it any more: try again now");
+        }
+        for line in lines {
+            note(action, &line);
+        }
+    }
+}
+
+fn explain_resource(client: &Client, resource: &ResourceSpec) -> Vec<String> {
+    let title = format!("{}:{}", resource.lockspace, resource.name);
+    let owners = match owners(client, resource) {
+        Ok(owners) => owners,
+        Err(error) => return vec![format!("{title}: the owner cannot be read: {error}")],
+    };
+    if owners.is_empty() {
+        return Vec::new();
+    }
+    let own_id = own_host_id(client, resource);
+    let seen = client.host_status(name(resource.lockspace)).unwrap_or_default();
+    let now = monotonic_seconds();
+    owners
+        .iter()
+        .filter(|owner| Some(owner.host_id.get()) != own_id)
+        .flat_map(|owner| {
+            let seen = seen.iter().find_map(|record| Seen::of_host(record, owner.host_id.get()));
+            describe_owner(&title, owner, seen.as_ref(), now)
+        })
+        .collect()
+}
+
+fn owners(client: &Client, resource: &ResourceSpec) -> Result<Vec<Host>, ClientError> {
+    let disks = resource.disks.iter().map(disk).collect::<Result<Vec<_>, _>>()?;
+    let asked = WireResource::new(names(resource), disks).map_err(|_| ClientError::NoDisks)?;
+    Ok(client.read_resource_owners(&asked)?.1)
+}
+
+/// This host's id in the lockspace, if it is joined.
+fn own_host_id(client: &Client, resource: &ResourceSpec) -> Option<u64> {
+    let wanted = name(resource.lockspace);
+    let lockspaces = client.get_lockspaces().unwrap_or_default();
+    lockspaces.iter().find(|lockspace| lockspace.name == wanted).map(|lockspace| lockspace.host_id.get())
+}
+
+/// What this host has seen of another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Seen {
+    /// Generation in its host id lease now.
+    generation: u64,
+    /// Its clock at its last renewal; 0: it left.
+    timestamp: u64,
+    /// Our clock when that timestamp was first seen; 0: never.
+    last_live: u64,
+    io_timeout: IoTimeout,
+    name: String,
+}
+
+impl Seen {
+    fn of_host(record: &StateRecord, host_id: u64) -> Option<Self> {
+        if u64::from(record.data32) != host_id {
+            return None;
+        }
+        let number = |key: &str| -> Option<u64> { std::str::from_utf8(record.get(key)?).ok()?.parse().ok() };
+        let io_timeout = u16::try_from(number("io_timeout")?).unwrap_or(u16::MAX);
+        Some(Self {
+            generation: number("owner_generation")?,
+            timestamp: number("timestamp")?,
+            last_live: number("last_live")?,
+            io_timeout: IoTimeout::from_disk(io_timeout, IoTimeout::DEFAULT),
+            name: String::from_utf8_lossy(record.get("owner_name").unwrap_or_default()).into_owned(),
+        })
+    }
+}
+
+/// What to tell about an owner. `now`: our monotonic clock in seconds.
+fn describe_owner(title: &str, owner: &Host, seen: Option<&Seen>, now: u64) -> Vec<String> {
+    let (host_id, generation) = (owner.host_id, owner.generation);
+    let how = if owner.timestamp.get() == 0 { "held shared" } else { "held" };
+    let Some(seen) = seen else {
+        return vec![format!(
+            "{title} is {how} by host {host_id} generation {generation}, of which this host knows nothing more yet"
+        )];
+    };
+    let holder = format!("{title} is {how} by host {host_id} {:?} generation {generation}", seen.name);
+    if seen.timestamp == 0 || seen.generation != generation.get() {
+        return vec![format!("{holder}, which has left the lockspace or joined again since: try again now")];
+    }
+    if seen.last_live == 0 {
+        return vec![format!("{holder}, which this host has not seen renewing yet")];
+    }
+    let age = now.saturating_sub(seen.last_live);
+    // Dead means silent for longer than this.
+    let wait = (seen.io_timeout.host_dead_secs(WatchdogFire::DEFAULT) + 1).saturating_sub(age);
+    let outlook = if wait == 0 {
+        "that host counts as dead: try again now".to_owned()
+    } else if age > seen.io_timeout.renewal_fail_secs() {
+        format!("that host is failing: the lease can be taken in {wait} s at the earliest")
+    } else {
+        format!(
+            "unless it is released, it can be taken in {wait} s at the earliest, and only if that host stops renewing now"
+        )
+    };
+    vec![format!("{holder}, last seen renewing {age} s ago"), outlook]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sanlock_client::wire::{StateRecord, StateText};
+
+    fn owner(timestamp: u64) -> Host {
+        Host {
+            host_id: 1.into(),
+            generation: 3.into(),
+            timestamp: timestamp.into(),
+            io_timeout: 0.into(),
+            flags: 0.into(),
+        }
+    }
+
+    fn seen(last_live: u64) -> Seen {
+        Seen {
+            generation: 3,
+            timestamp: 500,
+            last_live,
+            io_timeout: IoTimeout::new(10).unwrap(),
+            name: "hostA".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_live_owner() {
+        assert_eq!(
+            describe_owner("LS:R", &owner(7), Some(&seen(996)), 1000),
+            [
+                "LS:R is held by host 1 \"hostA\" generation 3, last seen renewing 4 s ago",
+                "unless it is released, it can be taken in 137 s at the earliest, and only if that host stops renewing now",
+            ]
+        );
+    }
+
+    #[test]
+    fn an_owner_that_fails_and_one_that_is_dead() {
+        let failing = describe_owner("LS:R", &owner(7), Some(&seen(900)), 1000);
+        assert_eq!(failing[1], "that host is failing: the lease can be taken in 41 s at the earliest");
+        let dead = describe_owner("LS:R", &owner(7), Some(&seen(859)), 1000);
+        assert_eq!(dead[1], "that host counts as dead: try again now");
+        let nearly = describe_owner("LS:R", &owner(7), Some(&seen(860)), 1000);
+        assert!(nearly[1].ends_with("in 1 s at the earliest"), "{nearly:?}");
+    }
+
+    #[test]
+    fn owners_that_are_gone_or_unknown() {
+        let left = Seen { timestamp: 0, ..seen(900) };
+        let again = Seen { generation: 4, ..seen(990) };
+        for seen in [left, again] {
+            let lines = describe_owner("LS:R", &owner(7), Some(&seen), 1000);
+            assert!(
+                lines[0].ends_with("has left the lockspace or joined again since: try again now"),
+                "{lines:?}"
+            );
+        }
+        assert!(describe_owner("LS:R", &owner(7), None, 1000)[0].contains("knows nothing more yet"));
+        assert!(describe_owner("LS:R", &owner(7), Some(&seen(0)), 1000)[0].contains("not seen renewing yet"));
+        assert!(
+            describe_owner("LS:R", &owner(0), Some(&seen(990)), 1000)[0].contains("is held shared by host 1")
+        );
+    }
+
+    #[test]
+    fn host_records_are_understood() {
+        let text = StateText::default();
+        let mut record = StateRecord::host(1, 500, text);
+        assert_eq!(Seen::of_host(&record, 1), None);
+        record.text = b"last_check=999 last_live=996 last_req=0 owner_id=1 owner_generation=3 timestamp=500 io_timeout=10 \
+                        owner_name=hostA"
+            .to_vec();
+        assert_eq!(Seen::of_host(&record, 1), Some(seen(996)));
+        assert_eq!(Seen::of_host(&record, 2), None);
+    }
+}

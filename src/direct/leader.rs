@@ -1,0 +1,230 @@
+//! `read_leader` and `read`: one record, verified and shown (command-line.md 8.3, 8.4; disk-format.md 2.4, 9).
+
+use super::storage::{Storage, StorageError};
+use crate::cli::command::ReadTarget;
+use crate::cli::given::Sizes;
+use crate::output::{named, note, print, status_of};
+use sanlock_blockio::Access;
+use sanlock_lease::code::ReturnCode;
+use sanlock_lease::geometry::SectorSize;
+use sanlock_lease::limits::{PATH_BYTES, SECTOR_BYTES_MAX};
+use sanlock_lease::name::Name;
+use sanlock_lease::record::RawLeader;
+use sanlock_lease::text::{DiskSpec, LockspaceSpec, ResourceSpec, path};
+use sanlock_lease::verify::{self, Expect, LeaderError, Purpose};
+use std::fmt::Write;
+
+/// Why there is no verified record.
+#[derive(Debug, thiserror::Error)]
+enum ReadError {
+    /// Neither a lockspace with a path nor a resource with a disk was given.
+    #[error("give a lockspace with its path (-s NAME:ID:PATH:OFFSET) or a resource with its place (-r)")]
+    NoTarget,
+    /// A host id that cannot exist.
+    #[error("host_id 0 does not exist, give the one whose lease is to be read")]
+    NoHost,
+    /// The storage of a lockspace cannot be opened.
+    #[error("{0}")]
+    LockspaceOpen(StorageError),
+    /// The storage cannot be read.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// A record was read that is not the one expected.
+    #[error(transparent)]
+    Leader(#[from] LeaderError),
+}
+
+impl ReadError {
+    fn code(&self) -> i32 {
+        match self {
+            Self::NoTarget => ReturnCode::GENERIC.0,
+            Self::NoHost => ReturnCode::EINVAL.0,
+            // Whatever the reason: lockspaces report a path that cannot be opened like this (disk-format.md 2.6).
+            Self::LockspaceOpen(_) => ReturnCode::ENODEV.0,
+            Self::Storage(error) => error.code(),
+            Self::Leader(error) => ReturnCode::from(error).0,
+        }
+    }
+}
+
+/// A record as far as it could be read, and what is wrong with it.
+struct Found {
+    /// Zeros when nothing was read.
+    record: RawLeader,
+    outcome: Result<(), ReadError>,
+}
+
+impl From<ReadError> for Found {
+    fn from(error: ReadError) -> Self {
+        Self { record: RawLeader::zeroed(), outcome: Err(error) }
+    }
+}
+
+fn find(target: &ReadTarget, sizes: Sizes, names: Names) -> Found {
+    match target {
+        ReadTarget::Nothing => ReadError::NoTarget.into(),
+        ReadTarget::Lockspace(spec) => find_delta(spec, sizes, names),
+        ReadTarget::Resource(spec) => match spec.disks.first() {
+            None => ReadError::NoTarget.into(),
+            Some(disk) => find_paxos(spec, disk, names),
+        },
+    }
+}
+
+/// Which names are compared with the disk.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Names {
+    /// All, even empty ones.
+    All,
+    /// Those that were given; others are filled in from disk.
+    Given,
+}
+
+impl Names {
+    fn expected(self, name: Name) -> Option<Name> {
+        (self == Self::All || !name.is_empty()).then_some(name)
+    }
+}
+
+fn find_delta(spec: &LockspaceSpec, sizes: Sizes, names: Names) -> Found {
+    if spec.host_id == 0 {
+        return ReadError::NoHost.into();
+    }
+    let mut storage = match Storage::open(&spec.path, Access::ReadOnly) {
+        Ok(storage) => storage,
+        Err(error) => return ReadError::LockspaceOpen(error).into(),
+    };
+    let sector = match sizes.sector {
+        Some(sector) => sector,
+        None => match lockspace_sector_size(&mut storage, spec.offset) {
+            Ok(sector) => sector,
+            Err(found) => return *found,
+        },
+    };
+    let offset = spec.offset.saturating_add((spec.host_id - 1).saturating_mul(u64::from(sector.bytes())));
+    let bytes = match storage.read(offset, sector.slice_len()) {
+        Ok(bytes) => bytes,
+        Err(error) => return ReadError::from(error).into(),
+    };
+    let record = RawLeader::from_sector(&bytes);
+    let outcome = verify::delta(&record, names.expected(spec.name).as_ref(), Purpose::Read);
+    Found { record, outcome: outcome.map_err(ReadError::from) }
+}
+
+/// The sector size that the first record states.
+fn lockspace_sector_size(storage: &mut Storage, offset: u64) -> Result<SectorSize, Box<Found>> {
+    let first =
+        storage.read(offset, SECTOR_BYTES_MAX).map_err(|error| Box::new(ReadError::from(error).into()))?;
+    let record = RawLeader::from_sector(&first);
+    let sector = verify::delta_magic_version(&record, Purpose::Read).and_then(|()| {
+        let found = record.sector_size.get();
+        SectorSize::from_bytes(found).ok_or(LeaderError::SectorSize { found })
+    });
+    sector.map_err(|error| Box::new(Found { record, outcome: Err(error.into()) }))
+}
+
+fn find_paxos(spec: &ResourceSpec, disk: &DiskSpec, names: Names) -> Found {
+    let bytes = Storage::open(&disk.path, Access::ReadOnly)
+        .and_then(|mut storage| storage.read(disk.offset, SECTOR_BYTES_MAX));
+    let bytes = match bytes {
+        Ok(bytes) => bytes,
+        Err(error) => return ReadError::from(error).into(),
+    };
+    let record = RawLeader::from_sector(&bytes);
+    let expect = Expect {
+        lockspace: names.expected(spec.lockspace),
+        resource: names.expected(spec.name),
+        host_id: None,
+    };
+    let outcome = verify::paxos(&record, &expect, Purpose::Read);
+    Found { record, outcome: outcome.map(drop).map_err(ReadError::from) }
+}
+
+/// Prints `ACTION done RESULT` and gives the exit status.
+fn report(action: &str, outcome: &Result<(), ReadError>) -> u8 {
+    let result = outcome.as_ref().map_or_else(ReadError::code, |()| 0);
+    print(format!("{action} done {result}\n"));
+    if let Err(error) = outcome {
+        note(action, &named(&error.to_string(), result));
+    }
+    status_of(result)
+}
+
+pub(super) fn read_leader(target: &ReadTarget, sizes: Sizes) -> u8 {
+    let found = find(target, sizes, Names::All);
+    let status = report("read_leader", &found.outcome);
+    print(fields(&found.record, matches!(target, ReadTarget::Resource(_))));
+    status
+}
+
+pub(super) fn read(target: &ReadTarget, sizes: Sizes) -> u8 {
+    let found = find(target, sizes, Names::Given);
+    let status = report("read", &found.outcome);
+    if found.outcome.is_ok() {
+        print(line(target, &found.record));
+    }
+    status
+}
+
+/// The lockspace or resource in one line, with the names on disk.
+fn line(target: &ReadTarget, record: &RawLeader) -> Vec<u8> {
+    let space = Name::from_field(&record.space_name);
+    match target {
+        ReadTarget::Nothing => Vec::new(),
+        ReadTarget::Lockspace(spec) => {
+            let id = format!(":{}:", spec.host_id);
+            let offset = format!(":{}\n", spec.offset);
+            [b"s ", space.as_bytes(), id.as_bytes(), &spec.path, offset.as_bytes()].concat()
+        }
+        ReadTarget::Resource(spec) => {
+            let name = Name::from_field(&record.resource_name);
+            let mut out = [b"r ", space.as_bytes(), b":", name.as_bytes()].concat();
+            for disk in &spec.disks {
+                out.push(b':');
+                out.extend_from_slice(&path::export(&disk.path, PATH_BYTES));
+                out.extend_from_slice(format!(":{}", disk.offset).as_bytes());
+            }
+            out.extend_from_slice(format!(":{}\n", record.lver).as_bytes());
+            out
+        }
+    }
+}
+
+/// All fields of a record, one per line.
+fn fields(record: &RawLeader, resource: bool) -> Vec<u8> {
+    let mut out = format!(
+        "magic {:#x}\nversion {:#x}\nflags {:#x}\nsector_size {}\nnum_hosts {}\nmax_hosts {}\nowner_id {}\n\
+         owner_generation {}\nlver {}\nspace_name ",
+        record.magic.get(),
+        record.version.get(),
+        record.flags.get(),
+        record.sector_size,
+        record.num_hosts,
+        record.max_hosts,
+        record.owner_id,
+        record.owner_generation,
+        record.lver
+    )
+    .into_bytes();
+    out.extend_from_slice(Name::from_field(&record.space_name).as_bytes());
+    out.extend_from_slice(b"\nresource_name ");
+    out.extend_from_slice(Name::from_field(&record.resource_name).as_bytes());
+    let names = if resource {
+        ["write_id", "write_generation", "write_timestamp"]
+    } else {
+        ["extra1", "extra2", "extra3"]
+    };
+    let mut rest = format!(
+        "\ntimestamp {}\nchecksum {:#x}\nio_timeout {}\n",
+        record.timestamp,
+        record.checksum.get(),
+        record.io_timeout
+    );
+    for (name, value) in names.iter().zip([record.write_id, record.write_generation, record.write_timestamp])
+    {
+        // Writing to a string cannot fail.
+        let _ = writeln!(rest, "{name} {value}");
+    }
+    out.extend_from_slice(rest.as_bytes());
+    out
+}

@@ -1,0 +1,23 @@
+//! Actions on storage, without a daemon and so without anybody's protection (command-line.md 8).
+//!
+//! Reading opens the storage read-only, so that looking at a lease needs no write permission and wakes no device manager.
+
+mod dump;
+mod init;
+mod leader;
+mod next_free;
+mod scan;
+mod storage;
+
+use crate::cli::command::DirectAction;
+
+/// Carries out an action and returns the exit status.
+pub(crate) fn run(action: DirectAction) -> u8 {
+    match action {
+        DirectAction::Init { target, sizes } => init::init(&target, sizes),
+        DirectAction::ReadLeader { target, sizes } => leader::read_leader(&target, sizes),
+        DirectAction::Read { target, sizes } => leader::read(&target, sizes),
+        DirectAction::Dump { range, detail, geometry } => dump::dump(range.as_ref(), detail, geometry),
+        DirectAction::NextFree { start, geometry } => next_free::next_free(start.as_ref(), geometry),
+    }
+}

@@ -1,0 +1,90 @@
+//! An open file or device, read and written with time limits.
+
+use sanlock_blockio::{
+    Access, BlockingIo, Disk, DiskKind, EngineError, EngineKind, IoError, IoErrorKind, OpenError,
+};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Limit for opening, and for each read.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+/// Limit for each write that formats (disk-format.md 3, rule 5).
+const FORMAT_TIMEOUT: Duration = Duration::from_secs(60);
+/// EIO, where no better number is known.
+const EIO: i32 = -5;
+/// EISDIR, which the original reports for a directory.
+const EISDIR: i32 = -21;
+
+/// Why storage could not be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StorageError {
+    /// It cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// A transfer failed.
+    #[error(transparent)]
+    Io(#[from] IoError),
+    /// Nothing to do I/O with.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+impl StorageError {
+    /// The result number.
+    pub(super) fn code(&self) -> i32 {
+        match self {
+            Self::Open(OpenError::NotADisk { path }) if path.is_dir() => EISDIR,
+            Self::Open(error) => error.code(),
+            Self::Io(error) => error.code(),
+            Self::Engine(_) => EIO,
+        }
+    }
+
+    /// Whether the range goes beyond the end of the storage.
+    pub(super) fn is_beyond_end(&self) -> bool {
+        matches!(self, Self::Io(IoError { kind: IoErrorKind::Short { .. }, .. }))
+    }
+}
+
+/// An open file or device.
+pub(super) struct Storage {
+    io: BlockingIo,
+    disk: Arc<Disk>,
+}
+
+impl Storage {
+    /// # Errors
+    /// The path cannot be opened in time and with direct I/O, or there is no I/O engine.
+    pub(super) fn open(path: &[u8], access: Access) -> Result<Self, StorageError> {
+        let disk = Disk::open_timeout(Path::new(OsStr::from_bytes(path)), access, READ_TIMEOUT)?;
+        let io = BlockingIo::new(EngineKind::probe()?)?;
+        Ok(Self { io, disk })
+    }
+
+    /// The disk.
+    pub(super) fn disk(&self) -> &Disk {
+        &self.disk
+    }
+
+    /// Bytes available, `None` for a file, which may grow.
+    pub(super) fn fixed_size(&self) -> Option<u64> {
+        (self.disk.kind() == DiskKind::Block).then(|| self.disk.size())
+    }
+
+    /// # Errors
+    /// [`StorageError::Io`].
+    pub(super) fn read(&mut self, offset: u64, len: usize) -> Result<Vec<u8>, StorageError> {
+        let mut bytes = vec![0; len];
+        self.io.read_exact_at(&self.disk, offset, &mut bytes, READ_TIMEOUT)?;
+        Ok(bytes)
+    }
+
+    /// # Errors
+    /// [`StorageError::Io`].
+    pub(super) fn format(&mut self, offset: u64, bytes: &[u8]) -> Result<(), StorageError> {
+        Ok(self.io.write_all_at(&self.disk, offset, bytes, FORMAT_TIMEOUT)?)
+    }
+}
