@@ -1,6 +1,15 @@
 //! What this host has seen of the others (lease-algorithms.md 3).
+//!
+//! All times are of our own clock; a peer's timestamp is compared for equality only. The table is filled by
+//! [`crate::delta::HostScan`] and read through [`HostView`] by the algorithms, and through [`HostTable::list`] by commands.
 
-use crate::timing::{IoTimeout, MonoTime};
+use crate::delta::Event;
+use crate::geometry::{Geometry, HostId};
+use crate::machine::{HostView, Sectors};
+use crate::name::Name;
+use crate::record::{Bitmap, RawLeader};
+use crate::timing::{IoTimeout, MonoTime, WatchdogFire};
+use crate::verify::{self, LeaderError, Purpose};
 
 /// The last seen state of one host's delta lease. All times are of our own clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,4 +28,332 @@ pub struct HostSeen {
     pub timestamp: u64,
     /// Its io timeout (ours if the record says 0).
     pub io_timeout: IoTimeout,
+}
+
+/// What commands report of a host (lease-algorithms.md 3.2). The numbers are those of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum HostState {
+    /// No change seen yet, and not yet silent for 8T.
+    Unknown = 1,
+    /// Nobody holds the host id.
+    Free = 2,
+    /// Renewing.
+    Live = 3,
+    /// Silent for longer than 8T: its daemon is killing processes, or its watchdog is about to fire.
+    Fail = 4,
+    /// Silent for longer than 8T + F.
+    Dead = 5,
+}
+
+impl HostSeen {
+    /// What to report of this host. `ours`: whether it is this host's own id.
+    #[must_use]
+    pub fn state(&self, now: MonoTime, ours: bool, fire: WatchdogFire) -> HostState {
+        let silent = now.secs_since(self.last_live.unwrap_or(self.first_check));
+        let fail = self.io_timeout.renewal_fail_secs();
+        if self.timestamp == 0 {
+            HostState::Free
+        } else if ours {
+            HostState::Live
+        } else if silent > self.io_timeout.host_dead_secs(fire) {
+            HostState::Dead
+        } else if silent > fail {
+            HostState::Fail
+        } else if self.last_live == Some(self.first_check) {
+            HostState::Unknown
+        } else {
+            HostState::Live
+        }
+    }
+}
+
+/// A host as commands list it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct HostStatus {
+    /// The host id.
+    pub host: HostId,
+    /// Its host name as last seen in a good record.
+    pub name: Name,
+    /// What was seen.
+    pub seen: HostSeen,
+    /// What it means.
+    pub state: HostState,
+}
+
+/// Something a scan found that somebody should hear of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HostNews {
+    /// A host name or generation that was not there before.
+    Instance {
+        /// The host id.
+        host: HostId,
+        /// Its name.
+        name: Name,
+        /// Its generation.
+        generation: u64,
+    },
+    /// A record that is no delta lease of this lockspace. Told the first time and every 100th.
+    Bad {
+        /// The host id.
+        host: HostId,
+        /// How often in a row.
+        count: u32,
+        /// What is wrong.
+        error: LeaderError,
+    },
+    /// A record that was bad is good again.
+    Good {
+        /// The host id.
+        host: HostId,
+    },
+    /// Our bit is set in the record of a host that is alive: it asks us to look at its event and at the requests for the
+    /// resources we hold (disk-format.md 6.5).
+    Notice {
+        /// The host that asks.
+        from: HostId,
+        /// Its generation.
+        generation: u64,
+        /// Its event; number 0 if there is none.
+        event: Event,
+    },
+}
+
+/// How often a bad record is told again.
+const BAD_TOLD_EVERY: u32 = 100;
+/// Hosts that are always looked at together: every piece of a scan is a multiple of it.
+pub const HOSTS_PER_GROUP: usize = 16;
+
+/// When a group of hosts was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Checked {
+    first: MonoTime,
+    last: MonoTime,
+}
+
+/// A host whose record was ever used, or is bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Entry {
+    host: HostId,
+    /// The record's io timeout field; 0 means ours.
+    io_timeout: u16,
+    bad: u32,
+    owner_id: u64,
+    owner_generation: u64,
+    timestamp: u64,
+    last_live: Option<MonoTime>,
+    name: Name,
+}
+
+impl Entry {
+    fn unused(host: HostId) -> Self {
+        Self {
+            host,
+            io_timeout: 0,
+            bad: 0,
+            owner_id: 0,
+            owner_generation: 0,
+            timestamp: 0,
+            last_live: None,
+            name: Name::default(),
+        }
+    }
+}
+
+/// The hosts of one lockspace as seen by this host.
+///
+/// Hosts that were never there cost nothing but their share of a group, so a lockspace of three hosts takes some hundred
+/// bytes; at most 2000 entries.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct HostTable {
+    lockspace: Name,
+    our_host: HostId,
+    our_timeout: IoTimeout,
+    fire: WatchdogFire,
+    max_hosts: usize,
+    checked: Vec<Option<Checked>>,
+    /// Ascending host ids.
+    entries: Vec<Entry>,
+}
+
+impl HostTable {
+    /// A table that has seen nothing.
+    #[must_use]
+    pub fn new(
+        lockspace: Name,
+        our_host: HostId,
+        our_timeout: IoTimeout,
+        fire: WatchdogFire,
+        geometry: Geometry,
+    ) -> Self {
+        let max_hosts = usize::from(geometry.max_hosts());
+        let groups = max_hosts.div_ceil(HOSTS_PER_GROUP);
+        Self {
+            lockspace,
+            our_host,
+            our_timeout,
+            fire,
+            max_hosts,
+            checked: vec![None; groups],
+            entries: Vec::new(),
+        }
+    }
+
+    /// Number of hosts there can be.
+    #[must_use]
+    pub fn max_hosts(&self) -> usize {
+        self.max_hosts
+    }
+
+    /// Whether every host was looked at once; before that commands answer "try again".
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.checked.iter().all(Option::is_some)
+    }
+
+    /// The status of one host, whether free or not; `None` if it was never looked at.
+    #[must_use]
+    pub fn status(&self, host: HostId, now: MonoTime) -> Option<HostStatus> {
+        let seen = self.seen(host)?;
+        let name = self.entry(host).map(|e| e.name).unwrap_or_default();
+        let state = seen.state(now, seen.owner_id == self.our_host.get(), self.fire);
+        Some(HostStatus { host, name, seen, state })
+    }
+
+    /// The hosts whose record is not free, ascending: what is listed when no host id is asked for.
+    pub fn list(&self, now: MonoTime) -> impl Iterator<Item = HostStatus> + '_ {
+        let held = self.entries.iter().filter(|e| e.timestamp != 0);
+        held.filter_map(move |e| self.status(e.host, now))
+    }
+
+    fn entry(&self, host: HostId) -> Option<&Entry> {
+        self.entries.binary_search_by_key(&host, |e| e.host).ok().and_then(|at| self.entries.get(at))
+    }
+
+    /// Takes in the sectors of hosts `first` to `first + count` (zero-based), read just now. `first` must be a multiple of
+    /// [`HOSTS_PER_GROUP`], and so must `count` unless it reaches the last host.
+    ///
+    /// A record counts as changed if its owner, generation or timestamp is not what is stored, bad records included: taking a
+    /// record that we cannot read for a sign of life is safe, the other way round is not. Of a bad record only the timestamp
+    /// is stored.
+    pub fn update(
+        &mut self,
+        now: MonoTime,
+        view: &dyn Sectors,
+        first: usize,
+        count: usize,
+        news: &mut Vec<HostNews>,
+    ) {
+        let end = first.saturating_add(count).min(self.max_hosts);
+        let groups = first / HOSTS_PER_GROUP..end.div_ceil(HOSTS_PER_GROUP);
+        for group in self.checked.get_mut(groups).unwrap_or_default() {
+            let first = group.map_or(now, |g| g.first);
+            *group = Some(Checked { first, last: now });
+        }
+        // Sectors of zeros are skipped unless something was stored: they look like hosts that were never there.
+        let mut index = first;
+        while index < end {
+            let in_use = view.next_in_use(index as u64).and_then(|i| usize::try_from(i).ok());
+            let known = HostId::from_index(index).and_then(|h| self.next_entry(h));
+            let Some(next) = in_use.into_iter().chain(known).min().filter(|i| *i < end) else { break };
+            if let (Some(host), Some(sector)) = (HostId::from_index(next), view.sector(next as u64)) {
+                self.update_host(now, host, sector, news);
+            }
+            index = next + 1;
+        }
+    }
+
+    /// Zero-based position of the first host at or after this one that has an entry.
+    fn next_entry(&self, host: HostId) -> Option<usize> {
+        let at = self.entries.partition_point(|e| e.host < host);
+        self.entries.get(at).map(|e| e.host.index())
+    }
+
+    fn update_host(&mut self, now: MonoTime, host: HostId, sector: &[u8], news: &mut Vec<HostNews>) {
+        let record = RawLeader::from_sector(sector);
+        let position = self.entries.binary_search_by_key(&host, |e| e.host);
+        let mut entry = match position {
+            Ok(at) => self.entries[at],
+            Err(_) => Entry::unused(host),
+        };
+        let before = entry;
+        let changed = record.owner_id.get() != entry.owner_id
+            || record.owner_generation.get() != entry.owner_generation
+            || record.timestamp.get() != entry.timestamp;
+        let check = self.check(&record, changed || entry.bad > 0);
+        match check {
+            Err(error) => {
+                if entry.bad % BAD_TOLD_EVERY == 0 {
+                    news.push(HostNews::Bad { host, count: entry.bad.saturating_add(1), error });
+                }
+                entry.bad = entry.bad.saturating_add(1);
+            }
+            Ok(()) if entry.bad > 0 => {
+                entry.bad = 0;
+                news.push(HostNews::Good { host });
+            }
+            Ok(()) => {}
+        }
+        if changed {
+            entry.last_live = Some(now);
+            entry.timestamp = record.timestamp.get();
+            if check.is_ok() {
+                self.store(&mut entry, &record, sector, news);
+            }
+        }
+        match position {
+            Ok(at) => self.entries[at] = entry,
+            Err(at) if entry != before => self.entries.insert(at, entry),
+            Err(_) => {}
+        }
+    }
+
+    /// Magic, version and name always; the checksum (W16) where something is to be learnt from the record.
+    fn check(&self, record: &RawLeader, changed: bool) -> Result<(), LeaderError> {
+        if changed {
+            verify::delta(record, Some(&self.lockspace), Purpose::Read)
+        } else {
+            verify::delta_magic_version(record, Purpose::Read)?;
+            verify::check_name(record, Some(&self.lockspace))
+        }
+    }
+
+    fn store(&self, entry: &mut Entry, record: &RawLeader, sector: &[u8], news: &mut Vec<HostNews>) {
+        let generation = record.owner_generation.get();
+        let name = Name::from_field(&record.resource_name);
+        if name != entry.name || generation != entry.owner_generation {
+            news.push(HostNews::Instance { host: entry.host, name, generation });
+        }
+        entry.name = name;
+        entry.owner_generation = generation;
+        entry.owner_id = record.owner_id.get();
+        entry.io_timeout = record.io_timeout.get();
+        if entry.host != self.our_host && Bitmap::from_sector(sector).contains(self.our_host) {
+            let event = Event {
+                generation: record.write_id.get(),
+                event: record.write_generation.get(),
+                data: record.write_timestamp.get(),
+            };
+            news.push(HostNews::Notice { from: entry.host, generation, event });
+        }
+    }
+}
+
+impl HostView for HostTable {
+    fn seen(&self, host: HostId) -> Option<HostSeen> {
+        let checked = self.checked.get(host.index() / HOSTS_PER_GROUP).copied().flatten()?;
+        if host.index() >= self.max_hosts {
+            return None;
+        }
+        let entry = self.entry(host).copied().unwrap_or_else(|| Entry::unused(host));
+        Some(HostSeen {
+            first_check: checked.first,
+            last_check: checked.last,
+            last_live: entry.last_live,
+            owner_id: entry.owner_id,
+            owner_generation: entry.owner_generation,
+            timestamp: entry.timestamp,
+            io_timeout: IoTimeout::from_disk(entry.io_timeout, self.our_timeout),
+        })
+    }
 }

@@ -133,7 +133,7 @@ pub fn delta(record: &RawLeader, lockspace: Option<&Name>, purpose: Purpose) -> 
     check_caw(record, purpose)
 }
 
-fn check_name(record: &RawLeader, lockspace: Option<&Name>) -> Result<(), LeaderError> {
+pub(crate) fn check_name(record: &RawLeader, lockspace: Option<&Name>) -> Result<(), LeaderError> {
     match lockspace {
         Some(expected) if !expected.matches(&record.space_name) => {
             Err(LeaderError::Lockspace { expected: *expected, found: Name::from_field(&record.space_name) })

@@ -1,0 +1,537 @@
+//! Joining: taking a host id (lease-algorithms.md 2.2, 2.3).
+//!
+//! # The I/O, and why each is there
+//!
+//! 1. Read the first 4096 bytes of the area: record 1 states the sizes.
+//! 2. Read our sector. Free, or our own name where the caller vouches that the old instance is gone (rule R7): go on at 4.
+//! 3. Otherwise wait until whoever holds it must have been reset, reading it every second: any change but to "free" means that
+//!    its owner lives, and the join fails there and then (W24). A read at the end shows that nothing changed up to it.
+//! 4. Write it as ours.
+//! 5. Wait until every competitor that saw the same free record has written too, then read: the last writer wins.
+//!
+//! Both waits are those of the io timeout *found on disk*: that is the one the hosts of the lockspace went by. Where it is so
+//! much longer than ours that our lease would age beyond 4T in the second wait, the lease is checked and renewed on the way.
+
+use super::DeltaConfig;
+use crate::code::ReturnCode;
+use crate::geometry::{Geometry, HostId, SectorSize};
+use crate::limits::SECTOR_BYTES_MAX;
+use crate::machine::{Action, Env, Input, IoFailure, LockspaceNow, Machine, Op, OpId, Place, Step, View};
+use crate::name::Name;
+use crate::record::{Bitmap, RawLeader};
+use crate::timing::{IoTimeout, MonoTime};
+use crate::verify::{self, LeaderError, Purpose};
+use arrayvec::ArrayVec;
+
+/// A host id that is ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Joined {
+    /// The lockspace's sizes.
+    pub geometry: Geometry,
+    /// Our record as written and found again.
+    pub leader: RawLeader,
+    /// The time whose seconds the record carries: the last good renewal.
+    pub last_good: MonoTime,
+}
+
+impl Joined {
+    /// The generation we hold the host id with.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.leader.owner_generation.get()
+    }
+}
+
+/// Why a join failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum JoinError {
+    /// A read failed.
+    #[error("reading the host_id lease failed: {0}")]
+    Read(IoFailure),
+    /// The write that makes the lease ours failed. After a timeout it may still land.
+    #[error("writing the host_id lease failed: {0}")]
+    Write(IoFailure),
+    /// The record is not what it should be.
+    #[error(transparent)]
+    Leader(LeaderError),
+    /// The sizes of the lockspace have no room for this host id.
+    #[error("{host} does not exist in this lockspace, its sizes allow 1 to {max}")]
+    HostId {
+        /// Our host id.
+        host: HostId,
+        /// The largest there is.
+        max: u16,
+    },
+    /// The holder renewed the lease, or somebody else took it, while we waited.
+    #[error("the host_id lease is in use by {owner:?}, generation {generation}")]
+    Busy {
+        /// The host name in the record.
+        owner: Name,
+        /// The generation in the record.
+        generation: u64,
+    },
+    /// Another host wrote the lease after us.
+    #[error("the host_id lease was taken at the same time by {owner:?}, generation {generation}")]
+    Lost {
+        /// The host name in the record.
+        owner: Name,
+        /// The generation in the record.
+        generation: u64,
+    },
+    /// Removal or shutdown while joining. `freed` is false if the lease is left on disk as owned by us.
+    #[error("joining was stopped")]
+    Stopped {
+        /// Whether nothing of us is left on disk.
+        freed: bool,
+    },
+    /// The record's generation is the largest number there is, which no host reaches by counting.
+    #[error("the host_id lease has generation {found}, which cannot be real")]
+    Generation {
+        /// The number on disk.
+        found: u64,
+    },
+    /// The machine was driven against its rules.
+    #[error("internal: input does not fit the state")]
+    Driver,
+}
+
+impl From<&JoinError> for ReturnCode {
+    fn from(e: &JoinError) -> Self {
+        match e {
+            JoinError::Read(IoFailure::NotOpen(_)) | JoinError::Write(IoFailure::NotOpen(_)) => Self::ENODEV,
+            JoinError::Read(io) | JoinError::Write(io) => Self::from(io),
+            JoinError::Leader(e) => Self::from(e),
+            JoinError::HostId { .. } => Self::ADDLS_INVALID_HOSTID,
+            JoinError::Busy { .. } | JoinError::Lost { .. } => Self::HOSTID_BUSY,
+            JoinError::Stopped { .. } => Self::ERROR,
+            JoinError::Generation { .. } => Self::LEADER_CHECKSUM,
+            JoinError::Driver => Self::GENERIC,
+        }
+    }
+}
+
+/// The outcome of [`DeltaAcquire`].
+pub type JoinOutcome = Result<Joined, JoinError>;
+
+/// Spacing of the looks at a lease that is not ours (W24).
+const LOOK_MS: u64 = 1000;
+/// Waited beyond 8·O + F, so that clocks may differ by more than the shortest slack of lease-algorithms.md 13.4 needs.
+const SLACK_SECS: u64 = 1;
+/// The sizes are found in this many sectors of 512 bytes.
+const SIZES_SECTORS: u64 = (SECTOR_BYTES_MAX / 512) as u64;
+
+/// A record of somebody else under observation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Watch {
+    /// As first read.
+    seen: RawLeader,
+    /// When it may be taken.
+    until: MonoTime,
+    /// When to look next.
+    next_look: MonoTime,
+    /// Whether a look that timed out is still outstanding: no further one is started meanwhile.
+    look_stuck: Option<OpId>,
+}
+
+/// Our record on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Ours {
+    leader: RawLeader,
+    written: MonoTime,
+    /// End of the second wait; known once the first write has completed.
+    settled: Option<MonoTime>,
+    /// Its length, 2·O.
+    settle_secs: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Phase {
+    /// Before second 1 of the clock nothing can be written: a timestamp of 0 means free.
+    ClockZero,
+    Sizes,
+    First,
+    Watching(Watch),
+    Looking(Watch),
+    /// The read that decides after the whole wait.
+    LastLook(Watch),
+    Writing(Ours),
+    Settling(Ours),
+    Checking(Ours),
+    /// Stopped: is the record still ours, to be freed?
+    CheckBeforeFreeing(Ours),
+    Freeing,
+    Done,
+}
+
+/// One attempt to join a lockspace.
+///
+/// `env.lockspace` is `Alive` (of any generation) while the join is wanted, `Gone` when its removal was requested.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct DeltaAcquire {
+    config: DeltaConfig,
+    fast_rejoin: bool,
+    geometry: Geometry,
+    phase: Phase,
+    next_op: u32,
+    current: Option<OpId>,
+    /// A write that timed out. There is no second one: it ends the join.
+    late_write: Option<OpId>,
+}
+
+impl DeltaAcquire {
+    /// A join. `fast_rejoin`: whether an equal host name on disk may be taken over without the long wait, because the caller
+    /// knows that no process of that earlier instance is left (rule R7).
+    #[must_use]
+    pub fn new(config: DeltaConfig, fast_rejoin: bool) -> Self {
+        Self {
+            config,
+            fast_rejoin,
+            geometry: Geometry::B512_M1,
+            phase: Phase::ClockZero,
+            next_op: 0,
+            current: None,
+            late_write: None,
+        }
+    }
+
+    /// The time at which a lease that is not free can be taken at the earliest, while that is being waited for.
+    #[must_use]
+    pub fn waiting_until(&self) -> Option<MonoTime> {
+        match &self.phase {
+            Phase::Watching(w) | Phase::Looking(w) | Phase::LastLook(w) => Some(w.until),
+            Phase::Settling(o) | Phase::Checking(o) => o.settled,
+            _ => None,
+        }
+    }
+
+    fn done(&mut self, outcome: JoinOutcome) -> Step<JoinOutcome> {
+        self.phase = Phase::Done;
+        self.current = None;
+        Step::Done { outcome, outstanding: u32::from(self.late_write.is_some()) }
+    }
+
+    fn op_id(&mut self) -> OpId {
+        let id = OpId(self.next_op);
+        self.next_op += 1;
+        self.current = Some(id);
+        id
+    }
+
+    fn submit(&mut self, phase: Phase, op: Op) -> Step<JoinOutcome> {
+        self.phase = phase;
+        let mut ops = ArrayVec::new();
+        ops.push(op);
+        Step::Io(ops)
+    }
+
+    fn read(&mut self, now: MonoTime, phase: Phase) -> Step<JoinOutcome> {
+        let id = self.op_id();
+        let op = self.config.read_own(id, self.geometry.sector(), now);
+        self.submit(phase, op)
+    }
+
+    fn write(&mut self, now: MonoTime, leader: RawLeader, phase: Phase) -> Step<JoinOutcome> {
+        let deadline = self.config.deadline(now);
+        let id = self.op_id();
+        let op = self.config.write_own(id, self.geometry.sector(), leader, Bitmap::default(), deadline);
+        self.submit(phase, op)
+    }
+
+    fn start(&mut self, now: MonoTime) -> Step<JoinOutcome> {
+        if now.secs() == 0 {
+            return Step::Wait(MonoTime::from_secs(1));
+        }
+        let op = Op {
+            id: self.op_id(),
+            place: Place::Lockspace,
+            sector_size: SectorSize::B512,
+            action: Action::Read { first: 0, count: SIZES_SECTORS },
+            deadline: self.config.deadline(now),
+        };
+        self.submit(Phase::Sizes, op)
+    }
+
+    fn sizes(&self, result: Result<View<'_>, IoFailure>) -> Result<Geometry, JoinError> {
+        let view = result.map_err(JoinError::Read)?;
+        let first = view.sector(0).ok_or(JoinError::Read(IoFailure::Short))?;
+        let record = RawLeader::from_sector(first);
+        verify::delta_magic_version(&record, Purpose::Use).map_err(JoinError::Leader)?;
+        let geometry = verify::sizes(&record).map_err(JoinError::Leader)?;
+        let (host, max) = (self.config.host, geometry.max_hosts());
+        if host.get() > u64::from(max) {
+            return Err(JoinError::HostId { host, max });
+        }
+        Ok(geometry)
+    }
+
+    fn own_record(&self, result: Result<View<'_>, IoFailure>) -> Result<RawLeader, JoinError> {
+        let record = self.config.own_record(result).map_err(JoinError::Read)?;
+        self.config.check(&record, self.geometry).map_err(JoinError::Leader)?;
+        Ok(record)
+    }
+
+    /// Step 2: free, ours, or somebody else's.
+    fn decide(&mut self, now: MonoTime, record: RawLeader) -> Step<JoinOutcome> {
+        let same_name = self.config.host_name.matches(&record.resource_name);
+        if record.timestamp.get() == 0 || (same_name && self.fast_rejoin) {
+            return self.take(now, record);
+        }
+        let dead = self.found_timeout(&record).host_dead_secs(self.config.fire);
+        let until = now.plus_secs(dead + SLACK_SECS);
+        self.watch(now, Watch { seen: record, until, next_look: now, look_stuck: None })
+    }
+
+    /// O: the io timeout on disk, or ours if that is 0.
+    fn found_timeout(&self, record: &RawLeader) -> IoTimeout {
+        IoTimeout::from_disk(record.io_timeout.get(), self.config.io_timeout)
+    }
+
+    /// Waits for the next look at a foreign record.
+    fn watch(&mut self, now: MonoTime, watch: Watch) -> Step<JoinOutcome> {
+        let next_look = now.plus_millis(LOOK_MS).min(watch.until);
+        self.phase = Phase::Watching(Watch { next_look, ..watch });
+        Step::Wait(next_look)
+    }
+
+    fn tick_watching(&mut self, now: MonoTime, watch: Watch) -> Step<JoinOutcome> {
+        if now < watch.next_look {
+            Step::Wait(watch.next_look)
+        } else if now >= watch.until {
+            self.read(now, Phase::LastLook(watch))
+        } else if watch.look_stuck.is_some() {
+            self.watch(now, watch)
+        } else {
+            self.read(now, Phase::Looking(watch))
+        }
+    }
+
+    /// A look during the wait. A failed one proves nothing and ends nothing; the last one decides.
+    fn after_look(
+        &mut self,
+        now: MonoTime,
+        watch: Watch,
+        result: Result<View<'_>, IoFailure>,
+    ) -> Step<JoinOutcome> {
+        match self.own_record(result) {
+            Ok(record) if record == watch.seen => self.watch(now, watch),
+            Ok(record) => self.changed(now, record),
+            Err(JoinError::Read(_)) => self.watch(now, watch),
+            Err(e) => self.done(Err(e)),
+        }
+    }
+
+    fn after_last_look(
+        &mut self,
+        now: MonoTime,
+        watch: Watch,
+        result: Result<View<'_>, IoFailure>,
+    ) -> Step<JoinOutcome> {
+        match self.own_record(result) {
+            Ok(record) if record == watch.seen => self.take(now, record),
+            Ok(record) => self.changed(now, record),
+            Err(e) => self.done(Err(e)),
+        }
+    }
+
+    fn changed(&mut self, now: MonoTime, record: RawLeader) -> Step<JoinOutcome> {
+        if record.timestamp.get() == 0 {
+            self.take(now, record)
+        } else {
+            self.done(Err(JoinError::Busy {
+                owner: Name::from_field(&record.resource_name),
+                generation: record.owner_generation.get(),
+            }))
+        }
+    }
+
+    /// Step 5: the record as read, made ours.
+    fn take(&mut self, now: MonoTime, record: RawLeader) -> Step<JoinOutcome> {
+        let found = record.owner_generation.get();
+        let Some(generation) = found.checked_add(1) else {
+            return self.done(Err(JoinError::Generation { found }));
+        };
+        let settle_secs = self.found_timeout(&record).delta_short_delay_secs();
+        let mut leader = record;
+        leader.timestamp = now.secs().into();
+        leader.io_timeout = self.config.io_timeout.to_disk().into();
+        leader.owner_id = self.config.host.get().into();
+        leader.owner_generation = generation.into();
+        leader.resource_name = self.config.host_name.to_field();
+        leader.seal();
+        let ours = Ours { leader, written: now, settled: None, settle_secs };
+        self.write(now, leader, Phase::Writing(ours))
+    }
+
+    /// Step 6, or the part of it until our lease has to be renewed.
+    fn settle(&mut self, now: MonoTime, ours: Ours) -> Step<JoinOutcome> {
+        let end = ours.settled.unwrap_or_else(|| now.plus_secs(ours.settle_secs));
+        self.phase = Phase::Settling(Ours { settled: Some(end), ..ours });
+        Step::Wait(self.check_at(&ours, end))
+    }
+
+    fn check_at(&self, ours: &Ours, end: MonoTime) -> MonoTime {
+        let interval = self.config.io_timeout.renewal_secs();
+        if end.secs_since(ours.written) > 2 * interval {
+            ours.written.plus_secs(interval).min(end)
+        } else {
+            end
+        }
+    }
+
+    /// Step 7.
+    fn after_check(
+        &mut self,
+        now: MonoTime,
+        ours: Ours,
+        result: Result<View<'_>, IoFailure>,
+    ) -> Step<JoinOutcome> {
+        match self.own_record(result) {
+            Ok(record) if record == ours.leader => {}
+            Ok(record) => {
+                return self.done(Err(JoinError::Lost {
+                    owner: Name::from_field(&record.resource_name),
+                    generation: record.owner_generation.get(),
+                }));
+            }
+            Err(e) => return self.done(Err(e)),
+        }
+        if ours.settled.is_some_and(|end| now >= end) {
+            let joined = Joined { geometry: self.geometry, leader: ours.leader, last_good: ours.written };
+            return self.done(Ok(joined));
+        }
+        let mut leader = ours.leader;
+        leader.timestamp = now.secs().into();
+        leader.seal();
+        self.write(now, leader, Phase::Writing(Ours { leader, written: now, ..ours }))
+    }
+
+    /// Whether removal or shutdown ends the join.
+    fn stopped(env: &Env<'_>) -> bool {
+        env.lockspace == LockspaceNow::Gone || env.shutting_down
+    }
+
+    /// W33: what was written is freed again, if it is still ours and nobody can have judged us dead yet.
+    fn free_again(&mut self, now: MonoTime, ours: Ours) -> Step<JoinOutcome> {
+        if now.secs_since(ours.written) >= self.config.io_timeout.renewal_fail_secs() {
+            return self.done(Err(JoinError::Stopped { freed: false }));
+        }
+        self.read(now, Phase::CheckBeforeFreeing(ours))
+    }
+
+    fn after_check_before_freeing(
+        &mut self,
+        now: MonoTime,
+        ours: Ours,
+        result: Result<View<'_>, IoFailure>,
+    ) -> Step<JoinOutcome> {
+        match self.own_record(result) {
+            Ok(record) if record == ours.leader => {
+                let mut free = ours.leader;
+                free.timestamp = 0.into();
+                free.seal();
+                self.write(now, free, Phase::Freeing)
+            }
+            // Another host's by now: nothing of us is left.
+            Ok(_) => self.done(Err(JoinError::Stopped { freed: true })),
+            Err(_) => self.done(Err(JoinError::Stopped { freed: false })),
+        }
+    }
+
+    /// The operation of the current phase ended.
+    fn ended(
+        &mut self,
+        now: MonoTime,
+        env: &Env<'_>,
+        op: OpId,
+        result: Result<View<'_>, IoFailure>,
+    ) -> Step<JoinOutcome> {
+        let stop = Self::stopped(env);
+        let timed_out = matches!(result, Err(IoFailure::TimedOut));
+        match self.phase {
+            Phase::Sizes | Phase::First | Phase::Looking(_) | Phase::LastLook(_) if stop => {
+                self.done(Err(JoinError::Stopped { freed: true }))
+            }
+            Phase::Sizes => match self.sizes(result) {
+                Ok(geometry) => {
+                    self.geometry = geometry;
+                    self.read(now, Phase::First)
+                }
+                Err(e) => self.done(Err(e)),
+            },
+            Phase::First => match self.own_record(result) {
+                Ok(record) => self.decide(now, record),
+                Err(e) => self.done(Err(e)),
+            },
+            Phase::Looking(mut watch) => {
+                watch.look_stuck = timed_out.then_some(op);
+                self.after_look(now, watch, result)
+            }
+            Phase::LastLook(watch) => self.after_last_look(now, watch, result),
+            Phase::Writing(ours) => match result {
+                Ok(_) if stop => self.free_again(now, ours),
+                Ok(_) => self.settle(now, ours),
+                Err(e) => self.done(Err(JoinError::Write(e))),
+            },
+            Phase::Checking(ours) if stop => self.free_again(now, ours),
+            Phase::Checking(ours) => self.after_check(now, ours, result),
+            Phase::CheckBeforeFreeing(ours) => self.after_check_before_freeing(now, ours, result),
+            Phase::Freeing => self.done(Err(JoinError::Stopped { freed: result.is_ok() })),
+            Phase::ClockZero | Phase::Watching(_) | Phase::Settling(_) | Phase::Done => Step::Pending,
+        }
+    }
+
+    fn tick(&mut self, now: MonoTime, env: &Env<'_>) -> Step<JoinOutcome> {
+        let stop = Self::stopped(env);
+        match self.phase {
+            // Reads that are running do not matter to anyone.
+            Phase::ClockZero | Phase::Sizes | Phase::First if stop => {
+                self.done(Err(JoinError::Stopped { freed: true }))
+            }
+            Phase::Watching(_) | Phase::Looking(_) | Phase::LastLook(_) if stop => {
+                self.done(Err(JoinError::Stopped { freed: true }))
+            }
+            Phase::ClockZero => self.start(now),
+            Phase::Watching(watch) => self.tick_watching(now, watch),
+            Phase::Settling(ours) | Phase::Checking(ours) if stop => self.free_again(now, ours),
+            Phase::Settling(ours) => {
+                let end = ours.settled.unwrap_or(now);
+                let due = self.check_at(&ours, end);
+                if now >= due { self.read(now, Phase::Checking(ours)) } else { Step::Wait(due) }
+            }
+            _ => Step::Pending,
+        }
+    }
+
+    fn late(&mut self, op: OpId) -> Step<JoinOutcome> {
+        if let Phase::Watching(watch) | Phase::Looking(watch) | Phase::LastLook(watch) = &mut self.phase {
+            if watch.look_stuck == Some(op) {
+                watch.look_stuck = None;
+            }
+        }
+        if self.late_write == Some(op) {
+            self.late_write = None;
+        }
+        Step::Pending
+    }
+}
+
+impl Machine for DeltaAcquire {
+    type Outcome = JoinOutcome;
+
+    fn step(&mut self, now: MonoTime, env: &Env<'_>, input: Input<'_>) -> Step<JoinOutcome> {
+        match input {
+            Input::Start if self.phase == Phase::ClockZero && self.current.is_none() => self.tick(now, env),
+            Input::Start => self.done(Err(JoinError::Driver)),
+            Input::Tick => self.tick(now, env),
+            Input::Completed { op, result } if self.current == Some(op) => self.ended(now, env, op, result),
+            Input::TimedOut { op } if self.current == Some(op) => {
+                if matches!(self.phase, Phase::Writing(_) | Phase::Freeing) {
+                    self.late_write = Some(op);
+                }
+                self.ended(now, env, op, Err(IoFailure::TimedOut))
+            }
+            Input::CompletedLate { op, .. } => self.late(op),
+            Input::Completed { .. } | Input::TimedOut { .. } => Step::Pending,
+        }
+    }
+}

@@ -1,0 +1,312 @@
+use super::*;
+use crate::code::ReturnCode;
+use crate::delta::acquire::{JoinError, JoinOutcome};
+use crate::machine::{IoFailure, LockspaceNow};
+use crate::testing::{Fate, Finished};
+use crate::verify::LeaderError;
+
+fn run(lab: &mut Lab) -> Finished<JoinOutcome> {
+    lab.run(&mut DeltaAcquire::new(config(), false))
+}
+
+fn code(outcome: &JoinOutcome) -> ReturnCode {
+    ReturnCode::from(outcome.as_ref().unwrap_err())
+}
+
+#[test]
+fn a_free_lease_takes_the_short_delay_and_the_specified_io() {
+    let mut lab = lab();
+    let start = lab.now;
+    let joined = run(&mut lab).outcome.unwrap();
+    // Sizes, own sector, write, and after 2T the check (lease-algorithms.md 16.1).
+    assert_eq!(lab.brief(), [(0, 8), (0, 1), (0, -1), (0, 1)]);
+    assert_eq!(lab.trace[3].at.millis_since(lab.trace[2].at), 2001);
+    assert!(lab.now.millis_since(start) < 2100);
+    assert_eq!(joined.generation(), 1);
+    assert_eq!(joined.last_good, lab.trace[2].at);
+    assert_eq!(record(&lab, 1), joined.leader);
+    assert_eq!(joined.leader.timestamp.get(), joined.last_good.secs());
+    assert_eq!(joined.leader.resource_name, name("alpha").to_field());
+    assert_eq!(joined.leader.owner_id.get(), 1);
+}
+
+#[test]
+fn the_record_keeps_what_the_join_does_not_know() {
+    let mut lab = lab();
+    edit(&mut lab, 1, |l| {
+        l.version = 0x0003_0009.into();
+        l.flags = 0xff00_0017.into();
+        l.unused1 = 77.into();
+        l.unused2 = 5.into();
+        l.write_id = 1.into();
+        l.write_generation = 2.into();
+        l.write_timestamp = 3.into();
+        l.owner_generation = 41.into();
+    });
+    let before = record(&lab, 1);
+    let leader = run(&mut lab).outcome.unwrap().leader;
+    assert_eq!((leader.version, leader.flags), (before.version, before.flags));
+    assert_eq!((leader.unused1, leader.unused2), (before.unused1, before.unused2));
+    assert_eq!((leader.write_id, leader.write_generation), (before.write_id, before.write_generation));
+    assert_eq!(leader.owner_generation.get(), 42);
+}
+
+#[test]
+fn the_sizes_on_disk_rule_and_every_pair_can_be_joined() {
+    for geometry in Geometry::ALL {
+        let mut lab = lab_with(geometry, 1);
+        let config = DeltaConfig { host: host(u64::from(geometry.max_hosts())), ..config() };
+        let joined = lab.run(&mut DeltaAcquire::new(config, false)).outcome.unwrap();
+        assert_eq!(joined.geometry, geometry);
+        let sector = lab.disk.sector(Place::Lockspace, geometry.sector(), config.host.delta_sector());
+        assert_eq!(RawLeader::from_sector(&sector), joined.leader);
+        let config = DeltaConfig { host: HostId::new(config.host.get() + 1).unwrap_or(host(2000)), ..config };
+        if config.host.get() > u64::from(geometry.max_hosts()) {
+            let refused = lab.run(&mut DeltaAcquire::new(config, false)).outcome;
+            assert_eq!(code(&refused), ReturnCode::ADDLS_INVALID_HOSTID);
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_with_the_area_is_told_by_code_and_nothing_is_written() {
+    type Case = (fn(&mut Lab), i32);
+    let cases: [Case; 13] = [
+        (|lab| edit(lab, 1, |l| l.magic = 0.into()), -223),
+        (|lab| edit(lab, 1, |l| l.version = 0x0004_0000.into()), -224),
+        (|lab| edit(lab, 1, |l| l.version = 0x0005_0000.into()), -224),
+        (|lab| edit(lab, 1, |l| l.sector_size = 1024.into()), -225),
+        (|lab| edit(lab, 1, |l| l.flags = 0x80.into()), -230),
+        (|lab| edit(lab, 1, |l| l.space_name = name("other").to_field()), -226),
+        (|lab| edit(lab, 1, |l| l.flags = 0x18.into()), -283),
+        (|lab| edit(lab, 1, |l| l.owner_generation = u64::MAX.into()), -229),
+        (|lab| lab.disk.edit(Place::Lockspace, SectorSize::B512, 0, |s| s[57] ^= 1), -226),
+        (|lab| lab.disk.edit(Place::Lockspace, SectorSize::B512, 0, |s| s[140] ^= 1), -229),
+        (|lab| lab.disk.remove(Place::Lockspace), -19),
+        (|lab| lab.fates(|_| Fate::fail(IoFailure::Os(5))), -5),
+        (|lab| lab.fates(|_| Fate::never()), -202),
+    ];
+    for (i, (prepare, expected)) in cases.into_iter().enumerate() {
+        let mut lab = lab();
+        prepare(&mut lab);
+        let finished = run(&mut lab);
+        assert_eq!(code(&finished.outcome).0, expected, "case {i}: {:?}", finished.outcome);
+        assert_eq!(finished.outstanding, 0);
+        assert!(lab.trace.iter().all(|t| !t.op.is_write()), "case {i}");
+    }
+}
+
+#[test]
+fn wrong_sizes_in_the_first_record_do_not_lead_to_another_hosts_sector() {
+    // disk-format.md 15, 9: the original joins host 17's record here.
+    let mut lab = lab();
+    edit(&mut lab, 1, |l| {
+        l.sector_size = 4096.into();
+        l.flags = 0x10.into();
+    });
+    let finished = lab.run(&mut DeltaAcquire::new(DeltaConfig { host: host(3), ..config() }, false));
+    assert_eq!(finished.outcome, Err(JoinError::Leader(LeaderError::SectorSize { found: 512 })));
+}
+
+#[test]
+fn our_own_name_is_taken_over_at_once_only_when_vouched_for() {
+    for (fast, at_least) in [(true, 2), (false, 70)] {
+        let mut lab = lab();
+        edit(&mut lab, 1, held_by("alpha", 1, 3, 500));
+        let start = lab.now;
+        let joined = lab.run(&mut DeltaAcquire::new(config(), fast)).outcome.unwrap();
+        assert_eq!(joined.generation(), 4);
+        let took = lab.now.secs_since(start);
+        assert!((at_least..at_least + 3).contains(&took), "{took}");
+    }
+}
+
+#[test]
+fn a_silent_owner_is_waited_for_longer_than_its_watchdog() {
+    let mut lab = lab();
+    edit(&mut lab, 1, held_by("beta", 1, 3, 500));
+    let start = lab.now;
+    assert_eq!(run(&mut lab).outcome.unwrap().generation(), 4);
+    let write = lab.trace.iter().find(|t| t.op.is_write()).unwrap();
+    assert!(write.at.millis_since(start) > 69_000, "more than 8T + F after the first look");
+    // A look every second, and nothing else.
+    let looks = lab.trace.iter().filter(|t| t.brief() == (0, 1)).count();
+    assert!((69..=72).contains(&looks), "{looks}");
+}
+
+#[test]
+fn both_waits_go_by_the_io_timeout_on_disk() {
+    let mut lab = lab();
+    let config = DeltaConfig { io_timeout: timeout(3), ..config() };
+    let start = lab.now;
+    let joined = lab.run(&mut DeltaAcquire::new(config, false)).outcome.unwrap();
+    assert_eq!(lab.now.secs_since(start), 2, "2 s, not 6");
+    assert_eq!(joined.leader.io_timeout.get(), 3);
+
+    // 0 means ours.
+    edit(&mut lab, 1, |l| {
+        l.timestamp = 0.into();
+        l.io_timeout = 0.into();
+    });
+    let start = lab.now;
+    lab.run(&mut DeltaAcquire::new(config, false)).outcome.unwrap();
+    assert_eq!(lab.now.secs_since(start), 6);
+}
+
+#[test]
+fn a_settling_time_longer_than_our_own_life_is_bridged_by_renewals() {
+    // Formatted for 10 s, joined with 1 s: 20 s of settling, while our lease counts as failed after 8.
+    let mut lab = lab_with(Geometry::B512_M1, 10);
+    let start = lab.now;
+    let joined = run(&mut lab).outcome.unwrap();
+    assert!(lab.now.secs_since(start) >= 20);
+    assert!(lab.now.secs_since(joined.last_good) <= 4);
+    assert_eq!(record(&lab, 1), joined.leader);
+    let writes: Vec<_> = lab.trace.iter().filter(|t| t.op.is_write()).map(|t| t.at).collect();
+    assert!(writes.windows(2).all(|w| w[1].millis_since(w[0]) <= 3000), "{writes:?}");
+    assert_eq!(joined.generation(), 1);
+}
+
+#[test]
+fn a_live_owner_is_noticed_within_a_second_of_its_renewal() {
+    let mut lab = lab();
+    edit(&mut lab, 1, held_by("beta", 1, 3, 500));
+    lab.after_secs(20, |lab| edit(lab, 1, |l| l.timestamp = 520.into()));
+    let start = lab.now;
+    let finished = run(&mut lab);
+    assert_eq!(finished.outcome, Err(JoinError::Busy { owner: name("beta"), generation: 3 }));
+    assert_eq!(code(&finished.outcome), ReturnCode::HOSTID_BUSY);
+    assert!(lab.now.millis_since(start) <= 21_010);
+    assert!(lab.trace.iter().all(|t| !t.op.is_write()));
+}
+
+#[test]
+fn a_lease_that_becomes_free_is_taken_at_once() {
+    let mut lab = lab();
+    edit(&mut lab, 1, held_by("beta", 1, 3, 500));
+    lab.after_secs(20, |lab| edit(lab, 1, |l| l.timestamp = 0.into()));
+    let start = lab.now;
+    assert_eq!(run(&mut lab).outcome.unwrap().generation(), 4);
+    assert!(lab.now.secs_since(start) <= 24);
+}
+
+#[test]
+fn failed_looks_neither_end_the_wait_nor_shorten_it() {
+    let mut lab = lab();
+    edit(&mut lab, 1, held_by("beta", 1, 3, 500));
+    let mut n = 0;
+    lab.fates(move |_| {
+        n += 1;
+        match n {
+            3..=20 => Fate::fail(IoFailure::Os(5)),
+            21 => Fate::after(30_000),
+            _ => Fate::prompt(),
+        }
+    });
+    let start = lab.now;
+    run(&mut lab).outcome.unwrap();
+    let write = lab.trace.iter().find(|t| t.op.is_write()).unwrap();
+    assert!(write.at.millis_since(start) > 69_000);
+    // While one look hangs no further one is started.
+    let hung = lab.trace[20].at;
+    let gap = lab.trace[21].at.millis_since(hung);
+    assert!((30_000..32_000).contains(&gap), "{gap}");
+}
+
+#[test]
+fn the_last_look_must_succeed() {
+    let mut lab = lab();
+    edit(&mut lab, 1, held_by("beta", 1, 3, 500));
+    lab.after_secs(60, |lab| lab.fates(|_| Fate::never()));
+    let finished = run(&mut lab);
+    assert_eq!(code(&finished.outcome), ReturnCode::AIO_TIMEOUT);
+    assert!(lab.trace.iter().all(|t| !t.op.is_write()));
+}
+
+#[test]
+fn of_two_that_saw_the_lease_free_the_last_writer_wins() {
+    let mut lab = lab();
+    lab.after_secs(1, |lab| edit(lab, 1, held_by("beta", 1, 1, 7000)));
+    let finished = run(&mut lab);
+    assert_eq!(finished.outcome, Err(JoinError::Lost { owner: name("beta"), generation: 1 }));
+    assert_eq!(code(&finished.outcome), ReturnCode::HOSTID_BUSY);
+    assert_eq!(record(&lab, 1).timestamp.get(), 7000, "the winner's record is left alone");
+}
+
+#[test]
+fn stopped_during_the_long_wait_nothing_was_written() {
+    for shutdown in [false, true] {
+        let mut lab = lab();
+        edit(&mut lab, 1, held_by("beta", 1, 3, 500));
+        lab.after_secs(5, move |lab| match shutdown {
+            true => lab.shutting_down = true,
+            false => lab.lockspace = LockspaceNow::Gone,
+        });
+        let start = lab.now;
+        let finished = run(&mut lab);
+        assert_eq!(finished.outcome, Err(JoinError::Stopped { freed: true }));
+        assert_eq!(code(&finished.outcome), ReturnCode::ERROR);
+        assert_eq!(lab.now.secs_since(start), 5);
+        assert!(lab.trace.iter().all(|t| !t.op.is_write()));
+    }
+}
+
+#[test]
+fn stopped_during_the_short_delay_the_lease_is_free_again() {
+    let mut lab = lab();
+    lab.after_secs(1, |lab| lab.lockspace = LockspaceNow::Gone);
+    let finished = run(&mut lab);
+    assert_eq!(finished.outcome, Err(JoinError::Stopped { freed: true }));
+    assert_eq!(record(&lab, 1).timestamp.get(), 0);
+    assert_eq!(record(&lab, 1).owner_generation.get(), 1);
+    // The next join has nothing to wait for.
+    lab.lockspace = LockspaceNow::Alive { generation: 0 };
+    let start = lab.now;
+    assert_eq!(run(&mut lab).outcome.unwrap().generation(), 2);
+    assert!(lab.now.secs_since(start) <= 3);
+}
+
+#[test]
+fn stopped_while_the_write_is_running_it_is_freed_when_the_write_is_done() {
+    let mut lab = lab();
+    lab.fates(|op| if op.is_write() { Fate::after(900) } else { Fate::prompt() });
+    lab.at(lab.now.plus_millis(500), |lab| lab.shutting_down = true);
+    assert_eq!(run(&mut lab).outcome, Err(JoinError::Stopped { freed: true }));
+    assert_eq!(record(&lab, 1).timestamp.get(), 0);
+}
+
+#[test]
+fn freeing_again_never_destroys_another_hosts_claim() {
+    let mut lab = lab();
+    lab.after_secs(1, |lab| {
+        edit(lab, 1, held_by("beta", 1, 1, 7000));
+        lab.lockspace = LockspaceNow::Gone;
+    });
+    assert_eq!(run(&mut lab).outcome, Err(JoinError::Stopped { freed: true }));
+    assert_eq!(record(&lab, 1).timestamp.get(), 7000);
+}
+
+#[test]
+fn a_write_that_times_out_ends_the_join_and_is_reported_outstanding() {
+    let mut lab = lab();
+    lab.fates(|op| if op.is_write() { Fate::after(5000) } else { Fate::prompt() });
+    let mut machine = DeltaAcquire::new(config(), false);
+    let finished = lab.run(&mut machine);
+    assert_eq!(finished.outcome, Err(JoinError::Write(IoFailure::TimedOut)));
+    assert_eq!(finished.outstanding, 1);
+    assert_eq!(record(&lab, 1).timestamp.get(), 0);
+    lab.pass(&mut machine, 10);
+    assert_ne!(
+        record(&lab, 1).timestamp.get(),
+        0,
+        "it landed late: the lease stays owned until somebody waits"
+    );
+}
+
+#[test]
+fn in_the_first_second_of_the_clock_nothing_is_written() {
+    let mut lab = lab();
+    lab.now = MonoTime::from_millis(10);
+    let joined = run(&mut lab).outcome.unwrap();
+    assert_eq!(joined.leader.timestamp.get(), 1, "0 would mean free");
+}

@@ -1,0 +1,349 @@
+use super::*;
+use crate::code::ReturnCode;
+use crate::delta::renew::{Event, RenewFailure, RenewOutcome, Renewal, Renewed};
+use crate::delta::{DeltaRelease, LeaveError};
+use crate::machine::{Content, IoFailure};
+use crate::record::Bitmap;
+use crate::testing::Fate;
+
+/// A joined lockspace and its renewals, with an empty trace.
+fn joined() -> (Lab, Renewal) {
+    let mut lab = lab();
+    let joined = join(&mut lab);
+    lab.trace.clear();
+    let mut renewal = Renewal::new(config(), &joined);
+    // Makes the lab deliver between the runs, as the first `run` would.
+    assert!(lab.pass(&mut renewal, 0).is_none());
+    (lab, renewal)
+}
+
+fn attempt(lab: &mut Lab, renewal: &mut Renewal) -> RenewOutcome {
+    lab.now = lab.now.max(renewal.due());
+    lab.rerun(renewal).outcome
+}
+
+fn renewed(outcome: RenewOutcome) -> Renewed {
+    match outcome {
+        RenewOutcome::Renewed(r) => r,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn corrupt_code(outcome: RenewOutcome) -> i32 {
+    match outcome {
+        RenewOutcome::Corrupt(c) => ReturnCode::from(&c).0,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_renewal_reads_and_writes_our_sector_and_nothing_else() {
+    let (mut lab, mut renewal) = joined();
+    let mut bitmap = Bitmap::default();
+    bitmap.set(host(9));
+    renewal.set_outgoing(Event { generation: 4, event: 7, data: 99 }, bitmap);
+    let before = renewal.last_good();
+    assert_eq!(renewal.due(), secs(before.secs() + 2));
+    let good = renewed(attempt(&mut lab, &mut renewal));
+    assert_eq!(lab.brief(), [(0, 1), (0, -1)]);
+    let limit = lab.trace[1].op.deadline.millis_since(lab.trace[1].at);
+    assert_eq!(limit, 68_000, "8T + F");
+    assert_eq!(good.last_good, lab.trace[1].at, "taken before the write");
+    assert_eq!((renewal.last_good(), good.late_read, good.late_write), (good.last_good, false, false));
+    assert_eq!((good.read_ms, good.write_ms, good.foreign_io_timeout), (1, 1, None));
+    let on_disk = record(&lab, 1);
+    assert_eq!(on_disk.timestamp.get(), good.last_good.secs());
+    let event = (on_disk.write_id.get(), on_disk.write_generation.get(), on_disk.write_timestamp.get());
+    assert_eq!(event, (4, 7, 99));
+    let sector = lab.disk.sector(Place::Lockspace, SectorSize::B512, 0);
+    assert_eq!(Bitmap::from_sector(&sector).hosts().collect::<Vec<_>>(), [host(9)]);
+
+    // Set back, it is gone from the next record.
+    renewal.set_outgoing(Event::default(), Bitmap::default());
+    renewed(attempt(&mut lab, &mut renewal));
+    assert_eq!(record(&lab, 1).write_generation.get(), 0);
+}
+
+#[test]
+fn many_renewals_in_a_row_are_2t_apart() {
+    let (mut lab, mut renewal) = joined();
+    for _ in 0..50 {
+        let before = renewal.last_good();
+        let good = renewed(attempt(&mut lab, &mut renewal));
+        assert_eq!(good.last_good.secs_since(before), 2);
+    }
+}
+
+#[test]
+fn contents_that_are_not_ours_are_the_end() {
+    type Case = (fn(&mut Lab), i32);
+    let cases: [Case; 12] = [
+        (|lab| edit(lab, 1, |l| l.magic = 0.into()), -223),
+        (|lab| edit(lab, 1, |l| l.version = 0x0005_0000.into()), -224),
+        (|lab| edit(lab, 1, |l| l.sector_size = 4096.into()), -225),
+        (|lab| edit(lab, 1, |l| l.space_name = name("x").to_field()), -226),
+        (|lab| lab.disk.edit(Place::Lockspace, SectorSize::B512, 0, |s| s[168] ^= 1), -229),
+        (|lab| edit(lab, 1, |l| l.owner_id = 2.into()), -260),
+        (|lab| edit(lab, 1, |l| l.owner_generation = 2.into()), -260),
+        (|lab| edit(lab, 1, |l| l.resource_name = name("beta").to_field()), -260),
+        (|lab| edit(lab, 1, |l| l.resource_name[47] = b'x'), -260),
+        (|lab| edit(lab, 1, |l| l.timestamp = 0.into()), -261),
+        (|lab| edit(lab, 1, |l| l.write_id = 5.into()), -261),
+        (|lab| edit(lab, 1, |l| l.flags = 0x18.into()), -261),
+    ];
+    for (i, (damage, code)) in cases.into_iter().enumerate() {
+        let (mut lab, mut renewal) = joined();
+        renewed(attempt(&mut lab, &mut renewal));
+        damage(&mut lab);
+        let there = record(&lab, 1);
+        let outcome = attempt(&mut lab, &mut renewal);
+        assert_eq!(corrupt_code(outcome), code, "case {i}");
+        // For good, without any further I/O, even if the contents were right again (W12).
+        edit(&mut lab, 1, |l| *l = there);
+        let done = lab.trace.len();
+        assert_eq!(attempt(&mut lab, &mut renewal), outcome);
+        assert_eq!(lab.trace.len(), done);
+        assert!(renewal.release().is_none());
+        assert!(renewal.corrupt().is_some());
+    }
+}
+
+#[test]
+fn after_a_failed_read_the_record_must_still_be_the_one_we_wrote() {
+    // Stricter than the reference, which skips this comparison after any failure.
+    let (mut lab, mut renewal) = joined();
+    lab.fates(|_| Fate::fail(IoFailure::Os(5)));
+    let outcome = attempt(&mut lab, &mut renewal);
+    assert_eq!(outcome, RenewOutcome::Failed(RenewFailure::Read(IoFailure::Os(5))));
+    assert!(renewal.release().is_none(), "not after a failed renewal");
+    assert_eq!(renewal.due(), lab.now.plus_millis(500));
+    lab.no_faults();
+    edit(&mut lab, 1, |l| l.timestamp = 1.into());
+    assert_eq!(corrupt_code(attempt(&mut lab, &mut renewal)), -261);
+}
+
+#[test]
+fn after_a_failed_write_either_record_is_accepted_but_no_other_owner() {
+    for landed in [false, true] {
+        let (mut lab, mut renewal) = joined();
+        lab.fates(move |op| match op.is_write() {
+            true => Fate { lands_ms: landed.then_some(1), ..Fate::fail(IoFailure::Os(5)) },
+            false => Fate::prompt(),
+        });
+        let before = renewal.last_good();
+        let outcome = attempt(&mut lab, &mut renewal);
+        assert_eq!(outcome, RenewOutcome::Failed(RenewFailure::Write(IoFailure::Os(5))));
+        assert_eq!(renewal.last_good(), before, "a failed write is no renewal");
+        lab.no_faults();
+        renewed(attempt(&mut lab, &mut renewal));
+        assert!(renewal.last_good() > before);
+    }
+    let (mut lab, mut renewal) = joined();
+    lab.fates(|op| if op.is_write() { Fate::fail(IoFailure::Os(5)) } else { Fate::prompt() });
+    attempt(&mut lab, &mut renewal);
+    lab.no_faults();
+    edit(&mut lab, 1, held_by("beta", 1, 2, 9));
+    assert_eq!(corrupt_code(attempt(&mut lab, &mut renewal)), -260);
+}
+
+#[test]
+fn a_late_read_is_used_when_it_completes_during_the_extension() {
+    let (mut lab, mut renewal) = joined();
+    lab.fates(|op| if op.is_write() { Fate::prompt() } else { Fate::after(2000) });
+    let outcome = attempt(&mut lab, &mut renewal);
+    assert_eq!(outcome, RenewOutcome::Failed(RenewFailure::Read(IoFailure::TimedOut)));
+    let good = renewed(attempt(&mut lab, &mut renewal));
+    assert!(good.late_read);
+    assert_eq!(good.read_ms, 2000);
+    assert_eq!(lab.brief(), [(0, 1), (0, -1)], "no second read");
+}
+
+#[test]
+fn a_late_read_that_completes_in_the_pause_is_used_at_once() {
+    let (mut lab, mut renewal) = joined();
+    lab.fates(|op| if op.is_write() { Fate::prompt() } else { Fate::after(1200) });
+    attempt(&mut lab, &mut renewal);
+    lab.pass(&mut renewal, 1);
+    let good = renewed(attempt(&mut lab, &mut renewal));
+    assert_eq!((good.late_read, good.read_ms), (true, 1200));
+    assert_eq!(lab.brief(), [(0, 1), (0, -1)]);
+}
+
+#[test]
+fn a_read_that_stays_away_is_given_up_after_the_extension() {
+    let (mut lab, mut renewal) = joined();
+    let mut reads = 0;
+    lab.fates(move |op| {
+        reads += u32::from(!op.is_write());
+        if reads == 1 { Fate::never() } else { Fate::prompt() }
+    });
+    let start = {
+        attempt(&mut lab, &mut renewal);
+        lab.now
+    };
+    let good = renewed(attempt(&mut lab, &mut renewal));
+    assert!(!good.late_read);
+    // Pause 0.5 s, extension 1 s, then a read anew (lease-algorithms.md 2.5).
+    assert_eq!(lab.trace[1].at.millis_since(start), 1500);
+
+    // Configured 0 means half a second.
+    let (mut lab, mut renewal) = joined();
+    renewal.set_read_extend_secs(0);
+    lab.fates(|_| Fate::never());
+    attempt(&mut lab, &mut renewal);
+    let failed = lab.now;
+    attempt(&mut lab, &mut renewal);
+    assert_eq!(lab.trace[1].at.millis_since(failed), 1000);
+}
+
+#[test]
+fn data_from_before_a_standstill_are_not_written_upon() {
+    let (mut lab, mut renewal) = joined();
+    lab.fates(|op| if op.is_write() { Fate::prompt() } else { Fate::after(1200) });
+    attempt(&mut lab, &mut renewal);
+    lab.pass(&mut renewal, 100); // the read completed, then this program stood still
+    edit(&mut lab, 1, held_by("beta", 1, 2, 9));
+    lab.no_faults();
+    assert_eq!(corrupt_code(attempt(&mut lab, &mut renewal)), -260);
+    assert!(lab.trace.iter().all(|t| !t.op.is_write()));
+}
+
+#[test]
+fn a_slow_write_is_waited_for_and_counts_from_when_it_was_submitted() {
+    let (mut lab, mut renewal) = joined();
+    lab.fates(|op| if op.is_write() { Fate::after(30_000) } else { Fate::prompt() });
+    let good = renewed(attempt(&mut lab, &mut renewal));
+    assert_eq!(good.write_ms, 30_000);
+    assert_eq!(lab.now.secs_since(good.last_good), 30);
+    assert_eq!(record(&lab, 1).timestamp.get(), good.last_good.secs());
+}
+
+#[test]
+fn while_a_write_is_outstanding_no_second_one_is_issued() {
+    let (mut lab, mut renewal) = joined();
+    let mut writes = 0;
+    lab.fates(move |op| {
+        writes += u32::from(op.is_write());
+        if op.is_write() && writes == 1 { Fate::after(100_000) } else { Fate::prompt() }
+    });
+    let before = renewal.last_good();
+    let outcome = attempt(&mut lab, &mut renewal);
+    assert_eq!(outcome, RenewOutcome::Failed(RenewFailure::Write(IoFailure::TimedOut)));
+    assert!(renewal.write_outstanding() && renewal.release().is_none());
+    let submitted = lab.trace[1].at;
+
+    for _ in 0..10 {
+        let outcome = attempt(&mut lab, &mut renewal);
+        assert_eq!(outcome, RenewOutcome::Failed(RenewFailure::WriteOutstanding));
+    }
+    assert_eq!(lab.trace.iter().filter(|t| t.op.is_write()).count(), 1);
+    assert_eq!(renewal.last_good(), before);
+
+    // It completes between attempts: a renewal, of the time it carries.
+    let late = lab.pass(&mut renewal, 60).unwrap();
+    let good = renewed(late.outcome);
+    assert!(good.late_write);
+    assert_eq!((good.last_good, renewal.last_good(), late.outstanding), (submitted, submitted, 0));
+    assert_eq!(record(&lab, 1).timestamp.get(), submitted.secs());
+    // And the next attempt knows exactly what is on disk.
+    renewed(attempt(&mut lab, &mut renewal));
+}
+
+#[test]
+fn a_write_that_completes_late_during_an_attempt_makes_it_read_anew() {
+    let (mut lab, mut renewal) = joined();
+    let mut ops = 0;
+    lab.fates(move |op| {
+        ops += 1;
+        match (ops, op.is_write()) {
+            (2, true) => Fate::after(68_700),       // lands 0.2 s into the read below
+            (3, false) => Fate::after(900).stale(), // which shows the old record
+            _ => Fate::prompt(),
+        }
+    });
+    attempt(&mut lab, &mut renewal);
+    let submitted = lab.trace[1].at;
+    let good = renewed(attempt(&mut lab, &mut renewal));
+    assert_eq!(lab.brief()[2..], [(0, 1), (0, 1), (0, -1)], "read, read anew, write");
+    assert!(good.last_good > submitted);
+    assert!(!good.late_write);
+}
+
+#[test]
+fn a_foreign_host_seen_while_our_write_is_outstanding_ends_everything() {
+    let (mut lab, mut renewal) = joined();
+    lab.fates(|op| if op.is_write() { Fate::after(100_000) } else { Fate::prompt() });
+    attempt(&mut lab, &mut renewal);
+    edit(&mut lab, 1, held_by("beta", 1, 2, 9));
+    assert_eq!(corrupt_code(attempt(&mut lab, &mut renewal)), -260);
+    let before = renewal.last_good();
+    assert!(lab.pass(&mut renewal, 100).is_none(), "the late write is no renewal any more");
+    assert_eq!(renewal.last_good(), before);
+    assert!(!renewal.write_outstanding());
+}
+
+#[test]
+fn another_io_timeout_on_disk_is_told_and_replaced() {
+    let (mut lab, mut renewal) = joined();
+    lab.fates(|op| if op.is_write() { Fate::fail(IoFailure::Os(5)) } else { Fate::prompt() });
+    attempt(&mut lab, &mut renewal); // so that the record is not compared
+    lab.no_faults();
+    edit(&mut lab, 1, |l| l.io_timeout = 20.into());
+    assert_eq!(renewed(attempt(&mut lab, &mut renewal)).foreign_io_timeout, Some(20));
+    assert_eq!(record(&lab, 1).io_timeout.get(), 1);
+}
+
+#[test]
+fn release_frees_the_record_and_changes_nothing_else() {
+    let (mut lab, mut renewal) = joined();
+    let mut bitmap = Bitmap::default();
+    bitmap.set(host(9));
+    renewal.set_outgoing(Event { generation: 4, event: 7, data: 99 }, bitmap);
+    renewed(attempt(&mut lab, &mut renewal));
+    let before = record(&lab, 1);
+    let finished = lab.run(&mut renewal.release().unwrap());
+    assert_eq!((finished.outcome, finished.outstanding), (Ok(()), 0));
+    let mut expected = before;
+    expected.timestamp = 0.into();
+    expected.seal();
+    assert_eq!(record(&lab, 1), expected);
+    let sector = lab.disk.sector(Place::Lockspace, SectorSize::B512, 0);
+    assert_eq!(Bitmap::from_sector(&sector), Bitmap::default(), "bitmap zero");
+}
+
+#[test]
+fn release_destroys_no_claim_of_another_host() {
+    let (mut lab, renewal) = joined();
+    let mut release = renewal.release().unwrap();
+    edit(&mut lab, 1, held_by("beta", 1, 2, 9));
+    assert_eq!(lab.run(&mut release).outcome, Err(LeaveError::Changed));
+    assert!(lab.trace.iter().all(|t| !t.op.is_write()));
+
+    // Too old to be sure that nobody is about to take it.
+    let (mut lab, renewal) = joined();
+    let mut release = renewal.release().unwrap();
+    lab.now = lab.now.plus_secs(8);
+    assert!(matches!(lab.run(&mut release).outcome, Err(LeaveError::TooOld { .. })));
+    assert!(lab.trace.is_empty());
+}
+
+#[test]
+fn a_release_that_times_out_is_reported_outstanding() {
+    let (mut lab, renewal) = joined();
+    let mut release: DeltaRelease = renewal.release().unwrap();
+    lab.fates(|op| if op.is_write() { Fate::never() } else { Fate::prompt() });
+    let finished = lab.run(&mut release);
+    assert_eq!(finished.outcome, Err(LeaveError::Write(IoFailure::TimedOut)));
+    assert_eq!(finished.outstanding, 1);
+}
+
+#[test]
+fn every_record_written_has_the_right_checksum() {
+    let (mut lab, mut renewal) = joined();
+    renewed(attempt(&mut lab, &mut renewal));
+    lab.run(&mut renewal.release().unwrap()).outcome.unwrap();
+    for written in lab.trace.iter().filter_map(crate::testing::Traced::written) {
+        let Content::Delta { leader, .. } = written else { panic!("{written:?}") };
+        assert_eq!(leader.checksum.get(), leader.computed_checksum());
+    }
+}

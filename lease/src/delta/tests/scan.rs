@@ -1,0 +1,177 @@
+use super::*;
+use crate::delta::scan::{HostScan, PIECE_BYTES, ScanOutcome};
+use crate::hosts::{HostNews, HostState};
+use crate::machine::{HostView, IoFailure};
+use crate::testing::{Fate, Finished};
+
+fn scan(lab: &mut Lab, scan: &mut HostScan) -> Finished<ScanOutcome> {
+    lab.rerun(scan)
+}
+
+#[test]
+fn the_area_is_read_in_pieces_that_cover_every_host_once() {
+    for geometry in Geometry::ALL {
+        let mut lab = lab_with(geometry, 1);
+        let mut hosts = HostScan::new(&config(), geometry);
+        assert!(!hosts.table().is_complete());
+        let finished = scan(&mut lab, &mut hosts);
+        assert_eq!(finished.outcome, ScanOutcome::default());
+        assert!(hosts.table().is_complete());
+        let mut next = 0;
+        for (first, count) in lab.brief() {
+            assert_eq!(first, next);
+            assert!(count > 0 && count * i64::from(geometry.sector().bytes()) <= PIECE_BYTES as i64);
+            next = first + count.unsigned_abs();
+        }
+        assert_eq!(next, u64::from(geometry.max_hosts()));
+    }
+}
+
+#[test]
+fn a_piece_that_cannot_be_read_hides_no_other() {
+    let mut lab = lab();
+    edit(&mut lab, 2000, held_by("omega", 2000, 1, 5));
+    let mut hosts = HostScan::new(&config(), Geometry::B512_M1);
+    lab.fates(|op| match op.action {
+        crate::machine::Action::Read { first: 256, .. } => Fate::fail(IoFailure::Os(5)),
+        _ => Fate::prompt(),
+    });
+    let finished = scan(&mut lab, &mut hosts);
+    assert_eq!(finished.outcome.failed, Some((host(257), IoFailure::Os(5))));
+    assert_eq!(hosts.table().seen(host(300)), None);
+    assert_eq!(hosts.table().seen(host(2000)).unwrap().timestamp, 5);
+    assert!(!hosts.table().is_complete());
+}
+
+#[test]
+fn after_a_timeout_the_next_scan_begins_behind_the_hung_piece() {
+    let mut lab = lab();
+    let mut hosts = HostScan::new(&config(), Geometry::B512_M1);
+    lab.fates(|op| match op.action {
+        crate::machine::Action::Read { first: 256, .. } => Fate::never(),
+        _ => Fate::prompt(),
+    });
+    let finished = scan(&mut lab, &mut hosts);
+    assert_eq!(finished.outcome.failed, Some((host(257), IoFailure::TimedOut)));
+    assert_eq!(hosts.table().seen(host(385)), None);
+    lab.trace.clear();
+    scan(&mut lab, &mut hosts);
+    assert_eq!(lab.brief()[0].0, 384);
+    assert!(hosts.table().seen(host(385)).is_some());
+    // The hung piece keeps hanging: a bounded number of reads is outstanding.
+    for _ in 0..10 {
+        scan(&mut lab, &mut hosts);
+    }
+    let hung = lab.trace.iter().filter(|t| t.brief().0 == 256).count();
+    assert_eq!(hung, 3, "and the one before the trace was cleared");
+}
+
+#[test]
+fn states_over_time_as_seen_with_the_original() {
+    // lease-algorithms.md 3.2: T = 1 after a fresh join.
+    let mut lab = lab();
+    edit(&mut lab, 1, held_by("alpha", 1, 1, 900));
+    edit(&mut lab, 2, held_by("beta", 2, 1, 7000));
+    edit(&mut lab, 3, held_by("gone", 3, 1, 8));
+    edit(&mut lab, 4, held_by("left", 4, 1, 0));
+    let mut hosts = HostScan::new(&config(), Geometry::B512_M1);
+    let start = lab.now;
+    let mut history = Vec::new();
+    for second in 0..90_u64 {
+        lab.now = start.plus_secs(second);
+        if second % 2 == 0 {
+            edit(&mut lab, 2, |l| l.timestamp = (7000 + second).into());
+            scan(&mut lab, &mut hosts);
+        }
+        let state = |id| hosts.table().status(host(id), lab.now).unwrap().state;
+        history.push([state(1), state(2), state(3), state(4), state(5)]);
+    }
+    let column = |host: usize, state| {
+        let seconds = history.iter().enumerate().filter(|(_, row)| row[host] == state);
+        seconds.map(|(s, _)| s).collect::<Vec<_>>()
+    };
+    assert_eq!(column(0, HostState::Live).len(), 90, "our own id is always live");
+    assert_eq!(column(1, HostState::Unknown), [0, 1]);
+    assert_eq!(column(1, HostState::Live), (2..90).collect::<Vec<_>>());
+    assert_eq!(column(2, HostState::Unknown), (0..=8).collect::<Vec<_>>());
+    assert_eq!(column(2, HostState::Fail), (9..=68).collect::<Vec<_>>());
+    assert_eq!(column(2, HostState::Dead), (69..90).collect::<Vec<_>>());
+    assert_eq!(column(3, HostState::Free).len(), 90);
+    assert_eq!(column(4, HostState::Free).len(), 90);
+    let listed: Vec<_> = hosts.table().list(lab.now).map(|h| (h.host, h.name)).collect();
+    assert_eq!(listed, [(host(1), name("alpha")), (host(2), name("beta")), (host(3), name("gone"))]);
+}
+
+#[test]
+fn new_instances_events_and_bad_records_are_told() {
+    let mut lab = lab();
+    let mut hosts = HostScan::new(&config(), Geometry::B512_M1);
+    scan(&mut lab, &mut hosts);
+    edit(&mut lab, 2, held_by("beta", 2, 1, 50));
+    let mut bitmap = crate::record::Bitmap::default();
+    bitmap.set(host(1));
+    lab.disk.edit(Place::Lockspace, SectorSize::B512, 1, |s| {
+        let mut l = RawLeader::from_sector(s);
+        (l.write_id, l.write_generation, l.write_timestamp) = (1.into(), 7.into(), 99.into());
+        l.seal();
+        l.encode(Some(&bitmap), s);
+    });
+    let event = crate::delta::Event { generation: 1, event: 7, data: 99 };
+    let instance = HostNews::Instance { host: host(2), name: name("beta"), generation: 1 };
+    let notice = HostNews::Notice { from: host(2), generation: 1, event };
+    assert_eq!(scan(&mut lab, &mut hosts).outcome.news, [instance, notice]);
+    assert_eq!(scan(&mut lab, &mut hosts).outcome.news, [], "unchanged: nothing to tell");
+    edit(&mut lab, 2, |l| l.timestamp = 52.into());
+    assert_eq!(scan(&mut lab, &mut hosts).outcome.news, [notice]);
+
+    // A damaged checksum counts as life, but nothing of it is believed (W16).
+    lab.now = lab.now.plus_secs(10);
+    lab.disk.edit(Place::Lockspace, SectorSize::B512, 1, |s| {
+        s[40] = 9; // generation
+        s[152] = 60; // timestamp
+    });
+    let news = scan(&mut lab, &mut hosts).outcome.news;
+    assert!(matches!(news[..], [HostNews::Bad { count: 1, .. }]), "{news:?}");
+    let seen = hosts.table().seen(host(2)).unwrap();
+    assert_eq!((seen.timestamp, seen.owner_generation), (60, 1));
+    assert_eq!(seen.last_live, Some(seen.last_check));
+    let told: usize = (0..200).map(|_| scan(&mut lab, &mut hosts).outcome.news.len()).sum();
+    assert_eq!(told, 2, "every 100th time");
+    edit(&mut lab, 2, |_| ());
+    let news = scan(&mut lab, &mut hosts).outcome.news;
+    assert_eq!(news[0], HostNews::Good { host: host(2) });
+}
+
+#[test]
+fn an_area_without_records_is_no_sign_of_life() {
+    let mut lab = Lab::new();
+    lab.disk.add(Place::Lockspace, 1 << 20);
+    let mut hosts = HostScan::new(&config(), Geometry::B512_M1);
+    scan(&mut lab, &mut hosts);
+    assert_eq!(hosts.table().seen(host(2)).unwrap().last_live, None);
+    // A host that was there and whose sector turned to zeros did change.
+    let mut lab = super::lab();
+    edit(&mut lab, 2, held_by("beta", 2, 1, 50));
+    let mut hosts = HostScan::new(&config(), Geometry::B512_M1);
+    scan(&mut lab, &mut hosts);
+    lab.disk.edit(Place::Lockspace, SectorSize::B512, 1, |s| s.fill(0));
+    lab.now = lab.now.plus_secs(5);
+    scan(&mut lab, &mut hosts);
+    let seen = hosts.table().seen(host(2)).unwrap();
+    assert_eq!(seen.last_live, Some(seen.last_check));
+}
+
+#[test]
+fn what_was_seen_earlier_is_kept_for_the_next_join() {
+    let mut lab = lab();
+    edit(&mut lab, 3, held_by("gone", 3, 1, 8));
+    let mut hosts = HostScan::new(&config(), Geometry::B512_M1);
+    scan(&mut lab, &mut hosts);
+    let table = hosts.table().clone();
+    lab.now = lab.now.plus_secs(100);
+    let mut again = HostScan::with_table(&config(), Geometry::B512_M1, table.clone());
+    scan(&mut lab, &mut again);
+    assert_eq!(again.table().status(host(3), lab.now).unwrap().state, HostState::Dead);
+    let other = HostScan::with_table(&config(), Geometry::ALL[1], table);
+    assert_eq!(other.table().seen(host(3)), None);
+}
