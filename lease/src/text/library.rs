@@ -132,13 +132,11 @@ pub fn split_state(state: &[u8]) -> Vec<Vec<u8>> {
     let mut items = Vec::new();
     let mut item = Vec::new();
     let mut colons = 0;
-    let mut bytes = c_str(state).iter();
-    while let Some(&byte) = bytes.next() {
+    let mut previous = 0;
+    for &byte in c_str(state) {
         match byte {
-            b'\\' => {
-                item.push(byte);
-                item.extend(bytes.next());
-            }
+            // Unlike everywhere else, a backslash that is itself escaped still protects the byte after it here.
+            _ if previous == b'\\' => item.push(byte),
             b' ' if colons < COLONS_BEFORE_OFFSET => item.extend_from_slice(br"\ "),
             b' ' => {
                 items.push(std::mem::take(&mut item));
@@ -149,6 +147,7 @@ pub fn split_state(state: &[u8]) -> Vec<Vec<u8>> {
                 item.push(byte);
             }
         }
+        previous = byte;
     }
     items.push(item);
     items

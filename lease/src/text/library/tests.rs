@@ -186,6 +186,7 @@ fn state_table() {
         ("ls:r1", Ok(vec!["ls:r1:0"])),
         ("ls:r1 ls:r2:/p:0:1", Err(-1)),
         (r"ls:r1:/p:0\ ls:r2:/p:0", Err(-1)),
+        (r"ls\\:r1:/p: 5", Ok(vec![r"ls\:r1:/p:5:0"])),
     ] {
         let texts = state(text.as_bytes()).map_err(|e| e.code()).map(|list| {
             list.iter().map(|r| String::from_utf8(r.to_text().unwrap()).unwrap()).collect::<Vec<_>>()
