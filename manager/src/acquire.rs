@@ -1,0 +1,383 @@
+//! ACQUIRE: all of the resources or none (socket-protocol.md 7.7).
+
+use crate::action::Action;
+use crate::event::{AcquireFlags, ResourceRequest, Target};
+use crate::ids::{ConnId, LockspaceId, ResourceId, TaskId};
+use crate::state::{Conn, Op, OpKind, OpNumber, Resource, Work};
+use crate::{Level, Manager, TOKENS_MAX, log, reply};
+use sanlock_lease::code::ReturnCode;
+use sanlock_lease::limits::{DISKS_MAX, RESOURCES_PER_REQUEST_MAX};
+use sanlock_lease::name::Name;
+use sanlock_lease::paxos::acquire::{AcquireOptions, AcquireOutcome};
+use sanlock_lease::paxos::{AcquireError, PaxosConfig};
+use sanlock_lease::text::ResourceSpec;
+use sanlock_lease::timing::MonoTime;
+use std::collections::VecDeque;
+
+impl Manager {
+    #[expect(clippy::too_many_arguments, reason = "the fields of one command")]
+    pub(crate) fn acquire(
+        &mut self,
+        now: MonoTime,
+        conn: ConnId,
+        target: Target,
+        owner_name: Name,
+        resources: Vec<ResourceRequest>,
+        flags: AcquireFlags,
+        out: &mut Vec<Action>,
+    ) {
+        let target = match self.find_target(conn, target, true) {
+            Ok(target) => target,
+            Err(e) => return reply(out, conn, e.0),
+        };
+        if let Err(e) = self.check_request(target, &resources, flags) {
+            if resources.len() <= RESOURCES_PER_REQUEST_MAX {
+                self.name_owner(target, owner_name);
+            }
+            return reply(out, conn, e.0);
+        }
+        self.name_owner(target, owner_name);
+        let kind = OpKind::Acquire {
+            requests: VecDeque::from(resources),
+            owner_nowait: flags.owner_nowait,
+            acquired: Vec::new(),
+            current: None,
+        };
+        let number = self.begin_op(conn, target, kind);
+        self.acquire_next(now, number, out);
+    }
+
+    fn name_owner(&mut self, target: ConnId, owner_name: Name) {
+        if let Some(client) = self.conns.get_mut(&target) {
+            client.owner_name = Some(owner_name);
+        }
+    }
+
+    /// What can be said before anything is touched.
+    fn check_request(
+        &self,
+        target: ConnId,
+        resources: &[ResourceRequest],
+        flags: AcquireFlags,
+    ) -> Result<(), ReturnCode> {
+        if resources.len() > RESOURCES_PER_REQUEST_MAX {
+            return Err(ReturnCode::E2BIG);
+        }
+        if resources.iter().any(|r| r.spec.disks.is_empty() || r.spec.disks.len() > DISKS_MAX) {
+            return Err(ReturnCode::ERANGE);
+        }
+        if flags.lvb || flags.orphan || resources.iter().any(|r| r.spec.shared || r.persistent) {
+            return Err(ReturnCode::EOPNOTSUPP);
+        }
+        let held = self.conns.get(&target).map_or(0, |c| c.held().count());
+        if held + resources.len() > TOKENS_MAX {
+            return Err(ReturnCode::E2BIG);
+        }
+        for request in resources {
+            if !self.usable(&request.spec.lockspace) {
+                return Err(ReturnCode::ENOSPC);
+            }
+        }
+        Ok(())
+    }
+
+    fn usable(&self, lockspace: &Name) -> bool {
+        self.lockspaces.values().any(|ls| ls.usable() && ls.spec.name == *lockspace)
+    }
+
+    fn target_alive(&self, target: ConnId) -> bool {
+        self.conns.get(&target).is_some_and(|c| !c.closed)
+    }
+
+    /// Starts the next resource of a request, or grants everything.
+    fn acquire_next(&mut self, now: MonoTime, number: OpNumber, out: &mut Vec<Action>) {
+        let Some(op) = self.ops.get_mut(&number) else { return };
+        let target = op.target;
+        let OpKind::Acquire { requests, owner_nowait, current, acquired } = &mut op.kind else { return };
+        let owner_nowait = *owner_nowait;
+        *current = None;
+        let Some(request) = requests.pop_front() else {
+            let acquired = acquired.clone();
+            return self.acquired_all(now, number, acquired, out);
+        };
+        let started = if self.target_alive(target) {
+            self.start_acquire(number, target, &request, owner_nowait, out)
+        } else {
+            Err(ReturnCode::ENOTTY)
+        };
+        match started {
+            Ok(task) => {
+                if let Some(Op { kind: OpKind::Acquire { current, .. }, .. }) = self.ops.get_mut(&number) {
+                    *current = Some(task);
+                }
+            }
+            Err(e) => self.acquire_failed(now, number, e.0, out),
+        }
+    }
+
+    /// What this host already has under that name decides first (lease-algorithms.md 7.2).
+    fn local_state(&self, spec: &ResourceSpec) -> Result<(), ReturnCode> {
+        let found =
+            self.resources.values().find(|r| r.spec.lockspace == spec.lockspace && r.spec.name == spec.name);
+        match found.map(|r| &r.work) {
+            None => Ok(()),
+            Some(Work::Acquiring { .. } | Work::Held { granted: false, .. }) => Err(ReturnCode::EBUSY),
+            Some(Work::Held { granted: true, .. }) => Err(ReturnCode::EEXIST),
+            Some(Work::Releasing { .. } | Work::Settling { .. } | Work::Retry { .. }) => {
+                Err(ReturnCode::EAGAIN)
+            }
+        }
+    }
+
+    fn start_acquire(
+        &mut self,
+        number: OpNumber,
+        target: ConnId,
+        request: &ResourceRequest,
+        owner_nowait: bool,
+        out: &mut Vec<Action>,
+    ) -> Result<TaskId, ReturnCode> {
+        self.local_state(&request.spec)?;
+        let (ls, lockspace) = self
+            .lockspaces
+            .iter()
+            .find(|(_, ls)| ls.usable() && ls.spec.name == request.spec.lockspace)
+            .ok_or(ReturnCode::ENOSPC)?;
+        let ls = *ls;
+        let joined = lockspace.joined.as_ref().ok_or(ReturnCode::ENOSPC)?;
+        let config = PaxosConfig {
+            lockspace: request.spec.lockspace,
+            resource: request.spec.name,
+            host: lockspace.host,
+            generation: joined.generation(),
+            io_timeout: lockspace.io_timeout,
+            fire: self.settings.fire,
+            geometry: joined.geometry,
+            disks: u8::try_from(request.spec.disks.len()).map_err(|_| ReturnCode::ERANGE)?,
+        };
+        let geometry = joined.geometry;
+        let options =
+            AcquireOptions { owner_nowait, lver: request.spec.lver, num_hosts: request.num_hosts, seed: 0 };
+        let pid = self.conns.get(&target).and_then(|c| c.pid).unwrap_or(0);
+        let task = TaskId(self.next_id());
+        let id = ResourceId(self.next_id());
+        let spec = ResourceSpec { lver: None, ..request.spec.clone() };
+        let disks = spec.disks.clone();
+        let resource = Resource {
+            spec,
+            ls,
+            work: Work::Acquiring { task },
+            pid,
+            lver: 0,
+            geometry,
+            attempts: 0,
+            for_op: Some(number),
+            keep_result: false,
+        };
+        self.resources.insert(id, resource);
+        self.tasks.insert(task, id);
+        out.push(Action::StartAcquire { task, ls, config, options, disks });
+        Ok(task)
+    }
+
+    pub(crate) fn acquire_done(
+        &mut self,
+        now: MonoTime,
+        task: TaskId,
+        outcome: AcquireOutcome,
+        outstanding: u32,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(id) = self.tasks.get(&task).copied() else { return };
+        if outstanding == 0 {
+            self.tasks.remove(&task);
+        }
+        let Some(resource) = self.resources.get_mut(&id) else { return };
+        if !matches!(resource.work, Work::Acquiring { task: t } if t == task) {
+            return;
+        }
+        let number = resource.for_op.take();
+        let ls = resource.ls;
+        match outcome {
+            AcquireOutcome::Acquired(held) => {
+                let target = number.and_then(|n| self.ops.get(&n)).map(|op| op.target);
+                let Some((number, conn)) = number.zip(target) else {
+                    return self.give_back(now, id, task, outstanding, out);
+                };
+                resource.work = Work::Held { held, conn, granted: false };
+                resource.lver = held.lver();
+                resource.geometry = held.geometry;
+                if outstanding > 0 {
+                    // A minority of several disks lags behind; the lease itself is ours.
+                    self.tasks.remove(&task);
+                }
+                if let Some(Op { kind: OpKind::Acquire { acquired, .. }, .. }) = self.ops.get_mut(&number) {
+                    acquired.push(id);
+                }
+                self.acquire_next(now, number, out);
+            }
+            AcquireOutcome::Failed { error, retract, geometry } => {
+                resource.geometry = geometry;
+                let code = ReturnCode::from(&error).0;
+                let text =
+                    format!("acquire {}:{}: {error} ({code})", resource.spec.lockspace, resource.spec.name);
+                let contention = matches!(
+                    error,
+                    AcquireError::Live(_)
+                        | AcquireError::Owned(_)
+                        | AcquireError::Other(_)
+                        | AcquireError::NotYetDead(_)
+                        | AcquireError::Shared { .. }
+                        | AcquireError::Ballot { .. }
+                        | AcquireError::ClientGone
+                );
+                log(out, if contention { Level::Debug } else { Level::Error }, Some(ls), text);
+                if retract || outstanding > 0 {
+                    self.give_back(now, id, task, outstanding, out);
+                } else {
+                    self.resources.remove(&id);
+                }
+                if let Some(number) = number {
+                    self.acquire_failed(now, number, code, out);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn start_failed(&mut self, now: MonoTime, task: TaskId, code: i32, out: &mut Vec<Action>) {
+        let Some(id) = self.tasks.remove(&task) else { return };
+        let Some(resource) = self.resources.get_mut(&id) else { return };
+        match resource.work {
+            Work::Acquiring { task: t } if t == task => {
+                let number = resource.for_op.take();
+                let text = format!("open {}:{}: {code}", resource.spec.lockspace, resource.spec.name);
+                log(out, Level::Error, Some(resource.ls), text);
+                self.resources.remove(&id);
+                if let Some(number) = number {
+                    self.acquire_failed(now, number, code, out);
+                }
+            }
+            Work::Releasing { task: t } if t == task => self.release_ended(now, id, Err((code, true)), out),
+            _ => {}
+        }
+    }
+
+    /// Everything is acquired: check once more, note the process in the rejoin records, then grant.
+    fn acquired_all(
+        &mut self,
+        now: MonoTime,
+        number: OpNumber,
+        acquired: Vec<ResourceId>,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(target) = self.ops.get(&number).map(|op| op.target) else { return };
+        let pid = self.conns.get(&target).and_then(|c| c.pid).unwrap_or(0);
+        let mut waits: Vec<(LockspaceId, u64)> = Vec::new();
+        for ls in acquired.iter().filter_map(|id| self.resources.get(id)).map(|r| r.ls).collect::<Vec<_>>() {
+            if let Some(serial) = self.note_process(ls, pid, out) {
+                waits.push((ls, serial));
+            }
+        }
+        if let Some(op) = self.ops.get_mut(&number) {
+            op.kind = OpKind::Granting { acquired, waits };
+        }
+        self.grant(now, number, out);
+    }
+
+    pub(crate) fn rejoin_saved(
+        &mut self,
+        now: MonoTime,
+        ls: LockspaceId,
+        serial: u64,
+        out: &mut Vec<Action>,
+    ) {
+        if let Some(lockspace) = self.lockspaces.get_mut(&ls) {
+            lockspace.rejoin_saved = lockspace.rejoin_saved.max(serial);
+        }
+        let granting: Vec<OpNumber> = self
+            .ops
+            .iter()
+            .filter(|(_, op)| matches!(op.kind, OpKind::Granting { .. }))
+            .map(|(number, _)| *number)
+            .collect();
+        for number in granting {
+            self.grant(now, number, out);
+        }
+    }
+
+    /// Grants when the records are saved, if the lockspaces are still what they were (rule R10).
+    pub(crate) fn grant(&mut self, now: MonoTime, number: OpNumber, out: &mut Vec<Action>) {
+        let Some(Op { target, kind: OpKind::Granting { acquired, waits }, .. }) = self.ops.get(&number)
+        else {
+            return;
+        };
+        let (target, acquired) = (*target, acquired.clone());
+        let waiting = waits.iter().any(|(ls, serial)| {
+            self.lockspaces.get(ls).is_some_and(|l| l.dead.is_none() && l.rejoin_saved < *serial)
+        });
+        if waiting && self.target_alive(target) {
+            return;
+        }
+        let intact = acquired.iter().all(|id| self.resources.get(id).is_some_and(|r| self.still_valid(r)));
+        if !self.target_alive(target) || !intact {
+            let code = if intact { ReturnCode::ENOTTY } else { ReturnCode::ENOSPC };
+            return self.undo(now, number, acquired, code.0, out);
+        }
+        for id in &acquired {
+            if let Some(Resource { work: Work::Held { granted, .. }, .. }) = self.resources.get_mut(id) {
+                *granted = true;
+            }
+            if let Some(client) = self.conns.get_mut(&target) {
+                client.add_token(*id);
+            }
+        }
+        self.end_op(now, number, 0, out);
+    }
+
+    /// Whether the lockspace is alive with the generation the resource was acquired with.
+    fn still_valid(&self, resource: &Resource) -> bool {
+        let Work::Held { held, .. } = &resource.work else { return false };
+        self.lockspaces.get(&resource.ls).is_some_and(|ls| {
+            ls.usable()
+                && ls.generation() == held.leader.owner_generation.get()
+                && ls.host.get() == held.leader.owner_id.get()
+        })
+    }
+
+    /// One resource of a request failed: the ones before it are released again, then the failure is the result.
+    fn acquire_failed(&mut self, now: MonoTime, number: OpNumber, code: i32, out: &mut Vec<Action>) {
+        let Some(op) = self.ops.get_mut(&number) else { return };
+        let acquired = match &mut op.kind {
+            OpKind::Acquire { acquired, .. } => std::mem::take(acquired),
+            OpKind::Granting { .. } | OpKind::Release { .. } => return,
+        };
+        self.undo(now, number, acquired, code, out);
+    }
+
+    fn undo(
+        &mut self,
+        now: MonoTime,
+        number: OpNumber,
+        acquired: Vec<ResourceId>,
+        code: i32,
+        out: &mut Vec<Action>,
+    ) {
+        if let Some(op) = self.ops.get_mut(&number) {
+            op.kind = OpKind::Release { left: VecDeque::from(acquired), current: None, result: code };
+        }
+        self.release_next(now, number, true, out);
+    }
+
+    /// Sees to it that a process is in its lockspace's rejoin record; the serial to wait for, if it is not there yet.
+    fn note_process(&mut self, ls: LockspaceId, pid: i32, out: &mut Vec<Action>) -> Option<u64> {
+        let living: Vec<i32> = self.conns.values().filter_map(|c: &Conn| c.pid).collect();
+        let lockspace = self.lockspaces.get_mut(&ls)?;
+        if !lockspace.rejoin_pids.contains(&pid) {
+            lockspace.rejoin_pids.retain(|p| living.contains(p));
+            lockspace.rejoin_pids.push(pid);
+            self.save_rejoin(ls, out);
+        }
+        let lockspace = self.lockspaces.get(&ls)?;
+        (lockspace.rejoin_saved < lockspace.rejoin_asked).then_some(lockspace.rejoin_asked)
+    }
+}

@@ -1,0 +1,162 @@
+//! What the manager wants done. Actions are carried out in order.
+
+use crate::ids::{ConnId, LockspaceId, TaskId};
+use crate::rejoin::RejoinRecord;
+use sanlock_lease::geometry::{Geometry, HostId};
+use sanlock_lease::paxos::acquire::AcquireOptions;
+use sanlock_lease::paxos::{Held, PaxosConfig};
+use sanlock_lease::text::{DiskSpec, LockspaceSpec, ResourceSpec};
+use sanlock_lease::timing::IoTimeout;
+
+/// Log level of an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// 3: things to report.
+    Error,
+    /// 4: records worth keeping.
+    Warning,
+    /// 7: everything else.
+    Debug,
+}
+
+/// A signal to a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// SIGTERM.
+    Term,
+    /// SIGKILL.
+    Kill,
+}
+
+/// The answer to a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// A result code, 0 for success.
+    Result(i32),
+    /// INQUIRE: what the target holds, in slot order.
+    Held(Vec<ResourceSpec>),
+    /// SHUTDOWN_WAIT: the daemon is about to end.
+    ShutdownDone,
+}
+
+/// Something to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "one at a time, moved once")]
+pub enum Action {
+    /// Answer the command in progress on this connection, which may then send the next one. The connection may be closed.
+    Reply {
+        /// To whom.
+        conn: ConnId,
+        /// What.
+        reply: Reply,
+    },
+    /// Nothing concerns this closed connection any more: its slot is free, its pid need not be watched.
+    Forget {
+        /// Which.
+        conn: ConnId,
+    },
+    /// Start a lockspace thread that joins.
+    Join {
+        /// Its id.
+        ls: LockspaceId,
+        /// Which, as which host.
+        spec: LockspaceSpec,
+        /// `spec.host_id`, in range.
+        host: HostId,
+        /// Our io timeout in it.
+        io_timeout: IoTimeout,
+    },
+    /// From now on nothing may be written in the name of this lockspace ([`sanlock_lease::machine::LockspaceNow::Gone`]). To be visible
+    /// to all machines before the next action is carried out. A join still running ends by it. Renewals go on.
+    Gone {
+        /// Which.
+        ls: LockspaceId,
+    },
+    /// End the lockspace thread; [`crate::Event::Left`] follows.
+    Leave {
+        /// Which.
+        ls: LockspaceId,
+        /// Whether the host_id lease is to be written free, if its last renewal succeeded.
+        release: bool,
+    },
+    /// Run an acquire.
+    StartAcquire {
+        /// Its id.
+        task: TaskId,
+        /// In this lockspace.
+        ls: LockspaceId,
+        /// Who and which.
+        config: PaxosConfig,
+        /// How; the seed is to be replaced by a random one.
+        options: AcquireOptions,
+        /// Where.
+        disks: Vec<DiskSpec>,
+    },
+    /// Run a release.
+    StartRelease {
+        /// Its id.
+        task: TaskId,
+        /// In this lockspace.
+        ls: LockspaceId,
+        /// Who and which.
+        config: PaxosConfig,
+        /// What is held.
+        held: Held,
+        /// Where.
+        disks: Vec<DiskSpec>,
+    },
+    /// Run a retract.
+    StartRetract {
+        /// Its id.
+        task: TaskId,
+        /// In this lockspace.
+        ls: LockspaceId,
+        /// Who and which.
+        config: PaxosConfig,
+        /// The resource's sizes.
+        geometry: Geometry,
+        /// Where.
+        disks: Vec<DiskSpec>,
+    },
+    /// The client of this acquire is gone ([`sanlock_lease::machine::Env::client_alive`] is false from now on).
+    ClientGone {
+        /// Which.
+        task: TaskId,
+    },
+    /// The daemon shuts down ([`sanlock_lease::machine::Env::shutting_down`] is true from now on).
+    ShuttingDown,
+    /// Signal the process of a registered connection, through its pidfd.
+    Kill {
+        /// Of which connection.
+        conn: ConnId,
+        /// Its pid, for the log.
+        pid: i32,
+        /// With what.
+        signal: Signal,
+    },
+    /// Save the record on stable storage; [`crate::Event::RejoinSaved`] follows, also after a failure.
+    SaveRejoin {
+        /// Of which lockspace.
+        ls: LockspaceId,
+        /// To be given back.
+        serial: u64,
+        /// Its contents.
+        record: RejoinRecord,
+    },
+    /// The lockspace was left in good order: its rejoin record means nothing any more.
+    DropRejoin {
+        /// Which; the record is filed under name and host id.
+        spec: LockspaceSpec,
+    },
+    /// Log a line.
+    Log {
+        /// Level.
+        level: Level,
+        /// Lockspace number of the line's prefix.
+        ls: Option<LockspaceId>,
+        /// The text.
+        text: String,
+    },
+    /// End the daemon.
+    Exit,
+}

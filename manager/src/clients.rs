@@ -1,0 +1,201 @@
+//! Connections and the processes behind them (socket-protocol.md 2).
+
+use crate::ids::{ConnId, ResourceId};
+use crate::state::{Op, OpKind, OpNumber, Work};
+use crate::{Action, Level, Manager, Reply, Target, log, reply};
+use sanlock_lease::code::ReturnCode;
+use sanlock_lease::name::Name;
+use sanlock_lease::text::ResourceSpec;
+use sanlock_lease::timing::MonoTime;
+
+/// RESTRICT_ALL: nothing this connection sends is answered any more.
+const RESTRICT_ALL: u32 = 0x1;
+
+impl Manager {
+    pub(crate) fn register(&mut self, conn: ConnId, pid: i32, out: &mut Vec<Action>) {
+        let Some(client) = self.conns.get_mut(&conn) else { return };
+        if client.pid.is_some() {
+            // The original loses track of the leases here; a repeated REGISTER changes nothing.
+            log(out, Level::Debug, None, format!("client {} registers again", client.ci));
+            return;
+        }
+        client.pid = Some(pid);
+        client.owner_name = Name::new(pid.to_string().as_bytes()).ok();
+    }
+
+    pub(crate) fn restrict(&mut self, conn: ConnId, flags: u32, out: &mut Vec<Action>) {
+        if let Some(client) = self.conns.get_mut(&conn) {
+            client.restricted = flags;
+        }
+        reply(out, conn, 0);
+    }
+
+    /// Whether this connection asked to be ignored.
+    #[must_use]
+    pub fn is_muted(&self, conn: ConnId) -> bool {
+        self.conns.get(&conn).is_some_and(|c| c.restricted & RESTRICT_ALL != 0)
+    }
+
+    /// The connection a lease command is for, after the checks of socket-protocol.md 2.6, in that order.
+    pub(crate) fn find_target(
+        &self,
+        conn: ConnId,
+        target: Target,
+        acquire: bool,
+    ) -> Result<ConnId, ReturnCode> {
+        let found = match target {
+            Target::Own => conn,
+            Target::Pid(pid) => self
+                .conns
+                .iter()
+                .filter(|(_, c)| c.pid == Some(pid))
+                .min_by_key(|(_, c)| (c.closed, c.ci))
+                .map(|(id, _)| *id)
+                .ok_or(ReturnCode::ESRCH)?,
+        };
+        let client = self.conns.get(&found).ok_or(ReturnCode::EBUSY)?;
+        let registered = client.pid.is_some_and(|pid| pid > 0);
+        if !registered || client.closed || (acquire && client.kill_count > 0) || client.busy.is_some() {
+            return Err(ReturnCode::EBUSY);
+        }
+        Ok(found)
+    }
+
+    pub(crate) fn refused(
+        &mut self,
+        conn: ConnId,
+        target: Target,
+        acquire: bool,
+        code: i32,
+        out: &mut Vec<Action>,
+    ) {
+        let code = match self.find_target(conn, target, acquire) {
+            Ok(_) => code,
+            Err(e) => e.0,
+        };
+        reply(out, conn, code);
+    }
+
+    pub(crate) fn inquire(&mut self, conn: ConnId, target: Target, out: &mut Vec<Action>) {
+        let target = match self.find_target(conn, target, false) {
+            Ok(target) => target,
+            Err(e) => return reply(out, conn, e.0),
+        };
+        let held: Vec<ResourceSpec> = self
+            .conns
+            .get(&target)
+            .into_iter()
+            .flat_map(|c| c.held().collect::<Vec<_>>())
+            .filter_map(|r| self.resources.get(&r))
+            .map(|r| ResourceSpec { lver: Some(r.lver), ..r.spec.clone() })
+            .collect();
+        out.push(Action::Reply { conn, reply: Reply::Held(held) });
+    }
+
+    /// Starts a command on a target's leases.
+    pub(crate) fn begin_op(&mut self, requester: ConnId, target: ConnId, kind: OpKind) -> OpNumber {
+        let number = OpNumber(self.next_id());
+        if let Some(client) = self.conns.get_mut(&target) {
+            client.busy = Some(number);
+        }
+        self.ops.insert(number, Op { requester: Some(requester), target, kind });
+        number
+    }
+
+    /// Ends a command: the target is free, the requester gets its answer, and a target that died meanwhile is cleaned up.
+    pub(crate) fn end_op(&mut self, now: MonoTime, number: OpNumber, code: i32, out: &mut Vec<Action>) {
+        let Some(op) = self.ops.remove(&number) else { return };
+        let mut closed = false;
+        if let Some(client) = self.conns.get_mut(&op.target) {
+            client.busy = None;
+            closed = client.closed;
+            if client.tokens.is_empty() && client.kill_count > 0 {
+                // It gave everything up in time and is left alone (socket-protocol.md 7.8).
+                client.kill_count = 0;
+                client.kill_last = None;
+            }
+        }
+        if let Some(requester) = op.requester {
+            reply(out, requester, code);
+        }
+        if closed {
+            self.clean_up(now, op.target, out);
+        }
+    }
+
+    pub(crate) fn conn_closed(&mut self, now: MonoTime, conn: ConnId, out: &mut Vec<Action>) {
+        for op in self.ops.values_mut() {
+            if op.requester == Some(conn) {
+                // The command goes on; only the answer is lost (2.5).
+                op.requester = None;
+            }
+        }
+        for ls in self.lockspaces.values_mut() {
+            ls.add_waiter = ls.add_waiter.filter(|w| *w != conn);
+            ls.rem_waiters.retain(|w| *w != conn);
+            ls.inq_waiters.retain(|w| *w != conn);
+        }
+        self.shutdown_waiters.retain(|w| *w != conn);
+        let Some(client) = self.conns.get_mut(&conn) else { return };
+        client.closed = true;
+        match client.busy {
+            Some(number) => self.target_closed(number, out),
+            None => self.clean_up(now, conn, out),
+        }
+    }
+
+    /// The target of a running command hung up: an acquire in progress is told, and the command cleans up at its end.
+    fn target_closed(&mut self, number: OpNumber, out: &mut Vec<Action>) {
+        if let Some(Op { kind: OpKind::Acquire { current: Some(task), .. }, .. }) = self.ops.get(&number) {
+            out.push(Action::ClientGone { task: *task });
+        }
+    }
+
+    pub(crate) fn pid_gone(&mut self, now: MonoTime, conn: ConnId, out: &mut Vec<Action>) {
+        let Some(client) = self.conns.get_mut(&conn) else { return };
+        client.pid_gone = true;
+        if client.closed && client.busy.is_none() {
+            self.clean_up(now, conn, out);
+        }
+        // An open connection keeps its leases: a descendant of the process may hold a copy and still use the disk.
+    }
+
+    /// A closed connection that is not busy: its leases go. In a dead lockspace it stays a user until its process is gone too.
+    fn clean_up(&mut self, now: MonoTime, conn: ConnId, out: &mut Vec<Action>) {
+        let Some(client) = self.conns.get(&conn) else { return };
+        let held: Vec<ResourceId> = client.held().collect();
+        let pid_gone = client.pid_gone || client.pid.is_none();
+        let mut still_used = false;
+        for id in held {
+            let Some(resource) = self.resources.get(&id) else { continue };
+            let dead = self.lockspaces.get(&resource.ls).is_none_or(|ls| ls.dead.is_some());
+            if !dead {
+                self.take_token(conn, id);
+                self.start_release(now, id, None, out);
+            } else if pid_gone {
+                // Nothing may be written any more; the host_id lease speaks for it.
+                self.take_token(conn, id);
+                self.resources.remove(&id);
+            } else {
+                still_used = true;
+            }
+        }
+        if !still_used {
+            self.conns.remove(&conn);
+            out.push(Action::Forget { conn });
+        }
+    }
+
+    fn take_token(&mut self, conn: ConnId, resource: ResourceId) {
+        if let Some(client) = self.conns.get_mut(&conn) {
+            client.drop_token(resource);
+        }
+    }
+
+    /// Whether a connection has, or is about to get, anything in a lockspace.
+    pub(crate) fn uses(&self, conn: ConnId, ls: crate::LockspaceId) -> bool {
+        self.resources
+            .values()
+            .any(|r| r.ls == ls && matches!(r.work, Work::Held { conn: c, .. } if c == conn))
+    }
+}

@@ -1,0 +1,244 @@
+//! What the manager is told.
+
+use crate::ids::{ConnId, LockspaceId, TaskId};
+use sanlock_lease::delta::{JoinError, Joined};
+use sanlock_lease::name::Name;
+use sanlock_lease::paxos::acquire::AcquireOutcome;
+use sanlock_lease::paxos::release::ReleaseOutcome;
+use sanlock_lease::text::{LockspaceSpec, ResourceSpec};
+use sanlock_lease::timing::MonoTime;
+
+/// Whom a lease command is for (socket-protocol.md 2.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The connection it came on.
+    Own,
+    /// The registered connection of this pid, lowest slot first.
+    Pid(i32),
+}
+
+/// Modes of an acquire that this version refuses (-95), so that nobody gets an exclusive lease who asked for another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct AcquireFlags {
+    /// `SANLK_ACQUIRE_LVB`.
+    pub lvb: bool,
+    /// `SANLK_ACQUIRE_ORPHAN` or `SANLK_ACQUIRE_ORPHAN_ONLY`.
+    pub orphan: bool,
+    /// `SANLK_ACQUIRE_OWNER_NOWAIT`.
+    pub owner_nowait: bool,
+}
+
+/// One resource of an acquire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceRequest {
+    /// Names and disks; `lver` is the version demanded (`SANLK_RES_LVER`), `shared` the mode.
+    pub spec: ResourceSpec,
+    /// `SANLK_RES_PERSISTENT`.
+    pub persistent: bool,
+    /// The new `num_hosts` (`SANLK_RES_NUM_HOSTS`).
+    pub num_hosts: Option<u64>,
+}
+
+/// What a release is to give up (socket-protocol.md 7.8).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReleaseWhat {
+    /// Everything the target holds.
+    All,
+    /// These, as (lockspace, resource).
+    Named(Vec<(Name, Name)>),
+}
+
+/// A client's command that concerns the bookkeeping. One at a time per connection: the next one may be sent only after the
+/// reply to this one. [`Command::Register`] and [`Command::Shutdown`] have no reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// This connection represents a process.
+    Register {
+        /// Its pid, from the socket's peer credentials.
+        pid: i32,
+    },
+    /// Replaces the restriction bits.
+    Restrict {
+        /// ALL 1, SIGKILL 2, SIGTERM 4.
+        flags: u32,
+    },
+    /// Join a lockspace.
+    AddLockspace {
+        /// Which, as which host.
+        spec: LockspaceSpec,
+        /// Seconds, 0 = default.
+        io_timeout: u32,
+        /// Reply as soon as the join has begun.
+        asynchronous: bool,
+    },
+    /// Is it joined?
+    InqLockspace {
+        /// Which; host id 0 matches any.
+        spec: LockspaceSpec,
+        /// Wait while the answer is "in progress".
+        wait: bool,
+    },
+    /// Leave a lockspace.
+    RemLockspace {
+        /// Which; host id 0 matches any.
+        spec: LockspaceSpec,
+        /// Reply as soon as the removal has begun.
+        asynchronous: bool,
+        /// Only if nothing uses it.
+        unused: bool,
+    },
+    /// Acquire resources.
+    Acquire {
+        /// For whom.
+        target: Target,
+        /// The name STATUS shows from now on.
+        owner_name: Name,
+        /// Which, in this order; at most 8.
+        resources: Vec<ResourceRequest>,
+        /// How.
+        flags: AcquireFlags,
+    },
+    /// Release resources.
+    Release {
+        /// Whose.
+        target: Target,
+        /// Which.
+        what: ReleaseWhat,
+    },
+    /// What does the target hold?
+    Inquire {
+        /// Whose.
+        target: Target,
+    },
+    /// A command on a target that is refused with this code after the target checks (socket-protocol.md 2.6, 7.7).
+    Refused {
+        /// Whose.
+        target: Target,
+        /// Whether it is an acquire, which a target being killed is refused.
+        acquire: bool,
+        /// The code.
+        code: i32,
+    },
+    /// End the daemon.
+    Shutdown {
+        /// Even if lockspaces are joined.
+        force: bool,
+    },
+    /// End the daemon, and reply when it is about to end.
+    ShutdownWait {
+        /// Even if lockspaces are joined.
+        force: bool,
+    },
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "one at a time, moved once")]
+pub enum Event {
+    /// A connection was accepted.
+    ConnOpened {
+        /// Its id, never used before.
+        conn: ConnId,
+        /// Its slot number, the lowest free one.
+        ci: u32,
+    },
+    /// The last copy of the connection was closed. The slot is free once [`crate::Action::Forget`] says so.
+    ConnClosed {
+        /// Which.
+        conn: ConnId,
+    },
+    /// The registered process is gone.
+    PidGone {
+        /// Of which connection.
+        conn: ConnId,
+    },
+    /// A command.
+    Command {
+        /// From whom.
+        conn: ConnId,
+        /// What.
+        command: Command,
+    },
+    /// SIGTERM, SIGINT or SIGHUP.
+    Signal,
+    /// At least once a second.
+    Tick,
+    /// A join ended.
+    JoinDone {
+        /// Which.
+        ls: LockspaceId,
+        /// How.
+        result: Result<Joined, JoinError>,
+    },
+    /// A renewal succeeded.
+    Renewed {
+        /// Where.
+        ls: LockspaceId,
+        /// The time whose seconds it wrote.
+        timestamp: MonoTime,
+        /// Duration of the read in milliseconds.
+        read_ms: u64,
+        /// Duration of the write in milliseconds.
+        write_ms: u64,
+    },
+    /// A renewal failed.
+    RenewalFailed {
+        /// Where.
+        ls: LockspaceId,
+        /// The result code.
+        code: i32,
+        /// Plain words.
+        text: String,
+    },
+    /// The own lease is not what we wrote: the lockspace is lost.
+    Corrupt {
+        /// Where.
+        ls: LockspaceId,
+        /// The result code.
+        code: i32,
+        /// Plain words.
+        text: String,
+    },
+    /// The lockspace thread has ended.
+    Left {
+        /// Which.
+        ls: LockspaceId,
+    },
+    /// An acquire task ended.
+    AcquireDone {
+        /// Which.
+        task: TaskId,
+        /// How.
+        outcome: AcquireOutcome,
+        /// Its writes that may still land; [`Event::Settled`] follows if there are any.
+        outstanding: u32,
+    },
+    /// A task could not start: no disk of the resource could be opened, or a limit was reached. Nothing was written.
+    StartFailed {
+        /// Which.
+        task: TaskId,
+        /// The result code.
+        code: i32,
+    },
+    /// A release or retract task ended.
+    ReleaseDone {
+        /// Which.
+        task: TaskId,
+        /// How.
+        outcome: ReleaseOutcome,
+        /// Its writes that may still land; [`Event::Settled`] follows if there are any.
+        outstanding: u32,
+    },
+    /// The last outstanding write of a finished task has ended.
+    Settled {
+        /// Which.
+        task: TaskId,
+    },
+    /// The rejoin record is as asked, or, if that failed, there is none any more.
+    RejoinSaved {
+        /// Of which lockspace.
+        ls: LockspaceId,
+        /// As in the action.
+        serial: u64,
+    },
+}

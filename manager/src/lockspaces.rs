@@ -1,0 +1,326 @@
+//! The life of a lockspace: add, inquire, remove, leave (lease-algorithms.md 9, socket-protocol.md 7.2, 7.3, 7.15).
+
+use crate::action::Action;
+use crate::ids::{ConnId, LockspaceId};
+use crate::rejoin::RejoinRecord;
+use crate::state::{Dead, Lockspace, LockspaceList, RenewalEntry, ResourceList};
+use crate::{DRAIN_SECS, LOCKSPACES_MAX, Level, Manager, WAITERS_MAX, log, reply};
+use sanlock_lease::code::ReturnCode;
+use sanlock_lease::delta::{JoinError, Joined};
+use sanlock_lease::geometry::HostId;
+use sanlock_lease::text::LockspaceSpec;
+use sanlock_lease::timing::{IoTimeout, MonoTime};
+use std::collections::VecDeque;
+
+/// Whether `asked` names this lockspace: name, path and offset; host id 0 matches any.
+fn matches(asked: &LockspaceSpec, ls: &Lockspace) -> bool {
+    asked.name == ls.spec.name
+        && (asked.host_id == 0 || asked.host_id == ls.spec.host_id)
+        && asked.path == ls.spec.path
+        && asked.offset == ls.spec.offset
+}
+
+impl Manager {
+    fn check_add(&self, spec: &LockspaceSpec, io_timeout: u32) -> Result<(HostId, IoTimeout), ReturnCode> {
+        if spec.name.is_empty() || spec.path.is_empty() || spec.host_id == 0 {
+            return Err(ReturnCode::EINVAL);
+        }
+        for ls in self.lockspaces.values() {
+            if ls.spec == *spec {
+                return Err(match ls.list {
+                    LockspaceList::Spaces => ReturnCode::EEXIST,
+                    LockspaceList::Add => ReturnCode::EINPROGRESS,
+                    LockspaceList::Rem => ReturnCode::EAGAIN,
+                });
+            }
+            let same_disk = ls.spec.path == spec.path && ls.spec.offset == spec.offset;
+            if ls.spec.name == spec.name || same_disk {
+                return Err(ReturnCode::EINVAL);
+            }
+        }
+        if self.shutting_down {
+            return Err(ReturnCode::GENERIC);
+        }
+        if self.lockspaces.len() >= LOCKSPACES_MAX {
+            return Err(ReturnCode::ENOSPC);
+        }
+        let host = HostId::new(spec.host_id).ok_or(ReturnCode::ADDLS_INVALID_HOSTID)?;
+        let io_timeout = match io_timeout {
+            0 => self.settings.io_timeout,
+            seconds => IoTimeout::new(seconds).map_err(|_| ReturnCode::EINVAL)?,
+        };
+        Ok((host, io_timeout))
+    }
+
+    pub(crate) fn add_lockspace(
+        &mut self,
+        conn: ConnId,
+        spec: LockspaceSpec,
+        io_timeout: u32,
+        asynchronous: bool,
+        out: &mut Vec<Action>,
+    ) {
+        let (host, io_timeout) = match self.check_add(&spec, io_timeout) {
+            Ok(checked) => checked,
+            Err(e) => {
+                let text = format!("add_lockspace {}:{} refused: {}", spec.name, spec.host_id, e.0);
+                log(out, Level::Debug, None, text);
+                return reply(out, conn, e.0);
+            }
+        };
+        let ls = LockspaceId(self.next_id());
+        let path = String::from_utf8_lossy(&spec.path).into_owned();
+        let text = format!("lockspace {}:{}:{path}:{}", spec.name, spec.host_id, spec.offset);
+        log(out, Level::Warning, Some(ls), text);
+        out.push(Action::Join { ls, spec: spec.clone(), host, io_timeout });
+        let lockspace = Lockspace {
+            spec,
+            host,
+            io_timeout,
+            list: LockspaceList::Add,
+            joined: None,
+            dead: None,
+            remove: false,
+            last_good: None,
+            last_attempt: 0,
+            last_result: 0,
+            corrupt: 0,
+            killing: 0,
+            history: VecDeque::new(),
+            add_waiter: (!asynchronous).then_some(conn),
+            rem_waiters: Vec::new(),
+            inq_waiters: Vec::new(),
+            warned: 0,
+            drained_since: None,
+            rejoin_pids: Vec::new(),
+            rejoin_asked: 0,
+            rejoin_saved: 0,
+        };
+        self.lockspaces.insert(ls, lockspace);
+        if asynchronous {
+            reply(out, conn, 0);
+        }
+    }
+
+    pub(crate) fn join_done(
+        &mut self,
+        ls: LockspaceId,
+        result: Result<Joined, JoinError>,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
+        let waiter = lockspace.add_waiter.take();
+        match result {
+            Ok(joined) => {
+                let secs = joined.last_good.secs();
+                lockspace.last_good = Some(joined.last_good);
+                lockspace.last_attempt = secs;
+                lockspace.last_result = 1;
+                lockspace.joined = Some(joined);
+                push_history(
+                    lockspace,
+                    self.settings.history_size,
+                    RenewalEntry {
+                        timestamp: secs,
+                        read_ms: 0,
+                        write_ms: 0,
+                        next_timeouts: 0,
+                        next_errors: 0,
+                    },
+                );
+                if lockspace.remove {
+                    // Removal came at the last moment: give the fresh lease back.
+                    lockspace.list = LockspaceList::Rem;
+                    out.push(Action::Leave { ls, release: true });
+                    if let Some(conn) = waiter {
+                        reply(out, conn, ReturnCode::GENERIC.0);
+                    }
+                    return;
+                }
+                lockspace.list = LockspaceList::Spaces;
+                let inquirers = std::mem::take(&mut lockspace.inq_waiters);
+                self.save_rejoin(ls, out);
+                for conn in waiter.into_iter().chain(inquirers) {
+                    reply(out, conn, 0);
+                }
+            }
+            Err(e) => {
+                let code = ReturnCode::from(&e).0;
+                log(
+                    out,
+                    Level::Error,
+                    Some(ls),
+                    format!("add_lockspace {}: {e} ({code})", lockspace.spec.name),
+                );
+                if let Some(conn) = waiter {
+                    reply(out, conn, code);
+                }
+                // The thread ends by itself; until then the lockspace still exists.
+                lockspace.list = LockspaceList::Rem;
+                out.push(Action::Leave { ls, release: false });
+            }
+        }
+    }
+
+    pub(crate) fn inq_lockspace(
+        &mut self,
+        conn: ConnId,
+        spec: &LockspaceSpec,
+        wait: bool,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(lockspace) = self.lockspaces.values_mut().find(|ls| matches(spec, ls)) else {
+            return reply(out, conn, ReturnCode::ENOENT.0);
+        };
+        match lockspace.list {
+            LockspaceList::Spaces => reply(out, conn, 0),
+            _ if wait && lockspace.inq_waiters.len() < WAITERS_MAX => lockspace.inq_waiters.push(conn),
+            _ => reply(out, conn, ReturnCode::EINPROGRESS.0),
+        }
+    }
+
+    pub(crate) fn rem_lockspace(
+        &mut self,
+        conn: ConnId,
+        spec: &LockspaceSpec,
+        asynchronous: bool,
+        unused: bool,
+        out: &mut Vec<Action>,
+    ) {
+        if unused && self.resources.values().any(|r| r.spec.lockspace == spec.name) {
+            return reply(out, conn, ReturnCode::EBUSY.0);
+        }
+        let Some((ls, lockspace)) = self.lockspaces.iter_mut().find(|(_, ls)| matches(spec, ls)) else {
+            return reply(out, conn, ReturnCode::ENOENT.0);
+        };
+        let ls = *ls;
+        if lockspace.list == LockspaceList::Rem {
+            return reply(out, conn, ReturnCode::EINPROGRESS.0);
+        }
+        if asynchronous {
+            reply(out, conn, 0);
+        } else if lockspace.rem_waiters.len() < WAITERS_MAX {
+            lockspace.rem_waiters.push(conn);
+        } else {
+            reply(out, conn, ReturnCode::EBUSY.0);
+        }
+        self.begin_removal(ls, out);
+    }
+
+    pub(crate) fn begin_removal(&mut self, ls: LockspaceId, out: &mut Vec<Action>) {
+        let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
+        lockspace.remove = true;
+        match lockspace.list {
+            // The join sees it and ends.
+            LockspaceList::Add => out.push(Action::Gone { ls }),
+            LockspaceList::Spaces => self.mark_dead(ls, Dead::Removed, out),
+            LockspaceList::Rem => {}
+        }
+    }
+
+    /// From here on nothing is granted or written in this lockspace but its own lease. There is no way back.
+    pub(crate) fn mark_dead(&mut self, ls: LockspaceId, why: Dead, out: &mut Vec<Action>) {
+        let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
+        if lockspace.dead.is_none() {
+            out.push(Action::Gone { ls });
+        }
+        // A removal of a failed lockspace does not make it healthy again, but its users are killed without grace.
+        if lockspace.dead != Some(Dead::Failed) {
+            lockspace.dead = Some(why);
+        }
+        if lockspace.killing == 0 {
+            lockspace.killing = 1;
+        }
+    }
+
+    /// Ends the threads of dead lockspaces that nobody uses any more.
+    pub(crate) fn leave_unused(&mut self, now: MonoTime, out: &mut Vec<Action>) {
+        let dead: Vec<LockspaceId> = self
+            .lockspaces
+            .iter()
+            .filter(|(_, ls)| ls.dead.is_some() && ls.list == LockspaceList::Spaces)
+            .map(|(id, _)| *id)
+            .collect();
+        for ls in dead {
+            if !self.has_users(ls) {
+                self.leave(now, ls, out);
+            }
+        }
+    }
+
+    fn leave(&mut self, now: MonoTime, ls: LockspaceId, out: &mut Vec<Action>) {
+        self.drop_idle_resources(ls);
+        let outstanding = self.tasks.values().any(|id| self.resources.get(id).is_none_or(|r| r.ls == ls));
+        let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
+        let healthy =
+            lockspace.dead == Some(Dead::Removed) && lockspace.corrupt == 0 && lockspace.last_result == 1;
+        if outstanding && healthy {
+            // A write of ours may still land: the host_id must not look free before (rule R3).
+            let since = *lockspace.drained_since.get_or_insert(now);
+            if now.secs_since(since) < DRAIN_SECS {
+                return;
+            }
+            log(
+                out,
+                Level::Error,
+                Some(ls),
+                "leaving without releasing the host_id: a write is still outstanding",
+            );
+        }
+        let release = healthy && !outstanding;
+        lockspace.list = LockspaceList::Rem;
+        lockspace.killing = 0;
+        if release {
+            out.push(Action::DropRejoin { spec: lockspace.spec.clone() });
+        }
+        out.push(Action::Leave { ls, release });
+    }
+
+    /// Resources of a dead lockspace on which nothing runs: the host_id lease speaks for them.
+    fn drop_idle_resources(&mut self, ls: LockspaceId) {
+        self.resources.retain(|_, r| {
+            r.ls != ls || !(r.list() == ResourceList::Rem && matches!(r.work, crate::Work::Retry { .. }))
+        });
+    }
+
+    pub(crate) fn left(&mut self, ls: LockspaceId, out: &mut Vec<Action>) {
+        let Some(lockspace) = self.lockspaces.remove(&ls) else { return };
+        let gone: Vec<_> = self.resources.iter().filter(|(_, r)| r.ls == ls).map(|(id, _)| *id).collect();
+        for id in gone {
+            self.resources.remove(&id);
+        }
+        self.tasks.retain(|_, id| self.resources.contains_key(id));
+        log(out, Level::Debug, Some(ls), format!("lockspace {} is gone", lockspace.spec.name));
+        for conn in lockspace.rem_waiters {
+            reply(out, conn, 0);
+        }
+        for conn in lockspace.inq_waiters {
+            reply(out, conn, ReturnCode::ENOENT.0);
+        }
+        if let Some(conn) = lockspace.add_waiter {
+            reply(out, conn, ReturnCode::GENERIC.0);
+        }
+    }
+
+    pub(crate) fn save_rejoin(&mut self, ls: LockspaceId, out: &mut Vec<Action>) {
+        let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
+        lockspace.rejoin_asked += 1;
+        let record = RejoinRecord {
+            lockspace: lockspace.spec.name,
+            host_id: lockspace.spec.host_id,
+            generation: lockspace.generation(),
+            pids: lockspace.rejoin_pids.clone(),
+        };
+        out.push(Action::SaveRejoin { ls, serial: lockspace.rejoin_asked, record });
+    }
+}
+
+pub(crate) fn push_history(lockspace: &mut Lockspace, size: usize, entry: RenewalEntry) {
+    if size == 0 {
+        return;
+    }
+    while lockspace.history.len() >= size {
+        lockspace.history.pop_front();
+    }
+    lockspace.history.push_back(entry);
+}

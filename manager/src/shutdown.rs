@@ -1,0 +1,58 @@
+//! The end of the daemon (lease-algorithms.md 12.2, socket-protocol.md 7.4, 7.28).
+
+use crate::ids::{ConnId, LockspaceId};
+use crate::{Action, Level, Manager, Reply, log, reply};
+use sanlock_lease::code::ReturnCode;
+
+impl Manager {
+    /// A signal ends the daemon only if there is no lockspace in any state. An ignored one is forgotten, and aborts nothing
+    /// (weakness W34).
+    pub(crate) fn signal(&mut self, out: &mut Vec<Action>) {
+        self.shutdown(false, out);
+    }
+
+    pub(crate) fn shutdown(&mut self, force: bool, out: &mut Vec<Action>) {
+        if !force && !self.lockspaces.is_empty() {
+            log(
+                out,
+                Level::Warning,
+                None,
+                format!("shutdown ignored: {} lockspaces exist", self.lockspaces.len()),
+            );
+            return;
+        }
+        self.begin_shutdown(out);
+    }
+
+    pub(crate) fn shutdown_wait(&mut self, conn: ConnId, force: bool, out: &mut Vec<Action>) {
+        if !force && !self.lockspaces.is_empty() {
+            return reply(out, conn, ReturnCode::EBUSY.0);
+        }
+        self.shutdown_waiters.push(conn);
+        self.begin_shutdown(out);
+    }
+
+    fn begin_shutdown(&mut self, out: &mut Vec<Action>) {
+        if self.shutting_down {
+            return;
+        }
+        self.shutting_down = true;
+        out.push(Action::ShuttingDown);
+        let all: Vec<LockspaceId> = self.lockspaces.keys().copied().collect();
+        for ls in all {
+            self.begin_removal(ls, out);
+        }
+    }
+
+    /// Exits once the last lockspace is gone.
+    pub(crate) fn maybe_exit(&mut self, out: &mut Vec<Action>) {
+        if !self.shutting_down || self.exited || !self.lockspaces.is_empty() {
+            return;
+        }
+        self.exited = true;
+        for conn in std::mem::take(&mut self.shutdown_waiters) {
+            out.push(Action::Reply { conn, reply: Reply::ShutdownDone });
+        }
+        out.push(Action::Exit);
+    }
+}

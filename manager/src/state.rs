@@ -1,0 +1,286 @@
+//! What the manager remembers: connections, lockspaces, resources, and commands in progress.
+
+use crate::event::ResourceRequest;
+use crate::ids::{ConnId, LockspaceId, ResourceId, TaskId};
+use sanlock_lease::delta::Joined;
+use sanlock_lease::geometry::HostId;
+use sanlock_lease::name::Name;
+use sanlock_lease::paxos::Held;
+use sanlock_lease::text::{LockspaceSpec, ResourceSpec};
+use sanlock_lease::timing::{IoTimeout, MonoTime};
+use std::collections::VecDeque;
+
+/// A command in progress that concerns the leases of a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct OpNumber(pub(crate) u64);
+
+/// A connection, and the process behind it once registered.
+#[derive(Clone, Debug)]
+pub struct Conn {
+    /// Slot number.
+    pub ci: u32,
+    /// The registered pid.
+    pub pid: Option<i32>,
+    /// What STATUS shows.
+    pub owner_name: Option<Name>,
+    /// Bits given to RESTRICT.
+    pub restricted: u32,
+    /// Signals sent since the last time it held nothing.
+    pub kill_count: u32,
+    /// When the last one was sent.
+    pub kill_last: Option<MonoTime>,
+    /// The last copy was closed, but something still depends on the connection.
+    pub closed: bool,
+    /// The registered process is gone.
+    pub pid_gone: bool,
+    /// Tokens, in slot order: `None` is a freed place.
+    pub tokens: Vec<Option<ResourceId>>,
+    /// The command that works on its leases.
+    pub(crate) busy: Option<OpNumber>,
+}
+
+impl Conn {
+    pub(crate) fn new(ci: u32) -> Self {
+        Self {
+            ci,
+            pid: None,
+            owner_name: None,
+            restricted: 0,
+            kill_count: 0,
+            kill_last: None,
+            closed: false,
+            pid_gone: false,
+            tokens: Vec::new(),
+            busy: None,
+        }
+    }
+
+    /// The resources it holds tokens of, in slot order.
+    pub fn held(&self) -> impl Iterator<Item = ResourceId> + '_ {
+        self.tokens.iter().flatten().copied()
+    }
+
+    pub(crate) fn add_token(&mut self, resource: ResourceId) {
+        match self.tokens.iter_mut().find(|t| t.is_none()) {
+            Some(place) => *place = Some(resource),
+            None => self.tokens.push(Some(resource)),
+        }
+    }
+
+    pub(crate) fn drop_token(&mut self, resource: ResourceId) {
+        for token in &mut self.tokens {
+            if *token == Some(resource) {
+                *token = None;
+            }
+        }
+        while self.tokens.last() == Some(&None) {
+            self.tokens.pop();
+        }
+    }
+
+    /// Whether a command runs on its leases.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.busy.is_some()
+    }
+}
+
+/// Why a lockspace is dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dead {
+    /// Its lease was not renewed in time, or is not ours any more.
+    Failed,
+    /// Its removal was asked for, or the daemon is being shut down by force.
+    Removed,
+}
+
+/// One entry of the renewal history (lease-algorithms.md 2.4 step 6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RenewalEntry {
+    /// Seconds written to disk.
+    pub timestamp: u64,
+    /// Duration of the read.
+    pub read_ms: u64,
+    /// Duration of the write.
+    pub write_ms: u64,
+    /// Timeouts since.
+    pub next_timeouts: u32,
+    /// Other failures since.
+    pub next_errors: u32,
+}
+
+/// Which list of STATUS a lockspace is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockspaceList {
+    /// Being joined.
+    Add,
+    /// Joined, also while failing or waiting for its users.
+    Spaces,
+    /// Its thread is ending.
+    Rem,
+}
+
+/// A lockspace.
+#[derive(Clone, Debug)]
+pub struct Lockspace {
+    /// As given.
+    pub spec: LockspaceSpec,
+    /// `spec.host_id`.
+    pub host: HostId,
+    /// Our io timeout.
+    pub io_timeout: IoTimeout,
+    /// Its list.
+    pub list: LockspaceList,
+    /// What the join brought.
+    pub joined: Option<Joined>,
+    /// Why nothing is granted in it any more.
+    pub dead: Option<Dead>,
+    /// Its removal was asked for.
+    pub remove: bool,
+    /// Time carried by the last good renewal.
+    pub last_good: Option<MonoTime>,
+    /// Seconds of the last attempt.
+    pub last_attempt: u64,
+    /// Code of the last attempt: 0 none yet, 1 success.
+    pub last_result: i32,
+    /// The first corrupt code seen.
+    pub corrupt: i32,
+    /// 0 nothing, 1 killing users, 2 every user has had 100 signals.
+    pub killing: u32,
+    /// The renewal history, oldest first.
+    pub history: VecDeque<RenewalEntry>,
+    pub(crate) add_waiter: Option<ConnId>,
+    pub(crate) rem_waiters: Vec<ConnId>,
+    pub(crate) inq_waiters: Vec<ConnId>,
+    /// Second of the last warning.
+    pub(crate) warned: u64,
+    /// When the last user was gone and only unsettled writes were left.
+    pub(crate) drained_since: Option<MonoTime>,
+    /// Processes in the rejoin record, the serial of the newest one asked for, and of the newest one saved.
+    pub(crate) rejoin_pids: Vec<i32>,
+    pub(crate) rejoin_asked: u64,
+    pub(crate) rejoin_saved: u64,
+}
+
+impl Lockspace {
+    /// The generation it is held with; 0 while joining.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.joined.as_ref().map_or(0, Joined::generation)
+    }
+
+    /// Whether leases may be taken in it.
+    #[must_use]
+    pub fn usable(&self) -> bool {
+        self.list == LockspaceList::Spaces && self.dead.is_none()
+    }
+}
+
+/// What is being done about a resource nobody holds any more, or not yet.
+#[derive(Clone, Debug)]
+pub enum Work {
+    /// An acquire runs (list `add`).
+    Acquiring {
+        /// The task.
+        task: TaskId,
+    },
+    /// Acquired; granted once the whole request has succeeded.
+    Held {
+        /// What lies on disk.
+        held: Held,
+        /// Whose token it is, or will be.
+        conn: ConnId,
+        /// Whether the client knows.
+        granted: bool,
+    },
+    /// A release runs (list `rem`).
+    Releasing {
+        /// The task.
+        task: TaskId,
+    },
+    /// Something of a finished task may still land (rule R3).
+    Settling {
+        /// The task.
+        task: TaskId,
+    },
+    /// The next attempt to take everything back is due at this time.
+    Retry {
+        /// When.
+        at: MonoTime,
+    },
+}
+
+/// A resource this host holds or works on. It is on exactly one list, which follows from `work`.
+#[derive(Clone, Debug)]
+pub struct Resource {
+    /// Names and disks.
+    pub spec: ResourceSpec,
+    /// In this lockspace.
+    pub ls: LockspaceId,
+    /// What is going on.
+    pub work: Work,
+    /// Pid of the last exclusive owner.
+    pub pid: i32,
+    /// Lease version held; 0 if none.
+    pub lver: u64,
+    pub(crate) geometry: sanlock_lease::geometry::Geometry,
+    /// Attempts to release it so far.
+    pub(crate) attempts: u32,
+    /// The command that waits for the release that runs.
+    pub(crate) for_op: Option<OpNumber>,
+    /// Whether that command's result stays whatever this release comes to (the undo of a failed acquire).
+    pub(crate) keep_result: bool,
+}
+
+/// Which list of STATUS a resource is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResourceList {
+    /// Being acquired.
+    Add,
+    /// Held.
+    Held,
+    /// Being released.
+    Rem,
+}
+
+impl Resource {
+    /// Its list.
+    #[must_use]
+    pub fn list(&self) -> ResourceList {
+        match self.work {
+            Work::Acquiring { .. } => ResourceList::Add,
+            Work::Held { granted, .. } => {
+                if granted {
+                    ResourceList::Held
+                } else {
+                    ResourceList::Add
+                }
+            }
+            Work::Releasing { .. } | Work::Settling { .. } | Work::Retry { .. } => ResourceList::Rem,
+        }
+    }
+}
+
+/// A lease command in progress.
+#[derive(Clone, Debug)]
+pub(crate) struct Op {
+    /// Who gets the reply; `None` when nobody does any more.
+    pub(crate) requester: Option<ConnId>,
+    pub(crate) target: ConnId,
+    pub(crate) kind: OpKind,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum OpKind {
+    /// Acquiring, in order.
+    Acquire {
+        requests: VecDeque<ResourceRequest>,
+        owner_nowait: bool,
+        acquired: Vec<ResourceId>,
+        current: Option<TaskId>,
+    },
+    /// All acquired; granted when these rejoin records are on stable storage.
+    Granting { acquired: Vec<ResourceId>, waits: Vec<(LockspaceId, u64)> },
+    /// Releasing, in order; then this result.
+    Release { left: VecDeque<ResourceId>, current: Option<ResourceId>, result: i32 },
+}
