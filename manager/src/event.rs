@@ -133,7 +133,6 @@ pub enum Command {
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "one at a time, moved once")]
 pub enum Event {
     /// A connection was accepted.
     ConnOpened {

@@ -178,6 +178,7 @@ impl Lockspace {
 
 /// What is being done about a resource nobody holds any more, or not yet.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "kept in the table, moved seldom")]
 pub enum Work {
     /// An acquire runs (list `add`).
     Acquiring {
