@@ -1,7 +1,6 @@
 //! What to do: everything the manager asks for.
 
 use crate::id::{ConnId, LockspaceId, RecordSeq, ResourceId, TaskId};
-use crate::limits::ACTIONS_KEPT;
 use crate::rejoin::RejoinRecord;
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::geometry::Geometry;
@@ -246,8 +245,7 @@ impl Actions {
 
     /// Takes all out, in order.
     pub fn drain(&mut self) -> impl Iterator<Item = Action> {
-        let list = std::mem::replace(&mut self.list, Vec::with_capacity(ACTIONS_KEPT.min(self.list.len())));
-        list.into_iter()
+        self.list.drain(..)
     }
 
     /// All, in order.

@@ -16,7 +16,5 @@ pub const RENEWAL_HISTORY_DEFAULT: usize = 180;
 pub const RENEWAL_HISTORY_MAX: usize = 10_000;
 /// Generations remembered of lockspaces that were left.
 pub const GENERATIONS_REMEMBERED_MAX: usize = 1024;
-/// Actions that one [`crate::Actions`] keeps room for once they are drained.
-pub const ACTIONS_KEPT: usize = 256;
 /// Bytes of the state string of `INQUIRE` per lease (socket-protocol.md 7.9).
 pub const STATE_ITEM_BYTES_MAX: usize = 4399;
