@@ -1,6 +1,7 @@
 //! What to do: everything the manager asks for.
 
 use crate::id::{ConnId, LockspaceId, RecordSeq, ResourceId, TaskId};
+use crate::limits::ACTIONS_KEPT;
 use crate::rejoin::RejoinRecord;
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::geometry::Geometry;
@@ -245,7 +246,8 @@ impl Actions {
 
     /// Takes all out, in order.
     pub fn drain(&mut self) -> impl Iterator<Item = Action> {
-        self.list.drain(..)
+        let list = std::mem::replace(&mut self.list, Vec::with_capacity(ACTIONS_KEPT.min(self.list.len())));
+        list.into_iter()
     }
 
     /// All, in order.
