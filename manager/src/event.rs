@@ -1,156 +1,243 @@
-//! What happened: everything the manager is told.
+//! What the manager is told.
 
-use crate::command::Command;
-use crate::id::{ConnId, LockspaceId, RecordSeq, TaskId};
-use sanlock_lease::code::ReturnCode;
-use sanlock_lease::geometry::{Geometry, HostId};
+use crate::ids::{ConnId, LockspaceId, TaskId};
+use sanlock_lease::delta::{JoinError, Joined};
+use sanlock_lease::name::Name;
 use sanlock_lease::paxos::acquire::AcquireOutcome;
 use sanlock_lease::paxos::release::ReleaseOutcome;
+use sanlock_lease::text::{LockspaceSpec, ResourceSpec};
 use sanlock_lease::timing::MonoTime;
 
-/// One thing that happened.
+/// Whom a lease command is for (socket-protocol.md 2.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The connection it came on.
+    Own,
+    /// The registered connection of this pid, lowest slot first.
+    Pid(i32),
+}
+
+/// Modes of an acquire that this version refuses (-95), so that nobody gets an exclusive lease who asked for another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct AcquireFlags {
+    /// `SANLK_ACQUIRE_LVB`.
+    pub lvb: bool,
+    /// `SANLK_ACQUIRE_ORPHAN` or `SANLK_ACQUIRE_ORPHAN_ONLY`.
+    pub orphan: bool,
+    /// `SANLK_ACQUIRE_OWNER_NOWAIT`.
+    pub owner_nowait: bool,
+}
+
+/// One resource of an acquire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceRequest {
+    /// Names and disks; `lver` is the version demanded (`SANLK_RES_LVER`), `shared` the mode.
+    pub spec: ResourceSpec,
+    /// `SANLK_RES_PERSISTENT`.
+    pub persistent: bool,
+    /// The new `num_hosts` (`SANLK_RES_NUM_HOSTS`).
+    pub num_hosts: Option<u64>,
+}
+
+/// What a release is to give up (socket-protocol.md 7.8).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReleaseWhat {
+    /// Everything the target holds.
+    All,
+    /// These, as (lockspace, resource).
+    Named(Vec<(Name, Name)>),
+}
+
+/// A client's command that concerns the bookkeeping. One at a time per connection: the next one may be sent only after the
+/// reply to this one. [`Command::Register`] and [`Command::Shutdown`] have no reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// This connection represents a process.
+    Register {
+        /// Its pid, from the socket's peer credentials.
+        pid: i32,
+    },
+    /// Replaces the restriction bits.
+    Restrict {
+        /// ALL 1, SIGKILL 2, SIGTERM 4.
+        flags: u32,
+    },
+    /// Join a lockspace.
+    AddLockspace {
+        /// Which, as which host.
+        spec: LockspaceSpec,
+        /// Seconds, 0 = default.
+        io_timeout: u32,
+        /// Reply as soon as the join has begun.
+        asynchronous: bool,
+    },
+    /// Is it joined?
+    InqLockspace {
+        /// Which; host id 0 matches any.
+        spec: LockspaceSpec,
+        /// Wait while the answer is "in progress".
+        wait: bool,
+    },
+    /// Leave a lockspace.
+    RemLockspace {
+        /// Which; host id 0 matches any.
+        spec: LockspaceSpec,
+        /// Reply as soon as the removal has begun.
+        asynchronous: bool,
+        /// Only if nothing uses it.
+        unused: bool,
+    },
+    /// Acquire resources.
+    Acquire {
+        /// For whom.
+        target: Target,
+        /// The name STATUS shows from now on.
+        owner_name: Name,
+        /// Which, in this order; at most 8.
+        resources: Vec<ResourceRequest>,
+        /// How.
+        flags: AcquireFlags,
+    },
+    /// Release resources.
+    Release {
+        /// Whose.
+        target: Target,
+        /// Which.
+        what: ReleaseWhat,
+    },
+    /// What does the target hold?
+    Inquire {
+        /// Whose.
+        target: Target,
+    },
+    /// A command on a target that is refused with this code after the target checks (socket-protocol.md 2.6, 7.7).
+    Refused {
+        /// Whose.
+        target: Target,
+        /// Whether it is an acquire, which a target being killed is refused.
+        acquire: bool,
+        /// The code.
+        code: i32,
+    },
+    /// End the daemon.
+    Shutdown {
+        /// Even if lockspaces are joined.
+        force: bool,
+    },
+    /// End the daemon, and reply when it is about to end.
+    ShutdownWait {
+        /// Even if lockspaces are joined.
+        force: bool,
+    },
+}
+
+/// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A client connected. Comes before any other event about the connection.
+    /// A connection was accepted.
     ConnOpened {
-        /// The connection; its number is never used again.
+        /// Its id, never used before.
         conn: ConnId,
-        /// Its descriptor, only shown in status.
-        fd: i32,
+        /// Its slot number, the lowest free one.
+        ci: u32,
     },
-    /// The connection is over in both directions: the last copy of the peer's descriptor was closed, or the daemon closed it
-    /// ([`crate::Action::CloseConn`], a framing error). Comes exactly once for every connection that was opened, at once when
-    /// it is noticed, also while a command of the connection runs. A peer that only stopped sending (it may still read a
-    /// reply) has not closed: report it when what it sent has been answered.
+    /// The last copy of the connection was closed. The slot is free once [`crate::Action::Forget`] says so.
     ConnClosed {
         /// Which.
         conn: ConnId,
     },
-    /// The registered process is gone (its pidfd became readable). Comes at most once, and also after `ConnClosed`; never after
-    /// [`crate::Action::ForgetConn`].
+    /// The registered process is gone.
     PidGone {
-        /// Whose process.
+        /// Of which connection.
         conn: ConnId,
     },
-    /// A command arrived completely. The next one of the same connection may follow only after this one's
-    /// [`crate::Action::Reply`] or [`crate::Action::Done`]; until then the daemon does not read from the connection.
+    /// A command.
     Command {
-        /// From where.
+        /// From whom.
         conn: ConnId,
         /// What.
         command: Command,
     },
     /// SIGTERM, SIGINT or SIGHUP.
-    Terminate,
-    /// Time has passed. At least once a second, and not later than [`crate::Manager::next_tick`].
+    Signal,
+    /// At least once a second.
     Tick,
-    /// The join asked for by [`crate::Action::StartJoin`] has ended. Exactly one for each.
+    /// A join ended.
     JoinDone {
-        /// Which lockspace.
-        lockspace: LockspaceId,
-        /// How. A failure is -201 where [`crate::Action::StopLockspace`] ended it; what had been written is then already given
-        /// back (W33).
-        result: Result<Joined, ReturnCode>,
-        /// With a failure: a write of our delta lease may still land. [`Event::Left`] follows when it has.
-        outstanding: bool,
+        /// Which.
+        ls: LockspaceId,
+        /// How.
+        result: Result<Joined, JoinError>,
     },
-    /// An attempt to renew has ended.
-    Renewal {
-        /// Which lockspace.
-        lockspace: LockspaceId,
-        /// When it began.
-        attempt: MonoTime,
-        /// How it ended.
-        end: RenewalEnd,
+    /// A renewal succeeded.
+    Renewed {
+        /// Where.
+        ls: LockspaceId,
+        /// The time whose seconds it wrote.
+        timestamp: MonoTime,
+        /// Duration of the read in milliseconds.
+        read_ms: u64,
+        /// Duration of the write in milliseconds.
+        write_ms: u64,
     },
-    /// A lockspace is over: its delta lease is released or left behind, nothing of it is in flight any more. Follows every
-    /// [`crate::Action::StopLockspace`] that comes after a successful `JoinDone` (or crosses with it).
+    /// A renewal failed.
+    RenewalFailed {
+        /// Where.
+        ls: LockspaceId,
+        /// The result code.
+        code: i32,
+        /// Plain words.
+        text: String,
+    },
+    /// The own lease is not what we wrote: the lockspace is lost.
+    Corrupt {
+        /// Where.
+        ls: LockspaceId,
+        /// The result code.
+        code: i32,
+        /// Plain words.
+        text: String,
+    },
+    /// The lockspace thread has ended.
     Left {
         /// Which.
-        lockspace: LockspaceId,
-        /// Whether the disk says now that the delta lease is free.
-        released: bool,
+        ls: LockspaceId,
     },
-    /// A [`crate::Action::PersistRejoinRecord`] is on stable storage, or can't be brought there (positive errno).
-    RejoinRecordSaved {
-        /// Whose record.
-        lockspace: LockspaceId,
-        /// Which state of it.
-        seq: RecordSeq,
-        /// How it went.
-        result: Result<(), i32>,
-    },
-    /// An acquire has ended. Exactly one for each [`crate::Action::StartAcquire`].
+    /// An acquire task ended.
     AcquireDone {
         /// Which.
         task: TaskId,
         /// How.
-        end: AcquireEnd,
-        /// Writes of it that may still land; if not 0, [`Event::TaskSettled`] follows when the last one has.
+        outcome: AcquireOutcome,
+        /// Its writes that may still land; [`Event::Settled`] follows if there are any.
         outstanding: u32,
     },
-    /// A release or a retract has ended. Exactly one for each [`crate::Action::StartRelease`] and
-    /// [`crate::Action::StartRetract`].
+    /// A task could not start: no disk of the resource could be opened, or a limit was reached. Nothing was written.
+    StartFailed {
+        /// Which.
+        task: TaskId,
+        /// The result code.
+        code: i32,
+    },
+    /// A release or retract task ended.
     ReleaseDone {
         /// Which.
         task: TaskId,
         /// How.
-        end: ReleaseEnd,
-        /// As in [`Event::AcquireDone`].
+        outcome: ReleaseOutcome,
+        /// Its writes that may still land; [`Event::Settled`] follows if there are any.
         outstanding: u32,
     },
-    /// The last write of a task that had ended with writes outstanding has ended.
-    TaskSettled {
+    /// The last outstanding write of a finished task has ended.
+    Settled {
         /// Which.
         task: TaskId,
     },
-}
-
-/// A lockspace was joined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Joined {
-    /// Our host id.
-    pub host: HostId,
-    /// Our generation of it.
-    pub generation: u64,
-    /// The lockspace's sizes.
-    pub geometry: Geometry,
-    /// The timestamp in the delta lease: the last good renewal so far.
-    pub renewed: MonoTime,
-}
-
-/// How an attempt to renew ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RenewalEnd {
-    /// The delta lease is renewed.
-    Good {
-        /// The timestamp written, taken before the write was submitted (R12).
-        timestamp: MonoTime,
-        /// Milliseconds the read took.
-        read_ms: u32,
-        /// Milliseconds the write took.
-        write_ms: u32,
+    /// The rejoin record is as asked, or, if that failed, there is none any more.
+    RejoinSaved {
+        /// Of which lockspace.
+        ls: LockspaceId,
+        /// As in the action.
+        serial: u64,
     },
-    /// It is not. Codes that mean somebody else wrote our lease (lease-algorithms.md 2.4) fail the lockspace.
-    Failed(ReturnCode),
-}
-
-/// How an acquire ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "moved a few times per acquire, never stored in bulk")]
-pub enum AcquireEnd {
-    /// The machine ran.
-    Ended(AcquireOutcome),
-    /// It was not started: no majority of the disks could be opened (positive errno of the last failure), or there was no room
-    /// for it. Nothing was written.
-    NotStarted(i32),
-}
-
-/// How a release or a retract ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReleaseEnd {
-    /// The machine ran.
-    Ended(ReleaseOutcome),
-    /// It was not started, as in [`AcquireEnd::NotStarted`].
-    NotStarted(i32),
 }

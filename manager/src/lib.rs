@@ -1,67 +1,218 @@
 // NOTICE to whoever is writing another manager here: this one (commit f89eab6) is in use by daemon/. Time ran out for a second
 // design: stop writing files in manager/, change nothing here, and end with a report of the cases this code gets wrong.
-//! One host's bookkeeping: lockspaces and their life, clients, resources and who holds them.
+//! One host's bookkeeping: who is connected, which lockspaces are joined, which resources are held or worked on, who is busy,
+//! and what an ageing lockspace demands. [`Manager::handle`] takes one [`Event`] and appends the [`Action`]s it calls for.
 //!
-//! This crate does nothing by itself: no I/O, no clock, no thread. [`Manager::handle`] is told what happened and answers with
-//! what to do. It is fully deterministic: the same events at the same times give the same actions.
+//! *What it does not do.* No I/O, no clock, no threads. The daemon carries the actions out, in order, and reports back.
 //!
 //! # Calling rules
 //!
-//! * `now` never goes back. Events may come in any order that the documentation of [`Event`] allows; an event about something
-//!   that is gone is ignored.
-//! * Actions are carried out in order. None may block the caller; what takes time is answered by a later event.
-//! * **Connections.** `ConnOpened`, then `Command`s one at a time, each finished by exactly one [`Action::Reply`] or
-//!   [`Action::Done`] (except [`Command::Noted`]), then `ConnClosed`, then the manager's [`Action::ForgetConn`], perhaps much
-//!   later: what a closed connection held is released first, and a failing lockspace waits for its process to be gone.
-//! * **Lockspaces.** [`Action::StartJoin`] → [`Event::JoinDone`] → [`Event::Renewal`]s → [`Action::StopLockspace`] →
-//!   [`Event::Left`].
-//! * **Tasks.** One action starts a task, one event ends it, and if that event says that writes are outstanding,
-//!   [`Event::TaskSettled`] follows once. Nothing touches the resource in between.
+//! * `now` is never earlier than in the previous call.
+//! * A connection sends its next [`Command`] only after the reply to the one before.
+//! * [`Event::Tick`] comes at least once a second; what ages is looked at there.
+//! * [`Action::Gone`], [`Action::ClientGone`] and [`Action::ShuttingDown`] are visible to all machines before the next action is carried
+//!   out.
 //!
-//! What status commands show is read with the accessors of [`Manager`].
+//! # Invariants
+//!
+//! * A resource (lockspace and name) exists at most once, and is on exactly one list.
+//! * A token belongs to a held resource; an exclusive resource has one token.
+//! * A target is busy exactly while a command on its leases is in progress.
+//! * Nothing new is started for a resource while a write of an earlier task on it may still land (rule R3).
+//! * A token is granted only while its lockspace is alive with the generation the acquire began with, and its process is in the
+//!   rejoin record on stable storage (rules R7, R10).
 #![forbid(unsafe_code)]
 
-pub mod action;
-pub mod command;
-pub mod config;
-pub mod event;
-pub mod id;
-pub mod limits;
+mod acquire;
+mod action;
+mod clients;
+mod event;
+mod ids;
+mod lockspaces;
 pub mod rejoin;
+mod releasing;
+mod shutdown;
+mod state;
+#[cfg(test)]
+mod tests;
+mod users;
 
-pub use action::{Action, Actions, CancelReason, LogLevel, LogLine, Rejoin, Reply, Signal};
-pub use command::{
-    AcquireFlags, AcquireRequest, Command, ReleaseRequest, ResourceRequest, Restrictions, Target,
-};
-pub use config::Config;
-pub use event::{AcquireEnd, Event, Joined, ReleaseEnd, RenewalEnd};
-pub use id::{ConnId, LockspaceId, RecordSeq, ResourceId, TaskId};
-pub use rejoin::{BootId, MachineId, Process, RejoinEvidence, RejoinRecord};
+pub use action::{Action, Level, Reply, Signal};
+pub use event::{AcquireFlags, Command, Event, ReleaseWhat, ResourceRequest, Target};
+pub use ids::{ConnId, LockspaceId, ResourceId, TaskId};
+pub use rejoin::{ProcessId, RejoinEvidence, RejoinRecord, fast_rejoin};
+pub use state::{Conn, Dead, Lockspace, LockspaceList, RenewalEntry, Resource, ResourceList, Work};
 
-use sanlock_lease::timing::MonoTime;
+use sanlock_lease::timing::{IoTimeout, MonoTime, WatchdogFire};
+use state::{Op, OpNumber};
+use std::collections::BTreeMap;
 
-/// One host's bookkeeping.
+/// Lockspaces at a time; our limit (the original has none).
+pub const LOCKSPACES_MAX: usize = 1000;
+/// Tokens of one client; our limit (the original has none).
+pub const TOKENS_MAX: usize = 4096;
+/// Connections that may wait for one lockspace (for its removal, or for the end of its join).
+pub const WAITERS_MAX: usize = 1024;
+/// Signals to one process at one a second; further ones follow at a slower pace.
+pub const KILL_COUNT_MAX: u32 = 100;
+/// How long a removed lockspace without users waits for writes that timed out to land, before it leaves without releasing its
+/// host_id lease (lease-algorithms.md 1.2, draining).
+pub const DRAIN_SECS: u64 = 120;
+
+/// Settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Io timeout of a join that names none.
+    pub io_timeout: IoTimeout,
+    /// Watchdog fire timeout of every host.
+    pub fire: WatchdogFire,
+    /// Seconds of gentle killing after a failure.
+    pub kill_grace_secs: u64,
+    /// Renewals remembered per lockspace.
+    pub history_size: usize,
+}
+
+/// The bookkeeping of one daemon.
 #[derive(Debug)]
 pub struct Manager {
-    config: Config,
+    settings: Settings,
+    conns: BTreeMap<ConnId, Conn>,
+    lockspaces: BTreeMap<LockspaceId, Lockspace>,
+    resources: BTreeMap<ResourceId, Resource>,
+    ops: BTreeMap<OpNumber, Op>,
+    /// The resource a running or unsettled task works on.
+    tasks: BTreeMap<TaskId, ResourceId>,
+    last_id: u64,
+    shutdown_waiters: Vec<ConnId>,
+    shutting_down: bool,
+    exited: bool,
 }
 
 impl Manager {
-    /// A manager that knows of nothing yet.
+    /// Nothing yet.
     #[must_use]
-    pub fn new(config: Config) -> Self {
-        Self { config }
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            conns: BTreeMap::new(),
+            lockspaces: BTreeMap::new(),
+            resources: BTreeMap::new(),
+            ops: BTreeMap::new(),
+            tasks: BTreeMap::new(),
+            last_id: 0,
+            shutdown_waiters: Vec::new(),
+            shutting_down: false,
+            exited: false,
+        }
     }
 
-    /// Its settings.
-    #[must_use]
-    pub fn config(&self) -> &Config {
-        &self.config
+    /// Takes one event.
+    pub fn handle(&mut self, now: MonoTime, event: Event, out: &mut Vec<Action>) {
+        match event {
+            Event::ConnOpened { conn, ci } => {
+                self.conns.insert(conn, Conn::new(ci));
+            }
+            Event::ConnClosed { conn } => self.conn_closed(now, conn, out),
+            Event::PidGone { conn } => self.pid_gone(now, conn, out),
+            Event::Command { conn, command } => self.command(now, conn, command, out),
+            Event::Signal => self.signal(out),
+            Event::Tick => {
+                self.retry_releases(now, out);
+                self.check_lockspaces(now, out);
+            }
+            Event::JoinDone { ls, result } => self.join_done(ls, result, out),
+            Event::Renewed { ls, timestamp, read_ms, write_ms } => {
+                self.renewed(now, ls, timestamp, (read_ms, write_ms))
+            }
+            Event::RenewalFailed { ls, code, text } => self.renewal_failed(now, ls, code, &text, out),
+            Event::Corrupt { ls, code, text } => self.corrupt(now, ls, code, &text, out),
+            Event::Left { ls } => self.left(ls, out),
+            Event::AcquireDone { task, outcome, outstanding } => {
+                self.acquire_done(now, task, outcome, outstanding, out)
+            }
+            Event::StartFailed { task, code } => self.start_failed(now, task, code, out),
+            Event::ReleaseDone { task, outcome, outstanding } => {
+                self.release_done(now, task, outcome, outstanding, out)
+            }
+            Event::Settled { task } => self.settled(now, task, out),
+            Event::RejoinSaved { ls, serial } => self.rejoin_saved(now, ls, serial, out),
+        }
+        self.leave_unused(now, out);
+        self.maybe_exit(out);
     }
 
-    /// When [`Event::Tick`] is due at the latest.
-    #[must_use]
-    pub fn next_tick(&self, now: MonoTime) -> MonoTime {
-        now.plus_secs(1)
+    fn command(&mut self, now: MonoTime, conn: ConnId, command: Command, out: &mut Vec<Action>) {
+        match command {
+            Command::Register { pid } => self.register(conn, pid, out),
+            Command::Restrict { flags } => self.restrict(conn, flags, out),
+            Command::AddLockspace { spec, io_timeout, asynchronous } => {
+                self.add_lockspace(conn, spec, io_timeout, asynchronous, out);
+            }
+            Command::InqLockspace { spec, wait } => self.inq_lockspace(conn, &spec, wait, out),
+            Command::RemLockspace { spec, asynchronous, unused } => {
+                self.rem_lockspace(conn, &spec, asynchronous, unused, out);
+            }
+            Command::Acquire { target, owner_name, resources, flags } => {
+                self.acquire(now, conn, target, owner_name, resources, flags, out);
+            }
+            Command::Release { target, what } => self.release(now, conn, target, what, out),
+            Command::Inquire { target } => self.inquire(conn, target, out),
+            Command::Refused { target, acquire, code } => self.refused(conn, target, acquire, code, out),
+            Command::Shutdown { force } => self.shutdown(force, out),
+            Command::ShutdownWait { force } => self.shutdown_wait(conn, force, out),
+        }
     }
+
+    fn next_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+
+    /// The connections, by id.
+    pub fn conns(&self) -> impl Iterator<Item = (ConnId, &Conn)> {
+        self.conns.iter().map(|(id, conn)| (*id, conn))
+    }
+
+    /// The lockspaces, newest first.
+    pub fn lockspaces(&self) -> impl Iterator<Item = (LockspaceId, &Lockspace)> {
+        self.lockspaces.iter().rev().map(|(id, ls)| (*id, ls))
+    }
+
+    /// The lockspace of this name, joined before being joined or left.
+    #[must_use]
+    pub fn lockspace_named(&self, name: &sanlock_lease::name::Name) -> Option<(LockspaceId, &Lockspace)> {
+        let mut found = self.lockspaces().filter(|(_, ls)| ls.spec.name == *name);
+        let first = found.next()?;
+        Some(
+            std::iter::once(first)
+                .chain(found)
+                .find(|(_, ls)| ls.list == LockspaceList::Spaces)
+                .unwrap_or(first),
+        )
+    }
+
+    /// The resources, newest first.
+    pub fn resources(&self) -> impl Iterator<Item = (ResourceId, &Resource)> {
+        self.resources.iter().rev().map(|(id, resource)| (*id, resource))
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Whether the daemon is ending by force.
+    #[must_use]
+    pub fn is_shutting_down(&self) -> bool {
+        self.shutting_down
+    }
+}
+
+fn log(out: &mut Vec<Action>, level: Level, ls: Option<LockspaceId>, text: impl Into<String>) {
+    out.push(Action::Log { level, ls, text: text.into() });
+}
+
+fn reply(out: &mut Vec<Action>, conn: ConnId, code: i32) {
+    out.push(Action::Reply { conn, reply: Reply::Result(code) });
 }
