@@ -1,1 +1,268 @@
-//! Follows.
+//! What to do as a lockspace ages, fails or is removed (lease-algorithms.md 9.3, 10): a pure function of the time and of plain
+//! data. Whoever calls it carries out the actions, keeps the [`Progress`] it returns and notes the signals in the users; then
+//! calls again, every [`Stage::check_ms`] and whenever something changed.
+//!
+//! What it keeps safe (lease-algorithms.md 13.4, S6): from 8T after the last good renewal, or from the first look at a lease that
+//! is not ours any more, nothing is granted and the users are being stopped. The host id is given up only when nobody can act
+//! in its name: every connection closed, *and* every process gone (W21), and no write outstanding (rule R3).
+
+use crate::code::ReturnCode;
+use crate::timing::{IoTimeout, MonoTime};
+
+/// Attempts on one process after which further ones come at the slow pace (lease-algorithms.md 10.2; W36).
+pub const KILL_ATTEMPTS_MAX: u32 = 100;
+/// Seconds between attempts at the slow pace.
+pub const KILL_SLOW_SECS: u64 = 10;
+/// Seconds of gentle killing unless configured.
+pub const GRACE_SECS_DEFAULT: u64 = 40;
+/// Milliseconds between two calls while all is well.
+const CHECK_MS: u64 = 1000;
+/// The same while users are being stopped.
+const CHECK_KILLING_MS: u64 = 200;
+
+/// How far the end of a lockspace has come. It never goes back, even if a renewal succeeds again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Stage {
+    /// Joined and renewing.
+    #[default]
+    Alive,
+    /// Dead: nothing is granted, users are being stopped. Renewals go on, so that nobody takes the host id meanwhile.
+    Killing,
+    /// No users left: renewals are to stop.
+    Stopping,
+    /// The host id is being released.
+    Releasing,
+    /// Nothing of it is left.
+    Removed,
+}
+
+impl Stage {
+    /// After how many milliseconds to decide again.
+    #[must_use]
+    pub fn check_ms(self) -> u64 {
+        if self == Self::Alive { CHECK_MS } else { CHECK_KILLING_MS }
+    }
+}
+
+/// What earlier decisions left behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Progress {
+    /// The stage.
+    pub stage: Stage,
+    /// The second of the last warning.
+    pub warned: Option<u64>,
+    /// Whether it was told that killing gets nowhere.
+    pub stuck_told: bool,
+}
+
+/// What the thread, or machine, that renews the lease is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Renewals {
+    /// They go on, or an attempt is still running.
+    Running,
+    /// None will be started any more. `releasable`: the last one succeeded and no write is outstanding
+    /// ([`crate::delta::Renewal::release`] gives a machine).
+    Stopped {
+        /// Whether the lease may be freed.
+        releasable: bool,
+    },
+    /// The release was tried; it succeeded or not.
+    ReleaseTried,
+}
+
+/// A joined lockspace, as of now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Lockspace {
+    /// Our io timeout in it.
+    pub io_timeout: IoTimeout,
+    /// Seconds of gentle killing after the failure.
+    pub grace_secs: u64,
+    /// The last good renewal.
+    pub last_good: MonoTime,
+    /// The code of the contents that were not ours, if that was seen.
+    pub corrupt: Option<ReturnCode>,
+    /// Removal was requested, or the daemon is shutting down by force.
+    pub removal: bool,
+    /// Something that cannot be killed uses it: USED is set, or USED_BY_ORPHANS with orphans present.
+    pub held: bool,
+    /// Resource writes in its name that timed out and may still land.
+    pub writes_outstanding: bool,
+    /// Its renewals.
+    pub renewals: Renewals,
+    /// From the last decision.
+    pub progress: Progress,
+}
+
+/// A process that holds leases of the lockspace, or did when it died.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct User<K> {
+    /// Who it is.
+    pub key: K,
+    /// Whether a copy of its connection is still open. A descendant may hold one, and still use the disk.
+    pub connection_open: bool,
+    /// Whether the process is still there. Without it there is nobody to signal.
+    pub process_alive: bool,
+    /// Signals sent since it last held nothing.
+    pub attempts: u32,
+    /// When the last one was sent.
+    pub last_attempt: Option<MonoTime>,
+}
+
+impl<K> User<K> {
+    fn gone(&self) -> bool {
+        !self.connection_open && !self.process_alive
+    }
+
+    /// Notes that a signal was sent.
+    pub fn signalled(&mut self, now: MonoTime) {
+        self.attempts = self.attempts.saturating_add(1);
+        self.last_attempt = Some(now);
+    }
+}
+
+/// A signal to a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Signal {
+    /// SIGTERM.
+    Term,
+    /// SIGKILL.
+    Kill,
+}
+
+/// Why a lockspace is dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// Its lease is not ours any more.
+    Corrupt(ReturnCode),
+    /// The last good renewal is this many seconds old.
+    Age(u64),
+    /// Its removal was requested.
+    Removal,
+}
+
+/// Something to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Action<K> {
+    /// Say that renewals fail.
+    Warn {
+        /// Age of the last good renewal in seconds.
+        age: u64,
+        /// Seconds until the lockspace fails.
+        left: u64,
+    },
+    /// Mark the lockspace dead, before anything else is done: nothing is granted in it any more, and a watchdog that it kept
+    /// quiet is not kept quiet any longer.
+    Fail(Reason),
+    /// Signal a process, and note it with [`User::signalled`].
+    Signal {
+        /// Which.
+        user: K,
+        /// With what.
+        signal: Signal,
+        /// The how many-th time.
+        attempt: u32,
+    },
+    /// Say that killing gets nowhere, once. It goes on at a slower pace.
+    Stuck {
+        /// Users left.
+        users: usize,
+    },
+    /// End the renewals: start no further attempt.
+    StopRenewals,
+    /// Free the host id.
+    Release,
+    /// Forget the lockspace.
+    Remove,
+}
+
+/// What [`decide`] came to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Decision<K> {
+    /// To be done, in this order.
+    pub actions: Vec<Action<K>>,
+    /// To be kept for the next decision.
+    pub progress: Progress,
+}
+
+/// What to do now.
+#[must_use]
+pub fn decide<K: Copy>(now: MonoTime, lockspace: &Lockspace, users: &[User<K>]) -> Decision<K> {
+    let mut actions = Vec::new();
+    let mut progress = lockspace.progress;
+    if progress.stage == Stage::Alive {
+        check(now, lockspace, &mut progress, &mut actions);
+    }
+    if progress.stage == Stage::Killing {
+        let left = users.iter().filter(|u| !u.gone()).count();
+        if left == 0 && !lockspace.held && !lockspace.writes_outstanding {
+            actions.push(Action::StopRenewals);
+            progress.stage = Stage::Stopping;
+        } else {
+            kill(now, lockspace, users, &mut progress, &mut actions);
+        }
+    }
+    match (progress.stage, lockspace.renewals) {
+        (Stage::Stopping, Renewals::Stopped { releasable: true }) if lockspace.corrupt.is_none() => {
+            actions.push(Action::Release);
+            progress.stage = Stage::Releasing;
+        }
+        (Stage::Stopping, Renewals::Stopped { .. } | Renewals::ReleaseTried)
+        | (Stage::Releasing, Renewals::ReleaseTried) => {
+            actions.push(Action::Remove);
+            progress.stage = Stage::Removed;
+        }
+        _ => {}
+    }
+    Decision { actions, progress }
+}
+
+/// The check of lease-algorithms.md 10.1.
+fn check<K>(now: MonoTime, lockspace: &Lockspace, progress: &mut Progress, actions: &mut Vec<Action<K>>) {
+    let age = now.secs_since(lockspace.last_good);
+    let fail = lockspace.io_timeout.renewal_fail_secs();
+    let reason = match lockspace.corrupt {
+        Some(code) => Some(Reason::Corrupt(code)),
+        None if age >= fail => Some(Reason::Age(age)),
+        None => lockspace.removal.then_some(Reason::Removal),
+    };
+    if let Some(reason) = reason {
+        actions.push(Action::Fail(reason));
+        progress.stage = Stage::Killing;
+    } else if age >= lockspace.io_timeout.renewal_warn_secs() && progress.warned != Some(now.secs()) {
+        actions.push(Action::Warn { age, left: fail - age });
+        progress.warned = Some(now.secs());
+    }
+}
+
+/// One killing pass (lease-algorithms.md 10.2).
+fn kill<K: Copy>(
+    now: MonoTime,
+    lockspace: &Lockspace,
+    users: &[User<K>],
+    progress: &mut Progress,
+    actions: &mut Vec<Action<K>>,
+) {
+    // A good renewal in between moves this, which lengthens the gentle time.
+    let gentle = lockspace.io_timeout.renewal_fail_secs() + lockspace.grace_secs;
+    let signal = if lockspace.removal || now.secs_since(lockspace.last_good) >= gentle {
+        Signal::Kill
+    } else {
+        Signal::Term
+    };
+    for user in users.iter().filter(|u| u.process_alive) {
+        let pace = if user.attempts < KILL_ATTEMPTS_MAX { 1 } else { KILL_SLOW_SECS };
+        if user.last_attempt.is_none_or(|last| now.secs_since(last) >= pace) {
+            let attempt = user.attempts.saturating_add(1);
+            actions.push(Action::Signal { user: user.key, signal, attempt });
+        }
+    }
+    let left: Vec<_> = users.iter().filter(|u| !u.gone()).collect();
+    let stuck = !left.is_empty() && left.iter().all(|u| u.attempts >= KILL_ATTEMPTS_MAX);
+    if stuck && !progress.stuck_told {
+        actions.push(Action::Stuck { users: left.len() });
+        progress.stuck_told = true;
+    }
+}
+
+#[cfg(test)]
+mod tests;
