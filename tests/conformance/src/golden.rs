@@ -124,6 +124,25 @@ impl Session {
         self.check_golden(&Golden::load(name), self.program == Program::Reference);
     }
 
+    /// Like [`Self::check`] for mistakes after which the original goes on without what it could not
+    /// understand: ours says the same first and then stops with an error.
+    ///
+    /// # Panics
+    /// When the reference differs, or ours says something else or goes on.
+    #[track_caller]
+    pub fn check_refused(&self, name: &str) {
+        if self.program == Program::Reference {
+            return self.check(name);
+        }
+        let golden = Golden::load(name);
+        let output = self.run(&golden);
+        let stopped = golden.stdout.starts_with(&output.stdout) && !output.stdout.is_empty();
+        assert!(
+            stopped && output.code == 1,
+            "recording {name}: expected only its beginning, but got {output}"
+        );
+    }
+
     /// Repeats a recording that was adapted to the case.
     ///
     /// # Panics

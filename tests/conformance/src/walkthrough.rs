@@ -96,11 +96,11 @@ pub fn usage_errors(cli: Program) {
         "013-sizes-invalid",
         "014-sizes-align-only",
         "015-sizes-sector-only",
-        "016-resource-unparsable",
-        "017-resource-too-many",
     ] {
         session.check(name);
     }
+    session.check_refused("016-resource-unparsable");
+    session.check_refused("017-resource-too-many");
 }
 
 /// R1 and R2, which the recordings initialised in the same way as R0.
