@@ -3,3 +3,4 @@
 pub mod conf;
 pub mod config;
 pub mod log;
+pub mod tools;

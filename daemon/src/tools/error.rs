@@ -1,0 +1,113 @@
+//! Why a one-shot command failed, and the number its client sees.
+
+use sanlock_blockio::{IoError, OpenError};
+use sanlock_lease::code::ReturnCode;
+use sanlock_lease::format::SizesError;
+use sanlock_lease::timing::IoTimeoutError;
+use sanlock_lease::verify::LeaderError;
+
+/// A one-shot command's failure. Its text is for the log, its [`code`](ToolError::code) for the client.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ToolError {
+    /// The request names no path.
+    #[error("no path given")]
+    NoPath,
+    /// The disk of a lockspace, or one whose alignment is asked for, cannot be opened.
+    #[error(transparent)]
+    NoDevice(OpenError),
+    /// A disk of a resource cannot be opened.
+    #[error(transparent)]
+    Open(OpenError),
+    /// A resource without disks.
+    #[error("the resource names no disk")]
+    NoDisks,
+    /// A transfer failed.
+    #[error(transparent)]
+    Io(#[from] IoError),
+    /// A place that no disk reaches.
+    #[error("offset {offset} is beyond what a disk can have")]
+    Offset {
+        /// The offset given.
+        offset: u64,
+    },
+    /// The sizes asked for do not go together, or none go with the storage.
+    #[error(transparent)]
+    Sizes(#[from] SizesError),
+    /// Sectors smaller than the storage's blocks cannot be written one by one.
+    #[error("sectors of {sector} bytes on storage with blocks of {block} bytes")]
+    SectorBelowBlock {
+        /// Sector size asked for, bytes.
+        sector: u32,
+        /// Logical block of the storage, bytes.
+        block: u32,
+    },
+    /// The disks of a resource have different block sizes and the request names no sizes.
+    #[error("the disks have blocks of {first} and of {other} bytes; give the sizes")]
+    MixedBlocks {
+        /// Logical block of the first disk, bytes.
+        first: u32,
+        /// That of a later one.
+        other: u32,
+    },
+    /// An io timeout that the format cannot hold.
+    #[error(transparent)]
+    IoTimeout(#[from] IoTimeoutError),
+    /// A negative number of hosts.
+    #[error("number of hosts is {found}, expected 0 or more")]
+    NumHosts {
+        /// The number asked for.
+        found: i32,
+    },
+    /// A host id that the lockspace does not have.
+    #[error("host id {found} is not between 1 and {max}")]
+    HostId {
+        /// The host id asked for.
+        found: u64,
+        /// The largest one there.
+        max: u16,
+    },
+    /// The record is not that of a usable lease, or not of the one asked for.
+    #[error(transparent)]
+    Leader(#[from] LeaderError),
+    /// The sizes cannot be taken from the record.
+    #[error("no usable sizes: {0}")]
+    UnknownSizes(LeaderError),
+    /// The request names sizes that the lease does not have.
+    #[error("the lease has {found} bytes ({what}), the request says {asked}")]
+    WrongHint {
+        /// Which size.
+        what: &'static str,
+        /// Bytes on disk.
+        found: u64,
+        /// Bytes the request says.
+        asked: u64,
+    },
+    /// The lease was formatted anew with other sizes between two reads.
+    #[error("the lease's sizes changed while it was read")]
+    Changed,
+}
+
+impl ToolError {
+    /// The result of the command (socket-protocol.md 7.12, 7.17 to 7.20, 7.23; disk-format.md 2.3, 2.6, 3).
+    #[must_use]
+    pub fn code(&self) -> ReturnCode {
+        match self {
+            Self::NoPath | Self::NoDevice(_) => ReturnCode::ENODEV,
+            Self::Open(error) => ReturnCode(error.code()),
+            Self::NoDisks => ReturnCode::ERANGE,
+            Self::Io(error) => ReturnCode(error.code()),
+            Self::Sizes(SizesError::OnlyOne | SizesError::Pair(_)) => ReturnCode::GENERIC,
+            Self::HostId { .. } => ReturnCode::LEADER_MAGIC,
+            Self::Leader(error) => error.into(),
+            Self::Offset { .. }
+            | Self::Sizes(SizesError::BlockSize { .. })
+            | Self::SectorBelowBlock { .. }
+            | Self::MixedBlocks { .. }
+            | Self::IoTimeout(_)
+            | Self::NumHosts { .. }
+            | Self::UnknownSizes(_)
+            | Self::WrongHint { .. }
+            | Self::Changed => ReturnCode::EINVAL,
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The one-shot commands: read or format a lease, tell a disk's alignment (socket-protocol.md 7.12, 7.17 to 7.20, 7.23).
+//!
+//! They need no lockspace and change nothing in the daemon. Each is a plain function that blocks for as long as its transfers
+//! may take, so it runs on a worker. On an error the caller answers with [`ToolError::code`] and the request's own contents.
+//!
+//! A disk is opened, used and closed again by each command: for reading and writing, as the original does.
+
+mod error;
+mod lockspace;
+mod resource;
+mod sizes;
+
+pub use error::ToolError;
+pub use lockspace::{read_lockspace, write_lockspace};
+pub use resource::{read_resource, read_resource_owners, write_resource};
+
+use sanlock_blockio::{Access, BlockingIo, Disk, EngineError, EngineKind, OpenError};
+use sanlock_lease::geometry::Geometry;
+use sanlock_wire::types;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the commands wait for storage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Each open and each read.
+    pub io_timeout: Duration,
+    /// Each write of a format: the setting `write_init_io_timeout`.
+    pub write_init: Duration,
+}
+
+impl Default for Limits {
+    /// 10 and 60 seconds (disk-format.md 3, rule 5).
+    fn default() -> Self {
+        Self { io_timeout: Duration::from_secs(10), write_init: Duration::from_secs(60) }
+    }
+}
+
+/// What a command needs to reach storage; one per worker.
+pub struct Io {
+    engine: BlockingIo,
+    limits: Limits,
+}
+
+impl Io {
+    /// Over an engine of its own.
+    ///
+    /// # Errors
+    /// As [`EngineKind::create`].
+    pub fn new(kind: EngineKind, limits: Limits) -> Result<Self, EngineError> {
+        Ok(Self { engine: BlockingIo::new(kind)?, limits })
+    }
+
+    fn open(&self, disk: &types::Disk) -> Result<Arc<Disk>, OpenError> {
+        // Paths without end are refused when a request is decoded; an empty one is never there.
+        let path = Path::new(OsStr::from_bytes(disk.path.path().unwrap_or_default()));
+        Disk::open_timeout(path, Access::ReadWrite, self.limits.io_timeout)
+    }
+
+    /// The only disk of a lockspace; every failure is the same to the client.
+    fn open_device(&self, disk: &types::Disk) -> Result<Arc<Disk>, ToolError> {
+        if disk.path.is_empty() {
+            return Err(ToolError::NoPath);
+        }
+        self.open(disk).map_err(ToolError::NoDevice)
+    }
+
+    fn read(&mut self, disk: &Arc<Disk>, offset: u64, len: usize) -> Result<Vec<u8>, ToolError> {
+        let mut bytes = vec![0; len];
+        self.engine.read_exact_at(disk, offset, &mut bytes, self.limits.io_timeout)?;
+        Ok(bytes)
+    }
+
+    /// One write of a format.
+    fn write(&mut self, disk: &Arc<Disk>, offset: u64, bytes: &[u8]) -> Result<(), ToolError> {
+        Ok(self.engine.write_all_at(disk, offset, bytes, self.limits.write_init)?)
+    }
+}
+
+/// The align size that goes with a disk when a request names none, bytes (socket-protocol.md 7.12).
+///
+/// # Errors
+/// -19: no path, or it cannot be opened. -22: blocks of neither 512 nor 4096 bytes.
+pub fn align(io: &Io, disk: &types::Disk) -> Result<u32, ToolError> {
+    let disk = io.open_device(disk)?;
+    let geometry = sanlock_lease::format::choose_sizes(None, None, disk.logical_block_size())?;
+    Ok(align_bytes(geometry))
+}
+
+/// At most 8 MiB.
+fn align_bytes(geometry: Geometry) -> u32 {
+    u32::try_from(geometry.align().bytes()).unwrap_or(u32::MAX)
+}
