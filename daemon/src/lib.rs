@@ -3,4 +3,4 @@
 pub mod conf;
 pub mod config;
 pub mod log;
-pub mod tools;
+pub mod oneshot;

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use sanlock_blockio::EngineKind;
-use sanlock_daemon::tools::{
+use sanlock_daemon::oneshot::{
     Io, Limits, ToolError, align, read_lockspace, read_resource, read_resource_owners, write_lockspace,
     write_resource,
 };
