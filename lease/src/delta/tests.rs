@@ -1,6 +1,7 @@
 //! The delta machines against a disk in memory.
 
 mod acquire;
+mod race;
 mod renew;
 mod scan;
 
@@ -79,7 +80,7 @@ fn held_by(owner: &str, id: u64, generation: u64, timestamp: u64) -> impl FnOnce
 }
 
 fn join(lab: &mut Lab) -> Joined {
-    lab.run(&mut DeltaAcquire::new(config(), false)).outcome.unwrap()
+    lab.run(&mut DeltaAcquire::new(config(), None)).outcome.unwrap()
 }
 
 fn secs(s: u64) -> MonoTime {

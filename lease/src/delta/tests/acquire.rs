@@ -6,7 +6,7 @@ use crate::testing::{Fate, Finished};
 use crate::verify::LeaderError;
 
 fn run(lab: &mut Lab) -> Finished<JoinOutcome> {
-    lab.run(&mut DeltaAcquire::new(config(), false))
+    lab.run(&mut DeltaAcquire::new(config(), None))
 }
 
 fn code(outcome: &JoinOutcome) -> ReturnCode {
@@ -56,13 +56,13 @@ fn the_sizes_on_disk_rule_and_every_pair_can_be_joined() {
     for geometry in Geometry::ALL {
         let mut lab = lab_with(geometry, 1);
         let config = DeltaConfig { host: host(u64::from(geometry.max_hosts())), ..config() };
-        let joined = lab.run(&mut DeltaAcquire::new(config, false)).outcome.unwrap();
+        let joined = lab.run(&mut DeltaAcquire::new(config, None)).outcome.unwrap();
         assert_eq!(joined.geometry, geometry);
         let sector = lab.disk.sector(Place::Lockspace, geometry.sector(), config.host.delta_sector());
         assert_eq!(RawLeader::from_sector(&sector), joined.leader);
         let config = DeltaConfig { host: HostId::new(config.host.get() + 1).unwrap_or(host(2000)), ..config };
         if config.host.get() > u64::from(geometry.max_hosts()) {
-            let refused = lab.run(&mut DeltaAcquire::new(config, false)).outcome;
+            let refused = lab.run(&mut DeltaAcquire::new(config, None)).outcome;
             assert_eq!(code(&refused), ReturnCode::ADDLS_INVALID_HOSTID);
         }
     }
@@ -104,13 +104,13 @@ fn wrong_sizes_in_the_first_record_do_not_lead_to_another_hosts_sector() {
         l.sector_size = 4096.into();
         l.flags = 0x10.into();
     });
-    let finished = lab.run(&mut DeltaAcquire::new(DeltaConfig { host: host(3), ..config() }, false));
+    let finished = lab.run(&mut DeltaAcquire::new(DeltaConfig { host: host(3), ..config() }, None));
     assert_eq!(finished.outcome, Err(JoinError::Leader(LeaderError::SectorSize { found: 512 })));
 }
 
 #[test]
-fn our_own_name_is_taken_over_at_once_only_when_vouched_for() {
-    for (fast, at_least) in [(true, 2), (false, 70)] {
+fn our_own_name_is_taken_over_at_once_only_when_vouched_for_with_its_generation() {
+    for (fast, at_least) in [(Some(3), 2), (None, 70), (Some(2), 70), (Some(4), 70)] {
         let mut lab = lab();
         edit(&mut lab, 1, held_by("alpha", 1, 3, 500));
         let start = lab.now;
@@ -139,7 +139,7 @@ fn both_waits_go_by_the_io_timeout_on_disk() {
     let mut lab = lab();
     let config = DeltaConfig { io_timeout: timeout(3), ..config() };
     let start = lab.now;
-    let joined = lab.run(&mut DeltaAcquire::new(config, false)).outcome.unwrap();
+    let joined = lab.run(&mut DeltaAcquire::new(config, None)).outcome.unwrap();
     assert_eq!(lab.now.secs_since(start), 2, "2 s, not 6");
     assert_eq!(joined.leader.io_timeout.get(), 3);
 
@@ -149,7 +149,7 @@ fn both_waits_go_by_the_io_timeout_on_disk() {
         l.io_timeout = 0.into();
     });
     let start = lab.now;
-    lab.run(&mut DeltaAcquire::new(config, false)).outcome.unwrap();
+    lab.run(&mut DeltaAcquire::new(config, None)).outcome.unwrap();
     assert_eq!(lab.now.secs_since(start), 6);
 }
 
@@ -290,7 +290,7 @@ fn freeing_again_never_destroys_another_hosts_claim() {
 fn a_write_that_times_out_ends_the_join_and_is_reported_outstanding() {
     let mut lab = lab();
     lab.fates(|op| if op.is_write() { Fate::after(5000) } else { Fate::prompt() });
-    let mut machine = DeltaAcquire::new(config(), false);
+    let mut machine = DeltaAcquire::new(config(), None);
     let finished = lab.run(&mut machine);
     assert_eq!(finished.outcome, Err(JoinError::Write(IoFailure::TimedOut)));
     assert_eq!(finished.outstanding, 1);
