@@ -124,7 +124,7 @@ fn join(lab: &mut Lab, id: u64) -> i32 {
         io_timeout: IoTimeout::new(1).unwrap(),
         fire: WatchdogFire::DEFAULT,
     };
-    let outcome = lab.run(&mut DeltaAcquire::new(config, false)).outcome;
+    let outcome = lab.run(&mut DeltaAcquire::new(config, None)).outcome;
     code(outcome.map(|_| ()).map_err(|e| ReturnCode::from(&e)))
 }
 

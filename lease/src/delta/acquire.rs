@@ -169,7 +169,7 @@ enum Phase {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DeltaAcquire {
     config: DeltaConfig,
-    fast_rejoin: bool,
+    fast_rejoin: Option<u64>,
     geometry: Geometry,
     phase: Phase,
     next_op: u32,
@@ -179,10 +179,11 @@ pub struct DeltaAcquire {
 }
 
 impl DeltaAcquire {
-    /// A join. `fast_rejoin`: whether an equal host name on disk may be taken over without the long wait, because the caller
-    /// knows that no process of that earlier instance is left (rule R7).
+    /// A join. `fast_rejoin`: an equal host name on disk may be taken over without the long wait if it has this generation,
+    /// because the caller knows that no process of that earlier instance is left (rule R7). Another generation is another
+    /// instance, of which the caller knows nothing.
     #[must_use]
-    pub fn new(config: DeltaConfig, fast_rejoin: bool) -> Self {
+    pub fn new(config: DeltaConfig, fast_rejoin: Option<u64>) -> Self {
         Self {
             config,
             fast_rejoin,
@@ -273,7 +274,8 @@ impl DeltaAcquire {
     /// Step 2: free, ours, or somebody else's.
     fn decide(&mut self, now: MonoTime, record: RawLeader) -> Step<JoinOutcome> {
         let same_name = self.config.host_name.matches(&record.resource_name);
-        if record.timestamp.get() == 0 || (same_name && self.fast_rejoin) {
+        let vouched_for = self.fast_rejoin == Some(record.owner_generation.get());
+        if record.timestamp.get() == 0 || (same_name && vouched_for) {
             return self.take(now, record);
         }
         let dead = self.found_timeout(&record).host_dead_secs(self.config.fire);

@@ -124,7 +124,7 @@ proptest! {
             edit(&mut lab, 1, held_by("gone", 1, 3, 500));
         }
         let machine = |who: &str| {
-            DeltaAcquire::new(DeltaConfig { host_name: name(who), ..config() }, false)
+            DeltaAcquire::new(DeltaConfig { host_name: name(who), ..config() }, None)
         };
         let start = secs(100);
         let mut race = Race {
