@@ -1,6 +1,27 @@
-//! The lock manager as a process.
+//! The lock manager as a process: sockets, timers, threads and logs around the bookkeeping of `sanlock-manager`.
+//!
+//! | Thread | Work |
+//! |---|---|
+//! | front | accepts, reads requests, answers what needs no disk, watches processes, ticks; owns the manager |
+//! | one per lockspace | joins, renews, looks at the other hosts, leaves |
+//! | resources | runs every acquire, release and retract as a step machine |
+//! | tools, a few | one-shot commands: align, read, write |
+//! | records | writes rejoin records |
+//! | log | writes to file, syslog and stderr |
+//!
+//! Threads share snapshots and mailboxes; no lock is held across I/O. Every limit is a named constant beside its user.
 
 pub mod conf;
 pub mod config;
+mod front;
+mod global;
+mod lockspace;
 pub mod log;
+mod mailbox;
 pub mod oneshot;
+mod records;
+mod resources;
+mod start;
+mod tools;
+
+pub use start::{PID_FILE_NAME, SOCKET_NAME, StartError, run};

@@ -1,0 +1,275 @@
+//! One client connection: bytes in, requests out; replies in, bytes out. Never blocks.
+//!
+//! A connection reads no further while a request of it is worked on or a reply is not sent yet (socket-protocol.md 2.7), so
+//! what one client can make the daemon hold is one request and one reply.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+
+use sanlock_lease::timing::MonoTime;
+use sanlock_wire::flags::RestrictFlags;
+use sanlock_wire::header::Header;
+use sanlock_wire::{DecodeError, Name, Reply, Request, RequestDecoder};
+
+/// Bytes read at a time.
+const CHUNK: usize = 16 * 1024;
+
+/// How long a message may be under way before a plain connection is closed, in seconds.
+pub(super) const PARTIAL_MESSAGE_SECONDS: u64 = 10;
+
+/// How long a reply may wait for its reader before a plain connection is closed, in seconds.
+pub(super) const UNREAD_REPLY_SECONDS: u64 = 30;
+
+/// What reading brought.
+#[derive(Debug)]
+pub(super) enum Input {
+    /// Nothing complete yet.
+    Nothing,
+    /// A complete request.
+    Request(Box<Request>),
+    /// The peer will send no more. With the header of a request that was cut short.
+    End(Option<Header>),
+    /// Message boundaries are lost, or the connection is broken.
+    Broken(Broken),
+}
+
+/// Why nothing more can be read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Broken {
+    #[error(transparent)]
+    Framing(#[from] DecodeError),
+    #[error("reading from the client failed: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Conn {
+    stream: UnixStream,
+    decoder: RequestDecoder,
+    out: Vec<u8>,
+    sent: usize,
+    /// When the message under way began, or the unsent reply made its last progress.
+    stuck_since: Option<MonoTime>,
+    /// A request is being worked on.
+    pub(super) suspended: bool,
+    /// The peer is gone; noticed while a request was worked on.
+    pub(super) hung_up: bool,
+    /// Nothing is read any more: message boundaries are lost. Kept open because leases hang on it.
+    pub(super) deaf: bool,
+    /// Closed once the reply is sent.
+    pub(super) closing: bool,
+    /// REGISTER came.
+    pub(super) registered: Option<i32>,
+    pub(super) restrict: RestrictFlags,
+    pub(super) cmd_last: u32,
+    /// As STATUS shows it (socket-protocol.md 2.9).
+    pub(super) owner_name: Name,
+}
+
+impl Conn {
+    /// Takes over an accepted connection.
+    ///
+    /// # Errors
+    /// It cannot be made non-blocking.
+    pub(super) fn new(stream: UnixStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Ok(Self {
+            stream,
+            decoder: RequestDecoder::new(),
+            out: Vec::new(),
+            sent: 0,
+            stuck_since: None,
+            suspended: false,
+            hung_up: false,
+            deaf: false,
+            closing: false,
+            registered: None,
+            restrict: RestrictFlags::empty(),
+            cmd_last: 0,
+            owner_name: Name::EMPTY,
+        })
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
+    pub(super) fn raw_fd(&self) -> i32 {
+        self.stream.as_raw_fd()
+    }
+
+    /// Whether requests may be read now.
+    pub(super) fn reads(&self) -> bool {
+        !self.suspended && !self.deaf && !self.closing && self.out.is_empty()
+    }
+
+    /// Whether a reply waits to be sent.
+    pub(super) fn writes(&self) -> bool {
+        !self.out.is_empty()
+    }
+
+    /// Bytes of the reply that waits.
+    pub(super) fn unsent(&self) -> usize {
+        self.out.len() - self.sent
+    }
+
+    /// Reads until a request is complete, nothing more is there, or the stream ends.
+    pub(super) fn read(&mut self, now: MonoTime) -> Input {
+        let mut chunk = [0; CHUNK];
+        loop {
+            let wanted = self.decoder.wants().clamp(1, CHUNK);
+            let Some(space) = chunk.get_mut(..wanted) else { return Input::Nothing };
+            match self.stream.read(space) {
+                Ok(0) => {
+                    return Input::End(self.decoder.end().err().and_then(|cut| cut.header));
+                }
+                Ok(count) => {
+                    let mut bytes = space.get(..count).unwrap_or_default();
+                    match self.decoder.feed(&mut bytes) {
+                        Ok(None) => self.stuck_since = self.stuck_since.or(Some(now)),
+                        Ok(Some(request)) => {
+                            debug_assert!(bytes.is_empty(), "no more is read than the decoder wants");
+                            self.stuck_since = None;
+                            return Input::Request(Box::new(request));
+                        }
+                        Err(error) => return Input::Broken(error.into()),
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Input::Nothing,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Input::End(None),
+                Err(error) => return Input::Broken(error.into()),
+            }
+        }
+    }
+
+    /// Queues a reply and sends what the socket takes.
+    pub(super) fn reply(&mut self, reply: &Reply, now: MonoTime) {
+        if self.out.is_empty() {
+            self.out = reply.encode();
+            self.sent = 0;
+        } else {
+            self.out.extend_from_slice(&reply.encode());
+        }
+        self.stuck_since = Some(now);
+        self.flush(now);
+    }
+
+    /// Sends what the socket takes. A peer that is gone loses the reply; its end is noticed by reading.
+    pub(super) fn flush(&mut self, now: MonoTime) {
+        while self.sent < self.out.len() {
+            let rest = self.out.get(self.sent..).unwrap_or_default();
+            // Rust programs ignore SIGPIPE, so a closed peer is an error here and nothing else.
+            match self.stream.write(rest) {
+                Ok(count) if count > 0 => {
+                    self.sent += count;
+                    self.stuck_since = Some(now);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(_) | Err(_) => break,
+            }
+        }
+        self.out = Vec::new();
+        self.sent = 0;
+        self.stuck_since = None;
+    }
+
+    /// When a plain connection that makes no progress is to be closed.
+    pub(super) fn give_up_at(&self) -> Option<MonoTime> {
+        let since = self.stuck_since?;
+        if self.writes() {
+            Some(since.plus_secs(UNREAD_REPLY_SECONDS))
+        } else if self.reads() && self.decoder.in_message() {
+            Some(since.plus_secs(PARTIAL_MESSAGE_SECONDS))
+        } else {
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sanlock_wire::Command;
+    use std::net::Shutdown;
+
+    const T0: MonoTime = MonoTime::from_secs(5);
+
+    fn pair() -> (UnixStream, Conn) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        (theirs, Conn::new(ours).unwrap())
+    }
+
+    fn request(input: Input) -> Request {
+        match input {
+            Input::Request(request) => *request,
+            other => panic!("no request: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn pipelined_requests_are_read_one_by_one_and_bytes_one_at_a_time() {
+        let (mut peer, mut conn) = pair();
+        let mut bytes = Request::version().encode();
+        bytes.extend(Request::get_lockspaces().encode());
+        peer.write_all(&bytes).unwrap();
+        assert_eq!(request(conn.read(T0)).header.cmd, Command::Version.number());
+        assert_eq!(request(conn.read(T0)).header.cmd, Command::GetLockspaces.number());
+        assert!(matches!(conn.read(T0), Input::Nothing));
+        for byte in Request::version().encode() {
+            assert!(matches!(conn.read(T0), Input::Nothing));
+            peer.write_all(&[byte]).unwrap();
+        }
+        assert_eq!(request(conn.read(T0)).header.cmd, Command::Version.number());
+        assert_eq!(conn.give_up_at(), None);
+        drop(peer);
+        assert!(matches!(conn.read(T0), Input::End(None)));
+    }
+
+    #[test]
+    fn a_stuck_message_has_a_limit_and_a_cut_one_names_its_command() {
+        let (mut peer, mut conn) = pair();
+        let ls = sanlock_wire::Lockspace::named(Name::truncated("LS"));
+        let bytes = Request::get_hosts(ls).encode();
+        peer.write_all(&bytes[..100]).unwrap();
+        assert!(matches!(conn.read(T0), Input::Nothing));
+        assert_eq!(conn.give_up_at(), Some(T0.plus_secs(PARTIAL_MESSAGE_SECONDS)));
+        peer.shutdown(Shutdown::Write).unwrap();
+        match conn.read(T0) {
+            Input::End(Some(header)) => assert_eq!(header.cmd, Command::GetHosts.number()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_reader_that_does_not_read_blocks_nobody() {
+        let (mut peer, mut conn) = pair();
+        let header = Header::request(Command::LogDump, 0, 0, 0, 0);
+        let reply = Reply::log_dump(&header, vec![b'x'; 1 << 20]);
+        conn.reply(&reply, T0);
+        assert!(conn.writes() && !conn.reads() && conn.unsent() > 0);
+        assert_eq!(conn.give_up_at(), Some(T0.plus_secs(UNREAD_REPLY_SECONDS)));
+        let mut got = vec![0; 32 + (1 << 20)];
+        let mut at = 0;
+        while at < got.len() {
+            at += peer.read(&mut got[at..]).unwrap();
+            conn.flush(T0.plus_secs(1));
+        }
+        assert!(!conn.writes() && conn.reads());
+        assert_eq!(got, reply.encode());
+    }
+
+    #[test]
+    fn a_wrong_magic_breaks_the_connection_and_a_peer_that_left_loses_its_reply() {
+        let (mut peer, mut conn) = pair();
+        peer.write_all(&[7; 32]).unwrap();
+        assert!(matches!(conn.read(T0), Input::Broken(Broken::Framing(_))));
+        let (peer, mut conn) = pair();
+        drop(peer);
+        conn.reply(&Reply::shutdown_done(), T0);
+        assert!(!conn.writes());
+    }
+}

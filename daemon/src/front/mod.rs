@@ -1,0 +1,412 @@
+//! The front: one thread that accepts, reads requests, answers what needs no disk, watches processes, and ticks.
+//!
+//! It never blocks on a client, a disk, a log or another thread; the ages of lockspaces are looked at here, so nothing a client
+//! does or leaves undone may delay a tick. It is the only owner of the [`Manager`]: every event goes through it, in the order
+//! the front takes them, and the actions that come back are carried out before the next event.
+
+mod conn;
+pub(crate) mod convert;
+mod perform;
+mod poller;
+mod requests;
+mod signals;
+mod slots;
+mod status;
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+
+use sanlock_blockio::drive::monotonic_now;
+use sanlock_lease::hosts::HostTable;
+use sanlock_lease::text::LockspaceSpec;
+use sanlock_lease::timing::{IoTimeout, MonoTime};
+use sanlock_manager::{Action, ConnId, Event, LockspaceId, Manager, Settings};
+use sanlock_wire::Reply;
+
+use crate::global::{FIRE, Global};
+use crate::lockspace::{self, Lockspace};
+use crate::mailbox::{self, Mailbox, Sender};
+use crate::records;
+use crate::resources::Resources;
+use crate::tools::Tools;
+use conn::{Conn, Input};
+use poller::{Interest, Poller, Ready, Token};
+use signals::Signals;
+use slots::Slots;
+
+/// Longest time between two looks at the ages of lockspaces, in milliseconds.
+const TICK_MS: u64 = 500;
+
+/// Connections accepted in one turn.
+const ACCEPTS_PER_TURN: usize = 64;
+
+/// Requests of one connection taken in one turn.
+const REQUESTS_PER_TURN: usize = 8;
+
+/// Bytes of replies that wait for their readers, all connections together; a connection that would exceed it is closed.
+const UNSENT_BYTES_MAX: usize = 64 << 20;
+
+/// Host tables kept of lockspaces that were left.
+const TABLES_MAX: usize = 64;
+
+/// What other threads tell the front.
+pub(crate) enum Message {
+    /// For the manager.
+    Event(Event),
+    /// From a lockspace thread.
+    Lockspace(lockspace::Report),
+    /// An order to the records' writer was carried out.
+    Recorded(u64),
+    /// A tool has the reply to a connection's command.
+    Answer(ConnId, Box<Reply>),
+}
+
+/// See the module.
+pub(crate) struct Front {
+    global: Arc<Global>,
+    manager: Manager,
+    poller: Poller,
+    listener: UnixListener,
+    /// Accepting failed for want of descriptors; tried again at the next tick.
+    deaf: bool,
+    inbox: Mailbox<Message>,
+    outbox: Sender<Message>,
+    signals: Signals,
+    slots: Slots,
+    /// Connections that hung up while a request of theirs was worked on and have more to be read.
+    runnable: VecDeque<ConnId>,
+    lockspaces: HashMap<LockspaceId, Lockspace>,
+    tables: HashMap<(LockspaceSpec, IoTimeout), HostTable>,
+    resources: Resources,
+    tools: Tools,
+    records: records::Writer,
+    /// Saves under way: number of the order, and what to tell the manager.
+    saving: HashMap<u64, (LockspaceId, u64)>,
+    next_order: u64,
+    next_conn: u64,
+    events: VecDeque<Event>,
+    exit: bool,
+}
+
+impl Front {
+    /// Starts the threads the front works with. Serving begins with [`Front::run`].
+    ///
+    /// # Errors
+    /// No thread or descriptor is to be had.
+    pub(crate) fn new(global: Arc<Global>, listener: UnixListener) -> io::Result<Self> {
+        let (outbox, inbox) = mailbox::mailbox()?;
+        let (poller, signals) = (Poller::new()?, Signals::install()?);
+        listener.set_nonblocking(true)?;
+        poller.add(listener.as_fd(), Token::Listener, Interest::READ)?;
+        poller.add(inbox.fd(), Token::Mailbox, Interest::READ)?;
+        poller.add(signals.fd(), Token::Signal, Interest::READ)?;
+        let settings = Settings {
+            io_timeout: IoTimeout::DEFAULT,
+            fire: FIRE,
+            kill_grace_secs: u64::from(global.config.kill_grace_seconds),
+            history_size: usize::try_from(global.config.renewal_history_size).unwrap_or(0),
+        };
+        let (events, recorded) = (outbox.clone(), outbox.clone());
+        let resources =
+            Resources::start(Arc::clone(&global), move |event| events.send(Message::Event(event)))?;
+        let records = records::Writer::start(Arc::clone(&global), move |order| {
+            recorded.send(Message::Recorded(order))
+        })?;
+        let threads = usize::try_from(global.config.max_worker_threads).unwrap_or(1);
+        let tools = Tools::new(Arc::clone(&global), threads);
+        Ok(Self {
+            manager: Manager::new(settings),
+            poller,
+            listener,
+            deaf: false,
+            inbox,
+            outbox,
+            signals,
+            slots: Slots::default(),
+            runnable: VecDeque::new(),
+            lockspaces: HashMap::new(),
+            tables: HashMap::new(),
+            resources,
+            tools,
+            records,
+            saving: HashMap::new(),
+            next_order: 0,
+            next_conn: 0,
+            events: VecDeque::new(),
+            exit: false,
+            global,
+        })
+    }
+
+    /// Serves until the daemon is to end.
+    ///
+    /// # Errors
+    /// Waiting for events failed, which a correct program does not meet.
+    pub(crate) fn run(&mut self) -> io::Result<()> {
+        let mut ready = Vec::new();
+        let mut next_tick = monotonic_now();
+        while !self.exit {
+            let now = monotonic_now();
+            if now >= next_tick {
+                self.tick(now);
+                next_tick = now.plus_millis(TICK_MS);
+            }
+            let idle = next_tick.millis_since(monotonic_now());
+            let wait = if self.runnable.is_empty() { idle } else { 0 };
+            self.poller.wait(u16::try_from(wait).unwrap_or(0), &mut ready)?;
+            for event in ready.drain(..) {
+                self.ready(event);
+            }
+            for _ in 0..self.runnable.len() {
+                if let Some(id) = self.runnable.pop_front() {
+                    self.serve(id);
+                }
+            }
+        }
+        self.flush_all();
+        Ok(())
+    }
+
+    fn tick(&mut self, now: MonoTime) {
+        self.event(Event::Tick);
+        let stuck: Vec<ConnId> = self
+            .slots
+            .iter()
+            .filter(|slot| {
+                slot.conn.as_ref().is_some_and(|conn| conn.give_up_at().is_some_and(|at| at <= now))
+            })
+            .map(|slot| slot.id)
+            .collect();
+        for id in stuck {
+            self.give_up(id, "no progress in a message");
+        }
+        if std::mem::take(&mut self.deaf) {
+            let _ = self.poller.change(self.listener.as_fd(), Token::Listener, Interest::READ);
+        }
+    }
+
+    fn ready(&mut self, ready: Ready) {
+        match ready.token {
+            Token::Listener => self.accept(),
+            Token::Mailbox => self.messages(),
+            Token::Signal => {
+                if self.signals.take() {
+                    self.event(Event::Signal);
+                }
+            }
+            Token::Conn(ci) => self.conn_ready(ci, ready),
+            Token::Pid(ci) => {
+                if let Some(id) = self.slots.pid_gone(ci, &self.poller) {
+                    self.event(Event::PidGone { conn: id });
+                }
+            }
+        }
+    }
+
+    fn messages(&mut self) {
+        for message in self.inbox.take() {
+            match message {
+                Message::Event(event) => self.event(event),
+                Message::Lockspace(lockspace::Report::Event(event)) => self.event(event),
+                Message::Lockspace(lockspace::Report::Hosts { ls, table }) => self.keep_table(ls, table),
+                Message::Recorded(order) => {
+                    if let Some((ls, serial)) = self.saving.remove(&order) {
+                        self.event(Event::RejoinSaved { ls, serial });
+                    }
+                }
+                Message::Answer(id, reply) => self.answer(id, &reply),
+            }
+        }
+    }
+
+    /// A host that was silent all the while need not be waited for again after a rejoin.
+    fn keep_table(&mut self, ls: LockspaceId, table: HostTable) {
+        let Some(lockspace) = self.lockspaces.get(&ls) else { return };
+        if self.tables.len() >= TABLES_MAX {
+            self.tables.clear();
+        }
+        self.tables.insert((lockspace.shared.spec.clone(), lockspace.shared.io_timeout), table);
+    }
+
+    /// Gives the manager an event, carries out what it asks for, and goes on with what that led to.
+    fn event(&mut self, event: Event) {
+        self.events.push_back(event);
+        let mut actions: Vec<Action> = Vec::new();
+        while let Some(event) = self.events.pop_front() {
+            let left = if let Event::Left { ls } = event { Some(ls) } else { None };
+            self.manager.handle(monotonic_now(), event, &mut actions);
+            for action in actions.drain(..) {
+                self.perform(action);
+            }
+            if let Some(ls) = left {
+                self.lockspaces.remove(&ls);
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..ACCEPTS_PER_TURN {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    if matches!(
+                        error.raw_os_error(),
+                        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM)
+                    ) {
+                        self.global.log.error(format_args!("connections wait: {error}"));
+                        self.deaf = true;
+                        let none = Interest { read: false, write: false, half_close: false };
+                        let _ = self.poller.change(self.listener.as_fd(), Token::Listener, none);
+                        return;
+                    }
+                    continue;
+                }
+            };
+            let Ok(conn) = Conn::new(stream) else { continue };
+            let id = ConnId(self.next_conn);
+            // Beyond the limit the connection is closed at once: its client sees an end, not silence.
+            let Some(ci) = self.slots.add(id, conn, &self.poller) else {
+                self.global.log.error(format_args!("too many connections, one is closed"));
+                continue;
+            };
+            self.next_conn += 1;
+            self.event(Event::ConnOpened { conn: id, ci });
+        }
+    }
+
+    fn conn_ready(&mut self, ci: u32, ready: Ready) {
+        let Some(id) = self.slots.id_at(ci) else { return };
+        if ready.writable {
+            if let Some(conn) = self.slots.conn_mut(id) {
+                conn.flush(monotonic_now());
+            }
+            self.sent(id);
+        }
+        if ready.hung_up || ready.half_closed {
+            self.hung_up(id);
+        } else if ready.readable {
+            self.serve(id);
+        }
+        self.update(id);
+    }
+
+    /// Both directions are closed, or a connection that is no longer read was half closed.
+    fn hung_up(&mut self, id: ConnId) {
+        let Some(conn) = self.slots.conn_mut(id) else { return };
+        conn.hung_up = true;
+        // Whatever it still wanted to hear is lost.
+        conn.flush(monotonic_now());
+        if conn.suspended && conn.registered.is_none() && !conn.deaf {
+            // The command goes on, and what the client sent behind it is worked on too (socket-protocol.md 2.5).
+            self.slots.unwatch(id, &self.poller);
+            return;
+        }
+        if conn.suspended || conn.deaf || conn.closing {
+            return self.close(id);
+        }
+        self.serve(id);
+    }
+
+    /// Takes requests of a connection until nothing more is there or its turn is over.
+    fn serve(&mut self, id: ConnId) {
+        for _ in 0..REQUESTS_PER_TURN {
+            let now = monotonic_now();
+            let Some(conn) = self.slots.conn_mut(id) else { return };
+            if !conn.reads() {
+                return self.update(id);
+            }
+            match conn.read(now) {
+                Input::Nothing => return self.update(id),
+                Input::Request(request) => {
+                    self.request(id, *request);
+                    self.sent(id);
+                }
+                Input::End(cut) => {
+                    if let Some(header) = cut {
+                        conn.reply(&Reply::result(&header, sanlock_wire::code::ENOTCONN), now);
+                    }
+                    return self.close(id);
+                }
+                Input::Broken(why) => {
+                    self.global
+                        .log
+                        .error(format_args!("client connection {}: {why}", self.slots.describe(id)));
+                    return self.broken(id);
+                }
+            }
+        }
+        if self.slots.conn(id).is_some_and(|conn| conn.hung_up) {
+            self.runnable.push_back(id);
+        }
+        self.update(id);
+    }
+
+    /// Message boundaries are lost. A plain connection is closed; on a registered one leases may hang, so it stays open
+    /// and only its end is waited for.
+    fn broken(&mut self, id: ConnId) {
+        let Some(conn) = self.slots.conn_mut(id) else { return };
+        if conn.registered.is_none() {
+            return self.close(id);
+        }
+        conn.deaf = true;
+        self.update(id);
+    }
+
+    /// Closes a plain connection that is stuck. A registered one costs nothing more than it holds already.
+    fn give_up(&mut self, id: ConnId, why: &str) {
+        let Some(conn) = self.slots.conn(id) else { return };
+        if conn.registered.is_none() {
+            self.global
+                .log
+                .error(format_args!("client connection {} is closed: {why}", self.slots.describe(id)));
+            self.close(id);
+        }
+    }
+
+    /// After replies went out: closes what is to be closed, and whoever hoards.
+    fn sent(&mut self, id: ConnId) {
+        let Some(conn) = self.slots.conn(id) else { return };
+        if conn.closing && !conn.writes() {
+            return self.close(id);
+        }
+        if conn.writes() && self.slots.unsent() > UNSENT_BYTES_MAX {
+            self.give_up(id, "too many bytes wait for their readers");
+        }
+    }
+
+    fn update(&mut self, id: ConnId) {
+        self.slots.update(id, &self.poller);
+    }
+
+    fn close(&mut self, id: ConnId) {
+        if self.slots.close(id, &self.poller) {
+            self.event(Event::ConnClosed { conn: id });
+        }
+    }
+
+    /// A reply to the command in progress; the connection may go on with the next one.
+    fn answer(&mut self, id: ConnId, reply: &Reply) {
+        let Some(conn) = self.slots.conn_mut(id) else { return };
+        conn.suspended = false;
+        conn.reply(reply, monotonic_now());
+        if conn.hung_up {
+            self.runnable.push_back(id);
+        }
+        self.sent(id);
+        self.update(id);
+    }
+
+    /// Last replies before the end; a client that does not read does not keep the daemon.
+    fn flush_all(&mut self) {
+        let now = monotonic_now();
+        for slot in self.slots.iter_mut() {
+            if let Some(conn) = slot.conn.as_mut() {
+                conn.flush(now);
+            }
+        }
+    }
+}

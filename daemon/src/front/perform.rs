@@ -1,0 +1,147 @@
+//! Carrying out what the manager asks for.
+
+use std::sync::Arc;
+
+use sanlock_lease::delta::JoinError;
+use sanlock_lease::machine::IoFailure;
+use sanlock_manager::{Action, ConnId, Event, Level, LockspaceId, Reply as Answer, TaskId};
+use sanlock_wire::{Reply, code};
+
+use super::{Front, Message, convert};
+use crate::lockspace::{Control, Lockspace, Shared};
+use crate::log;
+use crate::records;
+use crate::resources::{Order, Task, Work};
+
+impl Front {
+    pub(super) fn perform(&mut self, action: Action) {
+        match action {
+            Action::Reply { conn, reply } => self.reply(conn, &reply),
+            Action::Forget { conn } => self.slots.forget(conn, &self.poller),
+            Action::Join { ls, spec, host, io_timeout } => self.join(ls, Shared::new(spec, host, io_timeout)),
+            Action::Gone { ls } => {
+                if let Some(lockspace) = self.lockspaces.get(&ls) {
+                    lockspace.shared.set_gone();
+                    lockspace.tell(Control::Changed);
+                    self.resources.order(Order::Changed);
+                }
+            }
+            Action::Leave { ls, release } => match self.lockspaces.get(&ls) {
+                Some(lockspace) => lockspace.tell(Control::Leave { release }),
+                // Its thread could not be started.
+                None => self.events.push_back(Event::Left { ls }),
+            },
+            Action::StartAcquire { task, ls, config, mut options, disks } => {
+                options.seed = uuid::Uuid::new_v4().as_u64_pair().0;
+                self.start(task, ls, |lockspace| Task {
+                    id: task,
+                    lockspace,
+                    config,
+                    work: Work::Acquire(options),
+                    disks,
+                });
+            }
+            Action::StartRelease { task, ls, config, held, disks } => {
+                self.start(task, ls, |lockspace| Task {
+                    id: task,
+                    lockspace,
+                    config,
+                    work: Work::Release(Box::new(held)),
+                    disks,
+                });
+            }
+            Action::StartRetract { task, ls, config, geometry, disks } => {
+                self.start(task, ls, |lockspace| Task {
+                    id: task,
+                    lockspace,
+                    config,
+                    work: Work::Retract(geometry),
+                    disks,
+                });
+            }
+            Action::ClientGone { task } => self.resources.order(Order::ClientGone(task)),
+            Action::ShuttingDown => {
+                self.global.set_shutting_down();
+                self.resources.order(Order::Changed);
+                for lockspace in self.lockspaces.values() {
+                    lockspace.tell(Control::Changed);
+                }
+            }
+            Action::Kill { conn, pid, signal } => {
+                if let Err(error) = self.slots.signal(conn, signal) {
+                    self.global.log.error(format_args!("cannot signal pid {pid}: {error}"));
+                }
+            }
+            Action::SaveRejoin { ls, serial, record } => {
+                self.next_order += 1;
+                self.saving.insert(self.next_order, (ls, serial));
+                self.records.order(records::Order::Save { record }, self.next_order);
+            }
+            Action::DropRejoin { spec } => {
+                self.next_order += 1;
+                let order = records::Order::Drop { lockspace: spec.name, host_id: spec.host_id };
+                self.records.order(order, self.next_order);
+            }
+            Action::Log { level, ls, text } => self.log(level, ls, &text),
+            Action::Exit => self.exit = true,
+        }
+    }
+
+    fn log(&self, level: Level, ls: Option<LockspaceId>, text: &str) {
+        let level = match level {
+            Level::Error => log::Level::Error,
+            Level::Warning => log::Level::Warning,
+            Level::Debug => log::Level::Debug,
+        };
+        match ls {
+            Some(ls) => {
+                self.global.log.with_prefix(&format!("s{}", ls.0)).write(level, format_args!("{text}"))
+            }
+            None => self.global.log.write(level, format_args!("{text}")),
+        }
+    }
+
+    fn reply(&mut self, conn: ConnId, answer: &Answer) {
+        let Some(header) = self.slots.get_mut(conn).and_then(|slot| slot.request.take()) else { return };
+        let reply = match answer {
+            Answer::Result(code) => Reply::result(&header, *code),
+            Answer::Held(held) => match convert::state_string(held) {
+                Ok(text) => Reply::inquire(&header, u32::try_from(held.len()).unwrap_or(0), text),
+                Err(error) => {
+                    self.global.log.error(format_args!("inquire: {error}"));
+                    Reply::result(&header, code::ELIBACC)
+                }
+            },
+            Answer::ShutdownDone => Reply::shutdown_done(),
+        };
+        self.answer(conn, &reply);
+    }
+
+    fn join(&mut self, ls: LockspaceId, shared: Arc<Shared>) {
+        let table = self.tables.remove(&(shared.spec.clone(), shared.io_timeout));
+        let log = self.global.log.with_prefix(&format!("s{}", ls.0));
+        let outbox = self.outbox.clone();
+        let report = move |report| outbox.send(Message::Lockspace(report));
+        match Lockspace::start(ls, shared, table, Arc::clone(&self.global), log, report) {
+            Ok(lockspace) => {
+                self.lockspaces.insert(ls, lockspace);
+            }
+            Err(error) => {
+                self.global.log.error(format_args!("s{} cannot be started: {error}", ls.0));
+                let errno = error.raw_os_error().unwrap_or(libc::EAGAIN);
+                let result = Err(JoinError::Read(IoFailure::Os(errno)));
+                self.events.push_back(Event::JoinDone { ls, result });
+            }
+        }
+    }
+
+    fn start(&mut self, task: TaskId, ls: LockspaceId, make: impl FnOnce(Arc<Shared>) -> Task) {
+        match self.lockspaces.get(&ls) {
+            Some(lockspace) => {
+                let task = make(Arc::clone(&lockspace.shared));
+                self.resources.order(Order::Start(Box::new(task)));
+            }
+            None => self.events.push_back(Event::StartFailed { task, code: code::ENOSPC }),
+        }
+    }
+}

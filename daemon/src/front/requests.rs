@@ -1,0 +1,330 @@
+//! What each command leads to (socket-protocol.md 6, 7).
+
+use sanlock_blockio::drive::monotonic_now;
+use sanlock_manager::{Command as Order, ConnId, Event, ReleaseWhat};
+use sanlock_sys::credentials::peer_pid;
+use sanlock_sys::pidfd::PidFd;
+use sanlock_wire::flags::{AddFlags, InqFlags, ReleaseFlags, RemFlags, RestrictFlags};
+use sanlock_wire::header::Header;
+use sanlock_wire::types::{Lockspace, Rentry};
+use sanlock_wire::{Command, Name, Refusal, Reply, Request, RequestBody, code};
+
+use super::{Front, Message, convert, status};
+use crate::tools::Job;
+
+/// What VERSION answers: the release whose protocol this daemon speaks. lvmlockd and others compare it.
+pub(super) const VERSION: u32 = 0x0308_0500;
+
+impl Front {
+    /// Carries out a request, or begins to.
+    pub(super) fn request(&mut self, id: ConnId, request: Request) {
+        let Request { header, body } = request;
+        let Some(conn) = self.slots.conn_mut(id) else { return };
+        if conn.restrict.contains(RestrictFlags::ALL) {
+            let who = self.slots.describe(id);
+            return self
+                .global
+                .log
+                .debug(format_args!("client connection {who} is restricted, cmd {} ignored", header.cmd));
+        }
+        conn.cmd_last = header.cmd;
+        if conn.registered.is_none() {
+            if let Some(name) = owner_name(header.command()) {
+                conn.owner_name = name;
+            }
+        }
+        if header.cmd < u64::BITS && self.global.config.debug_cmds & (1 << header.cmd) != 0 {
+            self.global.log.debug(format_args!("cmd {} {}", header.cmd, self.slots.describe(id)));
+        }
+        match body {
+            RequestBody::Register => self.register(id),
+            RequestBody::Restrict => {
+                let flags = RestrictFlags::from_bits_truncate(header.cmd_flags);
+                if let Some(conn) = self.slots.conn_mut(id) {
+                    conn.restrict = flags;
+                }
+                self.command(id, header, Order::Restrict { flags: header.cmd_flags });
+            }
+            RequestBody::Version => self.finish(id, &Reply::version(&header, VERSION)),
+            RequestBody::Shutdown => {
+                if let Some(conn) = self.slots.conn_mut(id) {
+                    conn.closing = conn.registered.is_none();
+                }
+                self.event(Event::Command { conn: id, command: Order::Shutdown { force: header.data != 0 } });
+            }
+            RequestBody::ShutdownWait => {
+                self.command(id, header, Order::ShutdownWait { force: header.data != 0 });
+            }
+            RequestBody::Status
+            | RequestBody::LogDump
+            | RequestBody::HostStatus(_)
+            | RequestBody::Renewal(_)
+            | RequestBody::GetLockspaces
+            | RequestBody::GetHosts(_) => {
+                let reply = self.show(&header, &body);
+                self.finish(id, &reply);
+            }
+            RequestBody::AddLockspace(_) | RequestBody::RemLockspace(_) | RequestBody::InqLockspace(_) => {
+                self.lockspace_command(id, header, &body)
+            }
+            RequestBody::Acquire { .. } | RequestBody::Release(_) | RequestBody::Inquire => {
+                self.lease_command(id, header, body);
+            }
+            RequestBody::Align(disk) => self.tool(id, header, Job::Align(disk)),
+            RequestBody::WriteLockspace(lockspace) => self.tool(id, header, Job::WriteLockspace(lockspace)),
+            RequestBody::WriteResource(resource) => self.tool(id, header, Job::WriteResource(resource)),
+            RequestBody::ReadLockspace(lockspace) => self.tool(id, header, Job::ReadLockspace(lockspace)),
+            RequestBody::ReadResource(resource) => self.tool(id, header, Job::ReadResource(resource)),
+            RequestBody::ReadResourceOwners(resource) => {
+                self.tool(id, header, Job::ReadResourceOwners(resource));
+            }
+            RequestBody::Refused(refusal) => self.refused(id, header, refusal),
+            RequestBody::Killpath(_) | RequestBody::Convert(_) => {
+                self.refuse_target(id, header, code::EOPNOTSUPP);
+            }
+            RequestBody::UpdateRindex(..)
+            | RequestBody::LookupRindex(..)
+            | RequestBody::CreateResource(..)
+            | RequestBody::DeleteResource(..) => {
+                let nothing = Rentry::new(Name::EMPTY, 0);
+                self.finish(id, &Reply::rindex(&header, code::EOPNOTSUPP, nothing));
+            }
+            RequestBody::Request(_)
+            | RequestBody::ExamineLockspace(_)
+            | RequestBody::ExamineResource(_)
+            | RequestBody::SetLvb { .. }
+            | RequestBody::GetLvb(_)
+            | RequestBody::RegEvent { .. }
+            | RequestBody::EndEvent(_)
+            | RequestBody::SetEvent { .. }
+            | RequestBody::SetConfig(_)
+            | RequestBody::FormatRindex(_)
+            | RequestBody::RebuildRindex(_)
+            | RequestBody::Unsupported(_) => self.finish(id, &Reply::unsupported(&header)),
+        }
+    }
+
+    /// Sends a reply that needed nobody else, and closes the connection where the protocol says so (2.3).
+    fn finish(&mut self, id: ConnId, reply: &Reply) {
+        let Some(conn) = self.slots.conn_mut(id) else { return };
+        let command = Command::from_number(conn.cmd_last);
+        let closes =
+            command.is_some_and(Command::closes_plain_connection) || command == Some(Command::RegEvent);
+        if closes {
+            conn.closing = conn.registered.is_none();
+            if conn.registered.is_some() {
+                let who = self.slots.describe(id);
+                self.global.log.error(format_args!(
+                    "cmd {} on registered connection {who}, not closed",
+                    reply.header.cmd
+                ));
+            }
+        }
+        if let Some(conn) = self.slots.conn_mut(id) {
+            conn.reply(reply, monotonic_now());
+        }
+    }
+
+    /// Gives the manager a command whose reply will come as an action.
+    fn command(&mut self, id: ConnId, header: Header, command: Order) {
+        let Some(slot) = self.slots.get_mut(id) else { return };
+        slot.request = Some(header);
+        if let Some(conn) = slot.conn.as_mut() {
+            conn.suspended = true;
+        }
+        self.event(Event::Command { conn: id, command });
+    }
+
+    fn tool(&mut self, id: ConnId, header: Header, job: Job) {
+        if let Some(conn) = self.slots.conn_mut(id) {
+            conn.suspended = true;
+        }
+        let outbox = self.outbox.clone();
+        self.tools.submit(header, job, move |reply| outbox.send(Message::Answer(id, Box::new(reply))));
+    }
+
+    /// REGISTER (7.1): the process that called `connect` is behind this connection from now on.
+    fn register(&mut self, id: ConnId) {
+        let Some(conn) = self.slots.conn_mut(id) else { return };
+        if conn.registered.is_some() {
+            return self.event(Event::Command { conn: id, command: Order::Register { pid: -1 } });
+        }
+        let pid = match peer_pid(&conn.fd()) {
+            Ok(pid) => pid,
+            Err(error) => {
+                self.global.log.error(format_args!("register: no peer pid: {error}"));
+                return self.close(id);
+            }
+        };
+        let process = PidFd::open(pid);
+        conn.registered = Some(pid);
+        conn.owner_name = Name::truncated(pid.to_string());
+        self.event(Event::Command { conn: id, command: Order::Register { pid } });
+        match process {
+            Ok(process) => self.slots.watch_pid(id, process, &self.poller),
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
+                self.event(Event::PidGone { conn: id })
+            }
+            // A process of a pid namespace that is not visible here; every lease command of it is refused (2.4).
+            Err(_) if pid <= 0 => {}
+            Err(error) => {
+                // Without the descriptor the process cannot be signalled safely, so it must not get leases.
+                self.global.log.error(format_args!("register: pid {pid} cannot be watched: {error}"));
+                self.close(id);
+            }
+        }
+    }
+
+    fn lockspace_command(&mut self, id: ConnId, header: Header, body: &RequestBody) {
+        let (RequestBody::AddLockspace(wire)
+        | RequestBody::RemLockspace(wire)
+        | RequestBody::InqLockspace(wire)) = body
+        else {
+            return;
+        };
+        let Ok(spec) = convert::lockspace(wire) else {
+            return self.finish(id, &Reply::result(&header, code::EINVAL));
+        };
+        let command = match body {
+            RequestBody::AddLockspace(_) => Order::AddLockspace {
+                spec,
+                io_timeout: header.data,
+                asynchronous: AddFlags::from_bits_truncate(header.cmd_flags).contains(AddFlags::ASYNC),
+            },
+            RequestBody::RemLockspace(_) => {
+                let flags = RemFlags::from_bits_truncate(header.cmd_flags);
+                Order::RemLockspace {
+                    spec,
+                    asynchronous: flags.contains(RemFlags::ASYNC),
+                    unused: flags.contains(RemFlags::UNUSED),
+                }
+            }
+            _ => {
+                let wait = InqFlags::from_bits_truncate(header.cmd_flags).contains(InqFlags::WAIT);
+                Order::InqLockspace { spec, wait }
+            }
+        };
+        self.command(id, header, command);
+    }
+
+    fn lease_command(&mut self, id: ConnId, header: Header, body: RequestBody) {
+        let target = convert::target(header.target());
+        let command = match body {
+            RequestBody::Acquire { resources, options } => {
+                match resources.iter().map(convert::resource_request).collect::<Result<Vec<_>, _>>() {
+                    Ok(resources) => Order::Acquire {
+                        target,
+                        owner_name: convert::lease_name(&options.owner_name),
+                        resources,
+                        flags: convert::acquire_flags(header.cmd_flags),
+                    },
+                    Err(_) => Order::Refused { target, acquire: true, code: code::EINVAL },
+                }
+            }
+            RequestBody::Release(resources) => {
+                let flags = ReleaseFlags::from_bits_truncate(header.cmd_flags);
+                if flags.contains(ReleaseFlags::ALL) {
+                    Order::Release { target, what: ReleaseWhat::All }
+                } else if flags.intersects(ReleaseFlags::ORPHAN | ReleaseFlags::RENAME) {
+                    Order::Refused { target, acquire: false, code: code::EOPNOTSUPP }
+                } else {
+                    Order::Release { target, what: convert::release_named(&resources) }
+                }
+            }
+            _ => Order::Inquire { target },
+        };
+        self.command(id, header, command);
+    }
+
+    /// A command on a target that cannot be carried out: first the target is judged, as always (2.6).
+    fn refuse_target(&mut self, id: ConnId, header: Header, code: i32) {
+        let acquire = header.command() == Some(Command::Acquire);
+        let target = convert::target(header.target());
+        self.command(id, header, Order::Refused { target, acquire, code });
+    }
+
+    fn refused(&mut self, id: ConnId, header: Header, refusal: Refusal) {
+        let code = refusal.code();
+        let reply = match (header.command(), refusal) {
+            (Some(command), _) if command.is_targeted() => return self.refuse_target(id, header, code),
+            (Some(Command::ReadResource), Refusal::DiskCount { resource }) => {
+                Reply::read_resource(&header, code, resource)
+            }
+            (Some(Command::ReadResourceOwners), Refusal::DiskCount { resource }) => {
+                Reply::read_resource_owners(&header, code, resource, Vec::new())
+            }
+            // Nothing of these commands is supported, whatever they carry.
+            (Some(Command::SetLvb | Command::Request), _) => Reply::unsupported(&header),
+            _ => Reply::result(&header, code),
+        };
+        self.finish(id, &reply);
+    }
+
+    /// Commands that only look.
+    fn show(&self, header: &Header, body: &RequestBody) -> Reply {
+        match body {
+            RequestBody::Status => Reply::status(header, status::all(self, header.data)),
+            RequestBody::LogDump => Reply::log_dump(header, self.global.log.dump()),
+            RequestBody::GetLockspaces => Reply::get_lockspaces(header, status::lockspaces(self)),
+            RequestBody::HostStatus(wire) => match self.named(wire) {
+                Some(found) => Reply::host_status(header, status::hosts(self, found)),
+                None => Reply::result(header, code::ENOSPC),
+            },
+            RequestBody::Renewal(wire) => match self.named(wire) {
+                Some((ls, _)) => {
+                    let (io_timeout, records) = status::renewals(self, ls);
+                    Reply::renewal(header, io_timeout, records)
+                }
+                None => Reply::result(header, code::ENOSPC),
+            },
+            RequestBody::GetHosts(wire) => match status::get_hosts(self, wire) {
+                Ok(hosts) => Reply::get_hosts(header, hosts),
+                Err(code) => Reply::result(header, code),
+            },
+            _ => Reply::unsupported(header),
+        }
+    }
+
+    /// The lockspace of this name in any state.
+    pub(super) fn named(
+        &self,
+        wire: &Lockspace,
+    ) -> Option<(sanlock_manager::LockspaceId, &sanlock_manager::Lockspace)> {
+        self.manager.lockspace_named(&convert::lease_name(&wire.name))
+    }
+
+    /// The lockspace's spec and shared state.
+    pub(super) fn shared(&self, ls: sanlock_manager::LockspaceId) -> Option<&crate::lockspace::Shared> {
+        self.lockspaces.get(&ls).map(|lockspace| &*lockspace.shared)
+    }
+}
+
+/// What STATUS shows of a plain connection after a command (2.9); `None` leaves it.
+fn owner_name(command: Option<Command>) -> Option<Name> {
+    let command = command?;
+    let text = match command {
+        Command::Register | Command::Version | Command::Restrict => return None,
+        Command::AddLockspace | Command::InqLockspace | Command::RemLockspace => {
+            command.debug_name()?.to_owned()
+        }
+        Command::Shutdown | Command::RegEvent | Command::SetConfig => command.debug_name()?.to_owned(),
+        command if command.closes_plain_connection() => command.debug_name()?.to_owned(),
+        command => format!("cmd{}", command.number()),
+    };
+    Some(Name::truncated(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owner_names_of_plain_connections() {
+        let name = |command| owner_name(Some(command)).map(|name| name.to_string());
+        assert_eq!(name(Command::Status).as_deref(), Some("status"));
+        assert_eq!(name(Command::AddLockspace).as_deref(), Some("add_lockspace"));
+        assert_eq!(name(Command::ReadResource).as_deref(), Some("cmd21"));
+        assert_eq!(name(Command::Version), None);
+        assert_eq!(owner_name(None), None);
+    }
+}

@@ -1,0 +1,169 @@
+//! The table of connections (socket-protocol.md 2.1).
+
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+
+use sanlock_manager::{ConnId, Signal};
+use sanlock_sys::pidfd::PidFd;
+use sanlock_wire::header::Header;
+
+use super::conn::Conn;
+use super::poller::{Interest, Poller, Token};
+
+/// Slots, as many as the original has.
+pub(super) const SLOTS_MAX: u32 = 1024;
+/// The first slot for a client: 0 is the helper, 1 the listener.
+pub(super) const FIRST_SLOT: u32 = 2;
+
+/// One connection, from accept until nothing concerns it any more.
+pub(super) struct Slot {
+    pub(super) id: ConnId,
+    pub(super) ci: u32,
+    /// `None` once closed.
+    pub(super) conn: Option<Conn>,
+    /// The registered process.
+    pid: Option<PidFd>,
+    watched: Option<Interest>,
+    /// The request in progress.
+    pub(super) request: Option<Header>,
+}
+
+/// All of them.
+#[derive(Default)]
+pub(super) struct Slots {
+    slots: Vec<Option<Slot>>,
+    index: HashMap<ConnId, usize>,
+}
+
+fn position(ci: u32) -> Option<usize> {
+    usize::try_from(ci.checked_sub(FIRST_SLOT)?).ok()
+}
+
+impl Slots {
+    /// Puts a connection into the lowest free slot and watches it; `None` when all are taken.
+    pub(super) fn add(&mut self, id: ConnId, conn: Conn, poller: &Poller) -> Option<u32> {
+        let at = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
+        let ci = u32::try_from(at).ok()? + FIRST_SLOT;
+        if ci >= SLOTS_MAX {
+            return None;
+        }
+        poller.add(conn.fd(), Token::Conn(ci), Interest::READ).ok()?;
+        let slot = Slot { id, ci, conn: Some(conn), pid: None, watched: Some(Interest::READ), request: None };
+        match self.slots.get_mut(at) {
+            Some(place) => *place = Some(slot),
+            None => self.slots.push(Some(slot)),
+        }
+        self.index.insert(id, at);
+        Some(ci)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter().flatten()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
+        self.slots.iter_mut().flatten()
+    }
+
+    fn get(&self, id: ConnId) -> Option<&Slot> {
+        self.slots.get(*self.index.get(&id)?)?.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, id: ConnId) -> Option<&mut Slot> {
+        self.slots.get_mut(*self.index.get(&id)?)?.as_mut()
+    }
+
+    pub(super) fn conn(&self, id: ConnId) -> Option<&Conn> {
+        self.get(id)?.conn.as_ref()
+    }
+
+    pub(super) fn conn_mut(&mut self, id: ConnId) -> Option<&mut Conn> {
+        self.get_mut(id)?.conn.as_mut()
+    }
+
+    pub(super) fn id_at(&self, ci: u32) -> Option<ConnId> {
+        Some(self.slots.get(position(ci)?)?.as_ref()?.id)
+    }
+
+    /// Slot, descriptor and pid, for the log.
+    pub(super) fn describe(&self, id: ConnId) -> String {
+        let Some(slot) = self.get(id) else { return "?".to_owned() };
+        let fd = slot.conn.as_ref().map_or(-1, Conn::raw_fd);
+        let pid = slot.conn.as_ref().and_then(|conn| conn.registered).unwrap_or(-1);
+        format!("{} {fd} {pid}", slot.ci)
+    }
+
+    /// Watches the connection for what it can use now. After it hung up that is nothing: a hang-up would be reported again
+    /// and again.
+    pub(super) fn update(&mut self, id: ConnId, poller: &Poller) {
+        let Some(slot) = self.get_mut(id) else { return };
+        let (Some(conn), Some(watched)) = (slot.conn.as_ref(), slot.watched) else { return };
+        let wanted = Interest { read: conn.reads(), write: conn.writes(), half_close: conn.deaf };
+        if wanted != watched && poller.change(conn.fd(), Token::Conn(slot.ci), wanted).is_ok() {
+            slot.watched = Some(wanted);
+        }
+    }
+
+    /// Ends the watch of a connection that hung up.
+    pub(super) fn unwatch(&mut self, id: ConnId, poller: &Poller) {
+        let Some(slot) = self.get_mut(id) else { return };
+        if let (Some(conn), Some(_)) = (&slot.conn, slot.watched.take()) {
+            poller.remove(conn.fd());
+        }
+    }
+
+    /// Closes the connection; whether it was open.
+    pub(super) fn close(&mut self, id: ConnId, poller: &Poller) -> bool {
+        self.unwatch(id, poller);
+        self.get_mut(id).is_some_and(|slot| slot.conn.take().is_some())
+    }
+
+    /// Frees the slot.
+    pub(super) fn forget(&mut self, id: ConnId, poller: &Poller) {
+        let Some(at) = self.index.remove(&id) else { return };
+        if let Some(slot) = self.slots.get_mut(at).and_then(Option::take) {
+            if let Some(conn) = &slot.conn {
+                poller.remove(conn.fd());
+            }
+            if let Some(pid) = &slot.pid {
+                poller.remove(pid.as_fd());
+            }
+        }
+        while matches!(self.slots.last(), Some(None)) {
+            self.slots.pop();
+        }
+    }
+
+    /// Watches the registered process of a connection.
+    pub(super) fn watch_pid(&mut self, id: ConnId, pid: PidFd, poller: &Poller) {
+        let Some(slot) = self.get_mut(id) else { return };
+        if poller.add(pid.as_fd(), Token::Pid(slot.ci), Interest::READ).is_ok() {
+            slot.pid = Some(pid);
+        }
+    }
+
+    /// The process of this slot has ended: it is no longer watched, nor signalled.
+    pub(super) fn pid_gone(&mut self, ci: u32, poller: &Poller) -> Option<ConnId> {
+        let slot = self.slots.get_mut(position(ci)?)?.as_mut()?;
+        poller.remove(slot.pid.take()?.as_fd());
+        Some(slot.id)
+    }
+
+    /// Signals the registered process.
+    ///
+    /// # Errors
+    /// It is gone, or was never watched, or may not be signalled by this daemon.
+    pub(super) fn signal(&self, id: ConnId, signal: Signal) -> std::io::Result<()> {
+        let slot = self.get(id).and_then(|slot| slot.pid.as_ref());
+        let pid = slot.ok_or_else(|| std::io::Error::from_raw_os_error(libc::ESRCH))?;
+        pid.send_signal(match signal {
+            Signal::Term => nix::sys::signal::Signal::SIGTERM,
+            Signal::Kill => nix::sys::signal::Signal::SIGKILL,
+        })
+    }
+
+    /// Bytes of replies that wait for their readers.
+    pub(super) fn unsent(&self) -> usize {
+        self.iter().filter_map(|slot| slot.conn.as_ref()).map(Conn::unsent).sum()
+    }
+}

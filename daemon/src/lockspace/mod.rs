@@ -1,0 +1,83 @@
+//! One thread per lockspace: joins, renews, looks at the other hosts, leaves.
+//!
+//! Nothing can delay its renewals: it owns its engine, waits for no lock that is held across I/O, and logs to memory. What it
+//! learns goes out as snapshots ([`Shared`]) and as messages to the front.
+
+mod shared;
+mod worker;
+
+use std::io;
+use std::sync::Arc;
+
+use sanlock_lease::hosts::HostTable;
+use sanlock_manager::{Event, LockspaceId};
+
+use crate::global::Global;
+use crate::log::Log;
+use crate::mailbox::{self, Sender};
+pub(crate) use shared::Shared;
+
+/// Stack of a lockspace thread. Its machines live on the heap.
+const STACK: usize = 96 * 1024;
+
+/// What a lockspace thread is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Control {
+    /// Something in [`Shared`] or [`Global`] changed.
+    Changed,
+    /// Leave.
+    Leave {
+        /// Whether to free the host_id lease.
+        release: bool,
+    },
+}
+
+/// What a lockspace thread reports.
+#[derive(Debug)]
+pub(crate) enum Report {
+    /// For the manager.
+    Event(Event),
+    /// What was seen of the hosts until the lockspace was left, for a later join.
+    Hosts {
+        /// Of which lockspace.
+        ls: LockspaceId,
+        /// Everything.
+        table: HostTable,
+    },
+}
+
+/// A running lockspace thread.
+#[derive(Debug)]
+pub(crate) struct Lockspace {
+    pub(crate) shared: Arc<Shared>,
+    control: Sender<Control>,
+}
+
+impl Lockspace {
+    /// Starts the thread, which joins at once.
+    ///
+    /// # Errors
+    /// No thread or descriptor is to be had.
+    pub(crate) fn start(
+        ls: LockspaceId,
+        shared: Arc<Shared>,
+        table: Option<HostTable>,
+        global: Arc<Global>,
+        log: Log,
+        reports: impl Fn(Report) + Send + 'static,
+    ) -> io::Result<Self> {
+        let (control, mailbox) = mailbox::mailbox()?;
+        let seen = Arc::clone(&shared);
+        std::thread::Builder::new().name(format!("sanlock-s{}", ls.0)).stack_size(STACK).spawn(
+            move || {
+                worker::run(ls, &seen, table, &global, &log, &mailbox, &reports);
+            },
+        )?;
+        Ok(Self { shared, control })
+    }
+
+    /// Sends a message to the thread.
+    pub(crate) fn tell(&self, control: Control) {
+        self.control.send(control);
+    }
+}

@@ -1,0 +1,218 @@
+//! One thread for every acquire, release and retract: opens the disks, runs the machines, reports their ends.
+//!
+//! A task that waits, for a silent owner or for a disk, costs memory and a time. Opening may hang like any other operation on
+//! dead storage, so it happens on background threads, one for each path at a time.
+
+mod opening;
+mod task;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use sanlock_blockio::EngineError;
+use sanlock_blockio::drive::{Driver, Report, RunId, monotonic_now};
+use sanlock_lease::geometry::Geometry;
+use sanlock_lease::paxos::acquire::AcquireOptions;
+use sanlock_lease::paxos::{Held, PaxosAcquire, PaxosConfig, PaxosRelease};
+use sanlock_lease::text::DiskSpec;
+use sanlock_lease::timing::MonoTime;
+use sanlock_manager::{Event, TaskId};
+
+use crate::global::Global;
+use crate::lockspace;
+use crate::mailbox::{self, Mailbox, Sender};
+use opening::{Opening, Openings};
+use task::{Envs, Outcome, Tag, TaskMachine};
+
+/// Stack of the thread. Its machines live on the heap.
+const STACK: usize = 256 * 1024;
+
+/// Longest sleep: bounds what a lost wake-up could cost.
+const NAP_MS: u64 = 1_000;
+
+/// What to run.
+#[derive(Debug)]
+pub(crate) enum Work {
+    /// Take a resource.
+    Acquire(AcquireOptions),
+    /// Give it back.
+    Release(Box<Held>),
+    /// Take back what an acquire may have left.
+    Retract(Geometry),
+}
+
+/// A task.
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub(crate) id: TaskId,
+    pub(crate) lockspace: Arc<lockspace::Shared>,
+    pub(crate) config: PaxosConfig,
+    pub(crate) work: Work,
+    pub(crate) disks: Vec<DiskSpec>,
+}
+
+/// What the thread is told.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// Run a task.
+    Start(Box<Task>),
+    /// The client of an acquire is gone.
+    ClientGone(TaskId),
+    /// A lockspace is gone or the daemon shuts down: machines that wait are to look.
+    Changed,
+}
+
+/// The thread's front side.
+#[derive(Debug)]
+pub(crate) struct Resources {
+    orders: Sender<Order>,
+}
+
+impl Resources {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// No thread or descriptor is to be had.
+    pub(crate) fn start(global: Arc<Global>, report: impl Fn(Event) + Send + 'static) -> io::Result<Self> {
+        let (orders, inbox) = mailbox::mailbox()?;
+        let driver = Driver::new(global.engine).map_err(|error: EngineError| io::Error::other(error))?;
+        std::thread::Builder::new().name("sanlock-resource".to_owned()).stack_size(STACK).spawn(
+            move || {
+                let envs = Envs { global };
+                let mut thread = Thread {
+                    driver,
+                    envs,
+                    inbox,
+                    openings: Openings::default(),
+                    reports: Vec::new(),
+                    running: Vec::new(),
+                    settling: Vec::new(),
+                    report: Box::new(report),
+                };
+                loop {
+                    thread.turn();
+                }
+            },
+        )?;
+        Ok(Self { orders })
+    }
+
+    /// Sends an order.
+    pub(crate) fn order(&self, order: Order) {
+        self.orders.send(order);
+    }
+}
+
+struct Thread {
+    driver: Driver<TaskMachine, Arc<Tag>>,
+    envs: Envs,
+    inbox: Mailbox<Order>,
+    openings: Openings,
+    reports: Vec<Report<Arc<Tag>, Outcome>>,
+    /// Tags of tasks that run or open, to reach them by their id.
+    running: Vec<Arc<Tag>>,
+    /// Finished tasks with writes that may still land.
+    settling: Vec<(RunId, TaskId)>,
+    report: Box<dyn Fn(Event) + Send>,
+}
+
+impl Thread {
+    fn turn(&mut self) {
+        self.wait();
+        let now = monotonic_now();
+        let mut changed = false;
+        for order in self.inbox.take() {
+            match order {
+                Order::Start(task) => self.open(now, *task),
+                Order::ClientGone(task) => {
+                    for tag in self.running.iter().filter(|tag| tag.task == task) {
+                        tag.set_client_gone();
+                        changed = true;
+                    }
+                }
+                Order::Changed => changed = true,
+            }
+        }
+        for opened in self.openings.poll(now) {
+            self.start(now, opened);
+        }
+        if changed {
+            self.driver.tick(now, &self.envs, |_| true, &mut self.reports);
+        }
+        self.driver.poll(monotonic_now(), &self.envs, &mut self.reports);
+        for report in std::mem::take(&mut self.reports) {
+            self.ended(report);
+        }
+    }
+
+    fn wait(&self) {
+        let wake = self.driver.next_wake().into_iter().chain(self.openings.next_deadline()).min();
+        let nap = wake.map_or(NAP_MS, |wake| wake.millis_since(monotonic_now()).min(NAP_MS));
+        let mut fds = vec![
+            PollFd::new(self.driver.completion_fd(), PollFlags::POLLIN),
+            PollFd::new(self.inbox.fd(), PollFlags::POLLIN),
+        ];
+        fds.extend(self.openings.fds().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        // An error changes nothing: everything is looked at in any case.
+        let _ = poll(&mut fds, PollTimeout::try_from(nap).unwrap_or(PollTimeout::ZERO));
+    }
+
+    fn open(&mut self, now: MonoTime, task: Task) {
+        let tag = Arc::new(Tag {
+            task: task.id,
+            lockspace: Arc::clone(&task.lockspace),
+            client_gone: AtomicBool::new(false),
+        });
+        self.running.push(Arc::clone(&tag));
+        let deadline = now.plus_millis(task.config.io_timeout.millis());
+        self.openings.add(Opening::new(task, tag, deadline));
+    }
+
+    fn start(&mut self, now: MonoTime, opened: Opening) {
+        let id = opened.task.id;
+        let areas = match opened.areas() {
+            Ok(areas) => areas,
+            Err(code) => return self.start_failed(id, code),
+        };
+        let Opening { task, tag, .. } = opened;
+        let machine = match task.work {
+            Work::Acquire(options) => TaskMachine::Acquire(Box::new(PaxosAcquire::new(task.config, options))),
+            Work::Release(held) => TaskMachine::Release(Box::new(PaxosRelease::new(task.config, *held))),
+            Work::Retract(geometry) => {
+                TaskMachine::Release(Box::new(PaxosRelease::retract(task.config, geometry)))
+            }
+        };
+        if self.driver.start(now, machine, tag, areas, &self.envs, &mut self.reports).is_err() {
+            self.start_failed(id, -libc::EAGAIN);
+        }
+    }
+
+    fn start_failed(&mut self, task: TaskId, code: i32) {
+        self.running.retain(|tag| tag.task != task);
+        (self.report)(Event::StartFailed { task, code });
+    }
+
+    fn ended(&mut self, report: Report<Arc<Tag>, Outcome>) {
+        match report {
+            Report::Done { run, tag, outcome, outstanding } => {
+                let task = tag.task;
+                self.running.retain(|tag| tag.task != task);
+                if outstanding > 0 {
+                    self.settling.push((run, task));
+                }
+                (self.report)(match outcome {
+                    Outcome::Acquire(outcome) => Event::AcquireDone { task, outcome, outstanding },
+                    Outcome::Release(outcome) => Event::ReleaseDone { task, outcome, outstanding },
+                });
+            }
+            Report::Settled { run } => {
+                if let Some(at) = self.settling.iter().position(|(settling, _)| *settling == run) {
+                    let (_, task) = self.settling.swap_remove(at);
+                    (self.report)(Event::Settled { task });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Opening the disks of tasks without waiting for any of them.
+//!
+//! One open runs for each path at a time, whoever asks; so a dead disk holds one background thread, however many tasks name
+//! it, and the limit of hanging opens is counted in disks.
+
+use std::ffi::OsStr;
+use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use sanlock_blockio::drive::{Area, Areas};
+use sanlock_blockio::{Access, Disk, OpenError, PendingOpen};
+use sanlock_lease::timing::MonoTime;
+
+use super::Task;
+use super::task::Tag;
+
+/// Result number of an open that did not end in time.
+const TIMED_OUT: i32 = sanlock_blockio::TIMED_OUT_CODE;
+
+/// A disk opened for a task: the disk, or the result number (negative) and the errno (positive).
+type Opened = Result<Arc<Disk>, (i32, i32)>;
+
+/// A task whose disks are being opened.
+pub(super) struct Opening {
+    pub(super) task: Task,
+    pub(super) tag: Arc<Tag>,
+    deadline: MonoTime,
+    disks: Vec<Option<Opened>>,
+}
+
+impl Opening {
+    pub(super) fn new(task: Task, tag: Arc<Tag>, deadline: MonoTime) -> Self {
+        let disks = task.disks.iter().map(|_| None).collect();
+        Self { task, tag, deadline, disks }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.disks.iter().all(Option::is_some)
+    }
+
+    fn put(&mut self, path: &Path, result: &Result<Arc<Disk>, OpenError>) {
+        for (disk, place) in self.task.disks.iter().zip(&mut self.disks) {
+            if place.is_none() && path_of(&disk.path) == path {
+                *place = Some(match result {
+                    Ok(disk) => Ok(Arc::clone(disk)),
+                    Err(error) => Err((error.code(), error.errno())),
+                });
+            }
+        }
+    }
+
+    fn expire(&mut self) {
+        for place in &mut self.disks {
+            place.get_or_insert(Err((TIMED_OUT, libc::ETIMEDOUT)));
+        }
+    }
+
+    /// The areas to work on, if a majority of the disks could be opened.
+    ///
+    /// # Errors
+    /// The result number of the last disk that could not.
+    pub(super) fn areas(&self) -> Result<Areas, i32> {
+        let total = self.disks.len();
+        let open = self.disks.iter().filter(|disk| matches!(disk, Some(Ok(_)))).count();
+        if open * 2 <= total {
+            let last = self.disks.iter().rev().find_map(|disk| match disk {
+                Some(Err((code, _))) => Some(*code),
+                _ => None,
+            });
+            return Err(last.unwrap_or(-libc::ENODEV));
+        }
+        let areas = self.task.disks.iter().zip(&self.disks).map(|(spec, opened)| Area {
+            disk: match opened {
+                Some(Ok(disk)) => Ok(Arc::clone(disk)),
+                Some(Err((_, errno))) => Err(*errno),
+                None => Err(libc::ENODEV),
+            },
+            offset: spec.offset,
+        });
+        let mut all = Areas::new().with_resource(areas);
+        if let Some((disk, _)) = self.tag.lockspace.place() {
+            all = all.with_lockspace(Area { disk: Ok(disk), offset: self.tag.lockspace.spec.offset });
+        }
+        Ok(all)
+    }
+}
+
+fn path_of(bytes: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(bytes))
+}
+
+/// Every task that waits for its disks.
+#[derive(Default)]
+pub(super) struct Openings {
+    waiting: Vec<Opening>,
+    pending: Vec<PendingOpen>,
+}
+
+impl Openings {
+    pub(super) fn add(&mut self, mut opening: Opening) {
+        let paths: Vec<Vec<u8>> = opening.task.disks.iter().map(|disk| disk.path.clone()).collect();
+        for path in paths.iter().map(|path| path_of(path)) {
+            if self.pending.iter().any(|pending| pending.path() == path) {
+                continue;
+            }
+            match Disk::open_in_background(path, Access::ReadWrite) {
+                Ok(pending) => self.pending.push(pending),
+                Err(error) => opening.put(path, &Err(error)),
+            }
+        }
+        self.waiting.push(opening);
+    }
+
+    /// Tasks whose disks are open, or will not be in time.
+    pub(super) fn poll(&mut self, now: MonoTime) -> Vec<Opening> {
+        let waiting = &mut self.waiting;
+        self.pending.retain_mut(|pending| match pending.take() {
+            None => true,
+            Some(result) => {
+                for opening in waiting.iter_mut() {
+                    opening.put(pending.path(), &result);
+                }
+                false
+            }
+        });
+        let mut ready = Vec::new();
+        let mut at = 0;
+        while let Some(opening) = waiting.get_mut(at) {
+            if opening.deadline <= now {
+                opening.expire();
+            }
+            if opening.is_complete() {
+                ready.push(waiting.remove(at));
+            } else {
+                at += 1;
+            }
+        }
+        ready
+    }
+
+    /// Readable when an open has ended.
+    pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.pending.iter().map(PendingOpen::completion_fd)
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<MonoTime> {
+        self.waiting.iter().map(|opening| opening.deadline).min()
+    }
+}

@@ -1,0 +1,89 @@
+//! The machines of tasks, and what they may know.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use sanlock_blockio::drive::EnvSource;
+use sanlock_lease::geometry::HostId;
+use sanlock_lease::hosts::HostTable;
+use sanlock_lease::machine::{Env, HostView, Input, Machine, NoHosts, Step};
+use sanlock_lease::paxos::acquire::AcquireOutcome;
+use sanlock_lease::paxos::release::ReleaseOutcome;
+use sanlock_lease::paxos::{PaxosAcquire, PaxosRelease};
+use sanlock_lease::timing::MonoTime;
+use sanlock_manager::TaskId;
+
+use crate::global::Global;
+use crate::lockspace;
+
+/// A machine of a task.
+pub(super) enum TaskMachine {
+    Acquire(Box<PaxosAcquire>),
+    /// A release or a retract.
+    Release(Box<PaxosRelease>),
+}
+
+/// What it comes to.
+pub(super) enum Outcome {
+    Acquire(AcquireOutcome),
+    Release(ReleaseOutcome),
+}
+
+impl Machine for TaskMachine {
+    type Outcome = Outcome;
+
+    fn step(&mut self, now: MonoTime, env: &Env<'_>, input: Input<'_>) -> Step<Outcome> {
+        match self {
+            Self::Acquire(machine) => map(machine.step(now, env, input), Outcome::Acquire),
+            Self::Release(machine) => map(machine.step(now, env, input), Outcome::Release),
+        }
+    }
+}
+
+fn map<A, B>(step: Step<A>, wrap: impl FnOnce(A) -> B) -> Step<B> {
+    match step {
+        Step::Io(ops) => Step::Io(ops),
+        Step::Wait(until) => Step::Wait(until),
+        Step::Pending => Step::Pending,
+        Step::Done { outcome, outstanding } => Step::Done { outcome: wrap(outcome), outstanding },
+    }
+}
+
+/// What belongs to a task besides its machine.
+#[derive(Debug)]
+pub(super) struct Tag {
+    pub(super) task: TaskId,
+    pub(super) lockspace: Arc<lockspace::Shared>,
+    pub(super) client_gone: AtomicBool,
+}
+
+impl Tag {
+    pub(super) fn set_client_gone(&self) {
+        self.client_gone.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Answers from what other threads publish, as of the moment of the step.
+pub(super) struct Envs {
+    pub(super) global: Arc<Global>,
+}
+
+struct Hosts(Option<Arc<HostTable>>);
+
+impl HostView for Hosts {
+    fn seen(&self, host: HostId) -> Option<sanlock_lease::hosts::HostSeen> {
+        self.0.as_ref().map_or_else(|| NoHosts.seen(host), |table| table.seen(host))
+    }
+}
+
+impl EnvSource<Arc<Tag>> for Envs {
+    fn with_env<R>(&self, tag: &Arc<Tag>, now: MonoTime, step: impl FnOnce(&Env<'_>) -> R) -> R {
+        let hosts = Hosts(tag.lockspace.hosts());
+        step(&Env {
+            lockspace: tag.lockspace.state(now),
+            client_alive: !tag.client_gone.load(Ordering::SeqCst),
+            shutting_down: self.global.shutting_down(),
+            hosts: &hosts,
+        })
+    }
+}

@@ -1,0 +1,437 @@
+//! Start and end of the daemon (command-line.md 9.1, 12.2, lease-algorithms.md 12.1, socket-protocol.md 1.2).
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, chown};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use sanlock_blockio::{EngineError, EngineKind};
+use sanlock_lease::limits::NAME_BYTES;
+use sanlock_lease::name::Name;
+use sanlock_sys::background::{Background, go_into_background};
+use sanlock_sys::credentials::{
+    GroupId, UmaskGuard, UserId, find_group, find_user, set_group, set_supplementary_groups, set_user,
+};
+use sanlock_sys::pidfile::{PidFile, PidFileError};
+use sanlock_sys::priority::{Limit, MemoryLock, lock_memory, max_round_robin_priority, set_round_robin};
+use sanlock_sys::process::set_dumpable;
+
+use crate::config::{Config, DEFAULT_RUN_DIR};
+use crate::front::Front;
+use crate::global::Global;
+use crate::log::{LOG_FILE, Log};
+use crate::records::Records;
+
+/// Name of the socket in the run directory.
+pub const SOCKET_NAME: &str = "sanlock.sock";
+/// Name of the lock and pid file in the run directory.
+pub const PID_FILE_NAME: &str = "sanlock.pid";
+
+/// User and group of the daemon unless configured, if both exist.
+const DEFAULT_USER: &str = "sanlock";
+/// Exit status of a start, or a run, that failed.
+const FAILURE: u8 = 1;
+/// How long the end of the daemon waits for the last log lines.
+const LOG_FLUSH: Duration = Duration::from_secs(2);
+
+/// Why the daemon did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// It could not be put into the background.
+    #[error("cannot go into the background: {0}")]
+    Background(io::Error),
+    /// The configured user or group does not exist. The original goes on as root.
+    #[error("{kind} '{name}' not found")]
+    Unknown {
+        /// `user` or `group`.
+        kind: &'static str,
+        /// As configured.
+        name: String,
+    },
+    /// The user database cannot be read.
+    #[error("cannot look up {name}: {error}")]
+    Lookup {
+        /// What was looked up.
+        name: String,
+        /// Why not.
+        error: io::Error,
+    },
+    /// Supplementary groups cannot be set.
+    #[error("cannot set the supplementary groups of {user}: {error}")]
+    Groups {
+        /// Whose.
+        user: String,
+        /// Why not.
+        error: io::Error,
+    },
+    /// A limit cannot be raised.
+    #[error("cannot set the limits for {name} {errno}")]
+    Limits {
+        /// `memlock`, `rtprio` or `core dumps`.
+        name: &'static str,
+        /// Positive errno.
+        errno: i32,
+    },
+    /// The run directory cannot be made.
+    #[error("cannot make the run directory {}: {error}", path.display())]
+    RunDir {
+        /// The directory.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+    /// The run directory cannot be given to the daemon's user.
+    #[error("lockfile chown error {}: {error}", path.display())]
+    Chown {
+        /// The directory.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+    /// The pid file cannot be opened.
+    #[error("lockfile open error {}: {error}", path.display())]
+    PidOpen {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+    /// Another daemon runs here, or the file system has no locks.
+    #[error("lockfile setlk error {}: {error}", path.display())]
+    PidLock {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+    /// The pid cannot be written.
+    #[error("lockfile write error {}: {error}", path.display())]
+    PidWrite {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+    /// No host name can be generated.
+    #[error("cannot generate a host name: {0}")]
+    HostName(io::Error),
+    /// Neither I/O engine works here.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The socket cannot be made.
+    #[error("cannot make the socket {}: {error}", path.display())]
+    Socket {
+        /// The socket.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+    /// Threads or descriptors are lacking.
+    #[error("cannot start: {0}")]
+    Threads(io::Error),
+    /// Waiting for events failed, while running.
+    #[error("the main loop failed: {0}")]
+    Running(io::Error),
+}
+
+/// Runs the daemon to its end and returns the exit status: in the foreground, or as configured in the background. Then the
+/// calling process gets the status of the start, and the one in the background that of the end.
+///
+/// Call it before any thread exists.
+#[must_use]
+pub fn run(config: Config) -> u8 {
+    let report = |error: &StartError| eprintln!("sanlock: daemon: {error}");
+    let config = match absolute_run_dir(config) {
+        Ok(config) => config,
+        Err(error) => {
+            report(&error);
+            return FAILURE;
+        }
+    };
+    if config.foreground {
+        return match prepare(config) {
+            Err(Failed { error, shown }) => {
+                if !shown {
+                    report(&error);
+                }
+                FAILURE
+            }
+            Ok(prepared) => finish(prepared.serve()),
+        };
+    }
+    match go_into_background() {
+        Err(error) => {
+            report(&StartError::Background(error));
+            FAILURE
+        }
+        Ok(Background::Parent(result)) => {
+            if !result.error.is_empty() {
+                eprintln!("sanlock: daemon: {}", result.error);
+            }
+            result.status
+        }
+        Ok(Background::Child(starting)) => match prepare(config) {
+            Err(Failed { error, .. }) => {
+                starting.failed(FAILURE, &error.to_string());
+                FAILURE
+            }
+            Ok(prepared) => {
+                starting.started();
+                finish(prepared.serve())
+            }
+        },
+    }
+}
+
+fn finish(result: Result<(), StartError>) -> u8 {
+    if result.is_ok() { 0 } else { FAILURE }
+}
+
+/// The daemon's directory becomes `/`, so a relative run directory is fixed before.
+fn absolute_run_dir(mut config: Config) -> Result<Config, StartError> {
+    config.run_dir = std::path::absolute(&config.run_dir)
+        .map_err(|error| StartError::RunDir { path: config.run_dir.clone(), error })?;
+    Ok(config)
+}
+
+/// A daemon that is ready to serve.
+struct Prepared {
+    front: Front,
+    log: Log,
+    socket: PathBuf,
+    #[expect(dead_code, reason = "held: the lock ends with it")]
+    pid_file: PidFile,
+}
+
+impl Prepared {
+    fn serve(mut self) -> Result<(), StartError> {
+        let result = self.front.run().map_err(StartError::Running);
+        match &result {
+            Ok(()) => self.log.debug(format_args!("daemon ends")),
+            Err(error) => self.log.error(format_args!("{error}")),
+        }
+        // A client then sees that there is no daemon. The pid file stays: its lock is what counts.
+        let _ = fs::remove_file(&self.socket);
+        self.log.flush(LOG_FLUSH);
+        result
+    }
+}
+
+/// Whom the daemon runs as.
+#[derive(Clone, Debug)]
+struct Identity {
+    user: UserId,
+    group: GroupId,
+    /// The user's name, for its groups.
+    user_name: Option<String>,
+}
+
+impl Identity {
+    fn of(config: &Config) -> Result<Self, StartError> {
+        let user =
+            |name: &str| find_user(name).map_err(|error| StartError::Lookup { name: name.to_owned(), error });
+        let group = |name: &str| {
+            find_group(name).map_err(|error| StartError::Lookup { name: name.to_owned(), error })
+        };
+        let default = match (user(DEFAULT_USER)?, group(DEFAULT_USER)?) {
+            (Some(user), Some(group)) => Some((user, group)),
+            _ => None,
+        };
+        let chosen_user = match &config.uname {
+            Some(name) => {
+                Some(user(name)?.ok_or_else(|| StartError::Unknown { kind: "user", name: name.clone() })?)
+            }
+            None => default.map(|(user, _)| user),
+        };
+        let chosen_group = match &config.gname {
+            Some(name) => {
+                Some(group(name)?.ok_or_else(|| StartError::Unknown { kind: "group", name: name.clone() })?)
+            }
+            None => default.map(|(_, group)| group),
+        };
+        let default_name = default.map(|_| DEFAULT_USER.to_owned());
+        Ok(Self {
+            user: chosen_user.unwrap_or(UserId(0)),
+            group: chosen_group.unwrap_or(GroupId(0)),
+            user_name: config.uname.clone().or(default_name),
+        })
+    }
+}
+
+/// A start that failed.
+struct Failed {
+    error: StartError,
+    /// Whether the log has shown it on stderr already.
+    shown: bool,
+}
+
+fn prepare(config: Config) -> Result<Prepared, Failed> {
+    let foreground = config.foreground;
+    let (identity, log) = prepare_unlogged(&config).map_err(|error| Failed { error, shown: false })?;
+    prepare_logged(config, &identity, &log).map_err(|error| {
+        log.error(format_args!("{error}"));
+        log.flush(LOG_FLUSH);
+        Failed { error, shown: foreground }
+    })
+}
+
+fn prepare_unlogged(config: &Config) -> Result<(Identity, Log), StartError> {
+    let identity = Identity::of(config)?;
+    if config.privileged {
+        if let Some(user) = &identity.user_name {
+            set_supplementary_groups(user, identity.group)
+                .map_err(|error| StartError::Groups { user: user.clone(), error })?;
+        }
+        for limit in Limit::ALL {
+            limit.raise().map_err(|error| StartError::Limits {
+                name: limit.name(),
+                errno: error.raw_os_error().unwrap_or(0),
+            })?;
+        }
+    }
+    let log = Log::open(config, Some(Path::new(LOG_FILE))).map_err(StartError::Threads)?;
+    Ok((identity, log))
+}
+
+fn prepare_logged(config: Config, identity: &Identity, log: &Log) -> Result<Prepared, StartError> {
+    if config.run_dir != Path::new(DEFAULT_RUN_DIR) {
+        log.debug(format_args!("Using non-standard run directory '{}'", config.run_dir.display()));
+    }
+    if !config.privileged {
+        log.debug(format_args!("Running in unprivileged mode"));
+    }
+    for warning in &config.warnings {
+        log.warn(format_args!("{warning}"));
+    }
+    let pid_file = lock_run_dir(&config, identity)?;
+    let (node, host_name) = host_name(&config)?;
+    if config.privileged {
+        drop_privileges(identity, log);
+    }
+    log.warn(format_args!("sanlock daemon started {} host {host_name} ({node})", env!("CARGO_PKG_VERSION")));
+    tell_about_watchdog(&config, log);
+    raise_descriptors(log);
+    settle_in(&config, log);
+    let engine = EngineKind::probe()?;
+    log.debug(format_args!("I/O engine {}", engine.name()));
+    let socket = config.run_dir.join(SOCKET_NAME);
+    let records = Records::new(&config.run_dir);
+    let listener = listen(&socket, &config, identity)?;
+    let global = Global::new(config, host_name, engine, records, log.clone());
+    let front = Front::new(global, listener).map_err(StartError::Threads)?;
+    Ok(Prepared { front, log: log.clone(), socket, pid_file })
+}
+
+/// Makes the run directory if it is missing, gives it to the daemon's user, and locks the pid file.
+fn lock_run_dir(config: &Config, identity: &Identity) -> Result<PidFile, StartError> {
+    let dir = &config.run_dir;
+    {
+        let _mask = UmaskGuard::set(0o002);
+        match fs::DirBuilder::new().mode(0o775).create(dir) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(StartError::RunDir { path: dir.clone(), error });
+            }
+            _ => {}
+        }
+    }
+    let group = if config.privileged { 0 } else { identity.group.0 };
+    chown(dir, Some(identity.user.0), Some(group))
+        .map_err(|error| StartError::Chown { path: dir.clone(), error })?;
+    let path = dir.join(PID_FILE_NAME);
+    PidFile::lock(&path).map_err(|error| match error {
+        PidFileError::Open(error) => StartError::PidOpen { path, error },
+        PidFileError::Lock(error) => StartError::PidLock { path, error },
+        PidFileError::Write(error) => StartError::PidWrite { path, error },
+    })
+}
+
+/// The node's name and the host name of the leases (command-line.md 9.4).
+fn host_name(config: &Config) -> Result<(String, Name), StartError> {
+    let node = nix::unistd::gethostname()
+        .map_err(|errno| StartError::HostName(errno.into()))?
+        .to_string_lossy()
+        .into_owned();
+    if let Some(name) = config.our_host_name {
+        return Ok((node, name));
+    }
+    let text = format!("{}.{node}", uuid::Uuid::new_v4());
+    let cut = text.as_bytes().get(..NAME_BYTES).unwrap_or(text.as_bytes());
+    let name = Name::new(cut).map_err(|error| StartError::HostName(io::Error::other(error)))?;
+    Ok((node, name))
+}
+
+fn drop_privileges(identity: &Identity, log: &Log) {
+    if let Err(error) = set_group(identity.group) {
+        log.error(format_args!("cannot set group id to {}: {error}", identity.group.0));
+    }
+    if let Err(error) = set_user(identity.user) {
+        log.error(format_args!("cannot set user id to {}: {error}", identity.user.0));
+    }
+    if let Err(error) = set_dumpable(true) {
+        log.error(format_args!("cannot keep core dumps possible: {error}"));
+    }
+}
+
+fn tell_about_watchdog(config: &Config, log: &Log) {
+    if config.use_watchdog == 0 {
+        log.warn(format_args!("no watchdog protects this host (use_watchdog 0)"));
+    } else {
+        log.error(format_args!(
+            "no watchdog protects this host: this version has no watchdog support. A process that cannot be killed in time \
+             may still write when another host takes over; use -w 0 to confirm"
+        ));
+    }
+}
+
+/// 1022 connections, a descriptor for each of their processes, and those of disks and engines.
+fn raise_descriptors(log: &Log) {
+    const DESCRIPTORS: u64 = 8192;
+    let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| {
+        let wanted = DESCRIPTORS.min(hard).max(soft);
+        setrlimit(Resource::RLIMIT_NOFILE, wanted, hard)
+    });
+    if let Err(error) = raised {
+        log.warn(format_args!("the limit of open files cannot be raised: {error}"));
+    }
+}
+
+/// Memory locking and scheduling; failures are no reason not to run.
+fn settle_in(config: &Config, log: &Log) {
+    let which = match config.mlock_level {
+        1 => Some(MemoryLock::Current),
+        2 => Some(MemoryLock::CurrentAndFuture),
+        _ => None,
+    };
+    if let Some(Err(error)) = which.map(lock_memory) {
+        log.error(format_args!("mlockall {} failed: {error}", config.mlock_level));
+    }
+    if config.high_priority != 0 {
+        let set =
+            max_round_robin_priority().and_then(|priority| set_round_robin(priority).map(|()| priority));
+        if let Err(error) = set {
+            log.error(format_args!("set scheduler RR|RESET_ON_FORK priority failed: {error}"));
+        }
+    }
+}
+
+fn listen(path: &Path, config: &Config, identity: &Identity) -> Result<UnixListener, StartError> {
+    let failed = |error| StartError::Socket { path: path.to_owned(), error };
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    let listener = {
+        // The mode is right from the first moment on.
+        let _mask = UmaskGuard::set(0o117);
+        UnixListener::bind(path).map_err(failed)?
+    };
+    // A daemon that dropped root owns the socket already; one that never had it may not be allowed to give it away.
+    let given = chown(path, Some(identity.user.0), Some(identity.group.0));
+    if config.privileged {
+        given.map_err(failed)?
+    }
+    Ok(listener)
+}

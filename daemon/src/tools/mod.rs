@@ -1,0 +1,151 @@
+//! One-shot commands that read or write a disk: align, write, read (socket-protocol.md 7.12, 7.17 to 7.21, 7.23).
+//!
+//! What they do is in [`crate::oneshot`]. They run on a few threads, one command each, with a time limit for every transfer and every open. However long they take,
+//! the front and the lockspaces know nothing of it.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use sanlock_wire::flags::WriteFlags;
+use sanlock_wire::header::Header;
+use sanlock_wire::{Reply, code, types};
+
+use crate::global::Global;
+use crate::oneshot::{self, Io, Limits, ToolError};
+
+/// Stack of a tool thread; buffers are on the heap.
+const STACK: usize = 128 * 1024;
+/// How long an idle thread waits for work before it ends.
+const IDLE_LINGER: Duration = Duration::from_secs(10);
+
+/// A command to carry out.
+#[derive(Debug)]
+pub(crate) enum Job {
+    /// 7.12.
+    Align(Box<types::Disk>),
+    /// 7.17.
+    WriteLockspace(Box<types::Lockspace>),
+    /// 7.18.
+    WriteResource(types::ResourceSpec),
+    /// 7.19.
+    ReadLockspace(Box<types::Lockspace>),
+    /// 7.20.
+    ReadResource(types::ResourceSpec),
+    /// 7.23.
+    ReadResourceOwners(types::ResourceSpec),
+}
+
+fn carry_out(global: &Global, header: &Header, job: &Job) -> Reply {
+    let limits = Limits {
+        write_init: Duration::from_secs(u64::from(global.config.write_init_io_timeout)),
+        ..Limits::default()
+    };
+    let mut io = match Io::new(global.engine, limits) {
+        Ok(io) => io,
+        Err(error) => {
+            global.log.error(format_args!("{error}"));
+            return Reply::result(header, code::EAGAIN);
+        }
+    };
+    let failed = |error: ToolError| {
+        let code = error.code().0;
+        global.log.error(format_args!("cmd {}: {error} ({code})", header.cmd));
+        code
+    };
+    match job {
+        Job::Align(disk) => {
+            let bytes = oneshot::align(&io, disk).map(|bytes| i32::try_from(bytes).unwrap_or(code::EINVAL));
+            Reply::result(header, bytes.unwrap_or_else(failed))
+        }
+        Job::WriteLockspace(lockspace) => {
+            let done = oneshot::write_lockspace(&mut io, lockspace, header.data2);
+            Reply::result(header, done.map_or_else(failed, |()| 0))
+        }
+        Job::WriteResource(resource) => {
+            let flags = WriteFlags::from_bits_truncate(header.cmd_flags);
+            let done = oneshot::write_resource(&mut io, resource, header.data, flags);
+            Reply::result(header, done.map_or_else(failed, |()| 0))
+        }
+        Job::ReadLockspace(request) => match oneshot::read_lockspace(&mut io, request) {
+            Ok((found, io_timeout)) => Reply::read_lockspace(header, 0, io_timeout, found),
+            Err(error) => Reply::read_lockspace(header, failed(error), 0, **request),
+        },
+        Job::ReadResource(request) => match oneshot::read_resource(&mut io, request) {
+            Ok(found) => Reply::read_resource(header, 0, found),
+            Err(error) => Reply::read_resource(header, failed(error), *request.resource()),
+        },
+        Job::ReadResourceOwners(request) => match oneshot::read_resource_owners(&mut io, request) {
+            Ok((found, hosts)) => Reply::read_resource_owners(header, 0, found, hosts),
+            Err(error) => Reply::read_resource_owners(header, failed(error), *request.resource(), Vec::new()),
+        },
+    }
+}
+
+type Answer = Box<dyn FnOnce(Reply) + Send>;
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<(Header, Job, Answer)>,
+    threads: usize,
+    idle: usize,
+}
+
+/// The threads and their queue. The queue holds at most one job per connection, since a connection waits for its answer.
+pub(crate) struct Tools {
+    shared: Arc<(Mutex<State>, Condvar)>,
+    global: Arc<Global>,
+    threads_max: usize,
+}
+
+impl Tools {
+    /// No thread runs until there is work; at most `threads_max` will.
+    pub(crate) fn new(global: Arc<Global>, threads_max: usize) -> Self {
+        Self { shared: Arc::default(), global, threads_max: threads_max.max(1) }
+    }
+
+    /// Queues a job; `answer` is called with its reply from another thread, or at once if no thread is to be had.
+    pub(crate) fn submit(&self, header: Header, job: Job, answer: impl FnOnce(Reply) + Send + 'static) {
+        let (state, work) = &*self.shared;
+        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.queue.push_back((header, job, Box::new(answer)));
+        if state.idle < state.queue.len() && state.threads < self.threads_max {
+            let (shared, global) = (Arc::clone(&self.shared), Arc::clone(&self.global));
+            let spawned = thread::Builder::new()
+                .name("sanlock-tool".to_owned())
+                .stack_size(STACK)
+                .spawn(move || worker(&shared, &global));
+            if spawned.is_ok() {
+                state.threads += 1;
+            } else if state.threads == 0 {
+                if let Some((header, _, answer)) = state.queue.pop_back() {
+                    drop(state);
+                    answer(Reply::result(&header, code::ENOMEM));
+                    return;
+                }
+            }
+        }
+        work.notify_one();
+    }
+}
+
+fn worker(shared: &(Mutex<State>, Condvar), global: &Global) {
+    let (state, work) = shared;
+    let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        while let Some((header, job, answer)) = state.queue.pop_front() {
+            drop(state);
+            answer(carry_out(global, &header, &job));
+            state = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+        }
+        state.idle += 1;
+        let waited;
+        (state, waited) = work.wait_timeout(state, IDLE_LINGER).unwrap_or_else(PoisonError::into_inner);
+        state.idle -= 1;
+        if waited.timed_out() && state.queue.is_empty() {
+            state.threads -= 1;
+            return;
+        }
+    }
+}
