@@ -3,7 +3,7 @@
 use crate::action::Action;
 use crate::event::{AcquireFlags, ResourceRequest, Target};
 use crate::ids::{ConnId, LockspaceId, ResourceId, TaskId};
-use crate::state::{Conn, Op, OpKind, OpNumber, Resource, Work};
+use crate::state::{Op, OpKind, OpNumber, Resource, Work};
 use crate::{Level, Manager, TOKENS_MAX, log, reply};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::limits::{DISKS_MAX, RESOURCES_PER_REQUEST_MAX};
@@ -30,13 +30,14 @@ impl Manager {
             Ok(target) => target,
             Err(e) => return reply(out, conn, e.0),
         };
-        if let Err(e) = self.check_request(target, &resources, flags) {
-            if resources.len() <= RESOURCES_PER_REQUEST_MAX {
-                self.name_owner(target, owner_name);
-            }
+        if let Err(e) = check_sizes(&resources) {
             return reply(out, conn, e.0);
         }
+        // The name follows the resources in the message: only with them in order is it read.
         self.name_owner(target, owner_name);
+        if let Err(e) = self.check_request(target, &resources, flags) {
+            return reply(out, conn, e.0);
+        }
         let kind = OpKind::Acquire {
             requests: VecDeque::from(resources),
             owner_nowait: flags.owner_nowait,
@@ -60,12 +61,6 @@ impl Manager {
         resources: &[ResourceRequest],
         flags: AcquireFlags,
     ) -> Result<(), ReturnCode> {
-        if resources.len() > RESOURCES_PER_REQUEST_MAX {
-            return Err(ReturnCode::E2BIG);
-        }
-        if resources.iter().any(|r| r.spec.disks.is_empty() || r.spec.disks.len() > DISKS_MAX) {
-            return Err(ReturnCode::ERANGE);
-        }
         if flags.lvb || flags.orphan || resources.iter().any(|r| r.spec.shared || r.persistent) {
             return Err(ReturnCode::EOPNOTSUPP);
         }
@@ -111,7 +106,7 @@ impl Manager {
                     *current = Some(task);
                 }
             }
-            Err(e) => self.acquire_failed(now, number, e.0, out),
+            Err(e) => self.acquire_failed(number, e.0, out),
         }
     }
 
@@ -121,8 +116,9 @@ impl Manager {
             self.resources.values().find(|r| r.spec.lockspace == spec.lockspace && r.spec.name == spec.name);
         match found.map(|r| &r.work) {
             None => Ok(()),
-            Some(Work::Acquiring { .. } | Work::Held { granted: false, .. }) => Err(ReturnCode::EBUSY),
-            Some(Work::Held { granted: true, .. }) => Err(ReturnCode::EEXIST),
+            Some(Work::Acquiring { .. }) => Err(ReturnCode::EBUSY),
+            // Also one that is acquired but not granted yet: the same resource twice in a request.
+            Some(Work::Held { .. }) => Err(ReturnCode::EEXIST),
             Some(Work::Releasing { .. } | Work::Settling { .. } | Work::Retry { .. }) => {
                 Err(ReturnCode::EAGAIN)
             }
@@ -170,6 +166,7 @@ impl Manager {
             pid,
             lver: 0,
             geometry,
+            unsettled: None,
             attempts: 0,
             for_op: Some(number),
             keep_result: false,
@@ -202,15 +199,13 @@ impl Manager {
             AcquireOutcome::Acquired(held) => {
                 let target = number.and_then(|n| self.ops.get(&n)).map(|op| op.target);
                 let Some((number, conn)) = number.zip(target) else {
-                    return self.give_back(now, id, task, outstanding, out);
+                    return self.give_back(id, task, outstanding, out);
                 };
                 resource.work = Work::Held { held, conn, granted: false };
                 resource.lver = held.lver();
                 resource.geometry = held.geometry;
-                if outstanding > 0 {
-                    // A minority of several disks lags behind; the lease itself is ours.
-                    self.tasks.remove(&task);
-                }
+                // A minority of several disks may lag behind; the lease itself is ours.
+                resource.unsettled = (outstanding > 0).then_some(task);
                 if let Some(Op { kind: OpKind::Acquire { acquired, .. }, .. }) = self.ops.get_mut(&number) {
                     acquired.push(id);
                 }
@@ -233,12 +228,12 @@ impl Manager {
                 );
                 log(out, if contention { Level::Debug } else { Level::Error }, Some(ls), text);
                 if retract || outstanding > 0 {
-                    self.give_back(now, id, task, outstanding, out);
+                    self.give_back(id, task, outstanding, out);
                 } else {
                     self.resources.remove(&id);
                 }
                 if let Some(number) = number {
-                    self.acquire_failed(now, number, code, out);
+                    self.acquire_failed(number, code, out);
                 }
             }
         }
@@ -254,7 +249,7 @@ impl Manager {
                 log(out, Level::Error, Some(resource.ls), text);
                 self.resources.remove(&id);
                 if let Some(number) = number {
-                    self.acquire_failed(now, number, code, out);
+                    self.acquire_failed(number, code, out);
                 }
             }
             Work::Releasing { task: t } if t == task => self.release_ended(now, id, Err((code, true)), out),
@@ -271,29 +266,28 @@ impl Manager {
         out: &mut Vec<Action>,
     ) {
         let Some(target) = self.ops.get(&number).map(|op| op.target) else { return };
-        let pid = self.conns.get(&target).and_then(|c| c.pid).unwrap_or(0);
-        let mut waits: Vec<(LockspaceId, u64)> = Vec::new();
-        for ls in acquired.iter().filter_map(|id| self.resources.get(id)).map(|r| r.ls).collect::<Vec<_>>() {
-            if let Some(serial) = self.note_process(ls, pid, out) {
-                waits.push((ls, serial));
+        if self.target_alive(target) {
+            let used: Vec<LockspaceId> =
+                acquired.iter().filter_map(|id| self.resources.get(id)).map(|r| r.ls).collect();
+            for ls in used {
+                self.note_process(ls, target, out);
             }
         }
         if let Some(op) = self.ops.get_mut(&number) {
-            op.kind = OpKind::Granting { acquired, waits };
+            op.kind = OpKind::Granting { acquired };
         }
         self.grant(now, number, out);
     }
 
-    pub(crate) fn rejoin_saved(
-        &mut self,
-        now: MonoTime,
-        ls: LockspaceId,
-        serial: u64,
-        out: &mut Vec<Action>,
-    ) {
+    pub(crate) fn rejoin_saved(&mut self, ls: LockspaceId, serial: u64) {
         if let Some(lockspace) = self.lockspaces.get_mut(&ls) {
             lockspace.rejoin_saved = lockspace.rejoin_saved.max(serial);
         }
+    }
+
+    /// Ends the waiting of every request that has nothing more to wait for: its records are saved, its target hung up, or one
+    /// of its lockspaces died.
+    pub(crate) fn grant_ready(&mut self, now: MonoTime, out: &mut Vec<Action>) {
         let granting: Vec<OpNumber> = self
             .ops
             .iter()
@@ -306,22 +300,24 @@ impl Manager {
     }
 
     /// Grants when the records are saved, if the lockspaces are still what they were (rule R10).
-    pub(crate) fn grant(&mut self, now: MonoTime, number: OpNumber, out: &mut Vec<Action>) {
-        let Some(Op { target, kind: OpKind::Granting { acquired, waits }, .. }) = self.ops.get(&number)
-        else {
+    fn grant(&mut self, now: MonoTime, number: OpNumber, out: &mut Vec<Action>) {
+        let Some(Op { target, kind: OpKind::Granting { acquired }, .. }) = self.ops.get(&number) else {
             return;
         };
         let (target, acquired) = (*target, acquired.clone());
-        let waiting = waits.iter().any(|(ls, serial)| {
-            self.lockspaces.get(ls).is_some_and(|l| l.dead.is_none() && l.rejoin_saved < *serial)
+        let held = || acquired.iter().map(|id| self.resources.get(id));
+        let intact = held().all(|r| r.is_some_and(|r| self.still_valid(now, r)));
+        let waiting = held().flatten().any(|r| {
+            self.lockspaces
+                .get(&r.ls)
+                .is_some_and(|ls| ls.rejoin.get(&target).is_none_or(|serial| ls.rejoin_saved < *serial))
         });
-        if waiting && self.target_alive(target) {
+        if intact && waiting && self.target_alive(target) {
             return;
         }
-        let intact = acquired.iter().all(|id| self.resources.get(id).is_some_and(|r| self.still_valid(r)));
         if !self.target_alive(target) || !intact {
             let code = if intact { ReturnCode::ENOTTY } else { ReturnCode::ENOSPC };
-            return self.undo(now, number, acquired, code.0, out);
+            return self.undo(number, acquired, code.0, out);
         }
         for id in &acquired {
             if let Some(Resource { work: Work::Held { granted, .. }, .. }) = self.resources.get_mut(id) {
@@ -331,53 +327,60 @@ impl Manager {
                 client.add_token(*id);
             }
         }
-        self.end_op(now, number, 0, out);
+        self.end_op(number, 0, out);
     }
 
-    /// Whether the lockspace is alive with the generation the resource was acquired with.
-    fn still_valid(&self, resource: &Resource) -> bool {
+    /// Whether the lockspace is alive with the generation the resource was acquired with. The age is looked at here too: after
+    /// this process stood still, a request may be looked at before the tick.
+    fn still_valid(&self, now: MonoTime, resource: &Resource) -> bool {
         let Work::Held { held, .. } = &resource.work else { return false };
         self.lockspaces.get(&resource.ls).is_some_and(|ls| {
+            let age = ls.last_good.map_or(0, |good| now.secs_since(good));
             ls.usable()
+                && age < ls.io_timeout.renewal_fail_secs()
                 && ls.generation() == held.leader.owner_generation.get()
                 && ls.host.get() == held.leader.owner_id.get()
         })
     }
 
     /// One resource of a request failed: the ones before it are released again, then the failure is the result.
-    fn acquire_failed(&mut self, now: MonoTime, number: OpNumber, code: i32, out: &mut Vec<Action>) {
+    fn acquire_failed(&mut self, number: OpNumber, code: i32, out: &mut Vec<Action>) {
         let Some(op) = self.ops.get_mut(&number) else { return };
         let acquired = match &mut op.kind {
             OpKind::Acquire { acquired, .. } => std::mem::take(acquired),
             OpKind::Granting { .. } | OpKind::Release { .. } => return,
         };
-        self.undo(now, number, acquired, code, out);
+        self.undo(number, acquired, code, out);
     }
 
-    fn undo(
-        &mut self,
-        now: MonoTime,
-        number: OpNumber,
-        acquired: Vec<ResourceId>,
-        code: i32,
-        out: &mut Vec<Action>,
-    ) {
+    fn undo(&mut self, number: OpNumber, acquired: Vec<ResourceId>, code: i32, out: &mut Vec<Action>) {
         if let Some(op) = self.ops.get_mut(&number) {
             op.kind = OpKind::Release { left: VecDeque::from(acquired), current: None, result: code };
         }
-        self.release_next(now, number, true, out);
+        self.release_next(number, true, out);
     }
 
-    /// Sees to it that a process is in its lockspace's rejoin record; the serial to wait for, if it is not there yet.
-    fn note_process(&mut self, ls: LockspaceId, pid: i32, out: &mut Vec<Action>) -> Option<u64> {
-        let living: Vec<i32> = self.conns.values().filter_map(|c: &Conn| c.pid).collect();
-        let lockspace = self.lockspaces.get_mut(&ls)?;
-        if !lockspace.rejoin_pids.contains(&pid) {
-            lockspace.rejoin_pids.retain(|p| living.contains(p));
-            lockspace.rejoin_pids.push(pid);
-            self.save_rejoin(ls, out);
+    /// Sees to it that the process behind a connection is in the lockspace's rejoin record before it is granted anything.
+    ///
+    /// By connection, not by pid: a pid that was used before may be in the record with the start time of its last process.
+    fn note_process(&mut self, ls: LockspaceId, conn: ConnId, out: &mut Vec<Action>) {
+        let Some(lockspace) = self.lockspaces.get_mut(&ls).filter(|ls| ls.usable()) else { return };
+        if lockspace.rejoin.contains_key(&conn) {
+            return;
         }
-        let lockspace = self.lockspaces.get(&ls)?;
-        (lockspace.rejoin_saved < lockspace.rejoin_asked).then_some(lockspace.rejoin_asked)
+        lockspace.rejoin.retain(|c, _| self.conns.contains_key(c));
+        lockspace.rejoin.insert(conn, lockspace.rejoin_asked + 1);
+        self.save_rejoin(ls, false, out);
     }
+}
+
+/// What the message itself shows, before the owner's name is read.
+fn check_sizes(resources: &[ResourceRequest]) -> Result<(), ReturnCode> {
+    if resources.len() > RESOURCES_PER_REQUEST_MAX {
+        return Err(ReturnCode::E2BIG);
+    }
+    if resources.iter().any(|r| r.spec.disks.is_empty() || r.spec.disks.len() > DISKS_MAX) {
+        return Err(ReturnCode::ERANGE);
+    }
+    Ok(())
 }

@@ -5,6 +5,7 @@ use crate::rejoin::RejoinRecord;
 use sanlock_lease::geometry::{Geometry, HostId};
 use sanlock_lease::paxos::acquire::AcquireOptions;
 use sanlock_lease::paxos::{Held, PaxosConfig};
+pub use sanlock_lease::recovery::Signal;
 use sanlock_lease::text::{DiskSpec, LockspaceSpec, ResourceSpec};
 use sanlock_lease::timing::IoTimeout;
 
@@ -17,15 +18,6 @@ pub enum Level {
     Warning,
     /// 7: everything else.
     Debug,
-}
-
-/// A signal to a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signal {
-    /// SIGTERM.
-    Term,
-    /// SIGKILL.
-    Kill,
 }
 
 /// The answer to a command.

@@ -1,12 +1,11 @@
 //! Connections and the processes behind them (socket-protocol.md 2).
 
 use crate::ids::{ConnId, ResourceId};
-use crate::state::{Op, OpKind, OpNumber, Work};
+use crate::state::{Op, OpKind, OpNumber};
 use crate::{Action, Level, Manager, Reply, Target, log, reply};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::name::Name;
 use sanlock_lease::text::ResourceSpec;
-use sanlock_lease::timing::MonoTime;
 
 /// RESTRICT_ALL: nothing this connection sends is answered any more.
 const RESTRICT_ALL: u32 = 0x1;
@@ -103,7 +102,7 @@ impl Manager {
     }
 
     /// Ends a command: the target is free, the requester gets its answer, and a target that died meanwhile is cleaned up.
-    pub(crate) fn end_op(&mut self, now: MonoTime, number: OpNumber, code: i32, out: &mut Vec<Action>) {
+    pub(crate) fn end_op(&mut self, number: OpNumber, code: i32, out: &mut Vec<Action>) {
         let Some(op) = self.ops.remove(&number) else { return };
         let mut closed = false;
         if let Some(client) = self.conns.get_mut(&op.target) {
@@ -119,11 +118,11 @@ impl Manager {
             reply(out, requester, code);
         }
         if closed {
-            self.clean_up(now, op.target, out);
+            self.clean_up(op.target, out);
         }
     }
 
-    pub(crate) fn conn_closed(&mut self, now: MonoTime, conn: ConnId, out: &mut Vec<Action>) {
+    pub(crate) fn conn_closed(&mut self, conn: ConnId, out: &mut Vec<Action>) {
         for op in self.ops.values_mut() {
             if op.requester == Some(conn) {
                 // The command goes on; only the answer is lost (2.5).
@@ -140,7 +139,7 @@ impl Manager {
         client.closed = true;
         match client.busy {
             Some(number) => self.target_closed(number, out),
-            None => self.clean_up(now, conn, out),
+            None => self.clean_up(conn, out),
         }
     }
 
@@ -151,17 +150,28 @@ impl Manager {
         }
     }
 
-    pub(crate) fn pid_gone(&mut self, now: MonoTime, conn: ConnId, out: &mut Vec<Action>) {
+    pub(crate) fn pid_gone(&mut self, conn: ConnId, out: &mut Vec<Action>) {
         let Some(client) = self.conns.get_mut(&conn) else { return };
         client.pid_gone = true;
-        if client.closed && client.busy.is_none() {
-            self.clean_up(now, conn, out);
+        if client.closed {
+            if client.busy.is_none() {
+                self.clean_up(conn, out);
+            }
+            return;
         }
-        // An open connection keeps its leases: a descendant of the process may hold a copy and still use the disk.
+        // An open connection keeps its leases: a descendant of the process may hold a copy and still use the disk. The record
+        // is to say so, and nothing more is granted on this connection before it does.
+        for ls in self.lockspaces.keys().copied().collect::<Vec<_>>() {
+            let Some(lockspace) = self.lockspaces.get_mut(&ls) else { continue };
+            if let Some(serial) = lockspace.rejoin.get_mut(&conn) {
+                *serial = lockspace.rejoin_asked + 1;
+                self.save_rejoin(ls, false, out);
+            }
+        }
     }
 
     /// A closed connection that is not busy: its leases go. In a dead lockspace it stays a user until its process is gone too.
-    fn clean_up(&mut self, now: MonoTime, conn: ConnId, out: &mut Vec<Action>) {
+    fn clean_up(&mut self, conn: ConnId, out: &mut Vec<Action>) {
         let Some(client) = self.conns.get(&conn) else { return };
         let held: Vec<ResourceId> = client.held().collect();
         let pid_gone = client.pid_gone || client.pid.is_none();
@@ -171,11 +181,11 @@ impl Manager {
             let dead = self.lockspaces.get(&resource.ls).is_none_or(|ls| ls.dead.is_some());
             if !dead {
                 self.take_token(conn, id);
-                self.start_release(now, id, None, out);
+                self.start_release(id, None, out);
             } else if pid_gone {
                 // Nothing may be written any more; the host_id lease speaks for it.
                 self.take_token(conn, id);
-                self.resources.remove(&id);
+                self.drop_resource(id);
             } else {
                 still_used = true;
             }
@@ -190,12 +200,5 @@ impl Manager {
         if let Some(client) = self.conns.get_mut(&conn) {
             client.drop_token(resource);
         }
-    }
-
-    /// Whether a connection has, or is about to get, anything in a lockspace.
-    pub(crate) fn uses(&self, conn: ConnId, ls: crate::LockspaceId) -> bool {
-        self.resources
-            .values()
-            .any(|r| r.ls == ls && matches!(r.work, Work::Held { conn: c, .. } if c == conn))
     }
 }

@@ -53,10 +53,8 @@ pub const LOCKSPACES_MAX: usize = 1000;
 pub const TOKENS_MAX: usize = 4096;
 /// Connections that may wait for one lockspace (for its removal, or for the end of its join).
 pub const WAITERS_MAX: usize = 1024;
-/// Signals to one process at one a second; further ones follow at a slower pace.
-pub const KILL_COUNT_MAX: u32 = 100;
-/// How long a removed lockspace without users waits for writes that timed out to land, before it leaves without releasing its
-/// host_id lease (lease-algorithms.md 1.2, draining).
+/// How long a dead lockspace without users waits for resource writes that may still land, before it leaves without releasing
+/// its host_id lease (lease-algorithms.md 1.2, draining; rule R3).
 pub const DRAIN_SECS: u64 = 120;
 
 /// Settings.
@@ -112,8 +110,8 @@ impl Manager {
             Event::ConnOpened { conn, ci } => {
                 self.conns.insert(conn, Conn::new(ci));
             }
-            Event::ConnClosed { conn } => self.conn_closed(now, conn, out),
-            Event::PidGone { conn } => self.pid_gone(now, conn, out),
+            Event::ConnClosed { conn } => self.conn_closed(conn, out),
+            Event::PidGone { conn } => self.pid_gone(conn, out),
             Event::Command { conn, command } => self.command(now, conn, command, out),
             Event::Signal => self.signal(out),
             Event::Tick => {
@@ -126,7 +124,7 @@ impl Manager {
             }
             Event::RenewalFailed { ls, code, text } => self.renewal_failed(now, ls, code, &text, out),
             Event::Corrupt { ls, code, text } => self.corrupt(now, ls, code, &text, out),
-            Event::Left { ls } => self.left(ls, out),
+            Event::Left { ls } => self.left(now, ls, out),
             Event::AcquireDone { task, outcome, outstanding } => {
                 self.acquire_done(now, task, outcome, outstanding, out)
             }
@@ -135,9 +133,10 @@ impl Manager {
                 self.release_done(now, task, outcome, outstanding, out)
             }
             Event::Settled { task } => self.settled(now, task, out),
-            Event::RejoinSaved { ls, serial } => self.rejoin_saved(now, ls, serial, out),
+            Event::RejoinSaved { ls, serial } => self.rejoin_saved(ls, serial),
         }
-        self.leave_unused(now, out);
+        self.grant_ready(now, out);
+        self.check_ending(now, out);
         self.maybe_exit(out);
     }
 
@@ -155,7 +154,7 @@ impl Manager {
             Command::Acquire { target, owner_name, resources, flags } => {
                 self.acquire(now, conn, target, owner_name, resources, flags, out);
             }
-            Command::Release { target, what } => self.release(now, conn, target, what, out),
+            Command::Release { target, what } => self.release(conn, target, what, out),
             Command::Inquire { target } => self.inquire(conn, target, out),
             Command::Refused { target, acquire, code } => self.refused(conn, target, acquire, code, out),
             Command::Shutdown { force } => self.shutdown(force, out),

@@ -1,16 +1,17 @@
 //! The life of a lockspace: add, inquire, remove, leave (lease-algorithms.md 9, socket-protocol.md 7.2, 7.3, 7.15).
 
 use crate::action::Action;
-use crate::ids::{ConnId, LockspaceId};
+use crate::ids::{ConnId, LockspaceId, ResourceId};
 use crate::rejoin::RejoinRecord;
-use crate::state::{Dead, Lockspace, LockspaceList, RenewalEntry, ResourceList};
-use crate::{DRAIN_SECS, LOCKSPACES_MAX, Level, Manager, WAITERS_MAX, log, reply};
+use crate::state::{Dead, Lockspace, LockspaceList, RenewalEntry, Work};
+use crate::{LOCKSPACES_MAX, Level, Manager, WAITERS_MAX, log, reply};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::delta::{JoinError, Joined};
 use sanlock_lease::geometry::HostId;
+use sanlock_lease::recovery::Progress;
 use sanlock_lease::text::LockspaceSpec;
 use sanlock_lease::timing::{IoTimeout, MonoTime};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Whether `asked` names this lockspace: name, path and offset; host id 0 matches any.
 fn matches(asked: &LockspaceSpec, ls: &Lockspace) -> bool {
@@ -90,9 +91,10 @@ impl Manager {
             add_waiter: (!asynchronous).then_some(conn),
             rem_waiters: Vec::new(),
             inq_waiters: Vec::new(),
-            warned: 0,
+            progress: Progress::default(),
+            ended: false,
             drained_since: None,
-            rejoin_pids: Vec::new(),
+            rejoin: BTreeMap::new(),
             rejoin_asked: 0,
             rejoin_saved: 0,
         };
@@ -139,7 +141,7 @@ impl Manager {
                 }
                 lockspace.list = LockspaceList::Spaces;
                 let inquirers = std::mem::take(&mut lockspace.inq_waiters);
-                self.save_rejoin(ls, out);
+                self.save_rejoin(ls, false, out);
                 for conn in waiter.into_iter().chain(inquirers) {
                     reply(out, conn, 0);
                 }
@@ -202,94 +204,95 @@ impl Manager {
         } else if lockspace.rem_waiters.len() < WAITERS_MAX {
             lockspace.rem_waiters.push(conn);
         } else {
-            reply(out, conn, ReturnCode::EBUSY.0);
+            return reply(out, conn, ReturnCode::EBUSY.0);
         }
         self.begin_removal(ls, out);
     }
 
+    /// A joined lockspace is marked dead by the check that follows every event.
     pub(crate) fn begin_removal(&mut self, ls: LockspaceId, out: &mut Vec<Action>) {
         let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
         lockspace.remove = true;
-        match lockspace.list {
+        if lockspace.list == LockspaceList::Add {
             // The join sees it and ends.
-            LockspaceList::Add => out.push(Action::Gone { ls }),
-            LockspaceList::Spaces => self.mark_dead(ls, Dead::Removed, out),
-            LockspaceList::Rem => {}
+            out.push(Action::Gone { ls });
         }
     }
 
     /// From here on nothing is granted or written in this lockspace but its own lease. There is no way back.
     pub(crate) fn mark_dead(&mut self, ls: LockspaceId, why: Dead, out: &mut Vec<Action>) {
         let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
-        if lockspace.dead.is_none() {
-            out.push(Action::Gone { ls });
-        }
-        // A removal of a failed lockspace does not make it healthy again, but its users are killed without grace.
-        if lockspace.dead != Some(Dead::Failed) {
-            lockspace.dead = Some(why);
-        }
-        if lockspace.killing == 0 {
-            lockspace.killing = 1;
-        }
+        lockspace.dead = Some(why);
+        lockspace.killing = 1;
+        out.push(Action::Gone { ls });
     }
 
-    /// Ends the threads of dead lockspaces that nobody uses any more.
-    pub(crate) fn leave_unused(&mut self, now: MonoTime, out: &mut Vec<Action>) {
-        let dead: Vec<LockspaceId> = self
-            .lockspaces
-            .iter()
-            .filter(|(_, ls)| ls.dead.is_some() && ls.list == LockspaceList::Spaces)
-            .map(|(id, _)| *id)
-            .collect();
-        for ls in dead {
-            if !self.has_users(ls) {
-                self.leave(now, ls, out);
-            }
-        }
+    /// Whether a task on a resource of this lockspace runs, or may still write.
+    pub(crate) fn has_tasks(&self, ls: LockspaceId) -> bool {
+        self.tasks.values().filter_map(|id| self.resources.get(id)).any(|r| r.ls == ls)
     }
 
-    fn leave(&mut self, now: MonoTime, ls: LockspaceId, out: &mut Vec<Action>) {
+    /// Ends the thread of a dead lockspace that nobody uses any more.
+    pub(crate) fn leave(&mut self, now: MonoTime, ls: LockspaceId, out: &mut Vec<Action>) {
         self.drop_idle_resources(ls);
-        let outstanding = self.tasks.values().any(|id| self.resources.get(id).is_none_or(|r| r.ls == ls));
+        let outstanding = self.has_tasks(ls);
         let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
-        let healthy =
-            lockspace.dead == Some(Dead::Removed) && lockspace.corrupt == 0 && lockspace.last_result == 1;
-        if outstanding && healthy {
-            // A write of ours may still land: the host_id must not look free before (rule R3).
-            let since = *lockspace.drained_since.get_or_insert(now);
-            if now.secs_since(since) < DRAIN_SECS {
-                return;
-            }
-            log(
-                out,
-                Level::Error,
-                Some(ls),
-                "leaving without releasing the host_id: a write is still outstanding",
-            );
+        if outstanding {
+            let text = "leaving without releasing the host_id: a write is still outstanding";
+            log(out, Level::Error, Some(ls), text);
         }
-        let release = healthy && !outstanding;
+        let age = lockspace.last_good.map_or(0, |good| now.secs_since(good));
+        let release = lockspace.dead == Some(Dead::Removed)
+            && lockspace.corrupt == 0
+            && lockspace.last_result == 1
+            && age < lockspace.io_timeout.renewal_fail_secs()
+            && !outstanding;
         lockspace.list = LockspaceList::Rem;
         lockspace.killing = 0;
+        lockspace.rejoin.clear();
+        if lockspace.ended {
+            self.save_rejoin(ls, outstanding, out);
+            return self.forget_lockspace(ls, out);
+        }
         if release {
             out.push(Action::DropRejoin { spec: lockspace.spec.clone() });
+        } else {
+            // Every process is gone or has given up what it held: only writes may outlive this.
+            self.save_rejoin(ls, outstanding, out);
         }
         out.push(Action::Leave { ls, release });
     }
 
-    /// Resources of a dead lockspace on which nothing runs: the host_id lease speaks for them.
+    /// Resources of a dead lockspace that no process holds and on which nothing runs: the host_id lease speaks for them.
     fn drop_idle_resources(&mut self, ls: LockspaceId) {
-        self.resources.retain(|_, r| {
-            r.ls != ls || !(r.list() == ResourceList::Rem && matches!(r.work, crate::Work::Retry { .. }))
-        });
+        let idle: Vec<ResourceId> = self
+            .resources
+            .iter()
+            .filter(|(_, r)| {
+                r.ls == ls && matches!(r.work, Work::Retry { .. } | Work::Held { granted: false, .. })
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        for id in idle {
+            self.drop_resource(id);
+        }
     }
 
-    pub(crate) fn left(&mut self, ls: LockspaceId, out: &mut Vec<Action>) {
-        let Some(lockspace) = self.lockspaces.remove(&ls) else { return };
-        let gone: Vec<_> = self.resources.iter().filter(|(_, r)| r.ls == ls).map(|(id, _)| *id).collect();
-        for id in gone {
-            self.resources.remove(&id);
+    pub(crate) fn left(&mut self, now: MonoTime, ls: LockspaceId, out: &mut Vec<Action>) {
+        let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
+        if lockspace.list != LockspaceList::Spaces {
+            return self.forget_lockspace(ls, out);
         }
-        self.tasks.retain(|_, id| self.resources.contains_key(id));
+        // The thread broke off: nobody renews any more, so its users have to go first.
+        lockspace.ended = true;
+        self.corrupt(now, ls, ReturnCode::GENERIC.0, "its thread has ended", out);
+    }
+
+    fn forget_lockspace(&mut self, ls: LockspaceId, out: &mut Vec<Action>) {
+        let Some(lockspace) = self.lockspaces.remove(&ls) else { return };
+        // What a write may still reach stays, so that nobody starts anything for it, in a later life of the lockspace either.
+        let busy: Vec<ResourceId> = self.tasks.values().copied().collect();
+        self.resources.retain(|id, r| r.ls != ls || busy.contains(id));
         log(out, Level::Debug, Some(ls), format!("lockspace {} is gone", lockspace.spec.name));
         for conn in lockspace.rem_waiters {
             reply(out, conn, 0);
@@ -302,14 +305,17 @@ impl Manager {
         }
     }
 
-    pub(crate) fn save_rejoin(&mut self, ls: LockspaceId, out: &mut Vec<Action>) {
+    /// Asks for the record to be written. `writes`: some may still land though the lockspace is given up.
+    pub(crate) fn save_rejoin(&mut self, ls: LockspaceId, writes: bool, out: &mut Vec<Action>) {
         let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
         lockspace.rejoin_asked += 1;
+        let noted = || lockspace.rejoin.keys().filter_map(|conn| self.conns.get(conn));
         let record = RejoinRecord {
             lockspace: lockspace.spec.name,
             host_id: lockspace.spec.host_id,
             generation: lockspace.generation(),
-            pids: lockspace.rejoin_pids.clone(),
+            pids: noted().filter(|c| !c.pid_gone).filter_map(|c| c.pid).collect(),
+            outlived: writes || noted().any(|c| c.pid_gone && !c.closed),
         };
         out.push(Action::SaveRejoin { ls, serial: lockspace.rejoin_asked, record });
     }

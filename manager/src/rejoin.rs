@@ -26,6 +26,10 @@ pub struct RejoinRecord {
     pub generation: u64,
     /// Processes that were granted a token in it.
     pub pids: Vec<i32>,
+    /// Whether something may still act on what was held although every process listed is gone: a descendant that keeps the
+    /// connection of a dead process open, or a write that may still land. Nothing then proves the end of this instance but a
+    /// reboot.
+    pub outlived: bool,
 }
 
 /// What was found when a lockspace is joined anew.
@@ -36,20 +40,33 @@ pub enum RejoinEvidence {
     /// There is one that cannot be read, or is for another lockspace or host id.
     Unusable,
     /// It is of an earlier boot: no process can have survived.
-    OtherBoot,
+    OtherBoot {
+        /// The generation recorded.
+        generation: u64,
+    },
     /// It is of this boot.
     ThisBoot {
-        /// Whether a process of it still runs, or may.
+        /// The generation recorded.
+        generation: u64,
+        /// Whether a process of it still runs, or may, or the record says [`RejoinRecord::outlived`].
         alive: bool,
     },
 }
 
-/// Whether the long wait may be left out. Only with proof that no process of the earlier instance is left.
+/// The generation that may be taken over without the long wait: the one whose processes are proved to be gone. A lease on disk
+/// with another generation belongs to another instance, of which the record says nothing.
 ///
 /// No record is no proof: an earlier daemon may have used another run directory. In doubt the wait is the answer.
 #[must_use]
-pub fn fast_rejoin(evidence: RejoinEvidence) -> bool {
-    matches!(evidence, RejoinEvidence::OtherBoot | RejoinEvidence::ThisBoot { alive: false })
+pub fn fast_rejoin(evidence: RejoinEvidence) -> Option<u64> {
+    match evidence {
+        RejoinEvidence::OtherBoot { generation } | RejoinEvidence::ThisBoot { generation, alive: false } => {
+            Some(generation)
+        }
+        RejoinEvidence::ThisBoot { alive: true, .. } | RejoinEvidence::None | RejoinEvidence::Unusable => {
+            None
+        }
+    }
 }
 
 #[cfg(test)]
@@ -58,10 +75,10 @@ mod tests {
 
     #[test]
     fn only_proof_that_nothing_survived_allows_a_fast_rejoin() {
-        assert!(fast_rejoin(RejoinEvidence::OtherBoot));
-        assert!(fast_rejoin(RejoinEvidence::ThisBoot { alive: false }));
-        assert!(!fast_rejoin(RejoinEvidence::ThisBoot { alive: true }));
-        assert!(!fast_rejoin(RejoinEvidence::None));
-        assert!(!fast_rejoin(RejoinEvidence::Unusable));
+        assert_eq!(fast_rejoin(RejoinEvidence::OtherBoot { generation: 3 }), Some(3));
+        assert_eq!(fast_rejoin(RejoinEvidence::ThisBoot { generation: 3, alive: false }), Some(3));
+        assert_eq!(fast_rejoin(RejoinEvidence::ThisBoot { generation: 3, alive: true }), None);
+        assert_eq!(fast_rejoin(RejoinEvidence::None), None);
+        assert_eq!(fast_rejoin(RejoinEvidence::Unusable), None);
     }
 }

@@ -7,20 +7,24 @@ use crate::ids::{ConnId, ResourceId, TaskId};
 use crate::state::{Op, OpKind, OpNumber, Resource, Work};
 use crate::{Level, Manager, log, reply};
 use sanlock_lease::code::ReturnCode;
-use sanlock_lease::paxos::PaxosConfig;
 use sanlock_lease::paxos::release::ReleaseOutcome;
+use sanlock_lease::paxos::{PaxosConfig, ReleaseError};
 use sanlock_lease::timing::MonoTime;
 use std::collections::VecDeque;
 
+/// What starting a release came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Started {
+    /// Its task runs.
+    Running,
+    /// It will, once an earlier write has landed.
+    Later,
+    /// There is nothing to do on disk.
+    Nothing,
+}
+
 impl Manager {
-    pub(crate) fn release(
-        &mut self,
-        now: MonoTime,
-        conn: ConnId,
-        target: Target,
-        what: ReleaseWhat,
-        out: &mut Vec<Action>,
-    ) {
+    pub(crate) fn release(&mut self, conn: ConnId, target: Target, what: ReleaseWhat, out: &mut Vec<Action>) {
         let target = match self.find_target(conn, target, false) {
             Ok(target) => target,
             Err(e) => return reply(out, conn, e.0),
@@ -52,28 +56,23 @@ impl Manager {
             }
         }
         let number = self.begin_op(conn, target, OpKind::Release { left, current: None, result });
-        self.release_next(now, number, false, out);
+        self.release_next(number, false, out);
     }
 
     /// Releases the next resource of a command, or ends it. `keep_result`: the result is the reason of an undo and stays.
-    pub(crate) fn release_next(
-        &mut self,
-        now: MonoTime,
-        number: OpNumber,
-        keep_result: bool,
-        out: &mut Vec<Action>,
-    ) {
+    pub(crate) fn release_next(&mut self, number: OpNumber, keep_result: bool, out: &mut Vec<Action>) {
         loop {
             let Some(op) = self.ops.get_mut(&number) else { return };
             let OpKind::Release { left, current, result } = &mut op.kind else { return };
             let Some(id) = left.pop_front() else {
                 let code = *result;
-                return self.end_op(now, number, code, out);
+                return self.end_op(number, code, out);
             };
             *current = Some(id);
-            // An undo keeps its reason: mark it by waiting without being told the outcome.
-            if self.start_release(now, id, Some((number, keep_result)), out) {
-                return;
+            match self.start_release(id, Some((number, keep_result)), out) {
+                Started::Running => return,
+                Started::Nothing => {}
+                Started::Later => self.note_result(number, ReturnCode::AIO_TIMEOUT.0, keep_result),
             }
         }
     }
@@ -93,41 +92,57 @@ impl Manager {
         })
     }
 
-    /// Starts the release of a resource that nobody holds a token of any more. False if there was nothing to do on disk: in a
-    /// dead lockspace the resource is dropped, the host_id lease speaks for it.
+    /// Starts the release of a resource that nobody holds a token of any more. In a dead lockspace there is nothing to do on
+    /// disk: the host_id lease speaks for the resource.
     pub(crate) fn start_release(
         &mut self,
-        now: MonoTime,
         id: ResourceId,
         for_op: Option<(OpNumber, bool)>,
         out: &mut Vec<Action>,
-    ) -> bool {
+    ) -> Started {
         let task = TaskId(self.next_id());
-        let Some(resource) = self.resources.get(&id) else { return false };
-        let alive = self.lockspaces.get(&resource.ls).is_some_and(crate::Lockspace::usable);
-        let config = self.task_config(resource).filter(|_| alive);
+        let Some(resource) = self.resources.get(&id) else { return Started::Nothing };
+        let config = self.task_config(resource).filter(|_| self.in_usable_lockspace(resource));
         let (Work::Held { held, .. }, Some(config)) = (&resource.work, config) else {
-            self.resources.remove(&id);
-            return false;
+            self.drop_resource(id);
+            return Started::Nothing;
         };
         let held = *held;
         let (ls, disks) = (resource.ls, resource.spec.disks.clone());
-        let _ = now;
-        if let Some(resource) = self.resources.get_mut(&id) {
-            resource.work = Work::Releasing { task };
-            resource.for_op = for_op.map(|(number, _)| number);
-            resource.keep_result = for_op.is_some_and(|(_, keep)| keep);
-            resource.attempts = 1;
+        let Some(resource) = self.resources.get_mut(&id) else { return Started::Nothing };
+        if let Some(task) = resource.unsettled {
+            // What the acquire wrote to a minority of the disks may still land, on top of what a release would write.
+            resource.work = Work::Settling { task };
+            return Started::Later;
         }
+        resource.work = Work::Releasing { task };
+        resource.for_op = for_op.map(|(number, _)| number);
+        resource.keep_result = for_op.is_some_and(|(_, keep)| keep);
+        resource.attempts = 1;
         self.tasks.insert(task, id);
         out.push(Action::StartRelease { task, ls, config, held, disks });
-        true
+        Started::Running
+    }
+
+    fn in_usable_lockspace(&self, resource: &Resource) -> bool {
+        self.lockspaces.get(&resource.ls).is_some_and(crate::Lockspace::usable)
+    }
+
+    /// Forgets a resource of a dead lockspace, on which no task runs: the host_id lease speaks for it. One that a write may still
+    /// reach stays until that has ended.
+    pub(crate) fn drop_resource(&mut self, id: ResourceId) {
+        let Some(resource) = self.resources.get_mut(&id) else { return };
+        match resource.unsettled {
+            Some(task) => resource.work = Work::Settling { task },
+            None => {
+                self.resources.remove(&id);
+            }
+        }
     }
 
     /// Takes back what a task left: at once, or when its outstanding writes have landed.
     pub(crate) fn give_back(
         &mut self,
-        now: MonoTime,
         id: ResourceId,
         task: TaskId,
         outstanding: u32,
@@ -138,20 +153,19 @@ impl Manager {
                 resource.work = Work::Settling { task };
             }
         } else {
-            self.start_retract(now, id, out);
+            self.start_retract(id, out);
         }
     }
 
-    fn start_retract(&mut self, now: MonoTime, id: ResourceId, out: &mut Vec<Action>) {
+    fn start_retract(&mut self, id: ResourceId, out: &mut Vec<Action>) {
         let task = TaskId(self.next_id());
         let Some(resource) = self.resources.get(&id) else { return };
-        let alive = self.lockspaces.get(&resource.ls).is_some_and(crate::Lockspace::usable);
-        let Some(config) = self.task_config(resource).filter(|_| alive) else {
+        let config = self.task_config(resource).filter(|_| self.in_usable_lockspace(resource));
+        let Some(config) = config else {
             self.resources.remove(&id);
             return;
         };
         let (ls, disks, geometry) = (resource.ls, resource.spec.disks.clone(), resource.geometry);
-        let _ = now;
         if let Some(resource) = self.resources.get_mut(&id) {
             resource.work = Work::Releasing { task };
             resource.attempts += 1;
@@ -172,24 +186,31 @@ impl Manager {
         if outstanding == 0 {
             self.tasks.remove(&task);
         }
-        let Some(resource) = self.resources.get_mut(&id) else { return };
+        let Some(resource) = self.resources.get(&id) else { return };
         if !matches!(resource.work, Work::Releasing { task: t } if t == task) {
             return;
         }
         let ended = match &outcome.result {
             Ok(_) => Ok(()),
+            Err(ReleaseError::LockspaceGone) if !self.in_usable_lockspace(resource) => {
+                // As for a release that begins now: nothing to do on disk.
+                Ok(())
+            }
             Err(e) => {
                 let code = ReturnCode::from(e).0;
                 let text =
                     format!("release {}:{}: {e} ({code})", resource.spec.lockspace, resource.spec.name);
                 log(out, Level::Error, Some(resource.ls), text);
-                Err((code, e.is_retryable()))
+                // A lockspace that only looked gone, too old for a moment, still needs it.
+                Err((code, e.is_retryable() || *e == ReleaseError::LockspaceGone))
             }
         };
         if outstanding > 0 {
             // The client is answered now; the resource stays until every write has landed.
-            resource.work = Work::Settling { task };
-            self.answer_release(now, id, ended.err().map_or(0, |(code, _)| code), out);
+            if let Some(resource) = self.resources.get_mut(&id) {
+                resource.work = Work::Settling { task };
+            }
+            self.answer_release(id, ended.err().map_or(0, |(code, _)| code), out);
             return;
         }
         self.release_ended(now, id, ended, out);
@@ -203,68 +224,75 @@ impl Manager {
         ended: Result<(), (i32, bool)>,
         out: &mut Vec<Action>,
     ) {
-        let code = ended.err().map_or(0, |(code, _)| code);
+        let waiting = self.take_waiting(id);
         match ended {
             Err((_, true)) => self.retry_later(now, id),
             Ok(()) | Err((_, false)) => {
-                let number = self.resources.get(&id).and_then(|r| r.for_op.map(|n| (n, r.keep_result)));
                 self.resources.remove(&id);
-                if let Some((number, keep)) = number {
-                    self.released_for(now, number, code, keep, out);
-                }
-                return;
             }
         }
-        self.answer_release(now, id, code, out);
+        self.released_for(waiting, ended.err().map_or(0, |(code, _)| code), out);
     }
 
     /// The command that waits for this release goes on; what is left to do is done without it.
-    fn answer_release(&mut self, now: MonoTime, id: ResourceId, code: i32, out: &mut Vec<Action>) {
-        let Some(resource) = self.resources.get_mut(&id) else { return };
-        let keep = resource.keep_result;
-        if let Some(number) = resource.for_op.take() {
-            self.released_for(now, number, code, keep, out);
-        }
+    fn answer_release(&mut self, id: ResourceId, code: i32, out: &mut Vec<Action>) {
+        let waiting = self.take_waiting(id);
+        self.released_for(waiting, code, out);
     }
 
-    fn released_for(
-        &mut self,
-        now: MonoTime,
-        number: OpNumber,
-        code: i32,
-        keep: bool,
-        out: &mut Vec<Action>,
-    ) {
+    /// The command that waits for this release, and whether it keeps its result.
+    fn take_waiting(&mut self, id: ResourceId) -> Option<(OpNumber, bool)> {
+        let resource = self.resources.get_mut(&id)?;
+        Some((resource.for_op.take()?, resource.keep_result))
+    }
+
+    fn released_for(&mut self, waiting: Option<(OpNumber, bool)>, code: i32, out: &mut Vec<Action>) {
+        let Some((number, keep)) = waiting else { return };
+        self.note_result(number, code, keep);
+        self.release_next(number, keep, out);
+    }
+
+    /// A failure replaces the result of a release, but not the reason of an undo.
+    fn note_result(&mut self, number: OpNumber, code: i32, keep: bool) {
         if let Some(Op { kind: OpKind::Release { result, current, .. }, .. }) = self.ops.get_mut(&number) {
             *current = None;
             if code != 0 && !keep {
                 *result = code;
             }
         }
-        self.release_next(now, number, keep, out);
     }
 
     /// The next attempt: at once, then after T, then every 2T (lease-algorithms.md 6.4).
     fn retry_later(&mut self, now: MonoTime, id: ResourceId) {
-        let Some(resource) = self.resources.get_mut(&id) else { return };
-        let t = self.lockspaces.get(&resource.ls).map_or(1, |ls| ls.io_timeout.secs());
+        let Some(resource) = self.resources.get(&id) else { return };
+        let Some(ls) = self.lockspaces.get(&resource.ls).filter(|ls| ls.usable()) else {
+            self.resources.remove(&id);
+            return;
+        };
+        let t = ls.io_timeout.secs();
         let wait = match resource.attempts {
             0 | 1 => 0,
             2 => t,
             _ => 2 * t,
         };
-        resource.work = Work::Retry { at: now.plus_secs(wait) };
+        if let Some(resource) = self.resources.get_mut(&id) {
+            resource.work = Work::Retry { at: now.plus_secs(wait) };
+        }
     }
 
     pub(crate) fn settled(&mut self, now: MonoTime, task: TaskId, out: &mut Vec<Action>) {
         let Some(id) = self.tasks.remove(&task) else { return };
-        let settling = self
-            .resources
-            .get(&id)
-            .is_some_and(|r| matches!(r.work, Work::Settling { task: t } if t == task));
-        if settling {
+        let Some(resource) = self.resources.get_mut(&id) else { return };
+        if resource.unsettled == Some(task) {
+            resource.unsettled = None;
+        }
+        if matches!(resource.work, Work::Settling { task: t } if t == task) {
             // What landed is unknown: look, and take back what is ours.
-            self.start_retract(now, id, out);
+            if resource.attempts <= 1 {
+                self.start_retract(id, out);
+            } else {
+                self.retry_later(now, id);
+            }
         }
     }
 
@@ -276,7 +304,7 @@ impl Manager {
             .map(|(id, _)| *id)
             .collect();
         for id in due {
-            self.start_retract(now, id, out);
+            self.start_retract(id, out);
         }
     }
 }

@@ -6,9 +6,10 @@ use sanlock_lease::delta::Joined;
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::name::Name;
 use sanlock_lease::paxos::Held;
+use sanlock_lease::recovery::Progress;
 use sanlock_lease::text::{LockspaceSpec, ResourceSpec};
 use sanlock_lease::timing::{IoTimeout, MonoTime};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// A command in progress that concerns the leases of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -152,12 +153,15 @@ pub struct Lockspace {
     pub(crate) add_waiter: Option<ConnId>,
     pub(crate) rem_waiters: Vec<ConnId>,
     pub(crate) inq_waiters: Vec<ConnId>,
-    /// Second of the last warning.
-    pub(crate) warned: u64,
+    /// How far its end has come.
+    pub(crate) progress: Progress,
+    /// Its thread ended by itself: there is nobody to be told to leave.
+    pub(crate) ended: bool,
     /// When the last user was gone and only unsettled writes were left.
     pub(crate) drained_since: Option<MonoTime>,
-    /// Processes in the rejoin record, the serial of the newest one asked for, and of the newest one saved.
-    pub(crate) rejoin_pids: Vec<i32>,
+    /// Connections whose processes are in the rejoin record, each with the serial of the record that first says of it what is
+    /// true; the serial of the newest record asked for, and of the newest one saved.
+    pub(crate) rejoin: BTreeMap<ConnId, u64>,
     pub(crate) rejoin_asked: u64,
     pub(crate) rejoin_saved: u64,
 }
@@ -225,6 +229,8 @@ pub struct Resource {
     /// Lease version held; 0 if none.
     pub lver: u64,
     pub(crate) geometry: sanlock_lease::geometry::Geometry,
+    /// The acquire that took it, while writes of it to a minority of the disks may still land (rule R3).
+    pub(crate) unsettled: Option<TaskId>,
     /// Attempts to release it so far.
     pub(crate) attempts: u32,
     /// The command that waits for the release that runs.
@@ -280,8 +286,8 @@ pub(crate) enum OpKind {
         acquired: Vec<ResourceId>,
         current: Option<TaskId>,
     },
-    /// All acquired; granted when these rejoin records are on stable storage.
-    Granting { acquired: Vec<ResourceId>, waits: Vec<(LockspaceId, u64)> },
+    /// All acquired; granted when the process is in the rejoin records on stable storage.
+    Granting { acquired: Vec<ResourceId> },
     /// Releasing, in order; then this result.
     Release { left: VecDeque<ResourceId>, current: Option<ResourceId>, result: i32 },
 }

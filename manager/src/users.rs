@@ -1,11 +1,13 @@
 //! An ageing lockspace and its users: renewals, failure, killing (lease-algorithms.md 10).
 
-use crate::action::{Action, Signal};
+use crate::action::Action;
 use crate::ids::{ConnId, LockspaceId};
 use crate::lockspaces::push_history;
-use crate::state::{Conn, Dead, LockspaceList, RenewalEntry, ResourceList};
-use crate::{KILL_COUNT_MAX, Level, Manager, log};
+use crate::state::{Dead, LockspaceList, RenewalEntry, Work};
+use crate::{DRAIN_SECS, Level, Manager, log};
 use sanlock_lease::code::ReturnCode;
+use sanlock_lease::name::Name;
+use sanlock_lease::recovery::{self, Reason, Renewals, User};
 use sanlock_lease::timing::MonoTime;
 
 impl Manager {
@@ -76,102 +78,137 @@ impl Manager {
                 format!("the host_id lease is not ours any more: {text} ({code})"),
             );
         }
-        self.check_lockspaces(now, out);
+        self.check(now, ls, out);
     }
 
     /// Looks at every joined lockspace's age, and does what it demands.
     pub(crate) fn check_lockspaces(&mut self, now: MonoTime, out: &mut Vec<Action>) {
-        let joined: Vec<LockspaceId> = self
+        let all: Vec<LockspaceId> = self.lockspaces.keys().copied().collect();
+        for ls in all {
+            self.check(now, ls, out);
+        }
+    }
+
+    /// The same for those that are at their end: any event may have been what it waited for.
+    pub(crate) fn check_ending(&mut self, now: MonoTime, out: &mut Vec<Action>) {
+        let ending: Vec<LockspaceId> = self
             .lockspaces
             .iter()
-            .filter(|(_, ls)| ls.list == LockspaceList::Spaces)
+            .filter(|(_, ls)| ls.remove || ls.dead.is_some())
             .map(|(id, _)| *id)
             .collect();
-        for ls in joined {
-            self.check_age(now, ls, out);
-            self.kill_users(now, ls, out);
+        for ls in ending {
+            self.check(now, ls, out);
         }
     }
 
-    fn check_age(&mut self, now: MonoTime, ls: LockspaceId, out: &mut Vec<Action>) {
-        let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
-        let Some(last_good) = lockspace.last_good else { return };
-        if lockspace.dead == Some(Dead::Failed) {
+    /// Carries out what [`recovery::decide`] says of a joined lockspace. From "stop the renewals" on its thread does the rest.
+    fn check(&mut self, now: MonoTime, ls: LockspaceId, out: &mut Vec<Action>) {
+        let Some(lockspace) = self.lockspaces.get(&ls) else { return };
+        if lockspace.list != LockspaceList::Spaces {
             return;
         }
-        let (age, t) = (now.secs_since(last_good), lockspace.io_timeout);
-        if lockspace.corrupt != 0 || age >= t.renewal_fail_secs() {
-            let text = format!(
-                "lockspace {} has failed: {}; its users are stopped",
-                lockspace.spec.name,
-                if lockspace.corrupt == 0 {
-                    format!("no renewal for {age} s")
-                } else {
-                    format!("corrupt ({})", lockspace.corrupt)
-                }
-            );
-            lockspace.dead = lockspace.dead.filter(|d| *d == Dead::Failed);
-            log(out, Level::Error, Some(ls), text);
-            self.mark_dead(ls, Dead::Failed, out);
-        } else if age >= t.renewal_warn_secs() && lockspace.warned != now.secs() {
-            lockspace.warned = now.secs();
-            let left = t.renewal_fail_secs() - age;
-            let text = format!(
-                "no renewal of {} for {age} s, its users are stopped in {left} s",
-                lockspace.spec.name
-            );
-            log(out, Level::Error, Some(ls), text);
+        let age = lockspace.last_good.map_or(0, |good| now.secs_since(good));
+        let failed = lockspace.corrupt != 0 || age >= lockspace.io_timeout.renewal_fail_secs();
+        let ending = failed || lockspace.remove || lockspace.dead.is_some();
+        // Who uses it matters only then.
+        let used = ending && self.has_users(ls);
+        let writes_outstanding = ending && self.awaits_writes(now, ls, used);
+        let users = if ending { self.users(ls) } else { Vec::new() };
+        let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
+        let seen = recovery::Lockspace {
+            io_timeout: lockspace.io_timeout,
+            grace_secs: self.settings.kill_grace_secs,
+            last_good: lockspace.last_good.unwrap_or(now),
+            corrupt: (lockspace.corrupt != 0).then_some(ReturnCode(lockspace.corrupt)),
+            removal: lockspace.remove,
+            held: used,
+            writes_outstanding,
+            renewals: Renewals::Running,
+            progress: lockspace.progress,
+        };
+        let decision = recovery::decide(now, &seen, &users);
+        lockspace.progress = decision.progress;
+        for action in decision.actions {
+            self.carry_out(now, ls, action, out);
         }
     }
 
-    /// Whether any process uses the lockspace, or an acquire in it still runs.
-    pub(crate) fn has_users(&self, ls: LockspaceId) -> bool {
-        self.resources.values().any(|r| r.ls == ls && r.list() != ResourceList::Rem)
-    }
-
-    fn kill_users(&mut self, now: MonoTime, ls: LockspaceId, out: &mut Vec<Action>) {
-        let Some(lockspace) = self.lockspaces.get(&ls) else { return };
-        let Some(dead) = lockspace.dead else { return };
-        let removal = lockspace.remove || self.shutting_down;
-        let grace_ends = lockspace.last_good.map_or(MonoTime::default(), |g| {
-            g.plus_secs(lockspace.io_timeout.renewal_fail_secs() + self.settings.kill_grace_secs)
-        });
-        let gentle = dead == Dead::Failed && !removal && now.secs() < grace_ends.secs();
-        let users: Vec<ConnId> = self.conns.keys().copied().filter(|c| self.uses(*c, ls)).collect();
-        let mut worn_out = !users.is_empty();
-        for conn in users {
-            let Some(client) = self.conns.get_mut(&conn) else { continue };
-            worn_out &= client.kill_count >= KILL_COUNT_MAX;
-            if let Some((pid, signal)) = next_signal(client, now, gentle) {
-                let text = format!("kill {pid} sig {signal:?} count {}", client.kill_count);
+    fn carry_out(
+        &mut self,
+        now: MonoTime,
+        ls: LockspaceId,
+        action: recovery::Action<ConnId>,
+        out: &mut Vec<Action>,
+    ) {
+        let name = self.lockspaces.get(&ls).map_or_else(Name::default, |ls| ls.spec.name);
+        match action {
+            recovery::Action::Warn { age, left } => {
+                let text = format!("no renewal of {name} for {age} s, its users are stopped in {left} s");
                 log(out, Level::Error, Some(ls), text);
-                out.push(Action::Kill { conn, pid, signal });
             }
-        }
-        if let Some(lockspace) = self.lockspaces.get_mut(&ls) {
-            if worn_out && lockspace.killing == 1 {
-                lockspace.killing = 2;
-                log(
-                    out,
-                    Level::Error,
-                    Some(ls),
-                    "killing pids stuck: they have had 100 signals and still hold leases",
-                );
+            recovery::Action::Fail(reason) => {
+                let (dead, text) = match reason {
+                    Reason::Corrupt(code) => (Dead::Failed, format!("has failed: corrupt ({})", code.0)),
+                    Reason::Age(age) => (Dead::Failed, format!("has failed: no renewal for {age} s")),
+                    Reason::Removal => (Dead::Removed, "is removed".to_owned()),
+                };
+                let level = if dead == Dead::Failed { Level::Error } else { Level::Warning };
+                self.mark_dead(ls, dead, out);
+                log(out, level, Some(ls), format!("lockspace {name} {text}; its users are stopped"));
             }
+            recovery::Action::Signal { user, signal, attempt } => {
+                let Some(client) = self.conns.get_mut(&user) else { return };
+                client.kill_count = client.kill_count.saturating_add(1);
+                client.kill_last = Some(now);
+                let pid = client.pid.unwrap_or(0);
+                log(out, Level::Error, Some(ls), format!("kill {pid} sig {signal:?} count {attempt}"));
+                out.push(Action::Kill { conn: user, pid, signal });
+            }
+            recovery::Action::Stuck { users } => {
+                if let Some(lockspace) = self.lockspaces.get_mut(&ls) {
+                    lockspace.killing = 2;
+                }
+                let text = format!("killing pids stuck: {users} have had 100 signals and still hold leases");
+                log(out, Level::Error, Some(ls), text);
+            }
+            recovery::Action::StopRenewals => self.leave(now, ls, out),
+            // Left to the lockspace's thread: for this check the renewals go on for ever.
+            recovery::Action::Release | recovery::Action::Remove => {}
         }
     }
-}
 
-/// The next signal for a user of a dead lockspace, at most one a second. After 100 the pace is one in ten seconds: giving up
-/// altogether would help nobody (weakness W36).
-fn next_signal(client: &mut Conn, now: MonoTime, gentle: bool) -> Option<(i32, Signal)> {
-    const SLOW_SECS: u64 = 10;
-    let pid = client.pid.filter(|pid| *pid > 1 && !client.pid_gone)?;
-    let spacing = if client.kill_count >= KILL_COUNT_MAX { SLOW_SECS } else { 1 };
-    if client.kill_last.is_some_and(|last| now.secs_since(last) < spacing) {
-        return None;
+    /// Whether a process holds anything in the lockspace, or an acquire in it still runs. What is acquired but not granted is
+    /// nobody's: it is dropped when the lockspace ends, and its request fails.
+    pub(crate) fn has_users(&self, ls: LockspaceId) -> bool {
+        self.resources.values().any(|r| {
+            r.ls == ls && matches!(r.work, Work::Acquiring { .. } | Work::Held { granted: true, .. })
+        })
     }
-    client.kill_last = Some(now);
-    client.kill_count = client.kill_count.saturating_add(1);
-    Some((pid, if gentle { Signal::Term } else { Signal::Kill }))
+
+    /// Whether a dead lockspace without users is to wait for writes (rule R3): the host_id must not look free before they have
+    /// landed. Not for ever: with its host_id unreleased it may go.
+    fn awaits_writes(&mut self, now: MonoTime, ls: LockspaceId, used: bool) -> bool {
+        let tasks = self.has_tasks(ls);
+        let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return false };
+        if used || !tasks || lockspace.dead.is_none() {
+            return tasks;
+        }
+        let since = *lockspace.drained_since.get_or_insert(now);
+        now.secs_since(since) < DRAIN_SECS
+    }
+
+    fn users(&self, ls: LockspaceId) -> Vec<User<ConnId>> {
+        self.conns
+            .iter()
+            .filter(|(_, c)| c.held().any(|id| self.resources.get(&id).is_some_and(|r| r.ls == ls)))
+            .map(|(id, c)| User {
+                key: *id,
+                connection_open: !c.closed,
+                process_alive: !c.pid_gone && c.pid.is_some_and(|pid| pid > 1),
+                attempts: c.kill_count,
+                last_attempt: c.kill_last,
+            })
+            .collect()
+    }
 }
