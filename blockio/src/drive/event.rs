@@ -119,7 +119,7 @@ impl<M: Machine, T: Clone> Driver<M, T> {
             lanes: Vec::new(),
             runs: Vec::new(),
             next_run: 0,
-            buffers: Buffers::new(),
+            buffers: Buffers::default(),
             failed: VecDeque::new(),
             scratch: Vec::new(),
             ended: Vec::new(),
@@ -300,6 +300,12 @@ impl<M: Machine, T: Clone> Driver<M, T> {
         self.runs.len() - self.running()
     }
 
+    /// Bytes of buffers kept for reuse.
+    #[cfg(test)]
+    pub(super) fn buffers_kept(&self) -> usize {
+        self.buffers.kept()
+    }
+
     /// Engines in existence.
     #[must_use]
     pub fn engines(&self) -> usize {
@@ -320,10 +326,33 @@ impl<M: Machine, T: Clone> Driver<M, T> {
         input: Input<'_>,
         out: &mut Vec<Report<T, M::Outcome>>,
     ) {
+        if let Some(answer) = self.ask(id, now, envs, input) {
+            self.act(id, now, answer, out);
+        }
+    }
+
+    fn ask(
+        &mut self,
+        id: RunId,
+        now: MonoTime,
+        envs: &impl EnvSource<T>,
+        input: Input<'_>,
+    ) -> Option<Step<M::Outcome>> {
+        let at = self.position(id)?;
+        let (machine, tag) = self.runs.get_mut(at)?.machine.as_mut()?;
+        Some(envs.with_env(tag, now, |env| machine.step(now, env, input)))
+    }
+
+    fn act(
+        &mut self,
+        id: RunId,
+        now: MonoTime,
+        answer: Step<M::Outcome>,
+        out: &mut Vec<Report<T, M::Outcome>>,
+    ) {
         let Some(at) = self.position(id) else { return };
         let Some(run) = self.runs.get_mut(at) else { return };
-        let Some((machine, tag)) = run.machine.as_mut() else { return };
-        match envs.with_env(tag, now, |env| machine.step(now, env, input)) {
+        match answer {
             Step::Io(ops) => {
                 run.wake = None;
                 let areas = run.areas.clone();
@@ -339,9 +368,11 @@ impl<M: Machine, T: Clone> Driver<M, T> {
             }
             Step::Done { outcome, outstanding: _ } => {
                 let outstanding = run.in_flight_writes;
-                out.push(Report::Done { run: id, tag: tag.clone(), outcome, outstanding });
                 run.busy = false;
                 run.wake = None;
+                if let Some((_, tag)) = &run.machine {
+                    out.push(Report::Done { run: id, tag: tag.clone(), outcome, outstanding });
+                }
                 if !run.resident {
                     self.retire(id);
                 }
@@ -464,8 +495,12 @@ impl<M: Machine, T: Clone> Driver<M, T> {
                 } else {
                     Input::Completed { op, result }
                 };
-                self.step(flight.run, now, envs, input, out);
+                let answer = self.ask(flight.run, now, envs, input);
+                // Before the answer is acted upon: what it submits can use the same memory.
                 self.buffers.give(done.buf);
+                if let Some(answer) = answer {
+                    self.act(flight.run, now, answer, out);
+                }
                 self.forget_if_settled(flight.run, out);
             }
             Ended::NeverStarted(flight) => {

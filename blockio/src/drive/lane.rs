@@ -12,7 +12,7 @@ use sanlock_lease::machine::{Content, IoFailure, OpId};
 use sanlock_lease::timing::MonoTime;
 
 use super::event::RunId;
-use crate::buffer::{AlignedBuf, BufPool};
+use crate::buffer::AlignedBuf;
 use crate::disk::Disk;
 use crate::engine::{Completion, Engine, IoRequest, Ticket};
 use crate::error::{IoErrorKind, Op as Direction};
@@ -32,8 +32,11 @@ pub const LANES_MAX: usize = 256;
 /// How long an engine without work is kept, in milliseconds.
 pub const IDLE_ENGINE_LINGER_MS: u64 = 5_000;
 
-/// Buffers of one sector kept for reuse.
+/// Buffers of one sector kept for reuse, of each size.
 const SECTOR_BUFFERS: usize = 8;
+
+/// Larger buffers kept for reuse.
+const LARGE_BUFFERS: usize = 1;
 
 /// An operation on its way: what to tell whom when it ends.
 #[derive(Clone, Copy, Debug)]
@@ -58,32 +61,48 @@ pub(super) struct Transfer {
     pub(super) content: Option<Box<Content>>,
 }
 
-/// Spare memory for one-sector transfers of either size; larger reads are allocated.
-#[derive(Debug)]
+/// Spare memory for transfers, kept from one to the next: after the first few, a renewal and a scan allocate nothing. (Besides,
+/// a heap that gets and gives back aligned blocks again and again grows for a long time.)
+#[derive(Debug, Default)]
 pub(super) struct Buffers {
-    b512: BufPool,
-    b4096: BufPool,
+    /// Of one sector of 512 bytes.
+    b512: Vec<AlignedBuf>,
+    /// Of one sector of 4096 bytes.
+    b4096: Vec<AlignedBuf>,
+    /// Of any other size.
+    large: Vec<AlignedBuf>,
 }
 
 impl Buffers {
-    pub(super) fn new() -> Self {
-        Self { b512: BufPool::new(512, SECTOR_BUFFERS), b4096: BufPool::new(4096, SECTOR_BUFFERS) }
-    }
-
+    /// A buffer of at least `len` bytes with any content.
     fn take(&mut self, len: usize) -> AlignedBuf {
-        match len {
-            512 => self.b512.take(),
-            4096 => self.b4096.take(),
-            _ => AlignedBuf::zeroed(len),
+        let spare = match len {
+            512 => self.b512.pop(),
+            4096 => self.b4096.pop(),
+            _ => {
+                let fits = self.large.iter().position(|buf| (len..=2 * len).contains(&buf.len()));
+                fits.map(|at| self.large.swap_remove(at))
+            }
+        };
+        spare.unwrap_or_else(|| AlignedBuf::zeroed(len))
+    }
+
+    /// Takes a buffer back; it is freed when enough are there.
+    pub(super) fn give(&mut self, buf: AlignedBuf) {
+        let (spare, keep) = match buf.len() {
+            512 => (&mut self.b512, SECTOR_BUFFERS),
+            4096 => (&mut self.b4096, SECTOR_BUFFERS),
+            _ => (&mut self.large, LARGE_BUFFERS),
+        };
+        if spare.len() < keep {
+            spare.push(buf);
         }
     }
 
-    pub(super) fn give(&mut self, buf: AlignedBuf) {
-        match buf.len() {
-            512 => self.b512.give(buf),
-            4096 => self.b4096.give(buf),
-            _ => {}
-        }
+    /// Bytes kept.
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> usize {
+        self.b512.iter().chain(&self.b4096).chain(&self.large).map(|buf| buf.len()).sum()
     }
 }
 
@@ -140,7 +159,7 @@ impl Lane {
         let op = match content {
             Some(content) => {
                 // Machines write one whole sector, and encoding fills all of it.
-                content.encode(&mut buf);
+                content.encode(buf.get_mut(..len).unwrap_or_default());
                 Direction::Write
             }
             None => Direction::Read,

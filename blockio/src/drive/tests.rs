@@ -481,3 +481,26 @@ fn a_resident_machine_is_started_again_and_hears_of_late_completions_in_between(
     driver.poll(T0.plus_secs(10), &AlwaysAlive, &mut reports);
     assert!(matches!(reports[..], [Report::Settled { .. }]), "{reports:?}");
 }
+
+#[test]
+fn buffers_are_kept_for_the_next_transfer_but_not_without_limit() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = disk(dir.path(), "d");
+    let fake = Fake::default();
+    let mut driver = Driver::with_engines(fake.factory()).unwrap();
+    let mut reports = Reports::new();
+    let mut addresses = Vec::new();
+    for _ in 0..3 {
+        for tag in 0..10 {
+            let machine = script(vec![read(0, 0, if tag < 5 { 128 } else { 1 }, T0.plus_secs(9))]);
+            driver.start(T0, machine, tag, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
+        }
+        addresses.push(fake.0.lock().unwrap().requests[0].2.buf.as_ptr());
+        for _ in 0..10 {
+            fake.complete(disk.path());
+        }
+        driver.poll(T0, &AlwaysAlive, &mut reports);
+        assert_eq!(driver.buffers_kept(), 128 * 512 + 5 * 512);
+    }
+    assert_eq!(addresses[1], addresses[2]);
+}
