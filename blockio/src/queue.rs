@@ -368,7 +368,10 @@ impl<B: Backend> Engine for QueuedEngine<B> {
         let mut state = self.shared.lock();
         state.collect(&self.shared.backend, &mut |slot, result| out.push(slot.complete(result)));
         if !state.queue.is_empty() {
-            self.shared.work.notify_one();
+            // There is room in the kernel again. All of them: the first to wake may get stuck at once.
+            self.shared.work.notify_all();
+            // Somebody exists, else the operation would have been refused.
+            let _ = self.staff(&mut state);
         }
         drop(state);
         let reaped = out.len() - before;

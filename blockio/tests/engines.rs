@@ -284,19 +284,9 @@ fn an_idle_engine_is_dropped_at_once_and_leaves_no_thread() {
             one(engine.as_mut()).result.unwrap();
             support::promptly(Duration::from_millis(100), "drop", || drop(engine));
         }
-        let threads = |name: &str| {
-            std::fs::read_dir("/proc/self/task")
-                .unwrap()
-                .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok())
-                .filter(|comm| comm.starts_with(name))
-                .count()
-        };
+        // Other tests of this program run engines of their own.
         let name = format!("sanlock-{}", kind.name());
-        let end = std::time::Instant::now() + PATIENT;
-        while threads(&name[..name.len().min(15)]) > 20 {
-            assert!(std::time::Instant::now() < end, "{} threads left", threads(&name));
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        support::eventually("threads end", || support::threads_named(&name) <= 20);
     });
 }
 

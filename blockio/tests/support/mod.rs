@@ -2,7 +2,9 @@
 #![allow(dead_code, reason = "every test program uses another part")]
 #![expect(clippy::unwrap_used, reason = "a helper that fails fails the test")]
 
+use std::cell::Cell;
 use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -10,8 +12,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 use sanlock_blockio::{Access, Completion, Disk, Engine, EngineKind};
 use tempfile::TempDir;
+
+pub(crate) mod fuse;
 
 pub(crate) const BOTH: [EngineKind; 2] = [EngineKind::IoUring, EngineKind::Aio];
 
@@ -102,6 +108,9 @@ impl Guard {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
+            // A group of its own: an interrupt at the terminal ends the test but not the guard, and the guard ends with its
+            // `sleep`.
+            .process_group(0)
             .spawn()
             .unwrap();
         Self(child)
@@ -112,7 +121,8 @@ impl Drop for Guard {
     fn drop(&mut self) {
         // When the test fails the guard stays and does its work.
         if !thread::panicking() {
-            let _ = self.0.kill();
+            let group = Pid::from_raw(i32::try_from(self.0.id()).unwrap());
+            let _ = killpg(group, Signal::SIGKILL);
             let _ = self.0.wait();
         }
     }
@@ -121,7 +131,7 @@ impl Drop for Guard {
 /// An ext4 image, loop-mounted, that can be frozen.
 pub(crate) struct FrozenMount {
     pub(crate) mount: PathBuf,
-    frozen: bool,
+    frozen: Cell<bool>,
     _guard: Guard,
     _device: LoopDevice,
     _dir: TempDir,
@@ -145,23 +155,23 @@ impl FrozenMount {
             return None;
         }
         let guard = Guard::arm(Duration::from_secs(60), &format!("fsfreeze -u {at}"));
-        Some(Self { mount, frozen: false, _guard: guard, _device: device, _dir: dir })
+        Some(Self { mount, frozen: Cell::new(false), _guard: guard, _device: device, _dir: dir })
     }
 
-    pub(crate) fn freeze(&mut self) {
+    pub(crate) fn freeze(&self) {
         run("fsfreeze", &["-f", self.mount.to_str().unwrap()]).unwrap();
-        self.frozen = true;
+        self.frozen.set(true);
     }
 
-    pub(crate) fn thaw(&mut self) {
+    pub(crate) fn thaw(&self) {
         run("fsfreeze", &["-u", self.mount.to_str().unwrap()]).unwrap();
-        self.frozen = false;
+        self.frozen.set(false);
     }
 }
 
 impl Drop for FrozenMount {
     fn drop(&mut self) {
-        if self.frozen {
+        if self.frozen.get() {
             self.thaw();
         }
         let at = self.mount.to_str().unwrap().to_owned();
@@ -214,4 +224,33 @@ pub(crate) fn promptly<T>(limit: Duration, what: &str, body: impl FnOnce() -> T)
     let took = start.elapsed();
     assert!(took < limit, "{what} took {took:?}");
     value
+}
+
+/// `/proc/self/task/TID/stat` of the threads whose name starts like this.
+fn thread_stats(prefix: &str) -> Vec<String> {
+    let prefix = &prefix[..prefix.len().min(15)];
+    fs::read_dir("/proc/self/task")
+        .unwrap()
+        .filter_map(|task| fs::read_to_string(task.ok()?.path().join("stat")).ok())
+        .filter(|stat| stat.split_once('(').is_some_and(|(_, rest)| rest.starts_with(prefix)))
+        .collect()
+}
+
+/// Threads of this process whose name starts like this.
+pub(crate) fn threads_named(prefix: &str) -> usize {
+    thread_stats(prefix).len()
+}
+
+/// Those of them that sleep uninterruptibly in the kernel.
+pub(crate) fn blocked_threads(prefix: &str) -> usize {
+    thread_stats(prefix).iter().filter(|stat| stat.contains(") D ")).count()
+}
+
+/// Waits until `condition` holds; fails after ten seconds.
+pub(crate) fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !condition() {
+        assert!(Instant::now() < end, "not within ten seconds: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
 }
