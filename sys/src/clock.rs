@@ -1,4 +1,4 @@
-//! Local time for log lines, and the seconds of the monotonic clock.
+//! Local time for log lines, and the monotonic clocks.
 
 use nix::time::{ClockId, clock_gettime};
 use std::fmt;
@@ -68,7 +68,26 @@ pub fn monotonic_seconds() -> u64 {
     u64::try_from(seconds_of(ClockId::CLOCK_MONOTONIC)).unwrap_or(0)
 }
 
-/// A clock's whole seconds. Both clocks used here exist on every Linux, so the call cannot fail.
+/// Milliseconds of the monotonic clock: deadlines and intervals finer than a lease's second.
+#[must_use]
+pub fn monotonic_ms() -> u64 {
+    milliseconds_of(ClockId::CLOCK_MONOTONIC)
+}
+
+/// Milliseconds of the raw monotonic clock, which time synchronisation does not bend: I/O durations in the renewal history
+/// (lease-algorithms.md 1.1). Never to be compared with [`monotonic_ms`].
+#[must_use]
+pub fn monotonic_raw_ms() -> u64 {
+    milliseconds_of(ClockId::CLOCK_MONOTONIC_RAW)
+}
+
+fn milliseconds_of(clock: ClockId) -> u64 {
+    let Ok(time) = clock_gettime(clock) else { return 0 };
+    let (seconds, nanoseconds) = (time.tv_sec(), time.tv_nsec());
+    u64::try_from(seconds * 1000 + nanoseconds / 1_000_000).unwrap_or(0)
+}
+
+/// A clock's whole seconds. The clocks used here exist on every Linux, so the call cannot fail.
 fn seconds_of(clock: ClockId) -> libc::time_t {
     clock_gettime(clock).map_or(0, |time| time.tv_sec())
 }
@@ -101,5 +120,17 @@ mod tests {
     fn the_monotonic_clock_does_not_go_back() {
         let before = monotonic_seconds();
         assert!(monotonic_seconds() >= before);
+    }
+
+    #[test]
+    fn milliseconds_belong_to_the_same_clock_as_seconds() {
+        let (before, now, after) = (monotonic_seconds(), monotonic_ms(), monotonic_seconds());
+        assert!((before..=after).contains(&(now / 1000)));
+        for clock in [monotonic_ms, monotonic_raw_ms] {
+            let start = clock();
+            std::thread::sleep(std::time::Duration::from_millis(30));
+            let passed = clock() - start;
+            assert!((29..5000).contains(&passed), "{passed} ms");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Small safe wrappers of system calls.
 
 pub mod background;
+pub mod child;
 pub mod clock;
 pub mod credentials;
 pub mod pidfd;
