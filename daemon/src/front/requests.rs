@@ -7,7 +7,7 @@ use sanlock_sys::pidfd::PidFd;
 use sanlock_wire::flags::{AddFlags, InqFlags, ReleaseFlags, RemFlags, RestrictFlags};
 use sanlock_wire::header::Header;
 use sanlock_wire::types::{Lockspace, Rentry};
-use sanlock_wire::{Command, Name, Refusal, Reply, Request, RequestBody, code};
+use sanlock_wire::{Command, Name, Refusal, Reply, Request, RequestBody, Unsupported, code};
 
 use super::{Front, Message, convert, status};
 use crate::tools::Job;
@@ -100,7 +100,13 @@ impl Front {
             | RequestBody::SetConfig(_)
             | RequestBody::FormatRindex(_)
             | RequestBody::RebuildRindex(_)
-            | RequestBody::Unsupported(_) => self.finish(id, &Reply::unsupported(&header)),
+            | RequestBody::Unsupported(Unsupported::UnknownCommand(_) | Unsupported::Command(_)) => {
+                self.finish(id, &Reply::unsupported(&header));
+            }
+            RequestBody::Unsupported(reason @ Unsupported::ProtocolVersion(_)) => {
+                // A reply would be in a version that the client does not know; the original sends none either.
+                self.global.log.error(format_args!("client connection {}: {reason}", self.slots.describe(id)));
+            }
         }
     }
 

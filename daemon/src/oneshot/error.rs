@@ -5,6 +5,7 @@ use sanlock_lease::code::ReturnCode;
 use sanlock_lease::format::SizesError;
 use sanlock_lease::timing::IoTimeoutError;
 use sanlock_lease::verify::LeaderError;
+use sanlock_wire::name::PathError;
 
 /// A one-shot command's failure. Its text is for the log, its [`code`](ToolError::code) for the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -12,6 +13,9 @@ pub enum ToolError {
     /// The request names no path.
     #[error("no path given")]
     NoPath,
+    /// The path of the request has no end.
+    #[error(transparent)]
+    Path(#[from] PathError),
     /// The disk of a lockspace, or one whose alignment is asked for, cannot be opened.
     #[error(transparent)]
     NoDevice(OpenError),
@@ -99,7 +103,8 @@ impl ToolError {
             Self::Sizes(SizesError::OnlyOne | SizesError::Pair(_)) => ReturnCode::GENERIC,
             Self::HostId { .. } => ReturnCode::LEADER_MAGIC,
             Self::Leader(error) => error.into(),
-            Self::Offset { .. }
+            Self::Path(_)
+            | Self::Offset { .. }
             | Self::Sizes(SizesError::BlockSize { .. })
             | Self::SectorBelowBlock { .. }
             | Self::MixedBlocks { .. }

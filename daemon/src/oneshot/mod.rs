@@ -54,18 +54,21 @@ impl Io {
         Ok(Self { engine: BlockingIo::new(kind)?, limits })
     }
 
-    fn open(&self, disk: &types::Disk) -> Result<Arc<Disk>, OpenError> {
-        // Paths without end are refused when a request is decoded; an empty one is never there.
-        let path = Path::new(OsStr::from_bytes(disk.path.path().unwrap_or_default()));
-        Disk::open_timeout(path, Access::ReadWrite, self.limits.io_timeout)
+    fn open(&self, path: &[u8]) -> Result<Arc<Disk>, OpenError> {
+        Disk::open_timeout(Path::new(OsStr::from_bytes(path)), Access::ReadWrite, self.limits.io_timeout)
     }
 
-    /// The only disk of a lockspace; every failure is the same to the client.
+    /// The only disk of a lockspace; every failure of opening it is the same to the client.
     fn open_device(&self, disk: &types::Disk) -> Result<Arc<Disk>, ToolError> {
-        if disk.path.is_empty() {
-            return Err(ToolError::NoPath);
+        match disk.path.path()? {
+            [] => Err(ToolError::NoPath),
+            path => self.open(path).map_err(ToolError::NoDevice),
         }
-        self.open(disk).map_err(ToolError::NoDevice)
+    }
+
+    /// A disk of a resource.
+    fn open_resource(&self, disk: &types::Disk) -> Result<Arc<Disk>, ToolError> {
+        self.open(disk.path.path()?).map_err(ToolError::Open)
     }
 
     fn read(&mut self, disk: &Arc<Disk>, offset: u64, len: usize) -> Result<Vec<u8>, ToolError> {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 /// All disks of a resource, in order; they must all be there, whichever are then read.
 fn open_all(io: &Io, spec: &ResourceSpec) -> Result<Vec<Arc<Disk>>, ToolError> {
-    spec.disks().iter().map(|disk| io.open(disk).map_err(ToolError::Open)).collect()
+    spec.disks().iter().map(|disk| io.open_resource(disk)).collect()
 }
 
 /// The first disk, which alone is read, and the offset of the lease on it.
