@@ -211,6 +211,10 @@ impl Front {
             match message {
                 Message::Event(event) => self.event(event),
                 Message::Lockspace(lockspace::Report::Event(event)) => self.event(event),
+                Message::Lockspace(lockspace::Report::JoinFailed { ls, error }) => {
+                    self.event(Event::JoinDone { ls, result: Err(error) });
+                    self.event(Event::Left { ls });
+                }
                 Message::Lockspace(lockspace::Report::Hosts { ls, table }) => self.keep_table(ls, table),
                 Message::Recorded(order) => {
                     if let Some((ls, serial)) = self.saving.remove(&order) {

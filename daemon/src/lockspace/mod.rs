@@ -9,6 +9,7 @@ mod worker;
 use std::io;
 use std::sync::Arc;
 
+use sanlock_lease::delta::JoinError;
 use sanlock_lease::hosts::HostTable;
 use sanlock_manager::{Event, LockspaceId};
 
@@ -37,6 +38,13 @@ pub(crate) enum Control {
 pub(crate) enum Report {
     /// For the manager.
     Event(Event),
+    /// A join failed and its thread is over: one message, so that whoever hears of the failure may try again at once.
+    JoinFailed {
+        /// Which.
+        ls: LockspaceId,
+        /// Why.
+        error: JoinError,
+    },
     /// What was seen of the hosts until the lockspace was left, for a later join.
     Hosts {
         /// Of which lockspace.

@@ -115,9 +115,7 @@ pub(super) fn run(
         Err(error) => {
             log.error(format_args!("{error}"));
             let failed = JoinError::Read(IoFailure::Os(libc::EMFILE));
-            report(Report::Event(Event::JoinDone { ls, result: Err(failed) }));
-            report(Report::Event(Event::Left { ls }));
-            return;
+            return report(Report::JoinFailed { ls, error: failed });
         }
     };
     let config = DeltaConfig {
@@ -129,8 +127,11 @@ pub(super) fn run(
     };
     let mut worker =
         Worker { ls, shared, global, log, control, report, config, driver, done: Vec::new(), leave: None };
-    if let Some(table) = worker.live(table) {
-        report(Report::Hosts { ls, table });
+    match worker.live(table) {
+        Ok(Some(table)) => report(Report::Hosts { ls, table }),
+        Ok(None) => {}
+        Err(error) if worker.driver.unsettled() == 0 => return report(Report::JoinFailed { ls, error }),
+        Err(error) => report(Report::Event(Event::JoinDone { ls, result: Err(error) })),
     }
     worker.drain();
     report(Report::Event(Event::Left { ls }));
@@ -138,16 +139,12 @@ pub(super) fn run(
 
 impl Worker<'_> {
     /// From opening to the last write; what was seen of the hosts, if the lockspace was joined.
-    fn live(&mut self, table: Option<HostTable>) -> Option<HostTable> {
-        let (disk, joined) = match self.open().and_then(|disk| Ok((Arc::clone(&disk), self.join(&disk)?))) {
-            Ok(both) => both,
-            Err(error) => {
-                let code = ReturnCode::from(&error).0;
-                self.log.error(format_args!("join failed {code}: {error}"));
-                (self.report)(Report::Event(Event::JoinDone { ls: self.ls, result: Err(error) }));
-                return None;
-            }
-        };
+    ///
+    /// # Errors
+    /// The join failed.
+    fn live(&mut self, table: Option<HostTable>) -> Result<Option<HostTable>, JoinError> {
+        let disk = self.open()?;
+        let joined = self.join(&disk)?;
         self.shared.set_joined(&joined, Arc::clone(&disk));
         (self.report)(Report::Event(Event::JoinDone { ls: self.ls, result: Ok(joined) }));
 
@@ -160,10 +157,10 @@ impl Worker<'_> {
             None => HostScan::new(&self.config, joined.geometry),
         };
         let areas = Areas::new().with_lockspace(Area { disk: Ok(disk), offset: self.shared.spec.offset });
+        let renewal = self.driver.add_resident(LsMachine::Renew(Box::new(renewal)), (), areas.clone());
+        let scan = self.driver.add_resident(LsMachine::Scan(Box::new(scan)), (), areas.clone());
         // A new driver has room for two machines.
-        let renewal =
-            self.driver.add_resident(LsMachine::Renew(Box::new(renewal)), (), areas.clone()).ok()?;
-        let scan = self.driver.add_resident(LsMachine::Scan(Box::new(scan)), (), areas.clone()).ok()?;
+        let (Ok(renewal), Ok(scan)) = (renewal, scan) else { return Ok(None) };
         self.again(scan);
         self.renew(renewal, scan);
         self.depart(renewal, areas);
@@ -173,7 +170,7 @@ impl Worker<'_> {
         };
         self.driver.retire(renewal);
         self.driver.retire(scan);
-        table
+        Ok(table)
     }
 
     /// Opens the disk, no longer than an io timeout.
