@@ -105,7 +105,9 @@ impl Front {
             }
             RequestBody::Unsupported(reason @ Unsupported::ProtocolVersion(_)) => {
                 // A reply would be in a version that the client does not know; the original sends none either.
-                self.global.log.error(format_args!("client connection {}: {reason}", self.slots.describe(id)));
+                self.global
+                    .log
+                    .error(format_args!("client connection {}: {reason}", self.slots.describe(id)));
             }
         }
     }
