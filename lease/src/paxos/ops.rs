@@ -161,10 +161,16 @@ impl Tally {
 }
 
 /// The leaders read from several disks.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Votes<E> {
     leaders: ArrayVec<RawLeader, DISKS_MAX>,
     error: Option<E>,
+}
+
+impl<E> Default for Votes<E> {
+    fn default() -> Self {
+        Self { leaders: ArrayVec::new(), error: None }
+    }
 }
 
 /// What a majority says.
@@ -180,10 +186,6 @@ pub(super) enum Verdict<E> {
 }
 
 impl<E: Copy> Votes<E> {
-    pub(super) fn new() -> Self {
-        Self { leaders: ArrayVec::new(), error: None }
-    }
-
     pub(super) fn put(&mut self, vote: Result<RawLeader, E>) {
         match vote {
             Ok(leader) => {

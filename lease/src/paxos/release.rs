@@ -167,7 +167,7 @@ impl PaxosRelease {
         for disk in 0..self.config.disks {
             self.ops.read(disk, self.geometry.sector(), 0, 1, self.deadline(now), For::Leader);
         }
-        self.submit(Phase::ReadLeader(Votes::new()))
+        self.submit(Phase::ReadLeader(Votes::default()))
     }
 
     fn after_read_block(

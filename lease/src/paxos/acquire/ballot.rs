@@ -1,9 +1,8 @@
 //! The ballot: two phases, the commit, and what follows a lost one (lease-algorithms.md 4.5, 4.6).
 
-use super::{AcquireOutcome, PaxosAcquire, Phase, Then};
+use super::{AcquireOutcome, LeaderFail, PaxosAcquire, Phase, Round, Then};
 use crate::machine::{Content, Env, IoFailure, Step};
-use crate::paxos::blocks::Blocks;
-use crate::paxos::ops::{Tally, Votes};
+use crate::paxos::ops::{Tally, Verdict, Votes};
 use crate::paxos::{AcquireError, Held, Value};
 use crate::record::{FLAG_SHORT_HOLD, RawLeader};
 use crate::timing::MonoTime;
@@ -53,22 +52,36 @@ impl PaxosAcquire {
             return self.fail(AcquireError::DblockWrite(tally.failure()));
         }
         self.read_blocks(now);
-        self.submit(Phase::Read1(Blocks::default(), None))
+        self.submit(Phase::Read1(Round::default()))
     }
 
-    /// What a read of all blocks allows. The way on, if the ballot is lost.
-    pub(super) fn ballot_stands(
-        &mut self,
-        now: MonoTime,
-        blocks: &Blocks,
-        io: Option<IoFailure>,
-    ) -> Option<Step<AcquireOutcome>> {
-        if let Some(bad) = blocks.bad {
-            return Some(self.fail(AcquireError::Dblock(bad)));
+    /// Whether a round of reads is complete and undamaged.
+    fn check_round(&self, round: &Round) -> Result<(), AcquireError> {
+        if let Some(bad) = round.blocks.bad {
+            return Err(AcquireError::Dblock(bad));
         }
-        if blocks.readable < self.config.majority() {
-            return Some(self.fail(AcquireError::DblockRead(io.unwrap_or(IoFailure::Short))));
+        if round.blocks.readable < self.config.majority() {
+            return Err(AcquireError::DblockRead(round.io.unwrap_or(IoFailure::Short)));
         }
+        Ok(())
+    }
+
+    /// What a round of reads allows. The way on, if the ballot is lost or needless.
+    fn ballot_stands(&mut self, now: MonoTime, env: &Env<'_>, round: &Round) -> Option<Step<AcquireOutcome>> {
+        if let Err(e) = self.check_round(round) {
+            return Some(self.fail(e));
+        }
+        match round.leaders.verdict(self.config.disks, self.config.majority()) {
+            Verdict::Leader(leader) if leader.lver.get() >= self.next_lver() => {
+                // The version is decided.
+                return Some(self.after_leader(now, env, leader, Then::Ballot));
+            }
+            // Several disks that disagree are somebody's commit on its way: for the blocks to decide.
+            Verdict::Leader(_) | Verdict::TooFew(_) | Verdict::Differ => {}
+            Verdict::Failed(LeaderFail::Io(e)) => return Some(self.fail(AcquireError::Io(e))),
+            Verdict::Failed(LeaderFail::Leader(e)) => return Some(self.fail(AcquireError::Leader(e))),
+        }
+        let blocks = &round.blocks;
         if let Some((host, lver)) = blocks.newer {
             self.last_error = AcquireError::Newer { host, lver, leader: self.leader.lver.get() };
             return Some(self.read_again(now));
@@ -85,20 +98,19 @@ impl PaxosAcquire {
         &mut self,
         now: MonoTime,
         env: &Env<'_>,
-        blocks: &Blocks,
-        io: Option<IoFailure>,
+        round: &Round,
     ) -> Step<AcquireOutcome> {
-        if let Some(step) = self.ballot_stands(now, blocks, io) {
+        if let Some(step) = self.ballot_stands(now, env, round) {
             return step;
         }
-        if let Some((host, generation)) = blocks.shared {
+        if let Some((host, generation)) = round.blocks.shared {
             return self.fail(AcquireError::Shared { host, generation });
         }
         if let Err(e) = self.check_env(env) {
             return self.fail(e);
         }
         let next = self.next_lver();
-        let value = match blocks.accepted {
+        let value = match round.blocks.accepted {
             Some((_, value)) => {
                 // Committed, an impossible owner would make the lease unreadable for everybody.
                 let max = u64::from(self.geometry.max_hosts());
@@ -129,17 +141,16 @@ impl PaxosAcquire {
             return self.fail(AcquireError::DblockWrite(tally.failure()));
         }
         self.read_blocks(now);
-        self.submit(Phase::Read2(Blocks::default(), None))
+        self.submit(Phase::Read2(Round::default()))
     }
 
     pub(super) fn after_read2(
         &mut self,
         now: MonoTime,
         env: &Env<'_>,
-        blocks: &Blocks,
-        io: Option<IoFailure>,
+        round: &Round,
     ) -> Step<AcquireOutcome> {
-        if let Some(step) = self.ballot_stands(now, blocks, io) {
+        if let Some(step) = self.ballot_stands(now, env, round) {
             return step;
         }
         if let Err(e) = self.check_env(env) {
@@ -223,7 +234,7 @@ impl PaxosAcquire {
 
     pub(super) fn read_again(&mut self, now: MonoTime) -> Step<AcquireOutcome> {
         self.read_leaders(now);
-        self.submit(Phase::AgainLeader(Votes::new()))
+        self.submit(Phase::AgainLeader(Votes::default()))
     }
 
     pub(super) fn after_again_leader(
@@ -238,24 +249,20 @@ impl PaxosAcquire {
         }
         self.leader = leader;
         self.read_blocks(now);
-        self.submit(Phase::AgainBlocks(Blocks::default(), None, leader))
+        self.submit(Phase::AgainBlocks(Round::default(), leader))
     }
 
     pub(super) fn after_again_blocks(
         &mut self,
         now: MonoTime,
         env: &Env<'_>,
-        blocks: &Blocks,
-        io: Option<IoFailure>,
+        round: &Round,
         leader: RawLeader,
     ) -> Step<AcquireOutcome> {
-        if let Some(bad) = blocks.bad {
-            return self.fail(AcquireError::Dblock(bad));
+        if let Err(e) = self.check_round(round) {
+            return self.fail(e);
         }
-        if blocks.readable < self.config.majority() {
-            return self.fail(AcquireError::DblockRead(io.unwrap_or(IoFailure::Short)));
-        }
-        match blocks.newer {
+        match round.blocks.newer {
             Some((host, lver)) => self.fail(AcquireError::Newer { host, lver, leader: leader.lver.get() }),
             None => self.restart(now, env),
         }

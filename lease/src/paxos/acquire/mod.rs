@@ -7,9 +7,11 @@
 //!    matter, of this version phase 1 reads them.
 //! 2. Write our block: "I take part in ballot `mbal`".
 //! 3. Read all blocks: a larger ballot ends ours, an accepted value binds us. *All* `num_hosts` blocks, because a host may
-//!    start to take part at any time.
+//!    start to take part at any time. The leader lies before the blocks and is read along: if it has reached our version
+//!    meanwhile, that version is decided, whatever the blocks still say. This matters because the original erases blocks.
 //! 4. Write our block: "I accept the value in this ballot".
-//! 5. Read all blocks: nobody started a larger ballot meanwhile, so the value is chosen.
+//! 5. Read all blocks: nobody started a larger ballot meanwhile, so the value is chosen. And the leader again: what somebody
+//!    else has committed already needs no second write, which could land late and roll back what came after.
 //! 6. Write the leader. No read follows: the ballot has decided.
 //!
 //! # Success
@@ -103,16 +105,24 @@ enum Phase {
     /// The leader again.
     Leader(LeaderVotes, Then),
     Write1(Tally),
-    Read1(Blocks, Option<IoFailure>),
+    Read1(Round),
     Write2(Tally),
-    Read2(Blocks, Option<IoFailure>),
+    Read2(Round),
     Commit(Tally),
     /// Waiting before the next ballot.
     Backoff(MonoTime),
     /// A block is ahead of the leader: read everything once more, write nothing (R9).
     AgainLeader(LeaderVotes),
-    AgainBlocks(Blocks, Option<IoFailure>, RawLeader),
+    AgainBlocks(Round, RawLeader),
     Done,
+}
+
+/// One read of a ballot: the blocks of all hosts, and the leaders that lie before them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+struct Round {
+    blocks: Blocks,
+    leaders: LeaderVotes,
+    io: Option<IoFailure>,
 }
 
 /// Our own block as read from several disks.
@@ -252,10 +262,11 @@ impl PaxosAcquire {
         }
     }
 
+    /// Leader, request record and the blocks of all hosts, in one read.
     fn read_blocks(&mut self, now: MonoTime) {
-        let count = self.leader.num_hosts.get();
+        let count = FIRST_BLOCK + self.leader.num_hosts.get();
         for disk in 0..self.config.disks {
-            self.ops.read(disk, self.geometry.sector(), FIRST_BLOCK, count, self.deadline(now), For::Blocks);
+            self.ops.read(disk, self.geometry.sector(), 0, count, self.deadline(now), For::Blocks);
         }
     }
 
@@ -278,7 +289,7 @@ impl PaxosAcquire {
         if with_own {
             self.read_own(now);
         }
-        self.submit(Phase::First { leaders: Votes::new(), own: OwnVotes::default(), with_own })
+        self.submit(Phase::First { leaders: Votes::default(), own: OwnVotes::default(), with_own })
     }
 
     /// Starts over with what is on disk now.
@@ -424,15 +435,16 @@ impl PaxosAcquire {
             (Phase::Write1(tally) | Phase::Write2(tally) | Phase::Commit(tally), For::Write) => {
                 tally.count(&result)
             }
-            (
-                Phase::Read1(blocks, io) | Phase::Read2(blocks, io) | Phase::AgainBlocks(blocks, io, _),
-                For::Blocks,
-            ) => match result {
-                Ok(view) => {
-                    blocks.merge(view, self.leader.num_hosts.get(), self.next_lver(), self.config.host);
+            (Phase::Read1(round) | Phase::Read2(round) | Phase::AgainBlocks(round, _), For::Blocks) => {
+                match result {
+                    Ok(view) => {
+                        let num_hosts = self.leader.num_hosts.get();
+                        round.blocks.merge(view, num_hosts, self.next_lver(), self.config.host);
+                        round.leaders.put(self.decode_leader(Ok(view)));
+                    }
+                    Err(e) => round.io = round.io.or(Some(e)),
                 }
-                Err(e) => *io = io.or(Some(e)),
-            },
+            }
             _ => {}
         }
         self.phase = phase;
@@ -453,15 +465,15 @@ impl PaxosAcquire {
                 Err(e) => self.fail(e),
             },
             Phase::Write1(tally) => self.after_write1(now, tally),
-            Phase::Read1(blocks, io) => self.after_read1(now, env, &blocks, io),
+            Phase::Read1(round) => self.after_read1(now, env, &round),
             Phase::Write2(tally) => self.after_write2(now, tally),
-            Phase::Read2(blocks, io) => self.after_read2(now, env, &blocks, io),
+            Phase::Read2(round) => self.after_read2(now, env, &round),
             Phase::Commit(tally) => self.after_commit(now, env, tally),
             Phase::AgainLeader(votes) => match self.leader_verdict(&votes) {
                 Ok(leader) => self.after_again_leader(now, env, leader),
                 Err(e) => self.fail(e),
             },
-            Phase::AgainBlocks(blocks, io, leader) => self.after_again_blocks(now, env, &blocks, io, leader),
+            Phase::AgainBlocks(round, leader) => self.after_again_blocks(now, env, &round, leader),
             Phase::Start
             | Phase::OwnerDelta(None)
             | Phase::OwnerPoll(_)

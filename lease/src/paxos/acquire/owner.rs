@@ -174,7 +174,7 @@ impl PaxosAcquire {
 
     pub(super) fn reread_leader(&mut self, now: MonoTime, then: Then) -> Step<AcquireOutcome> {
         self.read_leaders(now);
-        self.submit(Phase::Leader(Votes::new(), then))
+        self.submit(Phase::Leader(Votes::default(), then))
     }
 
     pub(super) fn after_leader(
@@ -216,6 +216,7 @@ impl PaxosAcquire {
             return self.restart(now, env);
         }
         if leader != self.leader {
+            self.last_error = AcquireError::Owned(self.owner_info(&leader));
             return self.restart(now, env);
         }
         self.leader_fresh = true;

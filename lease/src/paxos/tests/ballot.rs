@@ -12,7 +12,7 @@ fn a_larger_ballot_number_in_phase_1_is_jumped_over() {
     // Lost ballot: block, blocks; then the leader again, and the ballot that wins.
     assert_eq!(
         lab.brief(),
-        [(0, 1), (2, 1), (2, -1), (2, 8), (0, 1), (2, -1), (2, 8), (2, -1), (2, 8), (0, -1)]
+        [(0, 1), (2, 1), (2, -1), (0, 10), (0, 1), (2, -1), (0, 10), (2, -1), (0, 10), (0, -1)]
     );
 }
 
@@ -113,7 +113,7 @@ fn our_value_committed_by_another_host_is_success() {
     let done = acquire_plain(&mut lab);
     let held = held(&done);
     assert_eq!(state(&held.leader), (US, 1, true, 1, 3));
-    assert_eq!(lab.brief().last(), Some(&(0, 1)), "no write after the leader was read");
+    assert_eq!(lab.brief().last(), Some(&(0, 10)), "no write after the leader was read");
     // What is remembered for the release is the block as it lies on disk.
     assert_eq!(held.block, block_of(&lab, US));
 
@@ -133,6 +133,42 @@ fn a_version_won_by_another_host_is_lost_even_if_already_free_again() {
         });
         let done = acquire_plain(&mut lab);
         assert_eq!((code(&done), failure(&done).2), (-244, false));
+    }
+}
+
+/// The leader is read along with the blocks: a version that is decided is not written again, however the blocks look by now.
+/// The original erases its block when it cleans up, so nothing else may tell.
+#[test]
+fn a_leader_that_reached_our_version_during_the_ballot_decides() {
+    for (round, written) in [(READ_1, 1), (READ_2, 2)] {
+        for timestamp in [600, 0] {
+            let mut lab = free_lab();
+            before_round(&mut lab, round, move |lab| {
+                put_leader(lab, leader(1, Owner { timestamp, ..owned_by(3, 1) }));
+            });
+            let done = acquire_plain(&mut lab);
+            assert_eq!((code(&done), failure(&done).2, writes(&lab).len()), (-244, false, written));
+            assert_eq!(leader_of(&lab).owner_id.get(), 3);
+        }
+        let mut lab = free_lab();
+        before_round(&mut lab, round, |lab| {
+            put_leader(lab, leader(2, Owner { timestamp: 0, ..owned_by(3, 1) }));
+        });
+        assert_eq!(held(&acquire_plain(&mut lab)).lver(), 3);
+    }
+}
+
+#[test]
+fn a_leader_destroyed_during_the_ballot_stops_it() {
+    for round in [READ_1, READ_2] {
+        let mut lab = free_lab();
+        before_round(&mut lab, round, |lab| {
+            let mut record = leader(0, NOBODY);
+            record.magic = 0x1128_2016.into();
+            put_leader(lab, record);
+        });
+        assert_eq!(code(&acquire_plain(&mut lab)), -223);
+        assert!(!writes(&lab).contains(&0));
     }
 }
 
@@ -225,7 +261,7 @@ fn a_block_ahead_of_a_rolled_back_leader_stops_the_acquire() {
     let (error, code, retract) = failure(&done);
     assert_eq!(error, AcquireError::Newer { host: host(2), lver: 3, leader: 1 });
     assert_eq!((code, retract), (-212, false));
-    assert_eq!(lab.brief(), [(0, 1), (2, 1), (2, -1), (2, 8), (0, 1), (2, 8)]);
+    assert_eq!(lab.brief(), [(0, 1), (2, 1), (2, -1), (0, 10), (0, 1), (0, 10)]);
     assert_eq!(leader_of(&lab).lver.get(), 1);
 }
 
@@ -259,7 +295,7 @@ fn a_block_ahead_met_in_phase_2_asks_for_a_retract() {
     before_round(&mut lab, READ_2, |lab| put_block(lab, 2, block([4002, 4002, 2, 1, 700, 4])));
     let done = acquire_plain(&mut lab);
     assert_eq!((code(&done), failure(&done).2), (-212, true));
-    assert_eq!(lab.brief()[6..], [(0, 1), (2, 8)]);
+    assert_eq!(lab.brief()[6..], [(0, 1), (0, 10)]);
 }
 
 /// Only a slow look: the leader has caught up when it is read again.

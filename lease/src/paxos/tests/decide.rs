@@ -19,7 +19,7 @@ fn our_own_generation_and_an_older_one_need_no_look_at_a_delta_lease() {
         let done =
             acquire_as(&mut lab, PaxosConfig { generation: ours, ..config(US) }, AcquireOptions::default());
         assert_eq!(held(&done).lver(), 10);
-        assert_eq!(lab.brief(), [(0, 1), (2, 1), (2, -1), (2, 8), (2, -1), (2, 8), (0, -1)]);
+        assert_eq!(lab.brief(), [(0, 1), (2, 1), (2, -1), (0, 10), (2, -1), (0, 10), (0, -1)]);
         assert_eq!(state(&leader_of(&lab)), (1, ours, true, 10, 1));
     }
 }
@@ -192,7 +192,7 @@ fn the_leaders_sizes_are_adopted_before_blocks_are_looked_at() {
     let done = acquire_plain(&mut lab);
     let held = held(&done);
     assert_eq!(held.geometry, Geometry::new(size, AlignSize::M8).unwrap());
-    assert_eq!(lab.brief(), [(0, 1), (2, 1), (2, 1), (2, -1), (2, 8), (2, -1), (2, 8), (0, -1)]);
+    assert_eq!(lab.brief(), [(0, 1), (2, 1), (2, 1), (2, -1), (0, 10), (2, -1), (0, 10), (0, -1)]);
     let sizes: Vec<_> = lab.trace.iter().map(|t| t.op.sector_size).collect();
     assert_eq!(sizes[..2], [B512; 2]);
     assert!(sizes[2..].iter().all(|s| *s == size));
