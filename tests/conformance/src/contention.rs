@@ -17,9 +17,6 @@ use crate::storage::{Storage, text};
 /// Processes per host.
 pub const CONTENDERS_PER_HOST: usize = 3;
 
-/// Default length of the fight; `SANLOCK_CONTENTION_SECS` shortens it.
-const DEFAULT_SECONDS: u64 = 60;
-
 /// From this length on every host must have had its turn.
 const FAIR_SECONDS: u64 = 30;
 
@@ -35,13 +32,14 @@ pub struct Tally {
     pub refused: u64,
 }
 
-/// Runs the fight among one host of each given program and returns the grants per host.
+/// Runs the fight among one host of each given program, for `seconds` or what
+/// `SANLOCK_CONTENTION_SECS` says, and returns the grants per host.
 ///
 /// # Panics
 /// When two contenders held the lease at the same time, when a version did not grow, when any
 /// command failed in another way than by a refusal, or when a host never had its turn.
-pub fn fight(programs: &[Program]) -> Vec<Tally> {
-    let seconds = seconds();
+pub fn fight(programs: &[Program], seconds: u64) -> Vec<Tally> {
+    let seconds = seconds_wanted(seconds);
     let scene = Scene::joined(Storage::file(), programs, 1);
     scene.wait_until_all_see_all();
     let proof_dir = scene.storage().dir().join("proof");
@@ -55,13 +53,7 @@ pub fn fight(programs: &[Program]) -> Vec<Tally> {
             contenders.push((index, start_contender(host, scene.storage(), &proof_dir, &label, seconds)));
         }
     }
-    let mut tallies = vec![Tally::default(); programs.len()];
-    for (index, contender) in &mut contenders {
-        let output = contender.finish(Duration::from_secs(seconds) + END_LIMIT).success();
-        let tally = parse_tally(&output.stdout);
-        tallies[*index].granted += tally.granted;
-        tallies[*index].refused += tally.refused;
-    }
+    let tallies = collect(&mut contenders, programs.len(), Duration::from_secs(seconds) + END_LIMIT);
     let granted: u64 = tallies.iter().map(|tally| tally.granted).sum();
     let report: Vec<String> = programs
         .iter()
@@ -78,12 +70,30 @@ pub fn fight(programs: &[Program]) -> Vec<Tally> {
     tallies
 }
 
-fn seconds() -> u64 {
+/// Waits for all contenders; stops at the first that fails, while the daemons' logs still show why.
+fn collect(contenders: &mut Vec<(usize, Running)>, hosts: usize, limit: Duration) -> Vec<Tally> {
+    let mut tallies = vec![Tally::default(); hosts];
+    bounded::wait_until("all contenders to end", limit, || {
+        contenders.retain_mut(|(index, contender)| {
+            if !contender.ended() {
+                return true;
+            }
+            let tally = parse_tally(&contender.finish(limit).success().stdout);
+            tallies[*index].granted += tally.granted;
+            tallies[*index].refused += tally.refused;
+            false
+        });
+        contenders.is_empty()
+    });
+    tallies
+}
+
+fn seconds_wanted(default: u64) -> u64 {
     match std::env::var("SANLOCK_CONTENTION_SECS") {
         Ok(text) => {
             text.parse().unwrap_or_else(|_| panic!("SANLOCK_CONTENTION_SECS is not a number: {text:?}"))
         }
-        Err(_) => DEFAULT_SECONDS,
+        Err(_) => default,
     }
 }
 

@@ -13,8 +13,10 @@ use crate::program::Program;
 /// Directory of the lease files in the recordings.
 const RECORDED_DIR: &str = "/srv/lease";
 
-/// Words of `status -D` whose values depend on the process, the time or the order of slots.
-const VARYING_WORDS: [&str; 12] = [
+/// Words of `status -D` whose values depend on the process, the time, the order of slots, or name
+/// the build.
+const VARYING_WORDS: [&str; 13] = [
+    "version_str",
     "helper_pid",
     "helper_kill_fd",
     "helper_last_status",

@@ -2,10 +2,12 @@
 
 use sanlock_conformance::{Program, contention};
 
+const SECONDS: u64 = 60;
+
 #[test]
 fn two_hosts_of_each_program_never_hold_one_lease_together() {
     if !Program::both_available() {
         return;
     }
-    contention::fight(&[Program::Ours, Program::Reference, Program::Ours, Program::Reference]);
+    contention::fight(&[Program::Ours, Program::Reference, Program::Ours, Program::Reference], SECONDS);
 }
