@@ -9,12 +9,15 @@
 //! | records | writes rejoin records |
 //! | log | writes to file, syslog and stderr |
 //!
+//! Besides, a child process that was forked first sends the signals.
+//!
 //! Threads share snapshots and mailboxes; no lock is held across I/O. Every limit is a named constant beside its user.
 
 pub mod conf;
 pub mod config;
 mod front;
 mod global;
+mod helper;
 mod lockspace;
 pub mod log;
 mod mailbox;

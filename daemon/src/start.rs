@@ -22,6 +22,7 @@ use sanlock_sys::process::set_dumpable;
 use crate::config::{Config, DEFAULT_RUN_DIR};
 use crate::front::Front;
 use crate::global::Global;
+use crate::helper::Helper;
 use crate::log::{LOG_FILE, Log};
 use crate::records::Records;
 
@@ -75,6 +76,9 @@ pub enum StartError {
         /// Positive errno.
         errno: i32,
     },
+    /// The helper cannot be forked.
+    #[error("cannot start the helper process: {0}")]
+    Helper(io::Error),
     /// The run directory cannot be made.
     #[error("cannot make the run directory {}: {error}", path.display())]
     RunDir {
@@ -270,15 +274,17 @@ struct Failed {
 
 fn prepare(config: Config) -> Result<Prepared, Failed> {
     let foreground = config.foreground;
-    let (identity, log) = prepare_unlogged(&config).map_err(|error| Failed { error, shown: false })?;
-    prepare_logged(config, &identity, &log).map_err(|error| {
+    let (identity, helper, log) =
+        prepare_unlogged(&config).map_err(|error| Failed { error, shown: false })?;
+    prepare_logged(config, &identity, helper, &log).map_err(|error| {
         log.error(format_args!("{error}"));
         log.flush(LOG_FLUSH);
         Failed { error, shown: foreground }
     })
 }
 
-fn prepare_unlogged(config: &Config) -> Result<(Identity, Log), StartError> {
+/// Everything before threads exist: the log's writer is the first.
+fn prepare_unlogged(config: &Config) -> Result<(Identity, Helper, Log), StartError> {
     let identity = Identity::of(config)?;
     if config.privileged {
         if let Some(user) = &identity.user_name {
@@ -292,11 +298,17 @@ fn prepare_unlogged(config: &Config) -> Result<(Identity, Log), StartError> {
             })?;
         }
     }
+    let helper = Helper::start().map_err(StartError::Helper)?;
     let log = Log::open(config, Some(Path::new(LOG_FILE))).map_err(StartError::Threads)?;
-    Ok((identity, log))
+    Ok((identity, helper, log))
 }
 
-fn prepare_logged(config: Config, identity: &Identity, log: &Log) -> Result<Prepared, StartError> {
+fn prepare_logged(
+    config: Config,
+    identity: &Identity,
+    helper: Helper,
+    log: &Log,
+) -> Result<Prepared, StartError> {
     if config.run_dir != Path::new(DEFAULT_RUN_DIR) {
         log.debug(format_args!("Using non-standard run directory '{}'", config.run_dir.display()));
     }
@@ -321,7 +333,7 @@ fn prepare_logged(config: Config, identity: &Identity, log: &Log) -> Result<Prep
     let records = Records::new(&config.run_dir);
     let listener = listen(&socket, &config, identity)?;
     let global = Global::new(config, host_name, engine, records, log.clone());
-    let front = Front::new(global, listener).map_err(StartError::Threads)?;
+    let front = Front::new(global, listener, helper).map_err(StartError::Threads)?;
     Ok(Prepared { front, log: log.clone(), socket, pid_file })
 }
 

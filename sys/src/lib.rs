@@ -4,6 +4,7 @@ pub mod background;
 pub mod child;
 pub mod clock;
 pub mod credentials;
+pub mod fdpass;
 pub mod pidfd;
 pub mod pidfile;
 pub mod priority;

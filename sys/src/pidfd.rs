@@ -31,6 +31,12 @@ impl PidFd {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
+    /// Takes over a descriptor that [`PidFd::open`] made, perhaps in another process. Of any other kind, signals fail with EBADF.
+    #[must_use]
+    pub fn from_fd(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+
     /// Sends a signal to exactly this process.
     ///
     /// # Errors

@@ -27,6 +27,7 @@ use sanlock_manager::{Action, ConnId, Event, LockspaceId, Manager, Settings};
 use sanlock_wire::Reply;
 
 use crate::global::{FIRE, Global};
+use crate::helper::Helper;
 use crate::lockspace::{self, Lockspace};
 use crate::mailbox::{self, Mailbox, Sender};
 use crate::records;
@@ -75,6 +76,7 @@ pub(crate) struct Front {
     inbox: Mailbox<Message>,
     outbox: Sender<Message>,
     signals: Signals,
+    helper: Helper,
     slots: Slots,
     /// Connections that hung up while a request of theirs was worked on and have more to be read.
     runnable: VecDeque<ConnId>,
@@ -96,7 +98,7 @@ impl Front {
     ///
     /// # Errors
     /// No thread or descriptor is to be had.
-    pub(crate) fn new(global: Arc<Global>, listener: UnixListener) -> io::Result<Self> {
+    pub(crate) fn new(global: Arc<Global>, listener: UnixListener, helper: Helper) -> io::Result<Self> {
         let (outbox, inbox) = mailbox::mailbox()?;
         let (poller, signals) = (Poller::new()?, Signals::install()?);
         listener.set_nonblocking(true)?;
@@ -125,6 +127,7 @@ impl Front {
             inbox,
             outbox,
             signals,
+            helper,
             slots: Slots::default(),
             runnable: VecDeque::new(),
             lockspaces: HashMap::new(),

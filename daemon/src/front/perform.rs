@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sanlock_lease::delta::JoinError;
 use sanlock_lease::machine::IoFailure;
-use sanlock_manager::{Action, ConnId, Event, Level, LockspaceId, Reply as Answer, TaskId};
+use sanlock_manager::{Action, ConnId, Event, Level, LockspaceId, Reply as Answer, Signal, TaskId};
 use sanlock_wire::{Reply, code};
 
 use super::{Front, Message, convert};
@@ -68,8 +68,14 @@ impl Front {
                 }
             }
             Action::Kill { conn, pid, signal } => {
-                if let Err(error) = self.slots.signal(conn, signal) {
-                    self.global.log.error(format_args!("cannot signal pid {pid}: {error}"));
+                let signal = match signal {
+                    Signal::Term => nix::sys::signal::Signal::SIGTERM,
+                    Signal::Kill => nix::sys::signal::Signal::SIGKILL,
+                };
+                // None: it has ended already.
+                let Some(process) = self.slots.process(conn) else { return };
+                if let Err(error) = self.helper.signal(process, signal) {
+                    self.global.log.error(format_args!("cannot send {signal} to pid {pid}: {error}"));
                 }
             }
             Action::SaveRejoin { ls, serial, record } => {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::os::fd::AsFd;
 
-use sanlock_manager::{ConnId, Signal};
+use sanlock_manager::ConnId;
 use sanlock_sys::pidfd::PidFd;
 use sanlock_wire::header::Header;
 
@@ -149,17 +149,9 @@ impl Slots {
         Some(slot.id)
     }
 
-    /// Signals the registered process.
-    ///
-    /// # Errors
-    /// It is gone, or was never watched, or may not be signalled by this daemon.
-    pub(super) fn signal(&self, id: ConnId, signal: Signal) -> std::io::Result<()> {
-        let slot = self.get(id).and_then(|slot| slot.pid.as_ref());
-        let pid = slot.ok_or_else(|| std::io::Error::from_raw_os_error(libc::ESRCH))?;
-        pid.send_signal(match signal {
-            Signal::Term => nix::sys::signal::Signal::SIGTERM,
-            Signal::Kill => nix::sys::signal::Signal::SIGKILL,
-        })
+    /// The registered process of a connection, unless it has ended.
+    pub(super) fn process(&self, id: ConnId) -> Option<&PidFd> {
+        self.get(id)?.pid.as_ref()
     }
 
     /// Bytes of replies that wait for their readers.

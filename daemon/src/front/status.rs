@@ -73,10 +73,10 @@ fn daemon(front: &Front) -> StateRecord {
         .item("write_init_io_timeout", config.write_init_io_timeout)
         .item("use_aio", config.use_aio)
         .item("kill_grace_seconds", config.kill_grace_seconds)
-        .item("helper_pid", -1)
-        .item("helper_kill_fd", -1)
-        .item("helper_full_count", 0)
-        .item("helper_last_status", 0)
+        .item("helper_pid", front.helper.pid())
+        .item("helper_kill_fd", front.helper.raw_fd())
+        .item("helper_full_count", front.helper.full_count())
+        .item("helper_last_status", front.helper.last_seen())
         .item("monotime", clock::monotonic_seconds())
         .item("version_str", env!("CARGO_PKG_VERSION"))
         .item("version_num", format_args!("{major}.{minor}.{patch}"))
@@ -122,7 +122,7 @@ impl ClientRow {
 fn clients(front: &Front, records: &mut Vec<StateRecord>) {
     use std::os::fd::AsRawFd;
     let fixed = |ci, fd| ClientRow { ci, fd, pid: -1, ..ClientRow::default() };
-    records.push(fixed(0, -1).record(Name::truncated("helper")));
+    records.push(fixed(0, front.helper.raw_fd()).record(Name::truncated("helper")));
     records.push(fixed(1, front.listener.as_raw_fd()).record(Name::truncated("listener")));
     for slot in front.slots.iter() {
         let client = front.manager.conns().find(|(id, _)| *id == slot.id).map(|(_, client)| client);

@@ -1,0 +1,106 @@
+//! Passing open descriptors between processes over Unix sockets.
+
+use nix::cmsg_space;
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, sendmsg,
+    socketpair,
+};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+/// One end of a pair of sockets that keep message boundaries; close-on-exec.
+#[derive(Debug)]
+pub struct FdSocket(OwnedFd);
+
+/// A message received.
+#[derive(Debug)]
+pub struct Received {
+    /// Bytes of the message; 0 with no descriptor means that the other end is closed.
+    pub len: usize,
+    /// The descriptor that came with it.
+    pub fd: Option<OwnedFd>,
+}
+
+/// A new pair.
+///
+/// # Errors
+/// EMFILE, ENFILE, ENOBUFS: no descriptor or memory is to be had.
+pub fn fd_socket_pair() -> io::Result<(FdSocket, FdSocket)> {
+    let (one, other) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
+    Ok((FdSocket(one), FdSocket(other)))
+}
+
+impl FdSocket {
+    /// Sends a message with a descriptor. Never blocks.
+    ///
+    /// # Errors
+    /// EAGAIN: the other end reads too slowly. EPIPE: it is closed.
+    pub fn send(&self, message: &[u8], fd: BorrowedFd<'_>) -> io::Result<()> {
+        let fds = [fd.as_raw_fd()];
+        let control = [ControlMessage::ScmRights(&fds)];
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        sendmsg::<()>(self.0.as_raw_fd(), &[IoSlice::new(message)], &control, flags, None)?;
+        Ok(())
+    }
+
+    /// Waits for a message.
+    ///
+    /// # Errors
+    /// Those of `recvmsg`.
+    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
+        let mut control = cmsg_space!([RawFd; 1]);
+        let mut parts = [IoSliceMut::new(buffer)];
+        let message =
+            recvmsg::<()>(self.0.as_raw_fd(), &mut parts, Some(&mut control), MsgFlags::MSG_CMSG_CLOEXEC)?;
+        let mut fd = None;
+        for part in message.cmsgs()? {
+            if let ControlMessageOwned::ScmRights(fds) = part {
+                for raw in fds {
+                    // SAFETY: the kernel has just made this descriptor for us and nobody else knows it.
+                    fd = Some(unsafe { OwnedFd::from_raw_fd(raw) });
+                }
+            }
+        }
+        Ok(Received { len: message.bytes, fd })
+    }
+}
+
+impl AsFd for FdSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::io::Read;
+
+    #[test]
+    fn a_descriptor_arrives_open() {
+        let (one, other) = fd_socket_pair().unwrap();
+        one.send(b"k", File::open("/proc/self/comm").unwrap().as_fd()).unwrap();
+        let mut buffer = [0; 8];
+        let received = other.receive(&mut buffer).unwrap();
+        assert_eq!((received.len, buffer[0]), (1, b'k'));
+        let mut text = String::new();
+        File::from(received.fd.unwrap()).read_to_string(&mut text).unwrap();
+        assert!(!text.is_empty());
+        drop(one);
+        let end = other.receive(&mut buffer).unwrap();
+        assert!(end.len == 0 && end.fd.is_none());
+    }
+
+    #[test]
+    fn sending_blocks_nobody() {
+        let (one, other) = fd_socket_pair().unwrap();
+        let file = File::open("/dev/null").unwrap();
+        let full = (0..100_000).find_map(|_| one.send(b"k", file.as_fd()).err()).unwrap();
+        assert!(matches!(full.raw_os_error(), Some(libc::EAGAIN | libc::ETOOMANYREFS)), "{full}");
+        drop(other);
+        // Data nobody read was lost first.
+        assert_eq!(one.send(b"k", file.as_fd()).unwrap_err().raw_os_error(), Some(libc::ECONNRESET));
+        assert_eq!(one.send(b"k", file.as_fd()).unwrap_err().raw_os_error(), Some(libc::EPIPE));
+    }
+}
