@@ -232,13 +232,9 @@ fn another_major_version_is_not_served() {
     let victim = Victim::new(program);
     let bad = Header { version: 0x0001_0000, ..header(cmd::GET_LOCKSPACES, 0) };
     let mut connection = victim.stuck(&bad.encode());
-    match program {
-        Program::Reference => {
-            connection.set_limit(Duration::from_secs(1));
-            assert!(connection.try_receive().is_err(), "the original gives no answer");
-        }
-        Program::Ours => assert_eq!(connection.receive().result(), -95),
-    }
+    connection.set_limit(Duration::from_secs(1));
+    assert!(connection.try_receive().is_err(), "a reply would be in a version the client does not know");
+    connection.set_limit(Duration::from_secs(10));
     assert!(connection.version().is_ok(), "the connection is still usable");
     victim.assert_unharmed("another major version");
 }
