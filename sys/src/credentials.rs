@@ -1,6 +1,7 @@
 //! Users and groups: who is at the other end of a socket, and whom this process runs as.
 
-use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use crate::pidfd::PidFd;
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials, sockopt::PeerPidfd};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{Gid, Group, Uid, User, initgroups, setgid, setuid};
 use std::ffi::CString;
@@ -15,6 +16,22 @@ use std::os::fd::AsFd;
 /// ENOTSOCK, ENOPROTOOPT: not a Unix socket.
 pub fn peer_pid(socket: &impl AsFd) -> io::Result<i32> {
     Ok(getsockopt(socket, PeerCredentials)?.pid())
+}
+
+/// The process that connected a Unix socket, as a descriptor: never another process with a reused pid, where the kernel tells
+/// (`SO_PEERPIDFD`, Linux 6.5). Older kernels are asked for the process that has the pid now.
+///
+/// # Errors
+///
+/// ESRCH: it has ended. EINVAL: not visible from this pid namespace. EMFILE, ENFILE.
+pub fn peer_process(socket: &impl AsFd) -> io::Result<PidFd> {
+    match getsockopt(socket, PeerPidfd) {
+        Ok(fd) => Ok(PidFd::from_fd(fd)),
+        Err(nix::Error::ENOPROTOOPT) => PidFd::open(peer_pid(socket)?),
+        // What kernels have answered for a process that is gone.
+        Err(nix::Error::ESRCH | nix::Error::ENODATA) => Err(io::Error::from_raw_os_error(libc::ESRCH)),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 /// A numeric user id.
@@ -102,6 +119,29 @@ impl Drop for UmaskGuard {
 mod tests {
     use super::*;
     use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn the_peer_process_is_the_one_that_connected() {
+        let (one, _other) = UnixStream::pair().unwrap();
+        let process = peer_process(&one).unwrap();
+        assert!(!process.is_gone().unwrap());
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let script =
+            "import socket,sys,time; s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); time.sleep(60)";
+        let mut child =
+            std::process::Command::new("python3").args(["-c", script]).arg(&path).spawn().unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        let process = peer_process(&stream).unwrap();
+        assert!(!process.is_gone().unwrap());
+        process.send_signal(nix::sys::signal::Signal::SIGKILL).unwrap();
+        child.wait().unwrap();
+        match peer_process(&stream) {
+            Ok(process) => assert!(process.is_gone().unwrap()),
+            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ESRCH)),
+        }
+    }
 
     #[test]
     fn the_peer_of_a_socket_pair_is_this_process() {

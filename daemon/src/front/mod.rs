@@ -89,6 +89,7 @@ pub(crate) struct Front {
     saving: HashMap<u64, (LockspaceId, u64)>,
     next_order: u64,
     next_conn: u64,
+    next_age_check: MonoTime,
     events: VecDeque<Event>,
     exit: bool,
 }
@@ -138,6 +139,7 @@ impl Front {
             saving: HashMap::new(),
             next_order: 0,
             next_conn: 0,
+            next_age_check: MonoTime::default(),
             events: VecDeque::new(),
             exit: false,
             global,
@@ -173,6 +175,7 @@ impl Front {
         Ok(())
     }
 
+    /// What is to be done now and then.
     fn tick(&mut self, now: MonoTime) {
         self.event(Event::Tick);
         let stuck: Vec<ConnId> = self
@@ -239,8 +242,19 @@ impl Front {
     }
 
     /// Gives the manager an event, carries out what it asks for, and goes on with what that led to.
+    ///
+    /// Ages are looked at first if that is due: after this process stood still, what came in meanwhile must not be acted upon
+    /// as if the lockspaces were still alive.
     fn event(&mut self, event: Event) {
-        self.events.push_back(event);
+        let now = monotonic_now();
+        let age_check = event == Event::Tick;
+        if age_check || now >= self.next_age_check {
+            self.next_age_check = now.plus_millis(TICK_MS);
+            self.events.push_back(Event::Tick);
+        }
+        if !age_check {
+            self.events.push_back(event);
+        }
         let mut actions: Vec<Action> = Vec::new();
         while let Some(event) = self.events.pop_front() {
             let left = if let Event::Left { ls } = event { Some(ls) } else { None };

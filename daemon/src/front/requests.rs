@@ -2,8 +2,7 @@
 
 use sanlock_blockio::drive::monotonic_now;
 use sanlock_manager::{Command as Order, ConnId, Event, ReleaseWhat};
-use sanlock_sys::credentials::peer_pid;
-use sanlock_sys::pidfd::PidFd;
+use sanlock_sys::credentials::{peer_pid, peer_process};
 use sanlock_wire::flags::{AddFlags, InqFlags, ReleaseFlags, RemFlags, RestrictFlags};
 use sanlock_wire::header::Header;
 use sanlock_wire::types::{Lockspace, Rentry};
@@ -164,7 +163,7 @@ impl Front {
                 return self.close(id);
             }
         };
-        let process = PidFd::open(pid);
+        let process = peer_process(&conn.fd());
         conn.registered = Some(pid);
         conn.owner_name = Name::truncated(pid.to_string());
         self.event(Event::Command { conn: id, command: Order::Register { pid } });

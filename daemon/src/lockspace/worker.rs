@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -19,6 +20,7 @@ use sanlock_lease::machine::{Env, Input, IoFailure, LockspaceNow, Machine, NoHos
 use sanlock_lease::timing::MonoTime;
 use sanlock_manager::rejoin::fast_rejoin;
 use sanlock_manager::{Event, LockspaceId};
+use sanlock_sys::priority::{max_round_robin_priority, set_round_robin};
 
 use super::{Control, Report, Shared};
 use crate::global::{FIRE, Global};
@@ -27,6 +29,9 @@ use crate::mailbox::Mailbox;
 
 /// How long a lockspace that was left waits for writes that may still land, in seconds (lease-algorithms.md 1.2).
 const DRAIN_SECONDS_MAX: u64 = 120;
+
+/// Pause before an open that found too many others under way is tried again.
+const OPEN_RETRY: Duration = Duration::from_millis(50);
 
 /// Longest sleep: bounds what a lost wake-up could cost.
 const NAP_MS: u64 = 1_000;
@@ -110,6 +115,13 @@ pub(super) fn run(
     control: &Mailbox<Control>,
     report: &dyn Fn(Report),
 ) {
+    if global.config.high_priority != 0 {
+        // Not inherited from the front, which asked for it not to be.
+        let set = max_round_robin_priority().and_then(set_round_robin);
+        if let Err(error) = set {
+            log.debug(format_args!("real-time scheduling failed: {error}"));
+        }
+    }
     let driver = match Driver::new(global.engine) {
         Ok(driver) => driver,
         Err(error) => {
@@ -176,8 +188,16 @@ impl Worker<'_> {
     /// Opens the disk, no longer than an io timeout.
     fn open(&self) -> Result<Arc<Disk>, JoinError> {
         let path = Path::new(OsStr::from_bytes(&self.shared.spec.path));
-        let limit = Duration::from_millis(self.shared.io_timeout.millis());
-        Disk::open_timeout(path, Access::ReadWrite, limit).map_err(|error| {
+        let end = monotonic_now().plus_millis(self.shared.io_timeout.millis());
+        let opened = loop {
+            let left = Duration::from_millis(end.millis_since(monotonic_now()));
+            match Disk::open_timeout(path, Access::ReadWrite, left) {
+                // Many lockspaces are joined at once: wait for one of their opens to end.
+                Err(OpenError::TooManyHanging { .. }) if !left.is_zero() => thread::sleep(OPEN_RETRY),
+                other => break other,
+            }
+        };
+        opened.map_err(|error| {
             self.log.error(format_args!("{error}"));
             if let OpenError::Os { errno: libc::EACCES, .. } = error {
                 let (uid, gid) = (nix::unistd::geteuid(), nix::unistd::getegid());

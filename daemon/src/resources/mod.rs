@@ -167,7 +167,7 @@ impl Thread {
         });
         self.running.push(Arc::clone(&tag));
         let deadline = now.plus_millis(task.config.io_timeout.millis());
-        self.openings.add(Opening::new(task, tag, deadline));
+        self.openings.add(now, Opening::new(task, tag, deadline));
     }
 
     fn start(&mut self, now: MonoTime, opened: Opening) {

@@ -19,6 +19,9 @@ use super::task::Tag;
 /// Result number of an open that did not end in time.
 const TIMED_OUT: i32 = sanlock_blockio::TIMED_OUT_CODE;
 
+/// Pause before an open that found too many others under way is tried again.
+const RETRY_MS: u64 = 50;
+
 /// A disk opened for a task: the disk, or the result number (negative) and the errno (positive).
 type Opened = Result<Arc<Disk>, (i32, i32)>;
 
@@ -38,6 +41,14 @@ impl Opening {
 
     fn is_complete(&self) -> bool {
         self.disks.iter().all(Option::is_some)
+    }
+
+    fn wants(&self, path: &Path) -> bool {
+        self.task
+            .disks
+            .iter()
+            .zip(&self.disks)
+            .any(|(disk, opened)| opened.is_none() && path_of(&disk.path) == path)
     }
 
     fn put(&mut self, path: &Path, result: &Result<Arc<Disk>, OpenError>) {
@@ -96,25 +107,58 @@ fn path_of(bytes: &[u8]) -> &Path {
 pub(super) struct Openings {
     waiting: Vec<Opening>,
     pending: Vec<PendingOpen>,
+    /// Paths not being opened because too many others are; tried again at `retry_at`.
+    put_off: Vec<Vec<u8>>,
+    retry_at: Option<MonoTime>,
 }
 
 impl Openings {
-    pub(super) fn add(&mut self, mut opening: Opening) {
+    pub(super) fn add(&mut self, now: MonoTime, opening: Opening) {
         let paths: Vec<Vec<u8>> = opening.task.disks.iter().map(|disk| disk.path.clone()).collect();
-        for path in paths.iter().map(|path| path_of(path)) {
-            if self.pending.iter().any(|pending| pending.path() == path) {
-                continue;
+        self.waiting.push(opening);
+        for path in paths {
+            self.open(now, path);
+        }
+    }
+
+    /// Begins to open a path, unless that is under way. With too many opens under way it is put off.
+    fn open(&mut self, now: MonoTime, path: Vec<u8>) {
+        let as_path = path_of(&path);
+        if self.pending.iter().any(|pending| pending.path() == as_path) {
+            return;
+        }
+        match Disk::open_in_background(as_path, Access::ReadWrite) {
+            Ok(pending) => self.pending.push(pending),
+            Err(OpenError::TooManyHanging { .. }) => {
+                if !self.put_off.contains(&path) {
+                    self.put_off.push(path);
+                }
+                self.retry_at = Some(now.plus_millis(RETRY_MS));
             }
-            match Disk::open_in_background(path, Access::ReadWrite) {
-                Ok(pending) => self.pending.push(pending),
-                Err(error) => opening.put(path, &Err(error)),
+            Err(error) => {
+                let result = Err(error);
+                for opening in &mut self.waiting {
+                    opening.put(as_path, &result);
+                }
             }
         }
-        self.waiting.push(opening);
+    }
+
+    fn retry(&mut self, now: MonoTime) {
+        if self.retry_at.is_none_or(|at| now < at) {
+            return;
+        }
+        self.retry_at = None;
+        for path in std::mem::take(&mut self.put_off) {
+            if self.waiting.iter().any(|opening| opening.wants(path_of(&path))) {
+                self.open(now, path);
+            }
+        }
     }
 
     /// Tasks whose disks are open, or will not be in time.
     pub(super) fn poll(&mut self, now: MonoTime) -> Vec<Opening> {
+        self.retry(now);
         let waiting = &mut self.waiting;
         self.pending.retain_mut(|pending| match pending.take() {
             None => true,
@@ -146,6 +190,6 @@ impl Openings {
     }
 
     pub(super) fn next_deadline(&self) -> Option<MonoTime> {
-        self.waiting.iter().map(|opening| opening.deadline).min()
+        self.waiting.iter().map(|opening| opening.deadline).chain(self.retry_at).min()
     }
 }
