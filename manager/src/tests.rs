@@ -1,1 +1,11 @@
-//! Tests.
+//! Scripted lives of a manager.
+
+mod acquire;
+mod clients;
+mod lab;
+mod lockspaces;
+mod random;
+mod rejoin;
+mod releasing;
+mod shutdown;
+mod users;

@@ -1,0 +1,361 @@
+//! Any order of events that the calling rules allow.
+
+use super::lab::*;
+use crate::*;
+use proptest::prelude::*;
+use sanlock_lease::delta::JoinError;
+use sanlock_lease::machine::IoFailure;
+use sanlock_lease::paxos::acquire::AcquireOutcome;
+use sanlock_lease::paxos::release::{ReleaseOutcome, Released};
+use sanlock_lease::paxos::{AcquireError, ReleaseError};
+use std::collections::{BTreeMap, BTreeSet};
+
+const SPACES: [&str; 2] = ["ls", "two"];
+const RESOURCES: [&str; 5] = ["a", "b", "c", "two:a", "two:b"];
+
+/// Everything around the manager: what it may be told next follows from what it has asked for.
+#[derive(Debug)]
+struct World {
+    m: Manager,
+    now: MonoTime,
+    next_conn: u64,
+    open: BTreeMap<ConnId, Client>,
+    /// Closed, not forgotten.
+    closed: BTreeMap<ConnId, Client>,
+    joining: BTreeSet<LockspaceId>,
+    joined: BTreeMap<LockspaceId, u64>,
+    gone: BTreeSet<LockspaceId>,
+    leaving: BTreeSet<LockspaceId>,
+    acquires: BTreeMap<TaskId, (LockspaceId, u64)>,
+    releases: BTreeSet<TaskId>,
+    unsettled: BTreeSet<TaskId>,
+    /// Resource of each task.
+    names: BTreeMap<TaskId, String>,
+    saves: Vec<(LockspaceId, u64)>,
+    generation: u64,
+    exited: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Client {
+    waits: bool,
+    registered: bool,
+    pid_gone: bool,
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            m: Lab::new().m,
+            now: MonoTime::from_secs(100),
+            next_conn: 0,
+            open: BTreeMap::new(),
+            closed: BTreeMap::new(),
+            joining: BTreeSet::new(),
+            joined: BTreeMap::new(),
+            gone: BTreeSet::new(),
+            leaving: BTreeSet::new(),
+            acquires: BTreeMap::new(),
+            releases: BTreeSet::new(),
+            unsettled: BTreeSet::new(),
+            names: BTreeMap::new(),
+            saves: Vec::new(),
+            generation: 0,
+            exited: false,
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        let mut out = Vec::new();
+        self.m.handle(self.now, event, &mut out);
+        check_invariants(&self.m);
+        for action in out {
+            self.take(action);
+        }
+    }
+
+    fn start(&mut self, task: TaskId, ls: LockspaceId, resource: String) {
+        assert!(!self.gone.contains(&ls), "nothing starts in a dead lockspace");
+        let busy = self.acquires.keys().chain(&self.releases).chain(&self.unsettled);
+        for other in busy {
+            assert_ne!(self.names[other], resource, "nothing starts while something may still be written");
+        }
+        self.names.insert(task, resource);
+    }
+
+    fn take(&mut self, action: Action) {
+        match action {
+            Action::Reply { conn, .. } => {
+                let client = self.open.get_mut(&conn).or_else(|| self.closed.get_mut(&conn));
+                let client = client.expect("answers go to connections that are there");
+                assert!(std::mem::take(&mut client.waits), "one answer for each command");
+            }
+            Action::Forget { conn } => {
+                assert!(self.closed.remove(&conn).is_some(), "only a closed connection is forgotten");
+            }
+            Action::Join { ls, .. } => {
+                self.joining.insert(ls);
+            }
+            Action::Gone { ls } => {
+                self.gone.insert(ls);
+            }
+            Action::Leave { ls, release } => {
+                assert!(self.leaving.insert(ls), "left once");
+                if release {
+                    assert!(
+                        self.names
+                            .iter()
+                            .all(|(task, name)| !self.writes(*task) || !in_space(self, ls, name))
+                    );
+                }
+            }
+            Action::StartAcquire { task, ls, config, .. } => {
+                self.start(task, ls, format!("{}:{}", config.lockspace, config.resource));
+                assert_eq!(self.joined[&ls], config.generation);
+                self.acquires.insert(task, (ls, config.generation));
+            }
+            Action::StartRelease { task, ls, config, .. } | Action::StartRetract { task, ls, config, .. } => {
+                self.start(task, ls, format!("{}:{}", config.lockspace, config.resource));
+                self.releases.insert(task);
+            }
+            Action::ClientGone { task } => assert!(self.acquires.contains_key(&task)),
+            Action::Kill { conn, pid, .. } => {
+                let client = self.open.get(&conn).or_else(|| self.closed.get(&conn)).unwrap();
+                assert!(
+                    client.registered && !client.pid_gone && pid > 1,
+                    "only a living process is signalled"
+                );
+            }
+            Action::SaveRejoin { ls, serial, .. } => self.saves.push((ls, serial)),
+            Action::Exit => self.exited = true,
+            Action::ShuttingDown | Action::DropRejoin { .. } | Action::Log { .. } => {}
+        }
+    }
+
+    fn writes(&self, task: TaskId) -> bool {
+        self.acquires.contains_key(&task) || self.releases.contains(&task) || self.unsettled.contains(&task)
+    }
+
+    /// One thing out of everything that may happen now.
+    fn step(&mut self, (kind, pick, detail): (u8, usize, u8)) {
+        match kind {
+            0 => {
+                let conn = ConnId(self.next_conn);
+                self.next_conn += 1;
+                self.open.insert(conn, Client::default());
+                let ci = u32::try_from(conn.0).unwrap();
+                self.event(Event::ConnOpened { conn, ci });
+            }
+            1 => {
+                let Some(conn) = nth(self.open.keys(), pick) else { return };
+                let client = self.open.remove(&conn).unwrap();
+                self.closed.insert(conn, client);
+                self.event(Event::ConnClosed { conn });
+            }
+            2 => {
+                let living = |(conn, c): (&ConnId, &Client)| (c.registered && !c.pid_gone).then_some(*conn);
+                let both: Vec<ConnId> = self.open.iter().chain(&self.closed).filter_map(living).collect();
+                let Some(conn) = nth(both.iter(), pick) else { return };
+                let client = self.open.get_mut(&conn).or_else(|| self.closed.get_mut(&conn)).unwrap();
+                client.pid_gone = true;
+                self.event(Event::PidGone { conn });
+            }
+            3 => {
+                self.now = self.now.plus_millis(u64::from(detail) * 20);
+                self.event(Event::Tick);
+            }
+            4 | 5 => self.lockspace(pick, detail),
+            6 | 7 => self.task(pick, detail),
+            8 => {
+                let Some(task) = nth(self.unsettled.iter(), pick) else { return };
+                self.unsettled.remove(&task);
+                self.event(Event::Settled { task });
+            }
+            9 => {
+                if !self.saves.is_empty() {
+                    let (ls, serial) = self.saves.remove(0);
+                    self.event(Event::RejoinSaved { ls, serial });
+                }
+            }
+            _ => self.command(pick, detail),
+        }
+    }
+
+    fn lockspace(&mut self, pick: usize, detail: u8) {
+        if let Some(ls) = nth(self.leaving.iter(), pick).filter(|_| detail.is_multiple_of(2)) {
+            self.leaving.remove(&ls);
+            self.joined.remove(&ls);
+            self.event(Event::Left { ls });
+        } else if let Some(ls) = nth(self.joining.iter(), pick) {
+            self.joining.remove(&ls);
+            let result = if detail.is_multiple_of(5) {
+                Err(JoinError::Stopped { freed: true })
+            } else {
+                self.generation += 1;
+                self.joined.insert(ls, self.generation);
+                Ok(joined(self.generation, self.now))
+            };
+            self.event(Event::JoinDone { ls, result });
+        } else if let Some(ls) = nth(self.joined.keys(), pick) {
+            self.event(match detail {
+                0..=4 => Event::Corrupt { ls, code: -260, text: String::new() },
+                5..=20 => Event::RenewalFailed { ls, code: -202, text: String::new() },
+                _ => Event::Renewed { ls, timestamp: self.now, read_ms: 1, write_ms: 1 },
+            });
+        }
+    }
+
+    fn task(&mut self, pick: usize, detail: u8) {
+        let outstanding = u32::from(detail.is_multiple_of(4));
+        if let Some(task) =
+            nth(self.acquires.keys(), pick).filter(|_| detail > 60 || self.releases.is_empty())
+        {
+            let (ls, generation) = self.acquires.remove(&task).unwrap();
+            let gone = self.gone.contains(&ls);
+            if detail % 7 == 6 {
+                return self.event(Event::StartFailed { task, code: -2 });
+            }
+            let fail =
+                |error, retract| AcquireOutcome::Failed { error, retract, geometry: held(1, 1).geometry };
+            let outcome = match detail % 7 {
+                0 => fail(live_owner(), false),
+                1 => fail(AcquireError::LeaderWrite(IoFailure::TimedOut), true),
+                2 if gone => fail(AcquireError::LockspaceGone, true),
+                _ => AcquireOutcome::Acquired(held(generation, 7)),
+            };
+            if outstanding > 0 {
+                self.unsettled.insert(task);
+            }
+            self.event(Event::AcquireDone { task, outcome, outstanding });
+        } else if let Some(task) = nth(self.releases.iter(), pick) {
+            self.releases.remove(&task);
+            if detail % 7 == 6 {
+                return self.event(Event::StartFailed { task, code: -2 });
+            }
+            let result = match detail % 7 {
+                0 => timed_out(),
+                1 => Err(ReleaseError::LockspaceGone),
+                2 => Err(ReleaseError::Lver { expected: 1, found: 2 }),
+                _ => Ok(Released::LeaderFreed),
+            };
+            if outstanding > 0 {
+                self.unsettled.insert(task);
+            }
+            let outcome = ReleaseOutcome { result, block_failure: None };
+            self.event(Event::ReleaseDone { task, outcome, outstanding });
+        }
+    }
+
+    fn command(&mut self, pick: usize, detail: u8) {
+        let idle: Vec<ConnId> = self.open.iter().filter(|(_, c)| !c.waits).map(|(id, _)| *id).collect();
+        let Some(conn) = nth(idle.iter(), pick) else { return };
+        let which = usize::from(detail);
+        let space = ls_spec(SPACES[which % 2]);
+        let target = match detail % 3 {
+            0 => Target::Pid(i32::try_from(which % 8).unwrap() + 100),
+            _ => Target::Own,
+        };
+        let flag = detail.is_multiple_of(5);
+        let command = match pick % 13 {
+            0 | 1 => {
+                let pid = i32::try_from(conn.0 % 8).unwrap() + 100;
+                self.open.get_mut(&conn).unwrap().registered = true;
+                return self.event(Event::Command { conn, command: Command::Register { pid } });
+            }
+            2 | 3 => Command::AddLockspace { spec: space, io_timeout: 0, asynchronous: flag },
+            4 => Command::InqLockspace { spec: space, wait: flag },
+            5 if detail < 30 => {
+                Command::RemLockspace { spec: space, asynchronous: flag, unused: detail % 3 == 0 }
+            }
+            6 => Command::Release { target, what: ReleaseWhat::All },
+            7 => {
+                let spec = request(RESOURCES[which % 5]).spec;
+                Command::Release { target, what: ReleaseWhat::Named(vec![(spec.lockspace, spec.name)]) }
+            }
+            8 if detail < 8 => {
+                return self.event(Event::Command { conn, command: Command::Shutdown { force: true } });
+            }
+            8 if !self.m.lockspaces.is_empty() => Command::ShutdownWait { force: false },
+            _ => {
+                let wanted = &RESOURCES[which % 5..(which % 5 + 1 + which / 100).min(5)];
+                let resources = wanted.iter().map(|r| request(r)).collect();
+                Command::Acquire { target, owner_name: name("o"), resources, flags: AcquireFlags::default() }
+            }
+        };
+        self.open.get_mut(&conn).unwrap().waits = true;
+        self.event(Event::Command { conn, command });
+    }
+
+    /// Four processes and both lockspaces, to begin with.
+    fn settle_in(&mut self) {
+        for _ in 0..4 {
+            self.step((0, 0, 0));
+        }
+        for conn in 0..4 {
+            self.step((10, 13 * conn, 0));
+        }
+        for detail in [0, 1] {
+            self.step((10, 13 * 4 + 2, detail));
+            self.step((4, 0, 1));
+            self.step((9, 0, 0));
+        }
+        assert_eq!((self.open.values().filter(|c| c.registered).count(), self.joined.len()), (4, 2));
+    }
+
+    /// Lets everything that is under way come to its end.
+    fn finish(&mut self) {
+        for round in 0..2000_u64 {
+            if self.exited {
+                return;
+            }
+            self.now = self.now.plus_secs(1);
+            self.event(Event::Tick);
+            for conn in self.open.keys().copied().collect::<Vec<_>>() {
+                self.step((1, 0, 0));
+                assert!(!self.open.contains_key(&conn));
+            }
+            for _ in 0..50 {
+                for kind in [2, 4, 6, 8, 9] {
+                    self.step((kind, 0, 102));
+                }
+            }
+            if round == 0 {
+                self.event(Event::ConnOpened { conn: ConnId(u64::MAX), ci: 0 });
+                self.event(Event::Command {
+                    conn: ConnId(u64::MAX),
+                    command: Command::Shutdown { force: true },
+                });
+            }
+        }
+        panic!("nothing ends: {self:#?}");
+    }
+}
+
+fn in_space(world: &World, ls: LockspaceId, resource: &str) -> bool {
+    let lockspace = world.m.lockspaces.get(&ls).map(|ls| ls.spec.name.to_string());
+    resource.split(':').next().map(str::to_owned) == lockspace
+}
+
+fn nth<'a, T: Copy + 'a>(mut items: impl ExactSizeIterator<Item = &'a T>, pick: usize) -> Option<T> {
+    let count = items.len();
+    if count == 0 { None } else { items.nth(pick % count).copied() }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_order_of_events_breaks_an_invariant_and_everything_ends(
+        steps in prop::collection::vec((0_u8..18, any::<usize>(), any::<u8>()), 1..300)
+    ) {
+        let mut world = World::new();
+        world.settle_in();
+        for step in steps {
+            if !world.exited {
+                world.step(step);
+            }
+        }
+        world.finish();
+        prop_assert!(world.closed.is_empty() || world.exited);
+    }
+}

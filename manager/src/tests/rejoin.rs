@@ -1,0 +1,123 @@
+use super::lab::*;
+use crate::*;
+
+/// The records asked for, as (serial, pids, outlived).
+fn records(actions: &[Action]) -> Vec<(u64, Vec<i32>, bool)> {
+    let record = |a: &Action| match a {
+        Action::SaveRejoin { serial, record, .. } => Some((*serial, record.pids.clone(), record.outlived)),
+        _ => None,
+    };
+    actions.iter().filter_map(record).collect()
+}
+
+fn start(lab: &mut Lab, conn: u64, resource: &str) -> Vec<Action> {
+    let task = task(&lab.acquire(conn, Target::Own, &[resource]));
+    let outcome = sanlock_lease::paxos::acquire::AcquireOutcome::Acquired(held(GENERATION, 7));
+    lab.event(Event::AcquireDone { task, outcome, outstanding: 0 })
+}
+
+#[test]
+fn a_process_is_granted_nothing_before_it_is_in_the_record() {
+    let (mut lab, ls) = Lab::ready();
+    lab.saves = false;
+    let actions = start(&mut lab, 0, "r");
+    assert_eq!(records(&actions), [(2, vec![100], false)]);
+    assert_eq!(actions.len(), 1);
+    assert_eq!(lab.event(Event::RejoinSaved { ls, serial: 1 }), [], "the one of the join");
+    assert_eq!(lab.tokens(0), [""; 0]);
+    assert_eq!(lab.event(Event::RejoinSaved { ls, serial: 2 }), [replied(0, 0)]);
+    // Once is enough.
+    assert_eq!(start(&mut lab, 0, "s"), [replied(0, 0)]);
+    assert_eq!(records(&start(&mut lab, 1, "t")), [(3, vec![100, 101], false)]);
+}
+
+#[test]
+fn a_pid_that_is_used_again_is_another_process() {
+    let (mut lab, _) = Lab::ready();
+    start(&mut lab, 0, "r");
+    lab.pid_gone(0);
+    lab.close(0);
+    lab.register(5, 100);
+    assert_eq!(records(&start(&mut lab, 5, "s")), [(4, vec![100], false)], "with its own start time");
+}
+
+#[test]
+fn the_record_says_that_unknown_processes_may_live_once_a_child_holds_the_connection() {
+    let (mut lab, _) = Lab::ready();
+    start(&mut lab, 0, "r");
+    assert_eq!(records(&lab.event(Event::PidGone { conn: ConnId(0) })), [(3, vec![], true)]);
+    assert_eq!(records(&start(&mut lab, 1, "s")), [(4, vec![101], true)], "as long as it does");
+    lab.close(0);
+    assert_eq!(records(&start(&mut lab, 2, "t")), [(5, vec![101, 102], false)]);
+}
+
+#[test]
+fn a_process_that_dies_while_its_record_is_written_waits_for_the_next_one() {
+    let (mut lab, ls) = Lab::ready();
+    lab.saves = false;
+    start(&mut lab, 0, "r");
+    assert_eq!(records(&lab.event(Event::PidGone { conn: ConnId(0) })), [(3, vec![], true)]);
+    assert_eq!(lab.event(Event::RejoinSaved { ls, serial: 2 }), []);
+    assert_eq!(lab.event(Event::RejoinSaved { ls, serial: 3 }), [replied(0, 0)]);
+}
+
+#[test]
+fn a_child_that_acquires_on_the_connection_of_a_dead_process_is_recorded() {
+    let (mut lab, _) = Lab::ready();
+    assert_eq!(lab.event(Event::PidGone { conn: ConnId(0) }), []);
+    assert_eq!(records(&start(&mut lab, 0, "r")), [(2, vec![], true)]);
+}
+
+#[test]
+fn a_client_that_hangs_up_while_the_record_is_written_gets_nothing() {
+    let (mut lab, _) = Lab::ready();
+    lab.saves = false;
+    start(&mut lab, 0, "r");
+    release_of(&lab.close(0));
+}
+
+#[test]
+fn a_lockspace_that_dies_while_the_record_is_written_grants_nothing() {
+    let (mut lab, ls) = Lab::ready();
+    lab.saves = false;
+    start(&mut lab, 0, "r");
+    let actions = lab.remove(9, "ls");
+    let end = [Action::Gone { ls }, Action::Leave { ls, release: true }, replied(0, -28)];
+    assert_eq!(actions, end);
+}
+
+#[test]
+fn a_lockspace_left_without_users_is_recorded_as_such_unless_a_write_may_outlive_it() {
+    for (outstanding, outlived) in [(0, false), (1, true)] {
+        let (mut lab, ls) = Lab::ready();
+        lab.hold(0, "r");
+        lab.hold(1, "s");
+        let (task, _) = release_of(&lab.release(1, &["s"]));
+        lab.released(task, timed_out(), outstanding);
+        lab.pid_gone(0);
+        lab.event(Event::Corrupt { ls, code: -260, text: String::new() });
+        let mut actions = lab.event(Event::ConnClosed { conn: ConnId(0) });
+        for _ in 0..DRAIN_SECS {
+            lab.now = lab.now.plus_secs(1);
+            actions.extend(lab.event(Event::Tick));
+        }
+        let [(_, pids, found)] = &records(&actions)[..] else { panic!("{actions:?}") };
+        assert_eq!((pids.as_slice(), *found), (&[][..], outlived));
+        assert_eq!(actions.last(), Some(&Action::Leave { ls, release: false }));
+    }
+}
+
+#[test]
+fn the_record_names_lockspace_host_and_generation() {
+    let mut lab = Lab::new();
+    let ls = lab.add("ls");
+    let actions = lab.event(Event::JoinDone { ls, result: Ok(joined(GENERATION, lab.now)) });
+    let record = RejoinRecord {
+        lockspace: name("ls"),
+        host_id: HOST,
+        generation: GENERATION,
+        pids: vec![],
+        outlived: false,
+    };
+    assert_eq!(actions, [Action::SaveRejoin { ls, serial: 1, record }]);
+}

@@ -1,0 +1,149 @@
+use super::lab::{Lab, release_of, replied, retract_of, task as task_of, timed_out};
+use crate::*;
+use sanlock_lease::paxos::ReleaseError;
+use sanlock_lease::paxos::release::Released;
+
+const FREED: Result<Released, ReleaseError> = Ok(Released::LeaderFreed);
+
+#[test]
+fn named_leases_are_released_in_order_and_an_unknown_name_is_the_result() {
+    let (mut lab, _) = Lab::ready();
+    for r in ["a", "b", "c"] {
+        lab.hold(0, r);
+    }
+    let (first, which) = release_of(&lab.release(0, &["c", "unknown", "a"]));
+    assert_eq!((which.as_str(), lab.tokens(0)), ("c", vec!["b".to_owned()]));
+    let (second, which) = release_of(&lab.released(first, FREED, 0));
+    assert_eq!(which, "a");
+    assert_eq!(lab.released(second, FREED, 0), [replied(0, -1)]);
+    assert_eq!(lab.release(0, &[]), [replied(0, 0)]);
+    assert_eq!(lab.release(0, &["a"]), [replied(0, -1)]);
+}
+
+#[test]
+fn the_last_failure_is_the_result() {
+    let (mut lab, _) = Lab::ready();
+    for n in 0..20 {
+        lab.hold(0, &format!("r{n}"));
+    }
+    let all = Command::Release { target: Target::Own, what: ReleaseWhat::All };
+    let mut actions = lab.command(0, all);
+    for n in 0..20 {
+        let (task, which) = release_of(&actions);
+        assert_eq!(which, format!("r{n}"));
+        let result = match n {
+            3 => timed_out(),
+            7 => Err(ReleaseError::Lver { expected: 1, found: 2 }),
+            _ => FREED,
+        };
+        actions = lab.released(task, result, 0);
+    }
+    assert_eq!(actions, [replied(0, -250)]);
+    assert_eq!(lab.m.resources().count(), 1, "what timed out is tried again, what is not ours is not");
+}
+
+#[test]
+fn a_release_that_times_out_is_repeated_when_its_write_has_ended_then_after_t_then_every_2t() {
+    let (mut lab, _) = Lab::ready();
+    lab.hold(0, "a");
+    let (mut task, _) = release_of(&lab.release(0, &["a"]));
+    assert_eq!(lab.released(task, timed_out(), 1), [replied(0, -202)]);
+    assert_eq!(lab.tokens(0), [""; 0]);
+    let mut waits = Vec::new();
+    for _ in 0..4 {
+        for _ in 0..50 {
+            assert_eq!(lab.tick(), [], "nothing starts while a write is outstanding");
+            assert_eq!(lab.acquire(0, Target::Own, &["a"]), [replied(0, -11)]);
+        }
+        let mut actions = lab.settled(task);
+        let mut seconds = 0;
+        while actions.is_empty() && seconds < 60 {
+            seconds += 1;
+            actions = lab.tick();
+        }
+        waits.push(seconds);
+        task = retract_of(&actions);
+        assert_eq!(lab.released(task, timed_out(), 1), [], "nobody is told twice");
+    }
+    assert_eq!(waits, [0, 1, 2, 2]);
+    lab.settled(task);
+    lab.tick();
+    let retract = retract_of(&lab.tick());
+    assert_eq!(lab.released(retract, FREED, 0), []);
+    assert_eq!(lab.resource("a"), None);
+}
+
+#[test]
+fn a_release_that_fails_without_a_write_is_repeated_too() {
+    let (mut lab, _) = Lab::ready();
+    lab.hold(0, "a");
+    let (task, _) = release_of(&lab.release(0, &["a"]));
+    assert_eq!(lab.released(task, Err(ReleaseError::LeaderRead { readable: 0, disks: 1 }), 0).len(), 1);
+    let retract = retract_of(&lab.tick());
+    assert_eq!(lab.released(retract, Err(ReleaseError::Lver { expected: 1, found: 2 }), 0), []);
+    assert_eq!(lab.resource("a"), None, "not ours any more");
+}
+
+#[test]
+fn a_release_that_succeeded_but_left_a_write_is_looked_at_again() {
+    let (mut lab, _) = Lab::ready();
+    lab.hold(0, "a");
+    let (task, _) = release_of(&lab.release(0, &["a"]));
+    assert_eq!(lab.released(task, FREED, 1), [replied(0, 0)]);
+    assert_eq!(lab.acquire(0, Target::Own, &["a"]), [replied(0, -11)]);
+    let retract = retract_of(&lab.settled(task));
+    lab.released(retract, Ok(Released::NothingToDo), 0);
+    assert_eq!(lab.resource("a"), None);
+}
+
+#[test]
+fn in_a_dead_lockspace_a_release_writes_nothing_and_succeeds() {
+    let (mut lab, ls) = Lab::ready();
+    lab.hold(0, "a");
+    lab.hold(0, "b");
+    let (task, _) = release_of(&lab.release(0, &["a"]));
+    assert_eq!(lab.remove(9, "ls")[0], Action::Gone { ls });
+    // The one that runs sees it.
+    assert_eq!(lab.released(task, Err(ReleaseError::LockspaceGone), 0), [replied(0, 0)]);
+    assert_eq!(lab.release(0, &["b"]), [replied(0, 0), Action::Leave { ls, release: true }]);
+    assert_eq!(lab.m.resources().count(), 0);
+}
+
+#[test]
+fn a_release_that_saw_a_lockspace_too_old_for_a_moment_is_repeated() {
+    let (mut lab, _) = Lab::ready();
+    lab.hold(0, "a");
+    let (task, _) = release_of(&lab.release(0, &["a"]));
+    assert_eq!(lab.released(task, Err(ReleaseError::LockspaceGone), 0), [replied(0, -28)]);
+    assert_eq!(lab.list("a"), Some(ResourceList::Rem));
+    retract_of(&lab.tick());
+}
+
+#[test]
+fn a_write_that_outlives_its_lockspace_blocks_the_resource_in_the_next_life() {
+    let (mut lab, ls) = Lab::ready();
+    lab.hold(0, "a");
+    let (task, _) = release_of(&lab.release(0, &["a"]));
+    lab.released(task, timed_out(), 1);
+    lab.remove(9, "ls");
+    let last: Vec<Action> = (0..DRAIN_SECS).flat_map(|_| lab.tick()).collect();
+    assert_eq!(last, [Action::Leave { ls, release: false }]);
+    assert_eq!(lab.event(Event::Left { ls }), [replied(9, 0)]);
+    lab.join("ls");
+    assert_eq!(lab.acquire(1, Target::Own, &["a"]), [replied(1, -11)]);
+    assert_eq!(lab.settled(task), [], "what it left is of an older generation");
+    task_of(&lab.acquire(1, Target::Own, &["a"]));
+}
+
+#[test]
+fn a_lease_given_back_by_a_closed_connection_is_tried_until_it_is_free() {
+    let (mut lab, _) = Lab::ready();
+    lab.hold(0, "a");
+    let actions = lab.close(0);
+    let task = task_of(&actions[..1]);
+    assert_eq!(lab.released(task, timed_out(), 0), []);
+    let retract = retract_of(&lab.tick());
+    assert_eq!(lab.quiet(Event::StartFailed { task: retract, code: -5 }), []);
+    assert_eq!(lab.list("a"), Some(ResourceList::Rem));
+    retract_of(&lab.tick());
+}

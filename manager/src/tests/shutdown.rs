@@ -1,0 +1,66 @@
+use super::lab::*;
+use crate::*;
+use sanlock_lease::delta::JoinError;
+
+#[test]
+fn a_signal_ends_the_daemon_only_without_lockspaces() {
+    let mut lab = Lab::new();
+    assert_eq!(lab.event(Event::Signal), [Action::ShuttingDown, Action::Exit]);
+    assert_eq!(lab.event(Event::Signal), [], "once");
+}
+
+#[test]
+fn a_lockspace_in_any_state_makes_a_signal_be_ignored_and_nothing_is_aborted() {
+    let mut lab = Lab::new();
+    lab.open(9);
+    let ls = lab.add("ls");
+    let refused = |lab: &mut Lab| {
+        assert_eq!(lab.event(Event::Signal), []);
+        assert_eq!(lab.command(9, Command::Shutdown { force: false }), []);
+        assert_eq!(lab.result(9, Command::ShutdownWait { force: false }), -16);
+        assert!(!lab.m.is_shutting_down());
+    };
+    refused(&mut lab);
+    lab.event(Event::JoinDone { ls, result: Ok(joined(GENERATION, lab.now)) });
+    refused(&mut lab);
+    lab.open(8);
+    lab.remove(8, "ls");
+    refused(&mut lab);
+    assert_eq!(lab.event(Event::Left { ls }), [replied(8, 0)], "forgotten, not deferred");
+}
+
+#[test]
+fn force_removes_every_lockspace_and_answers_every_waiter_at_the_end() {
+    let (mut lab, ls) = Lab::ready();
+    let joining = lab.add("new");
+    lab.hold(0, "r");
+    lab.open(7);
+    lab.open(8);
+    let kill = Action::Kill { conn: ConnId(0), pid: 100, signal: Signal::Kill };
+    let actions = lab.command(7, Command::ShutdownWait { force: true });
+    let gone = |ls| Action::Gone { ls };
+    assert_eq!(actions, [Action::ShuttingDown, gone(joining), gone(ls), kill]);
+    assert_eq!(lab.command(8, Command::ShutdownWait { force: true }), []);
+    assert_eq!(
+        lab.result(9, Command::AddLockspace { spec: ls_spec("x"), io_timeout: 0, asynchronous: true }),
+        -1
+    );
+    assert_eq!(lab.acquire(1, Target::Own, &["s"]), [replied(1, -28)]);
+    lab.event(Event::JoinDone { ls: joining, result: Err(JoinError::Stopped { freed: true }) });
+    assert_eq!(lab.event(Event::Left { ls: joining }), []);
+    lab.pid_gone(0);
+    // Resources are not released on disk: the host_id lease is.
+    let actions = lab.close(0);
+    assert_eq!(actions, [Action::Forget { conn: ConnId(0) }, Action::Leave { ls, release: true }]);
+    let done = |conn| Action::Reply { conn: ConnId(conn), reply: Reply::ShutdownDone };
+    assert_eq!(lab.event(Event::Left { ls }), [done(7), done(8), Action::Exit]);
+}
+
+#[test]
+fn without_lockspaces_a_waiter_is_answered_at_once() {
+    let mut lab = Lab::new();
+    lab.open(9);
+    let done = Action::Reply { conn: ConnId(9), reply: Reply::ShutdownDone };
+    let actions = lab.command(9, Command::ShutdownWait { force: false });
+    assert_eq!(actions, [Action::ShuttingDown, done, Action::Exit]);
+}
