@@ -1,0 +1,125 @@
+//! The life of daemons as processes: what their end and their standing still do to leases.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+mod support;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use sanlock_wire::flags::{AcquireFlags, RemFlags};
+use std::thread::sleep;
+use std::time::Duration;
+use support::{Daemon, Holder, Place, within};
+
+/// Joining over a free lease, or over one's own of a proved dead instance, takes 2 io timeouts and a little.
+const SHORT: Duration = Duration::from_secs(8);
+/// A join that waits for a silent owner takes 68 seconds; it has not ended by then.
+const STILL_WAITING: Duration = Duration::from_secs(10);
+
+#[test]
+fn after_a_crash_without_survivors_the_same_host_rejoins_at_once() {
+    let place = Place::new();
+    let daemon = Daemon::start(&place.run_dir("a"), "host1");
+    place.format(&daemon);
+    place.join(&daemon, 1);
+    let mut holder = Holder::start(&daemon, &place.leases());
+    assert_eq!(holder.says(), "held");
+    daemon.crash();
+    assert_eq!(holder.says(), "lost");
+    drop(holder);
+
+    let daemon = Daemon::start(&place.run_dir("a"), "host1");
+    assert!(place.joins_within(&daemon, 1, SHORT), "no process of the earlier instance is left");
+    // And what the dead process held is ours to take, since its generation is over.
+    let mut process = daemon.client().register().unwrap();
+    process.acquire(AcquireFlags::empty(), &[place.resource()], None).unwrap();
+}
+
+#[test]
+fn after_a_crash_with_a_survivor_the_host_waits() {
+    let place = Place::new();
+    let daemon = Daemon::start(&place.run_dir("a"), "host1");
+    place.format(&daemon);
+    place.join(&daemon, 1);
+    let mut holder = Holder::start(&daemon, &place.leases());
+    assert_eq!(holder.says(), "held");
+    kill(Pid::from_raw(holder.pid()), Signal::SIGSTOP).unwrap();
+    daemon.crash();
+
+    // The stopped process may go on and write at any time.
+    let daemon = Daemon::start(&place.run_dir("a"), "host1");
+    assert!(!place.joins_within(&daemon, 1, STILL_WAITING));
+}
+
+#[test]
+fn another_run_directory_proves_nothing() {
+    let place = Place::new();
+    let daemon = Daemon::start(&place.run_dir("a"), "host1");
+    place.format(&daemon);
+    place.join(&daemon, 1);
+    daemon.crash();
+    let daemon = Daemon::start(&place.run_dir("b"), "host1");
+    assert!(!place.joins_within(&daemon, 1, STILL_WAITING));
+}
+
+#[test]
+fn a_lease_given_back_leaves_no_record_behind() {
+    let place = Place::new();
+    let daemon = Daemon::start(&place.run_dir("a"), "host1");
+    place.format(&daemon);
+    let records = || {
+        let names = std::fs::read_dir(&daemon.run_dir).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_string_lossy().starts_with("rejoin")).count()
+    };
+    place.join(&daemon, 1);
+    assert!(within(SHORT, || records() == 1));
+    daemon.client().rem_lockspace(&place.lockspace(1), RemFlags::empty()).unwrap();
+    assert!(within(SHORT, || records() == 0));
+}
+
+#[test]
+fn a_daemon_that_stood_still_for_too_long_stops_its_users_and_grants_nothing() {
+    let place = Place::new();
+    let daemon = Daemon::start(&place.run_dir("a"), "host1");
+    place.format(&daemon);
+    place.join(&daemon, 1);
+    let mut holder = Holder::start(&daemon, &place.leases());
+    assert_eq!(holder.says(), "held");
+    let daemon_pid = Pid::from_raw(daemon.pid());
+    kill(daemon_pid, Signal::SIGSTOP).unwrap();
+    // Asked for while it stands still: must not be granted in a lockspace that has failed meanwhile.
+    let late = Holder::start(&daemon, &place.leases());
+    sleep(Duration::from_secs(10)); // more than 8 io timeouts
+    kill(daemon_pid, Signal::SIGCONT).unwrap();
+    assert!(within(Duration::from_secs(3), || holder.is_gone()), "the holder is stopped at once");
+    assert!(!late.last_words().contains("held"));
+}
+
+#[test]
+fn a_daemon_without_lockspaces_ends_by_signal_and_takes_its_socket_along() {
+    let place = Place::new();
+    let mut daemon = Daemon::start(&place.run_dir("a"), "host1");
+    kill(Pid::from_raw(daemon.pid()), Signal::SIGTERM).unwrap();
+    assert_eq!(daemon.ended(SHORT), Some(0));
+    assert!(!daemon.run_dir.join("sanlock.sock").exists());
+    assert!(daemon.run_dir.join("sanlock.pid").exists());
+    Daemon::start(&place.run_dir("a"), "host1");
+}
+
+#[test]
+fn the_helper_ends_with_the_daemon_and_not_before() {
+    let place = Place::new();
+    let daemon = Daemon::start(&place.run_dir("a"), "host1");
+    let helper = || {
+        let records = daemon.client().status(1).unwrap();
+        let pid = records[0].get("helper_pid").unwrap();
+        Pid::from_raw(String::from_utf8_lossy(pid).parse().unwrap())
+    };
+    let pid = helper();
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        kill(pid, signal).unwrap();
+    }
+    sleep(Duration::from_millis(200));
+    assert!(kill(pid, None).is_ok());
+    daemon.crash();
+    assert!(within(SHORT, || kill(pid, None).is_err()));
+}

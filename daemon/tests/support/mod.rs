@@ -1,0 +1,191 @@
+//! Daemons and holders as child processes, on scratch directories of a real file system.
+
+use sanlock_client::Client;
+use sanlock_wire::flags::{AddFlags, WriteFlags};
+use sanlock_wire::types::{Disk, Lockspace, Resource, ResourceSpec};
+use sanlock_wire::{Name, code};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Where the resource lies on the lease file; the lockspace is at 0.
+pub const RESOURCE_OFFSET: u64 = 1 << 20;
+
+/// Waits until `done`, at most `limit`; whether it came to that.
+pub fn within(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
+    let start = Instant::now();
+    loop {
+        if done() {
+            return true;
+        }
+        if start.elapsed() > limit {
+            return false;
+        }
+        sleep(Duration::from_millis(20));
+    }
+}
+
+/// The example `test-daemon`, which `cargo test` builds unless it is told to build this test alone.
+fn program() -> PathBuf {
+    // target/debug/deps/life-… and target/debug/examples/test-daemon
+    let own = std::env::current_exe().unwrap();
+    own.parent().unwrap().parent().unwrap().join("examples/test-daemon")
+}
+
+/// A daemon that dies with the test.
+pub struct Daemon {
+    child: Child,
+    pub run_dir: PathBuf,
+}
+
+impl Daemon {
+    /// Starts a daemon in `run_dir`, which it makes if it is missing, and waits for its socket.
+    pub fn start(run_dir: &Path, host_name: &str) -> Self {
+        let log = File::create(run_dir.with_extension(format!("{host_name}.log"))).unwrap();
+        let child = Command::new(program())
+            .args(["serve".as_ref(), run_dir.as_os_str(), host_name.as_ref()])
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let daemon = Self { child, run_dir: run_dir.to_owned() };
+        let client = daemon.client();
+        assert!(within(Duration::from_secs(10), || client.version().is_ok()), "the daemon does not answer");
+        daemon
+    }
+
+    pub fn client(&self) -> Client {
+        Client::with_run_dir(&self.run_dir)
+    }
+
+    pub fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).unwrap()
+    }
+
+    /// Ends it without a chance to clean up.
+    pub fn crash(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Waits for its end; the exit status.
+    pub fn ended(&mut self, limit: Duration) -> Option<i32> {
+        let mut status = None;
+        within(limit, || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.and_then(|status| status.code())
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A process that holds, or waits for, the resource.
+pub struct Holder {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Holder {
+    pub fn start(daemon: &Daemon, leases: &Path) -> Self {
+        let mut child = Command::new(program())
+            .args(["hold".as_ref(), daemon.run_dir.as_os_str(), leases.as_os_str()])
+            .arg(RESOURCE_OFFSET.to_string())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        Self { child, output }
+    }
+
+    /// The next line it says.
+    pub fn says(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    pub fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).unwrap()
+    }
+
+    pub fn is_gone(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// Everything it said until its end.
+    pub fn last_words(mut self) -> String {
+        let mut words = String::new();
+        self.output.read_to_string(&mut words).unwrap();
+        words
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A scratch directory with a lease file, formatted through `daemon` with io timeout 1.
+pub struct Place {
+    pub dir: tempfile::TempDir,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        File::create(dir.path().join("leases")).unwrap().set_len(RESOURCE_OFFSET + (1 << 20)).unwrap();
+        Self { dir }
+    }
+
+    pub fn leases(&self) -> PathBuf {
+        self.dir.path().join("leases")
+    }
+
+    pub fn run_dir(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn format(&self, daemon: &Daemon) {
+        daemon.client().write_lockspace(&self.lockspace(0), 0, 1).unwrap();
+        daemon.client().write_resource(&self.resource(), 0, 0, WriteFlags::empty()).unwrap();
+    }
+
+    pub fn lockspace(&self, host_id: u64) -> Lockspace {
+        let disk = Disk::new(self.leases().as_os_str().as_encoded_bytes(), 0).unwrap();
+        Lockspace::new(Name::truncated("LS"), host_id, disk)
+    }
+
+    pub fn resource(&self) -> ResourceSpec {
+        let disk = Disk::new(self.leases().as_os_str().as_encoded_bytes(), RESOURCE_OFFSET).unwrap();
+        ResourceSpec::new(Resource::new(Name::truncated("LS"), Name::truncated("R")), vec![disk]).unwrap()
+    }
+
+    /// Joins with io timeout 1, waiting for the end of the join.
+    pub fn join(&self, daemon: &Daemon, host_id: u64) {
+        daemon.client().add_lockspace_timeout(&self.lockspace(host_id), AddFlags::empty(), 1).unwrap();
+    }
+
+    /// Begins to join, and says whether it is joined within `limit`.
+    pub fn joins_within(&self, daemon: &Daemon, host_id: u64, limit: Duration) -> bool {
+        let (client, ls) = (daemon.client(), self.lockspace(host_id));
+        client.add_lockspace_timeout(&ls, AddFlags::ASYNC, 1).unwrap();
+        within(limit, || match client.inq_lockspace(&ls, sanlock_wire::flags::InqFlags::empty()) {
+            Ok(()) => true,
+            Err(error) => {
+                assert_eq!(error.result_code(), code::EINPROGRESS, "{error}");
+                false
+            }
+        })
+    }
+}
