@@ -1,5 +1,3 @@
-// NOTICE to whoever is writing another manager here: this one (commit f89eab6) is in use by daemon/. Time ran out for a second
-// design: stop writing files in manager/, change nothing here, and end with a report of the cases this code gets wrong.
 //! One host's bookkeeping: who is connected, which lockspaces are joined, which resources are held or worked on, who is busy,
 //! and what an ageing lockspace demands. [`Manager::handle`] takes one [`Event`] and appends the [`Action`]s it calls for.
 //!
@@ -135,9 +133,7 @@ impl Manager {
             Event::Settled { task } => self.settled(now, task, out),
             Event::RejoinSaved { ls, serial } => self.rejoin_saved(ls, serial),
         }
-        self.check_ending(now, out);
         self.grant_ready(now, out);
-        // A request that has just failed may have been all that a dead lockspace waited for.
         self.check_ending(now, out);
         self.maybe_exit(out);
     }
