@@ -133,7 +133,9 @@ impl Manager {
             Event::Settled { task } => self.settled(now, task, out),
             Event::RejoinSaved { ls, serial } => self.rejoin_saved(ls, serial),
         }
+        self.check_ending(now, out);
         self.grant_ready(now, out);
+        // A request that has just failed may have been all that a dead lockspace waited for.
         self.check_ending(now, out);
         self.maybe_exit(out);
     }
