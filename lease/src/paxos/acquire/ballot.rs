@@ -159,7 +159,7 @@ impl PaxosAcquire {
         let Some(value) = self.value else { return self.fail(AcquireError::Driver) };
         let leader = self.new_leader(now, value);
         let tally = self.write_all(now, 0, Content::Leader(leader));
-        self.submit_writes(now, env, Phase::Commit(tally))
+        self.submit_writes(now, env, Phase::Commit(tally, leader))
     }
 
     pub(super) fn new_leader(&self, now: MonoTime, value: Value) -> RawLeader {
@@ -186,13 +186,13 @@ impl PaxosAcquire {
         now: MonoTime,
         env: &Env<'_>,
         tally: Tally,
+        leader: RawLeader,
     ) -> Step<AcquireOutcome> {
         if tally.ok < self.config.majority() {
             // The value is chosen; whether the leader says so is open.
             return self.fail(AcquireError::LeaderWrite(tally.failure()));
         }
         let Some(value) = self.value else { return self.fail(AcquireError::Driver) };
-        let leader = self.new_leader(now, value);
         if self.proposed == Some((self.next_lver(), value)) {
             return self.acquired(leader);
         }

@@ -108,7 +108,8 @@ enum Phase {
     Read1(Round),
     Write2(Tally),
     Read2(Round),
-    Commit(Tally),
+    /// The leader as it was sent: what a release later compares with.
+    Commit(Tally, RawLeader),
     /// Waiting before the next ballot.
     Backoff(MonoTime),
     /// A block is ahead of the leader: read everything once more, write nothing (R9).
@@ -432,7 +433,7 @@ impl PaxosAcquire {
                     blocks.put(host_block(result, owner), owner);
                 }
             }
-            (Phase::Write1(tally) | Phase::Write2(tally) | Phase::Commit(tally), For::Write) => {
+            (Phase::Write1(tally) | Phase::Write2(tally) | Phase::Commit(tally, _), For::Write) => {
                 tally.count(&result)
             }
             (Phase::Read1(round) | Phase::Read2(round) | Phase::AgainBlocks(round, _), For::Blocks) => {
@@ -468,7 +469,7 @@ impl PaxosAcquire {
             Phase::Read1(round) => self.after_read1(now, env, &round),
             Phase::Write2(tally) => self.after_write2(now, tally),
             Phase::Read2(round) => self.after_read2(now, env, &round),
-            Phase::Commit(tally) => self.after_commit(now, env, tally),
+            Phase::Commit(tally, leader) => self.after_commit(now, env, tally, leader),
             Phase::AgainLeader(votes) => match self.leader_verdict(&votes) {
                 Ok(leader) => self.after_again_leader(now, env, leader),
                 Err(e) => self.fail(e),

@@ -85,6 +85,20 @@ fn slow_operations_within_their_limit_change_nothing() {
     assert_eq!(done.at, MonoTime::from_millis(1_000_000 + 6 * 9_900));
 }
 
+/// What is held is the leader as it was sent. One made up again at the end of a write that outlived a second would differ from the
+/// disk, and the release would be refused.
+#[test]
+fn a_lease_whose_leader_write_took_long_can_be_released() {
+    let mut lab = free_lab();
+    nth_op(&mut lab, OP_COMMIT, Fate::after(2_500));
+    let done = acquire_plain(&mut lab);
+    let held = held(&done);
+    let sent = leader_of(&lab);
+    assert_eq!(held.leader, sent);
+    let released = lab.run(&mut PaxosRelease::new(config(US), held));
+    assert_eq!(released.outcome.result, Ok(crate::paxos::release::Released::LeaderFreed));
+}
+
 #[test]
 fn an_error_in_a_lost_second_ballot_still_asks_for_a_retract() {
     let mut lab = free_lab();
