@@ -12,10 +12,10 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// Where the resource lies on the lease file; the lockspace is at 0.
-pub const RESOURCE_OFFSET: u64 = 1 << 20;
+pub(crate) const RESOURCE_OFFSET: u64 = 1 << 20;
 
 /// Waits until `done`, at most `limit`; whether it came to that.
-pub fn within(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
+pub(crate) fn within(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     loop {
         if done() {
@@ -36,14 +36,14 @@ fn program() -> PathBuf {
 }
 
 /// A daemon that dies with the test.
-pub struct Daemon {
+pub(crate) struct Daemon {
     child: Child,
-    pub run_dir: PathBuf,
+    pub(crate) run_dir: PathBuf,
 }
 
 impl Daemon {
     /// Starts a daemon in `run_dir`, which it makes if it is missing, and waits for its socket.
-    pub fn start(run_dir: &Path, host_name: &str) -> Self {
+    pub(crate) fn start(run_dir: &Path, host_name: &str) -> Self {
         let log = File::create(run_dir.with_extension(format!("{host_name}.log"))).unwrap();
         let child = Command::new(program())
             .args(["serve".as_ref(), run_dir.as_os_str(), host_name.as_ref()])
@@ -56,22 +56,22 @@ impl Daemon {
         daemon
     }
 
-    pub fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         Client::with_run_dir(&self.run_dir)
     }
 
-    pub fn pid(&self) -> i32 {
+    pub(crate) fn pid(&self) -> i32 {
         i32::try_from(self.child.id()).unwrap()
     }
 
     /// Ends it without a chance to clean up.
-    pub fn crash(mut self) {
+    pub(crate) fn crash(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
     /// Waits for its end; the exit status.
-    pub fn ended(&mut self, limit: Duration) -> Option<i32> {
+    pub(crate) fn ended(&mut self, limit: Duration) -> Option<i32> {
         let mut status = None;
         within(limit, || {
             status = self.child.try_wait().unwrap();
@@ -89,13 +89,13 @@ impl Drop for Daemon {
 }
 
 /// A process that holds, or waits for, the resource.
-pub struct Holder {
+pub(crate) struct Holder {
     child: Child,
     output: BufReader<ChildStdout>,
 }
 
 impl Holder {
-    pub fn start(daemon: &Daemon, leases: &Path) -> Self {
+    pub(crate) fn start(daemon: &Daemon, leases: &Path) -> Self {
         let mut child = Command::new(program())
             .args(["hold".as_ref(), daemon.run_dir.as_os_str(), leases.as_os_str()])
             .arg(RESOURCE_OFFSET.to_string())
@@ -107,22 +107,22 @@ impl Holder {
     }
 
     /// The next line it says.
-    pub fn says(&mut self) -> String {
+    pub(crate) fn says(&mut self) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
     }
 
-    pub fn pid(&self) -> i32 {
+    pub(crate) fn pid(&self) -> i32 {
         i32::try_from(self.child.id()).unwrap()
     }
 
-    pub fn is_gone(&mut self) -> bool {
+    pub(crate) fn is_gone(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
     }
 
     /// Everything it said until its end.
-    pub fn last_words(mut self) -> String {
+    pub(crate) fn last_words(mut self) -> String {
         let mut words = String::new();
         self.output.read_to_string(&mut words).unwrap();
         words
@@ -137,47 +137,47 @@ impl Drop for Holder {
 }
 
 /// A scratch directory with a lease file, formatted through `daemon` with io timeout 1.
-pub struct Place {
-    pub dir: tempfile::TempDir,
+pub(crate) struct Place {
+    pub(crate) dir: tempfile::TempDir,
 }
 
 impl Place {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         File::create(dir.path().join("leases")).unwrap().set_len(RESOURCE_OFFSET + (1 << 20)).unwrap();
         Self { dir }
     }
 
-    pub fn leases(&self) -> PathBuf {
+    pub(crate) fn leases(&self) -> PathBuf {
         self.dir.path().join("leases")
     }
 
-    pub fn run_dir(&self, name: &str) -> PathBuf {
+    pub(crate) fn run_dir(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    pub fn format(&self, daemon: &Daemon) {
+    pub(crate) fn format(&self, daemon: &Daemon) {
         daemon.client().write_lockspace(&self.lockspace(0), 0, 1).unwrap();
         daemon.client().write_resource(&self.resource(), 0, 0, WriteFlags::empty()).unwrap();
     }
 
-    pub fn lockspace(&self, host_id: u64) -> Lockspace {
+    pub(crate) fn lockspace(&self, host_id: u64) -> Lockspace {
         let disk = Disk::new(self.leases().as_os_str().as_encoded_bytes(), 0).unwrap();
         Lockspace::new(Name::truncated("LS"), host_id, disk)
     }
 
-    pub fn resource(&self) -> ResourceSpec {
+    pub(crate) fn resource(&self) -> ResourceSpec {
         let disk = Disk::new(self.leases().as_os_str().as_encoded_bytes(), RESOURCE_OFFSET).unwrap();
         ResourceSpec::new(Resource::new(Name::truncated("LS"), Name::truncated("R")), vec![disk]).unwrap()
     }
 
     /// Joins with io timeout 1, waiting for the end of the join.
-    pub fn join(&self, daemon: &Daemon, host_id: u64) {
+    pub(crate) fn join(&self, daemon: &Daemon, host_id: u64) {
         daemon.client().add_lockspace_timeout(&self.lockspace(host_id), AddFlags::empty(), 1).unwrap();
     }
 
     /// Begins to join, and says whether it is joined within `limit`.
-    pub fn joins_within(&self, daemon: &Daemon, host_id: u64, limit: Duration) -> bool {
+    pub(crate) fn joins_within(&self, daemon: &Daemon, host_id: u64, limit: Duration) -> bool {
         let (client, ls) = (daemon.client(), self.lockspace(host_id));
         client.add_lockspace_timeout(&ls, AddFlags::ASYNC, 1).unwrap();
         within(limit, || match client.inq_lockspace(&ls, sanlock_wire::flags::InqFlags::empty()) {
