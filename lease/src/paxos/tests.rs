@@ -4,6 +4,7 @@
 //! operations takes effect: that is how another host's steps are put between two of ours.
 
 mod ballot;
+mod counterexamples;
 mod decide;
 mod disks;
 mod faults;

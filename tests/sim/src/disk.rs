@@ -1,0 +1,112 @@
+//! The shared disk.
+//!
+//! # Fault model
+//!
+//! * A sector is written whole or not at all; nothing is ever lost or changed after it landed.
+//! * A read returns, for every sector, some value that was on the disk between its submission and its completion; the sectors
+//!   of one read are looked at at up to three different moments, so a large read is no snapshot.
+//! * An operation takes from a fraction of a millisecond up to its limit, or longer: then its submitter is told of the timeout,
+//!   and the write lands at any later time (its completion is seen then, or never), or never.
+//! * An operation may fail with an error. A failed write has landed before its error is reported, or never lands.
+//! * A host may lose its path: operations hang until the path is back, or fail at once.
+//! * When a host is reset, each of its writes in flight lands at that moment or never.
+//!
+//! The reference peers ([`crate::reference`]) are granted more, because they rely on it: none of *their* writes lands after it
+//! was reported as failed.
+
+use sanlock_lease::geometry::SectorSize;
+use sanlock_lease::limits::SECTOR_BYTES_MAX;
+use sanlock_lease::machine::{Content, Sectors};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// An area of the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Area {
+    /// The lockspace.
+    Lockspace,
+    /// A resource, by number.
+    Resource(u8),
+}
+
+const ZEROS: [u8; SECTOR_BYTES_MAX] = [0; SECTOR_BYTES_MAX];
+
+/// All areas; sectors never written are zero and cost nothing.
+#[derive(Clone, Debug)]
+pub struct SimDisk {
+    size: SectorSize,
+    areas: BTreeMap<Area, BTreeMap<u64, Rc<[u8]>>>,
+}
+
+impl SimDisk {
+    /// A disk of zeros.
+    #[must_use]
+    pub fn new(size: SectorSize) -> Self {
+        Self { size, areas: BTreeMap::new() }
+    }
+
+    /// Its sector size.
+    #[must_use]
+    pub fn sector_size(&self) -> SectorSize {
+        self.size
+    }
+
+    /// Puts a sector on the disk.
+    pub fn land(&mut self, area: Area, sector: u64, content: &Content) {
+        let mut bytes = vec![0; self.size.slice_len()];
+        content.encode(&mut bytes);
+        self.areas.entry(area).or_default().insert(sector, bytes.into());
+    }
+
+    /// One sector.
+    #[must_use]
+    pub fn sector(&self, area: Area, sector: u64) -> &[u8] {
+        let bytes = self.areas.get(&area).and_then(|a| a.get(&sector));
+        bytes.map_or(&ZEROS[..self.size.slice_len()], |b| b)
+    }
+
+    /// Adds the sectors in use of a range to a read's result.
+    pub fn sample(&self, area: Area, first: u64, count: u64, into: &mut SimView) {
+        if let Some(sectors) = self.areas.get(&area) {
+            into.sectors.extend(sectors.range(first..first + count).map(|(i, b)| (*i, Rc::clone(b))));
+        }
+    }
+
+    /// A read of a range at this very moment.
+    #[must_use]
+    pub fn view(&self, area: Area, first: u64, count: u64) -> SimView {
+        let mut view = SimView::new(self.size, first, count);
+        self.sample(area, first, count, &mut view);
+        view
+    }
+}
+
+/// The result of a read.
+#[derive(Clone, Debug)]
+pub struct SimView {
+    first: u64,
+    count: u64,
+    size: SectorSize,
+    sectors: BTreeMap<u64, Rc<[u8]>>,
+}
+
+impl SimView {
+    /// A read of nothing but zeros.
+    #[must_use]
+    pub fn new(size: SectorSize, first: u64, count: u64) -> Self {
+        Self { first, count, size, sectors: BTreeMap::new() }
+    }
+}
+
+impl Sectors for SimView {
+    fn sector(&self, index: u64) -> Option<&[u8]> {
+        if index < self.first || index >= self.first + self.count {
+            return None;
+        }
+        Some(self.sectors.get(&index).map_or(&ZEROS[..self.size.slice_len()], |b| b))
+    }
+
+    fn next_in_use(&self, from: u64) -> Option<u64> {
+        self.sectors.range(from..).next().map(|(index, _)| *index)
+    }
+}

@@ -1,0 +1,104 @@
+//! What becomes of one operation; see the fault model in [`crate::disk`].
+
+use crate::clock::{Micros, SECOND};
+use crate::dice::Dice;
+use crate::host::{Host, Path};
+use sanlock_lease::machine::IoFailure;
+
+/// Longest time after its limit at which a late write lands.
+const LATEST_SECS: u64 = 200;
+/// Slowest operation that counts as slow, not as hung.
+const SLOWEST_SECS: u64 = 10;
+/// A limit longer than this is that of a renewal's write.
+const LONG_LIMIT_SECS: u64 = 30;
+/// EIO.
+const EIO: i32 = 5;
+
+/// What becomes of one operation. Times count from its submission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fate {
+    /// When its completion is seen; `None`: never.
+    pub completes: Option<Micros>,
+    /// When its write lands; `None`: never. Reads ignore it.
+    pub lands: Option<Micros>,
+    /// The completion reports this failure.
+    pub failure: Option<IoFailure>,
+}
+
+impl Fate {
+    /// Draws the fate of an operation with this limit.
+    pub fn of(dice: &mut Dice, host: &Host, now: Micros, limit: Micros, calm: bool) -> Self {
+        let s = &host.storage;
+        match host.path {
+            Path::Hangs { until } if until > now => return Self::hanging(dice, until - now, limit),
+            Path::Fails { until } if until > now => return Self::failing(dice),
+            _ => {}
+        }
+        let trouble = !calm;
+        if trouble && !host.reference && dice.per_mille(s.timeouts_per_mille) {
+            return Self::late(dice, limit);
+        }
+        if trouble && dice.per_mille(s.errors_per_mille) {
+            return if host.reference {
+                Self { lands: None, ..Self::failing(dice) }
+            } else {
+                Self::failing(dice)
+            };
+        }
+        let longest = limit.saturating_sub(1).clamp(1, SLOWEST_SECS * SECOND);
+        let takes = if trouble && dice.per_mille(s.slow_per_mille) {
+            dice.spread(5_000, longest)
+        } else {
+            dice.spread(100, 5_000)
+        };
+        let takes = takes.min(longest);
+        Self { completes: Some(takes), lands: Some(dice.between(takes / 2, takes)), failure: None }
+    }
+
+    /// It exceeds its limit. A write lands before it, later, or never; the completion is seen after that, or never.
+    fn late(dice: &mut Dice, limit: Micros) -> Self {
+        if limit > LONG_LIMIT_SECS * SECOND {
+            // A renewal's write: to hang for some seconds is trouble enough, most of the time.
+            let takes = dice.spread(SECOND, limit + limit / 8);
+            return Self { completes: Some(takes), lands: Some(dice.between(1, takes)), failure: None };
+        }
+        let later = limit + dice.spread(1_000, LATEST_SECS * SECOND);
+        match dice.between(0, 40) {
+            0 => Self { completes: None, lands: Some(dice.between(1, later)), failure: None },
+            1 => Self { completes: None, lands: None, failure: None },
+            n => Self::late_and_reported(dice, limit, later, n % 6),
+        }
+    }
+
+    fn late_and_reported(dice: &mut Dice, limit: Micros, later: Micros, kind: u64) -> Self {
+        match kind {
+            // Lands in time, but is reported late.
+            0 => Self { completes: Some(later), lands: Some(dice.between(1, limit)), failure: None },
+            1 => Self { completes: Some(later), lands: None, failure: Some(IoFailure::Os(EIO)) },
+            // Lands although it fails in the end.
+            2 => Self {
+                completes: Some(later),
+                lands: Some(dice.between(limit, later)),
+                failure: Some(IoFailure::Os(EIO)),
+            },
+            _ => Self { completes: Some(later), lands: Some(dice.between(limit, later)), failure: None },
+        }
+    }
+
+    fn failing(dice: &mut Dice) -> Self {
+        let takes = dice.spread(50, 50_000);
+        let lands = dice.per_mille(300).then(|| dice.between(1, takes));
+        Self { completes: Some(takes), lands, failure: Some(IoFailure::Os(EIO)) }
+    }
+
+    /// The path is gone and comes back after `returns`.
+    fn hanging(dice: &mut Dice, returns: Micros, limit: Micros) -> Self {
+        let lands = returns + dice.spread(100, SECOND);
+        let completes = lands + dice.spread(10, 10_000);
+        if dice.per_mille(700) {
+            return Self { completes: Some(completes), lands: Some(lands), failure: None };
+        }
+        let gives_up = completes.max(limit + 1);
+        Self { completes: Some(gives_up), lands: None, failure: Some(IoFailure::Os(EIO)) }
+    }
+}

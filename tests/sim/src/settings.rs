@@ -1,0 +1,62 @@
+//! What a run consists of.
+
+use crate::dice::Dice;
+use sanlock_lease::timing::{IoTimeout, WatchdogFire};
+
+/// The parameters of a run besides its seed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Hosts that run our machines.
+    pub ours: u64,
+    /// Hosts that run the reference peer.
+    pub references: u64,
+    /// Resources.
+    pub resources: u8,
+    /// `num_hosts` of the resources, at least the number of hosts.
+    pub num_hosts: u64,
+    /// Everybody's io timeout.
+    pub io_timeout: IoTimeout,
+    /// Clocks gain or lose up to this much.
+    pub drift_ppm: u64,
+    /// Operations out of a thousand that exceed their limit.
+    pub timeouts_per_mille: u64,
+    /// Operations out of a thousand that fail with an error.
+    pub errors_per_mille: u64,
+    /// Operations out of a thousand that are slow, within their limit.
+    pub slow_per_mille: u64,
+    /// Mean time between larger faults (lost paths, pauses, crashes, …).
+    pub chaos_mean_secs: u64,
+    /// Longest time a process holds a lease.
+    pub hold_ms: u64,
+    /// How long faults go on.
+    pub stormy_secs: u64,
+}
+
+impl Settings {
+    /// Settings drawn by chance, so that every seed explores another kind of trouble.
+    #[must_use]
+    pub fn draw(dice: &mut Dice, references: u64) -> Self {
+        let choice = [1, 2, 5, 10];
+        let at = usize::try_from(dice.between(0, 3)).unwrap_or(0);
+        Self {
+            ours: dice.between(2, 4) - u64::from(references > 1),
+            references,
+            resources: 1 + u8::from(dice.per_mille(300)),
+            num_hosts: dice.between(0, 12),
+            io_timeout: IoTimeout::new(choice[at]).unwrap_or(IoTimeout::DEFAULT),
+            drift_ppm: if dice.per_mille(500) { 0 } else { dice.spread(10, 5000) },
+            timeouts_per_mille: if dice.per_mille(250) { 0 } else { dice.spread(1, 60) },
+            errors_per_mille: if dice.per_mille(300) { 0 } else { dice.spread(1, 40) },
+            slow_per_mille: dice.spread(1, 300),
+            chaos_mean_secs: dice.spread(5, 300),
+            hold_ms: dice.spread(1, 20_000),
+            stormy_secs: dice.between(100, 500),
+        }
+    }
+
+    /// How long the run goes on without faults: long enough for every dead host to be noticed and for everybody to have a turn.
+    #[must_use]
+    pub fn calm_secs(&self) -> u64 {
+        3 * self.io_timeout.host_dead_secs(WatchdogFire::DEFAULT) + 100
+    }
+}

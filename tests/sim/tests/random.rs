@@ -1,0 +1,65 @@
+//! Random runs. A failure prints the command that repeats it.
+
+use sanlock_sim::checks::Marks;
+use sanlock_sim::dice::Dice;
+use sanlock_sim::settings::Settings;
+use sanlock_sim::world::World;
+
+/// Seeds per test unless `SIM_SEEDS` says otherwise: about a minute for both.
+const SEEDS: u64 = 150;
+/// Lines of the log that a failure prints.
+const TAIL: usize = 150;
+
+fn world(seed: u64, references: u64, logging: bool) -> World {
+    let settings = Settings::draw(&mut Dice::new(seed ^ 0x5e77), references);
+    World::new(settings, seed, logging)
+}
+
+/// Runs the seeds, prints the first failure, returns what was reached.
+fn run(first: u64, references: u64) -> Marks {
+    let seeds = std::env::var("SIM_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(SEEDS);
+    let mut marks = Marks::default();
+    for seed in first..first + seeds {
+        let mut world = world(seed, references, false);
+        if !world.run() {
+            report(seed, references);
+        }
+        marks.add(&world.checks.marks);
+    }
+    println!("{seeds} seeds: {marks:?}");
+    marks
+}
+
+fn report(seed: u64, references: u64) {
+    let mut again = world(seed, references, true);
+    again.run();
+    for line in again.log_tail(TAIL) {
+        println!("{line}");
+    }
+    println!("{:?}", again.settings);
+    panic!(
+        "{:#?}\nrepeat with: SIM_SEED={seed} SIM_REFERENCES={references} cargo test -p sanlock-sim replay -- --nocapture",
+        again.checks.violations
+    );
+}
+
+#[test]
+fn our_hosts_alone() {
+    let marks = run(1, 0);
+    println!("{marks:?}");
+}
+
+#[test]
+fn our_hosts_and_reference_peers() {
+    let marks = run(1_000_001, 1);
+    println!("{marks:?}");
+}
+
+/// Repeats one seed with its log: `SIM_SEED=… SIM_REFERENCES=… cargo test -p sanlock-sim replay -- --nocapture`.
+#[test]
+fn replay() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|s| s.parse().ok());
+    if let Some(seed) = number("SIM_SEED") {
+        report(seed, number("SIM_REFERENCES").unwrap_or(0));
+    }
+}
