@@ -193,3 +193,102 @@ impl Openings {
         self.waiting.iter().map(|opening| opening.deadline).chain(self.retry_at).min()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lockspace::Shared;
+    use crate::resources::Work;
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    use sanlock_lease::geometry::{Geometry, HostId};
+    use sanlock_lease::machine::Place;
+    use sanlock_lease::paxos::PaxosConfig;
+    use sanlock_lease::text::{DiskSpec, LockspaceSpec};
+    use sanlock_lease::timing::{IoTimeout, WatchdogFire};
+    use sanlock_manager::TaskId;
+    use std::os::unix::ffi::OsStrExt;
+    use std::sync::atomic::AtomicBool;
+
+    const T0: MonoTime = MonoTime::from_secs(50);
+    const DEADLINE: MonoTime = MonoTime::from_secs(51);
+
+    fn opening(paths: &[&Path]) -> Opening {
+        let host = HostId::new(1).unwrap();
+        let lockspace = Shared::new(LockspaceSpec::default(), host, IoTimeout::DEFAULT);
+        let disks: Vec<DiskSpec> = paths
+            .iter()
+            .map(|path| DiskSpec { path: path.as_os_str().as_bytes().to_vec(), offset: 7 })
+            .collect();
+        let config = PaxosConfig {
+            lockspace: LockspaceSpec::default().name,
+            resource: LockspaceSpec::default().name,
+            host,
+            generation: 1,
+            io_timeout: IoTimeout::DEFAULT,
+            fire: WatchdogFire::DEFAULT,
+            geometry: Geometry::B512_M1,
+            disks: u8::try_from(disks.len()).unwrap(),
+        };
+        let work = Work::Retract(Geometry::B512_M1);
+        let task = Task { id: TaskId(1), lockspace: Arc::clone(&lockspace), config, work, disks };
+        let tag = Arc::new(Tag { task: TaskId(1), lockspace, client_gone: AtomicBool::new(false) });
+        Opening::new(task, tag, DEADLINE)
+    }
+
+    /// Polls, without time passing, until a task is ready.
+    fn ready(openings: &mut Openings) -> Opening {
+        loop {
+            if let Some(opening) = openings.poll(T0).pop() {
+                return opening;
+            }
+            let mut fds: Vec<PollFd<'_>> =
+                openings.fds().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+            assert!(poll(&mut fds, PollTimeout::from(5000_u16)).unwrap() > 0, "an open ends");
+        }
+    }
+
+    #[test]
+    fn a_majority_of_the_disks_must_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let [one, two, none] = ["one", "two", "none"].map(|name| dir.path().join(name));
+        for path in [&one, &two] {
+            std::fs::write(path, [0; 4096]).unwrap();
+        }
+        let mut openings = Openings::default();
+        openings.add(T0, opening(&[&one, &none, &two]));
+        let areas = ready(&mut openings).areas().unwrap();
+        let disk = |number| {
+            areas.get(Place::Resource(number)).unwrap().disk.as_ref().map(|disk| disk.path().to_owned())
+        };
+        assert_eq!(disk(0), Ok(one.clone()));
+        assert_eq!(disk(1), Err(&libc::ENOENT));
+        assert_eq!(disk(2), Ok(two));
+        assert!(areas.get(Place::Resource(3)).is_none());
+        assert_eq!(areas.get(Place::Resource(0)).unwrap().offset, 7);
+
+        openings.add(T0, opening(&[&none, &one]));
+        assert_eq!(ready(&mut openings).areas().unwrap_err(), -libc::ENOENT, "half is no majority");
+        openings.add(T0, opening(&[&none]));
+        assert_eq!(ready(&mut openings).areas().unwrap_err(), -libc::ENOENT);
+        assert!(openings.next_deadline().is_none() && openings.fds().count() == 0);
+    }
+
+    #[test]
+    fn a_path_is_opened_once_for_all_who_wait_and_nobody_waits_beyond_the_deadline() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("one");
+        std::fs::write(&path, [0; 4096]).unwrap();
+        let mut openings = Openings::default();
+        for _ in 0..5 {
+            openings.add(T0, opening(&[&path]));
+        }
+        assert_eq!(openings.fds().count(), 1);
+        assert_eq!(openings.next_deadline(), Some(DEADLINE));
+        ready(&mut openings).areas().unwrap();
+
+        // An open that has not ended by the deadline: the task fails, the open goes on.
+        let mut late = opening(&[&path]);
+        late.expire();
+        assert_eq!(late.areas().unwrap_err(), TIMED_OUT);
+    }
+}
