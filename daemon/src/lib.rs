@@ -25,6 +25,7 @@ pub mod oneshot;
 mod records;
 mod resources;
 mod start;
+mod step;
 mod tools;
 
 pub use start::{PID_FILE_NAME, SOCKET_NAME, StartError, run};

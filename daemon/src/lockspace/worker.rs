@@ -26,6 +26,7 @@ use super::{Control, Report, Shared};
 use crate::global::{FIRE, Global};
 use crate::log::Log;
 use crate::mailbox::Mailbox;
+use crate::step::map_outcome;
 
 /// How long a lockspace that was left waits for writes that may still land, in seconds (lease-algorithms.md 1.2).
 const DRAIN_SECONDS_MAX: u64 = 120;
@@ -57,20 +58,11 @@ impl Machine for LsMachine {
 
     fn step(&mut self, now: MonoTime, env: &Env<'_>, input: Input<'_>) -> Step<LsOutcome> {
         match self {
-            Self::Join(machine) => map(machine.step(now, env, input), LsOutcome::Join),
-            Self::Renew(machine) => map(machine.step(now, env, input), LsOutcome::Renew),
-            Self::Scan(machine) => map(machine.step(now, env, input), LsOutcome::Scan),
-            Self::Leave(machine) => map(machine.step(now, env, input), LsOutcome::Leave),
+            Self::Join(machine) => map_outcome(machine.step(now, env, input), LsOutcome::Join),
+            Self::Renew(machine) => map_outcome(machine.step(now, env, input), LsOutcome::Renew),
+            Self::Scan(machine) => map_outcome(machine.step(now, env, input), LsOutcome::Scan),
+            Self::Leave(machine) => map_outcome(machine.step(now, env, input), LsOutcome::Leave),
         }
-    }
-}
-
-fn map<A, B>(step: Step<A>, wrap: impl FnOnce(A) -> B) -> Step<B> {
-    match step {
-        Step::Io(ops) => Step::Io(ops),
-        Step::Wait(until) => Step::Wait(until),
-        Step::Pending => Step::Pending,
-        Step::Done { outcome, outstanding } => Step::Done { outcome: wrap(outcome), outstanding },
     }
 }
 

@@ -15,6 +15,7 @@ use sanlock_manager::TaskId;
 
 use crate::global::Global;
 use crate::lockspace;
+use crate::step::map_outcome;
 
 /// A machine of a task.
 pub(super) enum TaskMachine {
@@ -34,18 +35,9 @@ impl Machine for TaskMachine {
 
     fn step(&mut self, now: MonoTime, env: &Env<'_>, input: Input<'_>) -> Step<Outcome> {
         match self {
-            Self::Acquire(machine) => map(machine.step(now, env, input), Outcome::Acquire),
-            Self::Release(machine) => map(machine.step(now, env, input), Outcome::Release),
+            Self::Acquire(machine) => map_outcome(machine.step(now, env, input), Outcome::Acquire),
+            Self::Release(machine) => map_outcome(machine.step(now, env, input), Outcome::Release),
         }
-    }
-}
-
-fn map<A, B>(step: Step<A>, wrap: impl FnOnce(A) -> B) -> Step<B> {
-    match step {
-        Step::Io(ops) => Step::Io(ops),
-        Step::Wait(until) => Step::Wait(until),
-        Step::Pending => Step::Pending,
-        Step::Done { outcome, outstanding } => Step::Done { outcome: wrap(outcome), outstanding },
     }
 }
 
