@@ -235,12 +235,14 @@ impl Checks {
         }
     }
 
-    /// S11: a silent owner is replaced only after its time. Leaders that others wrote in its name are left to S1.
+    /// S11: a silent owner is replaced only after its time. What the owner writes itself is no replacement, and leaders that
+    /// others wrote in its name are left to S1.
     fn owner_replaced(&mut self, now: Micros, before: &RawLeader, after: &RawLeader, disk: &SimDisk) {
         let replaced = before.timestamp.get() != 0
             && after.timestamp.get() != 0
             && after.lver.get() == before.lver.get() + 1
             && after.owner_id != before.owner_id
+            && after.write_id != before.owner_id
             && before.write_id == before.owner_id;
         let Some(owner) = HostId::new(before.owner_id.get()).filter(|_| replaced) else { return };
         let delta = layout::delta_on(disk, owner);
