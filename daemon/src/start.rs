@@ -68,14 +68,6 @@ pub enum StartError {
         /// Why not.
         error: io::Error,
     },
-    /// A limit cannot be raised.
-    #[error("cannot set the limits for {name} {errno}")]
-    Limits {
-        /// `memlock`, `rtprio` or `core dumps`.
-        name: &'static str,
-        /// Positive errno.
-        errno: i32,
-    },
     /// The helper cannot be forked.
     #[error("cannot start the helper process: {0}")]
     Helper(io::Error),
@@ -291,15 +283,18 @@ fn prepare_unlogged(config: &Config) -> Result<(Identity, Helper, Log), StartErr
             set_supplementary_groups(user, identity.group)
                 .map_err(|error| StartError::Groups { user: user.clone(), error })?;
         }
-        for limit in Limit::ALL {
-            limit.raise().map_err(|error| StartError::Limits {
-                name: limit.name(),
-                errno: error.raw_os_error().unwrap_or(0),
-            })?;
-        }
     }
+    // In a container a limit may be out of reach although memory can be locked: the original does not start there, we go on.
+    let refused: Vec<(Limit, io::Error)> = if config.privileged {
+        Limit::ALL.into_iter().filter_map(|limit| limit.raise().err().map(|error| (limit, error))).collect()
+    } else {
+        Vec::new()
+    };
     let helper = Helper::start().map_err(StartError::Helper)?;
     let log = Log::open(config, Some(Path::new(LOG_FILE))).map_err(StartError::Threads)?;
+    for (limit, error) in refused {
+        log.error(format_args!("cannot raise the limit of {}: {error}; going on without", limit.name()));
+    }
     Ok((identity, helper, log))
 }
 
