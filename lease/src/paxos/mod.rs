@@ -27,9 +27,11 @@ pub use error::{AcquireError, OwnerInfo, ReleaseError};
 pub use release::PaxosRelease;
 
 use crate::geometry::{Geometry, HostId};
+use crate::machine::{IoFailure, View};
 use crate::name::Name;
 use crate::record::{HostBlock, RawLeader};
 use crate::timing::{IoTimeout, WatchdogFire};
+use crate::verify::{self, Expect, LeaderError, Purpose};
 
 /// Who works on which resource. The same for every machine of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,6 +59,20 @@ impl PaxosConfig {
     fn majority(&self) -> u32 {
         u32::from(self.disks) / 2 + 1
     }
+
+    /// The leader in what was read, verified for use.
+    fn decode_leader(&self, result: Result<View<'_>, IoFailure>) -> Result<RawLeader, LeaderFail> {
+        let view = result.map_err(LeaderFail::Io)?;
+        let sector = view.sector(0).ok_or(LeaderFail::Io(IoFailure::Short))?;
+        let leader = RawLeader::from_sector(sector);
+        let expect = Expect {
+            lockspace: Some(self.lockspace),
+            resource: Some(self.resource),
+            host_id: Some(self.host),
+        };
+        verify::paxos(&leader, &expect, Purpose::Use).map_err(LeaderFail::Leader)?;
+        Ok(leader)
+    }
 }
 
 /// A lease we own, as it lies on disk.
@@ -76,6 +92,13 @@ impl Held {
     pub fn lver(&self) -> u64 {
         self.leader.lver.get()
     }
+}
+
+/// A read of a leader that failed: by I/O, or by what it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum LeaderFail {
+    Io(IoFailure),
+    Leader(LeaderError),
 }
 
 /// A proposed owner: what a ballot chooses.

@@ -9,12 +9,12 @@
 
 use super::acquire::host_block;
 use super::ops::{Event, For, Ops, Tally, Verdict, Votes};
-use super::{Held, PaxosConfig, ReleaseError};
+use super::{Held, LeaderFail, PaxosConfig, ReleaseError};
 use crate::geometry::Geometry;
 use crate::machine::{Content, Env, Input, IoFailure, LockspaceNow, Machine, Step, View};
 use crate::record::{DBLOCK_RELEASED, FLAG_SHORT_HOLD, HostBlock, ModeBlock, RawLeader};
 use crate::timing::MonoTime;
-use crate::verify::{self, DblockError, Expect, LeaderError, Purpose};
+use crate::verify::{self, DblockError};
 
 /// What a release comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,12 +34,6 @@ pub enum Released {
     ByFlag,
     /// Nothing on disk made us the owner.
     NothingToDo,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum LeaderFail {
-    Io(IoFailure),
-    Leader(LeaderError),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -280,19 +274,6 @@ impl PaxosRelease {
         }
     }
 
-    fn decode_leader(&self, result: Result<View<'_>, IoFailure>) -> Result<RawLeader, LeaderFail> {
-        let view = result.map_err(LeaderFail::Io)?;
-        let sector = view.sector(0).ok_or(LeaderFail::Io(IoFailure::Short))?;
-        let leader = RawLeader::from_sector(sector);
-        let expect = Expect {
-            lockspace: Some(self.config.lockspace),
-            resource: Some(self.config.resource),
-            host_id: Some(self.config.host),
-        };
-        verify::paxos(&leader, &expect, Purpose::Use).map_err(LeaderFail::Leader)?;
-        Ok(leader)
-    }
-
     fn record(&mut self, result: Result<View<'_>, IoFailure>) {
         let mut phase = std::mem::replace(&mut self.phase, Phase::Done);
         match &mut phase {
@@ -310,7 +291,7 @@ impl PaxosRelease {
                 Err(e) => *io = io.or(Some(e)),
             },
             Phase::WriteBlock(tally) | Phase::WriteLeader(tally) => tally.count(&result),
-            Phase::ReadLeader(votes) => votes.put(self.decode_leader(result)),
+            Phase::ReadLeader(votes) => votes.put(self.config.decode_leader(result)),
             Phase::Start | Phase::Done => {}
         }
         self.phase = phase;

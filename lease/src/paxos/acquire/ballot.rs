@@ -1,9 +1,9 @@
 //! The ballot: two phases, the commit, and what follows a lost one (lease-algorithms.md 4.5, 4.6).
 
-use super::{AcquireOutcome, LeaderFail, PaxosAcquire, Phase, Round, Then};
+use super::{AcquireOutcome, PaxosAcquire, Phase, Round, Then};
 use crate::machine::{Content, Env, IoFailure, Step};
 use crate::paxos::ops::{Tally, Verdict, Votes};
-use crate::paxos::{AcquireError, Held, Value};
+use crate::paxos::{AcquireError, Held, LeaderFail, Value};
 use crate::record::{FLAG_SHORT_HOLD, RawLeader};
 use crate::timing::MonoTime;
 use crate::verify::LeaderError;

@@ -28,13 +28,13 @@ mod owner;
 use super::blocks::{Blocks, FIRST_BLOCK};
 use super::ops::{Event, For, Ops, Tally, Verdict, Votes};
 use super::own::OwnBlock;
-use super::{AcquireError, Held, OwnerInfo, PaxosConfig, Value};
+use super::{AcquireError, Held, LeaderFail, OwnerInfo, PaxosConfig, Value};
 use crate::geometry::{Geometry, HostId};
 use crate::limits::{BALLOTS_MAX, DISKS_MAX};
 use crate::machine::{Content, Env, Input, IoFailure, LockspaceNow, Machine, Step, View};
 use crate::record::{FLAG_SHORT_HOLD, HostBlock, RawLeader};
 use crate::timing::MonoTime;
-use crate::verify::{self, DblockError, Expect, LeaderError, Purpose};
+use crate::verify::{self, DblockError};
 use owner::{OwnerBlocks, Watch};
 
 /// What the caller asks for beyond the resource itself.
@@ -65,13 +65,6 @@ pub enum AcquireOutcome {
         /// The geometry found, as far as it is known, for the retract.
         geometry: Geometry,
     },
-}
-
-/// A read of a leader that failed: by I/O, or by what it holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum LeaderFail {
-    Io(IoFailure),
-    Leader(LeaderError),
 }
 
 type LeaderVotes = Votes<LeaderFail>;
@@ -305,19 +298,6 @@ impl PaxosAcquire {
         }
     }
 
-    fn decode_leader(&self, result: Result<View<'_>, IoFailure>) -> Result<RawLeader, LeaderFail> {
-        let view = result.map_err(LeaderFail::Io)?;
-        let sector = view.sector(0).ok_or(LeaderFail::Io(IoFailure::Short))?;
-        let leader = RawLeader::from_sector(sector);
-        let expect = Expect {
-            lockspace: Some(self.config.lockspace),
-            resource: Some(self.config.resource),
-            host_id: Some(self.config.host),
-        };
-        verify::paxos(&leader, &expect, Purpose::Use).map_err(LeaderFail::Leader)?;
-        Ok(leader)
-    }
-
     fn leader_verdict(&self, votes: &LeaderVotes) -> Result<RawLeader, AcquireError> {
         let disks = self.config.disks;
         match votes.verdict(disks, self.config.majority()) {
@@ -417,7 +397,7 @@ impl PaxosAcquire {
                 Phase::First { leaders, .. } | Phase::Leader(leaders, _) | Phase::AgainLeader(leaders),
                 For::Leader,
             ) => {
-                leaders.put(self.decode_leader(result));
+                leaders.put(self.config.decode_leader(result));
             }
             (Phase::First { own, .. } | Phase::Own(own), For::OwnBlock) => {
                 own.put(host_block(result, self.config.host), self.config.host);
@@ -441,7 +421,7 @@ impl PaxosAcquire {
                     Ok(view) => {
                         let num_hosts = self.leader.num_hosts.get();
                         round.blocks.merge(view, num_hosts, self.next_lver(), self.config.host);
-                        round.leaders.put(self.decode_leader(Ok(view)));
+                        round.leaders.put(self.config.decode_leader(Ok(view)));
                     }
                     Err(e) => round.io = round.io.or(Some(e)),
                 }
