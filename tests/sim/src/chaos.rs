@@ -107,6 +107,16 @@ impl World {
             if stuck && self.hosts[host].up {
                 self.reset(host);
             }
+            for resource in 0..self.settings.resources {
+                // Whoever clings to a lease lets go, and processes that nobody could kill end.
+                self.turn_after(host, resource, SECOND);
+                let h = &self.hosts[host];
+                let ending = matches!(h.membership, Membership::Joined { ending: true, .. });
+                if let Some(serial) = h.resources[usize::from(resource)].process.filter(|_| ending) {
+                    let epoch = h.epoch;
+                    self.at(self.now + SECOND, Event::ProcessExit { host, epoch, resource, serial });
+                }
+            }
         }
     }
 

@@ -218,8 +218,11 @@ impl World {
         }
         let then = match outcome.result {
             Err(e) if e.is_retryable() => reference_held.map_or(Then::Retract, Then::ReleaseAgain),
-            Err(ReleaseError::Driver) => {
-                self.checks.violations.push("a release was driven against its rules".to_owned());
+            Err(e @ (ReleaseError::Driver | ReleaseError::Owner { .. })) if !self.hosts[host].reference => {
+                // A leader that we wrote last says what we wrote: nobody else writes one in our name and leaves our id in it.
+                self.checks
+                    .violations
+                    .push(format!("a release of {:?} is refused: {e}", self.hosts[host].id));
                 Then::Nothing
             }
             Ok(_) | Err(_) => Then::Nothing,
