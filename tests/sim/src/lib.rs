@@ -22,5 +22,6 @@ pub mod layout;
 pub mod reference;
 pub mod resources;
 pub mod settings;
+pub mod stage;
 pub mod work;
 pub mod world;
