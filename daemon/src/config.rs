@@ -6,6 +6,7 @@
 use crate::conf::{self, FILE_BYTES_MAX, Setting, WARNINGS_MAX, Warning, excerpt};
 use sanlock_lease::limits::NAME_BYTES;
 use sanlock_lease::name::Name;
+use sanlock_lease::timing::{IoTimeout, WatchdogFire};
 use std::ffi::OsString;
 use std::io::Read;
 use std::ops::RangeInclusive;
@@ -77,6 +78,10 @@ pub struct Config {
     pub names_log_priority: i32,
     /// `use_watchdog`, `-w`.
     pub use_watchdog: u32,
+    /// `io_timeout` (a setting of 5.1): of joins that name none.
+    pub io_timeout: IoTimeout,
+    /// `watchdog_fire_timeout` (a setting of 5.1): the same on every host.
+    pub fire: WatchdogFire,
     /// `high_priority`, `-h`: real-time scheduling.
     pub high_priority: u32,
     /// `mlock_level`, `-l`: 0 none, 1 current memory, 2 also future memory.
@@ -128,6 +133,8 @@ impl Default for Config {
             syslog_priority: 3,
             names_log_priority: 4,
             use_watchdog: 1,
+            io_timeout: IoTimeout::DEFAULT,
+            fire: WatchdogFire::DEFAULT,
             high_priority: 0,
             mlock_level: 1,
             sh_retries: 8,
@@ -271,9 +278,13 @@ impl Config {
                 self.max_worker_threads = number(setting, UINT)?;
                 return self.limit_worker_threads();
             }
-            b"io_timeout"
-            | b"watchdog_fire_timeout"
-            | b"kill_grace_seconds"
+            b"io_timeout" => {
+                self.io_timeout = IoTimeout::new(number(setting, UINT)?).map_err(|e| e.to_string())?;
+            }
+            b"watchdog_fire_timeout" => {
+                self.fire = WatchdogFire::new(number(setting, UINT)?).map_err(|e| e.to_string())?;
+            }
+            b"kill_grace_seconds"
             | b"debug_hosts"
             | b"use_hugepages"
             | b"use_compare_and_write"

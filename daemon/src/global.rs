@@ -5,14 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use sanlock_blockio::EngineKind;
 use sanlock_lease::name::Name;
-use sanlock_lease::timing::WatchdogFire;
 
 use crate::config::Config;
 use crate::log::Log;
 use crate::records::Records;
-
-/// Seconds after its last keepalive within which the watchdog resets a host; fixed, and equal on every host.
-pub(crate) const FIRE: WatchdogFire = WatchdogFire::DEFAULT;
 
 /// Settings and marks of this life of the daemon.
 #[derive(Debug)]

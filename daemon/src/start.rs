@@ -11,6 +11,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use sanlock_blockio::{EngineError, EngineKind};
 use sanlock_lease::limits::NAME_BYTES;
 use sanlock_lease::name::Name;
+use sanlock_lease::timing::{IoTimeout, WatchdogFire};
 use sanlock_sys::background::{Background, go_into_background};
 use sanlock_sys::credentials::{
     GroupId, UmaskGuard, UserId, find_group, find_user, set_group, set_supplementary_groups, set_user,
@@ -318,7 +319,13 @@ fn prepare_logged(
     if config.privileged {
         drop_privileges(identity, log);
     }
-    log.warn(format_args!("sanlock daemon started {} host {host_name} ({node})", env!("CARGO_PKG_VERSION")));
+    let timeouts = if (config.io_timeout, config.fire) == (IoTimeout::DEFAULT, WatchdogFire::DEFAULT) {
+        String::new()
+    } else {
+        format!(" io_timeout {} watchdog_fire_timeout {}", config.io_timeout.secs(), config.fire.secs())
+    };
+    let version = env!("CARGO_PKG_VERSION");
+    log.warn(format_args!("sanlock daemon started {version} host {host_name} ({node}){timeouts}"));
     tell_about_watchdog(&config, log);
     raise_descriptors(log);
     settle_in(&config, log);

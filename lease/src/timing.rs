@@ -157,9 +157,35 @@ impl IoTimeout {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WatchdogFire(u16);
 
+/// A watchdog fire timeout outside [`WatchdogFire::RANGE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "watchdog fire timeout {found} is not between {} and {} seconds",
+    WatchdogFire::RANGE.start(),
+    WatchdogFire::RANGE.end()
+)]
+pub struct WatchdogFireError {
+    /// The seconds given.
+    pub found: u32,
+}
+
 impl WatchdogFire {
     /// 60 seconds, fixed in 3.8.5.
     pub const DEFAULT: Self = Self(60);
+
+    /// Seconds accepted. Below, no device and no daemon could keep the time; above, a take-over would last more than an hour.
+    pub const RANGE: std::ops::RangeInclusive<u32> = 4..=3600;
+
+    /// A fire timeout of this many seconds, which every host of every lockspace must use too.
+    ///
+    /// # Errors
+    /// Not within [`WatchdogFire::RANGE`].
+    pub fn new(seconds: u32) -> Result<Self, WatchdogFireError> {
+        match u16::try_from(seconds) {
+            Ok(s) if Self::RANGE.contains(&seconds) => Ok(Self(s)),
+            _ => Err(WatchdogFireError { found: seconds }),
+        }
+    }
 
     /// In seconds.
     #[must_use]
@@ -199,6 +225,15 @@ mod tests {
         assert_eq!(IoTimeout::new(256), Err(IoTimeoutError { found: 256 }));
         assert_eq!(IoTimeout::from_disk(0, IoTimeout::DEFAULT), IoTimeout::DEFAULT);
         assert_eq!(IoTimeout::from_disk(4464, IoTimeout::DEFAULT).secs(), 255);
+    }
+
+    #[test]
+    fn fire_timeouts_have_bounds() {
+        assert_eq!(WatchdogFire::new(60), Ok(WatchdogFire::DEFAULT));
+        assert_eq!(WatchdogFire::new(4).unwrap().secs(), 4);
+        for found in [0, 3, 3601, u32::MAX] {
+            assert_eq!(WatchdogFire::new(found), Err(WatchdogFireError { found }));
+        }
     }
 
     #[test]

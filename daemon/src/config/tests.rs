@@ -56,6 +56,15 @@ fn unquote(text: &str) -> String {
 }
 
 #[test]
+fn the_timeouts_of_5_1_are_settings() {
+    let config = load("io_timeout = 2\nwatchdog_fire_timeout = 10\n", &common());
+    assert_eq!((config.io_timeout.secs(), config.fire.secs()), (2, 10));
+    assert_eq!(config.warnings, []);
+    let config = load("", &common());
+    assert_eq!((config.io_timeout.secs(), config.fire.secs()), (10, 60));
+}
+
+#[test]
 fn defaults_as_recorded() {
     let overrides = Overrides { our_host_name: Some(b"hostA".to_vec()), ..common() };
     let shown = shown(&load("", &overrides));
@@ -116,7 +125,9 @@ fn what_has_no_effect_is_reported() {
     for (file, expected) in [
         ("quiet_fail = 0\n", None),
         ("no_such_key = 5\n", Some("line 1: unknown setting \"no_such_key\" is ignored")),
-        ("\nio_timeout = 7\n", Some("line 2: \"io_timeout\" is a setting of sanlock 5.1")),
+        ("\ndebug_hosts = 7\n", Some("line 2: \"debug_hosts\" is a setting of sanlock 5.1")),
+        ("io_timeout = 0\n", Some("io timeout 0 is not between 1 and 255 seconds")),
+        ("watchdog_fire_timeout = 3\n", Some("watchdog fire timeout 3 is not between 4 and 3600 seconds")),
         ("use_watchdog = yes\n", Some("use_watchdog \"yes\" is not a number from 0 to")),
         ("sh_retries = -1\n", Some("sh_retries \"-1\" is not a number")),
         ("logfile_priority = 8\n", Some("logfile_priority \"8\" is not a log priority")),

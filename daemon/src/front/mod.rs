@@ -26,7 +26,7 @@ use sanlock_lease::timing::{IoTimeout, MonoTime};
 use sanlock_manager::{Action, ConnId, Event, LockspaceId, Manager, Settings};
 use sanlock_wire::Reply;
 
-use crate::global::{FIRE, Global};
+use crate::global::Global;
 use crate::helper::Helper;
 use crate::lockspace::{self, Lockspace};
 use crate::mailbox::{self, Mailbox, Sender};
@@ -107,8 +107,8 @@ impl Front {
         poller.add(inbox.fd(), Token::Mailbox, Interest::READ)?;
         poller.add(signals.fd(), Token::Signal, Interest::READ)?;
         let settings = Settings {
-            io_timeout: IoTimeout::DEFAULT,
-            fire: FIRE,
+            io_timeout: global.config.io_timeout,
+            fire: global.config.fire,
             kill_grace_secs: u64::from(global.config.kill_grace_seconds),
             history_size: usize::try_from(global.config.renewal_history_size).unwrap_or(0),
         };

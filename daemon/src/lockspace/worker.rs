@@ -23,7 +23,7 @@ use sanlock_manager::{Event, LockspaceId};
 use sanlock_sys::priority::{max_round_robin_priority, set_round_robin};
 
 use super::{Control, Report, Shared};
-use crate::global::{FIRE, Global};
+use crate::global::Global;
 use crate::log::Log;
 use crate::mailbox::Mailbox;
 use crate::step::map_outcome;
@@ -127,7 +127,7 @@ pub(super) fn run(
         host: shared.host,
         host_name: global.host_name,
         io_timeout: shared.io_timeout,
-        fire: FIRE,
+        fire: global.config.fire,
     };
     let mut worker =
         Worker { ls, shared, global, log, control, report, config, driver, done: Vec::new(), leave: None };
