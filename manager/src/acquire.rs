@@ -14,6 +14,14 @@ use sanlock_lease::text::ResourceSpec;
 use sanlock_lease::timing::MonoTime;
 use std::collections::VecDeque;
 
+/// What beginning with a resource came to.
+enum Begun {
+    /// Its task runs.
+    Running(TaskId),
+    /// It waits for the watchdog of its lockspace.
+    Arming(LockspaceId),
+}
+
 impl Manager {
     #[expect(clippy::too_many_arguments, reason = "the fields of one command")]
     pub(crate) fn acquire(
@@ -43,6 +51,7 @@ impl Manager {
             owner_nowait: flags.owner_nowait,
             acquired: Vec::new(),
             current: None,
+            arming: None,
         };
         let number = self.begin_op(conn, target, kind);
         self.acquire_next(now, number, out);
@@ -84,11 +93,11 @@ impl Manager {
         self.conns.get(&target).is_some_and(|c| !c.closed)
     }
 
-    /// Starts the next resource of a request, or grants everything.
-    fn acquire_next(&mut self, now: MonoTime, number: OpNumber, out: &mut Vec<Action>) {
+    /// Starts the next resource of a request, or grants everything. A request whose lockspace has no watchdog behind it yet waits.
+    pub(crate) fn acquire_next(&mut self, now: MonoTime, number: OpNumber, out: &mut Vec<Action>) {
         let Some(op) = self.ops.get_mut(&number) else { return };
         let target = op.target;
-        let OpKind::Acquire { requests, owner_nowait, current, acquired } = &mut op.kind else { return };
+        let OpKind::Acquire { requests, owner_nowait, current, acquired, .. } = &mut op.kind else { return };
         let owner_nowait = *owner_nowait;
         *current = None;
         let Some(request) = requests.pop_front() else {
@@ -96,15 +105,20 @@ impl Manager {
             return self.acquired_all(now, number, acquired, out);
         };
         let started = if self.target_alive(target) {
-            self.start_acquire(number, target, &request, owner_nowait, out)
+            self.start_acquire(now, number, target, &request, owner_nowait, out)
         } else {
             Err(ReturnCode::ENOTTY)
         };
+        let Some(Op { kind: OpKind::Acquire { requests, current, arming, .. }, .. }) =
+            self.ops.get_mut(&number)
+        else {
+            return;
+        };
         match started {
-            Ok(task) => {
-                if let Some(Op { kind: OpKind::Acquire { current, .. }, .. }) = self.ops.get_mut(&number) {
-                    *current = Some(task);
-                }
+            Ok(Begun::Running(task)) => *current = Some(task),
+            Ok(Begun::Arming(ls)) => {
+                requests.push_front(request);
+                *arming = Some(ls);
             }
             Err(e) => self.acquire_failed(number, e.0, out),
         }
@@ -127,19 +141,24 @@ impl Manager {
 
     fn start_acquire(
         &mut self,
+        now: MonoTime,
         number: OpNumber,
         target: ConnId,
         request: &ResourceRequest,
         owner_nowait: bool,
         out: &mut Vec<Action>,
-    ) -> Result<TaskId, ReturnCode> {
+    ) -> Result<Begun, ReturnCode> {
         self.local_state(&request.spec)?;
-        let (ls, lockspace) = self
+        let ls = self
             .lockspaces
             .iter()
             .find(|(_, ls)| ls.usable() && ls.spec.name == request.spec.lockspace)
+            .map(|(ls, _)| *ls)
             .ok_or(ReturnCode::ENOSPC)?;
-        let ls = *ls;
+        if !self.require_watchdog(now, ls, out)? {
+            return Ok(Begun::Arming(ls));
+        }
+        let lockspace = self.lockspaces.get(&ls).ok_or(ReturnCode::ENOSPC)?;
         let joined = lockspace.joined.as_ref().ok_or(ReturnCode::ENOSPC)?;
         let config = PaxosConfig {
             lockspace: request.spec.lockspace,
@@ -174,7 +193,7 @@ impl Manager {
         self.resources.insert(id, resource);
         self.tasks.insert(task, id);
         out.push(Action::StartAcquire { task, ls, config, options, disks });
-        Ok(task)
+        Ok(Begun::Running(task))
     }
 
     pub(crate) fn acquire_done(
@@ -344,7 +363,7 @@ impl Manager {
     }
 
     /// One resource of a request failed: the ones before it are released again, then the failure is the result.
-    fn acquire_failed(&mut self, number: OpNumber, code: i32, out: &mut Vec<Action>) {
+    pub(crate) fn acquire_failed(&mut self, number: OpNumber, code: i32, out: &mut Vec<Action>) {
         let Some(op) = self.ops.get_mut(&number) else { return };
         let acquired = match &mut op.kind {
             OpKind::Acquire { acquired, .. } => std::mem::take(acquired),

@@ -7,7 +7,7 @@ use sanlock_lease::paxos::acquire::AcquireOptions;
 use sanlock_lease::paxos::{Held, PaxosConfig};
 pub use sanlock_lease::recovery::Signal;
 use sanlock_lease::text::{DiskSpec, LockspaceSpec, ResourceSpec};
-use sanlock_lease::timing::IoTimeout;
+use sanlock_lease::timing::{IoTimeout, WatchdogFire};
 
 /// Log level of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,6 +139,41 @@ pub enum Action {
     DropRejoin {
         /// Which; the record is filed under name and host id.
         spec: LockspaceSpec,
+    },
+    /// Ask wdmd whether a device can be had that fires after this time; [`crate::Event::WatchdogChecked`] follows.
+    WatchdogCheck {
+        /// For which lockspace.
+        ls: LockspaceId,
+        /// The fire timeout of every host.
+        fire: WatchdogFire,
+    },
+    /// Connect to wdmd, have the device opened, give it the expiry and have it confirmed; [`crate::Event::WatchdogArmed`]
+    /// follows. After a failure wdmd is left without this expiry.
+    WatchdogArm {
+        /// Which.
+        ls: LockspaceId,
+        /// As it is registered with wdmd.
+        name: String,
+        /// The fire timeout of every host.
+        fire: WatchdogFire,
+        /// The last good renewal, in monotonic seconds.
+        renewal: u64,
+        /// When the lockspace has failed, likewise.
+        expire: u64,
+    },
+    /// Move the expiry, also while an arming is under way.
+    WatchdogLive {
+        /// Which.
+        ls: LockspaceId,
+        /// The last good renewal, in monotonic seconds.
+        renewal: u64,
+        /// When the lockspace has failed, likewise.
+        expire: u64,
+    },
+    /// Take the expiry back, also of an arming under way.
+    WatchdogDisarm {
+        /// Which.
+        ls: LockspaceId,
     },
     /// Log a line.
     Log {

@@ -233,6 +233,27 @@ pub enum Event {
         /// Which.
         task: TaskId,
     },
+    /// What [`crate::Action::WatchdogCheck`] found: the test interval in seconds, or why there is no watchdog.
+    WatchdogChecked {
+        /// Of which lockspace.
+        ls: LockspaceId,
+        /// The answer.
+        result: Result<u32, String>,
+    },
+    /// What [`crate::Action::WatchdogArm`] came to.
+    WatchdogArmed {
+        /// Of which lockspace.
+        ls: LockspaceId,
+        /// wdmd confirmed the expiry, or why it has none.
+        result: Result<(), String>,
+    },
+    /// The connection to wdmd broke after it had confirmed an expiry.
+    WatchdogLost {
+        /// Of which lockspace.
+        ls: LockspaceId,
+        /// Plain words.
+        text: String,
+    },
     /// The rejoin record is as asked, or, if that failed, there is none any more.
     RejoinSaved {
         /// Of which lockspace.

@@ -17,6 +17,7 @@
 //! * A token belongs to a held resource; an exclusive resource has one token.
 //! * A target is busy exactly while a command on its leases is in progress.
 //! * Nothing new is started for a resource while a write of an earlier task on it may still land (rule R3).
+//! * While something depends on a host id, wdmd has an expiry of its lockspace, or no watchdog is used ([`Watch`]).
 //! * A token is granted only while its lockspace is alive with the generation the acquire began with, and its process is in the
 //!   rejoin record on stable storage (rules R7, R10).
 #![forbid(unsafe_code)]
@@ -34,12 +35,14 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod users;
+mod watchdog;
 
 pub use action::{Action, Level, Reply, Signal};
 pub use event::{AcquireFlags, Command, Event, ReleaseWhat, ResourceRequest, Target};
 pub use ids::{ConnId, LockspaceId, ResourceId, TaskId};
 pub use rejoin::{ProcessId, RejoinEvidence, RejoinRecord, fast_rejoin};
 pub use state::{Conn, Dead, Lockspace, LockspaceList, RenewalEntry, Resource, ResourceList, Work};
+pub use watchdog::Watch;
 
 use sanlock_lease::timing::{IoTimeout, MonoTime, WatchdogFire};
 use state::{Op, OpNumber};
@@ -62,6 +65,8 @@ pub struct Settings {
     pub io_timeout: IoTimeout,
     /// Watchdog fire timeout of every host.
     pub fire: WatchdogFire,
+    /// Whether the watchdog is to stand behind every lockspace.
+    pub watchdog: bool,
     /// Seconds of gentle killing after a failure.
     pub kill_grace_secs: u64,
     /// Renewals remembered per lockspace.
@@ -118,7 +123,7 @@ impl Manager {
             }
             Event::JoinDone { ls, result } => self.join_done(ls, result, out),
             Event::Renewed { ls, timestamp, read_ms, write_ms } => {
-                self.renewed(now, ls, timestamp, (read_ms, write_ms))
+                self.renewed(now, ls, timestamp, (read_ms, write_ms), out)
             }
             Event::RenewalFailed { ls, code, text } => self.renewal_failed(now, ls, code, &text, out),
             Event::Corrupt { ls, code, text } => self.corrupt(now, ls, code, &text, out),
@@ -132,11 +137,15 @@ impl Manager {
             }
             Event::Settled { task } => self.settled(now, task, out),
             Event::RejoinSaved { ls, serial } => self.rejoin_saved(ls, serial),
+            Event::WatchdogChecked { ls, result } => self.watchdog_checked(ls, result, out),
+            Event::WatchdogArmed { ls, result } => self.watchdog_armed(now, ls, result, out),
+            Event::WatchdogLost { ls, text } => self.watchdog_lost(now, ls, &text, out),
         }
         self.check_ending(now, out);
         self.grant_ready(now, out);
         // A request that has just failed may have been all that a dead lockspace waited for.
         self.check_ending(now, out);
+        self.disarm_idle(out);
         self.maybe_exit(out);
     }
 

@@ -73,7 +73,6 @@ impl Manager {
         let path = String::from_utf8_lossy(&spec.path).into_owned();
         let text = format!("lockspace {}:{}:{path}:{}", spec.name, spec.host_id, spec.offset);
         log(out, Level::Warning, Some(ls), text);
-        out.push(Action::Join { ls, spec: spec.clone(), host, io_timeout });
         let lockspace = Lockspace {
             spec,
             host,
@@ -88,6 +87,8 @@ impl Manager {
             corrupt: 0,
             killing: 0,
             history: VecDeque::new(),
+            watch: self.new_watch(),
+            watch_lost: None,
             add_waiter: (!asynchronous).then_some(conn),
             rem_waiters: Vec::new(),
             inq_waiters: Vec::new(),
@@ -99,6 +100,7 @@ impl Manager {
             rejoin_saved: 0,
         };
         self.lockspaces.insert(ls, lockspace);
+        self.begin_join(ls, out);
         if asynchronous {
             reply(out, conn, 0);
         }
@@ -235,6 +237,7 @@ impl Manager {
     /// Ends the thread of a dead lockspace that nobody uses any more.
     pub(crate) fn leave(&mut self, now: MonoTime, ls: LockspaceId, out: &mut Vec<Action>) {
         self.drop_idle_resources(ls);
+        self.watchdog_leaves(ls, out);
         let outstanding = self.has_tasks(ls);
         let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
         if outstanding {
@@ -288,7 +291,7 @@ impl Manager {
         self.corrupt(now, ls, ReturnCode::GENERIC.0, "its thread has ended", out);
     }
 
-    fn forget_lockspace(&mut self, ls: LockspaceId, out: &mut Vec<Action>) {
+    pub(crate) fn forget_lockspace(&mut self, ls: LockspaceId, out: &mut Vec<Action>) {
         let Some(lockspace) = self.lockspaces.remove(&ls) else { return };
         // What a write may still reach stays, so that nobody starts anything for it, in a later life of the lockspace either.
         let busy: Vec<ResourceId> = self.tasks.values().copied().collect();

@@ -2,6 +2,7 @@
 
 use crate::event::ResourceRequest;
 use crate::ids::{ConnId, LockspaceId, ResourceId, TaskId};
+use crate::watchdog::Watch;
 use sanlock_lease::delta::Joined;
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::name::Name;
@@ -150,6 +151,10 @@ pub struct Lockspace {
     pub killing: u32,
     /// The renewal history, oldest first.
     pub history: VecDeque<RenewalEntry>,
+    /// What is between it and the watchdog.
+    pub watch: Watch,
+    /// When wdmd was lost.
+    pub(crate) watch_lost: Option<MonoTime>,
     pub(crate) add_waiter: Option<ConnId>,
     pub(crate) rem_waiters: Vec<ConnId>,
     pub(crate) inq_waiters: Vec<ConnId>,
@@ -285,6 +290,8 @@ pub(crate) enum OpKind {
         owner_nowait: bool,
         acquired: Vec<ResourceId>,
         current: Option<TaskId>,
+        /// The lockspace whose watchdog the next one waits for.
+        arming: Option<LockspaceId>,
     },
     /// All acquired; granted when the process is in the rejoin records on stable storage.
     Granting { acquired: Vec<ResourceId> },

@@ -9,3 +9,4 @@ mod rejoin;
 mod releasing;
 mod shutdown;
 mod users;
+mod watchdog;

@@ -4,7 +4,7 @@ use crate::action::Action;
 use crate::ids::{ConnId, LockspaceId};
 use crate::lockspaces::push_history;
 use crate::state::{Dead, LockspaceList, RenewalEntry, Work};
-use crate::{DRAIN_SECS, Level, Manager, log};
+use crate::{DRAIN_SECS, Level, Manager, Watch, log};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::name::Name;
 use sanlock_lease::recovery::{self, Reason, Renewals, User};
@@ -17,6 +17,7 @@ impl Manager {
         ls: LockspaceId,
         timestamp: MonoTime,
         (read_ms, write_ms): (u64, u64),
+        out: &mut Vec<Action>,
     ) {
         let size = self.settings.history_size;
         let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
@@ -29,6 +30,7 @@ impl Manager {
         let entry =
             RenewalEntry { timestamp: timestamp.secs(), read_ms, write_ms, next_timeouts: 0, next_errors: 0 };
         push_history(lockspace, size, entry);
+        self.watchdog_live(ls, timestamp, out);
     }
 
     pub(crate) fn renewal_failed(
@@ -103,13 +105,14 @@ impl Manager {
     }
 
     /// Carries out what [`recovery::decide`] says of a joined lockspace. From "stop the renewals" on its thread does the rest.
-    fn check(&mut self, now: MonoTime, ls: LockspaceId, out: &mut Vec<Action>) {
+    pub(crate) fn check(&mut self, now: MonoTime, ls: LockspaceId, out: &mut Vec<Action>) {
         let Some(lockspace) = self.lockspaces.get(&ls) else { return };
         if lockspace.list != LockspaceList::Spaces {
             return;
         }
         let age = lockspace.last_good.map_or(0, |good| now.secs_since(good));
-        let failed = lockspace.corrupt != 0 || age >= lockspace.io_timeout.renewal_fail_secs();
+        let lost = lockspace.watch == Watch::Lost;
+        let failed = lockspace.corrupt != 0 || lost || age >= lockspace.io_timeout.renewal_fail_secs();
         let ending = failed || lockspace.remove || lockspace.dead.is_some();
         // Who uses it matters only then.
         let used = ending && self.has_users(ls);
@@ -120,7 +123,10 @@ impl Manager {
             io_timeout: lockspace.io_timeout,
             grace_secs: self.settings.kill_grace_secs,
             last_good: lockspace.last_good.unwrap_or(now),
-            corrupt: (lockspace.corrupt != 0).then_some(ReturnCode(lockspace.corrupt)),
+            corrupt: match lockspace.corrupt {
+                0 => lost.then_some(ReturnCode::WD_ERROR),
+                code => Some(ReturnCode(code)),
+            },
             removal: lockspace.remove,
             held: used,
             writes_outstanding,
@@ -149,6 +155,9 @@ impl Manager {
             }
             recovery::Action::Fail(reason) => {
                 let (dead, text) = match reason {
+                    Reason::Corrupt(ReturnCode::WD_ERROR) => {
+                        (Dead::Failed, "has failed: wdmd was lost".to_owned())
+                    }
                     Reason::Corrupt(code) => (Dead::Failed, format!("has failed: corrupt ({})", code.0)),
                     Reason::Age(age) => (Dead::Failed, format!("has failed: no renewal for {age} s")),
                     Reason::Removal => (Dead::Removed, "is removed".to_owned()),
@@ -187,7 +196,8 @@ impl Manager {
     }
 
     /// Whether a dead lockspace without users is to wait for writes (rule R3): the host_id must not look free before they have
-    /// landed. Not for ever: with its host_id unreleased it may go.
+    /// landed. Without a watchdog not for ever: with its host_id unreleased it may go. With one the wait has no end but theirs, or a
+    /// reset: as long as renewals go on nobody takes over, and when they stop the watchdog covers the writes.
     fn awaits_writes(&mut self, now: MonoTime, ls: LockspaceId, used: bool) -> bool {
         let tasks = self.has_tasks(ls);
         let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return false };
@@ -195,7 +205,7 @@ impl Manager {
             return tasks;
         }
         let since = *lockspace.drained_since.get_or_insert(now);
-        now.secs_since(since) < DRAIN_SECS
+        lockspace.watch != Watch::Off || now.secs_since(since) < DRAIN_SECS
     }
 
     fn users(&self, ls: LockspaceId) -> Vec<User<ConnId>> {

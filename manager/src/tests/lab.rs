@@ -69,9 +69,14 @@ pub(super) struct Lab {
 
 impl Lab {
     pub(super) fn new() -> Self {
+        Self::with_watchdog(false)
+    }
+
+    pub(super) fn with_watchdog(watchdog: bool) -> Self {
         let settings = Settings {
             io_timeout: IoTimeout::new(1).unwrap(),
             fire: WatchdogFire::DEFAULT,
+            watchdog,
             kill_grace_secs: 40,
             history_size: 3,
         };
@@ -336,15 +341,23 @@ pub(super) fn check_invariants(m: &Manager) {
     }
     for op in m.ops.values() {
         assert!(m.conns.contains_key(&op.target));
-        if let OpKind::Acquire { current, .. } = &op.kind {
-            assert!(current.is_some_and(|task| m.tasks.contains_key(&task)), "a command waits for something");
+        if let OpKind::Acquire { current, arming, .. } = &op.kind {
+            let armed_for = arming.and_then(|ls| m.lockspaces.get(&ls));
+            assert!(
+                current.is_some_and(|task| m.tasks.contains_key(&task))
+                    || armed_for.is_some_and(|ls| ls.watch == Watch::Arming),
+                "a command waits for something"
+            );
         }
         if let OpKind::Release { current, .. } = &op.kind {
             let waits = current.and_then(|id| m.resources.get(&id)).is_some_and(|r| r.for_op.is_some());
             assert!(waits, "a command waits for something: {op:?}");
         }
     }
-    for ls in m.lockspaces.values() {
+    for (id, ls) in &m.lockspaces {
+        let needed = m.resources.values().any(|r| r.ls == *id);
+        assert!(ls.watch != Watch::Armed || needed, "an idle lockspace has an expiry");
+        assert!(m.settings.watchdog != (ls.watch == Watch::Off));
         assert!(ls.list != LockspaceList::Spaces || ls.joined.is_some());
         assert!(ls.rejoin_saved <= ls.rejoin_asked);
     }

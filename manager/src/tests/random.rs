@@ -32,8 +32,20 @@ struct World {
     /// Resource of each task.
     names: BTreeMap<TaskId, String>,
     saves: Vec<(LockspaceId, u64)>,
+    dog: Dog,
     generation: u64,
     exited: bool,
+}
+
+/// The watchdog's side.
+#[derive(Debug, Default)]
+struct Dog {
+    used: bool,
+    checks: BTreeSet<LockspaceId>,
+    arms: BTreeSet<LockspaceId>,
+    /// Expiries that wdmd confirmed.
+    armed: BTreeSet<LockspaceId>,
+    lost: BTreeSet<LockspaceId>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,9 +56,10 @@ struct Client {
 }
 
 impl World {
-    fn new() -> Self {
+    fn new(watchdog: bool) -> Self {
         Self {
-            m: Lab::new().m,
+            m: Lab::with_watchdog(watchdog).m,
+            dog: Dog { used: watchdog, ..Dog::default() },
             now: MonoTime::from_secs(100),
             next_conn: 0,
             open: BTreeMap::new(),
@@ -72,9 +85,14 @@ impl World {
         for action in out {
             self.take(action);
         }
+        for (_, r) in self.m.resources() {
+            let covered = !self.dog.used || self.dog.armed.contains(&r.ls) || self.dog.lost.contains(&r.ls);
+            assert!(covered, "no watchdog stands behind {r:?}");
+        }
     }
 
     fn start(&mut self, task: TaskId, ls: LockspaceId, resource: String) {
+        assert!(!self.dog.used || self.dog.armed.contains(&ls), "the watchdog is armed before a write");
         assert!(!self.gone.contains(&ls), "nothing starts in a dead lockspace");
         let busy = self.acquires.keys().chain(&self.releases).chain(&self.unsettled);
         for other in busy {
@@ -101,6 +119,7 @@ impl World {
             }
             Action::Leave { ls, release } => {
                 assert!(self.leaving.insert(ls), "left once");
+                assert!(!self.dog.armed.contains(&ls) && !self.dog.arms.contains(&ls), "disarmed before");
                 if release {
                     assert!(
                         self.names
@@ -127,7 +146,23 @@ impl World {
                 );
             }
             Action::SaveRejoin { ls, serial, .. } => self.saves.push((ls, serial)),
-            Action::Exit => self.exited = true,
+            Action::WatchdogCheck { ls, .. } => {
+                self.dog.checks.insert(ls);
+            }
+            Action::WatchdogArm { ls, .. } => {
+                assert!(!self.dog.armed.contains(&ls) && self.dog.arms.insert(ls), "armed once");
+            }
+            Action::WatchdogLive { ls, renewal, expire } => {
+                assert!(self.dog.armed.contains(&ls) || self.dog.arms.contains(&ls));
+                assert_eq!(expire, renewal + 8);
+            }
+            Action::WatchdogDisarm { ls } => {
+                assert!(self.dog.armed.remove(&ls) | self.dog.arms.remove(&ls), "there is an expiry");
+            }
+            Action::Exit => {
+                assert!(self.dog.armed.is_empty() && self.dog.arms.is_empty(), "nothing is left with wdmd");
+                self.exited = true;
+            }
             Action::ShuttingDown | Action::DropRejoin { .. } | Action::Log { .. } => {}
         }
     }
@@ -177,7 +212,32 @@ impl World {
                     self.event(Event::RejoinSaved { ls, serial });
                 }
             }
+            10 | 11 => self.watchdog(pick, detail),
             _ => self.command(pick, detail),
+        }
+    }
+
+    fn watchdog(&mut self, pick: usize, detail: u8) {
+        if let Some(ls) = nth(self.dog.checks.iter(), pick) {
+            self.dog.checks.remove(&ls);
+            let result = match detail % 11 {
+                0 => Err("no answer".to_owned()),
+                // Too long for an io timeout of 1.
+                1 => Ok(6),
+                _ => Ok(2),
+            };
+            self.event(Event::WatchdogChecked { ls, result });
+        } else if let Some(ls) = nth(self.dog.arms.iter(), pick) {
+            self.dog.arms.remove(&ls);
+            let result = if detail.is_multiple_of(7) { Err("no answer".to_owned()) } else { Ok(()) };
+            if result.is_ok() {
+                self.dog.armed.insert(ls);
+            }
+            self.event(Event::WatchdogArmed { ls, result });
+        } else if let Some(ls) = nth(self.dog.armed.iter(), pick).filter(|_| detail < 10) {
+            self.dog.armed.remove(&ls);
+            self.dog.lost.insert(ls);
+            self.event(Event::WatchdogLost { ls, text: String::new() });
         }
     }
 
@@ -292,10 +352,11 @@ impl World {
             self.step((0, 0, 0));
         }
         for conn in 0..4 {
-            self.step((10, 13 * conn, 0));
+            self.step((12, 13 * conn, 0));
         }
         for detail in [0, 1] {
-            self.step((10, 13 * 4 + 2, detail));
+            self.step((12, 13 * 4 + 2, detail));
+            self.step((10, 0, 2));
             self.step((4, 0, 1));
             self.step((9, 0, 0));
         }
@@ -315,7 +376,7 @@ impl World {
                 assert!(!self.open.contains_key(&conn));
             }
             for _ in 0..50 {
-                for kind in [2, 4, 6, 8, 9] {
+                for kind in [2, 4, 6, 8, 9, 10] {
                     self.step((kind, 0, 102));
                 }
             }
@@ -346,9 +407,10 @@ proptest! {
 
     #[test]
     fn no_order_of_events_breaks_an_invariant_and_everything_ends(
-        steps in prop::collection::vec((0_u8..18, any::<usize>(), any::<u8>()), 1..300)
+        watchdog in any::<bool>(),
+        steps in prop::collection::vec((0_u8..20, any::<usize>(), any::<u8>()), 1..300)
     ) {
-        let mut world = World::new();
+        let mut world = World::new(watchdog);
         world.settle_in();
         for step in steps {
             if !world.exited {

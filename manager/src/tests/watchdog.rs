@@ -1,0 +1,210 @@
+use super::lab::*;
+use crate::*;
+
+/// With lockspace "ls" joined behind a watchdog, and connections 0 to 2 registered.
+fn ready() -> (Lab, LockspaceId) {
+    let mut lab = Lab::with_watchdog(true);
+    for (conn, pid) in [(0, 100), (1, 101), (2, 102)] {
+        lab.register(conn, pid);
+    }
+    lab.open(9);
+    let (ls, actions) = add(&mut lab);
+    assert_eq!(actions, []);
+    let join = checked(&mut lab, ls, Ok(2));
+    assert!(matches!(&join[..], [Action::Join { .. }]), "{join:?}");
+    assert_eq!(lab.quiet(Event::JoinDone { ls, result: Ok(joined(GENERATION, lab.now)) }), []);
+    (lab, ls)
+}
+
+/// Begins to add "ls" for connection 9, which waits for the result.
+fn add(lab: &mut Lab) -> (LockspaceId, Vec<Action>) {
+    let spec = ls_spec("ls");
+    let mut actions = lab.command(9, Command::AddLockspace { spec, io_timeout: 0, asynchronous: true });
+    let check = actions.iter().position(|a| matches!(a, Action::WatchdogCheck { .. })).expect("asks wdmd");
+    let Action::WatchdogCheck { ls, fire } = actions.remove(check) else { unreachable!() };
+    assert_eq!(fire, WatchdogFire::DEFAULT);
+    actions.retain(|a| !matches!(a, Action::Reply { .. }));
+    (ls, actions)
+}
+
+fn checked(lab: &mut Lab, ls: LockspaceId, result: Result<u32, &str>) -> Vec<Action> {
+    lab.quiet(Event::WatchdogChecked { ls, result: result.map_err(str::to_owned) })
+}
+
+fn armed(lab: &mut Lab, ls: LockspaceId) -> Vec<Action> {
+    lab.quiet(Event::WatchdogArmed { ls, result: Ok(()) })
+}
+
+#[track_caller]
+fn arms(actions: &[Action]) -> (u64, u64) {
+    match actions {
+        [Action::WatchdogArm { name, renewal, expire, .. }] if name == "sanlock_ls:1" => (*renewal, *expire),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A whole acquire, the first of an idle lockspace.
+fn hold(lab: &mut Lab, ls: LockspaceId) {
+    arms(&lab.acquire(0, Target::Own, &["r"]));
+    let started = armed(lab, ls);
+    assert_eq!(lab.acquired(task(&started), 0), [replied(0, 0)]);
+}
+
+#[test]
+fn nothing_is_written_before_the_watchdog_is_armed_and_it_is_disarmed_after_the_release() {
+    let (mut lab, ls) = ready();
+    let now = lab.now.secs();
+    assert_eq!(arms(&lab.acquire(0, Target::Own, &["r"])), (now, now + 8));
+    // Another request waits for the same.
+    assert_eq!(lab.acquire(1, Target::Own, &["s"]), []);
+    let started = armed(&mut lab, ls);
+    let [Action::StartAcquire { task: r, .. }, Action::StartAcquire { task: s, .. }] = started[..] else {
+        panic!("{started:?}")
+    };
+    assert_eq!(lab.acquired(r, 0), [replied(0, 0)]);
+    assert_eq!(lab.acquired(s, 0), [replied(1, 0)]);
+    // Armed already: a third one does not wait.
+    let third = task(&lab.acquire(2, Target::Own, &["t"]));
+    assert_eq!(lab.failed(third, live_owner(), false, 0), [replied(2, -243)]);
+    assert_eq!(
+        lab.tick(),
+        [Action::WatchdogLive { ls, renewal: now + 1, expire: now + 9 }],
+        "each good renewal moves the expiry"
+    );
+    let (release, _) = release_of(&lab.release(0, &["r"]));
+    assert_eq!(lab.released(release, Ok(released()), 0), [replied(0, 0)]);
+    let (release, _) = release_of(&lab.release(1, &["s"]));
+    // Its write may still land: the watchdog stays.
+    assert_eq!(lab.released(release, timed_out(), 1), [replied(1, -202)]);
+    lab.tick();
+    let retract = retract_of(&lab.settled(release));
+    let end = lab.released(retract, Ok(released()), 0);
+    assert_eq!(end, [Action::WatchdogDisarm { ls }]);
+    assert_eq!(lab.tick(), [], "an idle lockspace has no expiry to move");
+}
+
+fn released() -> sanlock_lease::paxos::release::Released {
+    sanlock_lease::paxos::release::Released::LeaderFreed
+}
+
+#[test]
+fn without_a_usable_watchdog_there_is_no_lockspace() {
+    let mut lab = Lab::with_watchdog(true);
+    lab.open(9);
+    let spec = ls_spec("ls");
+    let ask = |lab: &mut Lab| {
+        let spec = spec.clone();
+        match &lab.command(9, Command::AddLockspace { spec, io_timeout: 0, asynchronous: false })[..] {
+            [Action::WatchdogCheck { ls, .. }] => *ls,
+            other => panic!("{other:?}"),
+        }
+    };
+    let ls = ask(&mut lab);
+    assert_eq!(checked(&mut lab, ls, Err("no daemon")), [replied(9, -203)]);
+    // Tested every 6 s, it could not see an io timeout of 1 s renew in time (rule R11).
+    let ls = ask(&mut lab);
+    assert_eq!(checked(&mut lab, ls, Ok(6)), [replied(9, -22)]);
+    let ls = ask(&mut lab);
+    assert!(matches!(checked(&mut lab, ls, Ok(5))[..], [Action::Join { .. }]), "it is only warned about");
+    // Removed while wdmd is asked: nothing was begun that would have to be left.
+    let mut lab = Lab::with_watchdog(true);
+    lab.open(9);
+    let (ls, _) = add(&mut lab);
+    assert_eq!(lab.remove(9, "ls"), [Action::Gone { ls }]);
+    assert_eq!(checked(&mut lab, ls, Ok(2)), [replied(9, 0)]);
+    assert_eq!(lab.m.lockspaces().count(), 0);
+}
+
+#[test]
+fn a_watchdog_that_cannot_be_armed_refuses_the_acquire_and_may_be_tried_again() {
+    let (mut lab, ls) = ready();
+    arms(&lab.acquire(0, Target::Own, &["r"]));
+    let refused = lab.quiet(Event::WatchdogArmed { ls, result: Err("busy".to_owned()) });
+    assert_eq!(refused, [replied(0, -203)]);
+    hold(&mut lab, ls);
+}
+
+#[test]
+fn a_lockspace_whose_renewals_fail_is_not_armed() {
+    let (mut lab, ls) = ready();
+    let failure = Event::RenewalFailed { ls, code: -202, text: "slow".to_owned() };
+    lab.quiet(failure.clone());
+    assert_eq!(lab.acquire(0, Target::Own, &["r"]), [replied(0, -203)]);
+    lab.tick();
+    hold(&mut lab, ls);
+    // One that is armed may go on: other leases depend on it anyway.
+    lab.quiet(failure);
+    let started = lab.acquire(1, Target::Own, &["s"]);
+    assert!(matches!(started[..], [Action::StartAcquire { .. }]), "{started:?}");
+    // With too little time left it is not armed either.
+    let (mut lab, _) = ready();
+    lab.now = lab.now.plus_secs(6);
+    assert_eq!(lab.acquire(0, Target::Own, &["r"]), [replied(0, -203)]);
+}
+
+#[test]
+fn a_client_that_hangs_up_while_the_watchdog_is_armed_leaves_nothing() {
+    let (mut lab, ls) = ready();
+    arms(&lab.acquire(0, Target::Own, &["r"]));
+    assert_eq!(lab.close(0), []);
+    assert_eq!(armed(&mut lab, ls), [Action::Forget { conn: ConnId(0) }, Action::WatchdogDisarm { ls }]);
+}
+
+#[test]
+fn the_end_of_wdmd_fails_what_it_watched_over_and_nothing_else() {
+    let (mut lab, ls) = ready();
+    assert_eq!(lab.quiet(Event::WatchdogLost { ls, text: "gone".to_owned() }), [], "idle: it had no expiry");
+    hold(&mut lab, ls);
+    let actions = lab.quiet(Event::WatchdogLost { ls, text: "gone".to_owned() });
+    let kill = Action::Kill { conn: ConnId(0), pid: 100, signal: Signal::Term };
+    assert_eq!(actions, [Action::Gone { ls }, kill]);
+    assert_eq!(lab.acquire(1, Target::Own, &["s"]), [replied(1, -28)]);
+    lab.pid_gone(0);
+    let end = [Action::Forget { conn: ConnId(0) }, Action::Leave { ls, release: false }];
+    assert_eq!(lab.close(0), end);
+}
+
+#[test]
+fn a_removed_lockspace_is_disarmed_before_it_is_left() {
+    let (mut lab, ls) = ready();
+    hold(&mut lab, ls);
+    lab.remove(9, "ls");
+    lab.close(0);
+    let end = lab.pid_gone(0);
+    let expected = [
+        Action::Forget { conn: ConnId(0) },
+        Action::WatchdogDisarm { ls },
+        Action::Leave { ls, release: true },
+    ];
+    assert_eq!(end, expected);
+}
+
+#[test]
+fn a_request_that_waits_for_the_watchdog_ends_with_its_lockspace() {
+    let (mut lab, ls) = ready();
+    arms(&lab.acquire(0, Target::Own, &["r"]));
+    let end = lab.remove(9, "ls");
+    let expected = [
+        Action::Gone { ls },
+        Action::WatchdogDisarm { ls },
+        replied(0, -28),
+        Action::Leave { ls, release: true },
+    ];
+    assert_eq!(end, expected);
+    assert_eq!(armed(&mut lab, ls), [], "an answer that comes late means nothing");
+}
+
+#[test]
+fn writes_that_may_still_land_keep_the_watchdog_armed_without_limit() {
+    let (mut lab, ls) = ready();
+    arms(&lab.acquire(0, Target::Own, &["r"]));
+    let started = task(&armed(&mut lab, ls));
+    lab.failed(started, live_owner(), true, 1);
+    lab.remove(9, "ls");
+    for _ in 0..300 {
+        let all = lab.tick();
+        assert!(all.iter().all(|a| matches!(a, Action::WatchdogLive { .. })), "{all:?}");
+    }
+    let end = [Action::WatchdogDisarm { ls }, Action::Leave { ls, release: true }];
+    assert_eq!(lab.settled(started), end);
+}

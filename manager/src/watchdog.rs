@@ -1,0 +1,251 @@
+//! When the watchdog stands behind a lockspace (lease-algorithms.md 10.3; rules R3, R11; wdmd.md 11).
+//!
+//! Each lockspace is a source of its own with wdmd. It gives wdmd an expiry time only while something depends on the host id:
+//! a resource that is held, or being acquired or released, or that a write may still reach, or the USED flag. Then the
+//! machine is reset unless renewals go on or the users are stopped in time. A lockspace on which nothing depends never leads
+//! to a reset.
+//!
+//! Before the first write of the first acquire the expiry is confirmed by wdmd, so there is no moment at which a lease is ours
+//! and no watchdog knows of it; it is taken back after the last release has ended, all its writes included.
+
+use crate::action::Action;
+use crate::ids::LockspaceId;
+use crate::state::{Op, OpKind, OpNumber};
+use crate::{Level, Lockspace, LockspaceList, Manager, log, reply};
+use sanlock_lease::code::ReturnCode;
+use sanlock_lease::timing::MonoTime;
+use std::collections::BTreeSet;
+
+/// Seconds between 6T and wdmd's test interval below which an io timeout is warned about: a late renewal then looks like none
+/// (rule R11).
+const SLACK_SECS: u64 = 2;
+
+/// What is between a lockspace and the watchdog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watch {
+    /// The daemon uses no watchdog.
+    Off,
+    /// wdmd is being asked whether there is one; the join waits.
+    Checking,
+    /// There is one; nothing depends on it.
+    Idle,
+    /// wdmd was given an expiry and has not confirmed it.
+    Arming,
+    /// wdmd has an expiry, and every good renewal moves it.
+    Armed,
+    /// wdmd was lost while armed: the machine will be reset within the fire timeout, and nobody can stop that.
+    Lost,
+}
+
+impl Manager {
+    /// How a new lockspace begins.
+    pub(crate) fn new_watch(&self) -> Watch {
+        if self.settings.watchdog { Watch::Checking } else { Watch::Off }
+    }
+
+    /// Begins a join: at once, or with the question whether there is a watchdog.
+    pub(crate) fn begin_join(&mut self, ls: LockspaceId, out: &mut Vec<Action>) {
+        let Some(lockspace) = self.lockspaces.get(&ls) else { return };
+        match lockspace.watch {
+            Watch::Checking => out.push(Action::WatchdogCheck { ls, fire: self.settings.fire }),
+            _ => out.push(join_action(ls, lockspace)),
+        }
+    }
+
+    /// wdmd answered: its test interval in seconds, or why it cannot be used.
+    pub(crate) fn watchdog_checked(
+        &mut self,
+        ls: LockspaceId,
+        result: Result<u32, String>,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
+        if lockspace.watch != Watch::Checking {
+            return;
+        }
+        let name = lockspace.spec.name;
+        let refused = match result {
+            _ if lockspace.remove => Some((ReturnCode::GENERIC, "removed before it began".to_owned())),
+            Err(text) => Some((ReturnCode::WD_ERROR, text)),
+            Ok(interval) => {
+                let (budget, interval) = (lockspace.io_timeout.renewal_warn_secs(), u64::from(interval));
+                let io_timeout = lockspace.io_timeout.secs();
+                if budget <= interval {
+                    let text = format!(
+                        "io timeout {io_timeout} is too short for wdmd, which tests every {interval} s: six times the io \
+                         timeout must be more. Use a longer io timeout (-o), or a shorter watchdog_fire_timeout on all hosts"
+                    );
+                    Some((ReturnCode::EINVAL, text))
+                } else {
+                    if budget <= interval + SLACK_SECS {
+                        let text = format!(
+                            "io timeout {io_timeout} leaves little time between two tests of wdmd ({interval} s): \
+                             a late renewal may look like none"
+                        );
+                        log(out, Level::Error, Some(ls), text);
+                    }
+                    None
+                }
+            }
+        };
+        match refused {
+            None => {
+                lockspace.watch = Watch::Idle;
+                out.push(join_action(ls, lockspace));
+            }
+            Some((code, text)) => {
+                log(out, Level::Error, Some(ls), format!("add_lockspace {name}: {text} ({})", code.0));
+                let waiter = lockspace.add_waiter.take();
+                self.forget_lockspace(ls, out);
+                if let Some(conn) = waiter {
+                    reply(out, conn, code.0);
+                }
+            }
+        }
+    }
+
+    /// Whether a first write in this lockspace may be prepared now: `Ok(false)` says to wait for the watchdog.
+    ///
+    /// # Errors
+    /// The watchdog cannot stand behind it: renewals fail, little time is left, or wdmd was lost.
+    pub(crate) fn require_watchdog(
+        &mut self,
+        now: MonoTime,
+        ls: LockspaceId,
+        out: &mut Vec<Action>,
+    ) -> Result<bool, ReturnCode> {
+        let lockspace = self.lockspaces.get_mut(&ls).ok_or(ReturnCode::ENOSPC)?;
+        match lockspace.watch {
+            Watch::Off | Watch::Armed => Ok(true),
+            Watch::Arming => Ok(false),
+            Watch::Checking | Watch::Lost => Err(ReturnCode::WD_ERROR),
+            Watch::Idle => {
+                let last_good = lockspace.last_good.unwrap_or(now);
+                let age = now.secs_since(last_good);
+                if lockspace.last_result != 1 || age >= lockspace.io_timeout.renewal_warn_secs() {
+                    let text = format!(
+                        "nothing is acquired now: the last good renewal is {age} s old and the last attempt came to {}; \
+                         the watchdog is armed again once a renewal succeeds",
+                        lockspace.last_result
+                    );
+                    log(out, Level::Error, Some(ls), text);
+                    return Err(ReturnCode::WD_ERROR);
+                }
+                lockspace.watch = Watch::Arming;
+                let (renewal, expire) = times(lockspace, last_good);
+                out.push(Action::WatchdogArm {
+                    ls,
+                    name: format!("sanlock_{}:{}", lockspace.spec.name, lockspace.spec.host_id),
+                    fire: self.settings.fire,
+                    renewal,
+                    expire,
+                });
+                Ok(false)
+            }
+        }
+    }
+
+    /// wdmd confirmed the expiry, or could not be brought to it. Either way it keeps none that nobody would move.
+    pub(crate) fn watchdog_armed(
+        &mut self,
+        now: MonoTime,
+        ls: LockspaceId,
+        result: Result<(), String>,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(lockspace) = self.lockspaces.get_mut(&ls).filter(|ls| ls.watch == Watch::Arming) else {
+            return;
+        };
+        lockspace.watch = if result.is_ok() { Watch::Armed } else { Watch::Idle };
+        if let Err(text) = &result {
+            log(out, Level::Error, Some(ls), format!("the watchdog cannot be armed: {text}"));
+        }
+        for number in self.take_arming(ls) {
+            match result {
+                Ok(()) => self.acquire_next(now, number, out),
+                Err(_) => self.acquire_failed(number, ReturnCode::WD_ERROR.0, out),
+            }
+        }
+    }
+
+    /// The connection to wdmd broke while it had an expiry of this lockspace.
+    pub(crate) fn watchdog_lost(
+        &mut self,
+        now: MonoTime,
+        ls: LockspaceId,
+        text: &str,
+        out: &mut Vec<Action>,
+    ) {
+        let fire = self.settings.fire.secs();
+        let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
+        if lockspace.watch != Watch::Armed {
+            return;
+        }
+        lockspace.watch = Watch::Lost;
+        lockspace.watch_lost = Some(now);
+        let text = format!(
+            "wdmd was lost: {text}. This machine is reset within {fire} s; its users are stopped so that they end in order"
+        );
+        log(out, Level::Error, Some(ls), text);
+        self.check(now, ls, out);
+    }
+
+    /// Moves wdmd's expiry after a good renewal.
+    pub(crate) fn watchdog_live(&self, ls: LockspaceId, timestamp: MonoTime, out: &mut Vec<Action>) {
+        let Some(lockspace) = self.lockspaces.get(&ls) else { return };
+        if matches!(lockspace.watch, Watch::Arming | Watch::Armed) {
+            let (renewal, expire) = times(lockspace, timestamp);
+            out.push(Action::WatchdogLive { ls, renewal, expire });
+        }
+    }
+
+    /// Takes the expiry back wherever nothing depends on the host id any more.
+    pub(crate) fn disarm_idle(&mut self, out: &mut Vec<Action>) {
+        if self.lockspaces.values().all(|ls| ls.watch != Watch::Armed) {
+            return;
+        }
+        let mut needed: BTreeSet<LockspaceId> = self.resources.values().map(|r| r.ls).collect();
+        needed.extend(self.ops.values().filter_map(|op| match op.kind {
+            OpKind::Acquire { arming, .. } => arming,
+            _ => None,
+        }));
+        for (ls, lockspace) in &mut self.lockspaces {
+            if lockspace.watch == Watch::Armed && !needed.contains(ls) {
+                lockspace.watch = Watch::Idle;
+                out.push(Action::WatchdogDisarm { ls: *ls });
+            }
+        }
+    }
+
+    /// The lockspace is being left: nobody uses it, and no write of it is outstanding.
+    pub(crate) fn watchdog_leaves(&mut self, ls: LockspaceId, out: &mut Vec<Action>) {
+        if let Some(lockspace) = self.lockspaces.get_mut(&ls) {
+            if matches!(lockspace.watch, Watch::Arming | Watch::Armed) {
+                lockspace.watch = Watch::Idle;
+                out.push(Action::WatchdogDisarm { ls });
+            }
+        }
+        for number in self.take_arming(ls) {
+            self.acquire_failed(number, ReturnCode::ENOSPC.0, out);
+        }
+    }
+
+    /// The requests that waited for this lockspace's watchdog wait no more.
+    fn take_arming(&mut self, wanted: LockspaceId) -> Vec<OpNumber> {
+        let waiting = |op: &mut Op| match &mut op.kind {
+            OpKind::Acquire { arming, .. } if *arming == Some(wanted) => arming.take().is_some(),
+            _ => false,
+        };
+        self.ops.iter_mut().filter_map(|(number, op)| waiting(op).then_some(*number)).collect()
+    }
+}
+
+fn join_action(ls: LockspaceId, lockspace: &Lockspace) -> Action {
+    debug_assert_eq!(lockspace.list, LockspaceList::Add);
+    Action::Join { ls, spec: lockspace.spec.clone(), host: lockspace.host, io_timeout: lockspace.io_timeout }
+}
+
+/// Renewal and expiry as wdmd is told them: whole seconds of the monotonic clock (wdmd.md 11.3).
+fn times(lockspace: &Lockspace, renewal: MonoTime) -> (u64, u64) {
+    (renewal.secs(), renewal.secs() + lockspace.io_timeout.renewal_fail_secs())
+}
