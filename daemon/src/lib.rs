@@ -7,6 +7,7 @@
 //! | resources | runs every acquire, release and retract as a step machine |
 //! | tools, a few | one-shot commands: align, read, write |
 //! | records | writes rejoin records |
+//! | wd | keeps the connections to wdmd and moves its expiries |
 //! | log | writes to file, syslog and stderr |
 //!
 //! Besides, a child process that was forked first sends the signals.
@@ -27,5 +28,6 @@ mod resources;
 mod start;
 mod step;
 mod tools;
+mod watchdog;
 
 pub use start::{PID_FILE_NAME, SOCKET_NAME, StartError, run};

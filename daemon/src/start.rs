@@ -391,11 +391,9 @@ fn drop_privileges(identity: &Identity, log: &Log) {
 
 fn tell_about_watchdog(config: &Config, log: &Log) {
     if config.use_watchdog == 0 {
-        log.warn(format_args!("no watchdog protects this host (use_watchdog 0)"));
-    } else {
-        log.error(format_args!(
-            "no watchdog protects this host: this version has no watchdog support. A process that cannot be killed in time \
-             may still write when another host takes over; use -w 0 to confirm"
+        log.warn(format_args!(
+            "no watchdog protects this host (use_watchdog 0): a process that cannot be killed in time may still write when \
+             another host takes over"
         ));
     }
 }

@@ -167,6 +167,8 @@ pub struct Connection {
     path: PathBuf,
     /// Message boundaries and the order of replies are known.
     usable: bool,
+    /// A message was sent in part only: whatever follows would be misread.
+    torn: bool,
 }
 
 impl Connection {
@@ -190,7 +192,7 @@ impl Connection {
             );
             setsockopt(&fd, sockopt::SendTimeout, &limit).map_err(|errno| failed(errno.into()))?;
             match connect(fd.as_raw_fd(), &address) {
-                Ok(()) => return Ok(Self { fd, path: path.to_owned(), usable: true }),
+                Ok(()) => return Ok(Self { fd, path: path.to_owned(), usable: true, torn: false }),
                 Err(Errno::EINTR) => {}
                 Err(errno) => return Err(failed(errno.into())),
             }
@@ -281,6 +283,20 @@ impl Connection {
         Ok(status_of(&reply))
     }
 
+    /// Takes expiry and reference back, also when a reply was lost and other calls are refused. The daemon carries it out when it
+    /// reads again: keep the connection until then, since a daemon of the original may drop what is queued on a closed one
+    /// (specification 5.4).
+    ///
+    /// # Errors
+    ///
+    /// The daemon is gone or does not read.
+    pub fn withdraw(&mut self) -> Result<(), ClientError> {
+        let usable = std::mem::replace(&mut self.usable, !self.torn);
+        let sent = self.test_live(0, 0).and_then(|()| self.refcount_clear());
+        self.usable &= usable;
+        sent
+    }
+
     fn tell(&mut self, message: &Message) -> Result<(), ClientError> {
         self.send(message, Instant::now() + SEND_WITHIN, SEND_WITHIN)
     }
@@ -296,6 +312,7 @@ impl Connection {
 
     fn send(&mut self, message: &Message, deadline: Instant, within: Duration) -> Result<(), ClientError> {
         self.begin()?;
+        self.torn = true;
         let bytes = message.encode();
         let mut rest = bytes.as_slice();
         while !rest.is_empty() {
@@ -306,7 +323,7 @@ impl Connection {
                 Err(errno) => return Err(self.lost("sending to", errno)),
             }
         }
-        self.usable = true;
+        (self.usable, self.torn) = (true, false);
         Ok(())
     }
 

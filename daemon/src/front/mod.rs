@@ -18,12 +18,14 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sanlock_blockio::drive::monotonic_now;
 use sanlock_lease::hosts::HostTable;
 use sanlock_lease::text::LockspaceSpec;
 use sanlock_lease::timing::{IoTimeout, MonoTime};
 use sanlock_manager::{Action, ConnId, Event, LockspaceId, Manager, Settings};
+use sanlock_wdmd::client::SOCKET_PATH;
 use sanlock_wire::Reply;
 
 use crate::global::Global;
@@ -33,6 +35,7 @@ use crate::mailbox::{self, Mailbox, Sender};
 use crate::records;
 use crate::resources::Resources;
 use crate::tools::Tools;
+use crate::watchdog::Watchdog;
 use conn::{Conn, Input};
 use poller::{Interest, Poller, Ready, Token};
 use signals::Signals;
@@ -49,6 +52,9 @@ const REQUESTS_PER_TURN: usize = 8;
 
 /// Bytes of replies that wait for their readers, all connections together; a connection that would exceed it is closed.
 const UNSENT_BYTES_MAX: usize = 64 << 20;
+
+/// How long the end of the daemon waits until wdmd knows that nothing is expected of it any more.
+const WATCHDOG_FINISH: Duration = Duration::from_secs(5);
 
 /// Host tables kept of lockspaces that were left.
 const TABLES_MAX: usize = 64;
@@ -85,6 +91,7 @@ pub(crate) struct Front {
     resources: Resources,
     tools: Tools,
     records: records::Writer,
+    watchdog: Watchdog,
     /// Saves under way: number of the order, and what to tell the manager.
     saving: HashMap<u64, (LockspaceId, u64)>,
     next_order: u64,
@@ -109,6 +116,7 @@ impl Front {
         let settings = Settings {
             io_timeout: global.config.io_timeout,
             fire: global.config.fire,
+            watchdog: global.config.use_watchdog != 0,
             kill_grace_secs: u64::from(global.config.kill_grace_seconds),
             history_size: usize::try_from(global.config.renewal_history_size).unwrap_or(0),
         };
@@ -117,6 +125,10 @@ impl Front {
             Resources::start(Arc::clone(&global), move |event| events.send(Message::Event(event)))?;
         let records = records::Writer::start(Arc::clone(&global), move |order| {
             recorded.send(Message::Recorded(order))
+        })?;
+        let watched = outbox.clone();
+        let watchdog = Watchdog::start(SOCKET_PATH.into(), global.log.clone(), move |event| {
+            watched.send(Message::Event(event));
         })?;
         let threads = usize::try_from(global.config.max_worker_threads).unwrap_or(1);
         let tools = Tools::new(Arc::clone(&global), threads);
@@ -136,6 +148,7 @@ impl Front {
             resources,
             tools,
             records,
+            watchdog,
             saving: HashMap::new(),
             next_order: 0,
             next_conn: 0,
@@ -172,6 +185,7 @@ impl Front {
             }
         }
         self.flush_all();
+        self.watchdog.finish(WATCHDOG_FINISH);
         Ok(())
     }
 

@@ -12,6 +12,7 @@ use crate::lockspace::{Control, Lockspace, Shared};
 use crate::log;
 use crate::records;
 use crate::resources::{Order, Task, Work};
+use crate::watchdog::{self, Times};
 
 impl Front {
     pub(super) fn perform(&mut self, action: Action) {
@@ -88,6 +89,15 @@ impl Front {
                 let order = records::Order::Drop { lockspace: spec.name, host_id: spec.host_id };
                 self.records.order(order, self.next_order);
             }
+            Action::WatchdogCheck { ls, fire } => self.watchdog.order(watchdog::Order::Check { ls, fire }),
+            Action::WatchdogArm { ls, name, fire, renewal, expire } => {
+                let times = Times { renewal, expire };
+                self.watchdog.order(watchdog::Order::Arm { ls, name, fire, times });
+            }
+            Action::WatchdogLive { ls, renewal, expire } => {
+                self.watchdog.order(watchdog::Order::Live { ls, times: Times { renewal, expire } });
+            }
+            Action::WatchdogDisarm { ls } => self.watchdog.order(watchdog::Order::Disarm { ls }),
             Action::Log { level, ls, text } => self.log(level, ls, &text),
             Action::Exit => self.exit = true,
         }

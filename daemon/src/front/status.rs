@@ -54,8 +54,7 @@ fn daemon(front: &Front) -> StateRecord {
     let name = convert::wire_name(&front.global.host_name);
     let text = StateText::new()
         .item("our_host_name", front.global.host_name)
-        // What is, not what was asked for: no watchdog protects this host.
-        .item("use_watchdog", 0)
+        .item("use_watchdog", config.use_watchdog)
         .item("high_priority", config.high_priority)
         .item("mlock_level", config.mlock_level)
         .item("quiet_fail", config.quiet_fail)

@@ -1,0 +1,390 @@
+//! The watchdog link: one connection to wdmd for each lockspace that needs it (wdmd.md 11; docs/decisions/0008).
+//!
+//! One thread owns the connections, moves the expiries and watches for their end. Whatever has to wait for an answer of wdmd,
+//! asking and arming, runs on a short-lived thread, so that a busy wdmd delays nobody's renewals.
+//!
+//! A connection is kept for a while after its expiry was taken back: the next acquire then finds the device open. It is closed
+//! after [`LINGER_SECS`], and wdmd may disarm the device; an idle host then has nothing to fear from the end of wdmd either.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use sanlock_blockio::drive::monotonic_now;
+use sanlock_lease::timing::{MonoTime, WatchdogFire};
+use sanlock_manager::{Event, LockspaceId};
+use sanlock_wdmd::client::{ClientError, Connection, REPLY_WITHIN};
+
+use crate::log::Log;
+use crate::mailbox::{self, Mailbox, Sender};
+
+/// Seconds a connection without expiry is kept.
+pub(crate) const LINGER_SECS: u64 = 30;
+/// Connections kept although wdmd did not answer on them, so that it can still read what was taken back.
+const UNANSWERED_MAX: usize = 1024;
+/// How long the end of the daemon waits for wdmd on each connection.
+const FINISH_WITHIN: Duration = Duration::from_secs(1);
+/// Stack of the threads.
+const STACK: usize = 96 * 1024;
+/// Longest sleep.
+const NAP_MS: u64 = 1_000;
+
+/// The expiry that a lockspace gives to wdmd, in monotonic seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Times {
+    pub(crate) renewal: u64,
+    pub(crate) expire: u64,
+}
+
+/// What the thread is told.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// Is there a watchdog?
+    Check { ls: LockspaceId, fire: WatchdogFire },
+    /// Stand behind this lockspace.
+    Arm { ls: LockspaceId, name: String, fire: WatchdogFire, times: Times },
+    /// It was renewed.
+    Live { ls: LockspaceId, times: Times },
+    /// Nothing depends on it any more.
+    Disarm { ls: LockspaceId },
+    /// A short-lived thread has armed a connection, or not.
+    Armed { ls: LockspaceId, result: Result<Connection, Unarmed> },
+    /// Everything told before has been carried out.
+    Finish(mpsc::SyncSender<()>),
+}
+
+/// Why a connection could not be armed, and those on which an expiry was taken back again.
+#[derive(Debug)]
+pub(crate) struct Unarmed {
+    text: String,
+    withdrawn: Vec<Connection>,
+}
+
+/// The front's side.
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    orders: Sender<Order>,
+}
+
+impl Watchdog {
+    /// Starts the thread. It connects to nobody before it is told to.
+    ///
+    /// # Errors
+    /// No thread or descriptor is to be had.
+    pub(crate) fn start(
+        socket: PathBuf,
+        log: Log,
+        report: impl Fn(Event) + Send + Clone + 'static,
+    ) -> io::Result<Self> {
+        let (orders, inbox) = mailbox::mailbox()?;
+        let own = orders.clone();
+        std::thread::Builder::new().name("sanlock-wd".to_owned()).stack_size(STACK).spawn(move || {
+            let mut thread = Thread {
+                socket,
+                log,
+                orders: own,
+                inbox,
+                report,
+                links: HashMap::new(),
+                unanswered: Vec::new(),
+            };
+            loop {
+                thread.turn();
+            }
+        })?;
+        Ok(Self { orders })
+    }
+
+    /// Sends an order.
+    pub(crate) fn order(&self, order: Order) {
+        self.orders.send(order);
+    }
+
+    /// Waits until every order has been carried out, but no longer than this.
+    pub(crate) fn finish(&self, limit: Duration) {
+        let (done, wait) = mpsc::sync_channel(1);
+        self.order(Order::Finish(done));
+        let _ = wait.recv_timeout(limit);
+    }
+}
+
+/// The connection of a lockspace.
+enum Link {
+    /// A short-lived thread works on it.
+    Arming {
+        /// The newest renewal meanwhile.
+        newer: Option<Times>,
+        /// It is not wanted any more.
+        cancelled: bool,
+    },
+    /// wdmd has an expiry.
+    Armed(Connection),
+    /// It has none.
+    Idle {
+        connection: Connection,
+        /// When it may be closed.
+        until: MonoTime,
+    },
+}
+
+struct Thread<R> {
+    socket: PathBuf,
+    log: Log,
+    orders: Sender<Order>,
+    inbox: Mailbox<Order>,
+    report: R,
+    links: HashMap<LockspaceId, Link>,
+    unanswered: Vec<Connection>,
+}
+
+impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
+    fn turn(&mut self) {
+        let ended = self.wait();
+        for order in self.inbox.take() {
+            self.carry_out(order);
+        }
+        for ls in ended {
+            self.ended(ls);
+        }
+        let now = monotonic_now();
+        self.links.retain(|_, link| !matches!(link, Link::Idle { until, .. } if *until <= now));
+    }
+
+    /// Sleeps; the lockspaces whose connection has ended. Between calls nothing is to be read on any of them.
+    fn wait(&self) -> Vec<LockspaceId> {
+        let watched: Vec<(LockspaceId, &Connection)> = self
+            .links
+            .iter()
+            .filter_map(|(ls, link)| match link {
+                Link::Armed(connection) | Link::Idle { connection, .. } => Some((*ls, connection)),
+                Link::Arming { .. } => None,
+            })
+            .collect();
+        let mut fds = vec![PollFd::new(self.inbox.fd(), PollFlags::POLLIN)];
+        fds.extend(watched.iter().map(|(_, c)| PollFd::new(c.as_fd(), PollFlags::POLLIN)));
+        if poll(&mut fds, PollTimeout::try_from(NAP_MS).unwrap_or(PollTimeout::ZERO)).is_err() {
+            return Vec::new();
+        }
+        let ended = fds.iter().skip(1).zip(&watched).filter(|(fd, _)| fd.any() == Some(true));
+        ended.map(|(_, (ls, _))| *ls).collect()
+    }
+
+    fn carry_out(&mut self, order: Order) {
+        match order {
+            Order::Check { ls, fire } => self.check(ls, fire),
+            Order::Arm { ls, name, fire, times } => self.arm(ls, name, fire, times),
+            Order::Live { ls, times } => self.live(ls, times),
+            Order::Disarm { ls } => self.disarm(ls),
+            Order::Armed { ls, result } => self.armed(ls, result),
+            Order::Finish(done) => {
+                // The answer says that wdmd has read that nothing is expected of it any more.
+                for link in self.links.values_mut() {
+                    if let Link::Idle { connection, .. } = link {
+                        let _ = connection.status(FINISH_WITHIN);
+                    }
+                }
+                let _ = done.send(());
+            }
+        }
+    }
+
+    fn check(&self, ls: LockspaceId, fire: WatchdogFire) {
+        let (socket, report) = (self.socket.clone(), self.report.clone());
+        let failed = self.report.clone();
+        let asked = spawn(move || {
+            let result = ask(&socket, fire).map_err(|error| error.to_string());
+            report(Event::WatchdogChecked { ls, result });
+        });
+        if let Err(error) = asked {
+            failed(Event::WatchdogChecked {
+                ls,
+                result: Err(format!("no thread to ask wdmd with: {error}")),
+            });
+        }
+    }
+
+    fn arm(&mut self, ls: LockspaceId, name: String, fire: WatchdogFire, times: Times) {
+        let kept = match self.links.insert(ls, Link::Arming { newer: None, cancelled: false }) {
+            Some(Link::Idle { connection, .. }) => Some(connection),
+            _ => None,
+        };
+        let (socket, orders) = (self.socket.clone(), self.orders.clone());
+        let armed = spawn(move || {
+            let result = arm(&socket, kept, &name, fire, times);
+            orders.send(Order::Armed { ls, result });
+        });
+        if let Err(error) = armed {
+            let text = format!("no thread to arm it with: {error}");
+            self.armed(ls, Err(Unarmed { text, withdrawn: Vec::new() }));
+        }
+    }
+
+    fn armed(&mut self, ls: LockspaceId, result: Result<Connection, Unarmed>) {
+        let Some(Link::Arming { newer, cancelled }) = self.links.remove(&ls) else { return };
+        let result = match result {
+            Ok(connection) => {
+                self.links.insert(ls, Link::Armed(connection));
+                if cancelled {
+                    self.disarm(ls);
+                } else if let Some(times) = newer {
+                    self.live(ls, times);
+                }
+                Ok(())
+            }
+            Err(Unarmed { text, withdrawn }) => {
+                withdrawn.into_iter().for_each(|connection| self.keep_unanswered(connection));
+                Err(text)
+            }
+        };
+        (self.report)(Event::WatchdogArmed { ls, result });
+    }
+
+    /// Closed, what wdmd has not read yet might be lost, and an expiry that nobody moves would stay.
+    fn keep_unanswered(&mut self, connection: Connection) {
+        if self.unanswered.len() >= UNANSWERED_MAX {
+            self.unanswered.remove(0);
+        }
+        self.unanswered.push(connection);
+    }
+
+    fn live(&mut self, ls: LockspaceId, times: Times) {
+        match self.links.get_mut(&ls) {
+            Some(Link::Arming { newer, .. }) => *newer = Some(times),
+            Some(Link::Armed(connection)) => {
+                if let Err(error) = connection.test_live(times.renewal, times.expire) {
+                    self.log.error(format_args!("wdmd_test_live {} failed: {error}", times.renewal));
+                    self.lost(ls, &error.to_string());
+                }
+            }
+            Some(Link::Idle { .. }) | None => {}
+        }
+    }
+
+    fn disarm(&mut self, ls: LockspaceId) {
+        match self.links.remove(&ls) {
+            Some(Link::Arming { newer, .. }) => {
+                self.links.insert(ls, Link::Arming { newer, cancelled: true });
+            }
+            Some(Link::Armed(mut connection)) => match connection.withdraw() {
+                Ok(()) => {
+                    self.log.debug(format_args!("s{} wdmd_test_live 0 0 to disable", ls.0));
+                    let until = monotonic_now().plus_secs(LINGER_SECS);
+                    self.links.insert(ls, Link::Idle { connection, until });
+                }
+                Err(error) => {
+                    self.log.error(format_args!(
+                        "s{} the watchdog cannot be told that nothing depends on it any more: {error}",
+                        ls.0
+                    ));
+                    self.keep_unanswered(connection);
+                }
+            },
+            Some(idle) => {
+                self.links.insert(ls, idle);
+            }
+            None => {}
+        }
+    }
+
+    /// The connection ended, or has something to say that nobody asked for.
+    fn ended(&mut self, ls: LockspaceId) {
+        match self.links.get(&ls) {
+            Some(Link::Armed(_)) => self.lost(ls, "it closed the connection"),
+            Some(Link::Idle { .. }) => {
+                self.log.warn(format_args!("s{} wdmd closed an idle connection", ls.0));
+                self.links.remove(&ls);
+            }
+            Some(Link::Arming { .. }) | None => {}
+        }
+    }
+
+    fn lost(&mut self, ls: LockspaceId, text: &str) {
+        self.links.remove(&ls);
+        (self.report)(Event::WatchdogLost { ls, text: text.to_owned() });
+    }
+}
+
+fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    std::thread::Builder::new().name("sanlock-wd-ask".to_owned()).stack_size(STACK).spawn(work).map(drop)
+}
+
+/// Whether a device can be had that fires after this time: wdmd's test interval. The device is not left open for it.
+fn ask(socket: &std::path::Path, fire: WatchdogFire) -> Result<u32, ClientError> {
+    let mut connection = Connection::connect(socket, REPLY_WITHIN)?;
+    let seconds = u32::try_from(fire.secs()).unwrap_or(u32::MAX);
+    let opened = connection.open_watchdog(seconds, REPLY_WITHIN)?;
+    // While another client recovers wdmd tests every second; what counts is how often it does so else.
+    Ok(opened.status.test_interval.max(standard_interval(fire)))
+}
+
+/// wdmd's test interval while all is well (wdmd.md 4.6).
+fn standard_interval(fire: WatchdogFire) -> u32 {
+    match fire.secs() {
+        60.. => 10,
+        30..=59 => 5,
+        10..=29 => 2,
+        _ => 1,
+    }
+}
+
+/// Gives wdmd an expiry and has it confirmed: on a connection that was kept, else on a new one.
+fn arm(
+    socket: &std::path::Path,
+    kept: Option<Connection>,
+    name: &str,
+    fire: WatchdogFire,
+    times: Times,
+) -> Result<Connection, Unarmed> {
+    let mut withdrawn = Vec::new();
+    if let Some(connection) = kept {
+        match watch(connection, name, fire, times) {
+            Ok(armed) => return Ok(armed),
+            // wdmd may have been restarted since.
+            Err((_, connection)) => withdrawn.push(connection),
+        }
+    }
+    let text = match Connection::connect(socket, REPLY_WITHIN) {
+        Ok(connection) => match watch(connection, name, fire, times) {
+            Ok(armed) => return Ok(armed),
+            Err((text, connection)) => {
+                withdrawn.push(connection);
+                text
+            }
+        },
+        Err(error) => error.to_string(),
+    };
+    Err(Unarmed { text, withdrawn })
+}
+
+fn watch(
+    mut connection: Connection,
+    name: &str,
+    fire: WatchdogFire,
+    times: Times,
+) -> Result<Connection, (String, Connection)> {
+    let seconds = u32::try_from(fire.secs()).unwrap_or(u32::MAX);
+    let mut watch = || {
+        connection.open_watchdog(seconds, REPLY_WITHIN)?;
+        connection.register(name)?;
+        connection.refcount_set()?;
+        connection.test_live(times.renewal, times.expire)?;
+        connection.status(REPLY_WITHIN)
+    };
+    let failed = match watch() {
+        Ok(status) if u64::from(status.fire_timeout) == fire.secs() => return Ok(connection),
+        Ok(status) => {
+            format!("wdmd reports a fire timeout of {} s, expected {seconds} s", status.fire_timeout)
+        }
+        Err(error) => error.to_string(),
+    };
+    // Nothing may stay behind that nobody would move. An error means that wdmd is gone and has no use for it.
+    let _ = connection.withdraw();
+    Err((failed, connection))
+}
+
+#[cfg(test)]
+mod tests;

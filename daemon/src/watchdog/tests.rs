@@ -1,0 +1,181 @@
+use super::*;
+use sanlock_wdmd::protocol::{Command, MESSAGE_LEN, Message};
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::mpsc::{Receiver, Sender as Out, channel};
+
+/// Long enough for a machine that does other things too.
+const SOON: Duration = Duration::from_secs(30);
+const LS: LockspaceId = LockspaceId(3);
+
+/// A watchdog daemon that answers with this fire timeout and tells what it is told.
+struct Stub {
+    dir: tempfile::TempDir,
+    heard: Receiver<Heard>,
+    connections: Receiver<UnixStream>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Heard {
+    Message(Command, u64, u64),
+    End,
+}
+
+impl Stub {
+    fn start(fire: u32) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(dir.path().join("wdmd.sock")).unwrap();
+        let (hear, heard) = channel();
+        let (accept, connections) = channel();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let stream = stream.unwrap();
+                accept.send(stream.try_clone().unwrap()).unwrap();
+                let hear = hear.clone();
+                std::thread::spawn(move || serve(stream, fire, &hear));
+            }
+        });
+        Self { dir, heard, connections }
+    }
+
+    fn watchdog(&self) -> (Watchdog, Receiver<Event>) {
+        let (tell, events) = channel();
+        let report = move |event| tell.send(event).unwrap();
+        (Watchdog::start(self.dir.path().join("wdmd.sock"), Log::in_memory(), report).unwrap(), events)
+    }
+
+    /// The next message that changes something.
+    fn next(&self) -> Heard {
+        loop {
+            match self.heard.recv_timeout(SOON).unwrap() {
+                Heard::Message(Command::Status | Command::OpenWatchdog, ..) => {}
+                heard => return heard,
+            }
+        }
+    }
+}
+
+fn serve(mut stream: UnixStream, fire: u32, hear: &Out<Heard>) {
+    let mut bytes = [0; MESSAGE_LEN];
+    while stream.read_exact(&mut bytes).is_ok() {
+        let mut message = Message::decode(&bytes);
+        let command = Command::from_number(message.cmd).unwrap();
+        let _ = hear.send(Heard::Message(command, message.renewal_time, message.expire_time));
+        if matches!(command, Command::Status | Command::OpenWatchdog) {
+            (message.fire_timeout, message.test_interval) = (fire, 1);
+            stream.write_all(&message.encode()).unwrap();
+        }
+    }
+    let _ = hear.send(Heard::End);
+}
+
+fn fire() -> WatchdogFire {
+    WatchdogFire::new(30).unwrap()
+}
+
+fn arm(watchdog: &Watchdog) {
+    let times = Times { renewal: 100, expire: 116 };
+    watchdog.order(Order::Arm { ls: LS, name: "sanlock_ls:1".to_owned(), fire: fire(), times });
+}
+
+fn told(command: Command) -> Heard {
+    Heard::Message(command, 0, 0)
+}
+
+#[test]
+fn the_answer_has_the_interval_of_calm_times() {
+    let stub = Stub::start(30);
+    let (watchdog, events) = stub.watchdog();
+    watchdog.order(Order::Check { ls: LS, fire: fire() });
+    assert_eq!(events.recv_timeout(SOON).unwrap(), Event::WatchdogChecked { ls: LS, result: Ok(5) });
+    assert_eq!(stub.next(), Heard::End, "nothing is kept open for an idle lockspace");
+}
+
+#[test]
+fn nobody_listening_and_another_fire_timeout_are_refusals() {
+    let stub = Stub::start(60);
+    let (watchdog, events) = stub.watchdog();
+    let refused = |event: Event, why: &str| match event {
+        Event::WatchdogChecked { result: Err(text), .. } | Event::WatchdogArmed { result: Err(text), .. } => {
+            assert!(text.contains(why), "{text}");
+        }
+        other => panic!("{other:?}"),
+    };
+    watchdog.order(Order::Check { ls: LS, fire: fire() });
+    refused(events.recv_timeout(SOON).unwrap(), "60 s, 30 s was asked for");
+    arm(&watchdog);
+    refused(events.recv_timeout(SOON).unwrap(), "60 s, 30 s was asked for");
+    let nobody = tempfile::tempdir().unwrap();
+    let (tell, events) = channel();
+    let report = move |event| tell.send(event).unwrap();
+    let watchdog = Watchdog::start(nobody.path().join("wdmd.sock"), Log::in_memory(), report).unwrap();
+    watchdog.order(Order::Check { ls: LS, fire: fire() });
+    refused(events.recv_timeout(SOON).unwrap(), "is wdmd running?");
+    arm(&watchdog);
+    refused(events.recv_timeout(SOON).unwrap(), "is wdmd running?");
+}
+
+#[test]
+fn an_expiry_is_given_moved_and_taken_back_on_one_connection() {
+    let stub = Stub::start(30);
+    let (watchdog, events) = stub.watchdog();
+    arm(&watchdog);
+    assert_eq!(events.recv_timeout(SOON).unwrap(), Event::WatchdogArmed { ls: LS, result: Ok(()) });
+    watchdog.order(Order::Live { ls: LS, times: Times { renewal: 104, expire: 120 } });
+    watchdog.order(Order::Disarm { ls: LS });
+    // Idle: it has nothing to be moved.
+    watchdog.order(Order::Live { ls: LS, times: Times { renewal: 108, expire: 124 } });
+    watchdog.finish(SOON);
+    let expected = [
+        told(Command::Register),
+        told(Command::RefcountSet),
+        Heard::Message(Command::TestLive, 100, 116),
+        Heard::Message(Command::TestLive, 104, 120),
+        told(Command::TestLive),
+        told(Command::RefcountClear),
+    ];
+    for message in expected {
+        assert_eq!(stub.next(), message);
+    }
+    // Soon after, the same connection serves again.
+    arm(&watchdog);
+    assert_eq!(events.recv_timeout(SOON).unwrap(), Event::WatchdogArmed { ls: LS, result: Ok(()) });
+    assert_eq!(stub.connections.try_iter().count(), 1);
+}
+
+#[test]
+fn a_disarm_that_overtakes_the_answer_is_carried_out_after_it() {
+    let stub = Stub::start(30);
+    let (watchdog, events) = stub.watchdog();
+    arm(&watchdog);
+    watchdog.order(Order::Disarm { ls: LS });
+    assert_eq!(events.recv_timeout(SOON).unwrap(), Event::WatchdogArmed { ls: LS, result: Ok(()) });
+    let expected = [
+        told(Command::Register),
+        told(Command::RefcountSet),
+        Heard::Message(Command::TestLive, 100, 116),
+        told(Command::TestLive),
+        told(Command::RefcountClear),
+    ];
+    for message in expected {
+        assert_eq!(stub.next(), message);
+    }
+}
+
+#[test]
+fn the_end_of_wdmd_is_noticed_at_once() {
+    let stub = Stub::start(30);
+    let (watchdog, events) = stub.watchdog();
+    arm(&watchdog);
+    assert_eq!(events.recv_timeout(SOON).unwrap(), Event::WatchdogArmed { ls: LS, result: Ok(()) });
+    stub.connections.recv_timeout(SOON).unwrap().shutdown(std::net::Shutdown::Both).unwrap();
+    assert!(matches!(events.recv_timeout(SOON).unwrap(), Event::WatchdogLost { ls: LS, .. }));
+    // Of an idle connection nobody has to hear.
+    arm(&watchdog);
+    assert_eq!(events.recv_timeout(SOON).unwrap(), Event::WatchdogArmed { ls: LS, result: Ok(()) });
+    watchdog.order(Order::Disarm { ls: LS });
+    watchdog.finish(SOON);
+    stub.connections.recv_timeout(SOON).unwrap().shutdown(std::net::Shutdown::Both).unwrap();
+    arm(&watchdog);
+    assert_eq!(events.recv_timeout(SOON).unwrap(), Event::WatchdogArmed { ls: LS, result: Ok(()) });
+}
