@@ -7,4 +7,5 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod decide;
 pub mod protocol;

@@ -1,0 +1,564 @@
+//! What wdmd decides: when the device is armed, pinged, disarmed, and when the daemon may stop.
+//!
+//! *Why.* The promise to other hosts: after a source's expiry E the device fires at E + F at the latest (F: the agreed fire
+//! timeout), whatever single thing crashes, stops or is killed. Decision 6 has the reasoning, `tests/bound.rs` the proof.
+//!
+//! *How to drive it.* [`Machine`] holds no handle and reads no clock. The driver tells it what happened with
+//! [`Machine::handle`] and carries out the [`Action`]s in order. Actions on the device have a result; the driver hands it in
+//! as an event, carrying out what that returns, before it goes on. At the end of each turn it hands in [`Event::Tick`], which
+//! is when pings, disarming and stopping are decided, and sleeps until [`Machine::wake_at`] or the next input.
+//!
+//! *Invariants.* The device is pinged only while `now <= E + F − 2D − margin` for every source that relies on it; its file is
+//! never closed while anything relies on it; it is disarmed only if nothing does.
+
+mod notice;
+mod source;
+mod timing;
+
+pub use notice::{Level, Notice, Refusal, TestLine};
+pub use source::{Peer, Source, SourceId};
+pub use timing::{
+    FIRE_TIMEOUT_MAX, FIRE_TIMEOUT_MIN, ROUNDED_DEVICE_TIMEOUT_MIN, Time, Timing, ping_every_ms,
+    test_interval, wanted_device_timeout,
+};
+
+use crate::protocol::{Command, DEFAULT_FIRE_TIMEOUT, Message, Name};
+use std::collections::BTreeMap;
+
+/// A failed ping or disarming is tried again after this.
+const RETRY_MS: i64 = 500;
+/// A device that has not fired this long after it should have is reported: it does not protect this host.
+const OVERDUE_MS: i64 = 5000;
+/// Test lines are repeated after this.
+const REPORT_EVERY_MS: i64 = 1000;
+/// Clients named in the log per report; a host with thousands of expired clients is not to drown in its log.
+pub const MAX_TEST_LINES: usize = 16;
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A connection was accepted. The number must be free, see [`Machine::source`].
+    Connected(SourceId, Peer),
+    /// A complete message came.
+    Message(SourceId, Message),
+    /// The connection has ended, and every complete message before its end has been handed in.
+    Ended(SourceId),
+    /// The result of [`Action::Arm`].
+    Armed(Armed),
+    /// The result of [`Action::Ping`].
+    Pinged(bool),
+    /// The result of [`Action::Disarm`]: `false` leaves the device running and its file open.
+    Disarmed(bool),
+    /// A script has become good or bad, or is gone (`good`).
+    Script {
+        /// Its slot.
+        slot: u8,
+        /// Its state from now on.
+        good: bool,
+    },
+    /// SIGTERM, SIGINT.
+    Terminate,
+    /// The end of a turn.
+    Tick,
+}
+
+/// What became of the device when it was to be armed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Armed {
+    /// It runs, was pinged, and truly resets the host that many seconds after a ping.
+    Running {
+        /// Seconds.
+        device_timeout: u32,
+        /// Whether it can be disarmed (not with nowayout).
+        can_disarm: bool,
+    },
+    /// It could not be armed, and does not run.
+    Failed,
+    /// It could not be set up as wanted, and could not be disarmed again: it runs with this timeout.
+    Stuck {
+        /// Seconds.
+        device_timeout: u32,
+    },
+}
+
+/// What to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Open the device (if it is not open), have it fire `device_timeout` true seconds after a ping (it may round down to
+    /// [`ROUNDED_DEVICE_TIMEOUT_MIN`]), and ping it. If that fails, disarm and close it.
+    Arm {
+        /// Seconds.
+        device_timeout: u32,
+    },
+    /// Ping the device.
+    Ping,
+    /// Stop the device and close its file.
+    Disarm,
+    /// Send this to the client.
+    Reply(SourceId, Message),
+    /// Send the dump to the client.
+    Dump(SourceId),
+    /// Write this to the log.
+    Log(Notice),
+    /// Remove the marker and exit with 0.
+    Quit,
+}
+
+/// A device whose file is open.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Running {
+    /// Its true time to reset, seconds.
+    device: u32,
+    can_disarm: bool,
+    /// Last ping that succeeded.
+    pinged: Time,
+    /// When the next ping is due.
+    next_ping: Time,
+    /// When a failed disarming is tried again.
+    next_disarm: Time,
+}
+
+/// The decisions as a value.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Machine {
+    sources: BTreeMap<SourceId, Source>,
+    /// Scripts that are bad, and since when.
+    bad_scripts: BTreeMap<u8, Time>,
+    device: Option<Running>,
+    /// Somebody relies on the device: it runs with this timing.
+    enabled: Option<Timing>,
+    /// The fire timeout shown: that of the last arming.
+    fire_timeout: u32,
+    last_keepalive: u64,
+    /// Who gets an answer when the arming has succeeded or failed: the request, if it was one.
+    arming: Option<(SourceId, u32, Option<Message>)>,
+    /// When test lines are due, while there are any.
+    next_report: Option<Time>,
+    /// Pings have ended.
+    starving: bool,
+    /// The device should have fired.
+    overdue: bool,
+    terminate: bool,
+    stop_deferred: bool,
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Machine {
+    /// Nobody connected, the device closed.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            sources: BTreeMap::new(),
+            bad_scripts: BTreeMap::new(),
+            device: None,
+            enabled: None,
+            fire_timeout: DEFAULT_FIRE_TIMEOUT,
+            last_keepalive: 0,
+            arming: None,
+            next_report: None,
+            starving: false,
+            overdue: false,
+            terminate: false,
+            stop_deferred: false,
+        }
+    }
+
+    /// The slot with this number, if it is used.
+    #[must_use]
+    pub fn source(&self, id: SourceId) -> Option<&Source> {
+        self.sources.get(&id)
+    }
+
+    /// All used slots in the order of their numbers.
+    pub fn sources(&self) -> impl Iterator<Item = (SourceId, &Source)> {
+        self.sources.iter().map(|(&id, source)| (id, source))
+    }
+
+    /// The fire timeout as STATUS and the dump show it.
+    #[must_use]
+    pub const fn fire_timeout(&self) -> u32 {
+        self.fire_timeout
+    }
+
+    /// Second of the last successful ping, 0 if there was none.
+    #[must_use]
+    pub const fn last_keepalive(&self) -> u64 {
+        self.last_keepalive
+    }
+
+    /// Whether somebody relies on the device; scripts are run only then.
+    #[must_use]
+    pub const fn enabled(&self) -> bool {
+        self.enabled.is_some()
+    }
+
+    /// The current test interval: 1 while a source is bad or close to its expiry (5.3).
+    #[must_use]
+    pub fn current_interval(&self, now: Time) -> u32 {
+        let standard = test_interval(self.fire_timeout);
+        match self.enabled {
+            Some(timing) if !self.bad_scripts.is_empty() || self.due(timing, now).next().is_some() => 1,
+            _ => standard,
+        }
+    }
+
+    /// When the next [`Event::Tick`] is due if nothing else happens.
+    #[must_use]
+    pub fn wake_at(&self, now: Time) -> Option<Time> {
+        let device = self.device.as_ref()?;
+        let mut at = self.next_report;
+        let mut sooner = |time: Time| at = Some(at.map_or(time, |at| at.min(time)));
+        if !self.starved(now) {
+            sooner(device.next_ping);
+        }
+        if self.enabled.is_none() && device.can_disarm {
+            sooner(device.next_disarm);
+        }
+        if let Some(timing) = self.enabled.filter(|_| self.next_report.is_none()) {
+            self.expiries().map(|(_, expire)| timing.warn_from(expire)).for_each(sooner);
+        }
+        at
+    }
+
+    /// Tells what happened at `now`, which never goes back; returns what to do about it, in this order.
+    pub fn handle(&mut self, now: Time, event: Event) -> Vec<Action> {
+        let mut actions = Vec::new();
+        match event {
+            Event::Connected(id, peer) => {
+                self.sources.insert(id, Source::new(peer));
+            }
+            Event::Message(id, message) => self.message(now, id, &message, &mut actions),
+            Event::Ended(id) => self.ended(id, &mut actions),
+            Event::Armed(result) => self.armed(now, result, &mut actions),
+            Event::Pinged(ok) => self.pinged(now, ok),
+            Event::Disarmed(ok) => self.disarmed(now, ok),
+            Event::Script { slot, good: true } => {
+                self.bad_scripts.remove(&slot);
+            }
+            // What a script says while nobody relies on the device is not asked again before somebody does.
+            Event::Script { slot, good: false } if self.enabled.is_some() => {
+                self.bad_scripts.entry(slot).or_insert(now);
+            }
+            Event::Script { .. } => {}
+            Event::Terminate => {
+                self.terminate = true;
+                self.stop_deferred = false;
+            }
+            Event::Tick => self.tick(now, &mut actions),
+        }
+        actions
+    }
+
+    fn message(&mut self, now: Time, id: SourceId, message: &Message, actions: &mut Vec<Action>) {
+        let Some(source) = self.sources.get_mut(&id).filter(|source| !source.dead) else { return };
+        match Command::from_number(message.cmd) {
+            Some(Command::Register) => {
+                source.name = message.name;
+                source.pid = source.peer.pid;
+                let (fd, pid, name) = (source.peer.fd, source.pid, source.name);
+                actions.push(Action::Log(Notice::Registered { source: id, fd, pid, name }));
+            }
+            Some(Command::RefcountSet) => {
+                source.refcount = true;
+                self.arm_unasked(now, id, actions);
+            }
+            Some(Command::RefcountClear) => source.refcount = false,
+            Some(Command::TestLive) => {
+                let (renewal, expire) = (message.renewal_time, message.expire_time);
+                source.renewal = renewal;
+                source.expire = expire;
+                actions.push(Action::Log(Notice::Live { source: id, renewal, expire }));
+                if expire != 0 {
+                    self.arm_unasked(now, id, actions);
+                }
+            }
+            Some(Command::Status) => {
+                let unprotected = self.enabled.is_none() && source.needs_device();
+                let reply = Message {
+                    test_interval: self.current_interval(now),
+                    fire_timeout: if unprotected { 0 } else { self.fire_timeout },
+                    last_keepalive: self.last_keepalive,
+                    ..*message
+                };
+                actions.push(Action::Reply(id, reply));
+            }
+            Some(Command::DumpDebug) => {
+                if source.name == Name::EMPTY {
+                    source.name = Name::new(b"dump").unwrap_or(Name::EMPTY);
+                }
+                actions.push(Action::Dump(id));
+            }
+            Some(Command::OpenWatchdog) => self.open(now, id, message, actions),
+            None => {}
+        }
+    }
+
+    fn open(&mut self, now: Time, id: SourceId, message: &Message, actions: &mut Vec<Action>) {
+        let asked = message.fire_timeout;
+        // Of a device in use the timeout asked for is not looked at; the client compares.
+        let fire = self.enabled.map_or(asked, Timing::fire_timeout);
+        if let Err(reason) = self.may_arm(now, id, fire) {
+            actions.push(Action::Log(Notice::OpenRefused { asked, reason }));
+            self.answer_open(id, message, 0, actions);
+        } else if self.enabled.is_some() {
+            self.answer_open(id, message, fire, actions);
+        } else {
+            self.arming = Some((id, fire, Some(*message)));
+            actions.extend(wanted_device_timeout(fire).map(|device_timeout| Action::Arm { device_timeout }));
+        }
+    }
+
+    /// A client that relies on the device without having asked for it is one of the first generation: it expects 60 s.
+    fn arm_unasked(&mut self, now: Time, id: SourceId, actions: &mut Vec<Action>) {
+        if self.enabled.is_some() {
+            return;
+        }
+        let fire = DEFAULT_FIRE_TIMEOUT;
+        if let Err(reason) = self.may_arm(now, id, fire) {
+            actions.push(Action::Log(Notice::OpenRefused { asked: fire, reason }));
+            self.unprotected(id, actions);
+        } else {
+            self.arming = Some((id, fire, None));
+            actions.extend(wanted_device_timeout(fire).map(|device_timeout| Action::Arm { device_timeout }));
+        }
+    }
+
+    /// Nobody is promised protection by a device that is about to reset the host. The asking client's own expiry does not
+    /// count: one in the past asks for just that.
+    fn may_arm(&self, now: Time, id: SourceId, fire: u32) -> Result<(), Refusal> {
+        let wanted = wanted_device_timeout(fire).and_then(|device| Timing::new(fire, device));
+        let timing = self.enabled.or(wanted).ok_or(Refusal::FireTimeout)?;
+        if let Some((other, _)) =
+            self.expiries().find(|&(other, expire)| other != id && now > timing.last_ping(expire))
+        {
+            return Err(Refusal::Expired(other));
+        }
+        match self.bad_scripts.iter().find(|&(_, &since)| now > timing.last_ping(since)) {
+            Some((&script, _)) => Err(Refusal::Script(script)),
+            None => Ok(()),
+        }
+    }
+
+    fn answer_open(&self, id: SourceId, request: &Message, result: u32, actions: &mut Vec<Action>) {
+        actions.push(Action::Log(Notice::Opened { asked: request.fire_timeout, result }));
+        actions.push(Action::Reply(id, Message { fire_timeout: result, ..*request }));
+    }
+
+    fn unprotected(&self, id: SourceId, actions: &mut Vec<Action>) {
+        if let Some(source) = self.sources.get(&id) {
+            let (pid, name) = (source.peer.pid, source.name);
+            actions.push(Action::Log(Notice::Unprotected { source: id, pid, name }));
+        }
+    }
+
+    fn armed(&mut self, now: Time, result: Armed, actions: &mut Vec<Action>) {
+        let Some((id, fire, request)) = self.arming.take() else { return };
+        let (timing, device, can_disarm) = match result {
+            Armed::Failed => (None, None, false),
+            Armed::Stuck { device_timeout } => (None, Some(device_timeout), false),
+            // A driver that reports success with a timeout that cannot be used is one that must be stopped again.
+            Armed::Running { device_timeout, can_disarm } => {
+                (Timing::new(fire, device_timeout), Some(device_timeout), can_disarm)
+            }
+        };
+        self.device = device.map(|device| Running {
+            device,
+            can_disarm,
+            pinged: now,
+            next_ping: now.plus_millis(timing.map_or(ping_every_ms(device), Timing::ping_every_ms)),
+            next_disarm: now,
+        });
+        self.enabled = timing;
+        if device.is_some() {
+            self.last_keepalive = now.seconds();
+        }
+        if let Some(timing) = timing {
+            self.fire_timeout = timing.fire_timeout();
+        }
+        match request {
+            Some(request) => {
+                let result = timing.map_or(0, Timing::fire_timeout);
+                self.answer_open(id, &request, result, actions);
+            }
+            None if timing.is_none() => self.unprotected(id, actions),
+            None => {}
+        }
+    }
+
+    fn ended(&mut self, id: SourceId, actions: &mut Vec<Action>) {
+        let enabled = self.enabled.is_some();
+        let Some(source) = self.sources.get_mut(&id).filter(|source| !source.dead) else { return };
+        if source.expire == 0 {
+            self.sources.remove(&id);
+            actions.push(Action::Log(Notice::ClientGone { source: id }));
+            return;
+        }
+        let Source { peer: Peer { fd, .. }, pid, renewal, expire, name, .. } = *source;
+        actions.push(Action::Log(Notice::ClientDead { source: id, fd, pid, renewal, expire, name }));
+        if enabled {
+            source.dead = true;
+        } else {
+            // Was told that nothing protects it; kept, it would doom whoever arms the device next.
+            self.sources.remove(&id);
+        }
+    }
+
+    fn pinged(&mut self, now: Time, ok: bool) {
+        let every = self.enabled.map(Timing::ping_every_ms);
+        if let Some(device) = &mut self.device {
+            let every = every.unwrap_or_else(|| ping_every_ms(device.device));
+            if ok {
+                device.pinged = now;
+                device.next_ping = now.plus_millis(every);
+                self.last_keepalive = now.seconds();
+            } else {
+                device.next_ping = now.plus_millis(every.min(RETRY_MS));
+            }
+        }
+    }
+
+    fn disarmed(&mut self, now: Time, ok: bool) {
+        if ok {
+            self.device = None;
+        } else if let Some(device) = &mut self.device {
+            device.next_disarm = now.plus_millis(RETRY_MS);
+        }
+    }
+
+    fn tick(&mut self, now: Time, actions: &mut Vec<Action>) {
+        if self.unused() && self.enabled.take().is_some() {
+            actions.push(Action::Log(Notice::Unused));
+            self.next_report = None;
+        }
+        self.report(now, actions);
+        self.feed_or_starve(now, actions);
+        self.stop_if_told(actions);
+    }
+
+    /// Disarms a device that nobody needs, pings one that may be pinged.
+    fn feed_or_starve(&mut self, now: Time, actions: &mut Vec<Action>) {
+        let Some(device) = &self.device else {
+            self.starving = false;
+            return;
+        };
+        if self.enabled.is_none() && device.can_disarm && now >= device.next_disarm {
+            actions.push(Action::Disarm);
+            return;
+        }
+        let starved = self.starved(now);
+        if starved != self.starving {
+            self.starving = starved;
+            actions.push(Action::Log(if starved {
+                Notice::PingsEnd { remaining: self.remaining(now) }
+            } else {
+                Notice::PingsResume
+            }));
+        }
+        if !starved && now >= device.next_ping {
+            actions.push(Action::Ping);
+        }
+        let overdue =
+            starved && now.millis_since(device.pinged) >= i64::from(device.device) * 1000 + OVERDUE_MS;
+        if overdue && !self.overdue {
+            actions.push(Action::Log(Notice::DidNotFire { seconds: now.millis_since(device.pinged) / 1000 }));
+        }
+        self.overdue = overdue;
+    }
+
+    fn stop_if_told(&mut self, actions: &mut Vec<Action>) {
+        if !self.terminate {
+            return;
+        }
+        let sources = self.sources.values().filter(|source| source.needs_device()).count();
+        let scripts = if self.enabled.is_some() { self.bad_scripts.len() } else { 0 };
+        let no_way_out = self.device.as_ref().is_some_and(|device| !device.can_disarm);
+        if sources > 0 || scripts > 0 || no_way_out {
+            if !std::mem::replace(&mut self.stop_deferred, true) {
+                actions.push(Action::Log(Notice::StopDeferred { sources, scripts, no_way_out }));
+            }
+        } else if self.device.is_none() {
+            actions.push(Action::Quit);
+        } else if !actions.contains(&Action::Disarm) {
+            // Connections that rely on nothing do not keep the daemon.
+            self.enabled = None;
+            actions.push(Action::Disarm);
+        }
+    }
+
+    /// Writes the test lines, at once when a source becomes bad, then every second.
+    fn report(&mut self, now: Time, actions: &mut Vec<Action>) {
+        let Some(timing) = self.enabled else { return };
+        let mut due = self.due(timing, now).peekable();
+        if due.peek().is_none() {
+            drop(due);
+            self.next_report = None;
+            return;
+        }
+        if self.next_report.is_some_and(|at| now < at) {
+            return;
+        }
+        let remaining = self.remaining(now);
+        for (source, expire) in due.by_ref().take(MAX_TEST_LINES) {
+            let line = TestLine {
+                now: now.seconds(),
+                ping: self.last_keepalive,
+                renewal: source.renewal,
+                expire: source.expire,
+                pid: source.pid,
+                name: source.name,
+            };
+            actions.push(Action::Log(if now >= expire {
+                Notice::TestFailed { remaining, line }
+            } else {
+                Notice::TestWarning(line)
+            }));
+        }
+        let count = due.count();
+        if count > 0 {
+            actions.push(Action::Log(Notice::MoreTestLines { count }));
+        }
+        self.next_report = Some(now.plus_millis(REPORT_EVERY_MS));
+    }
+
+    /// Seconds until the device fires if no source says anything more, 0 if it should have fired.
+    fn remaining(&self, now: Time) -> i64 {
+        let Some(device) = &self.device else { return 0 };
+        let last = self.last_ping().filter(|&last| now <= last).unwrap_or(device.pinged);
+        let fires = last.plus_millis(i64::from(device.device) * 1000);
+        (fires.millis_since(now) / 1000).max(0)
+    }
+
+    /// The last moment at which the device may be pinged; `None`: no source limits it.
+    fn last_ping(&self) -> Option<Time> {
+        let timing = self.enabled?;
+        let clients = self.expiries().map(|(_, expire)| expire);
+        clients.chain(self.bad_scripts.values().copied()).map(|expire| timing.last_ping(expire)).min()
+    }
+
+    fn starved(&self, now: Time) -> bool {
+        self.last_ping().is_some_and(|last| now > last)
+    }
+
+    fn expiries(&self) -> impl Iterator<Item = (SourceId, Time)> {
+        self.sources.iter().filter_map(|(&id, source)| Some((id, source.expires_at()?)))
+    }
+
+    /// Clients close to their expiry or past it.
+    fn due(&self, timing: Timing, now: Time) -> impl Iterator<Item = (&Source, Time)> {
+        let expiring = self.sources.values().filter_map(|source| Some((source, source.expires_at()?)));
+        expiring.filter(move |&(_, expire)| now >= timing.warn_from(expire))
+    }
+
+    /// Nobody needs the device: no connection, nothing left behind, and no script that wants this host reset.
+    fn unused(&self) -> bool {
+        self.sources.is_empty() && self.bad_scripts.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests;

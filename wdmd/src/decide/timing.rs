@@ -1,0 +1,188 @@
+//! Times and the numbers that follow from an agreed fire timeout (specification 4.6; decision 6).
+
+/// A moment: milliseconds of `CLOCK_MONOTONIC`. Signed, so that nothing wraps in the first seconds after boot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(i64);
+
+impl Time {
+    /// A moment that many milliseconds after boot; saturating.
+    #[must_use]
+    pub fn from_millis(millis: u64) -> Self {
+        Self(i64::try_from(millis).unwrap_or(i64::MAX))
+    }
+
+    /// A whole second, as clients give them; saturating.
+    #[must_use]
+    pub fn from_seconds(seconds: u64) -> Self {
+        Self(i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1000))
+    }
+
+    /// Whole seconds, fraction cut off, as clients and log lines use them; 0 before boot.
+    #[must_use]
+    pub fn seconds(self) -> u64 {
+        u64::try_from(self.0 / 1000).unwrap_or(0)
+    }
+
+    /// Moved by milliseconds; saturating.
+    #[must_use]
+    pub const fn plus_millis(self, millis: i64) -> Self {
+        Self(self.0.saturating_add(millis))
+    }
+
+    /// Milliseconds from `earlier` to here; negative if it is later. Saturating.
+    #[must_use]
+    pub const fn millis_since(self, earlier: Self) -> i64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+/// Smallest agreed fire timeout. Below it the device would have to fire before the expiry.
+pub const FIRE_TIMEOUT_MIN: u32 = 3;
+/// Largest agreed fire timeout, a day: more protects nobody, and all arithmetic stays far from any limit.
+pub const FIRE_TIMEOUT_MAX: u32 = 86_400;
+/// The device is to reset the host after this many seconds if the fire timeout allows it: long enough for a host that
+/// swaps or pauses for a moment.
+const COMFORTABLE_DEVICE_TIMEOUT: u32 = 10;
+/// A driver that rounds down may not go below this.
+pub const ROUNDED_DEVICE_TIMEOUT_MIN: u32 = 2;
+/// Part of the bound kept free for the device's granularity and for scheduling delays, at least.
+const MARGIN_MIN_MS: i64 = 1000;
+/// The same in relation to the two device timeouts in the bound: 1 %. (The i6300esb runs 0.7 % long.)
+const MARGIN_PER_DEVICE_SECOND_MS: i64 = 20;
+/// Pings per device timeout: two may be lost.
+const PINGS_PER_DEVICE_TIMEOUT: i64 = 3;
+
+/// Seconds between tests (4.6): what STATUS reports, and how long before its expiry a client is warned about.
+#[must_use]
+pub const fn test_interval(fire_timeout: u32) -> u32 {
+    match fire_timeout {
+        60.. => 10,
+        30..60 => 5,
+        10..30 => 2,
+        _ => 1,
+    }
+}
+
+/// What the device is asked for: it must reset the host that many seconds after its last ping. `None`: no device timeout
+/// can keep this fire timeout.
+///
+/// At most half the fire timeout (the bound needs two), a quarter of it if that is comfortable.
+#[must_use]
+pub const fn wanted_device_timeout(fire_timeout: u32) -> Option<u32> {
+    if fire_timeout < FIRE_TIMEOUT_MIN || fire_timeout > FIRE_TIMEOUT_MAX {
+        return None;
+    }
+    let quarter = fire_timeout / 4;
+    let comfortable = if quarter > COMFORTABLE_DEVICE_TIMEOUT { quarter } else { COMFORTABLE_DEVICE_TIMEOUT };
+    let half = fire_timeout / 2;
+    Some(if half < comfortable { half } else { comfortable })
+}
+
+/// The agreed fire timeout with the device timeout that keeps it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Timing {
+    fire: u32,
+    device: u32,
+}
+
+impl Timing {
+    /// `device`: the seconds after which the device *truly* resets the host. `None` unless it is what was wanted, or less
+    /// and still workable.
+    #[must_use]
+    pub fn new(fire: u32, device: u32) -> Option<Self> {
+        let wanted = wanted_device_timeout(fire)?;
+        (device == wanted || (ROUNDED_DEVICE_TIMEOUT_MIN..wanted).contains(&device))
+            .then_some(Self { fire, device })
+    }
+
+    /// The agreed fire timeout F, seconds.
+    #[must_use]
+    pub const fn fire_timeout(self) -> u32 {
+        self.fire
+    }
+
+    /// The device's true time to reset D, seconds.
+    #[must_use]
+    pub const fn device_timeout(self) -> u32 {
+        self.device
+    }
+
+    /// Milliseconds between two pings.
+    #[must_use]
+    pub fn ping_every_ms(self) -> i64 {
+        let interval = i64::from(test_interval(self.fire)) * 1000;
+        interval.min(ping_every_ms(self.device))
+    }
+
+    /// The last moment at which the device may be pinged on purpose for a source that expires at `expire`:
+    /// E + F − 2D − margin. Whatever happens after such a ping, alone, lets the device fire before E + F.
+    #[must_use]
+    pub fn last_ping(self, expire: Time) -> Time {
+        let (fire, device) = (i64::from(self.fire), i64::from(self.device));
+        let margin = MARGIN_MIN_MS.max(device * MARGIN_PER_DEVICE_SECOND_MS);
+        expire.plus_millis((fire - 2 * device) * 1000 - margin)
+    }
+
+    /// From when on a source that expires at `expire` is warned about: E − I.
+    #[must_use]
+    pub fn warn_from(self, expire: Time) -> Time {
+        expire.plus_millis(-i64::from(test_interval(self.fire)) * 1000)
+    }
+}
+
+/// Milliseconds between two pings of a device that fires after `device` seconds.
+#[must_use]
+pub fn ping_every_ms(device: u32) -> i64 {
+    i64::from(device).max(1) * 1000 / PINGS_PER_DEVICE_TIMEOUT
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_timeouts() {
+        for (fire, device) in [(60, 15), (30, 10), (20, 10), (10, 5), (4, 2), (3, 1), (120, 30), (600, 150)] {
+            assert_eq!(wanted_device_timeout(fire), Some(device), "{fire}");
+        }
+        for fire in [0, 1, 2, FIRE_TIMEOUT_MAX + 1, u32::MAX] {
+            assert_eq!(wanted_device_timeout(fire), None, "{fire}");
+        }
+    }
+
+    #[test]
+    fn devices_may_round_down_but_not_up() {
+        for (fire, device, accepted) in [
+            (60, 15, true),
+            (60, 16, false),
+            (60, 2, true),
+            (60, 1, false),
+            (60, 0, false),
+            (3, 1, true),
+            (3, 2, false),
+        ] {
+            assert_eq!(Timing::new(fire, device).is_some(), accepted, "{fire} {device}");
+        }
+    }
+
+    #[test]
+    fn intervals() {
+        for (fire, interval) in [(600, 10), (60, 10), (59, 5), (30, 5), (29, 2), (10, 2), (9, 1), (0, 1)] {
+            assert_eq!(test_interval(fire), interval, "{fire}");
+        }
+        for fire in FIRE_TIMEOUT_MIN..=700 {
+            let device = wanted_device_timeout(fire).unwrap();
+            let timing = Timing::new(fire, device).unwrap();
+            assert!(timing.ping_every_ms() > 0 && timing.ping_every_ms() * 3 <= i64::from(device) * 1000);
+        }
+    }
+
+    #[test]
+    fn nothing_wraps() {
+        let timing = Timing::new(60, 15).unwrap();
+        assert!(timing.last_ping(Time::from_seconds(0)) < Time::from_seconds(30));
+        assert!(timing.warn_from(Time::from_seconds(3)) < Time::from_seconds(0));
+        assert!(timing.last_ping(Time::from_seconds(u64::MAX)) > Time::from_seconds(1 << 50));
+        assert_eq!(Time::from_seconds(0).plus_millis(-1).seconds(), 0);
+    }
+}
