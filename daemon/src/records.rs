@@ -4,6 +4,8 @@
 //! One small text file per lockspace and host id. It is replaced as a whole and is on stable storage, its name too, before it
 //! is acknowledged. A record that cannot be written is removed: no record means the long wait, a stale one would not.
 
+pub(crate) mod reboot;
+
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -12,6 +14,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use reboot::Reboots;
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::name::Name;
 use sanlock_manager::rejoin::{RejoinEvidence, RejoinRecord};
@@ -21,9 +24,11 @@ use crate::global::Global;
 use crate::log::Log;
 
 /// First line of a record.
-const HEADING: &str = "sanlock rejoin record 1";
+const HEADING: &str = "sanlock rejoin record 2";
 /// Last line: a record without it was cut.
 const END: &str = "end";
+/// What follows.
+pub(crate) const AFTER_REBOOT: &str = "after a reboot this host waits for its own old lease";
 /// Bytes of the largest record that is read: a thousand processes and more.
 const RECORD_BYTES_MAX: u64 = 256 * 1024;
 /// Stack of the thread that writes.
@@ -37,12 +42,17 @@ pub(crate) struct Records {
     directory: PathBuf,
     /// This boot, if the system tells: without it no record can be trusted.
     boot: Option<String>,
+    /// This life of the daemon.
+    daemon: String,
+    /// What outlives a reboot, if there is a place for it.
+    reboots: Option<Reboots>,
 }
 
 impl Records {
     /// The records in this run directory.
-    pub(crate) fn new(run_dir: &Path) -> Self {
-        Self { directory: run_dir.to_owned(), boot: process::boot_id().ok() }
+    pub(crate) fn new(run_dir: &Path, reboots: Option<Reboots>) -> Self {
+        let daemon = uuid::Uuid::new_v4().to_string();
+        Self { directory: run_dir.to_owned(), boot: process::boot_id().ok(), daemon, reboots }
     }
 
     fn path(&self, lockspace: &Name, host_id: u64) -> PathBuf {
@@ -55,7 +65,10 @@ impl Records {
         let read = File::open(self.path(lockspace, host.get()))
             .and_then(|file| file.take(RECORD_BYTES_MAX).read_to_string(&mut text));
         match read {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => RejoinEvidence::None,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let earlier = self.reboots.as_ref().and_then(|reboots| reboots.earlier_boot(lockspace, host));
+                earlier.map_or(RejoinEvidence::None, |generation| RejoinEvidence::OtherBoot { generation })
+            }
             Err(_) => RejoinEvidence::Unusable,
             Ok(_) => self.judge(&text, lockspace, host).unwrap_or(RejoinEvidence::Unusable),
         }
@@ -69,6 +82,7 @@ impl Records {
             return None;
         }
         let recorded_boot = value("boot")?;
+        let own = value("daemon")? == self.daemon;
         let matches = value("lockspace")? == hex(lockspace.as_bytes())
             && value("host_id")?.parse::<u64>().ok()? == host.get();
         let generation = value("generation")?.parse().ok()?;
@@ -90,7 +104,7 @@ impl Records {
             alive |= may_live(pid.parse().ok()?, start.parse().ok()?);
         }
         Some(if recorded_boot == *boot {
-            RejoinEvidence::ThisBoot { generation, alive }
+            RejoinEvidence::ThisBoot { generation, own, alive }
         } else {
             RejoinEvidence::OtherBoot { generation }
         })
@@ -103,10 +117,10 @@ impl Records {
     fn save(&self, record: &RejoinRecord) -> io::Result<()> {
         let boot = self.boot.as_deref().ok_or_else(|| io::Error::other("the boot id is unknown"))?;
         let RejoinRecord { lockspace, host_id, generation, pids, outlived } = record;
-        let outlived = u8::from(*outlived);
+        let (outlived, daemon) = (u8::from(*outlived), &self.daemon);
         let name = hex(lockspace.as_bytes());
         let mut text = format!(
-            "{HEADING}\nboot {boot}\nlockspace {name}\nhost_id {host_id}\ngeneration {generation}\noutlived {outlived}\n"
+            "{HEADING}\nboot {boot}\ndaemon {daemon}\nlockspace {name}\nhost_id {host_id}\ngeneration {generation}\noutlived {outlived}\n"
         );
         for pid in pids {
             // 0: it is gone already, or nobody may know. Then only the absence of the pid proves anything.
@@ -122,6 +136,25 @@ impl Records {
         file.sync_all()?;
         fs::rename(&fresh, &path)?;
         File::open(&self.directory)?.sync_all()
+    }
+
+    /// Notes for the time after a reboot which generation this machine has joined with. Without it the join then takes long.
+    fn note(&self, record: &RejoinRecord, log: &Log) {
+        let Some(reboots) = &self.reboots else { return };
+        if let Err(error) = reboots.note(record) {
+            log.error(format_args!(
+                "{}: a record cannot be written: {error}; {AFTER_REBOOT}",
+                reboot::STATE_DIR
+            ));
+        }
+    }
+
+    /// Removes what is recorded of a lockspace, in both places.
+    fn remove_all(&self, lockspace: &Name, host_id: u64) -> io::Result<()> {
+        if let Some(reboots) = &self.reboots {
+            reboots.remove(lockspace, host_id)?;
+        }
+        self.remove(lockspace, host_id)
     }
 
     /// Removes a record. One that is not there is no error.
@@ -199,14 +232,14 @@ fn carry_out(records: &Records, order: &Order, log: &Log) {
     let (lockspace, host_id) = match order {
         Order::Save { record } => {
             match records.save(record) {
-                Ok(()) => return,
+                Ok(()) => return records.note(record, log),
                 Err(error) => log.error(format_args!("rejoin record cannot be written: {error}")),
             }
             (record.lockspace, record.host_id)
         }
         Order::Drop { lockspace, host_id } => (*lockspace, *host_id),
     };
-    while let Err(error) = records.remove(&lockspace, host_id) {
+    while let Err(error) = records.remove_all(&lockspace, host_id) {
         log.error(format_args!("rejoin record cannot be removed, trying again: {error}"));
         thread::sleep(RETRY);
     }
@@ -237,28 +270,31 @@ mod tests {
     #[test]
     fn a_record_tells_whether_its_processes_live() {
         let dir = tempfile::tempdir().unwrap();
-        let records = Records::new(dir.path());
+        let records = Records::new(dir.path(), None);
         let evidence = |records: &Records| records.evidence(&name("LS/1"), host());
         assert_eq!(evidence(&records), RejoinEvidence::None);
         records.save(&record(vec![])).unwrap();
-        assert_eq!(evidence(&records), RejoinEvidence::ThisBoot { generation: 3, alive: false });
+        assert_eq!(evidence(&records), RejoinEvidence::ThisBoot { generation: 3, own: true, alive: false });
         records.save(&RejoinRecord { outlived: true, ..record(vec![]) }).unwrap();
-        assert_eq!(evidence(&records), RejoinEvidence::ThisBoot { generation: 3, alive: true });
+        assert_eq!(evidence(&records), RejoinEvidence::ThisBoot { generation: 3, own: true, alive: true });
         records.save(&record(vec![own_pid()])).unwrap();
-        assert_eq!(evidence(&records), RejoinEvidence::ThisBoot { generation: 3, alive: true });
+        assert_eq!(evidence(&records), RejoinEvidence::ThisBoot { generation: 3, own: true, alive: true });
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         records.save(&record(vec![i32::try_from(child.id()).unwrap()])).unwrap();
-        assert_eq!(evidence(&records), RejoinEvidence::ThisBoot { generation: 3, alive: true });
+        assert_eq!(evidence(&records), RejoinEvidence::ThisBoot { generation: 3, own: true, alive: true });
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(evidence(&records), RejoinEvidence::ThisBoot { generation: 3, alive: false });
+        assert_eq!(evidence(&records), RejoinEvidence::ThisBoot { generation: 3, own: true, alive: false });
         assert_eq!(records.evidence(&name("LS/1"), HostId::new(8).unwrap()), RejoinEvidence::None);
-        let rebooted = Records { directory: dir.path().to_owned(), boot: Some("another".to_owned()) };
+        let other = Records::new(dir.path(), None);
+        let found = RejoinEvidence::ThisBoot { generation: 3, own: false, alive: false };
+        assert_eq!(evidence(&other), found, "another life of the daemon");
+        let rebooted = Records { boot: Some("another".to_owned()), ..Records::new(dir.path(), None) };
         assert_eq!(evidence(&rebooted), RejoinEvidence::OtherBoot { generation: 3 });
-        let unsure = Records { directory: dir.path().to_owned(), boot: None };
+        let unsure = Records { boot: None, ..Records::new(dir.path(), None) };
         assert_eq!(evidence(&unsure), RejoinEvidence::Unusable);
         records.save(&RejoinRecord { outlived: true, ..record(vec![]) }).unwrap();
-        assert_eq!(evidence(&records), RejoinEvidence::ThisBoot { generation: 3, alive: true });
+        assert_eq!(evidence(&records), RejoinEvidence::ThisBoot { generation: 3, own: true, alive: true });
         records.remove(&name("LS/1"), HOST).unwrap();
         records.remove(&name("LS/1"), HOST).unwrap();
         assert_eq!(evidence(&records), RejoinEvidence::None);
@@ -267,7 +303,7 @@ mod tests {
     #[test]
     fn a_damaged_record_proves_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        let records = Records::new(dir.path());
+        let records = Records::new(dir.path(), None);
         records.save(&record(vec![own_pid(), 1])).unwrap();
         let path = records.path(&name("LS/1"), HOST);
         let whole = fs::read(&path).unwrap();
@@ -296,7 +332,7 @@ mod tests {
     #[test]
     fn a_record_that_cannot_be_written_is_removed() {
         let dir = tempfile::tempdir().unwrap();
-        let records = Records::new(dir.path());
+        let records = Records::new(dir.path(), None);
         records.save(&record(vec![])).unwrap();
         // A directory in the way of the new file.
         let path = records.path(&name("LS/1"), HOST);

@@ -18,14 +18,15 @@ use sanlock_sys::credentials::{
 };
 use sanlock_sys::pidfile::{PidFile, PidFileError};
 use sanlock_sys::priority::{Limit, MemoryLock, lock_memory, max_round_robin_priority, set_round_robin};
-use sanlock_sys::process::set_dumpable;
+use sanlock_sys::process::{boot_id, set_dumpable};
 
 use crate::config::{Config, DEFAULT_RUN_DIR};
 use crate::front::Front;
 use crate::global::Global;
 use crate::helper::Helper;
 use crate::log::{LOG_FILE, Log};
-use crate::records::Records;
+use crate::records::reboot::{Reboots, STATE_DIR, machine};
+use crate::records::{AFTER_REBOOT, Records};
 
 /// Name of the socket in the run directory.
 pub const SOCKET_NAME: &str = "sanlock.sock";
@@ -315,6 +316,7 @@ fn prepare_logged(
         log.warn(format_args!("{warning}"));
     }
     let pid_file = lock_run_dir(&config, identity)?;
+    let reboots = reboots(&config, identity, log);
     let (node, host_name) = host_name(&config)?;
     if config.privileged {
         drop_privileges(identity, log);
@@ -332,11 +334,32 @@ fn prepare_logged(
     let engine = EngineKind::probe()?;
     log.debug(format_args!("I/O engine {}", engine.name()));
     let socket = config.run_dir.join(SOCKET_NAME);
-    let records = Records::new(&config.run_dir);
+    let records = Records::new(&config.run_dir, reboots);
     let listener = listen(&socket, &config, identity)?;
     let global = Global::new(config, host_name, engine, records, log.clone());
     let front = Front::new(global, listener, helper).map_err(StartError::Threads)?;
     Ok(Prepared { front, log: log.clone(), socket, pid_file })
+}
+
+/// The records that outlive a reboot, made ready while we are root. Without them a join after a reset takes long.
+fn reboots(config: &Config, identity: &Identity, log: &Log) -> Option<Reboots> {
+    let dir = Path::new(STATE_DIR);
+    if !config.privileged || config.run_dir != Path::new(DEFAULT_RUN_DIR) {
+        return None;
+    }
+    let made = match fs::DirBuilder::new().mode(0o755).create(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => chown(dir, Some(identity.user.0), Some(identity.group.0)),
+    };
+    if let Err(error) = made {
+        log.error(format_args!("{STATE_DIR} cannot be used: {error}; {AFTER_REBOOT}"));
+        return None;
+    }
+    let (Some(machine), Ok(boot)) = (machine(), boot_id()) else {
+        log.warn(format_args!("neither hardware nor /etc/machine-id names this machine; {AFTER_REBOOT}"));
+        return None;
+    };
+    Some(Reboots::new(dir, machine, boot))
 }
 
 /// Makes the run directory if it is missing, gives it to the daemon's user, and locks the pid file.

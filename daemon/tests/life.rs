@@ -5,18 +5,18 @@ mod support;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use sanlock_wire::flags::{AcquireFlags, RemFlags};
+use sanlock_wire::flags::RemFlags;
 use std::thread::sleep;
 use std::time::Duration;
 use support::{Daemon, Holder, Place, within};
 
-/// Joining over a free lease, or over one's own of a proved dead instance, takes 2 io timeouts and a little.
-const SHORT: Duration = Duration::from_secs(8);
+/// For what happens at once, or within a few io timeouts, on a machine that does other things too.
+const SHORT: Duration = Duration::from_secs(30);
 /// A join that waits for a silent owner takes 68 seconds; it has not ended by then.
 const STILL_WAITING: Duration = Duration::from_secs(10);
 
 #[test]
-fn after_a_crash_without_survivors_the_same_host_rejoins_at_once() {
+fn after_a_crash_the_same_host_waits_although_no_process_is_left() {
     let place = Place::new();
     let daemon = Daemon::start(&place.run_dir("a"), "host1");
     place.format(&daemon);
@@ -27,11 +27,9 @@ fn after_a_crash_without_survivors_the_same_host_rejoins_at_once() {
     assert_eq!(holder.says(), "lost");
     drop(holder);
 
+    // A write of the daemon that died may still be on its way, and nobody is left who would see it end.
     let daemon = Daemon::start(&place.run_dir("a"), "host1");
-    assert!(place.joins_within(&daemon, 1, SHORT), "no process of the earlier instance is left");
-    // And what the dead process held is ours to take, since its generation is over.
-    let mut process = daemon.client().register().unwrap();
-    process.acquire(AcquireFlags::empty(), &[place.resource()], None).unwrap();
+    assert!(!place.joins_within(&daemon, 1, STILL_WAITING));
 }
 
 #[test]
@@ -90,7 +88,7 @@ fn a_daemon_that_stood_still_for_too_long_stops_its_users_and_grants_nothing() {
     let late = Holder::start(&daemon, &place.leases());
     sleep(Duration::from_secs(10)); // more than 8 io timeouts
     kill(daemon_pid, Signal::SIGCONT).unwrap();
-    assert!(within(Duration::from_secs(3), || holder.is_gone()), "the holder is stopped at once");
+    assert!(within(SHORT, || holder.is_gone()), "the holder is stopped");
     assert!(!late.last_words().contains("held"));
 }
 

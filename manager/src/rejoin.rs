@@ -3,6 +3,9 @@
 //! The lease's name says that *this machine* held it. Whether processes of that earlier daemon still run, only this machine can
 //! know: each joined lockspace has a record in the run directory with the processes that hold tokens, on stable storage before
 //! the first of them is granted one.
+//!
+//! Within one boot that proves nothing to another daemon: writes of the one that died may still be on their way. Only the daemon
+//! that saw its writes and processes end itself knows that they have; to any other one only a reboot proves it.
 
 use sanlock_lease::name::Name;
 
@@ -48,6 +51,8 @@ pub enum RejoinEvidence {
     ThisBoot {
         /// The generation recorded.
         generation: u64,
+        /// Whether it was written by this very daemon.
+        own: bool,
         /// Whether a process of it still runs, or may, or the record says [`RejoinRecord::outlived`].
         alive: bool,
     },
@@ -60,12 +65,9 @@ pub enum RejoinEvidence {
 #[must_use]
 pub fn fast_rejoin(evidence: RejoinEvidence) -> Option<u64> {
     match evidence {
-        RejoinEvidence::OtherBoot { generation } | RejoinEvidence::ThisBoot { generation, alive: false } => {
-            Some(generation)
-        }
-        RejoinEvidence::ThisBoot { alive: true, .. } | RejoinEvidence::None | RejoinEvidence::Unusable => {
-            None
-        }
+        RejoinEvidence::OtherBoot { generation }
+        | RejoinEvidence::ThisBoot { generation, own: true, alive: false } => Some(generation),
+        RejoinEvidence::ThisBoot { .. } | RejoinEvidence::None | RejoinEvidence::Unusable => None,
     }
 }
 
@@ -76,8 +78,10 @@ mod tests {
     #[test]
     fn only_proof_that_nothing_survived_allows_a_fast_rejoin() {
         assert_eq!(fast_rejoin(RejoinEvidence::OtherBoot { generation: 3 }), Some(3));
-        assert_eq!(fast_rejoin(RejoinEvidence::ThisBoot { generation: 3, alive: false }), Some(3));
-        assert_eq!(fast_rejoin(RejoinEvidence::ThisBoot { generation: 3, alive: true }), None);
+        let this_boot = |own, alive| fast_rejoin(RejoinEvidence::ThisBoot { generation: 3, own, alive });
+        assert_eq!(this_boot(true, false), Some(3));
+        assert_eq!(this_boot(true, true), None);
+        assert_eq!(this_boot(false, false), None, "a write of the daemon that died may still land");
         assert_eq!(fast_rejoin(RejoinEvidence::None), None);
         assert_eq!(fast_rejoin(RejoinEvidence::Unusable), None);
     }

@@ -93,9 +93,12 @@ impl PaxosAcquire {
             return self.fail(AcquireError::OwnerDelta(e));
         }
         let Some(mut watch) = self.watch else { return self.fail(AcquireError::Driver) };
-        let gone = delta.timestamp.get() == 0
+        let (generation, owner) = (delta.owner_generation.get(), self.leader.owner_generation.get());
+        // A free record of an *older* generation is the release of an earlier instance that landed late: it says nothing of the
+        // instance that owns. That one is silent then, and waited for like any other.
+        let gone = (delta.timestamp.get() == 0 && generation >= owner)
             || delta.owner_id != self.leader.owner_id
-            || delta.owner_generation.get() > self.leader.owner_generation.get();
+            || generation > owner;
         if gone {
             return self.reread_leader(now, Then::Ballot);
         }

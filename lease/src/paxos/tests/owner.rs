@@ -92,6 +92,20 @@ fn an_owner_known_to_be_dead_is_not_waited_for() {
     assert_eq!(code(&acquire(&mut lab, nowait())), -247);
 }
 
+/// The release of an earlier instance that landed late, over the lease of the instance that owns: it says nothing of that one,
+/// which sees it at its next renewal and stops its processes first.
+#[test]
+fn a_free_host_id_of_an_older_generation_frees_no_lease() {
+    let mut lab = lab(leader(5, owned_by(2, 3)));
+    put_delta(&mut lab, 2, delta(2, 2, 0));
+    assert_eq!(code(&acquire(&mut lab, nowait())), -247);
+    lab.no_faults();
+    let started = lab.now;
+    let done = acquire_plain(&mut lab);
+    assert_eq!(held(&done).lver(), 6);
+    assert!(done.at.secs_since(started) > 140, "it is waited for like any silent owner");
+}
+
 #[test]
 fn a_table_entry_of_another_generation_says_nothing() {
     let mut lab = owned_lab();

@@ -1,0 +1,162 @@
+//! Records that outlive a reboot: which generation of a host id this machine joined with, and in which boot.
+//!
+//! The run directory is empty after a reboot, and a host that was reset would wait as long for its own old lease as for a
+//! stranger's. A record of another boot *of this machine* proves that nothing of that instance is left. The machine is named by
+//! its hardware's UUID, so that a cloned system disk does not speak for the machine it was copied from.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use sanlock_lease::geometry::HostId;
+use sanlock_lease::name::Name;
+use sanlock_manager::rejoin::RejoinRecord;
+
+use super::{END, hex};
+
+/// Where the records are, if the run directory is the usual one.
+pub(crate) const STATE_DIR: &str = "/var/lib/sanlock";
+/// First line of a record.
+const HEADING: &str = "sanlock reboot record 1";
+/// Bytes of a record: more than its longest form.
+const RECORD_BYTES_MAX: u64 = 4096;
+/// Where Linux names the machine; the first can be read by root only.
+const MACHINE: [&str; 2] = ["/sys/class/dmi/id/product_uuid", "/etc/machine-id"];
+
+/// The records of this machine.
+#[derive(Debug)]
+pub(crate) struct Reboots {
+    directory: PathBuf,
+    machine: String,
+    boot: String,
+}
+
+/// The machine's name, in one word. Ask before root is dropped.
+pub(crate) fn machine() -> Option<String> {
+    MACHINE.iter().find_map(|path| {
+        let text = fs::read_to_string(path).ok()?;
+        let word = text.trim();
+        (!word.is_empty() && word.len() <= 128 && !word.contains(char::is_whitespace))
+            .then(|| word.to_owned())
+    })
+}
+
+impl Reboots {
+    /// The records in this directory, of this machine in this boot.
+    pub(crate) fn new(directory: &Path, machine: String, boot: String) -> Self {
+        Self { directory: directory.to_owned(), machine, boot }
+    }
+
+    fn path(&self, lockspace: &Name, host_id: u64) -> PathBuf {
+        self.directory.join(format!("joined-{}-{host_id}", hex(lockspace.as_bytes())))
+    }
+
+    fn text(&self, boot: &str, record: &RejoinRecord) -> String {
+        let RejoinRecord { lockspace, host_id, generation, .. } = record;
+        let (machine, lockspace) = (&self.machine, hex(lockspace.as_bytes()));
+        format!(
+            "{HEADING}\nmachine {machine}\nboot {boot}\nlockspace {lockspace}\nhost_id {host_id}\ngeneration {generation}\n{END}\n"
+        )
+    }
+
+    /// Notes a join. Nothing is written if that is noted already.
+    ///
+    /// # Errors
+    /// A file operation failed; an earlier record, if any, is still there and speaks of another generation.
+    pub(crate) fn note(&self, record: &RejoinRecord) -> io::Result<()> {
+        let path = self.path(&record.lockspace, record.host_id);
+        let text = self.text(&self.boot, record);
+        if read(&path).is_ok_and(|found| found == text) {
+            return Ok(());
+        }
+        let fresh = path.with_extension("new");
+        let mut file = File::create(&fresh)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&fresh, &path)?;
+        File::open(&self.directory)?.sync_all()
+    }
+
+    /// The generation that this machine joined with in an earlier boot, if it was not left in good order since.
+    pub(crate) fn earlier_boot(&self, lockspace: &Name, host: HostId) -> Option<u64> {
+        let text = read(&self.path(lockspace, host.get())).ok()?;
+        let line = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
+        let (boot, generation) = (line("boot")?, line("generation")?.parse().ok()?);
+        let record = RejoinRecord {
+            lockspace: *lockspace,
+            host_id: host.get(),
+            generation,
+            pids: Vec::new(),
+            outlived: false,
+        };
+        // Every other line has to be exactly as this machine would have written it.
+        (boot != self.boot && text == self.text(boot, &record)).then_some(generation)
+    }
+
+    /// Removes a record. One that is not there is no error.
+    ///
+    /// # Errors
+    /// It is still there.
+    pub(crate) fn remove(&self, lockspace: &Name, host_id: u64) -> io::Result<()> {
+        match fs::remove_file(self.path(lockspace, host_id)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(RECORD_BYTES_MAX).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::new(text.as_bytes()).unwrap()
+    }
+
+    fn record(generation: u64) -> RejoinRecord {
+        RejoinRecord { lockspace: name("LS"), host_id: 7, generation, pids: vec![1], outlived: true }
+    }
+
+    #[test]
+    fn only_another_boot_of_the_same_machine_speaks() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |machine: &str, boot: &str| Reboots::new(dir.path(), machine.to_owned(), boot.to_owned());
+        let host = HostId::new(7).unwrap();
+        let before = at("m1", "b1");
+        assert_eq!(before.earlier_boot(&name("LS"), host), None);
+        before.note(&record(3)).unwrap();
+        before.note(&record(3)).unwrap();
+        assert_eq!(before.earlier_boot(&name("LS"), host), None, "it was in this boot");
+        assert_eq!(at("m1", "b2").earlier_boot(&name("LS"), host), Some(3));
+        assert_eq!(at("m2", "b2").earlier_boot(&name("LS"), host), None, "a copied disk");
+        assert_eq!(at("m1", "b2").earlier_boot(&name("LS"), HostId::new(8).unwrap()), None);
+        assert_eq!(at("m1", "b2").earlier_boot(&name("other"), host), None);
+        at("m1", "b2").note(&record(4)).unwrap();
+        assert_eq!(at("m1", "b3").earlier_boot(&name("LS"), host), Some(4));
+        at("m1", "b3").remove(&name("LS"), 7).unwrap();
+        at("m1", "b3").remove(&name("LS"), 7).unwrap();
+        assert_eq!(at("m1", "b3").earlier_boot(&name("LS"), host), None);
+    }
+
+    #[test]
+    fn a_damaged_record_says_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let before = Reboots::new(dir.path(), "m".to_owned(), "b1".to_owned());
+        let after = Reboots::new(dir.path(), "m".to_owned(), "b2".to_owned());
+        before.note(&record(3)).unwrap();
+        let path = before.path(&name("LS"), 7);
+        let whole = fs::read(&path).unwrap();
+        for cut in 0..whole.len() {
+            fs::write(&path, &whole[..cut]).unwrap();
+            assert_eq!(after.earlier_boot(&name("LS"), HostId::new(7).unwrap()), None, "cut at {cut}");
+        }
+        fs::write(&path, [0xff; 9000]).unwrap();
+        assert_eq!(after.earlier_boot(&name("LS"), HostId::new(7).unwrap()), None);
+    }
+}
