@@ -7,6 +7,7 @@ use super::convert::{disk, name, names};
 use crate::output::note;
 use sanlock_client::wire::{Host, ResourceSpec as WireResource, StateRecord, code};
 use sanlock_client::{Client, ClientError};
+use sanlock_daemon::config::{Config, Environment, Overrides};
 use sanlock_lease::text::ResourceSpec;
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
 use sanlock_sys::clock::monotonic_seconds;
@@ -128,7 +129,7 @@ fn describe_owner(title: &str, owner: &Host, seen: Option<&Seen>, now: u64) -> V
     }
     let age = now.saturating_sub(seen.last_live);
     // Dead means silent for longer than this.
-    let wait = (seen.io_timeout.host_dead_secs(WatchdogFire::DEFAULT) + 1).saturating_sub(age);
+    let wait = (seen.io_timeout.host_dead_secs(fire_timeout()) + 1).saturating_sub(age);
     let outlook = if wait == 0 {
         "that host counts as dead: try again now".to_owned()
     } else if age > seen.io_timeout.renewal_fail_secs() {
@@ -139,6 +140,11 @@ fn describe_owner(title: &str, owner: &Host, seen: Option<&Seen>, now: u64) -> V
         )
     };
     vec![format!("{holder}, last seen renewing {age} s ago"), outlook]
+}
+
+/// The fire timeout of this host's configuration, which is that of every host.
+fn fire_timeout() -> WatchdogFire {
+    Config::load(&Overrides::default(), &Environment::of_process()).fire
 }
 
 #[cfg(test)]
