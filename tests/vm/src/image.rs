@@ -1,0 +1,116 @@
+//! What the guests boot: Debian's kernel with busybox, and on top of it the programs under test.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::holder::KILLPATH;
+use crate::scenario::Kind;
+
+/// Files that every guest boots from.
+pub(crate) struct Boot {
+    /// The kernel.
+    pub(crate) kernel: PathBuf,
+    ours: Option<PathBuf>,
+    original: Option<PathBuf>,
+}
+
+/// The build directory: of this very program, `target/debug` or the like.
+fn build_dir() -> Result<PathBuf, String> {
+    let exe = std::env::current_exe().map_err(|error| format!("where this program is: {error}"))?;
+    exe.parent().map(Path::to_path_buf).ok_or_else(|| format!("{} has no directory", exe.display()))
+}
+
+/// Where the kernel is kept and the runs leave their records: `vm` in the target directory.
+///
+/// # Errors
+/// It cannot be found or made.
+pub(crate) fn work_dir() -> Result<PathBuf, String> {
+    let dir = build_dir()?;
+    let target = dir.parent().ok_or_else(|| format!("{} has no parent", dir.display()))?;
+    let work = target.join("vm");
+    fs::create_dir_all(&work).map_err(|error| format!("{}: {error}", work.display()))?;
+    Ok(work)
+}
+
+fn script(args: &[&std::ffi::OsStr]) -> Result<(), String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("image.sh");
+    let status = Command::new("sh").arg(&path).args(args).stdout(Stdio::null()).status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{} {args:?}: {status}", path.display())),
+        Err(error) => Err(format!("sh: {error}")),
+    }
+}
+
+impl Boot {
+    /// Prepares what guests of these kinds need: downloads the kernel if it is not there yet, packs the programs.
+    ///
+    /// # Errors
+    /// A program is missing (build first), or a Debian package (see `tests/run packages`).
+    pub(crate) fn prepare(kinds: &[Kind]) -> Result<Self, String> {
+        let work = work_dir()?;
+        let base = work.join("kernel");
+        if !base.join("base.cpio").exists() {
+            script(&["base".as_ref(), base.as_os_str()])?;
+        }
+        let graceful = work.join("graceful-stop");
+        let text = format!("#!/bin/sh\necho graceful stop >/dev/ttyS0\n>{}\n", crate::holder::STOP_FILE);
+        fs::write(&graceful, text).map_err(|error| format!("{}: {error}", graceful.display()))?;
+        let pack = |kind: Kind| -> Result<Option<PathBuf>, String> {
+            if !kinds.contains(&kind) {
+                return Ok(None);
+            }
+            let here = build_dir()?;
+            let (sanlock, wdmd, name) = match kind {
+                Kind::Ours => (here.join("sanlock"), here.join("wdmd"), "ours"),
+                Kind::Original => ("/usr/sbin/sanlock".into(), "/usr/sbin/wdmd".into(), "original"),
+            };
+            let programs = [
+                ("/usr/sbin/sanlock", &sanlock),
+                ("/usr/sbin/wdmd", &wdmd),
+                ("/bin/sanlock-vm", &here.join("sanlock-vm")),
+                (KILLPATH, &graceful),
+            ];
+            let archive = work.join(format!("{name}.cpio"));
+            let mut args = vec!["programs".into(), archive.clone().into_os_string()];
+            for (inside, file) in programs {
+                if !file.exists() {
+                    return Err(format!("no {}: build the workspace, install the packages", file.display()));
+                }
+                let mut pair = std::ffi::OsString::from(format!("{inside}="));
+                pair.push(file);
+                args.push(pair);
+            }
+            let args: Vec<&std::ffi::OsStr> = args.iter().map(AsRef::as_ref).collect();
+            script(&args)?;
+            let initrd = work.join(format!("{name}.initrd"));
+            let whole = concatenate(&[&base.join("base.cpio"), &archive], &initrd);
+            whole.map_err(|error| format!("{}: {error}", initrd.display()))?;
+            Ok(Some(initrd))
+        };
+        Ok(Self { ours: pack(Kind::Ours)?, original: pack(Kind::Original)?, kernel: base.join("vmlinuz") })
+    }
+
+    /// The initial file system of a guest of this kind.
+    ///
+    /// # Errors
+    /// It was not among the kinds prepared.
+    pub(crate) fn initrd(&self, kind: Kind) -> Result<&Path, String> {
+        let initrd = match kind {
+            Kind::Ours => &self.ours,
+            Kind::Original => &self.original,
+        };
+        initrd.as_deref().ok_or_else(|| format!("nothing prepared for a guest with {kind}"))
+    }
+}
+
+/// The kernel takes archives one after the other.
+fn concatenate(parts: &[&Path], into: &Path) -> std::io::Result<()> {
+    let mut whole = fs::File::create(into)?;
+    for part in parts {
+        whole.write_all(&fs::read(part)?)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,273 @@
+//! Judges a timeline: what happened when, in which order, and whether two hosts ever wrote at the same time.
+
+use std::time::Duration;
+
+use crate::play::{FAILING, WAITING};
+use crate::scenario::{Device, Fault, Outcome, Scenario, Stake};
+use crate::timeline::{Event, GuestNo, What};
+
+/// The moments of one run, in seconds since the last renewal of the failing host.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Moments {
+    /// Last write of the failing host's holder, to either disk.
+    pub(crate) last_write: Option<f64>,
+    /// Its daemon gave the lockspace up.
+    pub(crate) recovery: Option<f64>,
+    /// The first SIGKILL.
+    pub(crate) sigkill: Option<f64>,
+    /// The reset.
+    pub(crate) reset: Option<f64>,
+    /// The other host owns the lease on disk.
+    pub(crate) take_over: Option<f64>,
+    /// From the last write or the reset, whichever was later, to the take-over.
+    pub(crate) margin: Option<f64>,
+}
+
+/// A judgement.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Verdict {
+    /// What is put into the table.
+    pub(crate) moments: Moments,
+    /// What is wrong; empty if nothing is.
+    pub(crate) problems: Vec<String>,
+}
+
+impl Verdict {
+    /// For a scenario that did not come to its end.
+    pub(crate) fn failed(problem: String) -> Self {
+        Self { moments: Moments::default(), problems: vec![problem] }
+    }
+}
+
+/// Whether this console line says that a lockspace was given up: as the original puts it, as ours does.
+fn is_recovery(text: &str) -> bool {
+    text.starts_with("sanlock:") && (text.contains("check_our_lease failed") || text.contains("has failed: "))
+}
+
+/// Whether this console line says that a process is sent a signal of this number or name.
+fn is_signal(text: &str, number: u8, name: &str) -> bool {
+    let is = |what: &str| text.contains(&format!(" sig {what} "));
+    text.starts_with("sanlock:") && text.contains(" kill ") && (is(&number.to_string()) || is(name))
+}
+
+fn is_reset(what: &What, of: GuestNo) -> bool {
+    matches!(what, What::Qmp(guest, name, reason)
+        if *guest == of && (name == "WATCHDOG" || (matches!(name.as_str(), "SHUTDOWN" | "RESET") && reason == "guest-reset")))
+}
+
+fn is_write(what: &What, of: GuestNo) -> bool {
+    matches!(what, What::Stamp(host, _) | What::LeaseDiskStamp(host, _) if *host == of)
+}
+
+/// Judges `events`.
+pub(crate) fn judge(scenario: &Scenario, events: &[Event]) -> Verdict {
+    let Some(fault) = events.iter().position(|event| matches!(event.what, What::Fault)) else {
+        return Verdict::failed("the fault was never reached".into());
+    };
+    let after = events.get(fault..).unwrap_or(&[]);
+    let find = |test: &dyn Fn(&What) -> bool| after.iter().position(|event| test(&event.what));
+    let line = |of: GuestNo, test: fn(&str) -> bool| {
+        find(&|what| matches!(what, What::Line(guest, text) if *guest == of && test(text)))
+    };
+    let recovery = line(FAILING, is_recovery);
+    let sigkill = line(FAILING, |text| is_signal(text, 9, "Kill"));
+    let sigterm = line(FAILING, |text| is_signal(text, 15, "Term"));
+    let reset = find(&|what| is_reset(what, FAILING));
+    let watchdog = find(&|what| matches!(what, What::Qmp(FAILING, name, _) if name == "WATCHDOG"));
+    let softdog = line(FAILING, |text| text.contains("Initiating system reboot"));
+    let graceful = line(FAILING, |text| text.contains("graceful stop"));
+    let taken = |what: &What| matches!(what, What::Leader { owner, timestamp, .. } if *owner == WAITING as u64 + 1 && *timestamp != 0);
+    let take_over = find(&taken);
+    let last_write = events.iter().rposition(|event| is_write(&event.what, FAILING));
+    let last_renewal = events.iter().rposition(
+        |event| matches!(event.what, What::Renewal { space: 0, host: FAILING, timestamp } if timestamp != 0),
+    );
+
+    let zero = last_renewal.and_then(|at| events.get(at)).map_or(Duration::ZERO, |event| event.at);
+    let since = |at: Option<&Event>| at.map(|event| event.at.as_secs_f64() - zero.as_secs_f64());
+    let mut moments = Moments {
+        last_write: since(last_write.and_then(|at| events.get(at))),
+        recovery: since(recovery.and_then(|at| after.get(at))),
+        sigkill: since(sigkill.and_then(|at| after.get(at))),
+        reset: since(reset.and_then(|at| after.get(at))),
+        take_over: since(take_over.and_then(|at| after.get(at))),
+        margin: None,
+    };
+    let last_sign = [moments.last_write, moments.reset].into_iter().flatten().reduce(f64::max);
+    moments.margin = moments.take_over.zip(last_sign).map(|(take_over, sign)| take_over - sign);
+
+    let mut problems = Vec::new();
+    let mut require = |right: bool, problem: &str| {
+        if !right {
+            problems.push(problem.to_owned());
+        }
+    };
+    // The rule above all others. In one look at the disks the stamps come before the leader.
+    let overlap =
+        take_over.is_some_and(|at| after.iter().skip(at).any(|event| is_write(&event.what, FAILING)));
+    require(!overlap, "OVERLAP: the first host wrote after the second one had the lease");
+    require(find(&|what| is_reset(what, WAITING)).is_none(), "the host that did not fail was reset");
+    require(line(WAITING, is_recovery).is_none(), "the host that did not fail gave its lockspace up");
+
+    let before = |first: Option<f64>, second: Option<f64>| match (first, second) {
+        (Some(first), Some(second)) => first < second,
+        _ => true,
+    };
+    let order = [
+        ("last renewal", Some(0.0)),
+        ("recovery", moments.recovery),
+        ("SIGKILL", moments.sigkill),
+        ("reset", moments.reset),
+        ("take-over", moments.take_over),
+    ];
+    for (at, (earlier, first)) in order.iter().enumerate() {
+        for (later, second) in order.iter().skip(at + 1) {
+            let idle = scenario.outcome == Outcome::NoReset && *later == "take-over";
+            require(idle || before(*first, *second), &format!("{later} before {earlier}"));
+        }
+    }
+    require(before(moments.last_write, moments.take_over), "last write after the take-over");
+    // On its own clock the failing host has to be done before others may act.
+    let dead = scenario.timing.dead() as f64;
+    match scenario.outcome {
+        Outcome::Reset => {
+            require(take_over.is_some(), "no take-over");
+            require(reset.is_some(), "no reset");
+            match scenario.device {
+                Device::Softdog => require(softdog.is_some(), "the reset was not softdog's"),
+                _ => require(watchdog.is_some(), "the reset was not the watchdog's"),
+            }
+            require(before(moments.reset, Some(dead)), "the reset came later than promised to other hosts");
+            let alive = matches!(scenario.fault, Fault::Cut(_));
+            require(!alive || recovery.is_some(), "no recovery");
+            require(!alive || sigkill.is_some(), "no SIGKILL");
+        }
+        Outcome::Stopped => {
+            require(take_over.is_some(), "no take-over");
+            require(reset.is_none(), "reset although the holder was gone");
+            require(recovery.is_some(), "no recovery");
+            require(
+                before(moments.last_write, Some(dead)),
+                "the holder wrote longer than promised to other hosts",
+            );
+            match scenario.stake {
+                Stake::IgnoresTerm => {
+                    require(sigkill.is_some(), "no SIGKILL");
+                    let gentle = scenario.timing.grace.unwrap_or(0) > 0 || scenario.timing.fire >= 30;
+                    require(!gentle || sigterm.is_some(), "no SIGTERM before the SIGKILL");
+                }
+                Stake::KillProgram => {
+                    require(graceful.is_some(), "the kill program did not run");
+                    require(sigkill.is_none(), "SIGKILL although the kill program worked");
+                }
+                _ => {}
+            }
+        }
+        Outcome::Undisturbed => {
+            require(reset.is_none(), "reset although the storage came back in time");
+            require(recovery.is_none(), "lockspace given up although the storage came back in time");
+            require(
+                sigterm.is_none() && sigkill.is_none(),
+                "process killed although the storage came back in time",
+            );
+            require(take_over.is_none(), "the second host got a lease that is held");
+        }
+        Outcome::NoReset => {
+            require(reset.is_none(), "reset although nothing was held");
+            require(take_over.is_some(), "the second host did not get the free lease");
+        }
+    }
+    Verdict { moments, problems }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::PAIRS;
+
+    fn scenario(name: &str) -> &'static Scenario {
+        PAIRS.iter().find(|scenario| scenario.name == name).expect("scenario")
+    }
+
+    fn events(list: &[(u64, What)]) -> Vec<Event> {
+        list.iter().map(|(at, what)| Event { at: Duration::from_secs(*at), what: what.clone() }).collect()
+    }
+
+    fn renewal(at: u64) -> (u64, What) {
+        (at, What::Renewal { space: 0, host: FAILING, timestamp: 100 + at })
+    }
+
+    fn taken(at: u64) -> (u64, What) {
+        (at, What::Leader { owner: 2, generation: 1, lver: 2, timestamp: 7 })
+    }
+
+    fn fired(at: u64) -> [(u64, What); 2] {
+        let event = |name: &str, reason: &str| (at, What::Qmp(FAILING, name.into(), reason.into()));
+        [event("WATCHDOG", "reset"), event("SHUTDOWN", "guest-reset")]
+    }
+
+    #[test]
+    fn a_reset_between_the_last_write_and_the_take_over_is_right() {
+        let [watchdog, shutdown] = fired(20);
+        let list = events(&[
+            renewal(1),
+            (1, What::Fault),
+            (19, What::Stamp(FAILING, 9)),
+            watchdog,
+            shutdown,
+            taken(27),
+        ]);
+        let verdict = judge(scenario("c-kill-daemon"), &list);
+        assert!(verdict.problems.is_empty(), "{:?}", verdict.problems);
+        assert_eq!(verdict.moments.margin, Some(7.0));
+    }
+
+    #[test]
+    fn a_write_after_the_take_over_is_an_overlap() {
+        let [watchdog, shutdown] = fired(20);
+        for late in [What::Stamp(FAILING, 9), What::LeaseDiskStamp(FAILING, 9)] {
+            let list = events(&[
+                renewal(1),
+                (1, What::Fault),
+                watchdog.clone(),
+                shutdown.clone(),
+                taken(27),
+                (28, late),
+            ]);
+            let verdict = judge(scenario("c-kill-daemon"), &list);
+            assert!(verdict.problems.iter().any(|problem| problem.starts_with("OVERLAP")), "{verdict:?}");
+        }
+    }
+
+    #[test]
+    fn a_take_over_before_the_reset_is_wrong_even_without_a_write() {
+        let [watchdog, shutdown] = fired(20);
+        let list = events(&[renewal(1), (1, What::Fault), taken(19), watchdog, shutdown]);
+        let verdict = judge(scenario("c-kill-daemon"), &list);
+        assert_eq!(verdict.problems, ["take-over before reset"]);
+    }
+
+    #[test]
+    fn a_reset_that_no_watchdog_caused_does_not_count() {
+        let [_, shutdown] = fired(20);
+        let verdict =
+            judge(scenario("c-kill-daemon"), &events(&[renewal(1), (1, What::Fault), shutdown, taken(27)]));
+        assert_eq!(verdict.problems, ["the reset was not the watchdog's"]);
+    }
+
+    #[test]
+    fn a_kill_or_a_reset_after_a_short_outage_is_wrong() {
+        let line = |text: &str| (3, What::Line(FAILING, text.into()));
+        let scenario = scenario("e-back-errors");
+        assert!(judge(scenario, &events(&[renewal(1), (1, What::Fault), renewal(5)])).problems.is_empty());
+        for bad in [
+            line("sanlock: s1 kill 144 sig 9 count 1"),
+            line("sanlock: s1 check_our_lease failed 16"),
+            taken(4),
+        ] {
+            assert_eq!(judge(scenario, &events(&[renewal(1), (1, What::Fault), bad])).problems.len(), 1);
+        }
+        let [watchdog, _] = fired(4);
+        assert_eq!(judge(scenario, &events(&[renewal(1), (1, What::Fault), watchdog])).problems.len(), 1);
+    }
+}

@@ -1,0 +1,101 @@
+//! Plays and judges a scenario of one host whose clock jumps over idle time: hours cost nothing, and nobody outside can
+//! give orders in between. So the guest gets one long order, and says itself what second it is.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::guest::{Build, Guest};
+use crate::image::Boot;
+use crate::judge::Verdict;
+use crate::layout::{LEASE_DISK, RESOURCE_OFFSET};
+use crate::play::{add_lockspace, start_daemons};
+use crate::scenario::{Solo, SoloScenario};
+use crate::timeline::{Timeline, What};
+use crate::watch::Images;
+
+/// Real time for the whole order: far more than it takes.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Plays `scenario`.
+///
+/// # Errors
+/// It did not come to an end.
+pub(crate) fn play(
+    scenario: &SoloScenario,
+    boot: &Boot,
+    images: &Images,
+    sockets: &Path,
+    timeline: &Arc<Timeline>,
+) -> Result<Verdict, String> {
+    let build = Build { number: 0, kind: scenario.kind, device: scenario.device, images, skip_waits: true };
+    let mut guest = Guest::start(boot, &build, sockets, Arc::clone(timeline))?;
+    let begin = start_daemons(0, scenario.timing);
+    let add = add_lockspace("LS", 0, LEASE_DISK, scenario.timing);
+    let order = format!(
+        "sanlock direct init -s LS:0:{LEASE_DISK}:0 -o {}; sanlock direct init -r LS:R1:{LEASE_DISK}:{RESOURCE_OFFSET}; \
+         {begin}; {add} && begin holder sanlock-vm holder 1 && sleep 20 && \
+         RENEWED=$(sanlock client status -D | sed -n 's/.*renewal_last_success=//p') && kill -9 $SANLOCK && \
+         while :; do echo \"TICK $(cut -d' ' -f1 /proc/uptime) RENEWED $RENEWED\" >/dev/ttyS0; sleep 1; done",
+        scenario.timing.io
+    );
+    match scenario.what {
+        Solo::Refused => {
+            let (status, said) = guest.order(&order, PATIENCE)?;
+            let mut verdict = Verdict::default();
+            if status == 0 || !said.contains("done -203") {
+                verdict
+                    .problems
+                    .push(format!("the lockspace was not refused with -203: status {status}, {said}"));
+            }
+            Ok(verdict)
+        }
+        Solo::Fires => {
+            // It never answers: its last command is to wait for the end.
+            guest.send(&order)?;
+            timeline.expect(0, PATIENCE, "reset", |what| match what {
+                What::Qmp(_, name, reason) if name == "SHUTDOWN" && reason == "guest-reset" => Some(()),
+                _ => None,
+            })?;
+            Ok(judge(scenario, timeline))
+        }
+    }
+}
+
+fn judge(scenario: &SoloScenario, timeline: &Timeline) -> Verdict {
+    let events = timeline.events();
+    let mut verdict = Verdict::default();
+    let mut ticks = events.iter().filter_map(|event| match &event.what {
+        What::Line(_, text) => tick(text),
+        _ => None,
+    });
+    match ticks.next_back() {
+        Some((last, renewed)) => {
+            // The reset came within a second after the last sign of life.
+            verdict.moments.reset = Some(last - renewed);
+            let latest = scenario.timing.dead() as f64;
+            if last - renewed >= latest {
+                let problem =
+                    format!("alive {:.1} s after the last renewal, promised: {latest}", last - renewed);
+                verdict.problems.push(problem);
+            }
+        }
+        None => verdict.problems.push("the daemon was not killed while it held the lease".into()),
+    }
+    let fired = events.iter().any(|event| match &event.what {
+        What::Qmp(_, name, _) => scenario.device.is_hardware() && name == "WATCHDOG",
+        What::Line(_, text) => !scenario.device.is_hardware() && text.contains("Initiating system reboot"),
+        _ => false,
+    });
+    if !fired {
+        verdict.problems.push("the reset was not the watchdog's".into());
+    }
+    verdict
+}
+
+fn tick(text: &str) -> Option<(f64, f64)> {
+    let mut words = text.strip_prefix("TICK ")?.split(' ');
+    let now = words.next()?.parse().ok()?;
+    let renewed = words.nth(1)?.parse().ok()?;
+    Some((now, renewed))
+}
