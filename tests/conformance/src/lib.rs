@@ -28,7 +28,11 @@ pub mod program;
 pub mod raw;
 pub mod scene;
 pub mod storage;
+pub mod table;
 pub mod walkthrough;
+pub mod watchdog;
+pub mod wdmd;
+pub mod wdmd_client;
 
 pub use bounded::{Output, Running};
 pub use holder::Holder;
@@ -37,3 +41,5 @@ pub use program::Program;
 pub use raw::{Connection, Lockspace, Resource};
 pub use scene::Scene;
 pub use storage::{Storage, StorageKind};
+pub use table::Table;
+pub use wdmd::{Machine, Wdmd};

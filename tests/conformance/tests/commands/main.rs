@@ -17,25 +17,7 @@ mod shutdown;
 
 use std::time::Duration;
 
+use sanlock_conformance::Table;
+
 /// A local step: an answer, an asynchronous release, a killed process noticed.
 const SOON: Duration = Duration::from_secs(15);
-
-/// Collects differences of a table of cases so that one run shows them all.
-#[derive(Default)]
-struct Table(Vec<String>);
-
-impl Table {
-    fn expect<T: PartialEq + std::fmt::Debug>(&mut self, case: &str, actual: T, expected: T) {
-        if actual != expected {
-            self.0.push(format!("{case}: expected {expected:?}, got {actual:?}"));
-        }
-    }
-}
-
-impl Drop for Table {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            assert!(self.0.is_empty(), "{}", self.0.join("\n"));
-        }
-    }
-}

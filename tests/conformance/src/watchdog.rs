@@ -1,0 +1,273 @@
+//! The pretended watchdog devices (`shim/watchdog.c`): what they are like, what was done to them, and
+//! when the hardware would have reset the host.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use nix::time::{ClockId, clock_gettime};
+
+use crate::program::build_dir;
+
+const SHIM_SOURCE: &str = include_str!("../shim/watchdog.c");
+
+/// The timeout a pretended driver starts with, in seconds.
+pub const DRIVER_DEFAULT: u64 = 30;
+
+/// `CLOCK_MONOTONIC`, the clock of everything about wdmd.
+///
+/// # Panics
+/// When the clock cannot be read.
+#[must_use]
+pub fn now() -> Duration {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap_or_else(|error| panic!("no clock: {error}"));
+    Duration::from(now)
+}
+
+/// Whole seconds of [`now`], as clients give them to wdmd.
+#[must_use]
+pub fn now_seconds() -> u64 {
+    now().as_secs()
+}
+
+/// The shim as a shared object, compiled by the first case that asks.
+///
+/// # Panics
+/// When `cc` is missing or does not compile it.
+#[must_use]
+pub fn shim() -> &'static Path {
+    static SHIM: OnceLock<PathBuf> = OnceLock::new();
+    SHIM.get_or_init(|| {
+        let made = build_dir().join(format!("watchdog-shim.{}.so", std::process::id()));
+        let mut compiler = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-x", "c", "-o"])
+            .arg(&made)
+            .args(["-", "-ldl"])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot run cc (package gcc): {error}"));
+        let written = compiler.stdin.take().map(|mut input| input.write_all(SHIM_SOURCE.as_bytes()));
+        let status = compiler.wait().unwrap_or_else(|error| panic!("waiting for cc: {error}"));
+        assert!(status.success(), "shim/watchdog.c does not compile (written: {written:?})");
+        // One name for all test programs, replaced in one step: several may do this at once.
+        let path = build_dir().join("watchdog-shim.so");
+        fs::rename(&made, &path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        path
+    })
+}
+
+/// The devices of one pretended machine.
+#[derive(Debug)]
+pub struct Devices {
+    dir: PathBuf,
+}
+
+impl Devices {
+    /// No devices yet, in `dir`, which exists.
+    #[must_use]
+    pub fn new(dir: PathBuf) -> Self {
+        Self { dir }
+    }
+
+    /// The directory the shim works in.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Adds a device with a driver that can do everything.
+    ///
+    /// # Panics
+    /// When files cannot be written.
+    pub fn add(&self, name: &str) {
+        let dir = self.dir.join(name);
+        fs::create_dir(&dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+        self.write(name, "timeout", &format!("{DRIVER_DEFAULT}\n"));
+        self.write(name, "identity", "pretended\n");
+        self.write(name, "nowayout", "0\n");
+    }
+
+    /// Makes `alias` another name of `device`, as `/dev/watchdog` is of `/dev/watchdog0`.
+    ///
+    /// # Panics
+    /// When the link cannot be made.
+    pub fn alias(&self, alias: &str, device: &str) {
+        symlink(device, self.dir.join(alias)).unwrap_or_else(|error| panic!("{alias}: {error}"));
+    }
+
+    /// Takes a device away.
+    ///
+    /// # Panics
+    /// When its directory cannot be removed.
+    pub fn remove(&self, name: &str) {
+        fs::remove_dir_all(self.dir.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+
+    /// Writes a file of the device: `identity`, `nowayout`, `timeout`.
+    ///
+    /// # Panics
+    /// When it cannot be written.
+    pub fn write(&self, name: &str, file: &str, text: &str) {
+        let new = self.dir.join(format!("{name}.{file}.new"));
+        fs::write(&new, text)
+            .and_then(|()| fs::rename(&new, self.dir.join(name).join(file)))
+            .unwrap_or_else(|error| panic!("{file} of {name}: {error}"));
+    }
+
+    /// From the next call on the device behaves as the lines `NAME VALUE` say (see the shim).
+    ///
+    /// # Panics
+    /// When the file cannot be written.
+    pub fn set_faults(&self, name: &str, faults: &str) {
+        self.write(name, "faults", faults);
+    }
+
+    /// The driver's timeout now.
+    ///
+    /// # Panics
+    /// When it is not a number.
+    #[must_use]
+    pub fn timeout(&self, name: &str) -> u64 {
+        let path = self.dir.join(name).join("timeout");
+        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        text.trim().parse().unwrap_or_else(|error| panic!("timeout {text:?}: {error}"))
+    }
+
+    /// Everything done to the devices so far.
+    ///
+    /// # Panics
+    /// When the log has a line that is not the shim's.
+    #[must_use]
+    pub fn events(&self) -> Vec<Event> {
+        let text = fs::read_to_string(self.dir.join("log")).unwrap_or_default();
+        // The last line may be half written.
+        text.split_inclusive('\n').filter(|line| line.ends_with('\n')).map(Event::parse).collect()
+    }
+
+    /// The calls so far as words, in order: `open`, `settimeout 60`, `write V`, `keepalive -5`.
+    #[must_use]
+    pub fn calls(&self) -> Vec<String> {
+        self.events().iter().map(Event::words).collect()
+    }
+
+    /// What the hardware of device `name` did so far. `died` is when a process that still had it open
+    /// ended.
+    #[must_use]
+    pub fn reckoning(&self, name: &str, died: Option<Duration>) -> Reckoning {
+        Reckoning::of(&self.events(), name, died)
+    }
+}
+
+/// One call on a device.
+#[derive(Debug, Clone)]
+pub struct Event {
+    /// When, on the monotonic clock.
+    pub at: Duration,
+    /// `watchdog0` and so on.
+    pub device: String,
+    /// `open`, `close`, `write`, `keepalive`, `settimeout`, `gettimeout`, `getsupport`, `ioctl`.
+    pub call: String,
+    /// The timeout asked for, `V` or `plain` for a write, else `-`.
+    pub argument: String,
+    /// Result, or negative errno.
+    pub result: i64,
+    /// The driver's timeout after the call.
+    pub timeout: u64,
+}
+
+impl Event {
+    fn parse(line: &str) -> Self {
+        let bad = || -> ! { panic!("line of the shim's log: {line:?}") };
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [at, _pid, device, call, argument, result, timeout] = words[..] else { bad() };
+        let Some((seconds, nanoseconds)) = at.split_once('.') else { bad() };
+        let number = |text: &str| text.parse::<u64>().unwrap_or_else(|_| bad());
+        Self {
+            at: Duration::from_secs(number(seconds)) + Duration::from_nanos(number(nanoseconds)),
+            device: device.to_owned(),
+            call: call.to_owned(),
+            argument: argument.to_owned(),
+            result: result.parse().unwrap_or_else(|_| bad()),
+            timeout: number(timeout),
+        }
+    }
+
+    fn words(&self) -> String {
+        let mut words = self.call.clone();
+        if matches!(self.call.as_str(), "settimeout" | "write" | "ioctl") {
+            words = format!("{words} {}", self.argument);
+        }
+        if self.result < 0 { format!("{words} {}", self.result) } else { words }
+    }
+
+    /// Whether the call succeeded.
+    #[must_use]
+    pub fn ok(&self) -> bool {
+        self.result >= 0
+    }
+}
+
+/// What the hardware does with a series of calls (wdmd.md 4.1).
+#[derive(Debug, Clone, Default)]
+pub struct Reckoning {
+    /// Everything that started the timer again.
+    pub pings: Vec<Duration>,
+    /// When the timer runs out if nothing more happens (or ran out already); none: it does not run.
+    pub fires: Option<Duration>,
+}
+
+impl Reckoning {
+    /// Calls after the reset are not looked at: they would not have happened.
+    fn of(events: &[Event], device: &str, died: Option<Duration>) -> Self {
+        let mut this = Self::default();
+        let mut open = false;
+        let mut magic = false;
+        for event in events.iter().filter(|event| event.device == device && event.ok()) {
+            if this.fires.is_some_and(|fires| event.at > fires) {
+                return this;
+            }
+            let mut ping = true;
+            match event.call.as_str() {
+                "open" => (open, magic) = (true, false),
+                "write" => magic = event.argument == "V",
+                "close" => {
+                    open = false;
+                    if magic {
+                        ping = false;
+                        this.fires = None;
+                    }
+                }
+                "keepalive" | "settimeout" => {}
+                _ => ping = false,
+            }
+            if ping {
+                this.ping(event.at, event.timeout);
+            }
+        }
+        if let (Some(died), true) = (died, open) {
+            if this.fires.is_none_or(|fires| died <= fires) {
+                let timeout = events.last().map_or(0, |event| event.timeout);
+                this.ping(died, timeout);
+            }
+        }
+        this
+    }
+
+    fn ping(&mut self, at: Duration, timeout: u64) {
+        self.pings.push(at);
+        self.fires = Some(at + Duration::from_secs(timeout));
+    }
+
+    /// The last ping.
+    ///
+    /// # Panics
+    /// When there was none.
+    #[must_use]
+    pub fn last_ping(&self) -> Duration {
+        *self.pings.last().unwrap_or_else(|| panic!("the device was never pinged"))
+    }
+}

@@ -1,0 +1,173 @@
+//! The files of the daemon, and the rule that there is only one (wdmd.md 3.2 to 3.4).
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::unistd::Pid;
+
+use sanlock_conformance::bounded::{self, Running};
+use sanlock_conformance::wdmd::SOON;
+use sanlock_conformance::{Machine, Program, Table};
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+        .permissions()
+        .mode()
+        & 0o7777
+}
+
+#[test]
+fn files_are_where_and_as_they_must_be() {
+    let Some(program) = Program::wdmd_under_test() else { return };
+    let machine = Machine::new(program);
+    let wdmd = machine.start(&["-G", "disk"]);
+    let mut table = Table::default();
+    table.expect("pid file", machine.pid_file(), format!("{}\n", wdmd.pid()));
+    table.expect("mode of the pid file", mode(&machine.run_file("wdmd.pid")), 0o644);
+    table.expect("mode of /run/wdmd", mode(&machine.run_file("")), 0o755);
+    let socket = fs::metadata(machine.run_file("wdmd.sock")).unwrap();
+    table.expect("socket", socket.file_type().is_socket(), true);
+    table.expect("mode of the socket", mode(&machine.run_file("wdmd.sock")), 0o660);
+    let disk = nix::unistd::Group::from_name("disk").unwrap().unwrap().gid.as_raw();
+    table.expect("owner of the socket", (socket.uid(), socket.gid()), (0, disk));
+    let marker = fs::metadata(machine.marker()).unwrap();
+    table.expect("marker", (marker.len(), mode(&machine.marker())), (0, 0o644));
+}
+
+#[test]
+fn a_group_that_does_not_exist_is_logged_and_means_root() {
+    let Some(program) = Program::wdmd_under_test() else { return };
+    let machine = Machine::new(program);
+    let wdmd = machine.start(&["-G", "nosuch"]);
+    assert_eq!(fs::metadata(machine.run_file("wdmd.sock")).unwrap().gid(), 0);
+    assert!(wdmd.log().contains("group 'nosuch' not found, using socket gid: 0"), "{}", wdmd.log());
+}
+
+#[test]
+fn leftovers_of_an_earlier_daemon_are_replaced() {
+    let Some(program) = Program::wdmd_under_test() else { return };
+    let machine = Machine::new(program);
+    fs::create_dir(machine.run_file("")).unwrap();
+    fs::write(machine.run_file("wdmd.pid"), "123456789 something long\n").unwrap();
+    fs::write(machine.run_file("wdmd.sock"), "").unwrap();
+    let wdmd = machine.start(&[]);
+    assert_eq!(machine.pid_file(), format!("{}\n", wdmd.pid()));
+}
+
+#[test]
+fn a_second_daemon_is_refused_and_the_first_is_not_harmed() {
+    let Some(program) = Program::wdmd_under_test() else { return };
+    let machine = Machine::new(program);
+    let wdmd = machine.start(&[]);
+    let (mut client, _) = wdmd.armed();
+    let calls = machine.devices().events().len();
+    let second = machine.start_unready(&[]).finish();
+    assert_eq!(second.code, 255, "{second}");
+    assert!(second.stderr.contains("/run/wdmd/wdmd.pid"), "{second}");
+    assert_eq!(machine.pid_file(), format!("{}\n", wdmd.pid()));
+    assert!(machine.marker().exists());
+    assert!(machine.devices().events()[calls..].iter().all(|event| event.call == "keepalive"));
+    let _ = client.status();
+    let _ = wdmd.connect().status();
+}
+
+#[test]
+fn the_marker_of_an_unclean_stop_forbids_a_start() {
+    let Some(program) = Program::wdmd_under_test() else { return };
+    let machine = Machine::new(program);
+    fs::write(machine.marker(), "").unwrap();
+    let refused = machine.start_unready(&[]).finish();
+    assert_eq!(refused.code, 255, "{refused}");
+    assert!(refused.stderr.contains("other wdmd not cleanly stopped, shm_open error 17"), "{refused}");
+    assert!(machine.marker().exists(), "the next start is refused too");
+    assert!(!machine.run_file("wdmd.pid").exists());
+    assert_eq!(machine.devices().calls(), Vec::<String>::new(), "no device was touched");
+}
+
+#[test]
+fn without_a_device_the_daemon_ends_and_leaves_no_marker() {
+    let Some(program) = Program::wdmd_under_test() else { return };
+    let machine = Machine::without_device(program);
+    let refused = machine.start_unready(&[]).finish();
+    assert_eq!(refused.code, 255, "{refused}");
+    assert!(refused.stderr.contains("no watchdog device, load a watchdog driver"), "{refused}");
+    assert!(!machine.marker().exists());
+    assert!(!machine.run_file("wdmd.pid").exists());
+}
+
+/// The daemon in the background, in a process name space that ends with the case.
+struct Background {
+    _space: Running,
+    note: PathBuf,
+}
+
+impl Background {
+    fn start(machine: &Machine, options: &str) -> Self {
+        let note = machine.scripts().join("exit-status");
+        let wdmd = machine.program().wdmd_path();
+        let script = format!(
+            "{} -G root {options} <&- ; echo $? > {note}.new; mv {note}.new {note}; exec sleep 1000",
+            wdmd.display(),
+            note = note.display()
+        );
+        let mut inside = machine.command_of(Path::new("/bin/sh"), &["-c", &script]);
+        let mut space = Command::new("unshare");
+        space.args(["-m", "-p", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"]);
+        space.arg(inside.get_program()).args(inside.get_args());
+        inside = bounded::dying_with_us(Path::new("unshare"));
+        inside.args(space.get_args());
+        Self { _space: Running::start(inside), note }
+    }
+
+    /// Exit status of the process that was started.
+    fn status(&self) -> i32 {
+        let text = bounded::poll_for("the parent to end", SOON, || fs::read_to_string(&self.note).ok());
+        text.trim().parse().expect("an exit status")
+    }
+}
+
+#[test]
+fn in_the_background_the_parent_ends_and_the_daemon_lets_go_of_everything() {
+    let Some(program) = Program::wdmd_under_test() else { return };
+    let machine = Machine::new(program);
+    let background = Background::start(&machine, "");
+    assert_eq!(background.status(), 0);
+    let mut client = bounded::poll_for("the daemon", SOON, || machine.try_connect());
+    let _ = client.status();
+    let pid = getsockopt(client.stream(), PeerCredentials).unwrap().pid();
+    let of = |name: &str| fs::read_link(format!("/proc/{pid}/{name}")).unwrap();
+    let mut table = Table::default();
+    table.expect("working directory", of("cwd"), PathBuf::from("/"));
+    for fd in ["fd/0", "fd/1", "fd/2"] {
+        table.expect(fd, of(fd), PathBuf::from("/dev/null"));
+    }
+    let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let after_name: Vec<&str> = status.rsplit(") ").next().unwrap().split(' ').collect();
+    table.expect("no terminal", after_name[4], "0");
+    drop(client);
+    kill(Pid::from_raw(pid), Signal::SIGTERM).unwrap();
+    bounded::wait_until("the marker to go", SOON, || !machine.marker().exists());
+    bounded::wait_until("the pid file to go", SOON, || !machine.run_file("wdmd.pid").exists());
+}
+
+#[test]
+fn the_parent_tells_whether_the_daemon_started() {
+    let Some(program) = Program::wdmd_under_test() else { return };
+    let machine = Machine::without_device(program);
+    let background = Background::start(&machine, "");
+    let why = "defect 14: the parent ends with 0 before anything is known";
+    assert_eq!(background.status() == 0, program.differs(true, false, why));
+
+    let machine = Machine::new(program);
+    let background = Background::start(&machine, "");
+    assert_eq!(background.status(), 0);
+    if program == Program::Ours {
+        let _ = machine.connect().status();
+        assert!(machine.marker().exists(), "ready when the parent ends");
+    }
+}
