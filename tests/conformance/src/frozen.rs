@@ -16,7 +16,7 @@ const TOOL_LIMIT: Duration = Duration::from_secs(30);
 
 /// A guard process thaws the file system when the test process ends, however it ends, and after this
 /// time at the latest: a frozen file system with a hung writer cannot be cleaned up by anything else.
-const GUARD_SECONDS: u32 = 180;
+const GUARD_SECONDS: u64 = 180;
 
 /// A small ext4 file system on a loop device, mounted in a scratch directory.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl FreezableDir {
         let image = dir.path().join("image");
         let mount_point = dir.path().join("mnt");
         let made = File::create(&image)
-            .and_then(|file| file.set_len(64 << 20))
+            .and_then(|file| file.set_len(96 << 20))
             .and_then(|()| std::fs::create_dir(&mount_point));
         made.unwrap_or_else(|error| panic!("{}: {error}", dir.path().display()));
         tool(&["mkfs.ext4", "-q", text(&image)])?;
@@ -59,9 +59,17 @@ impl FreezableDir {
     /// # Panics
     /// When it cannot be frozen.
     pub fn freeze(&mut self) {
+        self.freeze_for(GUARD_SECONDS);
+    }
+
+    /// The same, with another limit for the guard: the whole run has to fit.
+    ///
+    /// # Panics
+    /// When it cannot be frozen.
+    pub fn freeze_for(&mut self, guard_seconds: u64) {
         let mut guard = Command::new("/bin/sh");
         let script = format!(
-            "timeout {GUARD_SECONDS} tail --pid={} -f /dev/null; fsfreeze -u {}",
+            "timeout {guard_seconds} tail --pid={} -f /dev/null; fsfreeze -u {}",
             std::process::id(),
             text(&self.mount_point)
         );
