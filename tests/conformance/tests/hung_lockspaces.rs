@@ -3,6 +3,8 @@
 //! A second daemon that has nothing else to do renews in the same lockspace at the same time. Whatever delays it too is the
 //! machine's doing; what counts is the difference. `SANLOCK_HUNG_SECONDS` makes the run longer than its minute.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
