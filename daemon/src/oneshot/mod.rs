@@ -54,6 +54,11 @@ impl Io {
         Ok(Self { engine: BlockingIo::new(kind)?, limits })
     }
 
+    /// Collects writes that ended after their time limit; how many operations are still outstanding.
+    pub(crate) fn collect_late(&mut self) -> usize {
+        self.engine.collect_late()
+    }
+
     fn open(&self, path: &[u8]) -> Result<Arc<Disk>, OpenError> {
         Disk::open_timeout(Path::new(OsStr::from_bytes(path)), Access::ReadWrite, self.limits.io_timeout)
     }

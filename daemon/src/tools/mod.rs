@@ -3,6 +3,8 @@
 //! What they do is in [`crate::oneshot`]. They run on a few threads, one command each, with a time limit for every transfer and every open. However long they take,
 //! the front and the lockspaces know nothing of it.
 
+mod late;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
@@ -14,6 +16,7 @@ use sanlock_wire::{Reply, code, types};
 
 use crate::global::Global;
 use crate::oneshot::{self, Io, Limits, ToolError};
+use late::Late;
 
 /// Stack of a tool thread; buffers are on the heap.
 const STACK: usize = 128 * 1024;
@@ -37,7 +40,30 @@ pub(crate) enum Job {
     ReadResourceOwners(types::ResourceSpec),
 }
 
-fn carry_out(global: &Global, header: &Header, job: &Job) -> Reply {
+impl Job {
+    /// The disks that it writes to.
+    fn written(&self) -> Vec<Vec<u8>> {
+        let path = |disk: &types::Disk| disk.path.path().map_or_else(|_| Vec::new(), <[u8]>::to_vec);
+        match self {
+            Self::WriteLockspace(lockspace) => vec![path(&lockspace.host_id_disk)],
+            Self::WriteResource(resource) => resource.disks().iter().map(path).collect(),
+            Self::Align(_) | Self::ReadLockspace(_) | Self::ReadResource(_) | Self::ReadResourceOwners(_) => {
+                Vec::new()
+            }
+        }
+    }
+}
+
+fn carry_out(global: &Global, late: &Late, header: &Header, job: &Job) -> Reply {
+    let written = job.written();
+    if let Some(path) = late.blocks(&written) {
+        global.log.error(format_args!(
+            "cmd {}: a write of an earlier format of {} has not ended and may still land; try again when it has",
+            header.cmd,
+            String::from_utf8_lossy(&path)
+        ));
+        return Reply::result(header, code::EAGAIN);
+    }
     let limits = Limits {
         write_init: Duration::from_secs(u64::from(global.config.write_init_io_timeout)),
         ..Limits::default()
@@ -54,7 +80,7 @@ fn carry_out(global: &Global, header: &Header, job: &Job) -> Reply {
         global.log.error(format_args!("cmd {}: {error} ({code})", header.cmd));
         code
     };
-    match job {
+    let reply = match job {
         Job::Align(disk) => {
             let bytes = oneshot::align(&io, disk).map(|bytes| i32::try_from(bytes).unwrap_or(code::EINVAL));
             Reply::result(header, bytes.unwrap_or_else(failed))
@@ -80,7 +106,11 @@ fn carry_out(global: &Global, header: &Header, job: &Job) -> Reply {
             Ok((found, hosts)) => Reply::read_resource_owners(header, 0, found, hosts),
             Err(error) => Reply::read_resource_owners(header, failed(error), *request.resource(), Vec::new()),
         },
+    };
+    if !written.is_empty() {
+        late.keep(written, io);
     }
+    reply
 }
 
 type Answer = Box<dyn FnOnce(Reply) + Send>;
@@ -95,6 +125,7 @@ struct State {
 /// The threads and their queue. The queue holds at most one job per connection, since a connection waits for its answer.
 pub(crate) struct Tools {
     shared: Arc<(Mutex<State>, Condvar)>,
+    late: Arc<Late>,
     global: Arc<Global>,
     threads_max: usize,
 }
@@ -102,7 +133,7 @@ pub(crate) struct Tools {
 impl Tools {
     /// No thread runs until there is work; at most `threads_max` will.
     pub(crate) fn new(global: Arc<Global>, threads_max: usize) -> Self {
-        Self { shared: Arc::default(), global, threads_max: threads_max.max(1) }
+        Self { shared: Arc::default(), late: Arc::default(), global, threads_max: threads_max.max(1) }
     }
 
     /// Queues a job; `answer` is called with its reply from another thread, or at once if no thread is to be had.
@@ -111,11 +142,12 @@ impl Tools {
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
         state.queue.push_back((header, job, Box::new(answer)));
         if state.idle < state.queue.len() && state.threads < self.threads_max {
-            let (shared, global) = (Arc::clone(&self.shared), Arc::clone(&self.global));
+            let (shared, late) = (Arc::clone(&self.shared), Arc::clone(&self.late));
+            let global = Arc::clone(&self.global);
             let spawned = thread::Builder::new()
                 .name("sanlock-tool".to_owned())
                 .stack_size(STACK)
-                .spawn(move || worker(&shared, &global));
+                .spawn(move || worker(&shared, &late, &global));
             if spawned.is_ok() {
                 state.threads += 1;
             } else if state.threads == 0 {
@@ -130,13 +162,13 @@ impl Tools {
     }
 }
 
-fn worker(shared: &(Mutex<State>, Condvar), global: &Global) {
+fn worker(shared: &(Mutex<State>, Condvar), late: &Late, global: &Global) {
     let (state, work) = shared;
     let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
         while let Some((header, job, answer)) = state.queue.pop_front() {
             drop(state);
-            answer(carry_out(global, &header, &job));
+            answer(carry_out(global, late, &header, &job));
             state = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
         }
         state.idle += 1;

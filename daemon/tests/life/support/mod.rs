@@ -52,7 +52,7 @@ impl Daemon {
             .unwrap();
         let daemon = Self { child, run_dir: run_dir.to_owned() };
         let client = daemon.client();
-        assert!(within(Duration::from_secs(10), || client.version().is_ok()), "the daemon does not answer");
+        assert!(within(Duration::from_secs(60), || client.version().is_ok()), "the daemon does not answer");
         daemon
     }
 

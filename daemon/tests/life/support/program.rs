@@ -35,7 +35,8 @@ fn main() -> ExitCode {
 fn serve(run_dir: PathBuf, host_name: &str) -> ExitCode {
     let mut config = Config::default();
     let settings = format!(
-        "our_host_name = {host_name}\nuse_watchdog = 0\nmlock_level = 0\nlogfile_priority = -1\nsyslog_priority = -1\n"
+        "our_host_name = {host_name}\nuse_watchdog = 0\nmlock_level = 0\nlogfile_priority = -1\nsyslog_priority = -1\n\
+         write_init_io_timeout = 2\n"
     );
     config.apply_file(settings.as_bytes());
     config.foreground = true;
