@@ -237,7 +237,8 @@ static int device_ioctl(struct opened *entry, unsigned long request, void *argum
 			return answer(device, "getsupport", asked, (int)-failure);
 		memset(info, 0, sizeof(*info));
 		info->options = (uint32_t)fault(device, "options", DEFAULT_OPTIONS);
-		memcpy(info->identity, "pretended", sizeof("pretended"));
+		read_file(device, "identity", (char *)info->identity, sizeof(info->identity));
+		*strchrnul((char *)info->identity, '\n') = 0;
 		return answer(device, "getsupport", asked, 0);
 	}
 	case GETTIMEOUT:

@@ -13,6 +13,7 @@ use crate::bounded::{self, CLIENT_LIMIT, Output, Running};
 use crate::program::Program;
 use crate::raw::Connection;
 use crate::storage::{Storage, scratch_dir};
+use crate::wdmd::Machine;
 
 /// A daemon must answer on its socket within this time.
 const START_LIMIT: Duration = Duration::from_secs(15);
@@ -51,8 +52,27 @@ impl Host {
     /// When the daemon does not answer in time.
     #[must_use]
     pub fn start_with(daemon: Program, cli: Program, name: &str, options: &[&str]) -> Self {
+        Self::start_somewhere(daemon, cli, name, options, None)
+    }
+
+    /// Like [`Self::start`], with the watchdog: the wdmd that runs on `machine`.
+    ///
+    /// # Panics
+    /// When the daemon does not answer in time.
+    #[must_use]
+    pub fn start_watched(program: Program, name: &str, machine: &Machine) -> Self {
+        Self::start_somewhere(program, program, name, &[], Some(machine))
+    }
+
+    fn start_somewhere(
+        daemon: Program,
+        cli: Program,
+        name: &str,
+        options: &[&str],
+        watched: Option<&Machine>,
+    ) -> Self {
         let run_dir = scratch_dir("run");
-        let child = spawn_daemon(daemon, name, run_dir.path(), options);
+        let child = spawn_daemon(daemon, name, run_dir.path(), options, watched);
         let mut host = Self {
             name: name.to_owned(),
             daemon_program: daemon,
@@ -65,14 +85,14 @@ impl Host {
         host
     }
 
-    /// Starts the daemon again after it has ended, in the same run directory: the host is back
-    /// after a crash or an update.
+    /// Starts the daemon again after it has ended, in the same run directory and without watchdog: the
+    /// host is back after a crash or an update.
     ///
     /// # Panics
     /// When the old daemon still runs or the new one does not answer in time.
     pub fn restart(&mut self) {
         assert!(!self.alive(), "host {}: the daemon still runs", self.name);
-        self.daemon = spawn_daemon(self.daemon_program, &self.name, self.run_dir.path(), &[]);
+        self.daemon = spawn_daemon(self.daemon_program, &self.name, self.run_dir.path(), &[], None);
         self.exit = None;
         self.wait_until_it_answers();
     }
@@ -248,15 +268,31 @@ impl Drop for Host {
 
 const LOG_NAME: &str = "debug-log";
 
-fn spawn_daemon(program: Program, name: &str, run_dir: &Path, options: &[&str]) -> Child {
+fn spawn_daemon(
+    program: Program,
+    name: &str,
+    run_dir: &Path,
+    options: &[&str],
+    watched: Option<&Machine>,
+) -> Child {
     let log = File::options()
         .create(true)
         .append(true)
         .open(run_dir.join(LOG_NAME))
         .unwrap_or_else(|error| panic!("cannot make the log of host {name}: {error}"));
-    bounded::dying_with_us(&program.path())
-        .args(["daemon", "-D", "-w", "0", "-l", "0", "-h", "0", "-U", "root", "-G", "root", "-e", name])
-        .args(options)
+    let watchdog = if watched.is_some() { "1" } else { "0" };
+    let mut args = vec!["daemon", "-D", "-w", watchdog];
+    args.extend(["-l", "0", "-h", "0", "-U", "root", "-G", "root", "-e", name]);
+    args.extend(options);
+    let mut command = match watched {
+        Some(machine) => machine.plain_command_of(&program.path(), &args),
+        None => {
+            let mut command = bounded::dying_with_us(&program.path());
+            command.args(args);
+            command
+        }
+    };
+    command
         .env("SANLOCK_RUN_DIR", run_dir)
         .env("SANLOCK_PRIVILEGED", "0")
         .stdin(Stdio::null())

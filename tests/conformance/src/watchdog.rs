@@ -88,6 +88,8 @@ impl Devices {
         fs::create_dir(&dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
         self.write(name, "timeout", &format!("{DRIVER_DEFAULT}\n"));
         self.write(name, "identity", "pretended\n");
+        let number = name.strip_prefix("watchdog").filter(|number| !number.is_empty());
+        self.write(name, "dev", &number.map_or("10:130\n".to_owned(), |number| format!("246:{number}\n")));
         self.write(name, "nowayout", "0\n");
     }
 
@@ -269,5 +271,62 @@ impl Reckoning {
     #[must_use]
     pub fn last_ping(&self) -> Duration {
         *self.pings.last().unwrap_or_else(|| panic!("the device was never pinged"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn reckoning(log: &str, died: Option<u64>) -> (Vec<u64>, Option<Duration>) {
+        let events: Vec<Event> = log.lines().map(Event::parse).collect();
+        let reckoning = Reckoning::of(&events, "watchdog0", died.map(seconds));
+        (reckoning.pings.iter().map(Duration::as_secs).collect(), reckoning.fires)
+    }
+
+    const ARMED: &str =
+        "1.000000000 9 watchdog0 open cloexec 4 30\n2.000000000 9 watchdog0 settimeout 10 0 10\n";
+
+    #[test]
+    fn an_armed_device_fires_its_timeout_after_the_last_ping() {
+        assert_eq!(reckoning("", None), (vec![], None));
+        assert_eq!(reckoning(ARMED, None), (vec![1, 2], Some(seconds(12))));
+        let pinged = format!(
+            "{ARMED}5.000000000 9 watchdog0 keepalive - 0 10\n6.000000000 9 watchdog0 write plain 1 10"
+        );
+        assert_eq!(reckoning(&pinged, None), (vec![1, 2, 5, 6], Some(seconds(16))));
+        let other = format!(
+            "{ARMED}5.000000000 9 watchdog1 keepalive - 0 10\n6.000000000 9 watchdog0 keepalive - -5 10"
+        );
+        assert_eq!(reckoning(&other, None).1, Some(seconds(12)), "another device; a ping that failed");
+    }
+
+    #[test]
+    fn only_a_close_after_the_magic_write_disarms() {
+        let magic =
+            format!("{ARMED}5.000000000 9 watchdog0 write V 1 10\n6.000000000 9 watchdog0 close - 0 10\n");
+        assert_eq!(reckoning(&magic, None), (vec![1, 2, 5], None));
+        assert_eq!(reckoning(&magic, Some(8)), (vec![1, 2, 5], None), "closed before the death");
+        let unclean = format!("{ARMED}6.000000000 9 watchdog0 close - 0 10\n");
+        assert_eq!(reckoning(&unclean, None), (vec![1, 2, 6], Some(seconds(16))));
+        let taken_back =
+            magic.replace("write V 1 10", "write V 1 10\n5.500000000 9 watchdog0 write plain 1 10");
+        assert_eq!(reckoning(&taken_back, None).1, Some(seconds(16)));
+    }
+
+    #[test]
+    fn a_death_with_the_device_open_is_a_ping() {
+        assert_eq!(reckoning(ARMED, Some(7)), (vec![1, 2, 7], Some(seconds(17))));
+    }
+
+    #[test]
+    fn nothing_saves_a_device_that_has_fired() {
+        let late = format!("{ARMED}13.000000000 9 watchdog0 keepalive - 0 10");
+        assert_eq!(reckoning(&late, None), (vec![1, 2], Some(seconds(12))));
+        assert_eq!(reckoning(ARMED, Some(13)), (vec![1, 2], Some(seconds(12))));
     }
 }
