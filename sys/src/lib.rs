@@ -9,3 +9,4 @@ pub mod pidfd;
 pub mod pidfile;
 pub mod priority;
 pub mod process;
+pub mod watchdog;

@@ -71,6 +71,26 @@ pub fn set_thread_name(name: &str) -> io::Result<()> {
     Ok(prctl::set_name(&name)?)
 }
 
+/// Marks all descriptors from `first` on close-on-exec, so that programs started by this process do not inherit what its own
+/// caller left open.
+///
+/// # Errors
+///
+/// ENOSYS or EINVAL: a kernel before 5.11. EINVAL: a negative number.
+pub fn close_on_exec_from(first: i32) -> io::Result<()> {
+    let first = u32::try_from(first).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    // SAFETY: the system call takes three integers and closes nothing before an `exec`.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            libc::c_ulong::from(first),
+            libc::c_ulong::from(u32::MAX),
+            libc::c_ulong::from(libc::CLOSE_RANGE_CLOEXEC),
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Allows core dumps of this process, or not. A change of user or group ids switches them off; call this after it.
 ///
 /// # Errors

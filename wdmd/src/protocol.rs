@@ -83,11 +83,14 @@ impl Name {
     }
 }
 
-/// Names come from clients unfiltered: bytes that are not printable ASCII, and backslashes, are escaped, so that no client can
-/// forge a line of the log.
-impl std::fmt::Display for Name {
+/// Bytes from outside as text for logs: those that are not printable ASCII, and backslashes, are escaped, so that nobody can
+/// forge a line.
+#[derive(Debug, Clone, Copy)]
+pub struct Escaped<'a>(pub &'a [u8]);
+
+impl std::fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for &byte in self.as_bytes() {
+        for &byte in self.0 {
             if byte == b'\\' || !(b' '..=b'~').contains(&byte) {
                 write!(f, "\\x{byte:02x}")?;
             } else {
@@ -95,6 +98,13 @@ impl std::fmt::Display for Name {
             }
         }
         Ok(())
+    }
+}
+
+/// Names come from clients unfiltered: they are [`Escaped`].
+impl std::fmt::Display for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        Escaped(self.as_bytes()).fmt(f)
     }
 }
 

@@ -87,6 +87,8 @@ pub enum Action {
     /// Open the device (if it is not open), have it fire `device_timeout` true seconds after a ping (it may round down to
     /// [`ROUNDED_DEVICE_TIMEOUT_MIN`]), and ping it. If that fails, disarm and close it.
     Arm {
+        /// The agreed fire timeout, seconds; for the log.
+        fire_timeout: u32,
         /// Seconds.
         device_timeout: u32,
     },
@@ -309,7 +311,7 @@ impl Machine {
             self.answer_open(id, message, fire, actions);
         } else {
             self.arming = Some((id, fire, Some(*message)));
-            actions.extend(wanted_device_timeout(fire).map(|device_timeout| Action::Arm { device_timeout }));
+            actions.extend(arm(fire));
         }
     }
 
@@ -324,7 +326,7 @@ impl Machine {
             self.unprotected(id, actions);
         } else {
             self.arming = Some((id, fire, None));
-            actions.extend(wanted_device_timeout(fire).map(|device_timeout| Action::Arm { device_timeout }));
+            actions.extend(arm(fire));
         }
     }
 
@@ -558,6 +560,11 @@ impl Machine {
     fn unused(&self) -> bool {
         self.sources.is_empty() && self.bad_scripts.is_empty()
     }
+}
+
+fn arm(fire_timeout: u32) -> Option<Action> {
+    let device_timeout = wanted_device_timeout(fire_timeout)?;
+    Some(Action::Arm { fire_timeout, device_timeout })
 }
 
 #[cfg(test)]

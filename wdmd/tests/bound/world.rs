@@ -192,7 +192,7 @@ impl World {
     fn tell(&mut self, clock: i64, event: Event) -> Result<(), Over> {
         for action in self.machine.handle(Time::from_millis(clock.unsigned_abs()), event) {
             match action {
-                Action::Arm { device_timeout } => {
+                Action::Arm { device_timeout, .. } => {
                     self.watchdog.open = true;
                     self.watchdog.ping(self.now);
                     self.point()?;

@@ -1,0 +1,148 @@
+//! The ioctls of a watchdog device (`linux/watchdog.h`).
+//!
+//! What the kernel does with a watchdog file besides: opening starts the timer, any write restarts it, a write that contains
+//! `V` lets the next close stop it, and every other close, also that of a dying process, restarts it once more.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// `_IOR('W', 0, struct watchdog_info)`.
+const WDIOC_GETSUPPORT: libc::Ioctl = 0x8028_5700_u32 as libc::Ioctl;
+/// `_IOR('W', 5, int)`.
+const WDIOC_KEEPALIVE: libc::Ioctl = 0x8004_5705_u32 as libc::Ioctl;
+/// `_IOWR('W', 6, int)`.
+const WDIOC_SETTIMEOUT: libc::Ioctl = 0xc004_5706_u32 as libc::Ioctl;
+/// `_IOR('W', 7, int)`.
+const WDIOC_GETTIMEOUT: libc::Ioctl = 0x8004_5707_u32 as libc::Ioctl;
+
+/// `struct watchdog_info`.
+#[repr(C)]
+struct Info {
+    options: u32,
+    firmware_version: u32,
+    identity: [u8; 32],
+}
+
+const _: () = assert!(size_of::<Info>() == 40);
+
+/// What a driver says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Support {
+    options: u32,
+    identity: String,
+}
+
+impl Support {
+    const SETTIMEOUT: u32 = 0x0080;
+    const MAGICCLOSE: u32 = 0x0100;
+    const KEEPALIVEPING: u32 = 0x8000;
+
+    /// The driver's name for the device, e.g. `i6300ESB timer`.
+    #[must_use]
+    pub fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    /// A close stops the device only after a `V`. Without this every close stops it, also that of a crashed process.
+    #[must_use]
+    pub fn magic_close(&self) -> bool {
+        self.options & Self::MAGICCLOSE != 0
+    }
+
+    /// The timeout can be set.
+    #[must_use]
+    pub fn set_timeout(&self) -> bool {
+        self.options & Self::SETTIMEOUT != 0
+    }
+
+    /// The device takes keepalives.
+    #[must_use]
+    pub fn keepalive(&self) -> bool {
+        self.options & Self::KEEPALIVEPING != 0
+    }
+}
+
+/// What the driver says of itself.
+///
+/// # Errors
+///
+/// ENOTTY: not a watchdog device.
+pub fn support(fd: BorrowedFd<'_>) -> io::Result<Support> {
+    let mut info = Info { options: 0, firmware_version: 0, identity: [0; 32] };
+    // SAFETY: the request writes a `struct watchdog_info`, 40 bytes, to the pointer, which is valid for that during the call.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), WDIOC_GETSUPPORT, &raw mut info) })?;
+    let end = info.identity.iter().position(|&byte| byte == 0).unwrap_or(info.identity.len());
+    let identity = String::from_utf8_lossy(info.identity.get(..end).unwrap_or(&[])).into_owned();
+    Ok(Support { options: info.options, identity })
+}
+
+/// Restarts the timer from its full timeout.
+///
+/// # Errors
+///
+/// ENOTTY: not a watchdog device. ENODEV: it is gone.
+pub fn keepalive(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let mut ignored: libc::c_int = 0;
+    // SAFETY: the request takes a pointer to an int, which it may write to and which is valid during the call.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), WDIOC_KEEPALIVE, &raw mut ignored) })
+}
+
+/// The timeout in force, seconds.
+///
+/// # Errors
+///
+/// ENOTTY: not a watchdog device. EOPNOTSUPP: the driver does not tell.
+pub fn timeout(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut seconds: libc::c_int = 0;
+    // SAFETY: the request writes an int to the pointer, which is valid for that during the call.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), WDIOC_GETTIMEOUT, &raw mut seconds) })?;
+    whole(seconds)
+}
+
+/// Sets the timeout, seconds, and restarts the timer. Returns what the driver made of it.
+///
+/// # Errors
+///
+/// EINVAL: out of the device's range. EOPNOTSUPP: it has only one.
+pub fn set_timeout(fd: BorrowedFd<'_>, seconds: u32) -> io::Result<u32> {
+    let invalid = |_| io::Error::from_raw_os_error(libc::EINVAL);
+    let mut seconds = libc::c_int::try_from(seconds).map_err(invalid)?;
+    // SAFETY: the request reads and writes an int at the pointer, which is valid for that during the call.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), WDIOC_SETTIMEOUT, &raw mut seconds) })?;
+    whole(seconds)
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn whole(seconds: libc::c_int) -> io::Result<u32> {
+    u32::try_from(seconds)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, format!("timeout of {seconds} s")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::OpenOptions;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn what_is_no_watchdog_says_enotty() {
+        let null = OpenOptions::new().write(true).open("/dev/null").unwrap();
+        let errno = |error: io::Error| error.raw_os_error();
+        assert_eq!(support(null.as_fd()).map_err(errno), Err(Some(libc::ENOTTY)));
+        assert_eq!(keepalive(null.as_fd()).map_err(errno), Err(Some(libc::ENOTTY)));
+        assert_eq!(timeout(null.as_fd()).map_err(errno), Err(Some(libc::ENOTTY)));
+        assert_eq!(set_timeout(null.as_fd(), 10).map_err(errno), Err(Some(libc::ENOTTY)));
+        assert_eq!(set_timeout(null.as_fd(), u32::MAX).map_err(errno), Err(Some(libc::EINVAL)));
+    }
+
+    #[test]
+    fn features() {
+        let support = Support { options: 0x8180, identity: "x".into() };
+        assert!(support.magic_close() && support.set_timeout() && support.keepalive());
+        let support = Support { options: !0x8180, identity: "x".into() };
+        assert!(!support.magic_close() && !support.set_timeout() && !support.keepalive());
+    }
+}

@@ -1,0 +1,54 @@
+//! `wdmd`: owns a watchdog device, and keeps it from resetting this host as long as all its clients and scripts are well.
+//!
+//! The library of this package decides; this program carries out: command line, device, socket, scripts, log.
+#![forbid(unsafe_code)]
+
+mod cli;
+mod conn;
+mod device;
+mod dump;
+mod log;
+mod marker;
+mod poller;
+mod probe;
+mod scripts;
+mod server;
+mod signals;
+mod start;
+mod sysfs;
+
+use cli::Command;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+/// Exit status of a command line that is not understood.
+const USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let command = match cli::parse(std::env::args_os().skip(1)) {
+        Ok(command) => command,
+        Err(text) if text == cli::FORCE_FIRE_ALONE => {
+            eprintln!("{text}");
+            return ExitCode::from(1);
+        }
+        Err(text) => {
+            eprintln!("wdmd: {text}");
+            return ExitCode::from(USAGE);
+        }
+    };
+    ExitCode::from(match command {
+        Command::Print(text) => match std::io::stdout().write_all(text.as_bytes()) {
+            Ok(()) => 0,
+            Err(error) => {
+                eprintln!("wdmd: cannot print: {error}");
+                1
+            }
+        },
+        Command::Dump => dump::print(),
+        Command::Probe(options) => probe::probe(options.device.as_deref()),
+        Command::TryTimeout { options, timeout, force_fire } => {
+            probe::try_timeout(options.device.as_deref(), timeout, force_fire)
+        }
+        Command::Daemon(options) => start::run(&options),
+    })
+}

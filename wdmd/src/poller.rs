@@ -1,0 +1,109 @@
+//! What the loop waits for.
+
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use sanlock_wdmd::decide::SourceId;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+/// Events taken at a time; the rest is reported by the next wait, in turn.
+const EVENTS: usize = 256;
+
+/// Who an event is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Token {
+    /// SIGTERM or SIGINT came.
+    Stop,
+    /// SIGHUP came.
+    Rescan,
+    /// Connections wait.
+    Listener,
+    /// This connection has bytes, room, or has ended.
+    Conn(SourceId),
+}
+
+/// Client slots are 2 and above, so their numbers leave room for the others.
+impl Token {
+    fn encode(self) -> u64 {
+        match self {
+            Self::Stop => 1 << 32,
+            Self::Rescan => 2 << 32,
+            Self::Listener => 3 << 32,
+            Self::Conn(id) => u64::from(id),
+        }
+    }
+
+    fn decode(data: u64) -> Self {
+        match data >> 32 {
+            1 => Self::Stop,
+            2 => Self::Rescan,
+            3 => Self::Listener,
+            _ => Self::Conn(SourceId::try_from(data).unwrap_or(0)),
+        }
+    }
+}
+
+/// A set of descriptors to wait for.
+pub(crate) struct Poller(Epoll);
+
+fn event(token: Token, for_room: bool) -> EpollEvent {
+    EpollEvent::new(if for_room { EpollFlags::EPOLLOUT } else { EpollFlags::EPOLLIN }, token.encode())
+}
+
+impl Poller {
+    /// # Errors
+    ///
+    /// No descriptor is to be had.
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?))
+    }
+
+    /// Watches for bytes, or for room to write; always for the end.
+    ///
+    /// # Errors
+    ///
+    /// No memory, or the limit of watched descriptors.
+    pub(crate) fn add(&self, fd: BorrowedFd<'_>, token: Token, for_room: bool) -> io::Result<()> {
+        Ok(self.0.add(fd, event(token, for_room))?)
+    }
+
+    /// # Errors
+    ///
+    /// It is not watched.
+    pub(crate) fn change(&self, fd: BorrowedFd<'_>, token: Token, for_room: bool) -> io::Result<()> {
+        Ok(self.0.modify(fd, &mut event(token, for_room))?)
+    }
+
+    /// Ends the watch, if there is one.
+    pub(crate) fn remove(&self, fd: BorrowedFd<'_>) {
+        let _ = self.0.delete(fd);
+    }
+
+    /// Waits at most `millis`; whom something has happened to.
+    ///
+    /// # Errors
+    ///
+    /// Only for reasons that a correct program does not meet.
+    pub(crate) fn wait(&self, millis: u16, out: &mut Vec<Token>) -> io::Result<()> {
+        let mut events = [EpollEvent::empty(); EVENTS];
+        let count = match self.0.wait(&mut events, EpollTimeout::from(millis)) {
+            Ok(count) => count,
+            Err(Errno::EINTR) => 0,
+            Err(errno) => return Err(errno.into()),
+        };
+        out.extend(events.iter().take(count).map(|event| Token::decode(event.data())));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_come_back() {
+        for token in [Token::Stop, Token::Rescan, Token::Listener, Token::Conn(2), Token::Conn(u32::MAX)] {
+            assert_eq!(Token::decode(token.encode()), token);
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! Script tests (specification 8), run beside everything else: they never delay a client's test or a ping.
+//!
+//! Each script runs in a process group of its own, with a clean signal mask and no descriptors of ours.
+
+use crate::log::Log;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use sanlock_wdmd::decide::{Time, test_interval};
+use sanlock_wdmd::protocol::Escaped;
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+/// Scripts at most; further ones are ignored.
+const MAX_SCRIPTS: usize = 8;
+/// How often running scripts are looked at.
+const LOOK_EVERY_MS: i64 = 200;
+/// While a script is bad, cycles and complaints come this often.
+const BAD_EVERY_MS: i64 = 1000;
+/// What `last_result` says of a script that was killed (EINTR), as the original.
+const KILLED: i32 = 4;
+/// What it says of one that could not be executed.
+const NOT_EXECUTABLE: i32 = 1;
+/// Longest name in the dump.
+const SHOWN_NAME: usize = 64;
+
+/// What a turn found out about the script in a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    pub(crate) slot: u8,
+    pub(crate) good: bool,
+}
+
+struct Script {
+    name: OsString,
+    child: Option<Child>,
+    started: Option<Time>,
+    /// When it is complained about for running too long.
+    long_at: Time,
+    /// This run counts as too long.
+    is_long: bool,
+    bad: bool,
+    last_result: i32,
+    run: u32,
+    fail: u32,
+    good: u32,
+    kill: u32,
+    long: u32,
+}
+
+/// The scripts of a directory.
+pub(crate) struct Scripts {
+    dir: PathBuf,
+    kill_after_seconds: u32,
+    slots: [Option<Script>; MAX_SCRIPTS],
+    next_cycle: Option<Time>,
+}
+
+impl Scripts {
+    pub(crate) fn new(dir: PathBuf, kill_after_seconds: u32) -> Self {
+        Self { dir, kill_after_seconds, slots: [const { None }; MAX_SCRIPTS], next_cycle: None }
+    }
+
+    /// Adds the scripts that are new in the directory. One that is gone is dropped when it is to be run.
+    pub(crate) fn scan(&mut self, log: &Log) {
+        let entries = match fs::read_dir(&self.dir) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+            Err(error) => {
+                log.error(format_args!("cannot read the scripts in {}: {error}", self.dir.display()));
+                return;
+            }
+        };
+        let mut names: Vec<OsString> = entries.flatten().map(|entry| entry.file_name()).collect();
+        names.sort();
+        for name in names.into_iter().filter(|name| !name.as_bytes().starts_with(b".")) {
+            if self.slots.iter().flatten().any(|script| script.name == name) {
+                continue;
+            }
+            let shown = Escaped(name.as_bytes());
+            if let Err(result) = executable(&self.dir.join(&name)) {
+                log.debug(format_args!("script {shown} ignore {result}"));
+                continue;
+            }
+            let Some((slot, free)) = self.slots.iter_mut().enumerate().find(|(_, slot)| slot.is_none())
+            else {
+                log.error(format_args!("script {shown} no space: at most {MAX_SCRIPTS} scripts are run"));
+                continue;
+            };
+            log.debug(format_args!("add_script {slot} {shown}"));
+            *free = Some(Script {
+                name,
+                child: None,
+                started: None,
+                long_at: Time::from_millis(0),
+                is_long: false,
+                bad: false,
+                last_result: 0,
+                run: 0,
+                fail: 0,
+                good: 0,
+                kill: 0,
+                long: 0,
+            });
+        }
+    }
+
+    /// When the next turn is due. `None`: no script.
+    pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
+        let running = self.slots.iter().flatten().any(|script| script.child.is_some());
+        let look = running.then(|| now.plus_millis(LOOK_EVERY_MS));
+        look.into_iter().chain(self.next_cycle).min()
+    }
+
+    /// Looks at running scripts, and starts those that are due if somebody relies on the device. `fire_timeout` gives the
+    /// test interval I, and I − 1 seconds, but at least one, are what a script may take.
+    pub(crate) fn turn(&mut self, now: Time, enabled: bool, fire_timeout: u32, log: &Log) -> Vec<Verdict> {
+        let interval = i64::from(test_interval(fire_timeout)) * 1000;
+        let limit = (interval - 1000).max(1000);
+        let mut verdicts = Vec::new();
+        let mut judge = |slot: usize, script: &mut Script, good: bool| {
+            script.bad = !good;
+            verdicts.extend(u8::try_from(slot).map(|slot| Verdict { slot, good }));
+        };
+        for (slot, script) in self.slots.iter_mut().enumerate() {
+            let Some(script) = script else { continue };
+            match script.look(now, self.kill_after_seconds, log) {
+                Looked::Nothing => {}
+                Looked::Good => judge(slot, script, true),
+                Looked::Bad => judge(slot, script, false),
+            }
+        }
+        if !enabled {
+            self.next_cycle = None;
+            self.slots.iter_mut().flatten().for_each(|script| script.bad = false);
+            return verdicts;
+        }
+        if self.next_cycle.is_none_or(|at| now >= at) {
+            for (slot, entry) in self.slots.iter_mut().enumerate() {
+                let Some(script) = entry else { continue };
+                let fresh = script.last_result == 0
+                    && !script.bad
+                    && script.started.is_some_and(|at| now.millis_since(at) < interval - 1000);
+                if script.child.is_some() || fresh {
+                    continue;
+                }
+                match script.start(&self.dir, now, limit, log) {
+                    Started::Running => {}
+                    Started::Failed => judge(slot, script, false),
+                    Started::Gone => {
+                        judge(slot, script, true);
+                        *entry = None;
+                    }
+                }
+            }
+            self.next_cycle = Some(now.plus_millis(interval));
+        }
+        if self.slots.iter().all(Option::is_none) {
+            self.next_cycle = None;
+        } else if self.slots.iter().flatten().any(|script| script.bad) {
+            let soon = now.plus_millis(BAD_EVERY_MS);
+            self.next_cycle = self.next_cycle.map(|at| at.min(soon));
+        }
+        verdicts
+    }
+
+    /// The dump's lines.
+    pub(crate) fn dump(&self, now: Time, text: &mut String) {
+        for (slot, script) in self.slots.iter().enumerate() {
+            let Some(script) = script else { continue };
+            let bytes = script.name.as_bytes();
+            let name = Escaped(bytes.get(..SHOWN_NAME).unwrap_or(bytes));
+            let pid = script.child.as_ref().map_or(0, Child::id);
+            // Writing to a string cannot fail.
+            let _ = writeln!(
+                text,
+                "script {slot} name {name} pid {pid} now {} {}",
+                now.seconds(),
+                script.numbers()
+            );
+        }
+    }
+}
+
+enum Looked {
+    Nothing,
+    Good,
+    Bad,
+}
+
+enum Started {
+    Running,
+    Failed,
+    Gone,
+}
+
+impl Script {
+    fn shown(&self) -> Escaped<'_> {
+        Escaped(self.name.as_bytes())
+    }
+
+    fn numbers(&self) -> String {
+        let Self { last_result, run, fail, good, kill, long, .. } = self;
+        let start = self.started.map_or(0, Time::seconds);
+        format!(
+            "start {start} last_result {last_result} run {run} fail {fail} good {good} kill {kill} long {long}"
+        )
+    }
+
+    fn summary(&self, log: &Log) {
+        let Self { last_result, run, fail, good, kill, long, .. } = self;
+        let (name, start) = (self.shown(), self.started.map_or(0, Time::seconds));
+        let counts = format!("run {run} fail {fail} good {good} kill {kill} long {long}");
+        log.error(format_args!("script {name} last_result {last_result} start {start} {counts}"));
+    }
+
+    fn look(&mut self, now: Time, kill_after: u32, log: &Log) -> Looked {
+        let Some(child) = &mut self.child else { return Looked::Nothing };
+        let pid = child.id();
+        let ended = match child.try_wait() {
+            Ok(ended) => ended,
+            // Reaped by somebody else: what it said is lost.
+            Err(_) => Some(ExitStatus::from_raw(NOT_EXECUTABLE << 8)),
+        };
+        if let Some(status) = ended {
+            self.child = None;
+            return if self.ended(pid, status, log) { Looked::Good } else { Looked::Bad };
+        }
+        let ran = self.started.map_or(0, |at| now.millis_since(at));
+        if kill_after > 0 && ran >= i64::from(kill_after) * 1000 {
+            kill_group(pid);
+        }
+        if now < self.long_at {
+            return Looked::Nothing;
+        }
+        self.long += u32::from(!std::mem::replace(&mut self.is_long, true));
+        self.long_at = now.plus_millis(BAD_EVERY_MS);
+        let (name, start) = (self.shown(), self.started.map_or(0, Time::seconds));
+        log.error(format_args!(
+            "script {name} pid {pid} start {start} now {} taking too long",
+            now.seconds()
+        ));
+        self.summary(log);
+        Looked::Bad
+    }
+
+    /// Counts an end; whether it was a good one.
+    fn ended(&mut self, pid: u32, status: ExitStatus, log: &Log) -> bool {
+        if let Some(signal) = status.signal() {
+            log.error(format_args!("script {} pid {pid} term signal {signal}", self.shown()));
+            self.kill += 1;
+            self.last_result = KILLED;
+        } else {
+            self.last_result = status.code().unwrap_or(NOT_EXECUTABLE);
+            if self.last_result == 0 {
+                self.good += 1;
+                return true;
+            }
+            let (name, result) = (self.shown(), self.last_result);
+            log.error(format_args!("script {name} pid {pid} exit status {result}"));
+            self.fail += 1;
+        }
+        self.summary(log);
+        false
+    }
+
+    fn start(&mut self, dir: &Path, now: Time, limit: i64, log: &Log) -> Started {
+        let path = dir.join(&self.name);
+        if let Err(result) = executable(&path) {
+            log.error(format_args!("script {} removed {result}", self.shown()));
+            return Started::Gone;
+        }
+        self.started = Some(now);
+        self.long_at = now.plus_millis(limit);
+        self.is_long = false;
+        self.run += 1;
+        let spawned = match spawn(path.as_os_str(), &[]) {
+            // No `#!` line: a shell's.
+            Err(error) if error.raw_os_error() == Some(nix::libc::ENOEXEC) => {
+                spawn(OsStr::new("/bin/sh"), &[path.as_os_str()])
+            }
+            other => other,
+        };
+        match spawned {
+            Ok(child) => {
+                log.debug(format_args!("script {} pid {}", self.shown(), child.id()));
+                self.child = Some(child);
+                Started::Running
+            }
+            Err(error) => {
+                log.error(format_args!("script {} cannot be run: {error}", self.shown()));
+                self.fail += 1;
+                self.last_result = NOT_EXECUTABLE;
+                self.summary(log);
+                Started::Failed
+            }
+        }
+    }
+}
+
+/// The standard library gives the child an empty signal mask; our descriptors are all close-on-exec.
+fn spawn(program: &OsStr, arguments: &[&OsStr]) -> io::Result<Child> {
+    Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()
+}
+
+/// The script and what it has started, unless that has left the group.
+fn kill_group(pid: u32) {
+    if let Ok(pid) = i32::try_from(pid) {
+        // Not reaped yet, so the group is still the script's.
+        let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
+    }
+}
+
+/// A regular file that its owner may execute; else -2 if it is not there, -1 if it is something else.
+fn executable(path: &Path) -> Result<(), i32> {
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.is_file() && metadata.permissions().mode() & 0o100 != 0 => Ok(()),
+        Ok(_) => Err(-1),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(-2),
+        Err(_) => Err(-1),
+    }
+}

@@ -1,0 +1,241 @@
+//! Start and end of the daemon (specification 3.2, 3.3).
+
+use crate::cli::Options;
+use crate::device::{Device, errno};
+use crate::log::Log;
+use crate::marker::Marker;
+use crate::scripts::Scripts;
+use crate::server::Server;
+use crate::signals::Signals;
+use sanlock_sys::background::{Background, Starting, go_into_background};
+use sanlock_sys::credentials::{UmaskGuard, find_group};
+use sanlock_sys::pidfile::{PidFile, PidFileError};
+use sanlock_sys::priority::{MemoryLock, lock_memory, max_round_robin_priority, set_round_robin};
+use sanlock_sys::process::close_on_exec_from;
+use sanlock_wdmd::protocol::SOCKET_PATH;
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+/// The directory of socket and pid file.
+const RUN_DIR: &str = "/run/wdmd";
+/// Pid and lock file.
+const PID_FILE: &str = "/run/wdmd/wdmd.pid";
+/// Exit status of a daemon that could not start, as the original's -1.
+const FAILED: u8 = 255;
+
+/// Runs the daemon to its end: the exit status. Without `-D` the calling process gets that of the start.
+pub(crate) fn run(options: &Options) -> u8 {
+    // Only for scripts; a kernel too old for it lets them inherit what the caller left open, as the original does.
+    let _ = close_on_exec_from(3);
+    if options.foreground {
+        return daemon(options, None);
+    }
+    match go_into_background() {
+        Ok(Background::Parent(start)) => {
+            if !start.error.is_empty() {
+                eprintln!("wdmd: {}", start.error);
+            }
+            start.status
+        }
+        Ok(Background::Child(starting)) => daemon(options, Some(starting)),
+        Err(error) => {
+            eprintln!("wdmd: cannot go into the background: {error}");
+            FAILED
+        }
+    }
+}
+
+fn daemon(options: &Options, starting: Option<Starting>) -> u8 {
+    let log = match Log::start(options.foreground) {
+        Ok(log) => log,
+        Err(error) => {
+            let text = format!("cannot start the log's thread: {error}");
+            match starting {
+                Some(starting) => starting.failed(FAILED, &text),
+                None => eprintln!("wdmd: {text}"),
+            }
+            return FAILED;
+        }
+    };
+    let status = match prepare(options, &log) {
+        Ok(prepared) => {
+            if let Some(starting) = starting {
+                starting.started();
+            }
+            prepared.serve(&log)
+        }
+        Err(text) => {
+            log.error(&text);
+            if let Some(starting) = starting {
+                starting.failed(FAILED, &text);
+            }
+            FAILED
+        }
+    };
+    log.finish();
+    status
+}
+
+/// A daemon that only has to run.
+struct Prepared<'a> {
+    server: Server<'a>,
+    marker: Marker,
+    pid_file: PidFile,
+}
+
+impl Prepared<'_> {
+    fn serve(self, log: &Log) -> u8 {
+        let Self { server, marker, pid_file } = self;
+        match server.run() {
+            Ok(()) => {
+                marker.remove();
+                remove_pid_file(pid_file);
+                0
+            }
+            Err(error) => {
+                // The marker stays: the device may be running.
+                log.error(format_args!("the main loop failed: {error}"));
+                FAILED
+            }
+        }
+    }
+}
+
+/// Everything up to readiness, in the order of the original. The error is for the log and for whoever started the daemon.
+fn prepare<'a>(options: &'a Options, log: &'a Log) -> Result<Prepared<'a>, String> {
+    let socket_gid = match find_group(&options.group) {
+        Ok(Some(group)) => group.0,
+        Ok(None) => {
+            log.info(format_args!("group '{}' not found, using socket gid: 0", options.group));
+            0
+        }
+        Err(error) => {
+            log.error(format_args!(
+                "cannot look up the group '{}': {error}; using socket gid: 0",
+                options.group
+            ));
+            0
+        }
+    };
+    if options.high_priority {
+        raise_priority(log);
+    }
+    make_run_dir()?;
+    let pid_file = PidFile::lock(Path::new(PID_FILE)).map_err(|error| lock_failed(&error))?;
+    let marker = match Marker::create() {
+        Ok(marker) => marker,
+        Err(error) => {
+            remove_pid_file(pid_file);
+            return Err(marker_failed(&error));
+        }
+    };
+    match prepare_marked(options, socket_gid, log) {
+        Ok(server) => Ok(Prepared { server, marker, pid_file }),
+        Err(text) => {
+            marker.remove();
+            remove_pid_file(pid_file);
+            Err(text)
+        }
+    }
+}
+
+fn prepare_marked<'a>(options: &'a Options, socket_gid: u32, log: &'a Log) -> Result<Server<'a>, String> {
+    let signals = Signals::install().map_err(|error| format!("cannot handle signals: {error}"))?;
+    let mut scripts = Scripts::new(options.script_dir.clone(), options.kill_script_after);
+    if options.scripts {
+        scripts.scan(log);
+    }
+    let listener =
+        listen(socket_gid).map_err(|error| format!("cannot make the socket {SOCKET_PATH}: {error}"))?;
+    let Some(device) = Device::choose(options.device.as_deref(), log) else {
+        return Err("no watchdog device, load a watchdog driver".to_owned());
+    };
+    let switch = |on: bool| u8::from(on);
+    log.info(format_args!(
+        "wdmd started S{} H{} G{socket_gid} using {} \"{}\"",
+        switch(options.scripts),
+        switch(options.high_priority),
+        device.path().display(),
+        device.identity(),
+    ));
+    Server::new(options, socket_gid, log, device, scripts, listener, signals)
+        .map_err(|error| format!("cannot set up the main loop: {error}"))
+}
+
+/// `-H 1`. A host without the means runs on with the ordinary priority.
+fn raise_priority(log: &Log) {
+    if let Err(error) = lock_memory(MemoryLock::CurrentAndFuture) {
+        log.info(format_args!("mlockall failed: {error}"));
+    }
+    match max_round_robin_priority() {
+        Err(error) => log.info(format_args!("could not get max scheduler priority err {}", errno(&error))),
+        Ok(priority) => {
+            if let Err(error) = set_round_robin(priority) {
+                let number = errno(&error);
+                log.info(format_args!("could not set RR|RESET_ON_FORK priority {priority} err {number}"));
+            }
+        }
+    }
+}
+
+fn make_run_dir() -> Result<(), String> {
+    let _mask = UmaskGuard::set(0o022);
+    match fs::DirBuilder::new().mode(0o775).create(RUN_DIR) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(format!("cannot make the directory {RUN_DIR}: {error}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn lock_failed(error: &PidFileError) -> String {
+    match error {
+        PidFileError::Open(error) => format!("lockfile open error {PID_FILE}: {error}"),
+        PidFileError::Lock(error) => {
+            let pid = fs::read_to_string(PID_FILE).unwrap_or_default();
+            let pid = pid.lines().next().unwrap_or("").trim();
+            let number = errno(error);
+            format!("daemon already running (lockfile {PID_FILE} {number}), pid {pid}")
+        }
+        PidFileError::Write(error) => format!("lockfile write error {PID_FILE}: {error}"),
+    }
+}
+
+fn marker_failed(error: &io::Error) -> String {
+    let number = errno(error);
+    let text = format!("other wdmd not cleanly stopped, shm_open error {number}");
+    if error.kind() != io::ErrorKind::AlreadyExists {
+        return format!("{text}: cannot make {}: {error}", Marker::PATH);
+    }
+    format!(
+        "{text}: {} says that a wdmd has ended without stopping its watchdog device, which will reset this host. Reboot; \
+         only if the device is certainly not running, remove that file",
+        Marker::PATH
+    )
+}
+
+/// The file first, its lock with it: whoever finds no file makes a new one.
+fn remove_pid_file(pid_file: PidFile) {
+    // One that stays is overwritten by the next daemon.
+    let _ = fs::remove_file(PID_FILE);
+    drop(pid_file);
+}
+
+/// The listening socket, never open to more than its group.
+fn listen(gid: u32) -> io::Result<UnixListener> {
+    match fs::remove_file(SOCKET_PATH) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = {
+        let _mask = UmaskGuard::set(0o177);
+        UnixListener::bind(SOCKET_PATH)?
+    };
+    chown(SOCKET_PATH, None, Some(gid))?;
+    fs::set_permissions(SOCKET_PATH, Permissions::from_mode(0o660))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}

@@ -1,0 +1,152 @@
+//! What `/sys/class/watchdog` says about a device before it is opened, and which process has one open.
+
+use sanlock_wdmd::protocol::Escaped;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+const CLASS: &str = "/sys/class/watchdog";
+/// `/dev/watchdog` is this device of the misc class, and the same as `watchdog0` for all drivers of the watchdog core.
+const MISC_DEVICE: (u32, u32) = (10, 130);
+const MISC_STANDS_FOR: &str = "watchdog0";
+/// Longest identity, as the original reads it.
+const IDENTITY_BYTES: usize = 63;
+
+/// A device as sysfs describes it. Everything is unknown for drivers outside the watchdog core, and without sysfs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Described {
+    /// The driver's name for it.
+    pub(crate) identity: Option<String>,
+    /// Once opened it can never be stopped.
+    pub(crate) no_way_out: Option<bool>,
+}
+
+impl Described {
+    /// The device behind this path.
+    pub(crate) fn of(path: &Path) -> Self {
+        name_of(path).map_or_else(Self::default, |name| Self::named(&name))
+    }
+
+    fn named(name: &str) -> Self {
+        let read = |file: &str| fs::read_to_string(Path::new(CLASS).join(name).join(file)).ok();
+        let identity = read("identity").map(|text| {
+            let line = text.lines().next().unwrap_or("").as_bytes();
+            String::from_utf8_lossy(line.get(..IDENTITY_BYTES).unwrap_or(line)).into_owned()
+        });
+        let no_way_out = read("nowayout").map(|text| text.trim() != "0");
+        Self { identity, no_way_out }
+    }
+}
+
+/// The name in sysfs of the device behind this path: by device number, else by the path's last part.
+fn name_of(path: &Path) -> Option<String> {
+    let metadata = fs::metadata(path).ok().filter(|metadata| metadata.file_type().is_char_device());
+    if let Some(metadata) = metadata {
+        let device = metadata.rdev();
+        let number = (nix::sys::stat::major(device), nix::sys::stat::minor(device));
+        if number == (u64::from(MISC_DEVICE.0), u64::from(MISC_DEVICE.1)) {
+            return Some(MISC_STANDS_FOR.to_owned());
+        }
+        let wanted = format!("{}:{}", number.0, number.1);
+        for name in names() {
+            let dev = fs::read_to_string(Path::new(CLASS).join(&name).join("dev"));
+            if dev.is_ok_and(|dev| dev.trim() == wanted) {
+                return Some(name);
+            }
+        }
+    }
+    let name = path.file_name()?.to_str()?;
+    Some(if name == "watchdog" { MISC_STANDS_FOR.to_owned() } else { name.to_owned() })
+}
+
+/// All devices of the watchdog core, in the order of their names.
+fn names() -> Vec<String> {
+    let entries = fs::read_dir(CLASS).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
+}
+
+/// The path meant by `-w`: a path, a name in sysfs, or a driver's name.
+///
+/// # Errors
+///
+/// Nothing here has that name; the text lists what there is.
+pub(crate) fn resolve(wanted: &OsStr) -> Result<PathBuf, String> {
+    if wanted.as_bytes().contains(&b'/') {
+        return Ok(PathBuf::from(wanted));
+    }
+    let names = names();
+    let identity = |name: &String| Described::named(name).identity.unwrap_or_default();
+    let found = names
+        .iter()
+        .find(|name| name.as_str() == wanted)
+        .or_else(|| names.iter().find(|name| identity(name).as_str() == wanted));
+    if let Some(name) = found {
+        return Ok(Path::new("/dev").join(name));
+    }
+    let known: Vec<String> = names.iter().map(|name| format!("{name} \"{}\"", identity(name))).collect();
+    let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+    Err(format!("no watchdog device named \"{}\" in {CLASS}; there are: {known}", Escaped(wanted.as_bytes())))
+}
+
+/// Processes that have the device open, e.g. `4711 (systemd)`; empty if none can be seen.
+pub(crate) fn holders(path: &Path) -> Vec<String> {
+    let Ok(rdev) = fs::metadata(path).map(|metadata| metadata.rdev()) else { return Vec::new() };
+    let name = name_of(path);
+    let is_it = |fd: &Path| {
+        fs::metadata(fd).is_ok_and(|metadata| {
+            metadata.file_type().is_char_device()
+                && (metadata.rdev() == rdev
+                    || (name.is_some() && fs::read_link(fd).is_ok_and(|link| is_watchdog(&link, &name))))
+        })
+    };
+    let mut holders = Vec::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let pid = entry.file_name();
+        if pid.to_str().is_none_or(|pid| !pid.bytes().all(|byte| byte.is_ascii_digit())) {
+            continue;
+        }
+        let fds = fs::read_dir(entry.path().join("fd")).into_iter().flatten().flatten();
+        if fds.map(|fd| fd.path()).any(|fd| is_it(&fd)) {
+            let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+            holders.push(format!("{} ({})", pid.to_string_lossy(), name.trim_end()));
+        }
+    }
+    holders
+}
+
+/// Whether the path of an open file is that of the watchdog device called `name`, under either of its two names.
+fn is_watchdog(link: &Path, name: &Option<String>) -> bool {
+    link.parent() == Some(Path::new("/dev"))
+        && link.file_name().and_then(OsStr::to_str).is_some_and(|file| {
+            file.starts_with("watchdog") && (Some(file) == name.as_deref() || name_of(link) == *name)
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_paths() {
+        assert_eq!(resolve(OsStr::new("/dev/watchdog7")), Ok(PathBuf::from("/dev/watchdog7")));
+        assert_eq!(resolve(OsStr::new("./x")), Ok(PathBuf::from("./x")));
+        let error = resolve(OsStr::new("no such driver")).unwrap_err();
+        assert!(error.contains("\"no such driver\""), "{error}");
+        // Not a device: by its last part.
+        assert_eq!(name_of(Path::new("/nowhere/watchdog")), Some("watchdog0".into()));
+        assert_eq!(name_of(Path::new("/nowhere/watchdog1")), Some("watchdog1".into()));
+    }
+
+    #[test]
+    fn who_has_a_device_open() {
+        // The reader's own descriptor of a device that nobody else opens: a new pseudo terminal would do, /dev/full does too.
+        let _open = fs::File::open("/dev/full").unwrap();
+        let own = format!("{} (", std::process::id());
+        assert!(holders(Path::new("/dev/full")).iter().any(|holder| holder.starts_with(&own)));
+        assert!(holders(Path::new("/no/such/device")).is_empty());
+    }
+}
