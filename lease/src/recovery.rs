@@ -5,6 +5,8 @@
 //! What it keeps safe (lease-algorithms.md 13.4, S6): from 8T after the last good renewal, or from the first look at a lease that
 //! is not ours any more, nothing is granted and the users are being stopped. The host id is given up only when nobody can act
 //! in its name: every connection closed, *and* every process gone (W21), and no write outstanding (rule R3).
+//!
+//! It allocates nothing: the caller's list of actions has room for [`actions_max`] of them.
 
 use crate::code::ReturnCode;
 use crate::timing::{IoTimeout, MonoTime};
@@ -15,6 +17,8 @@ pub const KILL_ATTEMPTS_MAX: u32 = 100;
 pub const KILL_SLOW_SECS: u64 = 10;
 /// Seconds of gentle killing unless configured.
 pub const GRACE_SECS_DEFAULT: u64 = 40;
+/// How much of the time without renewal is used up when that is told, in percent.
+pub const NOTICE_PERCENT: [u8; 3] = [50, 75, 90];
 /// Milliseconds between two calls while all is well.
 const CHECK_MS: u64 = 1000;
 /// The same while users are being stopped.
@@ -51,6 +55,8 @@ pub struct Progress {
     pub stage: Stage,
     /// The second of the last warning.
     pub warned: Option<u64>,
+    /// The largest of [`NOTICE_PERCENT`] told since the last good renewal, 0 for none.
+    pub noticed: u8,
     /// Whether it was told that killing gets nowhere.
     pub stuck_told: bool,
 }
@@ -102,10 +108,46 @@ pub struct User<K> {
     pub connection_open: bool,
     /// Whether the process is still there. Without it there is nobody to signal.
     pub process_alive: bool,
-    /// Signals sent since it last held nothing.
+    /// Attempts made since it last held nothing.
     pub attempts: u32,
-    /// When the last one was sent.
+    /// When the last one was made.
     pub last_attempt: Option<MonoTime>,
+    /// Whether the last one was made after a gentle time, or at a removal.
+    pub hard: bool,
+    /// What it asked not to be sent.
+    pub restrictions: Restrictions,
+    /// Its killpath program.
+    pub killpath: Killpath,
+}
+
+/// Signals that a process asked not to be sent (socket-protocol.md 7.10).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Restrictions {
+    /// Not SIGKILL.
+    pub kill: bool,
+    /// Not SIGTERM.
+    pub term: bool,
+}
+
+impl Restrictions {
+    /// The signal to send instead. Somebody has to end a process that wants neither: with both set SIGKILL stays.
+    #[must_use]
+    pub fn apply(self, signal: Signal) -> Signal {
+        let signal = if signal == Signal::Kill && self.kill { Signal::Term } else { signal };
+        if signal == Signal::Term && self.term { Signal::Kill } else { signal }
+    }
+}
+
+/// The program that a process wants run instead of SIGTERM (socket-protocol.md 10).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Killpath {
+    /// There is none.
+    #[default]
+    None,
+    /// It is to be run.
+    Wanted,
+    /// It was run since the process last held nothing; that is not done twice.
+    Run,
 }
 
 impl<K> User<K> {
@@ -113,10 +155,25 @@ impl<K> User<K> {
         !self.connection_open && !self.process_alive
     }
 
-    /// Notes that a signal was sent.
-    pub fn signalled(&mut self, now: MonoTime) {
+    /// Notes that an attempt was made.
+    pub fn attempted(&mut self, now: MonoTime, means: Means, hard: bool) {
         self.attempts = self.attempts.saturating_add(1);
         self.last_attempt = Some(now);
+        self.hard = hard;
+        if means == Means::Killpath {
+            self.killpath = Killpath::Run;
+        }
+    }
+
+    /// Whether it is time for another attempt. The first hard one waits for nothing: neither for the second to pass nor for the
+    /// slow pace, and whatever another, still gentle lockspace of the same process has just done.
+    fn due(&self, now: MonoTime, hard: bool) -> bool {
+        let Some(last) = self.last_attempt else { return true };
+        if hard && !self.hard {
+            return true;
+        }
+        let slow = self.hard && self.attempts >= KILL_ATTEMPTS_MAX;
+        now.secs() >= last.secs() + if slow { KILL_SLOW_SECS } else { 1 }
     }
 }
 
@@ -127,6 +184,17 @@ pub enum Signal {
     Term,
     /// SIGKILL.
     Kill,
+}
+
+/// What an attempt on a process consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Means {
+    /// A signal.
+    Signal(Signal),
+    /// Its killpath program is to be started.
+    Killpath,
+    /// Its killpath program was started earlier and has its time: nothing is sent.
+    Patience,
 }
 
 /// Why a lockspace is dead.
@@ -150,15 +218,26 @@ pub enum Action<K> {
         /// Seconds until the lockspace fails.
         left: u64,
     },
+    /// Say, once per level and good renewal, how much of the time is used up and who will be stopped.
+    Notice {
+        /// One of [`NOTICE_PERCENT`].
+        percent: u8,
+        /// Age of the last good renewal in seconds.
+        age: u64,
+        /// Seconds until the lockspace fails.
+        left: u64,
+    },
     /// Mark the lockspace dead, before anything else is done: nothing is granted in it any more, and a watchdog that it kept
     /// quiet is not kept quiet any longer.
     Fail(Reason),
-    /// Signal a process, and note it with [`User::signalled`].
-    Signal {
+    /// Make an attempt on a process, and note it with [`User::attempted`].
+    Attempt {
         /// Which.
         user: K,
         /// With what.
-        signal: Signal,
+        means: Means,
+        /// Whether the gentle time is over.
+        hard: bool,
         /// The how many-th time.
         attempt: u32,
     },
@@ -175,30 +254,33 @@ pub enum Action<K> {
     Remove,
 }
 
-/// What [`decide`] came to.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Decision<K> {
-    /// To be done, in this order.
-    pub actions: Vec<Action<K>>,
-    /// To be kept for the next decision.
-    pub progress: Progress,
+/// The most actions that one decision about a lockspace with so many users comes to.
+#[must_use]
+pub const fn actions_max(users: usize) -> usize {
+    // Fail, or Warn and Notice; Stuck; StopRenewals, Release.
+    users + 4
 }
 
-/// What to do now.
+/// What to do now: appended to `actions`, in the order in which it is to be done. Returns what is to be kept for the next
+/// decision.
 #[must_use]
-pub fn decide<K: Copy>(now: MonoTime, lockspace: &Lockspace, users: &[User<K>]) -> Decision<K> {
-    let mut actions = Vec::new();
+pub fn decide<K: Copy>(
+    now: MonoTime,
+    lockspace: &Lockspace,
+    users: &[User<K>],
+    actions: &mut Vec<Action<K>>,
+) -> Progress {
     let mut progress = lockspace.progress;
     if progress.stage == Stage::Alive {
-        check(now, lockspace, &mut progress, &mut actions);
+        check(now, lockspace, &mut progress, actions);
     }
     if progress.stage == Stage::Killing {
-        let left = users.iter().filter(|u| !u.gone()).count();
-        if left == 0 && !lockspace.held && !lockspace.writes_outstanding {
+        let anybody = users.iter().any(|u| !u.gone());
+        if !anybody && !lockspace.held && !lockspace.writes_outstanding {
             actions.push(Action::StopRenewals);
             progress.stage = Stage::Stopping;
         } else {
-            kill(now, lockspace, users, &mut progress, &mut actions);
+            kill(now, lockspace, users, &mut progress, actions);
         }
     }
     match (progress.stage, lockspace.renewals) {
@@ -213,7 +295,7 @@ pub fn decide<K: Copy>(now: MonoTime, lockspace: &Lockspace, users: &[User<K>]) 
         }
         _ => {}
     }
-    Decision { actions, progress }
+    progress
 }
 
 /// The check of lease-algorithms.md 10.1.
@@ -228,10 +310,18 @@ fn check<K>(now: MonoTime, lockspace: &Lockspace, progress: &mut Progress, actio
     if let Some(reason) = reason {
         actions.push(Action::Fail(reason));
         progress.stage = Stage::Killing;
-    } else if age >= lockspace.io_timeout.renewal_warn_secs() && progress.warned != Some(now.secs()) {
+        return;
+    }
+    if age >= lockspace.io_timeout.renewal_warn_secs() && progress.warned != Some(now.secs()) {
         actions.push(Action::Warn { age, left: fail - age });
         progress.warned = Some(now.secs());
     }
+    let used = now.millis_since(lockspace.last_good).saturating_mul(100) / (fail * 1000);
+    let level = NOTICE_PERCENT.into_iter().filter(|percent| u64::from(*percent) <= used).max().unwrap_or(0);
+    if level > progress.noticed {
+        actions.push(Action::Notice { percent: level, age, left: fail - age });
+    }
+    progress.noticed = level;
 }
 
 /// One killing pass (lease-algorithms.md 10.2).
@@ -244,22 +334,21 @@ fn kill<K: Copy>(
 ) {
     // A good renewal in between moves this, which lengthens the gentle time.
     let gentle = lockspace.io_timeout.renewal_fail_secs() + lockspace.grace_secs;
-    let signal = if lockspace.removal || now.secs_since(lockspace.last_good) >= gentle {
-        Signal::Kill
-    } else {
-        Signal::Term
-    };
-    for user in users.iter().filter(|u| u.process_alive) {
-        let pace = if user.attempts < KILL_ATTEMPTS_MAX { 1 } else { KILL_SLOW_SECS };
-        if user.last_attempt.is_none_or(|last| now.secs_since(last) >= pace) {
-            let attempt = user.attempts.saturating_add(1);
-            actions.push(Action::Signal { user: user.key, signal, attempt });
-        }
+    let hard = lockspace.removal || now.secs_since(lockspace.last_good) >= gentle;
+    for user in users.iter().filter(|u| u.process_alive && u.due(now, hard)) {
+        let means = match user.killpath {
+            _ if hard => Means::Signal(user.restrictions.apply(Signal::Kill)),
+            Killpath::Wanted if lockspace.grace_secs > 0 => Means::Killpath,
+            Killpath::Run => Means::Patience,
+            _ => Means::Signal(user.restrictions.apply(Signal::Term)),
+        };
+        let attempt = user.attempts.saturating_add(1);
+        actions.push(Action::Attempt { user: user.key, means, hard, attempt });
     }
-    let left: Vec<_> = users.iter().filter(|u| !u.gone()).collect();
-    let stuck = !left.is_empty() && left.iter().all(|u| u.attempts >= KILL_ATTEMPTS_MAX);
+    let left = || users.iter().filter(|u| !u.gone());
+    let stuck = left().next().is_some() && left().all(|u| u.attempts >= KILL_ATTEMPTS_MAX);
     if stuck && !progress.stuck_told {
-        actions.push(Action::Stuck { users: left.len() });
+        actions.push(Action::Stuck { users: left().count() });
         progress.stuck_told = true;
     }
 }

@@ -3,6 +3,7 @@
 use crate::ids::{ConnId, LockspaceId, TaskId};
 use crate::rejoin::RejoinRecord;
 use sanlock_lease::geometry::{Geometry, HostId};
+use sanlock_lease::name::Name;
 use sanlock_lease::paxos::acquire::AcquireOptions;
 use sanlock_lease::paxos::{Held, PaxosConfig};
 pub use sanlock_lease::recovery::Signal;
@@ -14,6 +15,8 @@ use sanlock_lease::timing::{IoTimeout, WatchdogFire};
 pub enum Level {
     /// 3: things to report.
     Error,
+    /// 3, and to be on stable storage soon: after a reset it says what led to it.
+    Durable,
     /// 4: records worth keeping.
     Warning,
     /// 7: everything else.
@@ -125,6 +128,30 @@ pub enum Action {
         pid: i32,
         /// With what.
         signal: Signal,
+    },
+    /// Have the killpath program of a registered connection run by the helper. [`crate::Event::KillpathLost`] follows if that
+    /// could not be ordered in time.
+    RunKillpath {
+        /// Of which connection.
+        conn: ConnId,
+        /// Its pid, for the log.
+        pid: i32,
+        /// The command line.
+        words: Vec<Vec<u8>>,
+    },
+    /// The killpath program of this connection is not to be started any more, if it has not been.
+    CancelKillpath {
+        /// Of which connection.
+        conn: ConnId,
+    },
+    /// A lockspace has failed: have the configured program run, if there is one.
+    RunOnFail {
+        /// Which.
+        ls: LockspaceId,
+        /// Its name.
+        lockspace: Name,
+        /// Name, host id, generation, path, offset, `expired` or `corrupt`.
+        arguments: Vec<Vec<u8>>,
     },
     /// Save the record on stable storage; [`crate::Event::RejoinSaved`] follows, also after a failure.
     SaveRejoin {

@@ -112,6 +112,10 @@ impl Manager {
                 // It gave everything up in time and is left alone (socket-protocol.md 7.8).
                 client.kill_count = 0;
                 client.kill_last = None;
+                client.kill_hard = false;
+                if std::mem::take(&mut client.killpath_run) {
+                    out.push(Action::CancelKillpath { conn: op.target });
+                }
             }
         }
         if let Some(requester) = op.requester {

@@ -1,6 +1,8 @@
 //! What the manager is told.
 
+use crate::config::Setting;
 use crate::ids::{ConnId, LockspaceId, TaskId};
+use crate::killpath::KillpathProgram;
 use sanlock_lease::delta::{JoinError, Joined};
 use sanlock_lease::name::Name;
 use sanlock_lease::paxos::acquire::AcquireOutcome;
@@ -61,6 +63,20 @@ pub enum Command {
     Restrict {
         /// ALL 1, SIGKILL 2, SIGTERM 4.
         flags: u32,
+    },
+    /// Replaces the killpath program.
+    Killpath {
+        /// The new one; an empty path means none.
+        program: KillpathProgram,
+        /// Its pid is to be the last argument.
+        pid: bool,
+    },
+    /// Changes a setting of a lockspace.
+    SetConfig {
+        /// Which.
+        lockspace: Name,
+        /// What; `None` is no setting, or one this version does not know.
+        setting: Option<Setting>,
     },
     /// Join a lockspace.
     AddLockspace {
@@ -260,5 +276,10 @@ pub enum Event {
         ls: LockspaceId,
         /// As in the action.
         serial: u64,
+    },
+    /// A killpath program could not be started in time, for want of a helper that answers.
+    KillpathLost {
+        /// Of which connection.
+        conn: ConnId,
     },
 }

@@ -7,7 +7,7 @@
 //!
 //! * `now` is never earlier than in the previous call.
 //! * A connection sends its next [`Command`] only after the reply to the one before.
-//! * [`Event::Tick`] comes at least once a second; what ages is looked at there.
+//! * [`Event::Tick`] comes at least once a second, five times a second while [`Manager::is_killing`]; what ages is looked at there.
 //! * [`Action::Gone`], [`Action::ClientGone`] and [`Action::ShuttingDown`] are visible to all machines before the next action is carried
 //!   out.
 //!
@@ -25,8 +25,11 @@
 mod acquire;
 mod action;
 mod clients;
+mod config;
 mod event;
 mod ids;
+mod killing;
+mod killpath;
 mod lockspaces;
 pub mod rejoin;
 mod releasing;
@@ -38,8 +41,10 @@ mod users;
 mod watchdog;
 
 pub use action::{Action, Level, Reply, Signal};
+pub use config::Setting;
 pub use event::{AcquireFlags, Command, Event, ReleaseWhat, ResourceRequest, Target};
 pub use ids::{ConnId, LockspaceId, ResourceId, TaskId};
+pub use killpath::KillpathProgram;
 pub use rejoin::{ProcessId, RejoinEvidence, RejoinRecord, fast_rejoin};
 pub use state::{Conn, Dead, Lockspace, LockspaceList, RenewalEntry, Resource, ResourceList, Work};
 pub use watchdog::Watch;
@@ -87,6 +92,7 @@ pub struct Manager {
     shutdown_waiters: Vec<ConnId>,
     shutting_down: bool,
     exited: bool,
+    scratch: killing::Scratch,
 }
 
 impl Manager {
@@ -104,6 +110,7 @@ impl Manager {
             shutdown_waiters: Vec::new(),
             shutting_down: false,
             exited: false,
+            scratch: killing::Scratch::new(),
         }
     }
 
@@ -140,6 +147,7 @@ impl Manager {
             Event::WatchdogChecked { ls, result } => self.watchdog_checked(ls, result, out),
             Event::WatchdogArmed { ls, result } => self.watchdog_armed(now, ls, result, out),
             Event::WatchdogLost { ls, text } => self.watchdog_lost(now, ls, &text, out),
+            Event::KillpathLost { conn } => self.killpath_lost(conn),
         }
         self.check_ending(now, out);
         self.grant_ready(now, out);
@@ -153,6 +161,8 @@ impl Manager {
         match command {
             Command::Register { pid } => self.register(conn, pid, out),
             Command::Restrict { flags } => self.restrict(conn, flags, out),
+            Command::Killpath { program, pid } => self.set_killpath(conn, program, pid, out),
+            Command::SetConfig { lockspace, setting } => self.set_config(conn, lockspace, setting, out),
             Command::AddLockspace { spec, io_timeout, asynchronous } => {
                 self.add_lockspace(conn, spec, io_timeout, asynchronous, out);
             }

@@ -2,6 +2,7 @@
 
 use crate::event::ResourceRequest;
 use crate::ids::{ConnId, LockspaceId, ResourceId, TaskId};
+use crate::killpath::KillpathProgram;
 use crate::watchdog::Watch;
 use sanlock_lease::delta::Joined;
 use sanlock_lease::geometry::HostId;
@@ -27,10 +28,18 @@ pub struct Conn {
     pub owner_name: Option<Name>,
     /// Bits given to RESTRICT.
     pub restricted: u32,
-    /// Signals sent since the last time it held nothing.
+    /// Attempts to stop it since the last time it held nothing.
     pub kill_count: u32,
-    /// When the last one was sent.
+    /// When the last one was made.
     pub kill_last: Option<MonoTime>,
+    /// Whether the last one was a hard one.
+    pub(crate) kill_hard: bool,
+    /// Its killpath program.
+    pub killpath: Option<KillpathProgram>,
+    /// Whether that gets the pid as its last argument.
+    pub killpath_pid: bool,
+    /// Whether it was started since the last time the process held nothing.
+    pub killpath_run: bool,
     /// The last copy was closed, but something still depends on the connection.
     pub closed: bool,
     /// The registered process is gone.
@@ -50,6 +59,10 @@ impl Conn {
             restricted: 0,
             kill_count: 0,
             kill_last: None,
+            kill_hard: false,
+            killpath: None,
+            killpath_pid: false,
+            killpath_run: false,
             closed: false,
             pid_gone: false,
             tokens: Vec::new(),
@@ -145,8 +158,14 @@ pub struct Lockspace {
     pub last_attempt: u64,
     /// Code of the last attempt: 0 none yet, 1 success.
     pub last_result: i32,
+    /// What the last failed renewal came to, in words.
+    pub(crate) last_error: Option<String>,
     /// The first corrupt code seen.
     pub corrupt: i32,
+    /// SET_CONFIG USED: something uses it that cannot be killed.
+    pub used: bool,
+    /// SET_CONFIG USED_BY_ORPHANS: orphans count as users.
+    pub used_by_orphans: bool,
     /// 0 nothing, 1 killing users, 2 every user has had 100 signals.
     pub killing: u32,
     /// The renewal history, oldest first.

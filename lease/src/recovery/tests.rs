@@ -18,7 +18,16 @@ fn lockspace(t: u32) -> Lockspace {
 }
 
 fn user(key: u8) -> User<u8> {
-    User { key, connection_open: true, process_alive: true, attempts: 0, last_attempt: None }
+    User {
+        key,
+        connection_open: true,
+        process_alive: true,
+        attempts: 0,
+        last_attempt: None,
+        hard: false,
+        restrictions: Restrictions::default(),
+        killpath: Killpath::None,
+    }
 }
 
 /// Does what a daemon would, from second 0 to `end`; `world` is what happens besides.
@@ -31,12 +40,14 @@ fn run(
     let (mut log, mut now) = (Vec::new(), MonoTime::from_millis(10));
     while now.secs() < end {
         world(now, &mut ls, &mut users);
-        let decision = decide(now, &ls, &users);
-        ls.progress = decision.progress;
-        for action in decision.actions {
+        let mut actions = Vec::with_capacity(actions_max(users.len()));
+        let room = actions.capacity();
+        ls.progress = decide(now, &ls, &users, &mut actions);
+        assert_eq!(actions.capacity(), room, "the list never has to grow");
+        for action in actions {
             match action {
-                Action::Signal { user, .. } => {
-                    users.iter_mut().filter(|u| u.key == user).for_each(|u| u.signalled(now));
+                Action::Attempt { user, means, hard, .. } => {
+                    users.iter_mut().filter(|u| u.key == user).for_each(|u| u.attempted(now, means, hard));
                 }
                 Action::StopRenewals => ls.renewals = Renewals::Stopped { releasable: ls.corrupt.is_none() },
                 Action::Release => ls.renewals = Renewals::ReleaseTried,
@@ -49,16 +60,22 @@ fn run(
     (log, ls)
 }
 
+fn once(now: MonoTime, ls: &Lockspace, users: &[User<u8>]) -> Vec<Action<u8>> {
+    let mut actions = Vec::new();
+    let _ = decide(now, ls, users, &mut actions);
+    actions
+}
+
 fn seconds(log: &Log, which: impl Fn(&Action<u8>) -> bool) -> Vec<u64> {
     log.iter().filter(|(_, a)| which(a)).map(|(s, _)| *s).collect()
 }
 
 fn term(a: &Action<u8>) -> bool {
-    matches!(a, Action::Signal { signal: Signal::Term, .. })
+    matches!(a, Action::Attempt { means: Means::Signal(Signal::Term), .. })
 }
 
 fn sigkill(a: &Action<u8>) -> bool {
-    matches!(a, Action::Signal { signal: Signal::Kill, .. })
+    matches!(a, Action::Attempt { means: Means::Signal(Signal::Kill), .. })
 }
 
 #[test]
@@ -73,7 +90,7 @@ fn the_timeline_of_dead_storage() {
         assert_eq!(seconds(&log, |a| *a == Action::Fail(Reason::Age(failed))), [failed], "T={t}");
         assert_eq!(seconds(&log, term), gentle.collect::<Vec<_>>(), "T={t}");
         assert_eq!(seconds(&log, sigkill), (hard..=used_up).collect::<Vec<_>>(), "T={t}");
-        assert!(log.iter().any(|(_, a)| matches!(a, Action::Signal { attempt: 100, .. })));
+        assert!(log.iter().any(|(_, a)| matches!(a, Action::Attempt { attempt: 100, .. })));
         assert_eq!(ls.progress.stage, Stage::Killing);
     }
 }
@@ -116,7 +133,7 @@ fn removal_kills_at_once_and_releases() {
         }
     });
     let actions: Vec<_> = log.iter().map(|(_, a)| *a).collect();
-    let kill = |user| Action::Signal { user, signal: Signal::Kill, attempt: 1 };
+    let kill = |user| Action::Attempt { user, means: Means::Signal(Signal::Kill), hard: true, attempt: 1 };
     let expected = [
         Action::Fail(Reason::Removal),
         kill(7),
@@ -183,12 +200,114 @@ fn without_a_good_last_renewal_the_lease_is_left_as_it_is() {
     let mut ls = lockspace(1);
     ls.progress.stage = Stage::Stopping;
     ls.renewals = Renewals::Running;
-    assert_eq!(decide::<u8>(MonoTime::from_secs(9), &ls, &[]).actions, []);
+    assert_eq!(once(MonoTime::from_secs(9), &ls, &[]), []);
     ls.renewals = Renewals::Stopped { releasable: false };
-    assert_eq!(decide::<u8>(MonoTime::from_secs(9), &ls, &[]).actions, [Action::Remove]);
+    assert_eq!(once(MonoTime::from_secs(9), &ls, &[]), [Action::Remove]);
     ls.renewals = Renewals::Stopped { releasable: true };
     ls.corrupt = Some(ReturnCode::RENEW_DIFF);
-    assert_eq!(decide::<u8>(MonoTime::from_secs(9), &ls, &[]).actions, [Action::Remove]);
+    assert_eq!(once(MonoTime::from_secs(9), &ls, &[]), [Action::Remove]);
+}
+
+#[test]
+fn half_three_quarters_and_nine_tenths_of_the_time_are_told_once_each() {
+    let (log, _) = run(lockspace(10), vec![user(7)], 80, |_, _, _| {});
+    let told: Vec<_> = log
+        .iter()
+        .filter_map(|(s, a)| match a {
+            Action::Notice { percent, age, left } => Some((*s, *percent, *age, *left)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(told, [(40, 50, 40, 40), (60, 75, 60, 20), (72, 90, 72, 8)]);
+    // A renewal that succeeds begins it all anew; nothing is told of one that is only a little late.
+    let (log, _) = run(lockspace(10), Vec::new(), 100, |now, ls, _| {
+        if now.secs() >= 50 {
+            ls.last_good = MonoTime::from_secs(50);
+        }
+    });
+    assert_eq!(seconds(&log, |a| matches!(a, Action::Notice { percent: 50, .. })), [40, 90]);
+    assert_eq!(seconds(&log, |a| matches!(a, Action::Notice { .. })).len(), 2);
+}
+
+#[test]
+fn a_killpath_is_run_once_and_has_the_whole_grace_to_work() {
+    let mut with = user(7);
+    with.killpath = Killpath::Wanted;
+    let (log, _) = run(lockspace(1), vec![with], 50, |_, _, _| {});
+    let means = |wanted| seconds(&log, |a| matches!(a, Action::Attempt { means, .. } if *means == wanted));
+    assert_eq!(means(Means::Killpath), [8]);
+    assert_eq!(means(Means::Patience), (9..48).collect::<Vec<_>>());
+    assert_eq!(means(Means::Signal(Signal::Term)), [0; 0]);
+    assert_eq!(means(Means::Signal(Signal::Kill)), [48, 49]);
+    assert!(log.iter().any(|(s, a)| *s == 48 && matches!(a, Action::Attempt { attempt: 41, .. })));
+}
+
+#[test]
+fn without_grace_no_killpath_is_run() {
+    let mut with = user(7);
+    with.killpath = Killpath::Wanted;
+    let mut ls = lockspace(1);
+    ls.grace_secs = 0;
+    let (log, _) = run(ls, vec![with], 10, |_, _, _| {});
+    assert_eq!(seconds(&log, sigkill), [8, 9]);
+    // A lease lost right after a renewal leaves a gentle time even then, which is a signal's.
+    let (log, _) = run(ls, vec![with], 10, |now, ls, _| {
+        ls.corrupt = (now.secs() >= 5).then_some(ReturnCode::RENEW_DIFF);
+    });
+    assert_eq!((seconds(&log, term), seconds(&log, sigkill)), (vec![5, 6, 7], vec![8, 9]));
+}
+
+#[test]
+fn restrictions_replace_signals() {
+    let signals = |kill, term_| {
+        let mut restricted = user(7);
+        restricted.restrictions = Restrictions { kill, term: term_ };
+        let (log, _) = run(lockspace(1), vec![restricted], 50, |_, _, _| {});
+        (seconds(&log, term), seconds(&log, sigkill))
+    };
+    let all: Vec<u64> = (8..50).collect();
+    assert_eq!(signals(false, false), ((8..48).collect(), vec![48, 49]));
+    assert_eq!(signals(true, false), (all.clone(), vec![]));
+    assert_eq!(signals(false, true), (vec![], all.clone()));
+    assert_eq!(signals(true, true), (vec![], all), "somebody has to end it");
+}
+
+#[test]
+fn a_gentle_lockspace_never_delays_the_end_that_another_demands() {
+    // One process in two lockspaces: "gentle" fails at 8 and always comes first, "hard" is removed at 10.
+    let (mut gentle, mut hard) = (lockspace(1), lockspace(10));
+    let mut both = vec![user(7)];
+    let mut kills = Vec::new();
+    let mut now = MonoTime::from_millis(10);
+    while now.secs() < 15 {
+        hard.removal = now.secs() >= 10;
+        for ls in [&mut gentle, &mut hard] {
+            let mut actions = Vec::new();
+            ls.progress = decide(now, ls, &both, &mut actions);
+            for action in actions {
+                if let Action::Attempt { means, hard, .. } = action {
+                    both[0].attempted(now, means, hard);
+                    if means == Means::Signal(Signal::Kill) {
+                        kills.push(now.secs());
+                    }
+                }
+            }
+        }
+        now = now.plus_millis(200);
+    }
+    kills.dedup();
+    assert_eq!(kills, [10, 11, 12, 13, 14]);
+}
+
+#[test]
+fn a_long_gentle_time_does_not_end_in_the_slow_pace() {
+    // Renewals succeed again and again and stretch the gentle time far over a hundred attempts.
+    let (log, _) = run(lockspace(1), vec![user(7)], 260, |now, ls, _| {
+        if now.secs() > 8 && now.secs() <= 200 {
+            ls.last_good = MonoTime::from_secs(now.secs());
+        }
+    });
+    assert_eq!(seconds(&log, sigkill).first(), Some(&248));
 }
 
 proptest! {
@@ -222,29 +341,47 @@ proptest! {
             process_alive: *alive,
             attempts: *attempts,
             last_attempt: (*attempts > 0).then_some(MonoTime::from_secs(*last)),
+            hard: *last % 2 == 0,
+            restrictions: Restrictions { kill: last % 3 == 0, term: last % 5 == 0 },
+            killpath: [Killpath::None, Killpath::Wanted, Killpath::Run][usize::from(key) % 3],
         }).collect();
-        let decision = decide(now, &ls, &users);
-        prop_assert_eq!(&decision, &decide(now, &ls, &users), "a function of its arguments");
+        let mut actions = Vec::with_capacity(actions_max(users.len()));
+        let room = actions.capacity();
+        let progress = decide(now, &ls, &users, &mut actions);
+        prop_assert_eq!(actions.capacity(), room);
+        prop_assert_eq!(&actions, &once(now, &ls, &users), "a function of its arguments");
 
         let age = now.secs_since(ls.last_good);
         let must_end = corrupt || removal || age >= 8 * u64::from(t);
-        let ends = decision.progress.stage != Stage::Alive;
+        let ends = progress.stage != Stage::Alive;
         prop_assert_eq!(ends, must_end || stage == Stage::Killing);
         let all_gone = users.iter().all(|u| !u.connection_open && !u.process_alive);
-        let stops = decision.actions.contains(&Action::StopRenewals);
+        let stops = actions.contains(&Action::StopRenewals);
         prop_assert_eq!(stops, ends && all_gone && !held && !late);
-        for action in &decision.actions {
-            if let Action::Signal { user, signal, .. } = action {
+        for action in &actions {
+            if let Action::Attempt { user, means, hard, .. } = action {
                 let user = users[usize::from(*user)];
                 prop_assert!(user.process_alive);
-                prop_assert!(user.last_attempt.is_none_or(|l| now.secs_since(l) >= 1));
-                let hard = removal || age >= 8 * u64::from(t) + grace;
-                prop_assert_eq!(*signal == Signal::Kill, hard);
+                let due = removal || age >= 8 * u64::from(t) + grace;
+                prop_assert_eq!(*hard, due);
+                let escalates = *hard && !user.hard;
+                prop_assert!(escalates || user.last_attempt.is_none_or(|l| now.secs() > l.secs()));
+                let both = user.restrictions.kill && user.restrictions.term;
+                match means {
+                    Means::Signal(Signal::Kill) => prop_assert!(both || !user.restrictions.kill),
+                    Means::Signal(Signal::Term) => prop_assert!(!user.restrictions.term),
+                    Means::Killpath => {
+                        prop_assert!(!hard && grace > 0 && user.killpath == Killpath::Wanted)
+                    }
+                    Means::Patience => prop_assert!(!hard && user.killpath == Killpath::Run),
+                }
             }
         }
-        let due = |u: &User<u8>| u.process_alive && u.attempts < 100
-            && u.last_attempt.is_none_or(|l| now.secs() > l.secs());
-        let signalled = decision.actions.iter().filter(|a| matches!(a, Action::Signal { .. })).count();
+        // At most one attempt in 10 s is skipped, and only of a process that had a hundred and SIGKILL among them.
+        let due = |u: &User<u8>| u.process_alive
+            && ((removal || age >= 8 * u64::from(t) + grace) && !u.hard
+                || (u.attempts < 100 && u.last_attempt.is_none_or(|l| now.secs() > l.secs())));
+        let signalled = actions.iter().filter(|a| matches!(a, Action::Attempt { .. })).count();
         if ends && !stops {
             prop_assert!(signalled >= users.iter().filter(|u| due(u)).count());
         } else {

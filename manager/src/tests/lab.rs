@@ -113,7 +113,9 @@ impl Lab {
     /// The same without the records.
     pub(super) fn quiet(&mut self, event: Event) -> Vec<Action> {
         let mut out = self.event(event);
-        out.retain(|a| !matches!(a, Action::SaveRejoin { .. } | Action::DropRejoin { .. }));
+        out.retain(|a| {
+            !matches!(a, Action::SaveRejoin { .. } | Action::DropRejoin { .. } | Action::RunOnFail { .. })
+        });
         out
     }
 

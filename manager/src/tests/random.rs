@@ -138,7 +138,7 @@ impl World {
                 self.releases.insert(task);
             }
             Action::ClientGone { task } => assert!(self.acquires.contains_key(&task)),
-            Action::Kill { conn, pid, .. } => {
+            Action::Kill { conn, pid, .. } | Action::RunKillpath { conn, pid, .. } => {
                 let client = self.open.get(&conn).or_else(|| self.closed.get(&conn)).unwrap();
                 assert!(
                     client.registered && !client.pid_gone && pid > 1,
@@ -163,7 +163,13 @@ impl World {
                 assert!(self.dog.armed.is_empty() && self.dog.arms.is_empty(), "nothing is left with wdmd");
                 self.exited = true;
             }
-            Action::ShuttingDown | Action::DropRejoin { .. } | Action::Log { .. } => {}
+            Action::RunOnFail { ls, .. } => {
+                assert!(self.gone.contains(&ls), "first nothing is granted any more, then it is told");
+            }
+            Action::ShuttingDown
+            | Action::DropRejoin { .. }
+            | Action::CancelKillpath { .. }
+            | Action::Log { .. } => {}
         }
     }
 
@@ -316,7 +322,7 @@ impl World {
             _ => Target::Own,
         };
         let flag = detail.is_multiple_of(5);
-        let command = match pick % 13 {
+        let command = match pick % 17 {
             0 | 1 => {
                 let pid = i32::try_from(conn.0 % 8).unwrap() + 100;
                 self.open.get_mut(&conn).unwrap().registered = true;
@@ -336,6 +342,17 @@ impl World {
                 return self.event(Event::Command { conn, command: Command::Shutdown { force: true } });
             }
             8 if !self.m.lockspaces.is_empty() => Command::ShutdownWait { force: false },
+            13 => {
+                let path = if flag { Vec::new() } else { b"/p".to_vec() };
+                Command::Killpath { program: KillpathProgram { path, arguments: Vec::new() }, pid: flag }
+            }
+            // Not ALL, which the front keeps from the manager.
+            14 => Command::Restrict { flags: u32::from(detail & 6) },
+            15 => {
+                let setting = [Setting::Used(detail & 4 != 0), Setting::UsedByOrphans(detail & 4 != 0)];
+                let setting = setting.get(which % 3).copied();
+                Command::SetConfig { lockspace: space.name, setting }
+            }
             _ => {
                 let wanted = &RESOURCES[which % 5..(which % 5 + 1 + which / 100).min(5)];
                 let resources = wanted.iter().map(|r| request(r)).collect();
@@ -352,10 +369,10 @@ impl World {
             self.step((0, 0, 0));
         }
         for conn in 0..4 {
-            self.step((12, 13 * conn, 0));
+            self.step((12, 17 * conn, 0));
         }
         for detail in [0, 1] {
-            self.step((12, 13 * 4 + 2, detail));
+            self.step((12, 17 * 4 + 2, detail));
             self.step((10, 0, 2));
             self.step((4, 0, 1));
             self.step((9, 0, 0));
@@ -381,6 +398,14 @@ impl World {
                 }
             }
             if round == 0 {
+                // What set_config keeps a lockspace for can be taken back at any time.
+                for (n, space) in SPACES.into_iter().enumerate() {
+                    let conn = ConnId(u64::MAX - 1 - u64::try_from(n).unwrap());
+                    self.event(Event::ConnOpened { conn, ci: 0 });
+                    self.open.insert(conn, Client { waits: true, ..Client::default() });
+                    let (lockspace, setting) = (name(space), Some(Setting::Used(false)));
+                    self.event(Event::Command { conn, command: Command::SetConfig { lockspace, setting } });
+                }
                 self.event(Event::ConnOpened { conn: ConnId(u64::MAX), ci: 0 });
                 self.event(Event::Command {
                     conn: ConnId(u64::MAX),

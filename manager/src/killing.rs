@@ -1,0 +1,357 @@
+//! An ageing lockspace and its users: warnings, failure, killing (lease-algorithms.md 10). What is to be done decides
+//! [`recovery::decide`]; here it gets its data, and what it demands becomes actions and log lines.
+//!
+//! Lines that begin with `check_our_lease`, `kill`, `all pids clear` and `killing pids stuck` are worded as in the original: scripts
+//! look for them. What explains stands in lines of its own.
+
+use crate::action::Action;
+use crate::ids::{ConnId, LockspaceId};
+use crate::state::{Conn, Dead, Lockspace, LockspaceList, RenewalEntry, Work};
+use crate::{DRAIN_SECS, Level, Manager, Watch, killpath, log};
+use sanlock_lease::code::ReturnCode;
+use sanlock_lease::recovery::{self, Killpath, Means, Reason, Renewals, Restrictions, Signal, User};
+use sanlock_lease::timing::MonoTime;
+use std::fmt::Write as _;
+
+/// RESTRICT_SIGKILL.
+const RESTRICT_SIGKILL: u32 = 0x2;
+/// RESTRICT_SIGTERM.
+const RESTRICT_SIGTERM: u32 = 0x4;
+/// What the log calls a killpath program, where it has the number of a signal.
+const KILLPATH_NUMBER: u32 = 100;
+/// Processes named in one line; the others are counted.
+const NAMED_MAX: usize = 8;
+/// Renewals whose latencies a notice shows.
+const LATENCIES: usize = 4;
+/// Users that the lists of a decision have room for from the start: as many as there are slots for clients.
+const USERS: usize = 1024;
+
+/// Lists that every decision uses again, so that deciding allocates nothing.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    users: Vec<User<ConnId>>,
+    actions: Vec<recovery::Action<ConnId>>,
+}
+
+impl Scratch {
+    pub(crate) fn new() -> Self {
+        Self { users: Vec::with_capacity(USERS), actions: Vec::with_capacity(recovery::actions_max(USERS)) }
+    }
+}
+
+impl Manager {
+    /// Looks at every joined lockspace's age, and does what it demands.
+    pub(crate) fn check_lockspaces(&mut self, now: MonoTime, out: &mut Vec<Action>) {
+        let all: Vec<LockspaceId> = self.lockspaces.keys().copied().collect();
+        for ls in all {
+            self.check(now, ls, out);
+        }
+    }
+
+    /// The same for those that are at their end: any event may have been what it waited for.
+    pub(crate) fn check_ending(&mut self, now: MonoTime, out: &mut Vec<Action>) {
+        let ending: Vec<LockspaceId> = self
+            .lockspaces
+            .iter()
+            .filter(|(_, ls)| ls.remove || ls.dead.is_some())
+            .map(|(id, _)| *id)
+            .collect();
+        for ls in ending {
+            self.check(now, ls, out);
+        }
+    }
+
+    /// Whether the users of a lockspace are being stopped, so that ticks have to come five times a second.
+    #[must_use]
+    pub fn is_killing(&self) -> bool {
+        self.lockspaces.values().any(|ls| ls.dead.is_some() && ls.list == LockspaceList::Spaces)
+    }
+
+    /// Carries out what [`recovery::decide`] says of a joined lockspace. From "stop the renewals" on its thread does the rest.
+    pub(crate) fn check(&mut self, now: MonoTime, ls: LockspaceId, out: &mut Vec<Action>) {
+        let Some(lockspace) = self.lockspaces.get(&ls) else { return };
+        if lockspace.list != LockspaceList::Spaces {
+            return;
+        }
+        let age = lockspace.last_good.map_or(0, |good| now.secs_since(good));
+        let lost = lockspace.watch == Watch::Lost;
+        let failed = lockspace.corrupt != 0 || lost || age >= lockspace.io_timeout.renewal_fail_secs();
+        let ending = failed || lockspace.remove || lockspace.dead.is_some();
+        // Who uses it matters only then.
+        let used = ending && self.has_users(ls);
+        let writes_outstanding = ending && self.awaits_writes(now, ls, used);
+        let mut scratch =
+            std::mem::replace(&mut self.scratch, Scratch { users: Vec::new(), actions: Vec::new() });
+        scratch.users.clear();
+        scratch.actions.clear();
+        if ending {
+            self.users(ls, &mut scratch.users);
+        }
+        if let Some(lockspace) = self.lockspaces.get_mut(&ls) {
+            let seen = recovery::Lockspace {
+                io_timeout: lockspace.io_timeout,
+                grace_secs: self.settings.kill_grace_secs,
+                last_good: lockspace.last_good.unwrap_or(now),
+                corrupt: match lockspace.corrupt {
+                    0 => lost.then_some(ReturnCode::WD_ERROR),
+                    code => Some(ReturnCode(code)),
+                },
+                removal: lockspace.remove,
+                // USED counts like a process that cannot be killed (9.4). USED_BY_ORPHANS holds nothing back while there are no
+                // orphans.
+                held: used || lockspace.used,
+                writes_outstanding,
+                renewals: Renewals::Running,
+                progress: lockspace.progress,
+            };
+            lockspace.progress = recovery::decide(now, &seen, &scratch.users, &mut scratch.actions);
+        }
+        for action in scratch.actions.drain(..) {
+            self.carry_out(now, ls, action, out);
+        }
+        self.scratch = scratch;
+    }
+
+    fn carry_out(
+        &mut self,
+        now: MonoTime,
+        ls: LockspaceId,
+        action: recovery::Action<ConnId>,
+        out: &mut Vec<Action>,
+    ) {
+        match action {
+            recovery::Action::Warn { age, .. } => {
+                let Some(lockspace) = self.lockspaces.get(&ls) else { return };
+                let last = lockspace.last_good.map_or(0, MonoTime::secs);
+                let text = format!("check_our_lease warning {age} last_success {last}");
+                log(out, Level::Error, Some(ls), text);
+            }
+            recovery::Action::Notice { percent, left, .. } => {
+                let text = self.notice(ls, percent, left);
+                log(out, Level::Error, Some(ls), text);
+            }
+            recovery::Action::Fail(reason) => self.fail(ls, reason, out),
+            recovery::Action::Attempt { user, means, hard, attempt } => {
+                self.attempt(now, ls, user, (means, hard, attempt), out);
+            }
+            recovery::Action::Stuck { users } => {
+                if let Some(lockspace) = self.lockspaces.get_mut(&ls) {
+                    lockspace.killing = 2;
+                }
+                let text = format!(
+                    "killing pids stuck: {users} have had {} signals and still hold leases; a signal every {} s from now on",
+                    recovery::KILL_ATTEMPTS_MAX,
+                    recovery::KILL_SLOW_SECS
+                );
+                log(out, Level::Durable, Some(ls), text);
+            }
+            recovery::Action::StopRenewals => {
+                log(out, Level::Warning, Some(ls), "all pids clear");
+                self.leave(now, ls, out);
+            }
+            // Left to the lockspace's thread: for this check the renewals go on for ever.
+            recovery::Action::Release | recovery::Action::Remove => {}
+        }
+    }
+
+    /// The lockspace is dead. Nothing is granted in it any more before anything else is done; then its program is started.
+    fn fail(&mut self, ls: LockspaceId, reason: Reason, out: &mut Vec<Action>) {
+        let (dead, line, word) = match reason {
+            Reason::Corrupt(ReturnCode::WD_ERROR) => (Dead::Failed, None, "watchdog"),
+            Reason::Corrupt(code) => {
+                (Dead::Failed, Some(format!("check_our_lease corrupt {}", code.0)), "corrupt")
+            }
+            Reason::Age(age) => (Dead::Failed, Some(format!("check_our_lease failed {age}")), "expired"),
+            Reason::Removal => (Dead::Removed, None, "removed"),
+        };
+        self.mark_dead(ls, dead, out);
+        if let Some(lockspace) = self.lockspaces.get(&ls).filter(|_| dead == Dead::Failed) {
+            let number = |n: u64| n.to_string().into_bytes();
+            let spec = &lockspace.spec;
+            let arguments = vec![
+                spec.name.as_bytes().to_vec(),
+                number(spec.host_id),
+                number(lockspace.generation()),
+                spec.path.clone(),
+                number(spec.offset),
+                word.as_bytes().to_vec(),
+            ];
+            out.push(Action::RunOnFail { ls, lockspace: spec.name, arguments });
+        }
+        if let Some(line) = line {
+            log(out, Level::Durable, Some(ls), line);
+        }
+        let Some(lockspace) = self.lockspaces.get(&ls) else { return };
+        let text = format!("{}; users to stop: {}", why(lockspace), self.who(ls));
+        let level = if dead == Dead::Failed { Level::Durable } else { Level::Warning };
+        log(out, level, Some(ls), text);
+    }
+
+    fn attempt(
+        &mut self,
+        now: MonoTime,
+        ls: LockspaceId,
+        user: ConnId,
+        (means, hard, attempt): (Means, bool, u32),
+        out: &mut Vec<Action>,
+    ) {
+        let reason = self.lockspaces.get(&ls).map(why).unwrap_or_default();
+        let Some(client) = self.conns.get_mut(&user) else { return };
+        let escalates = client.kill_count == 0 || (hard && !client.kill_hard);
+        client.kill_count = client.kill_count.saturating_add(1);
+        client.kill_last = Some(now);
+        client.kill_hard = hard;
+        let pid = client.pid.unwrap_or(0);
+        let (number, what) = match means {
+            Means::Signal(signal) => {
+                out.push(Action::Kill { conn: user, pid, signal });
+                match signal {
+                    Signal::Term => (15, "SIGTERM"),
+                    Signal::Kill => (9, "SIGKILL"),
+                }
+            }
+            Means::Killpath => {
+                client.killpath_run = true;
+                let Some(program) = &client.killpath else { return };
+                let words = killpath::words(program, client.killpath_pid.then_some(pid));
+                out.push(Action::RunKillpath { conn: user, pid, words });
+                (KILLPATH_NUMBER, "its killpath program")
+            }
+            Means::Patience => return,
+        };
+        let restricted = client.restricted & (RESTRICT_SIGKILL | RESTRICT_SIGTERM);
+        log(out, Level::Durable, Some(ls), format!("kill {pid} sig {number} count {attempt}"));
+        if escalates {
+            let name = client.owner_name.unwrap_or_default();
+            let stage = if hard { "no time is left" } else { "it has time to end by itself" };
+            let asked =
+                if restricted == 0 { String::new() } else { format!(", restrictions {restricted:x}") };
+            let text = format!("pid {pid} ({name}) gets {what}, {stage}{asked}: {reason}");
+            log(out, Level::Durable, Some(ls), text);
+        }
+    }
+
+    /// What an administrator should know while there is time to do something.
+    fn notice(&self, ls: LockspaceId, percent: u8, left: u64) -> String {
+        let Some(lockspace) = self.lockspaces.get(&ls) else { return String::new() };
+        let mut text = format!(
+            "lockspace {}: {percent}% of the time without renewal is used up, its users are stopped in {left} s",
+            lockspace.spec.name
+        );
+        match &lockspace.last_error {
+            Some(error) => _ = write!(text, "; last error: {error}"),
+            None => text.push_str("; no renewal has failed yet, the last one has not ended"),
+        }
+        text.push_str("; last renewals, read/write ms:");
+        let shown = lockspace.history.len().saturating_sub(LATENCIES);
+        for RenewalEntry { read_ms, write_ms, .. } in lockspace.history.iter().skip(shown) {
+            let _ = write!(text, " {read_ms}/{write_ms}");
+        }
+        let _ = write!(text, "; users to stop: {}", self.who(ls));
+        text
+    }
+
+    /// The processes that use a lockspace, and how each is stopped first.
+    fn who(&self, ls: LockspaceId) -> String {
+        let mut text = String::new();
+        let mut count = 0_usize;
+        for client in self.conns.values().filter(|c| self.uses(c, ls)) {
+            count += 1;
+            if count > NAMED_MAX {
+                continue;
+            }
+            let comma = if count > 1 { ", " } else { "" };
+            let (pid, name) = (client.pid.unwrap_or(0), client.owner_name.unwrap_or_default());
+            let _ = write!(text, "{comma}pid {pid} ({name})");
+            if client.killpath.is_some() && self.settings.kill_grace_secs > 0 {
+                text.push_str(" by killpath");
+            }
+        }
+        if count > NAMED_MAX {
+            let _ = write!(text, " and {} more", count - NAMED_MAX);
+        }
+        if self.lockspaces.get(&ls).is_some_and(|ls| ls.used) {
+            text.push_str(if count > 0 {
+                ", and what set_config USED stands for"
+            } else {
+                "what set_config USED stands for"
+            });
+        } else if count == 0 {
+            text.push_str("none");
+        }
+        text
+    }
+
+    /// Whether a process holds anything in the lockspace, or an acquire in it still runs. What is acquired but not granted is
+    /// nobody's: it is dropped when the lockspace ends, and its request fails.
+    pub(crate) fn has_users(&self, ls: LockspaceId) -> bool {
+        self.resources.values().any(|r| {
+            r.ls == ls && matches!(r.work, Work::Acquiring { .. } | Work::Held { granted: true, .. })
+        })
+    }
+
+    /// Whether a dead lockspace without users is to wait for writes (rule R3): the host_id must not look free before they have
+    /// landed. Without a watchdog not for ever: with its host_id unreleased it may go. With one the wait has no end but theirs, or a
+    /// reset: as long as renewals go on nobody takes over, and when they stop the watchdog covers the writes.
+    fn awaits_writes(&mut self, now: MonoTime, ls: LockspaceId, used: bool) -> bool {
+        let tasks = self.has_tasks(ls);
+        let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return false };
+        if used || !tasks || lockspace.dead.is_none() {
+            return tasks;
+        }
+        let since = *lockspace.drained_since.get_or_insert(now);
+        lockspace.watch != Watch::Off || now.secs_since(since) < DRAIN_SECS
+    }
+
+    fn uses(&self, client: &Conn, ls: LockspaceId) -> bool {
+        client.held().any(|id| self.resources.get(&id).is_some_and(|r| r.ls == ls))
+    }
+
+    fn users(&self, ls: LockspaceId, users: &mut Vec<User<ConnId>>) {
+        users.extend(self.conns.iter().filter(|(_, c)| self.uses(c, ls)).map(|(id, c)| User {
+            key: *id,
+            connection_open: !c.closed,
+            process_alive: !c.pid_gone,
+            attempts: c.kill_count,
+            last_attempt: c.kill_last,
+            hard: c.kill_hard,
+            restrictions: Restrictions {
+                kill: c.restricted & RESTRICT_SIGKILL != 0,
+                term: c.restricted & RESTRICT_SIGTERM != 0,
+            },
+            killpath: match (&c.killpath, c.killpath_run) {
+                (None, _) => Killpath::None,
+                (Some(_), false) => Killpath::Wanted,
+                (Some(_), true) => Killpath::Run,
+            },
+        }));
+    }
+
+    /// The helper could not be told in time to run a killpath: the next attempt is to try again.
+    pub(crate) fn killpath_lost(&mut self, conn: ConnId) {
+        if let Some(client) = self.conns.get_mut(&conn) {
+            client.killpath_run = false;
+        }
+    }
+}
+
+/// Why a lockspace is at its end.
+fn why(lockspace: &Lockspace) -> String {
+    let name = lockspace.spec.name;
+    let error =
+        lockspace.last_error.as_deref().unwrap_or("no renewal has failed, the last one has not ended");
+    match (lockspace.dead, lockspace.remove) {
+        (Some(Dead::Failed), _) if lockspace.corrupt != 0 => {
+            format!("the host_id lease of {name} is not ours any more, {error}")
+        }
+        (Some(Dead::Failed), _) if lockspace.watch == Watch::Lost => {
+            format!("wdmd was lost, nothing would reset this host in time for {name}")
+        }
+        (Some(Dead::Failed), _) => {
+            let last = lockspace.last_good.map_or(0, MonoTime::secs);
+            format!("no renewal of {name} since {last}, {error}")
+        }
+        (_, true) => format!("{name} is being removed"),
+        (Some(Dead::Removed) | None, false) => format!("{name} has ended"),
+    }
+}
