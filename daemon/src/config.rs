@@ -13,6 +13,9 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 mod debug_cmd;
+pub mod on_fail;
+
+pub use on_fail::OnFail;
 
 /// The configuration file; the path is fixed (command-line.md 10).
 pub const CONFIG_PATH: &str = "/etc/sanlock/sanlock.conf";
@@ -104,8 +107,10 @@ pub struct Config {
     pub write_init_io_timeout: u32,
     /// `max_worker_threads`, `-t`.
     pub max_worker_threads: u32,
-    /// `-g`: seconds of graceful recovery.
-    pub kill_grace_seconds: u32,
+    /// `kill_grace_seconds`, `-g`: seconds of graceful recovery; `None`: see [`Config::kill_grace_seconds`].
+    pub kill_grace: Option<u32>,
+    /// `on_fail`: programs run when a lockspace fails.
+    pub on_fail: OnFail,
     /// `-b`: seconds a bit stays set in the host_id bitmap; `None`: 6 io timeouts.
     pub set_bitmap_seconds: Option<u32>,
     /// Directory of socket and pid file.
@@ -146,7 +151,8 @@ impl Default for Config {
             max_sectors_kb: MaxSectorsKb::Kib(1024),
             write_init_io_timeout: 60,
             max_worker_threads: 8,
-            kill_grace_seconds: 40,
+            kill_grace: None,
+            on_fail: OnFail::default(),
             set_bitmap_seconds: None,
             run_dir: PathBuf::from(DEFAULT_RUN_DIR),
             privileged: true,
@@ -225,6 +231,16 @@ impl Config {
         config
     }
 
+    /// Seconds of graceful recovery: as configured, else what the watchdog leaves time for.
+    #[must_use]
+    pub fn kill_grace_seconds(&self) -> u32 {
+        self.kill_grace.unwrap_or(match self.fire.secs() {
+            60.. => 40,
+            30..=59 => 15,
+            _ => 0,
+        })
+    }
+
     fn warn(&mut self, warning: Warning) {
         if self.warnings.len() < WARNINGS_MAX {
             self.warnings.push(warning);
@@ -284,8 +300,9 @@ impl Config {
             b"watchdog_fire_timeout" => {
                 self.fire = WatchdogFire::new(number(setting, UINT)?).map_err(|e| e.to_string())?;
             }
-            b"kill_grace_seconds"
-            | b"debug_hosts"
+            b"kill_grace_seconds" => self.kill_grace = Some(number(setting, KILL_GRACE_SECONDS)?),
+            key if OnFail::is_key(key) => self.on_fail.set(key, setting.value)?,
+            b"debug_hosts"
             | b"use_hugepages"
             | b"use_compare_and_write"
             | b"create_old_delta_disk_version"
@@ -361,7 +378,17 @@ impl Config {
         });
         self.set_ranged("-L", given.logfile_priority, PRIORITIES, |c| &mut c.logfile_priority);
         self.set_ranged("-S", given.syslog_priority, PRIORITIES, |c| &mut c.syslog_priority);
-        self.set_ranged("-g", given.kill_grace_seconds, KILL_GRACE_SECONDS, |c| &mut c.kill_grace_seconds);
+        // An `Option`, so not ranged by `set_ranged`.
+        match given.kill_grace_seconds {
+            Some(seconds) if KILL_GRACE_SECONDS.contains(&seconds) => self.kill_grace = Some(seconds),
+            Some(seconds) => {
+                let kept = self.kill_grace_seconds();
+                let text =
+                    format!("-g {seconds} is outside 0 to {}, {kept} is used", KILL_GRACE_SECONDS.end());
+                self.warn(Warning::general(text));
+            }
+            None => {}
+        }
         self.set_ranged("-l", given.mlock_level, MLOCK_LEVELS, |c| &mut c.mlock_level);
         if let Some(threads) = given.max_worker_threads {
             self.max_worker_threads = threads;

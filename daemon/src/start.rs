@@ -13,8 +13,9 @@ use sanlock_lease::limits::NAME_BYTES;
 use sanlock_lease::name::Name;
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
 use sanlock_sys::background::{Background, go_into_background};
+use sanlock_sys::capability::set_user_but_keep_kill;
 use sanlock_sys::credentials::{
-    GroupId, UmaskGuard, UserId, find_group, find_user, set_group, set_supplementary_groups, set_user,
+    GroupId, UmaskGuard, UserId, find_group, find_user, set_group, set_supplementary_groups,
 };
 use sanlock_sys::pidfile::{PidFile, PidFileError};
 use sanlock_sys::priority::{Limit, MemoryLock, lock_memory, max_round_robin_priority, set_round_robin};
@@ -292,7 +293,7 @@ fn prepare_unlogged(config: &Config) -> Result<(Identity, Helper, Log), StartErr
     } else {
         Vec::new()
     };
-    let helper = Helper::start().map_err(StartError::Helper)?;
+    let helper = Helper::start(config.mlock_level > 0).map_err(StartError::Helper)?;
     let log = Log::open(config, Some(Path::new(LOG_FILE))).map_err(StartError::Threads)?;
     for (limit, error) in refused {
         log.error(format_args!("cannot raise the limit of {}: {error}; going on without", limit.name()));
@@ -404,8 +405,11 @@ fn drop_privileges(identity: &Identity, log: &Log) {
     if let Err(error) = set_group(identity.group) {
         log.error(format_args!("cannot set group id to {}: {error}", identity.group.0));
     }
-    if let Err(error) = set_user(identity.user) {
-        log.error(format_args!("cannot set user id to {}: {error}", identity.user.0));
+    match set_user_but_keep_kill(identity.user) {
+        Ok(true) => {}
+        Ok(false) => log
+            .warn(format_args!("processes are signalled through the helper: no right to kill was to be had")),
+        Err(error) => log.error(format_args!("cannot set user id to {}: {error}", identity.user.0)),
     }
     if let Err(error) = set_dumpable(true) {
         log.error(format_args!("cannot keep core dumps possible: {error}"));

@@ -1,7 +1,7 @@
 //! SET_CONFIG: what else keeps a lockspace from ending (socket-protocol.md 7.31, lease-algorithms.md 9.4).
 
 use crate::ids::ConnId;
-use crate::state::LockspaceList;
+use crate::state::{Lockspace, LockspaceList};
 use crate::{Action, Level, Manager, log, reply};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::name::Name;
@@ -23,8 +23,8 @@ impl Manager {
         setting: Option<Setting>,
         out: &mut Vec<Action>,
     ) {
-        let joined = |ls: &&mut crate::Lockspace| ls.spec.name == name && ls.list == LockspaceList::Spaces;
-        let found = self.lockspaces.iter_mut().map(|(id, ls)| (*id, ls)).find(|(_, ls)| joined(&ls));
+        let joined = |ls: &Lockspace| ls.spec.name == name && ls.list == LockspaceList::Spaces;
+        let found = self.lockspaces.iter_mut().find(|(_, ls)| joined(ls)).map(|(id, ls)| (*id, ls));
         let Some((ls, lockspace)) = found else { return reply(out, conn, ReturnCode::ENOENT.0) };
         let Some(setting) = setting else { return reply(out, conn, ReturnCode::EINVAL.0) };
         let (Setting::Used(on) | Setting::UsedByOrphans(on)) = setting;

@@ -223,10 +223,14 @@ impl Manager {
         log(out, Level::Durable, Some(ls), format!("kill {pid} sig {number} count {attempt}"));
         if escalates {
             let name = client.owner_name.unwrap_or_default();
-            let stage = if hard { "no time is left" } else { "it has time to end by itself" };
-            let asked =
-                if restricted == 0 { String::new() } else { format!(", restrictions {restricted:x}") };
-            let text = format!("pid {pid} ({name}) gets {what}, {stage}{asked}: {reason}");
+            let stage = if attempt > 1 { ", its time to end gently is over" } else { "" };
+            let asked = match restricted {
+                RESTRICT_SIGKILL => " (it asked not to get SIGKILL)",
+                RESTRICT_SIGTERM => " (it asked not to get SIGTERM)",
+                0 => "",
+                _ => " (it asked for neither SIGTERM nor SIGKILL, which cannot be)",
+            };
+            let text = format!("pid {pid} ({name}) gets {what}{asked}{stage}: {reason}");
             log(out, Level::Durable, Some(ls), text);
         }
     }

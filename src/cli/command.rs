@@ -2,6 +2,7 @@
 
 use super::given::Sizes;
 use clap::Parser;
+use sanlock_client::wire::flags::ConfigCommand;
 use sanlock_daemon::config::Overrides;
 use sanlock_lease::geometry::Geometry;
 use sanlock_lease::name::Name;
@@ -195,6 +196,13 @@ pub(crate) enum ClientAction {
     RemLockspace {
         /// `-s`
         spec: LockspaceSpec,
+    },
+    /// 7.19
+    SetConfig {
+        /// Name of `-s`.
+        lockspace: Name,
+        /// `-O`, else `-u`; the daemon refuses a request without.
+        config: Option<ConfigCommand>,
     },
     /// 7.14
     Command {

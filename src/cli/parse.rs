@@ -8,6 +8,7 @@ use super::command::{
 use super::given::{Given, SWITCH};
 use crate::output::{FAILURE, SUCCESS};
 use clap::Parser;
+use sanlock_client::wire::flags::ConfigCommand;
 use sanlock_daemon::config::Overrides;
 use sanlock_lease::limits::IO_TIMEOUT_SECONDS_MAX;
 use sanlock_lease::name::Name;
@@ -30,12 +31,11 @@ impl From<Command> for Parsed {
     }
 }
 
-const CLIENT_NOT_HERE: [&str; 13] = [
+const CLIENT_NOT_HERE: [&str; 12] = [
     "convert",
     "request",
     "examine",
     "set_event",
-    "set_config",
     "set_host",
     "init_host",
     "spawn",
@@ -193,6 +193,18 @@ fn client_action(name: &str) -> Option<Build<ClientAction>> {
             })
         },
         "inquire" => |g| Ok(ClientAction::Inquire { pid: pid(g)?, debug: g.debug }),
+        "set_config" => |g| {
+            let orphans = g.number::<u32>(b'O', SWITCH)?.map(|on| on != 0);
+            let used = g.number::<u32>(b'u', SWITCH)?.map(|on| on != 0);
+            let config = match (orphans, used) {
+                (Some(true), _) => Some(ConfigCommand::UsedByOrphans),
+                (Some(false), _) => Some(ConfigCommand::UnusedByOrphans),
+                (None, Some(true)) => Some(ConfigCommand::Used),
+                (None, Some(false)) => Some(ConfigCommand::Unused),
+                (None, None) => None,
+            };
+            Ok(ClientAction::SetConfig { lockspace: lockspace_name(g), config })
+        },
         "version" => |_| Ok(ClientAction::Version),
         _ => return None,
     })

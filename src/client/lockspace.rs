@@ -1,12 +1,13 @@
-//! `add_lockspace`, `inq_lockspace`, `rem_lockspace` (command-line.md 7.11 to 7.13).
+//! `add_lockspace`, `inq_lockspace`, `rem_lockspace`, `set_config` (command-line.md 7.11 to 7.13, 7.19).
 
-use super::convert::lockspace;
+use super::convert::{lockspace, name};
 use super::done;
 use super::progress::with_progress;
 use crate::cli::command::DEFAULT_IO_TIMEOUT;
 use crate::output::print;
-use sanlock_client::wire::flags::{AddFlags, InqFlags, RemFlags};
+use sanlock_client::wire::flags::{AddFlags, ConfigCommand, InqFlags, RemFlags};
 use sanlock_client::{Client, ClientError};
+use sanlock_lease::name::Name;
 use sanlock_lease::text::LockspaceSpec;
 
 /// The default io timeout is not sent: the daemon may have another default (command-line.md 7.11).
@@ -40,5 +41,13 @@ pub(super) fn remove(client: &Client, spec: &LockspaceSpec) -> u8 {
     let outcome = lockspace(spec).map_err(ClientError::from).and_then(|lockspace| {
         with_progress(ACTION, what, || client.rem_lockspace(&lockspace, RemFlags::empty()))
     });
+    done(ACTION, &outcome)
+}
+
+pub(super) fn set_config(client: &Client, lockspace: Name, config: Option<ConfigCommand>) -> u8 {
+    const ACTION: &str = "set_config";
+    let number = config.map_or(0, u32::from);
+    print(format!("{ACTION} {lockspace} {number}\n"));
+    let outcome = client.set_config(name(lockspace), number);
     done(ACTION, &outcome)
 }

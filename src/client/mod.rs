@@ -36,6 +36,7 @@ pub(crate) fn run(action: ClientAction) -> u8 {
         ClientAction::AddLockspace { spec, io_timeout } => lockspace::add(&client, &spec, io_timeout),
         ClientAction::InqLockspace { spec } => lockspace::inquire(&client, &spec),
         ClientAction::RemLockspace { spec } => lockspace::remove(&client, &spec),
+        ClientAction::SetConfig { lockspace, config } => lockspace::set_config(&client, lockspace, config),
         ClientAction::Command { acquire, argv } => command::command(&client, &acquire, &argv),
         ClientAction::Acquire { pid, acquire } => lease::acquire(&client, pid, &acquire),
         ClientAction::Release { pid, resources, lockspace, all, orphan } => {

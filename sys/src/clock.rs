@@ -56,6 +56,12 @@ pub fn civil_time(seconds: libc::time_t, utc: bool) -> CivilTime {
     }
 }
 
+/// Milliseconds since boot, sleep included: the clock of [`crate::process::start_time`].
+#[must_use]
+pub fn boottime_ms() -> u64 {
+    milliseconds_of(ClockId::CLOCK_BOOTTIME)
+}
+
 /// Now, as civil time.
 #[must_use]
 pub fn civil_now(utc: bool) -> CivilTime {

@@ -1,12 +1,16 @@
 //! Users and groups: who is at the other end of a socket, and whom this process runs as.
 
 use crate::pidfd::PidFd;
+use crate::process::start_time;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials, sockopt::PeerPidfd};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{Gid, Group, Uid, User, initgroups, setgid, setuid};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::AsFd;
+
+/// Unit of start times in `/proc`, the same on every architecture we build for (`sysconf(_SC_CLK_TCK)`).
+const TICKS_PER_SECOND: u64 = 100;
 
 /// The pid of the process that connected a Unix socket (`SO_PEERCRED`): the process at the time of `connect`, which may
 /// have ended since. 0 if it is not visible from this pid namespace.
@@ -19,19 +23,32 @@ pub fn peer_pid(socket: &impl AsFd) -> io::Result<i32> {
 }
 
 /// The process that connected a Unix socket, as a descriptor: never another process with a reused pid, where the kernel tells
-/// (`SO_PEERPIDFD`, Linux 6.5). Older kernels are asked for the process that has the pid now.
+/// (`SO_PEERPIDFD`, Linux 6.5). Older kernels are asked for the process that has the pid now; if that was started after the
+/// connection was accepted, which was at `accepted_ms` after boot ([`crate::clock::boottime_ms`]), it is another one.
 ///
 /// # Errors
 ///
 /// ESRCH: it has ended. EINVAL: not visible from this pid namespace. EMFILE, ENFILE.
-pub fn peer_process(socket: &impl AsFd) -> io::Result<PidFd> {
+pub fn peer_process(socket: &impl AsFd, accepted_ms: u64) -> io::Result<PidFd> {
     match getsockopt(socket, PeerPidfd) {
         Ok(fd) => Ok(PidFd::from_fd(fd)),
-        Err(nix::Error::ENOPROTOOPT) => PidFd::open(peer_pid(socket)?),
+        Err(nix::Error::ENOPROTOOPT) => process_since(peer_pid(socket)?, accepted_ms),
         // What kernels have answered for a process that is gone.
         Err(nix::Error::ESRCH | nix::Error::ENODATA) => Err(io::Error::from_raw_os_error(libc::ESRCH)),
         Err(errno) => Err(errno.into()),
     }
+}
+
+/// The process that has this pid, if it had it at `ms` after boot already. A clock tick is 10 ms: a process started within the
+/// tick in question counts as having had it.
+fn process_since(pid: i32, ms: u64) -> io::Result<PidFd> {
+    let process = PidFd::open(pid)?;
+    let start = start_time(pid)?;
+    // The descriptor was opened first: if the pid has changed hands since, the process it stands for is gone.
+    if process.is_gone()? || start > ms.saturating_mul(TICKS_PER_SECOND) / 1000 {
+        return Err(io::Error::from_raw_os_error(libc::ESRCH));
+    }
+    Ok(process)
 }
 
 /// A numeric user id.
@@ -123,7 +140,7 @@ mod tests {
     #[test]
     fn the_peer_process_is_the_one_that_connected() {
         let (one, _other) = UnixStream::pair().unwrap();
-        let process = peer_process(&one).unwrap();
+        let process = peer_process(&one, u64::MAX).unwrap();
         assert!(!process.is_gone().unwrap());
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");
@@ -133,14 +150,28 @@ mod tests {
         let mut child =
             std::process::Command::new("python3").args(["-c", script]).arg(&path).spawn().unwrap();
         let (stream, _) = listener.accept().unwrap();
-        let process = peer_process(&stream).unwrap();
+        let process = peer_process(&stream, u64::MAX).unwrap();
         assert!(!process.is_gone().unwrap());
         process.send_signal(nix::sys::signal::Signal::SIGKILL).unwrap();
         child.wait().unwrap();
-        match peer_process(&stream) {
+        match peer_process(&stream, u64::MAX) {
             Ok(process) => assert!(process.is_gone().unwrap()),
             Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ESRCH)),
         }
+    }
+
+    #[test]
+    fn a_process_started_after_the_connection_is_another_one() {
+        let accepted = crate::clock::boottime_ms();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        assert_eq!(process_since(pid, accepted).unwrap_err().raw_os_error(), Some(libc::ESRCH));
+        assert!(!process_since(pid, crate::clock::boottime_ms()).unwrap().is_gone().unwrap());
+        let own = i32::try_from(std::process::id()).unwrap();
+        assert!(process_since(own, accepted).is_ok());
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]

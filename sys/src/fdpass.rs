@@ -43,15 +43,37 @@ impl FdSocket {
         Ok(())
     }
 
+    /// Sends a message without a descriptor. Never blocks.
+    ///
+    /// # Errors
+    /// As [`FdSocket::send`].
+    pub fn send_bytes(&self, message: &[u8]) -> io::Result<()> {
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        sendmsg::<()>(self.0.as_raw_fd(), &[IoSlice::new(message)], &[], flags, None)?;
+        Ok(())
+    }
+
     /// Waits for a message.
     ///
     /// # Errors
     /// Those of `recvmsg`.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
+        self.receive_with(buffer, MsgFlags::empty())
+    }
+
+    /// Takes a message if there is one. Never blocks.
+    ///
+    /// # Errors
+    /// EAGAIN: there is none. Those of `recvmsg`.
+    pub fn receive_now(&self, buffer: &mut [u8]) -> io::Result<Received> {
+        self.receive_with(buffer, MsgFlags::MSG_DONTWAIT)
+    }
+
+    fn receive_with(&self, buffer: &mut [u8], flags: MsgFlags) -> io::Result<Received> {
         let mut control = cmsg_space!([RawFd; 1]);
         let mut parts = [IoSliceMut::new(buffer)];
-        let message =
-            recvmsg::<()>(self.0.as_raw_fd(), &mut parts, Some(&mut control), MsgFlags::MSG_CMSG_CLOEXEC)?;
+        let flags = flags | MsgFlags::MSG_CMSG_CLOEXEC;
+        let message = recvmsg::<()>(self.0.as_raw_fd(), &mut parts, Some(&mut control), flags)?;
         let mut fd = None;
         for part in message.cmsgs()? {
             if let ControlMessageOwned::ScmRights(fds) = part {
@@ -87,6 +109,10 @@ mod tests {
         let mut text = String::new();
         File::from(received.fd.unwrap()).read_to_string(&mut text).unwrap();
         assert!(!text.is_empty());
+        assert_eq!(other.receive_now(&mut buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        one.send_bytes(b"bare").unwrap();
+        let bare = other.receive_now(&mut buffer).unwrap();
+        assert!(bare.len == 4 && bare.fd.is_none());
         drop(one);
         let end = other.receive(&mut buffer).unwrap();
         assert!(end.len == 0 && end.fd.is_none());

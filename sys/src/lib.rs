@@ -1,6 +1,7 @@
 //! Small safe wrappers of system calls.
 
 pub mod background;
+pub mod capability;
 pub mod child;
 pub mod clock;
 pub mod credentials;

@@ -13,16 +13,20 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use sanlock_sys::background::{Background, go_into_background};
+use sanlock_sys::capability::set_user_but_keep_kill;
 use sanlock_sys::child::{ChildEnd, PANICKED, fork_child};
+use sanlock_sys::credentials::{UserId, set_user};
+use sanlock_sys::pidfd::PidFd;
 
 type Case = fn(&Path);
 
-const CASES: [(&str, Case); 5] = [
+const CASES: [(&str, Case); 6] = [
     ("background_does_not_wait_for_helpers", background_does_not_wait_for_helpers),
     ("child_runs_a_function", child_runs_a_function),
     ("child_that_panics_or_dies", child_that_panics_or_dies),
     ("child_sees_the_end_of_its_parent", child_sees_the_end_of_its_parent),
     ("child_needs_a_single_thread", child_needs_a_single_thread),
+    ("a_right_to_kill_outlives_root", a_right_to_kill_outlives_root),
 ];
 
 fn main() -> ExitCode {
@@ -140,6 +144,32 @@ fn child_sees_the_end_of_its_parent(dir: &Path) {
     outer.pidfd().send_signal(Signal::SIGKILL).unwrap();
     outer.wait().unwrap();
     assert_eq!(content(&dir.join("end")), "end\n");
+}
+
+/// Needs root; elsewhere nobody's processes can be signalled but one's own, and there is nothing to keep.
+fn a_right_to_kill_outlives_root(_: &Path) {
+    if !nix::unistd::geteuid().is_root() {
+        assert!(std::env::var_os("CI").is_none(), "the tests run as root under CI");
+        return;
+    }
+    let nobody = UserId(65534);
+    for keep in [true, false] {
+        let mut victim = Command::new("sleep").arg("60").spawn().unwrap();
+        let process = PidFd::open(i32::try_from(victim.id()).unwrap()).unwrap();
+        let child = fork_child(|| {
+            if keep {
+                assert!(set_user_but_keep_kill(nobody).unwrap());
+            } else {
+                set_user(nobody).unwrap();
+            }
+            assert!(fs::read("/proc/1/environ").is_err(), "nothing else of root is left");
+            u8::from(process.send_signal(Signal::SIGKILL).is_err())
+        })
+        .unwrap();
+        assert_eq!(child.wait().unwrap(), ChildEnd::Exited(i32::from(!keep)));
+        let _ = victim.kill();
+        victim.wait().unwrap();
+    }
 }
 
 fn child_needs_a_single_thread(_: &Path) {

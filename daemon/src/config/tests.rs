@@ -28,7 +28,7 @@ fn shown(config: &Config) -> BTreeMap<&'static str, String> {
         ("max_worker_threads", config.max_worker_threads.to_string()),
         ("write_init_io_timeout", config.write_init_io_timeout.to_string()),
         ("use_aio", config.use_aio.to_string()),
-        ("kill_grace_seconds", config.kill_grace_seconds.to_string()),
+        ("kill_grace_seconds", config.kill_grace_seconds().to_string()),
     ])
 }
 
@@ -53,6 +53,22 @@ fn load(file: &str, overrides: &Overrides) -> Config {
 
 fn unquote(text: &str) -> String {
     text.trim_matches('\'').replace("\\n", "\n").replace("\\t", "\t").replace("\\r", "\r")
+}
+
+#[test]
+fn the_grace_follows_the_watchdog_unless_given() {
+    let grace = |file: &str, given| {
+        let overrides = Overrides { kill_grace_seconds: given, ..common() };
+        load(file, &overrides).kill_grace_seconds()
+    };
+    for (fire, expected) in [(60, 40), (3600, 40), (59, 15), (30, 15), (29, 0), (10, 0)] {
+        assert_eq!(grace(&format!("watchdog_fire_timeout = {fire}\n"), None), expected, "{fire}");
+    }
+    assert_eq!(grace("watchdog_fire_timeout = 10\nkill_grace_seconds = 3\n", None), 3);
+    assert_eq!(grace("kill_grace_seconds = 0\n", None), 0);
+    assert_eq!(grace("kill_grace_seconds = 3\n", Some(4)), 4);
+    assert_eq!(grace("kill_grace_seconds = 61\n", None), 40);
+    assert_eq!(grace("", Some(61)), 40);
 }
 
 #[test]
@@ -86,6 +102,8 @@ fn cases_as_recorded() {
     let differs: BTreeMap<&str, &[(&str, &str)]> = BTreeMap::from([
         ("key without value reuses the previous number (reference bug)", &[("quiet_fail", "7")][..]),
         ("number text that is not a number", &[]),
+        // A setting of 5.1.1 that we have too; the grace follows from it.
+        ("timeouts (5.1.1 only)", &[("kill_grace_seconds", "15")]),
         ("comment longer than 127 characters spills over (reference bug)", &[]),
     ]);
     let mut cases = 0;

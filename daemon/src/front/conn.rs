@@ -63,6 +63,8 @@ pub(super) struct Conn {
     /// REGISTER came.
     pub(super) registered: Option<i32>,
     pub(super) restrict: RestrictFlags,
+    /// When it was accepted, in milliseconds since boot.
+    pub(super) accepted_ms: u64,
     pub(super) cmd_last: u32,
     /// As STATUS shows it (socket-protocol.md 2.9).
     pub(super) owner_name: Name,
@@ -87,6 +89,7 @@ impl Conn {
             closing: false,
             registered: None,
             restrict: RestrictFlags::empty(),
+            accepted_ms: sanlock_sys::clock::boottime_ms(),
             cmd_last: 0,
             owner_name: Name::EMPTY,
         })

@@ -29,7 +29,7 @@ use sanlock_wdmd::client::SOCKET_PATH;
 use sanlock_wire::Reply;
 
 use crate::global::Global;
-use crate::helper::Helper;
+use crate::helper::{Helper, Purpose};
 use crate::lockspace::{self, Lockspace};
 use crate::mailbox::{self, Mailbox, Sender};
 use crate::records;
@@ -43,6 +43,9 @@ use slots::Slots;
 
 /// Longest time between two looks at the ages of lockspaces, in milliseconds.
 const TICK_MS: u64 = 500;
+
+/// The same while users of a lockspace are being stopped.
+const KILLING_TICK_MS: u64 = 200;
 
 /// Connections accepted in one turn.
 const ACCEPTS_PER_TURN: usize = 64;
@@ -113,11 +116,12 @@ impl Front {
         poller.add(listener.as_fd(), Token::Listener, Interest::READ)?;
         poller.add(inbox.fd(), Token::Mailbox, Interest::READ)?;
         poller.add(signals.fd(), Token::Signal, Interest::READ)?;
+        poller.add(helper.fd(), Token::Helper, Interest::READ)?;
         let settings = Settings {
             io_timeout: global.config.io_timeout,
             fire: global.config.fire,
             watchdog: global.config.use_watchdog != 0,
-            kill_grace_secs: u64::from(global.config.kill_grace_seconds),
+            kill_grace_secs: u64::from(global.config.kill_grace_seconds()),
             history_size: usize::try_from(global.config.renewal_history_size).unwrap_or(0),
         };
         let (events, recorded) = (outbox.clone(), outbox.clone());
@@ -170,7 +174,8 @@ impl Front {
             let now = monotonic_now();
             if now >= next_tick {
                 self.tick(now);
-                next_tick = now.plus_millis(TICK_MS);
+                let pause = if self.manager.is_killing() { KILLING_TICK_MS } else { TICK_MS };
+                next_tick = now.plus_millis(pause);
             }
             let idle = next_tick.millis_since(monotonic_now());
             let wait = if self.runnable.is_empty() { idle } else { 0 };
@@ -192,6 +197,7 @@ impl Front {
     /// What is to be done now and then.
     fn tick(&mut self, now: MonoTime) {
         self.event(Event::Tick);
+        self.helper_tick(now);
         let stuck: Vec<ConnId> = self
             .slots
             .iter()
@@ -217,11 +223,34 @@ impl Front {
                     self.event(Event::Signal);
                 }
             }
+            Token::Helper => self.helper_ready(),
             Token::Conn(ci) => self.conn_ready(ci, ready),
             Token::Pid(ci) => {
                 if let Some(id) = self.slots.pid_gone(ci, &self.poller) {
                     self.event(Event::PidGone { conn: id });
                 }
+            }
+        }
+    }
+
+    fn helper_ready(&mut self) {
+        let slots = &self.slots;
+        self.helper.ready(monotonic_now(), &self.global.log, |conn| slots.process(conn));
+        if self.helper.is_dead() {
+            self.poller.remove(self.helper.fd());
+        }
+    }
+
+    /// Programs that the helper did not begin in time: killing tries again, as long as it makes sense.
+    fn helper_tick(&mut self, now: MonoTime) {
+        for program in self.helper.tick(now, &self.global.log) {
+            match program.purpose {
+                Purpose::Killpath(conn, _) => self.event(Event::KillpathLost { conn }),
+                Purpose::OnFail(ls) if self.lockspaces.contains_key(&ls) && !self.helper.is_dead() => {
+                    // The queue cannot be full: it has just lost an order.
+                    let _ = self.helper.run(now, program);
+                }
+                Purpose::OnFail(_) => {}
             }
         }
     }
@@ -277,6 +306,7 @@ impl Front {
                 self.perform(action);
             }
             if let Some(ls) = left {
+                self.helper.cancel(|purpose| purpose == Purpose::OnFail(ls));
                 self.lockspaces.remove(&ls);
             }
         }

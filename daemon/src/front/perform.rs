@@ -1,13 +1,16 @@
 //! Carrying out what the manager asks for.
 
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
+use sanlock_blockio::drive::monotonic_now;
 use sanlock_lease::delta::JoinError;
 use sanlock_lease::machine::IoFailure;
 use sanlock_manager::{Action, ConnId, Event, Level, LockspaceId, Reply as Answer, Signal, TaskId};
-use sanlock_wire::{Reply, code};
+use sanlock_wire::{Command, Reply, code};
 
 use super::{Front, Message, convert};
+use crate::helper::{Program, Purpose};
 use crate::lockspace::{Control, Lockspace, Shared};
 use crate::log;
 use crate::records;
@@ -18,7 +21,26 @@ impl Front {
     pub(super) fn perform(&mut self, action: Action) {
         match action {
             Action::Reply { conn, reply } => self.reply(conn, &reply),
-            Action::Forget { conn } => self.slots.forget(conn, &self.poller),
+            Action::Forget { conn } => {
+                self.cancel_killpath(conn);
+                self.slots.forget(conn, &self.poller);
+            }
+            Action::RunKillpath { conn, pid, words } => {
+                let program = Program { purpose: Purpose::Killpath(conn, pid), words };
+                if self.helper.run(monotonic_now(), program).is_err() {
+                    self.events.push_back(Event::KillpathLost { conn });
+                }
+            }
+            Action::CancelKillpath { conn } => self.cancel_killpath(conn),
+            Action::RunOnFail { ls, lockspace, arguments } => {
+                let Some(path) = self.global.config.on_fail.program(&lockspace) else { return };
+                let mut words = vec![path.as_os_str().as_bytes().to_vec()];
+                words.extend(arguments);
+                let program = Program { purpose: Purpose::OnFail(ls), words };
+                if self.helper.run(monotonic_now(), program).is_err() {
+                    self.global.log.error(format_args!("s{} on_fail program: too many programs wait", ls.0));
+                }
+            }
             Action::Join { ls, spec, host, io_timeout } => self.join(ls, Shared::new(spec, host, io_timeout)),
             Action::Gone { ls } => {
                 if let Some(lockspace) = self.lockspaces.get(&ls) {
@@ -75,7 +97,7 @@ impl Front {
                 };
                 // None: it has ended already.
                 let Some(process) = self.slots.process(conn) else { return };
-                if let Err(error) = self.helper.signal(process, signal) {
+                if let Err(error) = self.helper.signal(pid, process, signal) {
                     self.global.log.error(format_args!("cannot send {signal} to pid {pid}: {error}"));
                 }
             }
@@ -103,9 +125,14 @@ impl Front {
         }
     }
 
+    fn cancel_killpath(&mut self, conn: ConnId) {
+        self.helper.cancel(|purpose| matches!(purpose, Purpose::Killpath(of, _) if of == conn));
+    }
+
     fn log(&self, level: Level, ls: Option<LockspaceId>, text: &str) {
+        let durable = level == Level::Durable;
         let level = match level {
-            Level::Error => log::Level::Error,
+            Level::Error | Level::Durable => log::Level::Error,
             Level::Warning => log::Level::Warning,
             Level::Debug => log::Level::Debug,
         };
@@ -115,11 +142,22 @@ impl Front {
             }
             None => self.global.log.write(level, format_args!("{text}")),
         }
+        if durable {
+            self.global.log.sync();
+        }
     }
 
     fn reply(&mut self, conn: ConnId, answer: &Answer) {
         let Some(header) = self.slots.get_mut(conn).and_then(|slot| slot.request.take()) else { return };
+        if header.command() == Some(Command::SetConfig) {
+            if let Some(conn) = self.slots.conn_mut(conn) {
+                conn.closing = conn.registered.is_none();
+            }
+        }
         let reply = match answer {
+            Answer::Result(code) if header.command() == Some(Command::SetConfig) => {
+                Reply::set_config(&header, *code)
+            }
             Answer::Result(code) => Reply::result(&header, *code),
             Answer::Held(held) => match convert::state_string(held) {
                 Ok(text) => Reply::inquire(&header, u32::try_from(held.len()).unwrap_or(0), text),

@@ -18,6 +18,8 @@ pub(super) enum Token {
     Mailbox,
     /// A signal came.
     Signal,
+    /// The helper reports.
+    Helper,
     /// The connection in this slot.
     Conn(u32),
     /// The process registered in this slot has ended.
@@ -30,6 +32,7 @@ impl Token {
             Self::Listener => 0,
             Self::Mailbox => 1,
             Self::Signal => 2,
+            Self::Helper => 5,
             Self::Conn(slot) => (3 << 32) | u64::from(slot),
             Self::Pid(slot) => (4 << 32) | u64::from(slot),
         }
@@ -41,6 +44,7 @@ impl Token {
             (0, 0) => Some(Self::Listener),
             (0, 1) => Some(Self::Mailbox),
             (0, 2) => Some(Self::Signal),
+            (0, 5) => Some(Self::Helper),
             (3, slot) => Some(Self::Conn(slot)),
             (4, slot) => Some(Self::Pid(slot)),
             _ => None,
@@ -145,6 +149,7 @@ mod tests {
             Token::Listener,
             Token::Mailbox,
             Token::Signal,
+            Token::Helper,
             Token::Conn(0),
             Token::Conn(1023),
             Token::Pid(u32::MAX),

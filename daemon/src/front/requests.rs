@@ -1,11 +1,13 @@
 //! What each command leads to (socket-protocol.md 6, 7).
 
 use sanlock_blockio::drive::monotonic_now;
-use sanlock_manager::{Command as Order, ConnId, Event, ReleaseWhat};
+use sanlock_manager::{Command as Order, ConnId, Event, KillpathProgram, ReleaseWhat, Setting};
 use sanlock_sys::credentials::{peer_pid, peer_process};
-use sanlock_wire::flags::{AddFlags, InqFlags, ReleaseFlags, RemFlags, RestrictFlags};
-use sanlock_wire::header::Header;
-use sanlock_wire::types::{Lockspace, Rentry};
+use sanlock_wire::flags::{
+    AddFlags, ConfigCommand, InqFlags, KillpathFlags, ReleaseFlags, RemFlags, RestrictFlags,
+};
+use sanlock_wire::header::{Header, Target};
+use sanlock_wire::types::{Killpath, Lockspace, Rentry};
 use sanlock_wire::{Command, Name, Refusal, Reply, Request, RequestBody, Unsupported, code};
 
 use super::{Front, Message, convert, status};
@@ -78,9 +80,19 @@ impl Front {
                 self.tool(id, header, Job::ReadResourceOwners(resource));
             }
             RequestBody::Refused(refusal) => self.refused(id, header, refusal),
-            RequestBody::Killpath(_) | RequestBody::Convert(_) => {
-                self.refuse_target(id, header, code::EOPNOTSUPP);
+            RequestBody::Killpath(killpath) => self.killpath(id, header, &killpath),
+            RequestBody::SetConfig(lockspace) => {
+                let setting = match ConfigCommand::from_number(header.data) {
+                    None => None,
+                    Some(ConfigCommand::Used) => Some(Setting::Used(true)),
+                    Some(ConfigCommand::Unused) => Some(Setting::Used(false)),
+                    Some(ConfigCommand::UsedByOrphans) => Some(Setting::UsedByOrphans(true)),
+                    Some(ConfigCommand::UnusedByOrphans) => Some(Setting::UsedByOrphans(false)),
+                };
+                let lockspace = convert::lease_name(&lockspace.name);
+                self.command(id, header, Order::SetConfig { lockspace, setting });
             }
+            RequestBody::Convert(_) => self.refuse_target(id, header, code::EOPNOTSUPP),
             RequestBody::UpdateRindex(..)
             | RequestBody::LookupRindex(..)
             | RequestBody::CreateResource(..)
@@ -96,7 +108,6 @@ impl Front {
             | RequestBody::RegEvent { .. }
             | RequestBody::EndEvent(_)
             | RequestBody::SetEvent { .. }
-            | RequestBody::SetConfig(_)
             | RequestBody::FormatRindex(_)
             | RequestBody::RebuildRindex(_)
             | RequestBody::Unsupported(Unsupported::UnknownCommand(_) | Unsupported::Command(_)) => {
@@ -163,7 +174,7 @@ impl Front {
                 return self.close(id);
             }
         };
-        let process = peer_process(&conn.fd());
+        let process = peer_process(&conn.fd(), conn.accepted_ms);
         conn.registered = Some(pid);
         conn.owner_name = Name::truncated(pid.to_string());
         self.event(Event::Command { conn: id, command: Order::Register { pid } });
@@ -180,6 +191,16 @@ impl Front {
                 self.close(id);
             }
         }
+    }
+
+    /// KILLPATH (7.16): for the own connection only.
+    fn killpath(&mut self, id: ConnId, header: Header, killpath: &Killpath) {
+        if header.target() != Target::Connection {
+            return self.refuse_target(id, header, code::EINVAL);
+        }
+        let program = KillpathProgram { path: killpath.path().to_vec(), arguments: killpath.args().to_vec() };
+        let pid = KillpathFlags::from_bits_truncate(header.cmd_flags).contains(KillpathFlags::PID);
+        self.command(id, header, Order::Killpath { program, pid });
     }
 
     fn lockspace_command(&mut self, id: ConnId, header: Header, body: &RequestBody) {

@@ -71,7 +71,7 @@ fn daemon(front: &Front) -> StateRecord {
         .item("max_worker_threads", config.max_worker_threads)
         .item("write_init_io_timeout", config.write_init_io_timeout)
         .item("use_aio", config.use_aio)
-        .item("kill_grace_seconds", config.kill_grace_seconds)
+        .item("kill_grace_seconds", config.kill_grace_seconds())
         .item("helper_pid", front.helper.pid())
         .item("helper_kill_fd", front.helper.raw_fd())
         .item("helper_full_count", front.helper.full_count())
@@ -90,6 +90,7 @@ struct ClientRow {
     ci: u32,
     fd: i32,
     pid: i32,
+    flags: u32,
     restricted: u32,
     cmd_active: u32,
     cmd_last: u32,
@@ -105,7 +106,7 @@ impl ClientRow {
             .item("ci", self.ci)
             .item("fd", self.fd)
             .item("pid", self.pid)
-            .item("flags", 0)
+            .item("flags", self.flags)
             .item("restricted", format_args!("{:x}", self.restricted))
             .item("cmd_active", self.cmd_active)
             .item("cmd_last", self.cmd_last)
@@ -146,6 +147,7 @@ fn client_record(front: &Front, slot: &Slot, client: Option<&Client>) -> StateRe
         if let (Some(_), Some(owner)) = (client.pid, client.owner_name) {
             name = convert::wire_name(&owner);
         }
+        row.flags = u32::from(client.killpath_pid) | u32::from(client.killpath_run) << 1;
         row.restricted = client.restricted;
         row.kill_count = client.kill_count;
         row.kill_last = client.kill_last.map_or(0, MonoTime::secs);
@@ -193,8 +195,8 @@ fn lockspace(front: &Front, id: LockspaceId, ls: &Lockspace) -> StateRecord {
         .item("space_dead", u32::from(ls.dead.is_some()))
         .item("killing_pids", ls.killing)
         .item("used_retries", 0)
-        .item("external_used", 0)
-        .item("used_by_orphans", 0)
+        .item("external_used", u32::from(ls.used))
+        .item("used_by_orphans", u32::from(ls.used_by_orphans))
         .item("renewal_read_extend_sec", extend.map_or(ls.io_timeout.secs(), u64::from))
         .item("set_max_sectors_kb", 0)
         .item("corrupt_result", ls.corrupt)

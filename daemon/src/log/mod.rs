@@ -131,6 +131,13 @@ impl Log {
         }
     }
 
+    /// Has the writer put everything logged so far on stable storage, as soon as it gets to it. Waits for nothing.
+    pub fn sync(&self) {
+        if self.shared.highest.is_some() {
+            self.shared.queue.sync();
+        }
+    }
+
     /// The text in memory, as LOG_DUMP sends it.
     #[must_use]
     pub fn dump(&self) -> Vec<u8> {

@@ -72,6 +72,15 @@ impl Sinks {
     }
 }
 
+impl Sinks {
+    /// A file that cannot be synced is still written; nothing better can be done about it.
+    fn sync(&self) {
+        if let Some(file) = &self.file {
+            let _ = file.sync_data();
+        }
+    }
+}
+
 /// A line with its final newline.
 #[derive(Debug)]
 pub(super) struct Line {
@@ -93,6 +102,7 @@ impl Level {
 struct State {
     lines: VecDeque<Line>,
     dropped: u64,
+    sync: bool,
     writing: bool,
     closed: bool,
 }
@@ -117,14 +127,15 @@ impl Queue {
                 let mut state = queue.lock();
                 state.writing = false;
                 queue.changed.notify_all();
-                while state.lines.is_empty() && state.dropped == 0 && !state.closed {
+                while state.lines.is_empty() && state.dropped == 0 && !state.sync && !state.closed {
                     state = queue.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 }
-                if state.lines.is_empty() && state.dropped == 0 {
+                if state.lines.is_empty() && state.dropped == 0 && !state.sync {
                     return;
                 }
                 let lines = std::mem::take(&mut state.lines);
                 let lost = std::mem::take(&mut state.dropped);
+                let sync = std::mem::take(&mut state.sync);
                 state.writing = true;
                 drop(state);
                 for line in &lines {
@@ -132,6 +143,9 @@ impl Queue {
                 }
                 if lost > 0 {
                     sinks.write(&dropped(lost));
+                }
+                if sync {
+                    sinks.sync();
                 }
             }
         })?;
@@ -150,11 +164,17 @@ impl Queue {
         self.changed.notify_all();
     }
 
+    /// What is queued, or was just written, is to be put on stable storage.
+    pub(super) fn sync(&self) {
+        self.lock().sync = true;
+        self.changed.notify_all();
+    }
+
     /// Waits until everything queued is written, but no longer than `limit`. Whether it was.
     pub(super) fn flush(&self, limit: Duration) -> bool {
         let start = Instant::now();
         let mut state = self.lock();
-        while !state.lines.is_empty() || state.writing || state.dropped > 0 {
+        while !state.lines.is_empty() || state.writing || state.sync || state.dropped > 0 {
             let left = limit.saturating_sub(start.elapsed());
             if left.is_zero() {
                 return false;

@@ -1,0 +1,97 @@
+//! `on_fail`: the program to be run when a lockspace fails (docs/guide/on-fail.md).
+
+use sanlock_lease::name::Name;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Lockspaces that may have a program of their own.
+pub const ON_FAIL_MAX: usize = 1000;
+/// Bytes of a program's path.
+pub const ON_FAIL_PATH_MAX: usize = 1023;
+/// The value that means "no program".
+const NONE: &[u8] = b"none";
+/// The key; with a colon and a lockspace's name it is for that one only.
+const KEY: &[u8] = b"on_fail";
+
+/// Programs by lockspace.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct OnFail {
+    default: Option<PathBuf>,
+    named: Vec<(Name, Option<PathBuf>)>,
+}
+
+impl OnFail {
+    /// The program for a lockspace.
+    #[must_use]
+    pub fn program(&self, lockspace: &Name) -> Option<&Path> {
+        let named = self.named.iter().rev().find(|(name, _)| name == lockspace);
+        named.map_or(self.default.as_deref(), |(_, program)| program.as_deref())
+    }
+
+    /// Whether this is a key of this setting.
+    pub(super) fn is_key(key: &[u8]) -> bool {
+        key.strip_prefix(KEY).is_some_and(|rest| rest.is_empty() || rest.starts_with(b":"))
+    }
+
+    /// Takes a line `on_fail = PATH` or `on_fail:LOCKSPACE = PATH`.
+    ///
+    /// # Errors
+    /// Why it has no effect.
+    pub(super) fn set(&mut self, key: &[u8], value: &[u8]) -> Result<(), String> {
+        let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let program = if value == NONE {
+            None
+        } else if value.starts_with(b"/") && value.len() <= ON_FAIL_PATH_MAX {
+            Some(PathBuf::from(OsStr::from_bytes(value)))
+        } else {
+            return Err(format!(
+                "{} {:?} is neither an absolute path of at most {ON_FAIL_PATH_MAX} bytes nor \"none\" and is ignored",
+                shown(key),
+                shown(value.get(..64).unwrap_or(value))
+            ));
+        };
+        match key.strip_prefix(KEY).and_then(|rest| rest.strip_prefix(b":")) {
+            None => self.default = program,
+            Some(name) => {
+                let name = Name::new(name).ok().filter(|name| !name.is_empty()).ok_or_else(|| {
+                    format!("{:?}: a lockspace has a name of 1 to 48 bytes; the line is ignored", shown(key))
+                })?;
+                if self.named.len() >= ON_FAIL_MAX {
+                    return Err(format!("more than {ON_FAIL_MAX} lines on_fail:NAME, this one is ignored"));
+                }
+                self.named.push((name, program));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lockspace_has_its_own_program_or_the_general_one() {
+        let name = |text: &str| Name::new(text.as_bytes()).unwrap();
+        let mut on_fail = OnFail::default();
+        assert_eq!(on_fail.program(&name("a")), None);
+        on_fail.set(b"on_fail", b"/bin/all").unwrap();
+        on_fail.set(b"on_fail:a", b"/bin/a").unwrap();
+        on_fail.set(b"on_fail:b", b"none").unwrap();
+        assert_eq!(on_fail.program(&name("a")), Some(Path::new("/bin/a")));
+        assert_eq!(on_fail.program(&name("b")), None);
+        assert_eq!(on_fail.program(&name("c")), Some(Path::new("/bin/all")));
+        on_fail.set(b"on_fail:a", b"/bin/b").unwrap();
+        assert_eq!(on_fail.program(&name("a")), Some(Path::new("/bin/b")), "the last line wins");
+        for (key, value) in [
+            (&b"on_fail"[..], &b"bin/relative"[..]),
+            (b"on_fail:", b"/bin/a"),
+            (&[&b"on_fail:"[..], &[b'x'; 49]].concat(), b"/bin/a"),
+            (b"on_fail", &[b'/'; ON_FAIL_PATH_MAX + 1]),
+        ] {
+            assert!(on_fail.set(key, value).unwrap_err().contains("ignored"));
+        }
+        assert!(OnFail::is_key(b"on_fail:x") && OnFail::is_key(b"on_fail") && !OnFail::is_key(b"on_failure"));
+    }
+}

@@ -1,0 +1,348 @@
+//! The helper: a child, forked before the daemon has threads and before it drops root, that runs killpath and `on_fail` programs.
+//!
+//! Signals do not need it: the daemon sends them itself, through the descriptor that each process got when it registered. Only
+//! where it may not (it dropped root, and kept no right to signal) the helper does.
+//!
+//! Orders for programs wait *here*, not in the socket: the helper is rung a bell, and fetches one order at a time when it is ready.
+//! So an order that is too old, or whose client has gone or has given everything up, is simply not given any more, however long
+//! the helper stood still. Nothing here waits for the helper.
+
+mod child;
+mod message;
+
+use std::cell::Cell;
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use nix::sys::signal::Signal;
+use sanlock_lease::timing::MonoTime;
+use sanlock_manager::{ConnId, LockspaceId};
+use sanlock_sys::child::{ForkedChild, fork_child};
+use sanlock_sys::clock;
+use sanlock_sys::fdpass::{FdSocket, fd_socket_pair};
+use sanlock_sys::pidfd::PidFd;
+
+use crate::log::Log;
+use message::{MESSAGE_BYTES_MAX, Order, Report};
+
+/// Programs that wait for the helper; as many as there may be clients, and some for lockspaces.
+const WAITING_MAX: usize = 2048;
+/// How long an order may wait, in milliseconds. Older ones are given up; killing then tries again.
+const ORDER_LIFE_MS: u64 = 3000;
+/// How long a signal may wait in a helper that stands still.
+const SIGNAL_LIFE_MS: u64 = 1000;
+
+/// What a program is run for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To end the users of a lease gently: of this connection, with this pid.
+    Killpath(ConnId, i32),
+    /// Because a lockspace has failed.
+    OnFail(LockspaceId),
+}
+
+impl std::fmt::Display for Purpose {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Killpath(_, pid) => write!(f, "killpath program of pid {pid}"),
+            Self::OnFail(ls) => write!(f, "on_fail program of s{}", ls.0),
+        }
+    }
+}
+
+/// A program to be run.
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    /// What for.
+    pub(crate) purpose: Purpose,
+    /// The command line.
+    pub(crate) words: Vec<Vec<u8>>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    id: u64,
+    program: Program,
+    until: MonoTime,
+}
+
+/// The daemon's end.
+#[derive(Debug)]
+pub(crate) struct Helper {
+    socket: FdSocket,
+    guard: ForkedChild,
+    /// The process that works now, once it has reported.
+    worker: Option<(i32, PidFd)>,
+    waiting: VecDeque<Waiting>,
+    /// Given to the helper, not yet reported as started.
+    given: Vec<Waiting>,
+    running: HashMap<u64, Purpose>,
+    next_id: u64,
+    rung: bool,
+    /// Neither guard nor helper is left.
+    dead: bool,
+    full: Cell<u64>,
+    seen_alive: Cell<u64>,
+}
+
+impl Helper {
+    /// Forks guard and helper, with locked memory if wanted. Call it before any thread exists.
+    ///
+    /// # Errors
+    /// As [`fork_child`]; no descriptor is to be had.
+    pub(crate) fn start(locked: bool) -> io::Result<Self> {
+        let (ours, theirs) = fd_socket_pair()?;
+        let mut ends = Some((ours, theirs));
+        let guard = fork_child(|| match ends.take() {
+            Some((ours, theirs)) => {
+                drop(ours);
+                child::guard(&theirs, locked)
+            }
+            None => 1,
+        })?;
+        let (socket, theirs) = ends.ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
+        drop(theirs);
+        Ok(Self {
+            socket,
+            guard,
+            worker: None,
+            waiting: VecDeque::new(),
+            given: Vec::new(),
+            running: HashMap::new(),
+            next_id: 0,
+            rung: false,
+            dead: false,
+            full: Cell::new(0),
+            seen_alive: Cell::new(clock::monotonic_seconds()),
+        })
+    }
+
+    /// Signals a registered process. Never blocks.
+    ///
+    /// # Errors
+    /// The pid is one that must not be signalled; or neither the daemon may signal it nor the helper be reached.
+    pub(crate) fn signal(&self, pid: i32, process: &PidFd, signal: Signal) -> io::Result<()> {
+        self.check_pid(pid)?;
+        match process.send_signal(signal) {
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                let until = clock::monotonic_ms() + SIGNAL_LIFE_MS;
+                let order = Order::Signal { signal: u8::try_from(signal as i32).unwrap_or(0), until };
+                let sent = self.socket.send(&order.encode(), process.as_fd());
+                self.count_full(&sent);
+                sent
+            }
+            // It ended a moment ago.
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// No client, whatever it made of its connection or of a request on disk, has the daemon kill init, itself or what it needs to
+    /// kill (weakness W42).
+    fn check_pid(&self, pid: i32) -> io::Result<()> {
+        let own = i32::try_from(std::process::id()).unwrap_or(0);
+        if pid <= 1 || pid == own || pid == self.pid() || pid == self.guard.pid() {
+            return Err(io::Error::other(format!("pid {pid} is never signalled (0, init, or this daemon)")));
+        }
+        Ok(())
+    }
+
+    /// Queues a program.
+    ///
+    /// # Errors
+    /// Too many wait; the order is lost.
+    pub(crate) fn run(&mut self, now: MonoTime, program: Program) -> Result<(), Program> {
+        if self.waiting.len() >= WAITING_MAX {
+            self.full.set(self.full.get() + 1);
+            return Err(program);
+        }
+        self.next_id += 1;
+        let until = now.plus_millis(ORDER_LIFE_MS);
+        self.waiting.push_back(Waiting { id: self.next_id, program, until });
+        self.ring();
+        Ok(())
+    }
+
+    /// Drops the orders that are not wanted any more, unless they have been given already.
+    pub(crate) fn cancel(&mut self, unwanted: impl Fn(Purpose) -> bool) {
+        self.waiting.retain(|order| !unwanted(order.program.purpose));
+    }
+
+    fn ring(&mut self) {
+        if !self.rung && !self.waiting.is_empty() {
+            let sent = self.socket.send_bytes(&Order::Bell.encode());
+            self.count_full(&sent);
+            self.rung = sent.is_ok();
+        }
+    }
+
+    fn count_full(&self, sent: &io::Result<()>) {
+        if sent.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+            self.full.set(self.full.get() + 1);
+        }
+    }
+
+    /// Takes what the helper reports, and gives it orders. `process`: of a connection, while it lives.
+    pub(crate) fn ready<'a>(
+        &mut self,
+        now: MonoTime,
+        log: &Log,
+        process: impl Fn(ConnId) -> Option<&'a PidFd>,
+    ) {
+        loop {
+            let mut buffer = [0; MESSAGE_BYTES_MAX];
+            let received = match self.socket.receive_now(&mut buffer) {
+                Ok(received) => received,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    log.error(format_args!("helper: {error}"));
+                    self.dead = true;
+                    return;
+                }
+            };
+            if received.len == 0 {
+                log.error(format_args!(
+                    "helper and guard have both ended: killpath and on_fail programs cannot be run until the daemon is restarted"
+                ));
+                self.dead = true;
+                return;
+            }
+            match Report::decode(buffer.get(..received.len).unwrap_or_default()) {
+                Some(Report::Hello { pid }) => {
+                    if self.worker.is_some() {
+                        log.error(format_args!("helper has ended, replaced by pid {pid}"));
+                    }
+                    self.worker = received.fd.map(|fd| (pid, PidFd::from_fd(fd)));
+                }
+                Some(Report::Fetch) => {
+                    self.rung = false;
+                    self.give(now, &process);
+                }
+                Some(Report::Started { id, pid }) => {
+                    let Some(at) = self.given.iter().position(|order| order.id == id) else { continue };
+                    let purpose = self.given.swap_remove(at).program.purpose;
+                    log.warn(format_args!("{purpose} runs as pid {pid}"));
+                    self.running.insert(id, purpose);
+                }
+                Some(Report::Refused { id, errno }) => {
+                    let given = self.given.iter().position(|order| order.id == id);
+                    let purpose = given
+                        .map(|at| self.given.swap_remove(at).program.purpose)
+                        .or_else(|| self.running.get(&id).copied());
+                    if let Some(purpose) = purpose {
+                        let reason = io::Error::from_raw_os_error(errno);
+                        log.error(format_args!("{purpose} cannot be run: {reason}"));
+                    }
+                }
+                Some(Report::Ended { id, status }) => {
+                    if let Some(purpose) = self.running.remove(&id) {
+                        match status {
+                            0.. => log.warn(format_args!("{purpose} has ended with status {status}")),
+                            _ => log.warn(format_args!("{purpose} was ended by signal {}", -status)),
+                        }
+                    }
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Gives the helper the next order that is still wanted.
+    fn give<'a>(&mut self, now: MonoTime, process: &impl Fn(ConnId) -> Option<&'a PidFd>) {
+        while let Some(order) = self.waiting.pop_front() {
+            if order.until <= now {
+                // Reported as lost by the next tick.
+                self.given.push(order);
+                continue;
+            }
+            let words = order.program.words.clone();
+            let message = Order::Run { id: order.id, until: order.until.millis(), words }.encode();
+            let sent = match order.program.purpose {
+                Purpose::OnFail(_) => self.socket.send_bytes(&message),
+                Purpose::Killpath(conn, _) => match process(conn) {
+                    Some(process) => self.socket.send(&message, process.as_fd()),
+                    // It has ended: nobody is left to be killed.
+                    None => continue,
+                },
+            };
+            self.count_full(&sent);
+            match sent {
+                Ok(()) => self.given.push(order),
+                Err(_) => self.waiting.push_front(order),
+            }
+            return;
+        }
+        let _ = self.socket.send_bytes(&Order::Nothing.encode());
+    }
+
+    /// Gives up orders that have waited too long, and ends a helper that does not fetch them: the guard starts another. Returns
+    /// what was given up.
+    pub(crate) fn tick(&mut self, now: MonoTime, log: &Log) -> Vec<Program> {
+        let mut lost = Vec::new();
+        let mut unfetched = 0;
+        while self.waiting.front().is_some_and(|order| order.until <= now) {
+            unfetched += 1;
+            lost.extend(self.waiting.pop_front().map(|order| order.program));
+        }
+        let (late, given) = self.given.drain(..).partition::<Vec<_>, _>(|order| order.until <= now);
+        self.given = given;
+        lost.extend(late.into_iter().map(|order| order.program));
+        for program in &lost {
+            log.error(format_args!(
+                "{} was not started within {} s: helper pid {} does not answer",
+                program.purpose,
+                ORDER_LIFE_MS / 1000,
+                self.pid()
+            ));
+        }
+        if unfetched > 0 {
+            self.rung = false;
+            if let Some((pid, worker)) = &self.worker {
+                match worker.send_signal(Signal::SIGKILL) {
+                    Ok(()) => log.error(format_args!("helper pid {pid} stands still and is replaced")),
+                    Err(error) => {
+                        log.error(format_args!("helper pid {pid} cannot be replaced: {error}"));
+                    }
+                }
+            }
+        }
+        self.ring();
+        lost
+    }
+
+    /// Neither guard nor helper is left; the socket has nothing more to say.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.dead
+    }
+
+    /// Readable when the helper has something to report.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Its process id; the guard's until it has reported.
+    pub(crate) fn pid(&self) -> i32 {
+        self.worker.as_ref().map_or(self.guard.pid(), |(pid, _)| *pid)
+    }
+
+    /// The socket's number.
+    pub(crate) fn raw_fd(&self) -> i32 {
+        self.socket.as_fd().as_raw_fd()
+    }
+
+    /// How often the socket was full.
+    pub(crate) fn full_count(&self) -> u64 {
+        self.full.get()
+    }
+
+    /// The second in which it was last seen alive.
+    pub(crate) fn last_seen(&self) -> u64 {
+        let process = self.worker.as_ref().map_or(self.guard.pidfd(), |(_, process)| process);
+        if matches!(process.is_gone(), Ok(false)) {
+            self.seen_alive.set(clock::monotonic_seconds());
+        }
+        self.seen_alive.get()
+    }
+}
