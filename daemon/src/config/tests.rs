@@ -104,6 +104,7 @@ fn cases_as_recorded() {
         ("number text that is not a number", &[]),
         // A setting of 5.1.1 that we have too; the grace follows from it.
         ("timeouts (5.1.1 only)", &[("kill_grace_seconds", "15")]),
+        ("timeouts, grace set (5.1.1 only)", &[("kill_grace_seconds", "12")]),
         ("comment longer than 127 characters spills over (reference bug)", &[]),
     ]);
     let mut cases = 0;
