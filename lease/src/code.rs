@@ -114,6 +114,16 @@ codes! {
     RENEW_DIFF = -261;
     /// SANLK_HOSTID_BUSY.
     HOSTID_BUSY = -262;
+    /// SANLK_RINDEX_MAGIC.
+    RINDEX_MAGIC = -274;
+    /// SANLK_RINDEX_VERSION.
+    RINDEX_VERSION = -275;
+    /// SANLK_RINDEX_LOCKSPACE.
+    RINDEX_LOCKSPACE = -276;
+    /// SANLK_RINDEX_OFFSET.
+    RINDEX_OFFSET = -277;
+    /// SANLK_RINDEX_DIFF.
+    RINDEX_DIFF = -278;
     /// SANLK_CAW_OPEN: compare-and-write asked for where there is none.
     CAW_OPEN = -283;
 }

@@ -22,6 +22,7 @@ pub mod name;
 pub mod paxos;
 pub mod record;
 pub mod recovery;
+pub mod rindex;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod text;

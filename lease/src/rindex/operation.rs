@@ -1,0 +1,479 @@
+//! One operation on an index, from its first read to the release of the internal lease.
+
+use super::index::{Index, Layout, header, resource_in};
+use super::{Answer, Entry, LEASE_NAME, Limit, Member, RindexCommand, RindexConfig, RindexError, Want};
+use crate::format::{self, Resource};
+use crate::geometry::Geometry;
+use crate::limits::SECTOR_BYTES_MAX;
+use crate::machine::{Env, IoFailure, LockspaceNow};
+use crate::name::Name;
+use crate::paxos::acquire::{AcquireOptions, AcquireOutcome};
+use crate::paxos::release::ReleaseOutcome;
+use crate::paxos::{Held, PaxosAcquire, PaxosConfig, PaxosRelease};
+use crate::record::RindexHeader;
+use crate::timing::MonoTime;
+use std::collections::VecDeque;
+
+/// A write to come.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Write {
+    what: &'static str,
+    offset: u64,
+    bytes: Vec<u8>,
+    limit: Limit,
+}
+
+/// What follows once nothing may land any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Then {
+    /// The release of the lease held.
+    Release,
+    /// Taking back at once what an acquire may have left.
+    Retract,
+    /// The same after a pause: a release has just failed.
+    Pause,
+    /// Nothing.
+    Done,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Phase {
+    Start,
+    Header,
+    Acquiring,
+    Index,
+    /// Looking what lies in the area of the slot.
+    Scan {
+        index: Index,
+        slot: u32,
+    },
+    Writing(&'static str),
+    Releasing,
+    Settling(Then),
+    Pausing,
+    Done,
+}
+
+/// See the module. Created once for each operation; [`RindexOperation::step`] is the only way forward.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RindexOperation {
+    config: RindexConfig,
+    command: RindexCommand,
+    phase: Phase,
+    layout: Option<Layout>,
+    writes: VecDeque<Write>,
+    held: Option<Held>,
+    /// Sizes of the internal lease as far as they are known.
+    lease_geometry: Geometry,
+    /// Whether a write of ours may still land.
+    unsettled: bool,
+    /// What the client is told when all writes have succeeded.
+    entry: Entry,
+    result: Option<Result<Entry, RindexError>>,
+}
+
+impl RindexOperation {
+    /// An operation that has done nothing yet.
+    #[must_use]
+    pub fn new(config: RindexConfig, command: RindexCommand) -> Self {
+        Self {
+            config,
+            command,
+            phase: Phase::Start,
+            layout: None,
+            writes: VecDeque::new(),
+            held: None,
+            lease_geometry: config.member.map_or(Geometry::B512_M1, |member| member.geometry),
+            unsettled: false,
+            entry: Entry::default(),
+            result: None,
+        }
+    }
+
+    /// The result once it is known, which is before the internal lease is released: the client is told at the first
+    /// [`Want::Settle`], [`Want::Pause`] or [`Want::Done`].
+    #[must_use]
+    pub fn result(&self) -> Option<Result<Entry, RindexError>> {
+        self.result
+    }
+
+    /// Takes the answer to what was wanted last, [`Answer::Start`] at first, and says what is wanted next.
+    pub fn step(&mut self, now: MonoTime, env: &Env<'_>, answer: Answer<'_>) -> Want {
+        match (std::mem::replace(&mut self.phase, Phase::Done), answer) {
+            (Phase::Start, Answer::Start) => self.start(now, env),
+            (Phase::Header, Answer::Read(result)) => self.after_header(now, result),
+            (Phase::Acquiring, Answer::Acquired(outcome, outstanding)) => {
+                self.after_acquire(outcome, outstanding)
+            }
+            (Phase::Index, Answer::Read(result)) => self.after_index(now, env, result),
+            (Phase::Scan { index, slot }, Answer::Read(result)) => {
+                self.after_scan(now, env, index, slot, result)
+            }
+            (Phase::Writing(what), Answer::Written(result)) => self.after_write(now, env, what, result),
+            (Phase::Releasing, Answer::Released(outcome, outstanding)) => {
+                self.after_release(outcome, outstanding)
+            }
+            (Phase::Settling(then), Answer::Settled) => {
+                self.unsettled = false;
+                self.settled(now, then)
+            }
+            (Phase::Pausing, Answer::Resumed) => self.retract(),
+            (Phase::Done, _) => Want::Done,
+            _ => self.fail(RindexError::Driver),
+        }
+    }
+
+    fn want(&mut self, phase: Phase, want: Want) -> Want {
+        self.phase = phase;
+        want
+    }
+
+    fn start(&mut self, now: MonoTime, env: &Env<'_>) -> Want {
+        if let RindexCommand::Format { geometry, max_resources } = self.command {
+            return self.format(now, env, geometry, max_resources);
+        }
+        if self.command.needs_lockspace() && self.config.member.is_none() {
+            return self.fail(RindexError::NoMember);
+        }
+        // Both sector sizes see the whole header in the first 4096 bytes, which every device can read.
+        self.want(Phase::Header, Want::Read { offset: self.config.offset, len: SECTOR_BYTES_MAX })
+    }
+
+    fn format(&mut self, now: MonoTime, env: &Env<'_>, geometry: Geometry, max_resources: u32) -> Want {
+        let header = header(self.config.lockspace, self.config.offset, geometry, max_resources);
+        let layout = match Layout::new(self.config.offset, geometry, header.max_resources.get()) {
+            Ok(layout) => layout,
+            Err(e) => return self.fail(e),
+        };
+        let index = Index::empty(layout, &header);
+        self.queue("writing the index", layout.base(), index.bytes().to_vec(), Limit::Init);
+        let lease = self.resource(lease_name(), geometry, 0, None);
+        self.queue("writing the lease of the index", layout.lease(), lease, Limit::Init);
+        self.next_write(now, env)
+    }
+
+    /// A whole resource area.
+    fn resource(&self, name: Name, geometry: Geometry, num_hosts: u32, cleared_at: Option<u64>) -> Vec<u8> {
+        let num_hosts = format::num_hosts(num_hosts, geometry);
+        Resource { lockspace: self.config.lockspace, name, geometry, num_hosts, cleared_at }.area()
+    }
+
+    fn after_header(&mut self, now: MonoTime, result: Result<&[u8], IoFailure>) -> Want {
+        let header = match read("reading the header of the index", result) {
+            Ok(bytes) => RindexHeader::from_sector(bytes),
+            Err(e) => return self.fail(e),
+        };
+        let layout = match Layout::of(&header, self.config.lockspace, self.config.offset) {
+            Ok(layout) => layout,
+            Err(e) => return self.fail(e),
+        };
+        self.layout = Some(layout);
+        if let Err(e) = self.check_command(&layout) {
+            return self.fail(e);
+        }
+        match self.config.member {
+            Some(member) if self.command.takes_lease() => {
+                let options = AcquireOptions {
+                    owner_nowait: true,
+                    seed: self.command.seed() ^ now.millis(),
+                    ..AcquireOptions::default()
+                };
+                let machine = Box::new(PaxosAcquire::new(self.paxos(&member), options));
+                self.want(Phase::Acquiring, Want::Acquire { machine, offset: layout.lease() })
+            }
+            _ => self.read_index(&layout),
+        }
+    }
+
+    /// What the command can be refused for before anything is taken or read.
+    fn check_command(&self, layout: &Layout) -> Result<(), RindexError> {
+        const NAME: RindexError = RindexError::Missing("the name of the resource");
+        const OFFSET: RindexError = RindexError::Missing("the offset of the resource");
+        match self.command {
+            RindexCommand::Add { name, .. } if name.is_empty() => Err(NAME),
+            RindexCommand::Add { offset: 0, .. } | RindexCommand::Remove { offset: 0, .. } => Err(OFFSET),
+            RindexCommand::Lookup { offset: 0, .. } | RindexCommand::Delete { offset: 0, .. } => Ok(()),
+            RindexCommand::Lookup { offset, .. }
+            | RindexCommand::Add { offset, .. }
+            | RindexCommand::Remove { offset, .. } => layout.slot(offset).map(drop),
+            RindexCommand::Delete { offset, .. } => layout.check_alignment(offset),
+            RindexCommand::Format { .. } | RindexCommand::Create { .. } | RindexCommand::Rebuild { .. } => {
+                Ok(())
+            }
+        }
+    }
+
+    fn paxos(&self, member: &Member) -> PaxosConfig {
+        PaxosConfig {
+            lockspace: self.config.lockspace,
+            resource: lease_name(),
+            host: member.host,
+            generation: member.generation,
+            io_timeout: member.io_timeout,
+            fire: self.config.fire,
+            geometry: member.geometry,
+            disks: 1,
+        }
+    }
+
+    fn after_acquire(&mut self, outcome: AcquireOutcome, outstanding: u32) -> Want {
+        self.unsettled |= outstanding > 0;
+        match outcome {
+            AcquireOutcome::Acquired(held) => {
+                self.lease_geometry = held.geometry;
+                self.held = Some(held);
+                match self.layout {
+                    Some(layout) => self.read_index(&layout),
+                    None => self.fail(RindexError::Driver),
+                }
+            }
+            AcquireOutcome::Failed { error, retract, geometry } => {
+                self.lease_geometry = geometry;
+                self.result = Some(Err(RindexError::Acquire(error)));
+                match (self.unsettled, retract) {
+                    (true, _) => self.want(Phase::Settling(Then::Retract), Want::Settle),
+                    (false, true) => self.retract(),
+                    (false, false) => Want::Done,
+                }
+            }
+        }
+    }
+
+    fn read_index(&mut self, layout: &Layout) -> Want {
+        self.want(Phase::Index, Want::Read { offset: layout.base(), len: layout.area_len() })
+    }
+
+    fn after_index(&mut self, now: MonoTime, env: &Env<'_>, result: Result<&[u8], IoFailure>) -> Want {
+        let Some(layout) = self.layout else { return self.fail(RindexError::Driver) };
+        let index = read("reading the index", result)
+            .and_then(|bytes| Index::read(bytes, layout, self.config.lockspace));
+        match index {
+            Ok(index) if matches!(self.command, RindexCommand::Rebuild { .. }) => {
+                self.scan(now, env, index.without_entries(), 0)
+            }
+            Ok(index) => match self.plan(now, &layout, index) {
+                Ok(()) => self.next_write(now, env),
+                Err(e) => self.fail(e),
+            },
+            Err(e) => self.fail(e),
+        }
+    }
+
+    /// Decides by the entries what is written and what the client is told.
+    fn plan(&mut self, now: MonoTime, layout: &Layout, mut index: Index) -> Result<(), RindexError> {
+        const ENTRY: &str = "writing the entry";
+        const AREA: &str = "writing the resource's area";
+        let geometry = layout.geometry;
+        match self.command {
+            RindexCommand::Create { name, num_hosts, .. } => {
+                // The original makes a second entry, which nobody can look up (weakness W41).
+                if let Some(slot) = index.find(name) {
+                    return Err(RindexError::Exists { name, offset: layout.area(slot) });
+                }
+                let slot = index.first_free().ok_or(RindexError::Full(layout.count))?;
+                self.queue(
+                    AREA,
+                    layout.area(slot),
+                    self.resource(name, geometry, num_hosts, None),
+                    Limit::Init,
+                );
+                index.set(slot, name);
+                self.queue_entry(ENTRY, &index, slot);
+                self.entry = Entry { name: Name::default(), offset: layout.area(slot) };
+            }
+            RindexCommand::Delete { name, .. } => {
+                let slot = index.find(name).ok_or(RindexError::NoSuchName(name))?;
+                index.clear(slot);
+                self.queue_entry(ENTRY, &index, slot);
+                let cleared = self.resource(name, geometry, 0, Some(now.secs()));
+                self.queue(AREA, layout.area(slot), cleared, Limit::Init);
+            }
+            RindexCommand::Add { name, offset, .. } => {
+                let slot = layout.slot(offset)?;
+                index.set(slot, name);
+                self.queue_entry(ENTRY, &index, slot);
+                self.entry = Entry { name, offset };
+            }
+            RindexCommand::Remove { offset, .. } => {
+                let slot = layout.slot(offset)?;
+                index.clear(slot);
+                self.queue_entry(ENTRY, &index, slot);
+            }
+            RindexCommand::Lookup { name, offset } => self.entry = lookup(layout, &index, name, offset)?,
+            RindexCommand::Format { .. } | RindexCommand::Rebuild { .. } => return Err(RindexError::Driver),
+        }
+        Ok(())
+    }
+
+    fn queue_entry(&mut self, what: &'static str, index: &Index, slot: u32) {
+        let (offset, bytes) = index.sector_of(slot);
+        self.queue(what, offset, bytes, Limit::IoTimeout);
+    }
+
+    fn queue(&mut self, what: &'static str, offset: u64, bytes: Vec<u8>, limit: Limit) {
+        self.writes.push_back(Write { what, offset, bytes, limit });
+    }
+
+    fn scan(&mut self, now: MonoTime, env: &Env<'_>, index: Index, slot: u32) -> Want {
+        let Some(layout) = self.layout else { return self.fail(RindexError::Driver) };
+        if let Err(e) = self.check_env(env) {
+            return self.fail(e);
+        }
+        if slot >= layout.count {
+            return self.rebuilt(now, env, &layout, &index);
+        }
+        let want = Want::Read { offset: layout.area(slot), len: layout.geometry.sector().slice_len() };
+        self.want(Phase::Scan { index, slot }, want)
+    }
+
+    fn after_scan(
+        &mut self,
+        now: MonoTime,
+        env: &Env<'_>,
+        mut index: Index,
+        slot: u32,
+        result: Result<&[u8], IoFailure>,
+    ) -> Want {
+        let Some(layout) = self.layout else { return self.fail(RindexError::Driver) };
+        match result {
+            Ok(sector) => {
+                if let Some(name) = resource_in(sector) {
+                    index.set(slot, name);
+                }
+                self.scan(now, env, index, slot + 1)
+            }
+            // The end of the disk: there are no areas behind it.
+            Err(IoFailure::Short) => self.rebuilt(now, env, &layout, &index),
+            // An area that cannot be read may be somebody's: an index without it would give it away.
+            Err(failure) => self.fail(RindexError::Io { what: "reading a resource's area", failure }),
+        }
+    }
+
+    fn rebuilt(&mut self, now: MonoTime, env: &Env<'_>, layout: &Layout, index: &Index) -> Want {
+        self.queue("writing the index", layout.base(), index.bytes().to_vec(), Limit::Init);
+        self.next_write(now, env)
+    }
+
+    /// Rule R10: nothing is written with a host id that we may no longer hold.
+    fn check_env(&self, env: &Env<'_>) -> Result<(), RindexError> {
+        match (self.config.member, env.lockspace) {
+            (None, _) => Ok(()),
+            (Some(member), LockspaceNow::Alive { generation }) if generation == member.generation => Ok(()),
+            _ => Err(RindexError::LockspaceGone),
+        }
+    }
+
+    fn next_write(&mut self, _now: MonoTime, env: &Env<'_>) -> Want {
+        let Some(Write { what, offset, bytes, limit }) = self.writes.pop_front() else {
+            self.result = Some(Ok(self.entry));
+            return self.finish();
+        };
+        match self.check_env(env) {
+            Ok(()) => self.want(Phase::Writing(what), Want::Write { offset, bytes, limit }),
+            Err(e) => self.fail(e),
+        }
+    }
+
+    fn after_write(
+        &mut self,
+        now: MonoTime,
+        env: &Env<'_>,
+        what: &'static str,
+        result: Result<(), IoFailure>,
+    ) -> Want {
+        match result {
+            Ok(()) => self.next_write(now, env),
+            Err(failure) => {
+                // What comes after it would be wrong without it.
+                self.writes.clear();
+                self.unsettled |= failure == IoFailure::TimedOut;
+                self.fail(RindexError::Io { what, failure })
+            }
+        }
+    }
+
+    fn fail(&mut self, error: RindexError) -> Want {
+        self.result.get_or_insert(Err(error));
+        self.finish()
+    }
+
+    /// The result is known: give back what is held, once nothing of ours may land any more.
+    fn finish(&mut self) -> Want {
+        match (self.unsettled, self.held.is_some()) {
+            (true, true) => self.want(Phase::Settling(Then::Release), Want::Settle),
+            (true, false) => self.want(Phase::Settling(Then::Done), Want::Settle),
+            (false, true) => self.release(),
+            (false, false) => Want::Done,
+        }
+    }
+
+    fn settled(&mut self, now: MonoTime, then: Then) -> Want {
+        match (then, self.config.member) {
+            (Then::Release, _) => self.release(),
+            (Then::Retract, _) => self.retract(),
+            (Then::Pause, Some(member)) => {
+                let until = now.plus_millis(member.io_timeout.millis());
+                self.want(Phase::Pausing, Want::Pause(until))
+            }
+            (Then::Pause | Then::Done, _) => Want::Done,
+        }
+    }
+
+    fn release(&mut self) -> Want {
+        let (Some(held), Some(member), Some(layout)) = (self.held.take(), self.config.member, self.layout)
+        else {
+            return Want::Done;
+        };
+        let machine = Box::new(PaxosRelease::new(self.paxos(&member), held));
+        self.want(Phase::Releasing, Want::Release { machine, offset: layout.lease() })
+    }
+
+    fn retract(&mut self) -> Want {
+        let (Some(member), Some(layout)) = (self.config.member, self.layout) else { return Want::Done };
+        let machine = Box::new(PaxosRelease::retract(self.paxos(&member), self.lease_geometry));
+        self.want(Phase::Releasing, Want::Release { machine, offset: layout.lease() })
+    }
+
+    /// A release that the disk did not answer is tried again until it does or the lockspace is gone: otherwise no other host
+    /// could change the index.
+    fn after_release(&mut self, outcome: ReleaseOutcome, outstanding: u32) -> Want {
+        self.unsettled |= outstanding > 0;
+        let then = match outcome.result {
+            Err(e) if e.is_retryable() => Then::Pause,
+            _ if self.unsettled => Then::Done,
+            _ => return Want::Done,
+        };
+        self.want(Phase::Settling(then), Want::Settle)
+    }
+}
+
+/// The name fits, by a test.
+fn lease_name() -> Name {
+    Name::new(LEASE_NAME).unwrap_or_default()
+}
+
+fn read<'a>(what: &'static str, result: Result<&'a [u8], IoFailure>) -> Result<&'a [u8], RindexError> {
+    result.map_err(|failure| RindexError::Io { what, failure })
+}
+
+/// disk-format.md 8.3.
+fn lookup(layout: &Layout, index: &Index, name: Name, offset: u64) -> Result<Entry, RindexError> {
+    match (name.is_empty(), offset) {
+        (true, 0) => {
+            let slot = index.first_free().ok_or(RindexError::Full(layout.count))?;
+            Ok(Entry { name, offset: layout.area(slot) })
+        }
+        (false, 0) => {
+            let slot = index.find(name).ok_or(RindexError::NoSuchName(name))?;
+            Ok(index.shown(slot))
+        }
+        (nameless, offset) => {
+            let slot = layout.slot(offset)?;
+            let found = index.name(slot);
+            if !nameless && found != name {
+                return Err(RindexError::Differs { found, offset });
+            }
+            Ok(index.shown(slot))
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! What each command answers, writes, and refuses (disk-format.md 8, lease-algorithms.md 11).
+
+use super::*;
+use sanlock_lease::code::ReturnCode;
+use sanlock_lease::record::PAXOS_CLEARED_MAGIC;
+
+const MIB: u64 = 1 << 20;
+
+#[track_caller]
+fn refused(result: Result<Entry, RindexError>, code: i32) {
+    let error = result.expect_err("is refused");
+    assert_eq!(ReturnCode::from(&error).0, code, "{error}");
+}
+
+#[test]
+fn create_lookup_delete_in_all_sizes() {
+    for geometry in Geometry::ALL {
+        let align = geometry.align().bytes();
+        for base in [0, 3 * align] {
+            let mut rig = Rig::formatted(geometry, base);
+            let at = |slot: u64| base + (2 + slot) * align;
+            assert_eq!(rig.run(lookup("", 0)), entry("", at(0)), "{geometry:?}");
+            for (slot, resource) in [(0, "a"), (1, "b"), (2, "c")] {
+                assert_eq!(rig.run(create(resource)), entry("", at(slot)), "the name is not repeated");
+                assert_eq!(rig.run(lookup(resource, 0)), entry(resource, at(slot)));
+                assert_eq!(rig.run(lookup("", at(slot))), entry(resource, at(slot)));
+                assert_eq!(rig.run(lookup(resource, at(slot))), entry(resource, at(slot)));
+            }
+            assert_eq!(rig.leader(at(1)).num_hosts.get(), u64::from(geometry.max_hosts()));
+            assert_eq!(rig.run(delete("b")), entry("", 0));
+            assert_eq!(rig.leader(at(1)).magic.get(), PAXOS_CLEARED_MAGIC);
+            assert_eq!(rig.names(), [(0, "a".to_owned()), (2, "c".to_owned())]);
+            rig.assert_sound("after a delete");
+            refused(rig.run(lookup("b", 0)), -2);
+            assert_eq!(rig.run(lookup("", at(1))), entry("", at(1)), "an unused entry has an empty name");
+            assert_eq!(rig.run(create("d")), entry("", at(1)), "the first free one");
+            assert_eq!(rig.run(lookup("", 0)), entry("", at(3)));
+            rig.assert_sound("at the end");
+        }
+    }
+}
+
+#[test]
+fn num_hosts_is_written_into_the_lease() {
+    let mut rig = Rig::usual();
+    let command = RindexCommand::Create { name: name("r"), num_hosts: 8, seed: 0 };
+    let offset = rig.run(command).unwrap().offset;
+    assert_eq!(rig.leader(offset).num_hosts.get(), 8);
+}
+
+#[test]
+fn the_order_of_transfers() {
+    let mut rig = Rig::usual();
+    rig.run(create("a")).unwrap();
+    // Header, index, area, entry; the lease is taken and released by its own machines.
+    let (base, area, whole) = (MIB, 3 * MIB, 1 << 20);
+    assert_eq!(rig.trace, [(base, 4096), (base, whole), (area, -whole), (base + 512, -512)]);
+    rig.trace.clear();
+    rig.run(delete("a")).unwrap();
+    assert_eq!(rig.trace, [(base, 4096), (base, whole), (base + 512, -512), (area, -whole)]);
+    rig.trace.clear();
+    rig.run(lookup("a", 0)).unwrap_err();
+    assert_eq!(rig.trace, [(base, 4096), (base, whole)]);
+}
+
+#[test]
+fn update_sets_and_clears_one_entry_and_leaves_the_area_alone() {
+    let mut rig = Rig::usual();
+    let member = Some(rig.member(1, 1));
+    for with in [member, None] {
+        let add = RindexCommand::Add { name: name("x"), offset: 5 * MIB, seed: 0 };
+        assert_eq!(rig.run_as(with, add), entry("x", 5 * MIB));
+        assert_eq!(rig.names(), [(2, "x".to_owned())]);
+        let again = RindexCommand::Add { name: name("y"), offset: 5 * MIB, seed: 0 };
+        assert_eq!(rig.run_as(with, again), entry("y", 5 * MIB), "whatever it held is replaced");
+        let remove = RindexCommand::Remove { offset: 5 * MIB, seed: 0 };
+        assert_eq!(rig.run_as(with, remove), entry("", 0));
+        assert_eq!(rig.names(), []);
+        assert_eq!(rig.bytes(5 * MIB, 4096), [0; 4096]);
+    }
+    refused(rig.run(RindexCommand::Add { name: name(""), offset: 5 * MIB, seed: 0 }), -22);
+    refused(rig.run(RindexCommand::Add { name: name("x"), offset: 0, seed: 0 }), -22);
+    refused(rig.run(RindexCommand::Remove { offset: 0, seed: 0 }), -22);
+}
+
+#[test]
+fn a_name_is_made_once() {
+    let mut rig = Rig::usual();
+    rig.run(create("a")).unwrap();
+    let before = rig.entries();
+    refused(rig.run(create("a")), -17);
+    assert_eq!(rig.entries(), before);
+    // Without a name there is nothing to find a second one by.
+    rig.run(create("")).unwrap();
+    rig.run(create("")).unwrap();
+    assert_eq!(rig.entries().len(), 3);
+    refused(rig.run(delete("")), -2);
+    assert_eq!(rig.run(lookup("", 4 * MIB)), entry("", 4 * MIB));
+}
+
+#[test]
+fn a_full_index_refuses() {
+    let mut rig = Rig::new(Geometry::B512_M1, MIB);
+    let format = RindexCommand::Format { geometry: Geometry::B512_M1, max_resources: 2 };
+    rig.run_as(None, format).unwrap();
+    rig.run(create("a")).unwrap();
+    rig.run(create("b")).unwrap();
+    let full = |result: Result<Entry, RindexError>| {
+        assert_eq!(result, Err(RindexError::Full(2)));
+        refused(result, -2);
+    };
+    full(rig.run(create("c")));
+    full(rig.run(lookup("", 0)));
+}
+
+#[test]
+fn max_resources_has_a_default_and_a_limit() {
+    for (asked, expected) in [(0, 4096), (1, 1), (16_000, 16_000), (16_001, 16_000), (u32::MAX, 16_000)] {
+        let mut rig = Rig::new(Geometry::B512_M1, 0);
+        let format = RindexCommand::Format { geometry: Geometry::B512_M1, max_resources: asked };
+        rig.run_as(None, format).unwrap();
+        let header = RindexHeader::from_sector(&rig.bytes(0, 512));
+        assert_eq!(header.max_resources.get(), expected);
+    }
+}
+
+#[test]
+fn offsets_that_are_no_area_of_the_index_are_refused_before_anything_is_touched() {
+    let mut rig = Rig::usual();
+    let last = rig.area(4095);
+    for offset in [1, 512, MIB, 2 * MIB, 3 * MIB + 512, last + MIB, u64::MAX, u64::MAX << 20] {
+        for command in [
+            lookup("", offset),
+            lookup("a", offset),
+            RindexCommand::Add { name: name("a"), offset, seed: 0 },
+            RindexCommand::Remove { offset, seed: 0 },
+        ] {
+            rig.trace.clear();
+            refused(rig.run(command), -277);
+            assert_eq!(rig.trace.len(), 1, "only the header was read");
+        }
+    }
+    assert_eq!(rig.run(lookup("", last)), entry("", last));
+    // A delete goes by the name; of an offset only the alignment counts.
+    rig.run(create("a")).unwrap();
+    let delete = |offset| RindexCommand::Delete { name: name("a"), offset, seed: 0 };
+    refused(rig.run(delete(3 * MIB + 1)), -277);
+    assert_eq!(rig.run(delete(9 * MIB)), entry("", 0));
+}
+
+#[test]
+fn name_and_offset_must_belong_together() {
+    let mut rig = Rig::usual();
+    rig.run(create("a")).unwrap();
+    let differs = |found| RindexError::Differs { found, offset: 3 * MIB };
+    assert_eq!(rig.run(lookup("b", 3 * MIB)), Err(differs(name("a"))));
+    refused(rig.run(lookup("b", 3 * MIB)), -278);
+    refused(rig.run(lookup("b", 4 * MIB)), -278);
+}
+
+#[test]
+fn headers_that_are_not_ours() {
+    let mut rig = Rig::usual();
+    let sector = rig.bytes(MIB, 512);
+    let wrong = |change: fn(&mut RindexHeader)| {
+        let mut header = RindexHeader::from_sector(&sector);
+        change(&mut header);
+        let mut bytes = vec![0; 512];
+        header.encode(&mut bytes);
+        bytes
+    };
+    for (bytes, code) in [
+        (vec![0; 512], -274),
+        (wrong(|h| h.version = 0x0002_0000.into()), -275),
+        (wrong(|h| h.lockspace_name = name("other").to_field()), -276),
+        (wrong(|h| h.rx_offset = 0.into()), -277),
+        (wrong(|h| h.sector_size = 1024.into()), -22),
+        (wrong(|h| h.flags = 2.into()), -22),
+        (wrong(|h| h.flags = 0.into()), -22),
+    ] {
+        rig.lab.disk.write(Place::Resource(1), SectorSize::B512, 0, &bytes);
+        for command in [lookup("", 0), create("a"), delete("a"), RindexCommand::Rebuild { seed: 0 }] {
+            refused(rig.run(command), code);
+        }
+    }
+    // Another minor version, and the maximum when no number is stated.
+    let lenient = wrong(|h| {
+        h.version = 0x0001_ffff.into();
+        h.max_resources = 0.into();
+    });
+    rig.lab.disk.write(Place::Resource(1), SectorSize::B512, 0, &lenient);
+    let last = rig.area(15_999);
+    assert_eq!(rig.run(lookup("", last)), entry("", last));
+}
+
+#[test]
+fn an_index_beyond_all_offsets_is_refused() {
+    let rig = Rig::usual();
+    let config = RindexConfig { offset: u64::MAX - MIB, ..rig.config() };
+    let format = RindexCommand::Format { geometry: Geometry::B512_M1, max_resources: 0 };
+    let mut operation = RindexOperation::new(config, format);
+    assert_eq!(rig.step(&mut operation, Answer::Start), Want::Done);
+    refused(operation.result().unwrap(), -22);
+}
+
+#[test]
+fn rebuild_finds_what_lies_in_the_areas_up_to_the_end_of_the_disk() {
+    for with_lease in [true, false] {
+        let mut rig = Rig::usual();
+        let member = with_lease.then(|| rig.member(1, 1));
+        for resource in ["a", "b", "c"] {
+            rig.run(create(resource)).unwrap();
+        }
+        rig.run(delete("b")).unwrap();
+        let expected = rig.names();
+        // Lost entries, and one that points to nothing.
+        rig.run(RindexCommand::Remove { offset: rig.area(0), seed: 0 }).unwrap();
+        rig.run(RindexCommand::Add { name: name("x"), offset: rig.area(5), seed: 0 }).unwrap();
+        rig.trace.clear();
+        assert_eq!(rig.run_as(member, RindexCommand::Rebuild { seed: 0 }), entry("", 0));
+        assert_eq!(rig.names(), expected);
+        rig.assert_sound("after a rebuild");
+        // Header, index, eight areas, the end of the disk, the index.
+        assert_eq!(rig.trace.len(), 12);
+        assert_eq!(rig.trace[11], (MIB, -(1 << 20)));
+    }
+}
+
+#[test]
+fn a_rebuild_gives_nothing_away_that_it_cannot_read() {
+    let mut rig = Rig::usual();
+    rig.run(create("a")).unwrap();
+    rig.run(create("b")).unwrap();
+    // A lease that is damaged, or of another lockspace, is in use all the same.
+    rig.lab.disk.edit(Place::Resource(2), SectorSize::B512, 0, |sector| sector[100] ^= 1);
+    rig.trace.clear();
+    rig.run(RindexCommand::Rebuild { seed: 0 }).unwrap();
+    assert_eq!(rig.names().iter().map(|(slot, _)| *slot).collect::<Vec<_>>(), [0, 1]);
+    // The third transfer reads the first area.
+    let before = rig.entries();
+    rig.trace.clear();
+    rig.fault = Some((2, IoFailure::Os(5)));
+    refused(rig.run(RindexCommand::Rebuild { seed: 0 }), -5);
+    assert_eq!(rig.entries(), before);
+}
+
+#[test]
+fn without_a_lockspace_nothing_is_created_or_deleted() {
+    let mut rig = Rig::usual();
+    for command in [create("a"), delete("a")] {
+        refused(rig.run_as(None, command), -2);
+    }
+    assert_eq!(rig.trace, []);
+}
+
+#[test]
+fn driven_against_the_rules_it_ends() {
+    let rig = Rig::usual();
+    let mut operation = RindexOperation::new(rig.config(), lookup("", 0));
+    assert_eq!(rig.step(&mut operation, Answer::Settled), Want::Done);
+    refused(operation.result().unwrap(), -1);
+    assert_eq!(rig.step(&mut operation, Answer::Start), Want::Done);
+}

@@ -1,0 +1,191 @@
+//! The internal lease: who holds it, when it is given back, and what happens when the disk or the lockspace fails.
+
+use super::*;
+use sanlock_lease::code::ReturnCode;
+use sanlock_lease::record::{DBLOCK_RELEASED, HostBlock};
+
+fn changes() -> [RindexCommand; 5] {
+    [
+        create("new"),
+        delete("a"),
+        RindexCommand::Add { name: name("x"), offset: 6 << 20, seed: 0 },
+        RindexCommand::Remove { offset: 3 << 20, seed: 0 },
+        RindexCommand::Rebuild { seed: 0 },
+    ]
+}
+
+fn with_a() -> Rig {
+    let mut rig = Rig::usual();
+    rig.run(create("a")).unwrap();
+    rig.trace.clear();
+    rig
+}
+
+fn lease(rig: &Rig) -> RawLeader {
+    rig.leader(2 << 20)
+}
+
+fn code(result: Result<Entry, RindexError>) -> i32 {
+    result.map_or_else(|e| ReturnCode::from(&e).0, |_| 0)
+}
+
+#[test]
+fn every_change_takes_it_and_gives_it_back() {
+    for command in changes() {
+        let mut rig = with_a();
+        let before = lease(&rig).lver.get();
+        rig.run(command).unwrap();
+        let after = lease(&rig);
+        assert_eq!(after.lver.get(), before + 1, "{command:?}");
+        assert_eq!((after.owner_id.get(), after.timestamp.get()), (1, 0));
+        // Whoever wrote the leader in our name would know it as given back.
+        let block = HostBlock::from_sector(&rig.bytes((2 << 20) + 1024, 512));
+        assert_eq!(block.dblock.flags.get() & DBLOCK_RELEASED, DBLOCK_RELEASED, "{command:?}");
+    }
+    let mut rig = with_a();
+    let before = lease(&rig);
+    rig.run(lookup("a", 0)).unwrap();
+    assert_eq!(lease(&rig), before, "a lookup takes nothing");
+}
+
+#[test]
+fn a_failed_change_gives_it_back_too() {
+    let mut rig = with_a();
+    for (command, expected) in [(create("a"), -17), (delete("none"), -2)] {
+        assert_eq!(code(rig.run(command)), expected);
+        assert_eq!(lease(&rig).timestamp.get(), 0);
+    }
+}
+
+#[test]
+fn held_by_a_live_host_it_refuses_at_once_and_writes_nothing() {
+    let mut rig = with_a();
+    // Host 2 is cut off with the lease in its hands, and lives on.
+    rig.host_lives(2, 1);
+    let member = Some(rig.member(2, 1));
+    rig.writes_left.set(3);
+    assert_eq!(rig.drive(member, create("b")), None);
+    assert_eq!(lease(&rig).owner_id.get(), 2);
+    assert_ne!(lease(&rig).timestamp.get(), 0);
+    rig.writes_left.set(u32::MAX);
+    let held = rig.lab.disk.clone();
+    for command in changes() {
+        rig.trace.clear();
+        let started = rig.lab.now;
+        let result = code(rig.run(command));
+        assert!(matches!(result, -243 | -247), "{command:?}: {result}");
+        assert!(rig.lab.now.secs_since(started) < 5, "it does not wait");
+        assert_eq!(rig.trace.len(), 1, "only the header was read");
+        assert_eq!(rig.lab.disk, held);
+    }
+    assert_eq!(code(rig.run(lookup("a", 0))), 0);
+}
+
+#[test]
+fn in_a_lockspace_that_is_gone_nothing_is_written() {
+    for command in changes() {
+        let mut rig = with_a();
+        for now in [LockspaceNow::Gone, LockspaceNow::Alive { generation: 2 }] {
+            rig.lockspace(now);
+            let before = rig.lab.disk.clone();
+            assert_eq!(code(rig.run(command)), -28, "{command:?}");
+            assert_eq!(rig.lab.disk, before);
+        }
+    }
+}
+
+#[test]
+fn a_lockspace_that_goes_between_two_writes_stops_the_second() {
+    let mut rig = with_a();
+    let config = RindexConfig { member: Some(rig.member(1, 1)), ..rig.config() };
+    let mut operation = RindexOperation::new(config, create("b"));
+    let mut want = rig.step(&mut operation, Answer::Start);
+    while !matches!(want, Want::Write { .. }) {
+        want = rig.carry_out(&mut operation, want).unwrap();
+    }
+    rig.lockspace(LockspaceNow::Gone);
+    while want != Want::Done {
+        assert!(!matches!(want, Want::Pause(_)), "a release in a lockspace that is gone is not tried again");
+        want = rig.carry_out(&mut operation, want).unwrap();
+    }
+    assert_eq!(code(operation.result().unwrap()), -28);
+    assert_eq!(rig.names(), [(0, "a".to_owned())], "the entry was not written");
+    assert_ne!(lease(&rig).timestamp.get(), 0, "nor was the lease released");
+}
+
+#[test]
+fn a_transfer_that_fails_ends_the_operation_and_the_lease_is_given_back() {
+    // Header, index, area, entry.
+    for (at, failed) in
+        [(0, IoFailure::Os(5)), (1, IoFailure::Os(5)), (2, IoFailure::Os(5)), (3, IoFailure::Os(5))]
+    {
+        let mut rig = with_a();
+        rig.fault = Some((at, failed));
+        assert_eq!(code(rig.run(create("b"))), -5);
+        rig.assert_sound("after a failure");
+        assert_eq!(rig.names(), [(0, "a".to_owned())]);
+        assert_eq!(lease(&rig).timestamp.get(), 0);
+        assert_eq!(rig.settled, 0);
+    }
+}
+
+#[test]
+fn a_write_that_timed_out_is_waited_for_before_the_lease_is_given_back() {
+    for at in [2, 3] {
+        let mut rig = with_a();
+        rig.fault = Some((at, IoFailure::TimedOut));
+        let config = RindexConfig { member: Some(rig.member(1, 1)), ..rig.config() };
+        let mut operation = RindexOperation::new(config, create("b"));
+        let mut want = rig.step(&mut operation, Answer::Start);
+        let mut settled = false;
+        while want != Want::Done {
+            settled |= want == Want::Settle;
+            if matches!(want, Want::Release { .. }) {
+                assert!(settled, "released while a write may still land");
+            }
+            want = rig.carry_out(&mut operation, want).unwrap();
+        }
+        assert!(settled);
+        assert_eq!(code(operation.result().unwrap()), -202);
+        assert_eq!(lease(&rig).timestamp.get(), 0);
+        // The entry is never written after an area that may not be there.
+        assert_eq!(rig.trace.len(), at + 1);
+    }
+}
+
+#[test]
+fn an_acquire_that_timed_out_is_taken_back_once_nothing_may_land() {
+    for stuck in 0..3 {
+        let mut rig = with_a();
+        let writes = Cell::new(0);
+        rig.lab.fates(move |op| {
+            if !op.is_write() {
+                return Fate::prompt();
+            }
+            writes.set(writes.get() + 1);
+            if writes.get() == stuck + 1 { Fate::lands_unseen(50_000) } else { Fate::prompt() }
+        });
+        assert!(code(rig.run(create("b"))) < 0, "write {stuck} of the acquire is stuck");
+        assert!(rig.settled > 0, "write {stuck}");
+        assert_eq!(lease(&rig).timestamp.get(), 0, "write {stuck}");
+        rig.lab.no_faults();
+        assert_eq!(code(rig.run(create("b"))), 0, "write {stuck}");
+    }
+}
+
+#[test]
+fn a_release_that_is_not_answered_is_tried_until_it_is() {
+    let mut rig = with_a();
+    let writes = Cell::new(0);
+    rig.lab.fates(move |op| {
+        if !op.is_write() {
+            return Fate::prompt();
+        }
+        writes.set(writes.get() + 1);
+        // Three writes take the lease; the first attempts to give it back end in nothing.
+        if (4..8).contains(&writes.get()) { Fate::never() } else { Fate::prompt() }
+    });
+    assert_eq!(code(rig.run(create("b"))), 0, "what was asked for is done");
+    assert!(rig.paused > 0);
+    assert_eq!(lease(&rig).timestamp.get(), 0);
+}
