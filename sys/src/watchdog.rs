@@ -33,6 +33,20 @@ pub struct Support {
 }
 
 impl Support {
+    /// A driver with this name and all features, for tests of what uses one.
+    #[must_use]
+    pub fn complete(identity: &str) -> Self {
+        let options = Self::SETTIMEOUT | Self::MAGICCLOSE | Self::KEEPALIVEPING;
+        Self { options, identity: identity.to_owned() }
+    }
+
+    /// Without magic close, for tests.
+    #[must_use]
+    pub fn without_magic_close(mut self) -> Self {
+        self.options &= !Self::MAGICCLOSE;
+        self
+    }
+
     const SETTIMEOUT: u32 = 0x0080;
     const MAGICCLOSE: u32 = 0x0100;
     const KEEPALIVEPING: u32 = 0x8000;

@@ -43,9 +43,45 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).open(path)
 }
 
+/// An open device. Dropping it closes the file, which pings the device and leaves it running unless [`Handle::magic`] came last.
+pub(crate) trait Handle {
+    fn support(&self) -> io::Result<Support>;
+    /// Seconds, as the driver counts.
+    fn timeout(&self) -> io::Result<u32>;
+    /// Seconds, as the driver counts; what it made of them.
+    fn set_timeout(&self, seconds: u32) -> io::Result<u32>;
+    fn keepalive(&self) -> io::Result<()>;
+    /// Lets the next close stop the device.
+    fn magic(&mut self) -> io::Result<()>;
+}
+
+impl Handle for File {
+    fn support(&self) -> io::Result<Support> {
+        watchdog::support(self.as_fd())
+    }
+
+    fn timeout(&self) -> io::Result<u32> {
+        watchdog::timeout(self.as_fd())
+    }
+
+    fn set_timeout(&self, seconds: u32) -> io::Result<u32> {
+        watchdog::set_timeout(self.as_fd(), seconds)
+    }
+
+    fn keepalive(&self) -> io::Result<()> {
+        watchdog::keepalive(self.as_fd())
+    }
+
+    fn magic(&mut self) -> io::Result<()> {
+        self.write_all(b"V")
+    }
+}
+
+type Opened = Box<dyn Handle>;
+
 /// Stops the device and closes its file. On failure the file comes back: it must stay open, or the device fires.
-pub(crate) fn disarm(mut file: File) -> Result<(), (File, io::Error)> {
-    match file.write_all(b"V") {
+fn disarm(mut file: Opened) -> Result<(), (Opened, io::Error)> {
+    match file.magic() {
         Ok(()) => Ok(()),
         Err(error) => Err((file, error)),
     }
@@ -106,7 +142,8 @@ pub(crate) struct Device {
     described: Described,
     /// From the driver itself, when it was asked.
     identity: Option<String>,
-    file: Option<File>,
+    file: Option<Opened>,
+    opener: fn(&Path) -> io::Result<Opened>,
     /// The last error of a repeated operation and when it was logged.
     logged: Option<(i32, Time)>,
 }
@@ -118,6 +155,10 @@ impl Device {
         paths.into_iter().find_map(|path| Self::check(path, named.is_some(), log))
     }
 
+    fn new(path: PathBuf, described: Described, opener: fn(&Path) -> io::Result<Opened>) -> Self {
+        Self { path, described, identity: None, file: None, opener, logged: None }
+    }
+
     fn check(path: PathBuf, was_named: bool, log: &Log) -> Option<Self> {
         let shown = path.display();
         if let Err(error) = fs::metadata(&path) {
@@ -127,7 +168,7 @@ impl Device {
             return None;
         }
         let described = Described::of(&path);
-        let mut device = Self { path: path.clone(), described, identity: None, file: None, logged: None };
+        let mut device = Self::new(path.clone(), described, |path| Ok(Box::new(open(path)?)));
         if device.described.no_way_out == Some(true) {
             log.info(format_args!(
                 "{shown} cannot be stopped once it is open (nowayout): it is left alone until a client needs it, and kept \
@@ -136,7 +177,7 @@ impl Device {
             return Some(device);
         }
         let file = device.open_logged(log)?;
-        let usable = device.inspect(&file, log).is_some();
+        let usable = device.inspect(file.as_ref(), log).is_some();
         if let Err((file, error)) = disarm(file) {
             log.error(format_args!("{shown} disarm write error {}", errno(&error)));
             // Closing it would let it fire as well; the process ends now or keeps the file.
@@ -155,19 +196,19 @@ impl Device {
         &self.path
     }
 
-    fn open_logged(&self, log: &Log) -> Option<File> {
+    fn open_logged(&self, log: &Log) -> Option<Opened> {
         let path = self.path.display();
         let failed = |error: io::Error| {
             log.error(format_args!("open {path} error {}{}", errno(&error), held_by(&self.path, &error)));
         };
-        open(&self.path).map_err(failed).ok()
+        (self.opener)(&self.path).map_err(failed).ok()
     }
 
     /// What the driver can do, and the timeout it has now; `None`, logged, if it cannot be used.
-    fn inspect(&mut self, file: &File, log: &Log) -> Option<(Factor, u32)> {
+    fn inspect(&mut self, file: &dyn Handle, log: &Log) -> Option<(Factor, u32)> {
         let path = self.path.display().to_string();
-        let support = watchdog::support(file.as_fd());
-        let timeout = watchdog::timeout(file.as_fd());
+        let support = file.support();
+        let timeout = file.timeout();
         let (support, timeout) = match (support, timeout) {
             (Ok(support), Ok(timeout)) => (support, timeout),
             (_, Err(error)) => {
@@ -198,7 +239,7 @@ impl Device {
                 None => return Armed::Failed,
             },
         };
-        match self.set_up(&file, fire_timeout, device_timeout, log) {
+        match self.set_up(file.as_ref(), fire_timeout, device_timeout, log) {
             Some(device_timeout) => {
                 self.file = Some(file);
                 let path = self.path.display();
@@ -213,12 +254,11 @@ impl Device {
     }
 
     /// Sets the timeout and pings. The true timeout in force; `None`, logged, if the device cannot keep it.
-    fn set_up(&mut self, file: &File, fire: u32, wanted: u32, log: &Log) -> Option<u32> {
+    fn set_up(&mut self, file: &dyn Handle, fire: u32, wanted: u32, log: &Log) -> Option<u32> {
         let (factor, mut reported) = self.inspect(file, log)?;
-        let fd = file.as_fd();
         let asked = factor.to_driver(wanted);
         if reported != asked {
-            if let Err(error) = watchdog::set_timeout(fd, asked) {
+            if let Err(error) = file.set_timeout(asked) {
                 log.error(format_args!(
                     "open_watchdog settimeout {asked} error {}: {} does not take the timeout that a fire timeout of {fire} \
                      needs; use another fire timeout or another device (-w)",
@@ -227,7 +267,7 @@ impl Device {
                 ));
                 return None;
             }
-            match watchdog::timeout(fd) {
+            match file.timeout() {
                 Ok(now) => reported = now,
                 Err(error) => {
                     log.error(format_args!("open_watchdog gettimeout check error {}", errno(&error)));
@@ -244,7 +284,7 @@ impl Device {
             ));
             return None;
         }
-        if let Err(error) = watchdog::keepalive(fd) {
+        if let Err(error) = file.keepalive() {
             log.error(format_args!("{} keepalive error {}", self.path.display(), errno(&error)));
             return None;
         }
@@ -252,7 +292,7 @@ impl Device {
     }
 
     /// Stops a device that could not be set up.
-    fn give_up(&mut self, file: File, log: &Log) -> Armed {
+    fn give_up(&mut self, file: Opened, log: &Log) -> Armed {
         let path = self.path.display();
         let no_way_out = self.described.no_way_out == Some(true);
         let file = if no_way_out {
@@ -265,7 +305,7 @@ impl Device {
             log.error(format_args!("{path} disarm write error {}", errno(&error)));
         }
         let identity = self.identity().to_owned();
-        let reported = watchdog::timeout(file.as_fd()).unwrap_or(1);
+        let reported = file.timeout().unwrap_or(1);
         self.file = Some(file);
         Armed::Stuck { device_timeout: Factor::of(&identity).to_true(reported) }
     }
@@ -273,7 +313,7 @@ impl Device {
     /// Pings the device. `false`, logged, if the driver did not take it.
     pub(crate) fn ping(&mut self, now: Time, log: &Log) -> bool {
         let Some(file) = &self.file else { return false };
-        match watchdog::keepalive(file.as_fd()) {
+        match file.keepalive() {
             Ok(()) => {
                 log.debug("keepalive 0");
                 self.logged = None;
@@ -315,23 +355,6 @@ impl Device {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_device_that_fires_at_its_second_expiry() {
-        let factor = Factor::of("iTCO_wdt");
-        assert_eq!((factor.to_driver(15), factor.to_true(7)), (7, 14));
-        assert!(factor.is_odd());
-        for other in ["", "iTCO_wdt2", "Software Watchdog"] {
-            assert_eq!(Factor::of(other).to_true(7), 7);
-        }
-    }
-
-    #[test]
-    fn a_named_device_is_the_only_candidate() {
-        assert_eq!(candidates(Some(OsStr::new("/dev/x"))).unwrap(), [Path::new("/dev/x")]);
-        assert_eq!(candidates(None).unwrap().len(), 3);
-        assert!(candidates(Some(OsStr::new("no such"))).is_err());
-    }
-}
+pub(crate) mod pretended;
+#[cfg(test)]
+mod tests;

@@ -1,16 +1,15 @@
 //! `--probe` and `--trytimeout` (specification 4.8, 4.9): finding out what a device does, with no daemon running.
 
-use crate::device::{self, Factor, errno};
+use crate::device::{self, Factor, Handle, errno};
 use crate::marker::Marker;
 use crate::sysfs::Described;
 use sanlock_sys::clock::civil_now;
-use sanlock_sys::watchdog;
 use sanlock_wdmd::decide::{Timing, wanted_device_timeout};
 use sanlock_wdmd::protocol::DEFAULT_FIRE_TIMEOUT;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::time::Duration;
 
@@ -88,7 +87,7 @@ fn probe_one(path: &Path) -> bool {
     if no_way_out(path) {
         return false;
     }
-    let file = match device::open(path) {
+    let mut file = match device::open(path) {
         Ok(file) => file,
         Err(error) => {
             failed("open", &error);
@@ -113,7 +112,7 @@ fn probe_one(path: &Path) -> bool {
     if works {
         println!("{shown}");
     }
-    if let Err((_, error)) = device::disarm(file) {
+    if let Err(error) = file.magic() {
         failed("disarm", &error);
         return false;
     }
@@ -128,17 +127,16 @@ enum Unusable {
 
 /// Does with the device what the daemon would do for the default fire timeout, up to the first keepalive.
 fn probe_open(file: &File) -> Result<(), Unusable> {
-    let fd = file.as_fd();
-    let mut reported = watchdog::timeout(fd).map_err(|error| Unusable::Call("ioctl gettimeout", error))?;
-    let support = watchdog::support(fd).map_err(|error| Unusable::Call("ioctl getsupport", error))?;
+    let mut reported = file.timeout().map_err(|error| Unusable::Call("ioctl gettimeout", error))?;
+    let support = file.support().map_err(|error| Unusable::Call("ioctl getsupport", error))?;
     if let Some(reason) = device::unfit(&support) {
         return Err(Unusable::Driver(reason));
     }
     let factor = Factor::of(support.identity());
     let asked = factor.to_driver(wanted_device_timeout(DEFAULT_FIRE_TIMEOUT).unwrap_or(1));
     if reported != asked {
-        watchdog::set_timeout(fd, asked).map_err(|error| Unusable::Call("ioctl settimeout", error))?;
-        reported = watchdog::timeout(fd).map_err(|error| Unusable::Call("ioctl gettimeout", error))?;
+        file.set_timeout(asked).map_err(|error| Unusable::Call("ioctl settimeout", error))?;
+        reported = file.timeout().map_err(|error| Unusable::Call("ioctl gettimeout", error))?;
     }
     match Timing::new(DEFAULT_FIRE_TIMEOUT, factor.to_true(reported)) {
         Some(_) => Ok(()),
@@ -162,7 +160,7 @@ fn try_one(path: &Path, timeout: u32, force_fire: bool) -> bool {
     if no_way_out(path) {
         return false;
     }
-    let file = match device::open(path) {
+    let mut file = match device::open(path) {
         Ok(file) => file,
         Err(error) => {
             eprintln!("{shown} open error {}{}", errno(&error), device::held_by(path, &error));
@@ -176,13 +174,14 @@ fn try_one(path: &Path, timeout: u32, force_fire: bool) -> bool {
         wait_for_reset(path, timeout);
     }
     let verdict = if took { 0 } else { -1 };
-    match device::disarm(file) {
+    match file.magic() {
         Ok(()) => {
             say(format_args!("{shown} disarm write V fd {fd} result {verdict}"));
+            drop(file);
             say(format_args!("{shown} close fd {fd} result 0"));
             took
         }
-        Err((_, error)) => {
+        Err(error) => {
             eprintln!("{shown} disarm error {}: this host will be reset", errno(&error));
             false
         }
@@ -191,8 +190,7 @@ fn try_one(path: &Path, timeout: u32, force_fire: bool) -> bool {
 
 fn try_open(path: &Path, file: &File, timeout: u32) -> bool {
     let shown = path.display();
-    let fd = file.as_fd();
-    let identity = watchdog::support(fd).map(|support| support.identity().to_owned()).unwrap_or_default();
+    let identity = file.support().map(|support| support.identity().to_owned()).unwrap_or_default();
     let factor = Factor::of(&Described::of(path).identity.unwrap_or(identity));
     // A number as the driver counts, with the true one if that is another.
     let both = |driver: u32| {
@@ -212,11 +210,11 @@ fn try_open(path: &Path, file: &File, timeout: u32) -> bool {
             None
         }
     };
-    if report(watchdog::timeout(fd)).is_none() {
+    if report(file.timeout()).is_none() {
         return false;
     }
     let asked = factor.to_driver(timeout);
-    match watchdog::set_timeout(fd, asked) {
+    match file.set_timeout(asked) {
         Ok(result) => {
             let wanted =
                 if factor.is_odd() { format!("real {timeout} itco {asked}") } else { asked.to_string() };
@@ -227,12 +225,12 @@ fn try_open(path: &Path, file: &File, timeout: u32) -> bool {
             return false;
         }
     }
-    let Some(got) = report(watchdog::timeout(fd)) else { return false };
+    let Some(got) = report(file.timeout()) else { return false };
     if factor.to_true(got) != timeout {
         eprintln!("{shown} settimeout {timeout} failed");
         return false;
     }
-    match watchdog::keepalive(fd) {
+    match file.keepalive() {
         Ok(()) => {
             say(format_args!("{shown} keepalive fd {} result 0", file.as_raw_fd()));
             true

@@ -332,3 +332,6 @@ fn executable(path: &Path) -> Result<(), i32> {
         Err(_) => Err(-1),
     }
 }
+
+#[cfg(test)]
+mod tests;

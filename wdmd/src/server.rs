@@ -377,3 +377,6 @@ impl<'a> Server<'a> {
         dump::limited(&text)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -27,6 +27,18 @@ impl Signals {
         Ok(Self { stop, rescan })
     }
 
+    /// Without handlers: a byte written to the stream counts as SIGTERM.
+    #[cfg(test)]
+    pub(crate) fn pretended() -> io::Result<(Self, UnixStream)> {
+        let (stop, stopper) = UnixStream::pair()?;
+        let (rescan, rescanner) = UnixStream::pair()?;
+        stop.set_nonblocking(true)?;
+        rescan.set_nonblocking(true)?;
+        // Its end would count as a signal for ever.
+        std::mem::forget(rescanner);
+        Ok((Self { stop, rescan }, stopper))
+    }
+
     /// Readable when SIGTERM or SIGINT came.
     pub(crate) fn stop(&self) -> BorrowedFd<'_> {
         self.stop.as_fd()

@@ -238,7 +238,7 @@ impl Machine {
             Event::Ended(id) => self.ended(id, &mut actions),
             Event::Armed(result) => self.armed(now, result, &mut actions),
             Event::Pinged(ok) => self.pinged(now, ok),
-            Event::Disarmed(ok) => self.disarmed(now, ok),
+            Event::Disarmed(ok) => self.disarmed(now, ok, &mut actions),
             Event::Script { slot, good: true } => {
                 self.bad_scripts.remove(&slot);
             }
@@ -424,9 +424,10 @@ impl Machine {
         }
     }
 
-    fn disarmed(&mut self, now: Time, ok: bool) {
+    fn disarmed(&mut self, now: Time, ok: bool, actions: &mut Vec<Action>) {
         if ok {
             self.device = None;
+            self.stop_if_told(actions);
         } else if let Some(device) = &mut self.device {
             device.next_disarm = now.plus_millis(RETRY_MS);
         }

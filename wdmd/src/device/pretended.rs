@@ -1,0 +1,98 @@
+//! A pretended driver for tests; one per test thread.
+
+use super::{Device, Handle, Opened};
+use crate::sysfs::Described;
+use sanlock_sys::watchdog::Support;
+use std::cell::RefCell;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The driver: how it behaves, and what was done to it.
+#[derive(Debug, Clone)]
+pub(crate) struct Driver {
+    pub(crate) support: Support,
+    pub(crate) timeout: u32,
+    /// What becomes of a timeout that is set, or an errno.
+    pub(crate) set_timeout: fn(u32) -> Result<u32, i32>,
+    /// errno of calls that fail, 0 for none.
+    pub(crate) open_error: i32,
+    pub(crate) keepalive_error: i32,
+    pub(crate) magic_error: i32,
+    pub(crate) calls: Vec<String>,
+}
+
+thread_local! {
+    static DRIVER: RefCell<Driver> = RefCell::new(Driver {
+        support: Support::complete("pretended"),
+        timeout: 60,
+        set_timeout: Ok,
+        open_error: 0,
+        keepalive_error: 0,
+        magic_error: 0,
+        calls: Vec::new(),
+    });
+}
+
+/// Looks at, or changes, this thread's driver.
+pub(crate) fn with<T>(look: impl FnOnce(&mut Driver) -> T) -> T {
+    DRIVER.with_borrow_mut(look)
+}
+
+/// What was done since the last time.
+pub(crate) fn calls() -> Vec<String> {
+    with(|driver| std::mem::take(&mut driver.calls))
+}
+
+/// A device with this thread's driver.
+pub(crate) fn device(no_way_out: Option<bool>) -> Device {
+    Device::new(PathBuf::from("/dev/pretended"), Described { identity: None, no_way_out }, open)
+}
+
+fn open(_path: &Path) -> io::Result<Opened> {
+    call("open".into(), |driver| driver.open_error)?;
+    Ok(Box::new(File))
+}
+
+fn call(text: String, error: impl FnOnce(&Driver) -> i32) -> io::Result<()> {
+    with(|driver| {
+        driver.calls.push(text);
+        match error(driver) {
+            0 => Ok(()),
+            errno => Err(io::Error::from_raw_os_error(errno)),
+        }
+    })
+}
+
+struct File;
+
+impl Handle for File {
+    fn support(&self) -> io::Result<Support> {
+        Ok(with(|driver| driver.support.clone()))
+    }
+
+    fn timeout(&self) -> io::Result<u32> {
+        Ok(with(|driver| driver.timeout))
+    }
+
+    fn set_timeout(&self, seconds: u32) -> io::Result<u32> {
+        call(format!("set {seconds}"), |_| 0)?;
+        let result = with(|driver| (driver.set_timeout)(seconds));
+        let seconds = result.map_err(io::Error::from_raw_os_error)?;
+        with(|driver| driver.timeout = seconds);
+        Ok(seconds)
+    }
+
+    fn keepalive(&self) -> io::Result<()> {
+        call("ping".into(), |driver| driver.keepalive_error)
+    }
+
+    fn magic(&mut self) -> io::Result<()> {
+        call("V".into(), |driver| driver.magic_error)
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        with(|driver| driver.calls.push("close".into()));
+    }
+}

@@ -1,0 +1,130 @@
+//! Drivers that refuse, round, vanish and will not stop.
+
+use super::pretended::{calls, device, with};
+use super::*;
+use nix::libc::{EBUSY, EINVAL, EIO, ENODEV};
+
+fn log() -> Log {
+    Log::start(false).unwrap()
+}
+
+fn at(seconds: u64) -> Time {
+    Time::from_seconds(seconds)
+}
+
+const RUNNING: Armed = Armed::Running { device_timeout: 15, can_disarm: true };
+
+#[test]
+fn arming_sets_checks_and_pings_and_disarming_stops() {
+    let mut device = device(None);
+    assert_eq!(device.arm(60, 15, &log()), RUNNING);
+    assert_eq!(calls(), ["open", "set 15", "ping"]);
+    assert!(device.ping(at(1), &log()));
+    assert!(device.disarm(at(2), &log()));
+    assert_eq!(calls(), ["ping", "V", "close"]);
+    // The driver kept the timeout.
+    assert_eq!(device.arm(60, 15, &log()), RUNNING);
+    assert_eq!(calls(), ["open", "ping"]);
+}
+
+#[test]
+fn a_busy_device_is_not_armed() {
+    with(|driver| driver.open_error = EBUSY);
+    assert_eq!(device(None).arm(60, 15, &log()), Armed::Failed);
+    assert_eq!(calls(), ["open"]);
+}
+
+#[test]
+fn a_timeout_that_is_refused_rounded_up_or_ignored_is_undone() {
+    for set_timeout in
+        [|_| Err(EINVAL), |seconds| Ok(seconds + 1), |_| Ok(60), |_| Ok(1)] as [fn(u32) -> _; 4]
+    {
+        with(|driver| {
+            driver.set_timeout = set_timeout;
+            driver.timeout = 60;
+        });
+        assert_eq!(device(None).arm(60, 15, &log()), Armed::Failed);
+        assert_eq!(calls(), ["open", "set 15", "V", "close"]);
+    }
+    with(|driver| driver.set_timeout = |seconds| Ok(seconds / 4 * 4));
+    let rounded = Armed::Running { device_timeout: 12, can_disarm: true };
+    assert_eq!(device(None).arm(60, 15, &log()), rounded);
+}
+
+#[test]
+fn a_driver_that_every_close_stops_is_refused() {
+    with(|driver| driver.support = driver.support.clone().without_magic_close());
+    assert_eq!(device(None).arm(60, 15, &log()), Armed::Failed);
+    assert_eq!(calls(), ["open", "V", "close"]);
+}
+
+#[test]
+fn the_driver_that_fires_at_the_second_expiry_is_given_half() {
+    with(|driver| driver.support = Support::complete("iTCO_wdt"));
+    let running = Armed::Running { device_timeout: 14, can_disarm: true };
+    let mut device = device(None);
+    assert_eq!(device.arm(60, 15, &log()), running);
+    assert_eq!(calls(), ["open", "set 7", "ping"]);
+    let factor = Factor::of("iTCO_wdt");
+    assert_eq!((factor.to_driver(15), factor.to_true(7), factor.is_odd()), (7, 14, true));
+    for other in ["", "iTCO_wdt2", "Software Watchdog"] {
+        assert_eq!(Factor::of(other).to_true(7), 7);
+    }
+}
+
+#[test]
+fn a_device_that_vanishes_is_not_pinged() {
+    let mut device = device(None);
+    device.arm(60, 15, &log());
+    with(|driver| driver.keepalive_error = ENODEV);
+    assert!(!device.ping(at(1), &log()));
+    with(|driver| driver.keepalive_error = 0);
+    assert!(device.ping(at(2), &log()));
+}
+
+#[test]
+fn a_device_that_will_not_stop_stays_open() {
+    let mut device = device(None);
+    device.arm(60, 15, &log());
+    calls();
+    with(|driver| driver.magic_error = EIO);
+    assert!(!device.disarm(at(1), &log()));
+    assert!(device.ping(at(2), &log()));
+    assert_eq!(calls(), ["V", "ping"]);
+    with(|driver| driver.magic_error = 0);
+    assert!(device.disarm(at(3), &log()));
+    assert_eq!(calls(), ["V", "close"]);
+
+    with(|driver| {
+        driver.magic_error = EIO;
+        driver.set_timeout = |_| Err(EINVAL);
+        driver.timeout = 60;
+    });
+    assert_eq!(device.arm(60, 15, &log()), Armed::Stuck { device_timeout: 60 });
+    assert_eq!(calls(), ["open", "set 15", "V"]);
+}
+
+#[test]
+fn without_a_way_out_the_file_stays_open_and_is_set_anew() {
+    let mut device = device(Some(true));
+    assert_eq!(device.arm(60, 15, &log()), Armed::Running { device_timeout: 15, can_disarm: false });
+    calls();
+    assert_eq!(device.arm(30, 10, &log()), Armed::Running { device_timeout: 10, can_disarm: false });
+    assert_eq!(calls(), ["set 10", "ping"]);
+    with(|driver| driver.set_timeout = |_| Err(EINVAL));
+    assert_eq!(device.arm(60, 15, &log()), Armed::Stuck { device_timeout: 10 });
+    assert_eq!(calls(), ["set 15"]);
+}
+
+#[test]
+fn a_named_device_is_the_only_candidate() {
+    assert_eq!(candidates(Some(OsStr::new("/dev/x"))).unwrap(), [Path::new("/dev/x")]);
+    assert_eq!(candidates(None).unwrap().len(), 3);
+    assert!(candidates(Some(OsStr::new("no such"))).is_err());
+}
+
+#[test]
+fn what_is_no_watchdog_is_not_chosen() {
+    assert!(Device::choose(Some(OsStr::new("/dev/null")), &log()).is_none());
+    assert!(Device::choose(Some(OsStr::new("/no/such/device")), &log()).is_none());
+}

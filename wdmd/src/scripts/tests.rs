@@ -1,0 +1,168 @@
+//! Real scripts: good, failing, killed, hanging, forking, not executable.
+
+use super::*;
+use sanlock_sys::clock::monotonic_ms;
+use std::time::{Duration, Instant};
+
+const LONG: Duration = Duration::from_secs(60);
+
+struct Dir {
+    dir: tempfile::TempDir,
+    scripts: Scripts,
+    log: Log,
+}
+
+impl Dir {
+    fn new(kill_after: u32) -> Self {
+        // Beside this program: where things may be executed.
+        let here = std::env::current_exe().unwrap();
+        let dir = tempfile::tempdir_in(here.parent().unwrap()).unwrap();
+        let scripts = Scripts::new(dir.path().to_owned(), kill_after);
+        Self { dir, scripts, log: Log::start(false).unwrap() }
+    }
+
+    fn add(&mut self, name: &str, text: &str, mode: u32) {
+        let path = self.dir.path().join(name);
+        // Written under another name: a file open for writing cannot be executed, and other tests fork meanwhile.
+        let temporary = self.dir.path().join(format!(".{name}"));
+        fs::write(&temporary, text).unwrap();
+        fs::set_permissions(&temporary, fs::Permissions::from_mode(mode)).unwrap();
+        fs::rename(temporary, path).unwrap();
+        self.scripts.scan(&self.log);
+    }
+
+    fn turn(&mut self, fire_timeout: u32) -> Vec<Verdict> {
+        self.scripts.turn(Time::from_millis(monotonic_ms()), true, fire_timeout, &self.log)
+    }
+
+    /// Turns until the script in slot 0 is judged so.
+    fn until(&mut self, fire_timeout: u32, good: bool) {
+        let end = Instant::now() + LONG;
+        while !self.turn(fire_timeout).contains(&Verdict { slot: 0, good }) {
+            assert!(Instant::now() < end, "{}", self.dump());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn dump(&self) -> String {
+        let mut text = String::new();
+        self.scripts.dump(Time::from_millis(monotonic_ms()), &mut text);
+        text
+    }
+
+    fn field(&self, name: &str) -> u32 {
+        let dump = self.dump();
+        let mut words = dump.split_whitespace().skip_while(|word| *word != name);
+        words.nth(1).unwrap().parse().unwrap()
+    }
+}
+
+#[test]
+fn good_and_failing_scripts_with_and_without_interpreter_line() {
+    for (text, good, field) in [
+        ("#!/bin/sh\nexit 0\n", true, "good"),
+        ("exit 0\n", true, "good"),
+        ("#!/bin/sh\nexit 7\n", false, "fail"),
+        ("exit 7\n", false, "fail"),
+        ("#!/no/such/interpreter\n", false, "fail"),
+        ("#!/bin/sh\nkill -9 $$\n", false, "kill"),
+    ] {
+        let mut dir = Dir::new(0);
+        dir.add("script", text, 0o755);
+        dir.until(60, good);
+        assert_eq!(dir.field(field), 1, "{text}: {}", dir.dump());
+    }
+}
+
+#[test]
+fn a_failing_script_is_run_again_soon_and_can_recover() {
+    let mut dir = Dir::new(0);
+    dir.add("script", "#!/bin/sh\ntest -e \"$0.ok\"\n", 0o755);
+    dir.until(60, false);
+    fs::write(dir.dir.path().join("script.ok"), "").unwrap();
+    dir.until(60, true);
+    assert!(dir.field("run") >= 2);
+}
+
+#[test]
+fn a_hanging_script_is_bad_until_it_ends_and_holds_up_nobody() {
+    let mut dir = Dir::new(0);
+    dir.add("script", "#!/bin/sh\nwhile ! test -e \"$0.end\"; do sleep 0.05; done\n", 0o755);
+    let started = Instant::now();
+    assert!(dir.turn(10).is_empty());
+    assert!(started.elapsed() < LONG / 10, "starting does not wait");
+    // One second with a fire timeout of 10; also with one below, where the original leaves none.
+    dir.until(9, false);
+    dir.until(10, false);
+    assert_eq!((dir.field("long"), dir.field("run")), (1, 1));
+    fs::write(dir.dir.path().join("script.end"), "").unwrap();
+    dir.until(10, true);
+}
+
+#[test]
+fn a_script_is_killed_with_what_it_started() {
+    let mut dir = Dir::new(1);
+    dir.add("script", "#!/bin/sh\nsleep 1000 &\necho $! >\"$0.pid\"\nwait\n", 0o755);
+    let end = Instant::now() + LONG;
+    while dir.field("kill") == 0 {
+        dir.turn(60);
+        assert!(Instant::now() < end, "{}", dir.dump());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let pid = fs::read_to_string(dir.dir.path().join("script.pid")).unwrap();
+    let stat = PathBuf::from(format!("/proc/{}/stat", pid.trim()));
+    // Gone, or dead and not yet reaped by whoever inherited it.
+    while fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
+        assert!(Instant::now() < end);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn what_a_script_leaves_running_does_not_matter() {
+    let mut dir = Dir::new(0);
+    dir.add("script", "#!/bin/sh\nsleep 2 &\nexit 0\n", 0o755);
+    dir.until(60, true);
+}
+
+#[test]
+fn a_script_inherits_no_signal_mask_and_no_descriptors() {
+    let mut dir = Dir::new(0);
+    dir.add(
+        "script",
+        "#!/bin/sh\ngrep SigBlk /proc/self/status >\"$0.out\"\nls /proc/self/fd >>\"$0.out\"\n",
+        0o755,
+    );
+    let _open = fs::File::open("/dev/null").unwrap();
+    // As the daemon does at its start with what its caller left open.
+    sanlock_sys::process::close_on_exec_from(3).unwrap();
+    dir.until(60, true);
+    let out = fs::read_to_string(dir.dir.path().join("script.out")).unwrap();
+    let mut words = out.split_whitespace();
+    assert_eq!((words.next(), words.next()), (Some("SigBlk:"), Some("0000000000000000")));
+    // Standard files, and the directory that is listed.
+    assert_eq!(words.collect::<Vec<_>>(), ["0", "1", "2", "3"]);
+}
+
+#[test]
+fn files_that_are_no_scripts_and_those_that_are_too_many() {
+    let mut dir = Dir::new(0);
+    dir.add("not-executable", "exit 0\n", 0o644);
+    dir.add("group-only", "exit 0\n", 0o070);
+    dir.add(".hidden", "exit 0\n", 0o755);
+    fs::create_dir(dir.dir.path().join("directory")).unwrap();
+    dir.scripts.scan(&dir.log);
+    assert_eq!(dir.dump(), "");
+    assert!(dir.turn(60).is_empty());
+    for number in 0..10 {
+        dir.add(&format!("s{number}"), "exit 0\n", 0o755);
+    }
+    assert_eq!(dir.dump().lines().count(), MAX_SCRIPTS);
+    // One that goes away is no failure, and makes room.
+    fs::remove_file(dir.dir.path().join("s0")).unwrap();
+    let verdicts = dir.turn(60);
+    assert_eq!(verdicts, [Verdict { slot: 0, good: true }]);
+    dir.scripts.scan(&dir.log);
+    assert!(dir.dump().contains("script 0 name s8 "), "{}", dir.dump());
+    Scripts::new(PathBuf::from("/no/such/directory"), 0).scan(&dir.log);
+}
