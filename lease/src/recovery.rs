@@ -83,6 +83,8 @@ pub struct Lockspace {
     pub io_timeout: IoTimeout,
     /// Seconds of gentle killing after the failure.
     pub grace_secs: u64,
+    /// When the gentle time ends in any case: the watchdog will fire sooner than usual.
+    pub hard_from: Option<MonoTime>,
     /// The last good renewal.
     pub last_good: MonoTime,
     /// The code of the contents that were not ours, if that was seen.
@@ -334,7 +336,9 @@ fn kill<K: Copy>(
 ) {
     // A good renewal in between moves this, which lengthens the gentle time.
     let gentle = lockspace.io_timeout.renewal_fail_secs() + lockspace.grace_secs;
-    let hard = lockspace.removal || now.secs_since(lockspace.last_good) >= gentle;
+    let hard = lockspace.removal
+        || now.secs_since(lockspace.last_good) >= gentle
+        || lockspace.hard_from.is_some_and(|from| from <= now);
     for user in users.iter().filter(|u| u.process_alive && u.due(now, hard)) {
         let means = match user.killpath {
             _ if hard => Means::Signal(user.restrictions.apply(Signal::Kill)),

@@ -1,10 +1,11 @@
 //! SET_CONFIG: what else keeps a lockspace from ending (socket-protocol.md 7.31, lease-algorithms.md 9.4).
 
-use crate::ids::ConnId;
+use crate::ids::{ConnId, LockspaceId};
 use crate::state::{Lockspace, LockspaceList};
-use crate::{Action, Level, Manager, log, reply};
+use crate::{Action, Level, Manager, WAITERS_MAX, log, reply};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::name::Name;
+use sanlock_lease::timing::MonoTime;
 
 /// A setting of a lockspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +19,7 @@ pub enum Setting {
 impl Manager {
     pub(crate) fn set_config(
         &mut self,
+        now: MonoTime,
         conn: ConnId,
         name: Name,
         setting: Option<Setting>,
@@ -31,11 +33,50 @@ impl Manager {
         if on && (lockspace.dead.is_some() || lockspace.remove) {
             return reply(out, conn, ReturnCode::ENOSPC.0);
         }
+        if setting == Setting::Used(true) {
+            // From the answer on something relies on this host being stopped in time.
+            match self.require_watchdog(now, ls, out) {
+                Ok(true) => {}
+                Ok(false) => return self.wait_for_watchdog(ls, conn, out),
+                Err(code) => return reply(out, conn, code.0),
+            }
+        }
+        self.apply_setting(ls, setting, out);
+        reply(out, conn, 0);
+    }
+
+    fn wait_for_watchdog(&mut self, ls: LockspaceId, conn: ConnId, out: &mut Vec<Action>) {
+        match self.lockspaces.get_mut(&ls) {
+            Some(lockspace) if lockspace.used_waiters.len() < WAITERS_MAX => {
+                lockspace.used_waiters.push(conn)
+            }
+            _ => reply(out, conn, ReturnCode::EBUSY.0),
+        }
+    }
+
+    /// Answers whoever waits for the watchdog to set USED. A waiter that has closed its connection wants nothing any more.
+    pub(crate) fn answer_used(&mut self, ls: LockspaceId, code: Option<ReturnCode>, out: &mut Vec<Action>) {
+        let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
+        let waiters = std::mem::take(&mut lockspace.used_waiters);
+        let code = match code {
+            None if lockspace.dead.is_some() || lockspace.remove => Some(ReturnCode::ENOSPC),
+            code => code,
+        };
+        if code.is_none() && !waiters.is_empty() {
+            self.apply_setting(ls, Setting::Used(true), out);
+        }
+        for conn in waiters {
+            reply(out, conn, code.map_or(0, |code| code.0));
+        }
+    }
+
+    fn apply_setting(&mut self, ls: LockspaceId, setting: Setting, out: &mut Vec<Action>) {
+        let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
         match setting {
             Setting::Used(on) => lockspace.used = on,
             Setting::UsedByOrphans(on) => lockspace.used_by_orphans = on,
         }
-        log(out, Level::Warning, Some(ls), format!("set_config {name} {setting:?}"));
-        reply(out, conn, 0);
+        let text = format!("set_config {} {setting:?}", lockspace.spec.name);
+        log(out, Level::Warning, Some(ls), text);
     }
 }

@@ -10,7 +10,7 @@ use crate::state::{Conn, Dead, Lockspace, LockspaceList, RenewalEntry, Work};
 use crate::{DRAIN_SECS, Level, Manager, Watch, killpath, log};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::recovery::{self, Killpath, Means, Reason, Renewals, Restrictions, Signal, User};
-use sanlock_lease::timing::MonoTime;
+use sanlock_lease::timing::{MonoTime, WatchdogFire};
 use std::fmt::Write as _;
 
 /// RESTRICT_SIGKILL.
@@ -91,6 +91,9 @@ impl Manager {
             let seen = recovery::Lockspace {
                 io_timeout: lockspace.io_timeout,
                 grace_secs: self.settings.kill_grace_secs,
+                hard_from: lockspace
+                    .watch_lost
+                    .map(|lost| lost.plus_secs(lost_grace_secs(self.settings.fire))),
                 last_good: lockspace.last_good.unwrap_or(now),
                 corrupt: match lockspace.corrupt {
                     0 => lost.then_some(ReturnCode::WD_ERROR),
@@ -337,6 +340,12 @@ impl Manager {
             client.killpath_run = false;
         }
     }
+}
+
+/// Seconds of gentle killing after the loss of wdmd. The device then fires after the time it was programmed to, which with our
+/// wdmd is a quarter to a half of the fire timeout (decision 6).
+fn lost_grace_secs(fire: WatchdogFire) -> u64 {
+    fire.secs() / 12
 }
 
 /// Why a lockspace is at its end.

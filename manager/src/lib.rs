@@ -162,7 +162,7 @@ impl Manager {
             Command::Register { pid } => self.register(conn, pid, out),
             Command::Restrict { flags } => self.restrict(conn, flags, out),
             Command::Killpath { program, pid } => self.set_killpath(conn, program, pid, out),
-            Command::SetConfig { lockspace, setting } => self.set_config(conn, lockspace, setting, out),
+            Command::SetConfig { lockspace, setting } => self.set_config(now, conn, lockspace, setting, out),
             Command::AddLockspace { spec, io_timeout, asynchronous } => {
                 self.add_lockspace(conn, spec, io_timeout, asynchronous, out);
             }

@@ -93,6 +93,7 @@ impl Manager {
             watch: self.new_watch(),
             watch_lost: None,
             add_waiter: (!asynchronous).then_some(conn),
+            used_waiters: Vec::new(),
             rem_waiters: Vec::new(),
             inq_waiters: Vec::new(),
             progress: Progress::default(),

@@ -175,6 +175,8 @@ pub struct Lockspace {
     /// When wdmd was lost.
     pub(crate) watch_lost: Option<MonoTime>,
     pub(crate) add_waiter: Option<ConnId>,
+    /// Who waits for the watchdog to set USED.
+    pub(crate) used_waiters: Vec<ConnId>,
     pub(crate) rem_waiters: Vec<ConnId>,
     pub(crate) inq_waiters: Vec<ConnId>,
     /// How far its end has come.

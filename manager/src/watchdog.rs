@@ -160,6 +160,7 @@ impl Manager {
         if let Err(text) = &result {
             log(out, Level::Error, Some(ls), format!("the watchdog cannot be armed: {text}"));
         }
+        self.answer_used(ls, result.is_err().then_some(ReturnCode::WD_ERROR), out);
         for number in self.take_arming(ls) {
             match result {
                 Ok(()) => self.acquire_next(now, number, out),
@@ -210,7 +211,7 @@ impl Manager {
             _ => None,
         }));
         for (ls, lockspace) in &mut self.lockspaces {
-            if lockspace.watch == Watch::Armed && !needed.contains(ls) {
+            if lockspace.watch == Watch::Armed && !lockspace.used && !needed.contains(ls) {
                 lockspace.watch = Watch::Idle;
                 out.push(Action::WatchdogDisarm { ls: *ls });
             }
@@ -225,6 +226,7 @@ impl Manager {
                 out.push(Action::WatchdogDisarm { ls });
             }
         }
+        self.answer_used(ls, Some(ReturnCode::ENOSPC), out);
         for number in self.take_arming(ls) {
             self.acquire_failed(number, ReturnCode::ENOSPC.0, out);
         }

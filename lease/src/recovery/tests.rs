@@ -7,6 +7,7 @@ fn lockspace(t: u32) -> Lockspace {
     Lockspace {
         io_timeout: IoTimeout::new(t).unwrap(),
         grace_secs: GRACE_SECS_DEFAULT,
+        hard_from: None,
         last_good: MonoTime::from_secs(0),
         corrupt: None,
         removal: false,
@@ -327,6 +328,7 @@ proptest! {
         let now = MonoTime::from_millis(now_ms);
         let ls = Lockspace {
             grace_secs: grace,
+            hard_from: None,
             last_good: MonoTime::from_secs(300 + good),
             corrupt: corrupt.then_some(ReturnCode::RENEW_DIFF),
             removal,

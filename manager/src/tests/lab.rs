@@ -357,7 +357,8 @@ pub(super) fn check_invariants(m: &Manager) {
         }
     }
     for (id, ls) in &m.lockspaces {
-        let needed = m.resources.values().any(|r| r.ls == *id);
+        let needed = ls.used || m.resources.values().any(|r| r.ls == *id);
+        assert!(!ls.used || ls.watch != Watch::Idle, "what USED stands for has a watchdog");
         assert!(ls.watch != Watch::Armed || needed, "an idle lockspace has an expiry");
         assert!(m.settings.watchdog != (ls.watch == Watch::Off));
         assert!(ls.list != LockspaceList::Spaces || ls.joined.is_some());

@@ -208,3 +208,45 @@ fn writes_that_may_still_land_keep_the_watchdog_armed_without_limit() {
     let end = [Action::WatchdogDisarm { ls }, Action::Leave { ls, release: true }];
     assert_eq!(lab.settled(started), end);
 }
+
+fn set_used(on: bool) -> Command {
+    Command::SetConfig { lockspace: name("ls"), setting: Some(Setting::Used(on)) }
+}
+
+#[test]
+fn what_used_stands_for_has_a_watchdog_before_the_answer() {
+    let (mut lab, ls) = ready();
+    arms(&lab.command(0, set_used(true)));
+    assert_eq!(lab.command(1, set_used(true)), [], "both wait for the same");
+    assert_eq!(armed(&mut lab, ls), [replied(0, 0), replied(1, 0)]);
+    let now = lab.now.secs() + 1;
+    assert_eq!(lab.tick(), [Action::WatchdogLive { ls, renewal: now, expire: now + 8 }]);
+    assert_eq!(lab.command(0, set_used(false)), [replied(0, 0), Action::WatchdogDisarm { ls }]);
+    // One that cannot be armed is not used, and neither is one that nobody waits for any more.
+    arms(&lab.command(0, set_used(true)));
+    let refused = lab.quiet(Event::WatchdogArmed { ls, result: Err("busy".to_owned()) });
+    assert_eq!(refused, [replied(0, -203)]);
+    arms(&lab.command(0, set_used(true)));
+    lab.close(0);
+    assert_eq!(armed(&mut lab, ls), [Action::WatchdogDisarm { ls }]);
+    // Nor one that ends meanwhile.
+    arms(&lab.command(1, set_used(true)));
+    let end = lab.remove(9, "ls");
+    assert!(end.contains(&replied(1, -28)), "{end:?}");
+}
+
+#[test]
+fn after_the_loss_of_wdmd_little_time_is_left_to_end_gently() {
+    let (mut lab, ls) = ready();
+    hold(&mut lab, ls);
+    lab.quiet(Event::WatchdogLost { ls, text: "gone".to_owned() });
+    let mut kills = Vec::new();
+    for second in 1..8 {
+        for action in lab.tick() {
+            if let Action::Kill { signal: Signal::Kill, .. } = action {
+                kills.push(second);
+            }
+        }
+    }
+    assert_eq!(kills, [5, 6, 7], "the device fires after a quarter of the 60 s at the earliest");
+}
