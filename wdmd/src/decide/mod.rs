@@ -27,6 +27,9 @@ use std::collections::BTreeMap;
 
 /// A failed ping or disarming is tried again after this.
 const RETRY_MS: i64 = 500;
+/// Pause between pings once a source is bad or close to its expiry: the later the last one, the more time its client has left
+/// to be stopped by its own daemon. With F = 60 that one sends SIGKILL 40 s after the expiry, and the reset is to come after.
+const HURRIED_PING_MS: i64 = 1000;
 /// A device that has not fired this long after it should have is reported: it does not protect this host.
 const OVERDUE_MS: i64 = 5000;
 /// Test lines are repeated after this.
@@ -411,7 +414,11 @@ impl Machine {
     }
 
     fn pinged(&mut self, now: Time, ok: bool) {
-        let every = self.enabled.map(Timing::ping_every_ms);
+        let hurried = self.next_report.is_some() || !self.bad_scripts.is_empty();
+        let every = self.enabled.map(|timing| match timing.ping_every_ms() {
+            every if hurried => every.min(HURRIED_PING_MS),
+            every => every,
+        });
         if let Some(device) = &mut self.device {
             let every = every.unwrap_or_else(|| ping_every_ms(device.device));
             if ok {

@@ -249,7 +249,7 @@ fn a_client_that_dies_supervised_dooms_the_host_and_one_that_is_not_does_not() {
     assert_eq!(host.machine.source(2).unwrap().expire(), 83);
     (5..300).for_each(|second| host.tick(second));
     assert!(host.device.len() > 10 && host.device.iter().all(|&step| step == "ping"));
-    assert_eq!(host.machine.last_keepalive(), 108);
+    assert_eq!(host.machine.last_keepalive(), 112, "E + F - 2D - 1");
 }
 
 #[test]
@@ -426,4 +426,29 @@ fn an_expiry_in_the_past_asks_for_a_reset_and_extreme_times_do_not_wrap() {
     host.send(1, 2, live(0, 3));
     host.tick(6);
     assert_eq!(host.took(), ["arm", "ping"]);
+}
+
+/// sanlock sends SIGTERM from the expiry on and SIGKILL a grace period later (40, 15 or 0 s, by the fire timeout). Nobody is to be
+/// reset before that had its chance: the last ping comes late enough.
+#[test]
+fn the_reset_of_an_expired_client_comes_after_its_own_daemon_could_kill_everything() {
+    for (fire, device, grace) in [(60, 15, 40), (30, 10, 15), (10, 5, 0)] {
+        let mut host = Host::new();
+        host.result = Armed::Running { device_timeout: device, can_disarm: true };
+        host.connect(100, 0);
+        assert_eq!(host.open(100, 0, fire), fire);
+        let expire = 200;
+        host.send(150, 0, live(150, expire));
+        let mut last = 0;
+        for second in 151..300 {
+            host.took();
+            host.tick(second);
+            if host.took().contains(&"ping") {
+                last = second;
+            }
+        }
+        let (reset, kill) = (last + u64::from(device), expire + grace);
+        assert!(reset >= kill + 2, "F {fire}: reset at {reset}, SIGKILL at {kill}");
+        assert!(reset < expire + u64::from(fire));
+    }
 }
