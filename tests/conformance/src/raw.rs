@@ -32,6 +32,7 @@ pub mod cmd {
     pub const ALIGN: u32 = 12;
     pub const HOST_STATUS: u32 = 15;
     pub const INQ_LOCKSPACE: u32 = 16;
+    pub const KILLPATH: u32 = 17;
     pub const WRITE_LOCKSPACE: u32 = 18;
     pub const WRITE_RESOURCE: u32 = 19;
     pub const READ_LOCKSPACE: u32 = 20;
@@ -41,6 +42,7 @@ pub mod cmd {
     pub const READ_RESOURCE_OWNERS: u32 = 24;
     pub const VERSION: u32 = 28;
     pub const SHUTDOWN_WAIT: u32 = 29;
+    pub const SET_CONFIG: u32 = 33;
     pub const RENEWAL: u32 = 34;
 }
 
@@ -58,6 +60,13 @@ pub mod flag {
     pub const REM_UNUSED: u32 = 0x2;
     pub const INQ_WAIT: u32 = 0x1;
     pub const RESTRICT_ALL: u32 = 0x1;
+    pub const RESTRICT_SIGKILL: u32 = 0x2;
+    pub const RESTRICT_SIGTERM: u32 = 0x4;
+    pub const KILLPATH_PID: u32 = 0x1;
+    pub const CONFIG_USED: u32 = 1;
+    pub const CONFIG_UNUSED: u32 = 2;
+    pub const CONFIG_USED_BY_ORPHANS: u32 = 4;
+    pub const CONFIG_UNUSED_BY_ORPHANS: u32 = 8;
     pub const ACQUIRE_OWNER_NOWAIT: u32 = 0x8;
     pub const RELEASE_ALL: u32 = 0x1;
     pub const RELEASE_RENAME: u32 = 0x2;
@@ -588,4 +597,18 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     let mut field = [0; 8];
     field.copy_from_slice(&bytes[at..at + 8]);
     u64::from_le_bytes(field)
+}
+
+/// The payload of KILLPATH.
+///
+/// # Panics
+/// When a string is longer than 126 bytes.
+#[must_use]
+pub fn killpath(program: &str, arguments: &str) -> Vec<u8> {
+    let mut payload = vec![0; 256];
+    for (text, half) in [program, arguments].into_iter().zip(payload.chunks_exact_mut(128)) {
+        assert!(text.len() <= 126, "{text:?} is too long");
+        half[..text.len()].copy_from_slice(text.as_bytes());
+    }
+    payload
 }

@@ -1,0 +1,317 @@
+//! How the users of a lockspace are stopped, and what they and administrators may wish
+//! (lease-algorithms.md 9.4, 10.2; socket-protocol.md 7.10, 7.16, 7.31, 10).
+//!
+//! The lockspace fails by damage to its host id lease, which is found at the next renewal: users are stopped gently until 8 s
+//! and the grace have passed since the last good renewal, by force from then on.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use sanlock_conformance::raw::{Header, SELF, cmd, flag, killpath};
+use sanlock_conformance::storage::LOCKSPACE;
+use sanlock_conformance::{Host, Lockspace, Program, Storage, User, bounded};
+
+/// Seconds of grace: 8 of the failure and these are at least 10 s after the damage.
+const GRACE: [&str; 2] = ["-g", "6"];
+/// Longer than any wait here from the start of a process on; grace, slow starts and a loaded machine included.
+const LIMIT: Duration = Duration::from_secs(90);
+
+const SIGTERM: i32 = 128 + 15;
+const SIGKILL: i32 = 128 + 9;
+
+/// A host in a lockspace whose lease can be damaged.
+struct Scene {
+    host: Host,
+    storage: Storage,
+}
+
+impl Scene {
+    fn new(program: Program, resources: u64) -> Self {
+        let storage = Storage::file();
+        let host = Host::start_with(program, program, "host1", &GRACE);
+        host.init(&storage, resources);
+        host.join(&storage, 1);
+        Self { host, storage }
+    }
+
+    fn user(&self, n: u64, wishes: &[&str]) -> User {
+        User::start(&self.host, &self.storage, n, wishes)
+    }
+
+    /// An executable script in the case's directory, which runs `body` with `$out` naming a file that [`Scene::wrote`] reads.
+    fn script(&self, name: &str, body: &str) -> String {
+        let path = self.storage.dir().join(name);
+        let out = self.storage.dir().join(format!("{name}.out"));
+        let text = format!("#!/bin/sh\nout={}\n{body}\n", out.display());
+        fs::write(&path, text)
+            .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)))
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        path.to_str().map(str::to_owned).unwrap_or_else(|| panic!("a path in UTF-8"))
+    }
+
+    /// What a script has written so far.
+    fn wrote(&self, name: &str) -> String {
+        fs::read_to_string(self.storage.dir().join(format!("{name}.out"))).unwrap_or_default()
+    }
+
+    fn wait_until_wrote(&self, name: &str) -> String {
+        bounded::poll_for(&format!("script {name} to run"), LIMIT, || {
+            Some(self.wrote(name)).filter(|text| text.ends_with('\n'))
+        })
+    }
+
+    /// The own sector is no host id lease any more.
+    fn damage(&self) {
+        File::options()
+            .write(true)
+            .open(self.storage.path())
+            .and_then(|file| file.write_all_at(&[0xff; 512], 0).and_then(|()| file.sync_all()))
+            .unwrap_or_else(|error| panic!("{}: {error}", self.storage.path()));
+    }
+
+    fn inq(&self) -> i32 {
+        self.host.connect().inq_lockspace(&self.storage.lockspace(1), 0)
+    }
+
+    fn set_config(&self, name: &str, config: u32) -> i32 {
+        let payload = Lockspace::new(name, 0, "", 0).encode();
+        let mut connection = self.host.connect();
+        let reply = connection.request(cmd::SET_CONFIG, 0, config, 7, &payload);
+        assert_eq!((reply.length, reply.data2), (32, 7), "{reply:?}");
+        assert!(connection.receive_to_end().is_empty(), "the connection is closed");
+        reply.result()
+    }
+
+    fn wait_until_gone(&self) {
+        bounded::wait_until("the lockspace to be gone", LIMIT, || self.inq() == -2);
+    }
+
+    /// A number of `status -D`.
+    fn status_number(&self, key: &str) -> i32 {
+        let text = self.host.client(&["client", "status", "-D"]).success().stdout;
+        let value = text.lines().find_map(|line| line.trim().strip_prefix(key)?.strip_prefix('='));
+        value.and_then(|v| v.parse().ok()).unwrap_or_else(|| panic!("no {key} in {text}"))
+    }
+}
+
+#[test]
+fn every_user_is_ended_as_it_asked() {
+    let Some(program) = Program::under_test() else { return };
+    let scene = Scene::new(program, 9);
+    let ends_it = scene.script("ends_it", r#"echo "$#:$1:$2:$3:$4" >$out; kill -KILL "$4""#);
+    let only_looks = scene.script("only_looks", "echo \"$#:$1\" >$out");
+    let hangs = scene.script("hangs", "echo $$ >$out; exec sleep 1000");
+    let forks = scene.script("forks", "sleep 1000 & echo $! >$out; exit 3");
+    let restrict = |flags: u32| flags.to_string();
+    let (no_kill, no_term, neither) = (
+        restrict(flag::RESTRICT_SIGKILL),
+        restrict(flag::RESTRICT_SIGTERM),
+        restrict(flag::RESTRICT_SIGKILL | flag::RESTRICT_SIGTERM),
+    );
+    let mut plain = scene.user(1, &[]);
+    let mut by_program = scene.user(2, &["killpath", &ends_it, r#"one "two th\ ree"#, "1"]);
+    let mut looked_at = scene.user(3, &["killpath", &only_looks, "x", "0"]);
+    let mut no_program = scene.user(4, &["killpath", "/nonexistent/program", "", "1"]);
+    let mut hanging = scene.user(5, &["killpath", &hangs, "", "1", "unshare"]);
+    let mut forked = scene.user(6, &["killpath", &forks, "", "1"]);
+    let mut not_term = scene.user(7, &["restrict", &no_term, "stubborn"]);
+    let mut not_either = scene.user(8, &["restrict", &neither, "stubborn"]);
+    let mut not_kill = scene.user(9, &["restrict", &no_kill, "stubborn"]);
+
+    scene.damage();
+    // At once: signals, and the killpath programs.
+    assert_eq!(plain.finish(LIMIT).code, SIGTERM);
+    assert_eq!(not_term.finish(LIMIT).code, SIGKILL, "instead of SIGTERM");
+    assert_eq!(not_either.finish(LIMIT).code, SIGKILL, "somebody has to end it");
+    assert_eq!(by_program.finish(LIMIT).code, SIGKILL);
+    let expected = format!("4:one:\"two:th ree:{}\n", by_program.pid());
+    assert_eq!(scene.wait_until_wrote("ends_it"), expected);
+    assert_eq!(scene.wait_until_wrote("only_looks"), "1:x\n", "no pid was asked for");
+    // Those with a program have until the end of the grace, and get no SIGTERM.
+    for user in [&mut looked_at, &mut no_program, &mut hanging, &mut forked, &mut not_kill] {
+        assert!(!user.ended());
+    }
+    for user in [&mut looked_at, &mut no_program, &mut hanging, &mut forked] {
+        assert_eq!(user.finish(LIMIT).code, SIGKILL);
+    }
+    assert!(scene.wrote("only_looks").lines().count() == 1, "it was run once");
+    // SIGTERM goes on where SIGKILL is not wanted.
+    let before = not_kill.terms();
+    bounded::wait_until("more signals", LIMIT, || not_kill.terms() > before + 1);
+    assert!(!not_kill.ended());
+    not_kill.kill();
+    scene.wait_until_gone();
+    for name in ["hangs", "forks"] {
+        let pid =
+            scene.wait_until_wrote(name).trim().parse().unwrap_or_else(|_| panic!("{name} wrote no pid"));
+        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+    }
+
+    // The lockspace can be made and joined anew.
+    scene.host.init(&scene.storage, 1);
+    scene.host.join(&scene.storage, 1);
+    let _again = scene.user(1, &[]);
+}
+
+#[test]
+fn a_process_that_gives_everything_up_in_time_is_left_alone() {
+    let Some(program) = Program::under_test() else { return };
+    let scene = Scene::new(program, 2);
+    let looks = scene.script("looks", "echo ran >>$out");
+    // Its killpath has us release what it holds.
+    let mut user = scene.user(1, &["killpath", &looks, "", "0"]);
+    scene.damage();
+    scene.wait_until_wrote("looks");
+    let release = scene.host.client(&[
+        "client",
+        "release",
+        "-r",
+        &scene.storage.resource_arg(1),
+        "-p",
+        &user.pid().to_string(),
+    ]);
+    assert_eq!(release.result(), Some(0), "{release}");
+    scene.wait_until_gone();
+    assert!(!user.ended());
+    assert_eq!(scene.wrote("looks"), "ran\n");
+}
+
+#[test]
+fn removal_kills_at_once_and_runs_no_program() {
+    let Some(program) = Program::under_test() else { return };
+    let scene = Scene::new(program, 3);
+    let looks = scene.script("looks", "echo ran >>$out");
+    let mut plain = scene.user(1, &["stubborn"]);
+    let mut with_program = scene.user(2, &["killpath", &looks, "", "1"]);
+    let mut not_kill = scene.user(3, &["restrict", &flag::RESTRICT_SIGKILL.to_string()]);
+    scene.host.leave(&scene.storage, 1);
+    assert_eq!(plain.finish(LIMIT).code, SIGKILL);
+    assert_eq!(with_program.finish(LIMIT).code, SIGKILL);
+    assert_eq!(not_kill.finish(LIMIT).code, SIGTERM, "instead of SIGKILL");
+    assert_eq!(scene.wrote("looks"), "");
+    scene.host.join(&scene.storage, 1);
+}
+
+#[test]
+fn what_set_config_answers_and_how_it_holds_a_lockspace_back() {
+    let Some(program) = Program::under_test() else { return };
+    let scene = Scene::new(program, 1);
+    let (used, unused) = (flag::CONFIG_USED, flag::CONFIG_UNUSED);
+    for (name, config, expected) in [
+        ("NOPE", used, -2),
+        ("NOPE", 3, -2),
+        (LOCKSPACE, 0, -22),
+        (LOCKSPACE, 3, -22),
+        (LOCKSPACE, used | flag::CONFIG_USED_BY_ORPHANS, -22),
+        (LOCKSPACE, 64, -22),
+        (LOCKSPACE, unused, 0),
+        (LOCKSPACE, flag::CONFIG_USED_BY_ORPHANS, 0),
+    ] {
+        assert_eq!(scene.set_config(name, config), expected, "{name} {config}");
+    }
+    assert_eq!(scene.status_number("used_by_orphans"), 1);
+    let cli = scene.host.client(&["client", "set_config", "-s", LOCKSPACE, "-u", "1"]).success();
+    assert_eq!(cli.stdout, format!("set_config {LOCKSPACE} 1\nset_config done 0\n"));
+    assert_eq!((scene.status_number("external_used"), scene.status_number("space_dead")), (1, 0));
+    let none = scene.host.client(&["client", "set_config", "-s", LOCKSPACE]);
+    assert_eq!((none.stdout.as_str(), none.code), ("set_config LS 0\nset_config done -22\n", 1));
+
+    // Orphans that do not exist hold nothing back, USED does.
+    let mut remover = scene.host.connect();
+    assert_eq!(remover.rem_lockspace(&scene.storage.lockspace(1), flag::REM_ASYNC), 0);
+    bounded::wait_until("the lockspace to be dead", LIMIT, || scene.status_number("space_dead") == 1);
+    assert_eq!(scene.set_config(LOCKSPACE, used), -28);
+    assert_eq!(scene.set_config(LOCKSPACE, flag::CONFIG_USED_BY_ORPHANS), -28);
+    assert_eq!(scene.set_config(LOCKSPACE, flag::CONFIG_UNUSED_BY_ORPHANS), 0);
+    std::thread::sleep(Duration::from_secs(2));
+    assert_ne!(scene.inq(), -2, "still there");
+    assert_eq!(scene.set_config(LOCKSPACE, unused), 0);
+    scene.wait_until_gone();
+}
+
+#[test]
+fn what_killpath_and_restrict_answer() {
+    let Some(program) = Program::under_test() else { return };
+    let host = Host::start(program, "host1");
+    let payload = killpath("/bin/true", "a b");
+    assert_eq!(host.connect().request(cmd::KILLPATH, 0, 0, SELF, &payload).result(), -16, "not registered");
+    let mut connection = host.connect();
+    connection.register();
+    for flags in [0, flag::KILLPATH_PID] {
+        let reply = connection.request(cmd::KILLPATH, flags, 0, SELF, &payload);
+        let expected = Header { cmd_flags: flags, ..Header::request(cmd::KILLPATH, 0) };
+        assert_eq!(reply, expected);
+    }
+    assert_eq!(connection.request(cmd::KILLPATH, 0, 0, SELF, &killpath("", "")).result(), 0);
+    for flags in [flag::RESTRICT_SIGKILL, flag::RESTRICT_SIGTERM, 0xfff0, 0] {
+        let reply = connection.request(cmd::RESTRICT, flags, 0, SELF, &[]);
+        let expected = Header { cmd_flags: flags, ..Header::request(cmd::RESTRICT, 0) };
+        assert_eq!(reply, expected);
+        assert_eq!(host.connect().request(cmd::RESTRICT, flags, 0, SELF, &[]).result(), 0, "not registered");
+    }
+}
+
+/// The parent of a process.
+fn parent(pid: i32) -> i32 {
+    let stat =
+        fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_else(|error| panic!("{pid}: {error}"));
+    let after_name = stat.rsplit(')').next().unwrap_or_default();
+    after_name
+        .split_whitespace()
+        .nth(1)
+        .and_then(|field| field.parse().ok())
+        .unwrap_or_else(|| panic!("{stat}"))
+}
+
+fn end(pid: i32, signal: Signal) {
+    kill(Pid::from_raw(pid), signal).unwrap_or_else(|error| panic!("{signal} to {pid}: {error}"));
+}
+
+#[test]
+fn a_helper_or_guard_that_dies_or_stands_still_is_replaced() {
+    let Some(program) = Program::ours_under_test("does not restart its helper") else { return };
+    let scene = Scene::new(program, 3);
+    let looks = scene.script("looks", "echo ran >>$out");
+    let with_program: Vec<User> = (1..=2).map(|n| scene.user(n, &["killpath", &looks, "", "0"])).collect();
+    let mut stubborn = scene.user(3, &["stubborn"]);
+    let mut helper = 0;
+    let replaced = |old: &mut i32| {
+        bounded::wait_until("another helper", LIMIT, || {
+            let now = scene.status_number("helper_pid");
+            let another = now != *old && now != i32::try_from(scene.host.pid()).unwrap_or(0);
+            if another {
+                *old = now;
+            }
+            another
+        });
+    };
+    replaced(&mut helper);
+    // The helper, then the guard: the helper becomes the guard of another one.
+    end(helper, Signal::SIGKILL);
+    replaced(&mut helper);
+    let guard = parent(helper);
+    assert_eq!(
+        parent(guard),
+        i32::try_from(scene.host.pid()).unwrap_or(0),
+        "the guard is the daemon's child"
+    );
+    end(guard, Signal::SIGKILL);
+    let old = helper;
+    replaced(&mut helper);
+    assert_eq!(parent(helper), old);
+    // One that stands still delays programs by a few seconds, and no signal.
+    end(helper, Signal::SIGSTOP);
+    scene.damage();
+    bounded::wait_until("SIGTERM", LIMIT, || stubborn.terms() > 0);
+    assert_eq!(scene.wrote("looks"), "");
+    bounded::wait_until("both programs to run", LIMIT, || scene.wrote("looks") == "ran\nran\n");
+    assert_eq!(stubborn.finish(LIMIT).code, SIGKILL);
+    for mut user in with_program {
+        assert_eq!(user.finish(LIMIT).code, SIGKILL);
+    }
+    scene.wait_until_gone();
+    assert_eq!(scene.wrote("looks"), "ran\nran\n", "each once");
+}
