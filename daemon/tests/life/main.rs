@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod late_format;
+mod on_fail;
 mod support;
 
 use nix::sys::signal::{Signal, kill};

@@ -1,6 +1,6 @@
 //! Two programs for tests: a daemon, and a process that holds a lease.
 //!
-//! * `test-daemon serve RUN_DIR HOST_NAME` runs a daemon in the foreground, unprivileged.
+//! * `test-daemon serve RUN_DIR HOST_NAME` runs a daemon in the foreground, unprivileged; settings in RUN_DIR.conf are its own.
 //! * `test-daemon hold RUN_DIR PATH OFFSET` acquires the resource `R` of the lockspace `LS` there, says `held` and waits to be
 //!   killed. It says `lost` when the daemon closes the connection.
 
@@ -39,6 +39,10 @@ fn serve(run_dir: PathBuf, host_name: &str) -> ExitCode {
          write_init_io_timeout = 2\n"
     );
     config.apply_file(settings.as_bytes());
+    // More settings, from a file beside the run directory.
+    if let Ok(more) = std::fs::read(run_dir.with_extension("conf")) {
+        config.apply_file(&more);
+    }
     config.foreground = true;
     config.privileged = false;
     config.run_dir = run_dir;
