@@ -11,13 +11,26 @@ here=$(cd "$(dirname "$0")" && pwd)
 PATH=$PATH:/usr/sbin:/sbin
 modules="softdog i6300esb iTCO_wdt i2c-i801 lpc_ich ib700wdt virtio_pci virtio_blk"
 
+kernel_package() {
+    apt-cache depends linux-image-amd64 2>/dev/null |
+        sed -n 's/^ *Depends: \(linux-image-[0-9].*\)$/\1/p' | head -n 1
+}
+
+download() {
+    package=$(kernel_package)
+    [ -n "$package" ] && (cd "$1" && apt-get download -q -o APT::Sandbox::User=root "$package" >&2)
+}
+
 base() {
     mkdir -p "$1"
     work=$(mktemp -d "$1/work.XXXXXX")
     trap 'rm -rf "$work"' EXIT
-    kernel=$(apt-cache depends linux-image-amd64 | sed -n 's/^ *Depends: \(linux-image-[0-9].*\)$/\1/p' | head -n 1)
-    [ -n "$kernel" ] || { echo "apt knows no kernel package; run apt-get update" >&2; exit 1; }
-    (cd "$work" && apt-get download "$kernel" >&2)
+    # The lists may be missing or out of date.
+    if ! download "$work" && { [ "$(id -u)" != 0 ] || ! apt-get update -q >&2 || ! download "$work"; }; then
+        echo "the kernel package cannot be downloaded; does apt-get update work?" >&2
+        exit 1
+    fi
+    kernel=$(kernel_package)
     dpkg-deb -x "$work/$kernel"_*.deb "$work/kernel"
     version=${kernel#linux-image-}
     depmod -b "$work/kernel" "$version"
@@ -35,7 +48,8 @@ base() {
         mkdir -p "$target/$(dirname "$inside")"
         cp "$file" "$target/$inside"
     done
-    cp "$work/kernel/lib/modules/$version"/modules.builtin "$work/kernel/lib/modules/$version"/modules.order "$target/"
+    cp "$work/kernel/lib/modules/$version"/modules.builtin "$work/kernel/lib/modules/$version"/modules.builtin.modinfo \
+        "$work/kernel/lib/modules/$version"/modules.order "$target/"
     depmod -b "$root" "$version"
     printf 'root:x:0:0:root:/root:/bin/sh\n' >"$root/etc/passwd"
     printf 'root:x:0:\nsanlock:x:179:\n' >"$root/etc/group"

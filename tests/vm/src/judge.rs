@@ -138,9 +138,12 @@ pub(crate) fn judge(scenario: &Scenario, events: &[Event]) -> Verdict {
                 _ => require(watchdog.is_some(), "the reset was not the watchdog's"),
             }
             require(before(moments.reset, Some(dead)), "the reset came later than promised to other hosts");
-            let alive = matches!(scenario.fault, Fault::Cut(_));
-            require(!alive || recovery.is_some(), "no recovery");
-            require(!alive || sigkill.is_some(), "no SIGKILL");
+            if matches!(scenario.fault, Fault::Cut(_) | Fault::CutThenHolderEnds(_)) {
+                require(recovery.is_some(), "no recovery");
+            }
+            if matches!(scenario.fault, Fault::Cut(_)) {
+                require(sigkill.is_some(), "no SIGKILL");
+            }
         }
         Outcome::Stopped => {
             require(take_over.is_some(), "no take-over");

@@ -164,6 +164,10 @@ fn perform_fault(scenario: &Scenario, failing: &mut Guest, timeline: &Timeline) 
     };
     match scenario.fault {
         Fault::Cut(how) => failing.cut(0, how),
+        Fault::CutThenHolderEnds(how) => {
+            failing.cut(0, how)?;
+            failing.must("kill -9 $HOLDER", ORDER_LIMIT).map(drop)
+        }
         Fault::ShortCut(how, seconds) => {
             failing.cut(0, how)?;
             thread::sleep(Duration::from_secs(seconds));

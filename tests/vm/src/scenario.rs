@@ -109,6 +109,8 @@ pub(crate) enum Stake {
 pub(crate) enum Fault {
     /// The lease disk, for good.
     Cut(Cut),
+    /// The lease disk, for good, and then the holder ends: its release hangs.
+    CutThenHolderEnds(Cut),
     /// The lease disk, for this many seconds.
     ShortCut(Cut, u64),
     /// Two lease disks by turns, several times, overlapping, this many seconds each.
@@ -188,6 +190,7 @@ pub(crate) const PAIRS: &[Scenario] = &[
     ours("a-gentle-errors", GENTLE, Stake::IgnoresTerm, Fault::Cut(Cut::Errors), Outcome::Stopped),
     ours("a-gentle-hang", GENTLE, Stake::IgnoresTerm, Fault::Cut(Cut::Hang), Outcome::Stopped),
     ours("b-stuck-hang", FAST, Stake::Stuck, Fault::Cut(Cut::Hang), Outcome::Reset),
+    ours("b-release-hang", FAST, Stake::Holder, Fault::CutThenHolderEnds(Cut::Hang), Outcome::Reset),
     ours("b-used-errors", FAST, Stake::Used, Fault::Cut(Cut::Errors), Outcome::Reset),
     Scenario {
         device: Device::Softdog,
