@@ -118,10 +118,9 @@ impl Guest {
     pub(crate) fn order(&mut self, order: &str, limit: Duration) -> Result<(i32, String), String> {
         self.asked += 1;
         let mark = format!("MARK-{}", self.asked);
-        self.send(order)?;
-        self.orders
-            .write_all(format!("S=$?; echo; echo {mark} $S\n").as_bytes())
-            .map_err(|error| error.to_string())?;
+        // On one line: reading the next one would already be a new exit status.
+        self.timeline.did(format!("host {}: {order}", self.number + 1));
+        self.write(&format!("{order}; S=$?; echo; echo {mark} $S"))?;
         let (last, before) = self.answer_with(&mark, limit).map_err(|error| format!("{order}: {error}"))?;
         let status =
             last.trim_start_matches(&mark).trim().parse().map_err(|_| format!("{order}: {last:?}"))?;
@@ -134,7 +133,12 @@ impl Guest {
     /// The guest is gone.
     pub(crate) fn send(&mut self, order: &str) -> Result<(), String> {
         self.timeline.did(format!("host {}: {order}", self.number + 1));
-        self.orders.write_all(format!("{order}\n").as_bytes()).map_err(|error| format!("{order}: {error}"))
+        self.write(order)
+    }
+
+    fn write(&mut self, line: &str) -> Result<(), String> {
+        let sent = self.orders.write_all(format!("{line}\n").as_bytes());
+        sent.map_err(|error| format!("guest {}: {line}: {error}", self.number + 1))
     }
 
     /// As [`Guest::order`], and the exit status must be 0.

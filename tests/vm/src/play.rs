@@ -129,8 +129,8 @@ pub(crate) fn add_lockspace(name: &str, number: GuestNo, disk: &str, timing: Tim
 fn prepare_stake(scenario: &Scenario, failing: &mut Guest, timeline: &Timeline) -> Result<(), String> {
     let words = match scenario.stake {
         Stake::Idle => return Ok(()),
-        Stake::Holder | Stake::Used => "",
-        Stake::IgnoresTerm => " ignore-term",
+        Stake::Holder => "",
+        Stake::IgnoresTerm | Stake::Used => " ignore-term",
         Stake::KillProgram => " killpath",
         Stake::Stuck => " stuck",
     };

@@ -100,7 +100,7 @@ pub(crate) enum Stake {
     KillProgram,
     /// By one with a write to the lease disk always going on: unkillable once that hangs.
     Stuck,
-    /// By an ordinary one, and the lockspace is marked as used by others.
+    /// By one that ignores SIGTERM, and the lockspace is marked as used by others.
     Used,
 }
 
