@@ -93,11 +93,17 @@ fn renewal_of_failing(what: &What) -> Option<()> {
     matches!(what, What::Renewal { space: 0, host: FAILING, .. }).then_some(())
 }
 
+/// The order that formats both disks. The io timeout on disk is what a first join waits for; it is also the limit of the
+/// format's own writes, which a busy machine may exceed, so they are tried again.
 fn format(io: u64) -> String {
     let mut order = String::new();
     for (space, disk) in [("LS", LEASE_DISK), ("LS2", SECOND_LEASE_DISK)] {
-        order += &format!("sanlock direct init -s {space}:0:{disk}:{LOCKSPACE_OFFSET} -o {io} && ");
-        order += &format!("sanlock direct init -r {space}:R1:{disk}:{RESOURCE_OFFSET} && ");
+        for what in [
+            format!("sanlock direct init -s {space}:0:{disk}:{LOCKSPACE_OFFSET} -o {io}"),
+            format!("sanlock direct init -r {space}:R1:{disk}:{RESOURCE_OFFSET}"),
+        ] {
+            order += &format!("{{ {what} || {what} || {what}; }} && ");
+        }
     }
     order + "true"
 }

@@ -33,11 +33,10 @@ pub(crate) fn play(
     let begin = start_daemons(0, scenario.timing);
     let add = add_lockspace("LS", 0, LEASE_DISK, scenario.timing);
     let order = format!(
-        "sanlock direct init -s LS:0:{LEASE_DISK}:0 -o {}; sanlock direct init -r LS:R1:{LEASE_DISK}:{RESOURCE_OFFSET}; \
+        "sanlock direct init -s LS:0:{LEASE_DISK}:0; sanlock direct init -r LS:R1:{LEASE_DISK}:{RESOURCE_OFFSET}; \
          {begin}; {add} && begin holder sanlock-vm holder 1 && sleep 20 && \
          RENEWED=$(sanlock client status -D | sed -n 's/.*renewal_last_success=//p') && kill -9 $SANLOCK && \
-         while :; do echo \"TICK $(cut -d' ' -f1 /proc/uptime) RENEWED $RENEWED\" >/dev/ttyS0; sleep 1; done",
-        scenario.timing.io
+         while :; do echo \"TICK $(cut -d' ' -f1 /proc/uptime) RENEWED $RENEWED\" >/dev/ttyS0; sleep 1; done"
     );
     match scenario.what {
         Solo::Refused => {
