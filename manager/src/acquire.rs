@@ -8,7 +8,7 @@ use crate::{Level, Manager, TOKENS_MAX, log, reply};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::limits::{DISKS_MAX, RESOURCES_PER_REQUEST_MAX};
 use sanlock_lease::name::Name;
-use sanlock_lease::paxos::acquire::{AcquireOptions, AcquireOutcome};
+use sanlock_lease::paxos::acquire::{AcquireOptions, AcquireOutcome, Mode};
 use sanlock_lease::paxos::{AcquireError, PaxosConfig};
 use sanlock_lease::text::ResourceSpec;
 use sanlock_lease::timing::MonoTime;
@@ -171,8 +171,13 @@ impl Manager {
             disks: u8::try_from(request.spec.disks.len()).map_err(|_| ReturnCode::ERANGE)?,
         };
         let geometry = joined.geometry;
-        let options =
-            AcquireOptions { owner_nowait, lver: request.spec.lver, num_hosts: request.num_hosts, seed: 0 };
+        let options = AcquireOptions {
+            owner_nowait,
+            lver: request.spec.lver,
+            num_hosts: request.num_hosts,
+            seed: 0,
+            mode: Mode::Exclusive,
+        };
         let pid = self.conns.get(&target).and_then(|c| c.pid).unwrap_or(0);
         let task = TaskId(self.next_id());
         let id = ResourceId(self.next_id());

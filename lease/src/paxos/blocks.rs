@@ -10,7 +10,7 @@ use crate::verify::{self, DblockError};
 pub(super) const FIRST_BLOCK: u64 = 2;
 
 /// The digest of one read of all blocks, over all disks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub(super) struct Blocks {
     /// Disks read.
     pub(super) readable: u32,
@@ -22,8 +22,8 @@ pub(super) struct Blocks {
     pub(super) mbal: u64,
     /// The value accepted in the highest ballot of our version, with that ballot.
     pub(super) accepted: Option<(u64, Value)>,
-    /// Another host that holds the lease shared, with its generation.
-    pub(super) shared: Option<(HostId, u64)>,
+    /// The other hosts whose mode block says that they hold the lease shared, ascending. At most as many as there are hosts.
+    pub(super) shared: Vec<HostId>,
 }
 
 impl Blocks {
@@ -42,8 +42,8 @@ impl Blocks {
     }
 
     fn merge_one(&mut self, block: &HostBlock, host: HostId, lver: u64, own: HostId) {
-        if block.mode.is_shared() && host != own && self.shared.is_none() {
-            self.shared = Some((host, block.mode.generation.get()));
+        if block.mode.is_shared() && host != own {
+            insert(&mut self.shared, host);
         }
         let dblock = &block.dblock;
         if let Err(e) = verify::dblock(dblock, host) {
@@ -67,5 +67,12 @@ impl Blocks {
             let value = Value { host: inp, generation: dblock.inp2.get(), timestamp: dblock.inp3.get() };
             self.accepted = Some((bal, value));
         }
+    }
+}
+
+/// Adds to an ascending list without duplicates.
+pub(super) fn insert(hosts: &mut Vec<HostId>, host: HostId) {
+    if let Err(at) = hosts.binary_search(&host) {
+        hosts.insert(at, host);
     }
 }

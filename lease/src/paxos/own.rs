@@ -19,6 +19,8 @@ pub(super) struct OwnBlock {
     pub(super) value: Option<Value>,
     /// Whether that version was given up by flag.
     pub(super) released: bool,
+    /// The generation we hold the lease shared with, if we do: every write carries it.
+    pub(super) shared: Option<u64>,
 }
 
 impl OwnBlock {
@@ -90,6 +92,7 @@ impl OwnBlock {
         }
         dblock.seal();
         dblock.flags = if self.released { DBLOCK_RELEASED } else { 0 }.into();
-        HostBlock { dblock, mode: ModeBlock::zeroed() }
+        let mode = self.shared.map_or_else(ModeBlock::zeroed, ModeBlock::shared);
+        HostBlock { dblock, mode }
     }
 }

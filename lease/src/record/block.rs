@@ -100,6 +100,12 @@ impl ModeBlock {
         FromZeros::new_zeroed()
     }
 
+    /// A shared hold of this generation.
+    #[must_use]
+    pub fn shared(generation: u64) -> Self {
+        Self { flags: MODE_SHARED.into(), padding: 0.into(), generation: generation.into() }
+    }
+
     /// Whether [`MODE_SHARED`] is set.
     #[must_use]
     pub fn is_shared(&self) -> bool {

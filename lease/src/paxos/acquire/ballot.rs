@@ -1,7 +1,8 @@
 //! The ballot: two phases, the commit, and what follows a lost one (lease-algorithms.md 4.5, 4.6).
 
-use super::{AcquireOutcome, PaxosAcquire, Phase, Round, Then};
+use super::{AcquireOutcome, Mode, PaxosAcquire, Phase, Round, Then};
 use crate::machine::{Content, Env, IoFailure, Step};
+use crate::paxos::blocks::insert;
 use crate::paxos::ops::{Tally, Verdict, Votes};
 use crate::paxos::{AcquireError, Held, LeaderFail, Value};
 use crate::record::{FLAG_SHORT_HOLD, RawLeader};
@@ -71,6 +72,9 @@ impl PaxosAcquire {
         if let Err(e) = self.check_round(round) {
             return Some(self.fail(e));
         }
+        for host in &round.blocks.shared {
+            insert(&mut self.holders, *host);
+        }
         match round.leaders.verdict(self.config.disks, self.config.majority()) {
             Verdict::Leader(leader) if leader.lver.get() >= self.next_lver() => {
                 // The version is decided.
@@ -103,15 +107,18 @@ impl PaxosAcquire {
         if let Some(step) = self.ballot_stands(now, env, round) {
             return step;
         }
-        if let Some((host, generation)) = round.blocks.shared {
-            return self.fail(AcquireError::Shared { host, generation });
-        }
+        self.accepted = round.blocks.accepted.map(|(_, value)| value);
+        self.before_value(now, env)
+    }
+
+    /// Phase 2: accepts what was found, or proposes ourselves.
+    pub(super) fn write_value(&mut self, now: MonoTime, env: &Env<'_>) -> Step<AcquireOutcome> {
         if let Err(e) = self.check_env(env) {
             return self.fail(e);
         }
         let next = self.next_lver();
-        let value = match round.blocks.accepted {
-            Some((_, value)) => {
+        let value = match self.accepted {
+            Some(value) => {
                 // Committed, an impossible owner would make the lease unreadable for everybody.
                 let max = u64::from(self.geometry.max_hosts());
                 if value.host > max {
@@ -175,7 +182,10 @@ impl PaxosAcquire {
             leader.num_hosts = num_hosts.into();
         }
         if value.host == self.config.host.get() {
-            leader.flags = (leader.flags.get() & !FLAG_SHORT_HOLD).into();
+            let rest = leader.flags.get() & !FLAG_SHORT_HOLD;
+            let short =
+                self.options.mode == Mode::ShortHold && self.proposed == Some((self.next_lver(), value));
+            leader.flags = if short { rest | FLAG_SHORT_HOLD } else { rest }.into();
         }
         leader.seal();
         leader
@@ -194,7 +204,7 @@ impl PaxosAcquire {
         }
         let Some(value) = self.value else { return self.fail(AcquireError::Driver) };
         if self.proposed == Some((self.next_lver(), value)) {
-            return self.acquired(leader);
+            return self.won(now, env, leader);
         }
         if value.host != self.config.host.get() {
             self.tainted = false;
@@ -207,6 +217,7 @@ impl PaxosAcquire {
         self.restart(now, env)
     }
 
+    /// The lease is ours, and nobody else holds it in a way that excludes us.
     pub(super) fn acquired(&mut self, leader: RawLeader) -> Step<AcquireOutcome> {
         self.phase = Phase::Done;
         let held = Held { leader, block: self.own.current(), geometry: self.geometry };

@@ -23,6 +23,7 @@
 //! two attempts can never propose the same value for one version.
 
 mod ballot;
+mod holders;
 mod owner;
 
 use super::blocks::{Blocks, FIRST_BLOCK};
@@ -35,7 +36,22 @@ use crate::machine::{Content, Env, Input, IoFailure, LockspaceNow, Machine, Step
 use crate::record::{FLAG_SHORT_HOLD, HostBlock, RawLeader};
 use crate::timing::MonoTime;
 use crate::verify::{self, DblockError};
+use holders::{HolderBlocks, HolderDelta};
 use owner::{OwnerBlocks, Watch};
+
+/// What a lease is taken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Mode {
+    /// To be held exclusively.
+    #[default]
+    Exclusive,
+    /// For the moment in which a host enters shared mode ([`super::PaxosShare`]): the leader says SHORT_HOLD, and the shared
+    /// holds of other hosts are no obstacle.
+    ShortHold,
+    /// To be held exclusively by a host that holds it shared, and keeps doing so until it has it ([`super::PaxosConvert`]):
+    /// every write of its block carries its mode block.
+    Upgrade,
+}
 
 /// What the caller asks for beyond the resource itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -48,6 +64,8 @@ pub struct AcquireOptions {
     pub num_hosts: Option<u64>,
     /// Seed of the delays between ballots.
     pub seed: u64,
+    /// What the lease is taken for.
+    pub mode: Mode,
 }
 
 /// What an acquire comes to.
@@ -97,6 +115,12 @@ enum Phase {
     OwnerBlock(OwnerBlocks),
     /// The leader again.
     Leader(LeaderVotes, Then),
+    /// The block of a host that holds the lease shared.
+    HolderBlock(HolderBlocks),
+    /// Its delta lease.
+    HolderDelta(HolderDelta),
+    /// A dead holder's mode block is being cleared.
+    ClearHolder(Tally),
     Write1(Tally),
     Read1(Round),
     Write2(Tally),
@@ -168,6 +192,17 @@ pub struct PaxosAcquire {
     /// Whether the first ballot may use the leader as it was read.
     leader_fresh: bool,
     watch: Option<Watch>,
+    /// The hosts that any read of a ballot showed as shared holders. Never shortened: each version's own first read precedes our
+    /// proposal for it, and whoever entered shared mode did so at an earlier version.
+    holders: Vec<HostId>,
+    /// The holder judged last.
+    judged: Option<HostId>,
+    /// The leader as committed, while dead holders are cleared.
+    won: Option<RawLeader>,
+    /// How many holders were found dead before the value was written.
+    foreseen: usize,
+    /// The value that binds the ballot running.
+    accepted: Option<Value>,
     ballots: u32,
     /// How often the acquire started over because the leader had changed.
     rounds: u32,
@@ -196,6 +231,11 @@ impl PaxosAcquire {
             tainted: false,
             leader_fresh: false,
             watch: None,
+            holders: Vec::new(),
+            judged: None,
+            won: None,
+            foreseen: 0,
+            accepted: None,
             ballots: 0,
             rounds: 0,
             ballot_started: MonoTime::default(),
@@ -353,6 +393,9 @@ impl PaxosAcquire {
             });
         }
         self.own = votes.block;
+        if self.options.mode == Mode::Upgrade {
+            self.own.shared = Some(self.config.generation);
+        }
         self.seen_mbal = 0;
         let found = self.leader.lver.get();
         if let Some(expected) = self.demand.filter(|demand| *demand != found) {
@@ -413,9 +456,18 @@ impl PaxosAcquire {
                     blocks.put(host_block(result, owner), owner);
                 }
             }
-            (Phase::Write1(tally) | Phase::Write2(tally) | Phase::Commit(tally, _), For::Write) => {
-                tally.count(&result)
+            (Phase::HolderBlock(blocks), For::OwnerBlock) => {
+                let host = blocks.host;
+                blocks.put(disk, host_block(result, host));
             }
+            (Phase::HolderDelta(look), For::Delta) => look.put(result),
+            (
+                Phase::Write1(tally)
+                | Phase::Write2(tally)
+                | Phase::Commit(tally, _)
+                | Phase::ClearHolder(tally),
+                For::Write,
+            ) => tally.count(&result),
             (Phase::Read1(round) | Phase::Read2(round) | Phase::AgainBlocks(round, _), For::Blocks) => {
                 match result {
                     Ok(view) => {
@@ -445,6 +497,9 @@ impl PaxosAcquire {
                 Ok(leader) => self.after_leader(now, env, leader, then),
                 Err(e) => self.fail(e),
             },
+            Phase::HolderBlock(blocks) => self.after_holder_block(now, env, blocks),
+            Phase::HolderDelta(look) => self.after_holder_delta(now, env, look),
+            Phase::ClearHolder(tally) => self.after_clear(now, env, tally),
             Phase::Write1(tally) => self.after_write1(now, tally),
             Phase::Read1(round) => self.after_read1(now, env, &round),
             Phase::Write2(tally) => self.after_write2(now, tally),

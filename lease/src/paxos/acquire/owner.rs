@@ -206,7 +206,7 @@ impl PaxosAcquire {
             };
             if self.proposed == Some((next, committed)) {
                 // Somebody committed the very value this attempt proposed.
-                return self.acquired(leader);
+                return self.won(now, env, leader);
             }
             if committed.host != self.config.host.get() {
                 // The version is decided, and not for us: what we wrote for it means nothing any more.

@@ -1,0 +1,289 @@
+//! An exclusive acquire beside mode blocks (lease-algorithms.md 5.4, 16.4, rule R5).
+
+use super::*;
+use crate::machine::NoHosts;
+
+/// Host 2's block: it won version 5 and holds the lease shared with this generation.
+fn sharing(generation: u64) -> HostBlock {
+    let mut block = released(block([2002, 2002, 2, 1, 400, 5]));
+    block.mode = ModeBlock::shared(generation);
+    block
+}
+
+fn free_at_5() -> RawLeader {
+    leader(5, Owner { timestamp: 0, ..owned_by(2, 1) })
+}
+
+/// The lease is free, and host 2 holds it shared with generation 1.
+fn shared_lab() -> Lab {
+    let mut lab = lab(free_at_5());
+    put_block(&mut lab, 2, sharing(1));
+    lab
+}
+
+/// The same, but host 2 came back with generation 2.
+fn reborn_lab() -> Lab {
+    let mut lab = shared_lab();
+    put_delta(&mut lab, 2, delta(2, 2, 950));
+    lab
+}
+
+const ROUNDS_BEFORE_VALUE: [(u64, i64); 6] = [(0, 1), (2, 1), (2, -1), (0, 10), (3, 1), (1, 1)];
+
+#[test]
+fn a_live_holder_refuses_before_anything_but_our_ballot_number_is_written() {
+    let mut lab = shared_lab();
+    let done = acquire_plain(&mut lab);
+    let (error, code, retract) = failure(&done);
+    assert_eq!((code, retract), (-11, false));
+    assert_eq!(error, AcquireError::Shared { host: host(2), generation: 1 });
+    assert_eq!(lab.brief(), ROUNDS_BEFORE_VALUE);
+    assert_eq!((leader_of(&lab), block_of(&lab, 2)), (free_at_5(), sharing(1)));
+    assert_eq!(fields(&block_of(&lab, 1)), [1, 0, 0, 0, 0, 6]);
+}
+
+/// 16.4, with the holder judged before the value is written as well, and its ballot record kept (rule R2).
+#[test]
+fn a_dead_holders_mode_block_is_cleared_and_its_ballot_record_kept() {
+    let mut lab = reborn_lab();
+    let held = held(&acquire_plain(&mut lab));
+    assert_eq!((held.lver(), held.block.mode.is_shared()), (6, false));
+    let mut expected = ROUNDS_BEFORE_VALUE.to_vec();
+    expected.extend([(2, -1), (0, 10), (0, -1), (3, 1), (1, 1), (3, -1)]);
+    assert_eq!(lab.brief(), expected);
+    assert_eq!(block_of(&lab, 2), HostBlock { mode: ModeBlock::zeroed(), ..sharing(1) });
+}
+
+/// Rule R5, row by row: generation of the mode block, delta record, table, and whether the holder counts as alive.
+#[test]
+fn who_counts_as_alive() {
+    let none = || Rc::new(NoHosts) as Rc<dyn HostView>;
+    let silent = |last_live| seen(2, 1, 500, last_live, 990);
+    let never_changed = || {
+        let entry = HostSeen {
+            first_check: MonoTime::from_secs(500),
+            last_check: MonoTime::from_secs(990),
+            last_live: None,
+            owner_id: 2,
+            owner_generation: 1,
+            timestamp: 900,
+            io_timeout: IoTimeout::DEFAULT,
+        };
+        Rc::new(Seen(2, entry)) as Rc<dyn HostView>
+    };
+    let mut slow = delta(2, 1, 900);
+    slow.io_timeout = 100.into();
+    slow.seal();
+    let rows = [
+        // Never looked at.
+        (1, delta(2, 1, 900), none(), true),
+        // Silent for longer than 8T + F, for just as long, and with a longer io timeout of its own.
+        (1, delta(2, 1, 900), silent(859), false),
+        (1, delta(2, 1, 900), silent(861), true),
+        (1, slow, silent(859), true),
+        (1, delta(2, 1, 900), never_changed(), false),
+        // The table says dead, the record has moved on: it renewed, or it was joined anew (CE4).
+        (1, delta(2, 1, 905), silent(859), true),
+        (2, delta(2, 2, 905), silent(859), true),
+        (2, delta(2, 2, 905), seen(2, 1, 500, 990, 990), true),
+        // Given up, or taken anew.
+        (1, delta(2, 1, 0), none(), false),
+        (1, delta(2, 2, 950), none(), false),
+        // An earlier instance's release that landed late says nothing of a newer one.
+        (2, delta(2, 1, 0), none(), true),
+        (2, delta(2, 1, 900), none(), true),
+        // A mode block newer than everything known: only silence counts.
+        (2, delta(2, 1, 900), silent(859), false),
+        // Somebody else's record in its place.
+        (1, delta(3, 2, 950), none(), true),
+    ];
+    for (row, (generation, record, hosts, alive)) in rows.into_iter().enumerate() {
+        let mut lab = lab(free_at_5());
+        put_block(&mut lab, 2, sharing(generation));
+        put_delta(&mut lab, 2, record);
+        lab.hosts = hosts;
+        let done = acquire_plain(&mut lab);
+        if alive {
+            assert_eq!(failure(&done).1, -11, "row {row}");
+            assert!(block_of(&lab, 2).mode.is_shared(), "row {row}");
+        } else {
+            held(&done);
+            assert!(!block_of(&lab, 2).mode.is_shared(), "row {row}");
+        }
+    }
+}
+
+#[test]
+fn one_live_holder_among_dead_ones_refuses_and_nothing_is_cleared() {
+    let mut lab = reborn_lab();
+    put_block(&mut lab, 7, HostBlock { mode: ModeBlock::shared(1), ..HostBlock::zeroed() });
+    let done = acquire_plain(&mut lab);
+    assert_eq!(failure(&done).0, AcquireError::Shared { host: host(7), generation: 1 });
+    assert_eq!(writes(&lab), [2], "our ballot number");
+}
+
+#[test]
+fn several_dead_holders_are_all_cleared() {
+    let mut lab = reborn_lab();
+    for id in [4, 8] {
+        put_block(&mut lab, id, HostBlock { mode: ModeBlock::shared(1), ..HostBlock::zeroed() });
+        put_delta(&mut lab, id, delta(id, 1, 0));
+    }
+    held(&acquire_plain(&mut lab));
+    for id in [2, 4, 8] {
+        assert!(!block_of(&lab, id).mode.is_shared(), "host {id}");
+    }
+}
+
+#[test]
+fn a_holder_that_let_go_meanwhile_is_no_obstacle() {
+    let mut lab = shared_lab();
+    // Its block is read in the round after phase 1.
+    before_round(&mut lab, READ_1 + 1, |lab| {
+        put_block(lab, 2, HostBlock { mode: ModeBlock::zeroed(), ..sharing(1) });
+    });
+    held(&acquire_plain(&mut lab));
+    assert!(!writes(&lab).contains(&3), "nothing to clear");
+}
+
+#[test]
+fn our_own_mode_block_is_wiped_and_no_obstacle() {
+    let mut lab = lab(free_at_5());
+    let mut own = released(block([2001, 2001, 1, 1, 400, 5]));
+    own.mode = ModeBlock::shared(1);
+    put_block(&mut lab, 1, own);
+    held(&acquire_plain(&mut lab));
+    assert!(!block_of(&lab, 1).mode.is_shared());
+}
+
+#[test]
+fn a_damaged_holder_is_refused_with_its_code() {
+    type Damage = fn(&mut Lab);
+    let rows: [(Damage, i32); 3] = [
+        (|lab| put_delta(lab, 2, RawLeader::zeroed()), -223),
+        (
+            |lab| {
+                let mut bad = delta(2, 2, 0);
+                bad.owner_generation = 7.into();
+                put_delta(lab, 2, bad);
+            },
+            -229,
+        ),
+        (
+            |lab| {
+                let mut bad = sharing(1);
+                bad.dblock.inp = 9.into();
+                put_block(lab, 2, bad);
+            },
+            -214,
+        ),
+    ];
+    for (damage, expected) in rows {
+        let mut lab = reborn_lab();
+        // After phase 1 has read it, so that the holder's own look meets it.
+        before_round(&mut lab, READ_1 + 1, damage);
+        assert_eq!(code(&acquire_plain(&mut lab)), expected);
+        assert!(block_of(&lab, 2).mode.is_shared());
+    }
+}
+
+/// Number of operations of an acquire over one dead holder.
+const OPS: usize = 12;
+
+/// Host 4 takes the lease exclusively, however long that takes. A value of ours that it finds it commits first.
+#[track_caller]
+fn take_as_another(lab: &mut Lab) {
+    for _ in 0..3 {
+        match acquire_as(lab, config(4), AcquireOptions::default()).outcome {
+            AcquireOutcome::Acquired(_) => {
+                assert!(!block_of(lab, 2).mode.is_shared());
+                assert_eq!(leader_of(lab).owner_id.get(), 4);
+                return;
+            }
+            AcquireOutcome::Failed { error: AcquireError::Other(_), .. } => {}
+            AcquireOutcome::Failed { error, .. } => panic!("{error}"),
+        }
+    }
+    panic!("not within three attempts");
+}
+
+/// Every operation fails, or never completes: what is reported as failed can be taken back, and then taken again.
+#[test]
+fn every_failure_leaves_a_lease_that_can_be_taken() {
+    for n in 0..OPS {
+        for (fate, hangs) in [(Fate::fail(IoFailure::Os(5)), false), (Fate::after(11_000), true)] {
+            let mut lab = reborn_lab();
+            nth_op(&mut lab, n, fate);
+            let mut machine = PaxosAcquire::new(config(US), AcquireOptions::default());
+            let done = lab.run(&mut machine);
+            let (_, code, again) = failure(&done);
+            assert!(code < 0, "operation {n}");
+            let hung_write = hangs && [2, 6, 8, 11].contains(&n);
+            assert_eq!(done.outstanding, u32::from(hung_write), "operation {n}");
+            if hung_write {
+                lab.pass(&mut machine, 20);
+            }
+            lab.no_faults();
+            assert_eq!(again, n >= 6, "operation {n}");
+            if again {
+                retract(&mut lab).outcome.result.unwrap();
+            }
+            assert_eq!(leader_of(&lab).timestamp.get(), 0, "operation {n}");
+            take_as_another(&mut lab);
+        }
+    }
+}
+
+/// The host stops after each of its writes; another one, that waits until it is dead, takes the lease.
+#[test]
+fn a_crash_after_each_write_leaves_a_lease_that_can_be_taken() {
+    for writes_done in 1..=4 {
+        let mut lab = reborn_lab();
+        let mut writes = 0;
+        lab.fates(move |op: &Op| {
+            writes += usize::from(op.is_write());
+            if op.is_write() && writes > writes_done { Fate::never() } else { Fate::prompt() }
+        });
+        let done = lab.run(&mut PaxosAcquire::new(config(US), AcquireOptions::default()));
+        assert_eq!(matches!(done.outcome, AcquireOutcome::Acquired(_)), writes_done == 4);
+        lab.no_faults();
+        take_as_another(&mut lab);
+    }
+}
+
+#[test]
+fn nothing_is_cleared_once_the_lockspace_is_gone() {
+    for round in 1..=12 {
+        let mut lab = reborn_lab();
+        before_round(&mut lab, round, |lab| lab.lockspace = LockspaceNow::Gone);
+        let done = acquire_plain(&mut lab);
+        if round <= 10 {
+            assert_eq!(code(&done), -28, "round {round}");
+            assert!(block_of(&lab, 2).mode.is_shared(), "round {round}");
+        }
+    }
+}
+
+#[test]
+fn a_mode_block_is_cleared_on_every_disk() {
+    let mut lab = Lab::new();
+    lab.disk.add(Place::Lockspace, MIB);
+    for id in 1..=NUM_HOSTS {
+        put_delta(&mut lab, id, delta(id, 1, 900));
+    }
+    put_delta(&mut lab, 2, delta(2, 2, 950));
+    for disk in 0..3 {
+        lab.disk.add(Place::Resource(disk), MIB);
+        put(&mut lab, Place::Resource(disk), 0, Content::Leader(free_at_5()));
+    }
+    // It reached two of three.
+    for disk in 1..3 {
+        put(&mut lab, Place::Resource(disk), 3, Content::Block(sharing(1)));
+    }
+    let done = acquire_as(&mut lab, PaxosConfig { disks: 3, ..config(US) }, AcquireOptions::default());
+    held(&done);
+    for disk in 0..3 {
+        let block = HostBlock::from_sector(&lab.disk.sector(Place::Resource(disk), B512, 3));
+        assert!(!block.mode.is_shared(), "disk {disk}");
+    }
+}
