@@ -28,7 +28,8 @@ const LEADER_REST: Range<usize> = 200..4096;
 const DBLOCK_FLAGS: Range<usize> = 52..56;
 /// Padding, then the mode block, which has no checksum, then padding.
 const DBLOCK_REST: Range<usize> = 56..4096;
-/// Its lowest bit says that the host holds the lease shared: a statement like any other, which nothing can doubt.
+/// Where the mode block's flags are: SHARED is the lowest bit.
+const DBLOCK_MODE: usize = 128;
 /// `inp2` and `inp3` of a block that was never used: five fields of zeros decide, and these are not among them.
 const UNUSED_DBLOCK_IGNORED: Range<usize> = 24..40;
 /// The request record has no checksum, and neither acquire nor release reads it.
@@ -280,6 +281,8 @@ fn an_acquire_refuses_damage_wherever_it_is_checked() {
         // Beyond host 2000 lie the lock value block and sectors of no use.
         let expected = match sector {
             2 => block_code(at, false),
+            // A shared hold of a host id that was never taken: nothing is known of it yet.
+            3..=2001 if at == DBLOCK_MODE => -11,
             3..=2001 => block_code(at, true),
             _ => 0,
         };
