@@ -220,6 +220,8 @@ pub struct Reckoning {
     pub pings: Vec<Duration>,
     /// When the timer runs out if nothing more happens (or ran out already); none: it does not run.
     pub fires: Option<Duration>,
+    /// How often it was closed without being disarmed.
+    pub unclean_closes: usize,
 }
 
 impl Reckoning {
@@ -241,6 +243,8 @@ impl Reckoning {
                     if magic {
                         ping = false;
                         this.fires = None;
+                    } else {
+                        this.unclean_closes += 1;
                     }
                 }
                 "keepalive" | "settimeout" => {}

@@ -45,7 +45,9 @@ fn only_a_dead_client_with_an_expiry_stays() {
         drop(client);
         table.expect(name, remains(&wdmd, name), expected.map(str::to_owned));
     }
-    table.expect("log", wdmd.log().matches("client dead ci ").count(), 3);
+    bounded::wait_until("three dead clients in the log", SOON, || {
+        wdmd.log().matches("client dead ci ").count() == 3
+    });
 }
 
 #[test]

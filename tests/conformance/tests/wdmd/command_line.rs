@@ -85,7 +85,7 @@ fn options_reach_the_daemon() {
     let line = dump.lines().next().unwrap();
     assert!(line.contains(" high_priority 0 "), "{line}");
     assert!(line.contains(" allow_scripts 1 kill_script_sec 7"), "{line}");
-    assert!(wdmd.log().contains("wdmd started S1 H0 G0"), "{}", wdmd.log());
+    wdmd.wait_for_log("wdmd started S1 H0 G0");
 }
 
 /// Exit status, standard output, standard error of `wdmd -p` in one situation.

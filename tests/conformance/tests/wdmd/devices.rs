@@ -97,8 +97,7 @@ fn a_driver_that_does_not_take_the_timeout_is_refused_and_left_disarmed() {
                     table.expect(&format!("{case}: reply"), taken, 60);
                     continue;
                 }
-                let log = wdmd.log();
-                table.expect(&format!("{case}: logged"), log.contains("/dev/watchdog0"), true);
+                wdmd.wait_for_log("open_watchdog ");
                 false
             }
         };
@@ -121,7 +120,7 @@ fn a_busy_device_is_refused_until_it_is_free() {
     machine.devices().set_faults("watchdog0", "open 16\n");
     let mut client = wdmd.connect();
     assert_eq!(client.open_watchdog(30), 0);
-    assert!(wdmd.log().contains("open /dev/watchdog0"), "{}", wdmd.log());
+    wdmd.wait_for_log("open /dev/watchdog0 error 16");
     machine.devices().set_faults("watchdog0", "");
     assert_eq!(client.open_watchdog(30), 30);
 }
@@ -136,8 +135,9 @@ fn a_driver_that_cannot_do_what_is_needed_is_refused_by_ours() {
     {
         let machine = faulty(program, &format!("options {options}\n"));
         let mut wdmd = machine.start_unready(&[]);
-        bounded::wait_until("wdmd to answer or end", SOON, || {
-            wdmd.ended() || machine.try_connect().is_some_and(|mut client| client.status().fire_timeout > 0)
+        let ready = program.differs(" armed with ", "wdmd started", "armed at its start");
+        bounded::wait_until("wdmd to be ready or to end", SOON, || {
+            wdmd.ended() || wdmd.log().contains(ready)
         });
         let usable = match program {
             Program::Reference => !wdmd.ended(),
@@ -145,7 +145,7 @@ fn a_driver_that_cannot_do_what_is_needed_is_refused_by_ours() {
         };
         table.expect(case, usable, program.differs(true, false, why));
         if !usable {
-            table.expect(&format!("{case}: named"), wdmd.log().contains("/dev/watchdog0"), true);
+            wdmd.wait_for_log("/dev/watchdog0");
         }
     }
 }

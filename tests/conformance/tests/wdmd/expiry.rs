@@ -25,7 +25,7 @@ fn reckoning(machine: &Machine) -> Reckoning {
 }
 
 fn closes(machine: &Machine) -> usize {
-    machine.devices().events().iter().filter(|event| event.call == "close").count()
+    reckoning(machine).unclean_closes
 }
 
 /// Waits until no source is good any more, as the program shows it: the original has closed the device
@@ -49,7 +49,7 @@ fn assert_the_host_is_reset(machine: &Machine, expiry: u64, timing: Timing, mut 
         disturb();
         over(&reckoning(machine))
     });
-    let Reckoning { pings, fires } = reckoning(machine);
+    let Reckoning { pings, fires, .. } = reckoning(machine);
     let last = *pings.last().expect("a ping");
     let allowed = Duration::from_secs(last_ping_allowed(program, expiry, timing)) + SLACK;
     assert!(last <= allowed, "expiry {expiry}: last ping at {last:?}, allowed until {allowed:?}");
@@ -60,7 +60,6 @@ fn assert_the_host_is_reset(machine: &Machine, expiry: u64, timing: Timing, mut 
     let calls = machine.devices().calls();
     let ending = program.differs("close", "keepalive", "the device is left open and fires by itself");
     assert_eq!(calls.last().map(String::as_str), Some(ending), "{calls:?}");
-    assert!(!calls.contains(&"write V".to_owned()), "{calls:?}");
 }
 
 #[test]
@@ -125,9 +124,9 @@ fn an_expiry_of_now_resets_the_host_at_once() {
     let wdmd = machine.start(&[]);
     let (mut client, timing) = wdmd.armed();
     let expiry = now_seconds();
-    // Not before the next test, which the original makes up to I later: that is no promise of an expiry.
     client.apply(&[Message::test_live(expiry, expiry)]);
-    let late = program.differs(timing.interval, 0, "the next test is up to I away");
+    // The last ping may have come before the message: that is no promise of an expiry.
+    let late = program.differs(timing.interval, 1 + timing.interval, "the next test is up to I away");
     assert_the_host_is_reset(&machine, expiry + late, timing, || ());
 }
 

@@ -45,7 +45,7 @@ fn a_group_that_does_not_exist_is_logged_and_means_root() {
     let machine = Machine::new(program);
     let wdmd = machine.start(&["-G", "nosuch"]);
     assert_eq!(fs::metadata(machine.run_file("wdmd.sock")).unwrap().gid(), 0);
-    assert!(wdmd.log().contains("group 'nosuch' not found, using socket gid: 0"), "{}", wdmd.log());
+    wdmd.wait_for_log("group 'nosuch' not found, using socket gid: 0");
 }
 
 #[test]

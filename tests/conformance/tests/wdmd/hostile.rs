@@ -61,7 +61,7 @@ fn a_partial_message_before_a_close_ends_the_connection_only() {
     client.send_bytes(&[0; 100]);
     drop(client);
     bounded::wait_until("the end of the connection", SOON, || wdmd.slots("torn").is_empty());
-    assert!(wdmd.log().contains(" recv size 100"), "{}", wdmd.log());
+    wdmd.wait_for_log(" recv size 100");
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn count(wdmd: &Wdmd<'_>, name: &str, word: &str) -> u32 {
 }
 
 fn closes(machine: &Machine) -> usize {
-    machine.devices().events().iter().filter(|event| event.call == "close").count()
+    machine.devices().reckoning("watchdog0", None).unclean_closes
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn executable_files_are_scripts_in_the_order_of_their_names() {
     symlink("nowhere", note(&machine, "z_dangling")).unwrap();
     let (wdmd, _client) = start(&machine, &[]);
     assert_eq!(names(&wdmd), ["a_good", "b_good", "z_link"]);
-    assert!(wdmd.log().contains("script no_bit ignore -1"), "{}", wdmd.log());
+    wdmd.wait_for_log("script no_bit ignore -1");
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn there_are_at_most_eight_scripts() {
     }
     let (wdmd, _client) = start(&machine, &[]);
     assert_eq!(names(&wdmd), ["s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7"]);
-    assert!(wdmd.log().contains("script s9 no space"), "{}", wdmd.log());
+    wdmd.wait_for_log("script s9 no space");
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn a_script_that_cannot_be_executed_has_failed() {
     fs::write(note(&machine, "broken"), "#!/no/such/interpreter\n").unwrap();
     let (wdmd, _client) = start(&machine, &[]);
     bounded::wait_until("a failed run", SOON, || count(&wdmd, "broken", "fail") >= 1);
-    wdmd.wait_for_log("exit status 1");
+    wdmd.wait_for_log("script broken last_result 1 start ");
 }
 
 #[test]
@@ -250,8 +250,8 @@ fn a_script_that_vanishes_is_dropped_and_that_is_no_failure() {
     fs::remove_file(note(&machine, "gone")).unwrap();
     fs::set_permissions(note(&machine, "unfit"), fs::Permissions::from_mode(0o644)).unwrap();
     bounded::wait_until("both to be dropped", SOON, || names(&wdmd) == ["stays"]);
-    let log = wdmd.log();
-    assert!(log.contains("script gone removed -2") && log.contains("script unfit removed -1"), "{log}");
+    wdmd.wait_for_log("script gone removed -2");
+    wdmd.wait_for_log("script unfit removed -1");
     assert_eq!(closes(&machine), 0);
 }
 
@@ -299,7 +299,8 @@ fn what_a_script_inherits() {
     table.expect("daemon's descriptors", sockets > 0, program.differs(true, false, why));
     table.expect("the device is not inherited", text.contains("/opened"), false);
     if program == Program::Ours {
-        table.expect("ignored signals", mask("SigIgn"), 0);
+        // The C library ignores its own two, 32 and 33, in what it spawns.
+        table.expect("ignored signals", mask("SigIgn") & !0x1_8000_0000, 0);
     }
     drop(wdmd);
 }
