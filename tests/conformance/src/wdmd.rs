@@ -299,17 +299,16 @@ impl Wdmd<'_> {
         self.machine.connect()
     }
 
-    /// A connection that has the device armed with the shortest practical timeout: the original 3.8.5
-    /// is always armed with 60; ours is asked for 10.
+    /// A connection that has the device armed with 60 s, as the original 3.8.5 always is.
     ///
     /// # Panics
     /// When the device is refused.
     #[must_use]
     pub fn armed(&self) -> (Client, Timing) {
-        self.armed_with(10, 5)
+        self.armed_with(60, 15)
     }
 
-    /// Like [`Self::armed`], with other values for ours: F, and the D that follows from it. I is 2.
+    /// Like [`Self::armed`], with other values for ours: F, and the D that follows from it.
     ///
     /// # Panics
     /// When the device is refused.
@@ -320,7 +319,13 @@ impl Wdmd<'_> {
             return (client, Timing { fire: 60, interval: 10, device: 60 });
         }
         assert_eq!(client.open_watchdog(fire), fire, "the device is armed");
-        (client, Timing { fire: u64::from(fire), interval: 2, device })
+        let interval = match fire {
+            60.. => 10,
+            30..60 => 5,
+            10..30 => 2,
+            _ => 1,
+        };
+        (client, Timing { fire: u64::from(fire), interval, device })
     }
 
     /// The text of DUMP_DEBUG, over a connection of its own.

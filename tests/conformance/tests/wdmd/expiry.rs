@@ -70,7 +70,7 @@ fn a_client_that_renews_in_time_keeps_the_pings_going() {
     let (mut client, timing) = wdmd.armed();
     let before = reckoning(&machine).pings.len();
     bounded::wait_until("two more pings", SOON, || {
-        let status = client.apply(&[Message::test_live(now_seconds(), now_seconds() + timing.interval + 3)]);
+        let status = client.apply(&[Message::test_live(now_seconds(), now_seconds() + timing.interval + 10)]);
         assert_eq!(u64::from(status.test_interval), timing.interval, "nothing is wrong");
         std::thread::sleep(Duration::from_millis(200));
         reckoning(&machine).pings.len() >= before + 2
@@ -85,7 +85,7 @@ fn a_client_that_does_not_renew_has_the_host_reset_in_time_whatever_others_do() 
     let Some(program) = Program::wdmd_under_test() else { return };
     let machine = Machine::new(program);
     let wdmd = machine.start(&[]);
-    let (mut client, timing) = wdmd.armed();
+    let (mut client, timing) = wdmd.armed_with(10, 5);
     let mut good = wdmd.connect();
     let expiry = soon(timing);
     client.apply(&[Message::register(b"lost"), Message::test_live(now_seconds(), expiry)]);
@@ -97,7 +97,6 @@ fn a_client_that_does_not_renew_has_the_host_reset_in_time_whatever_others_do() 
         let _ = wdmd.connect().status();
         std::thread::sleep(Duration::from_millis(50));
     });
-    wdmd.wait_for_log("test warning now ");
     wdmd.wait_for_log("test failed rem ");
     let line = wdmd.log().lines().find(|line| line.contains("test failed")).unwrap_or_default().to_owned();
     let who = format!("expire {expiry} client {} lost", std::process::id());
@@ -106,11 +105,27 @@ fn a_client_that_does_not_renew_has_the_host_reset_in_time_whatever_others_do() 
 }
 
 #[test]
-fn a_dead_client_has_the_host_reset_in_time() {
+fn a_client_close_to_its_expiry_is_warned_about() {
     let Some(program) = Program::wdmd_under_test() else { return };
     let machine = Machine::new(program);
     let wdmd = machine.start(&[]);
     let (mut client, timing) = wdmd.armed();
+    let ahead = program.differs(timing.interval + 5, timing.interval - 1, "it looks only every I seconds");
+    let expiry = now_seconds() + ahead;
+    client.apply(&[Message::register(b"late"), Message::test_live(now_seconds(), expiry)]);
+    wdmd.wait_for_log("test warning now ");
+    let line = wdmd.log().lines().find(|line| line.contains("test warning")).unwrap().to_owned();
+    let who = format!("expire {expiry} client {} late", std::process::id());
+    assert!(line.ends_with(&who), "{line:?} does not end with {who:?}");
+    bounded::wait_until("the status to tell", SOON, || client.status().test_interval == 1);
+}
+
+#[test]
+fn a_dead_client_has_the_host_reset_in_time() {
+    let Some(program) = Program::wdmd_under_test() else { return };
+    let machine = Machine::new(program);
+    let wdmd = machine.start(&[]);
+    let (mut client, timing) = wdmd.armed_with(10, 5);
     let expiry = soon(timing);
     client.apply(&[Message::register(b"dead"), Message::test_live(now_seconds(), expiry)]);
     drop(client);
@@ -122,7 +137,7 @@ fn an_expiry_of_now_resets_the_host_at_once() {
     let Some(program) = Program::wdmd_under_test() else { return };
     let machine = Machine::new(program);
     let wdmd = machine.start(&[]);
-    let (mut client, timing) = wdmd.armed();
+    let (mut client, timing) = wdmd.armed_with(10, 5);
     let expiry = now_seconds();
     client.apply(&[Message::test_live(expiry, expiry)]);
     // The last ping may have come before the message: that is no promise of an expiry.
@@ -134,12 +149,10 @@ fn an_expiry_of_now_resets_the_host_at_once() {
 fn outage(program: Program, end: impl FnOnce(Client) -> Option<Client>) {
     let machine = Machine::new(program);
     let wdmd = machine.start(&[]);
-    let (mut client, timing) = wdmd.armed_with(20, 10);
-    let expiry = program.differs(
-        soon(timing),
-        now_seconds() + 1,
-        "F 20: pings end at E - 1, the device fires at E + 7",
-    );
+    let (mut client, timing) = wdmd.armed_with(120, 30);
+    let why =
+        "with F 120 the last ping is allowed at E + 59, so there is none after this, and the device has 30 s";
+    let expiry = program.differs(soon(timing), now_seconds().saturating_sub(60), why);
     client.apply(&[Message::test_live(now_seconds(), expiry)]);
     wait_for_the_outage(&wdmd, &machine);
     wdmd.wait_for_log("test failed");
@@ -237,7 +250,7 @@ fn a_failed_ping_is_no_ping() {
     let Some(program) = Program::wdmd_under_test() else { return };
     let machine = Machine::new(program);
     let wdmd = machine.start(&[]);
-    let (mut client, _) = wdmd.armed_with(20, 10);
+    let (mut client, _) = wdmd.armed();
     machine.devices().set_faults("watchdog0", "keepalive 5\n");
     let failed = || -> Vec<_> {
         let events = machine.devices().events();

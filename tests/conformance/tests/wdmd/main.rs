@@ -2,7 +2,7 @@
 //! wdmd 3.8.5 and on ours. Where ours differs on purpose the case says `differs` with the reason; what the
 //! original does wrong by hanging or by burning the processor is bounded.
 //!
-//! The original is always armed with a fire timeout of 60 s. Ours is armed on request, with 10 or 20 s
+//! The original is always armed with a fire timeout of 60 s. Ours is armed on request, with as little as 10 s
 //! where a case waits, and programs the device shorter than that, so that pings end a while after
 //! the expiry instead of before it (Timing).
 

@@ -1,5 +1,5 @@
 //! Test scripts (wdmd.md 8). The original runs them every 10 s and waits 9 s for them; ours, armed with
-//! 10 or 20 s, runs them every 2 s and waits 1 s.
+//! 29 s, runs them every 2 s and waits 1 s.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -40,7 +40,7 @@ fn start<'machine>(machine: &'machine Machine, options: &[&str]) -> (Wdmd<'machi
     let mut all = vec!["-S", "1", "-s", text(&dir)];
     all.extend(options);
     let wdmd = machine.start(&all);
-    let (client, _) = wdmd.armed_with(20, 10);
+    let (client, _) = wdmd.armed_with(29, 10);
     (wdmd, client)
 }
 
