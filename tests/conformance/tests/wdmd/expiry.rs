@@ -141,7 +141,8 @@ fn an_expiry_of_now_resets_the_host_at_once() {
     let expiry = now_seconds();
     client.apply(&[Message::test_live(expiry, expiry)]);
     // The last ping may have come before the message: that is no promise of an expiry.
-    let late = program.differs(timing.interval, 1 + timing.interval, "the next test is up to I away");
+    let why = "the next test is up to I away, counted in seconds begun";
+    let late = program.differs(timing.interval + 2, 1 + timing.interval, why);
     assert_the_host_is_reset(&machine, expiry + late, timing, || ());
 }
 
@@ -157,8 +158,8 @@ fn outage(program: Program, end: impl FnOnce(Client) -> Option<Client>) {
     wait_for_the_outage(&wdmd, &machine);
     wdmd.wait_for_log("test failed");
     let during = reckoning(&machine);
-    let client = end(client);
     let over = now();
+    let client = end(client);
     let stays = client.is_some() || program == Program::Reference;
     bounded::wait_until("the outage to be over", SOON, || {
         let reckoning = reckoning(&machine);
