@@ -225,7 +225,7 @@ impl Manager {
         let restricted = client.restricted & (RESTRICT_SIGKILL | RESTRICT_SIGTERM);
         log(out, Level::Durable, Some(ls), format!("kill {pid} sig {number} count {attempt}"));
         if escalates {
-            let name = client.owner_name.unwrap_or_default();
+            let who = process(client);
             let stage = if attempt > 1 { ", its time to end gently is over" } else { "" };
             let asked = match restricted {
                 RESTRICT_SIGKILL => " (it asked not to get SIGKILL)",
@@ -233,7 +233,7 @@ impl Manager {
                 0 => "",
                 _ => " (it asked for neither SIGTERM nor SIGKILL, which cannot be)",
             };
-            let text = format!("pid {pid} ({name}) gets {what}{asked}{stage}: {reason}");
+            let text = format!("{who} gets {what}{asked}{stage}: {reason}");
             log(out, Level::Durable, Some(ls), text);
         }
     }
@@ -268,8 +268,7 @@ impl Manager {
                 continue;
             }
             let comma = if count > 1 { ", " } else { "" };
-            let (pid, name) = (client.pid.unwrap_or(0), client.owner_name.unwrap_or_default());
-            let _ = write!(text, "{comma}pid {pid} ({name})");
+            let _ = write!(text, "{comma}{}", process(client));
             if client.killpath.is_some() && self.settings.kill_grace_secs > 0 {
                 text.push_str(" by killpath");
             }
@@ -346,6 +345,15 @@ impl Manager {
 /// wdmd is a quarter to a half of the fire timeout (decision 6).
 fn lost_grace_secs(fire: WatchdogFire) -> u64 {
     fire.secs() / 12
+}
+
+/// A process as the log names it.
+fn process(client: &Conn) -> String {
+    let pid = client.pid.unwrap_or(0);
+    match client.owner_name {
+        Some(name) if !name.is_empty() => format!("pid {pid} ({name})"),
+        _ => format!("pid {pid}"),
+    }
 }
 
 /// Why a lockspace is at its end.

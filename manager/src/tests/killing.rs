@@ -1,0 +1,208 @@
+//! What processes wish for their end, what set_config holds back, and what the log says of it all.
+
+use super::lab::*;
+use crate::*;
+
+fn killpath(path: &str, arguments: &str, pid: bool) -> Command {
+    let (path, arguments) = (path.as_bytes().to_vec(), arguments.as_bytes().to_vec());
+    Command::Killpath { program: KillpathProgram { path, arguments }, pid }
+}
+
+fn run(conn: u64, words: &[&str]) -> Action {
+    let pid = 100 + i32::try_from(conn).unwrap();
+    let words = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+    Action::RunKillpath { conn: ConnId(conn), pid, words }
+}
+
+fn signal(conn: u64, signal: Signal) -> Action {
+    Action::Kill { conn: ConnId(conn), pid: 100 + i32::try_from(conn).unwrap(), signal }
+}
+
+/// The attempts of the next seconds, without anything else.
+fn attempts(lab: &mut Lab, seconds: u64) -> Vec<Action> {
+    let mut all: Vec<Action> = (0..seconds).flat_map(|_| lab.tick()).collect();
+    all.retain(|a| {
+        matches!(a, Action::Kill { .. } | Action::RunKillpath { .. } | Action::CancelKillpath { .. })
+    });
+    all
+}
+
+/// The error lines of one event.
+fn lines(lab: &mut Lab, event: Event) -> Vec<(Level, String)> {
+    let mut out = Vec::new();
+    lab.m.handle(lab.now, event, &mut out);
+    let line = |action| match action {
+        Action::Log { level, text, .. } if level != Level::Debug => Some((level, text)),
+        _ => None,
+    };
+    out.into_iter().filter_map(line).collect()
+}
+
+fn fail(lab: &mut Lab, ls: LockspaceId) -> Vec<Action> {
+    lab.quiet(Event::Corrupt { ls, code: -260, text: "another owner".to_owned() })
+}
+
+fn config(setting: Option<Setting>) -> Command {
+    Command::SetConfig { lockspace: name("ls"), setting }
+}
+
+#[test]
+fn a_killpath_runs_instead_of_sigterm_and_once() {
+    let (mut lab, ls) = Lab::ready();
+    assert_eq!(lab.result(0, killpath("/p", r"a b\ c", true)), 0);
+    assert_eq!(lab.result(1, killpath("/q", "", false)), 0);
+    for (conn, resource) in [(0, "r"), (1, "s"), (2, "t")] {
+        lab.hold(conn, resource);
+    }
+    let expected =
+        [Action::Gone { ls }, run(0, &["/p", "a", "b c", "100"]), run(1, &["/q"]), signal(2, Signal::Term)];
+    assert_eq!(fail(&mut lab, ls), expected);
+    lab.renews = false;
+    let gentle: Vec<_> = (0..47).map(|_| signal(2, Signal::Term)).collect();
+    assert_eq!(attempts(&mut lab, 47), gentle);
+    let hard: Vec<_> = (0..3).map(|conn| signal(conn, Signal::Kill)).collect();
+    assert_eq!(attempts(&mut lab, 1), hard);
+    let counts: Vec<u32> = lab.m.conns().take(3).map(|(_, c)| c.kill_count).collect();
+    assert_eq!(counts, [49, 49, 49], "attempts without effect count");
+}
+
+#[test]
+fn a_killpath_that_could_not_be_ordered_is_ordered_again() {
+    let (mut lab, ls) = Lab::ready();
+    lab.result(0, killpath("/p", "", false));
+    lab.hold(0, "r");
+    assert_eq!(fail(&mut lab, ls)[1..], [run(0, &["/p"])]);
+    assert_eq!(attempts(&mut lab, 2), []);
+    assert_eq!(lab.quiet(Event::KillpathLost { conn: ConnId(0) }), [], "not twice a second");
+    assert_eq!(attempts(&mut lab, 3), [run(0, &["/p"])]);
+}
+
+#[test]
+fn who_gives_everything_up_has_its_program_called_off_and_may_get_it_another_time() {
+    let (mut lab, ls) = Lab::ready();
+    lab.join("two");
+    lab.result(0, killpath("/p", "", false));
+    lab.hold(0, "r");
+    fail(&mut lab, ls);
+    let released = lab.release(0, &["r"]);
+    assert_eq!(released[..2], [Action::CancelKillpath { conn: ConnId(0) }, replied(0, 0)]);
+    lab.hold(0, "two:s");
+    let (two, _) = lab.m.lockspace_named(&name("two")).unwrap();
+    assert_eq!(fail(&mut lab, two)[1..], [run(0, &["/p"])]);
+}
+
+#[test]
+fn an_empty_killpath_is_none_and_a_plain_connection_has_none() {
+    let (mut lab, ls) = Lab::ready();
+    assert_eq!(lab.result(9, killpath("/p", "", false)), -16);
+    assert_eq!(lab.result(0, killpath("/p", "", true)), 0);
+    assert_eq!(lab.result(0, killpath("", "a", false)), 0);
+    lab.hold(0, "r");
+    assert_eq!(fail(&mut lab, ls)[1..], [signal(0, Signal::Term)]);
+    let (_, client) = lab.m.conns().next().unwrap();
+    assert!(client.killpath_pid, "the wish for the pid stays");
+}
+
+#[test]
+fn restrictions_are_those_of_the_moment() {
+    let (mut lab, ls) = Lab::ready();
+    for (conn, flags) in [(0, 0x2), (1, 0x4), (2, 0x6)] {
+        assert_eq!(lab.result(conn, Command::Restrict { flags }), 0);
+        lab.hold(conn, ["r", "s", "t"][usize::try_from(conn).unwrap()]);
+    }
+    let first = [signal(0, Signal::Term), signal(1, Signal::Kill), signal(2, Signal::Kill)];
+    assert_eq!(fail(&mut lab, ls)[1..], first);
+    lab.result(1, Command::Restrict { flags: 0 });
+    assert_eq!(attempts(&mut lab, 1)[1], signal(1, Signal::Term));
+    lab.remove(9, "ls");
+    let removal = [signal(0, Signal::Term), signal(1, Signal::Kill), signal(2, Signal::Kill)];
+    assert_eq!(attempts(&mut lab, 1), removal);
+}
+
+#[test]
+fn what_set_config_answers() {
+    let mut lab = Lab::new();
+    lab.open(0);
+    let used = |on| config(Some(Setting::Used(on)));
+    assert_eq!(lab.result(0, used(true)), -2);
+    let ls = lab.add("ls");
+    assert_eq!(lab.result(0, used(true)), -2, "not while it is being added");
+    lab.quiet(Event::JoinDone { ls, result: Ok(joined(GENERATION, lab.now)) });
+    assert_eq!(lab.result(0, config(None)), -22);
+    assert_eq!(lab.result(0, used(true)), 0);
+    assert_eq!(lab.result(0, config(Some(Setting::UsedByOrphans(true)))), 0);
+    lab.open(1);
+    lab.remove(1, "ls");
+    assert_eq!(lab.result(0, used(true)), -28);
+    assert_eq!(lab.result(0, config(Some(Setting::UsedByOrphans(false)))), 0);
+    assert_eq!(lab.command(0, used(false)), [replied(0, 0), Action::Leave { ls, release: true }]);
+    assert_eq!(lab.result(0, used(false)), -2, "not while it is leaving");
+}
+
+#[test]
+fn used_holds_a_failed_lockspace_and_a_shutdown_back() {
+    let (mut lab, ls) = Lab::ready();
+    assert_eq!(lab.result(0, config(Some(Setting::Used(true)))), 0);
+    lab.renews = false;
+    assert_eq!((0..9).flat_map(|_| lab.tick()).collect::<Vec<_>>(), [Action::Gone { ls }]);
+    assert_eq!(lab.command(1, Command::Shutdown { force: true }), [Action::ShuttingDown]);
+    assert_eq!((0..200).flat_map(|_| lab.tick()).collect::<Vec<_>>(), []);
+    let freed = lab.command(0, config(Some(Setting::Used(false))));
+    assert_eq!(freed, [replied(0, 0), Action::Leave { ls, release: false }]);
+}
+
+#[test]
+fn the_log_says_who_will_be_stopped_when_and_why() {
+    let (mut lab, ls) = Lab::ready();
+    lab.result(0, killpath("/p", "", false));
+    lab.hold(0, "r");
+    lab.hold(1, "s");
+    lab.result(2, config(Some(Setting::Used(true))));
+    lab.renews = false;
+    let start = lab.now;
+    let mut log = Vec::new();
+    for half in 1..=16 {
+        lab.now = start.plus_millis(500 * half);
+        if half == 6 {
+            let text = "read timed out".to_owned();
+            lines(&mut lab, Event::RenewalFailed { ls, code: -202, text });
+        }
+        for (level, line) in lines(&mut lab, Event::Tick) {
+            log.push((half, level, line));
+        }
+    }
+    let find =
+        |part: &str| log.iter().find(|(.., line)| line.contains(part)).unwrap_or_else(|| panic!("{part}"));
+    let (half, _, text) = find("50%");
+    assert_eq!(*half, 8);
+    let users =
+        "users to stop: pid 100 (owner) by killpath, pid 101 (owner), and what set_config USED stands for";
+    for part in ["stopped in 4 s", "read timed out (-202)", "read/write ms: 0/0", users] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert_eq!((find("75%").0, find("90%").0), (12, 15));
+    let warnings: Vec<&str> =
+        log.iter().map(|(.., l)| l.as_str()).filter(|l| l.contains("warning")).collect();
+    let last = start.secs();
+    let expected = [6, 7].map(|age| format!("check_our_lease warning {age} last_success {last}"));
+    assert_eq!(warnings, expected, "once a second");
+    let end: Vec<(Level, &str)> =
+        log.iter().filter(|(h, ..)| *h == 16).map(|(_, l, t)| (*l, t.as_str())).collect();
+    let why = format!("no renewal of ls since {last}, read timed out (-202)");
+    let expected = [
+        "check_our_lease failed 8".to_owned(),
+        format!("{why}; {users}"),
+        "kill 100 sig 100 count 1".to_owned(),
+        format!("pid 100 (owner) gets its killpath program: {why}"),
+        "kill 101 sig 15 count 1".to_owned(),
+        format!("pid 101 (owner) gets SIGTERM: {why}"),
+    ];
+    assert_eq!(end, expected.each_ref().map(|line| (Level::Durable, line.as_str())));
+    let command = Command::RemLockspace { spec: ls_spec("ls"), asynchronous: true, unused: false };
+    let lines = lines(&mut lab, Event::Command { conn: ConnId(9), command });
+    let kill = ("kill 101 sig 9 count 2", "its time to end gently is over");
+    assert!(
+        lines.iter().any(|(_, l)| l == kill.0) && lines.iter().any(|(_, l)| l.contains(kill.1)),
+        "{lines:?}"
+    );
+}
