@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 
 use sanlock_conformance::bounded::{self, Running};
 use sanlock_conformance::wdmd::SOON;
-use sanlock_conformance::{Machine, Program, Table};
+use sanlock_conformance::{Machine, Program, Table, Wdmd};
 
 fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path)
@@ -74,6 +74,35 @@ fn a_second_daemon_is_refused_and_the_first_is_not_harmed() {
     assert!(machine.devices().events()[calls..].iter().all(|event| event.call == "keepalive"));
     let _ = client.status();
     let _ = wdmd.connect().status();
+}
+
+#[test]
+fn of_several_daemons_started_at_once_one_runs() {
+    let Some(program) = Program::wdmd_under_test() else { return };
+    let machine = Machine::new(program);
+    let mut all: Vec<_> = (0..6).map(|_| machine.start_unready(&[])).collect();
+    let mut running = 0;
+    bounded::wait_until("all but one to end", SOON, || {
+        let ended: Vec<bool> = all.iter_mut().map(Wdmd::ended).collect();
+        running = ended.iter().position(|ended| !ended).unwrap_or(0);
+        ended.iter().filter(|ended| !**ended).count() <= 1
+    });
+    let running = &mut all[running];
+    assert!(!running.ended(), "one runs");
+    bounded::wait_until("it to answer", SOON, || {
+        machine.try_connect().is_some_and(|mut c| c.status().fire_timeout > 0)
+    });
+    assert_eq!(machine.pid_file(), format!("{}\n", running.pid()));
+    assert!(machine.marker().exists());
+}
+
+#[test]
+fn high_priority_is_no_condition() {
+    let Some(program) = Program::wdmd_under_test() else { return };
+    let machine = Machine::new(program);
+    let wdmd = machine.start(&["-H", "1"]);
+    assert!(wdmd.dump().contains(" high_priority 1 "), "{}", wdmd.dump());
+    wdmd.wait_for_log("wdmd started S0 H1 G0");
 }
 
 #[test]

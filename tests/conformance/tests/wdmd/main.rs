@@ -6,6 +6,7 @@
 //! where a case waits, and programs the device shorter than that, so that pings end a while after
 //! the expiry instead of before it (Timing).
 
+mod chaos;
 mod clients;
 mod command_line;
 mod devices;
@@ -15,6 +16,7 @@ mod hostile;
 mod protocol;
 mod scripts;
 mod stop;
+mod try_timeout;
 
 use std::time::Duration;
 

@@ -127,6 +127,26 @@ fn a_daemon_whose_device_is_about_to_fire_does_not_stop_as_if_nothing_were() {
 }
 
 #[test]
+fn a_device_that_cannot_be_disarmed_keeps_the_daemon_until_it_can() {
+    let Some(program) = Program::wdmd_under_test() else { return };
+    let machine = Machine::new(program);
+    let mut wdmd = machine.start(&[]);
+    let _armed = wdmd.armed();
+    machine.devices().set_faults("watchdog0", "write 5\n");
+    let why = "it closes the running device and removes the marker, and the device fires later";
+    let obeyed = program.differs(true, false, why);
+    assert_eq!(obeys(&mut wdmd, Signal::SIGTERM, obeyed), obeyed);
+    assert!(machine.devices().reckoning("watchdog0", None).fires.is_some());
+    assert_eq!(machine.marker().exists(), !obeyed, "{why}");
+    if !obeyed {
+        machine.devices().set_faults("watchdog0", "");
+        assert!(ends(&mut wdmd, true), "as soon as it can");
+        assert_eq!(machine.devices().reckoning("watchdog0", None).fires, None);
+        assert!(!machine.marker().exists());
+    }
+}
+
+#[test]
 fn clients_see_the_end_of_the_stream_when_the_daemon_ends() {
     let Some(program) = Program::wdmd_under_test() else { return };
     let machine = Machine::new(program);

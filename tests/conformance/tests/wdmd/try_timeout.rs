@@ -1,0 +1,114 @@
+//! `--trytimeout` and `--forcefire`, which 3.8.5 does not have: ours as recorded from 5.1.1, except that
+//! an odd timeout of a timer with two expiries is not claimed to be taken (wdmd.md 4.9).
+
+use sanlock_conformance::{Machine, Program, Table};
+
+/// Lines with the date and the descriptors' numbers taken out.
+fn plain(text: &str) -> Vec<String> {
+    let plain = |line: &str| {
+        let is_dated = line.as_bytes().get(4) == Some(&b'-') && line.as_bytes().get(13) == Some(&b':');
+        let line = if is_dated { format!("DATE{}", &line[19..]) } else { line.to_owned() };
+        let words: Vec<&str> = line.split(' ').collect();
+        let numberless =
+            words.iter().enumerate().map(|(n, word)| if n > 0 && words[n - 1] == "fd" { "N" } else { word });
+        numberless.collect::<Vec<_>>().join(" ")
+    };
+    text.lines().map(plain).collect()
+}
+
+fn ours() -> Option<Program> {
+    // The original of 3.8.5 takes -t for an unknown option and starts as a daemon.
+    Program::wdmd_under_test().filter(|program| *program == Program::Ours)
+}
+
+#[test]
+fn a_timeout_that_is_taken_is_reported_step_by_step() {
+    let Some(program) = ours() else { return };
+    let machine = Machine::new(program);
+    for args in [&["-t", "45"][..], &["--trytimeout", "45"], &["-t", "45", "-w", "/dev/watchdog0"]] {
+        machine.devices().write("watchdog0", "timeout", "60\n");
+        let output = machine.run(args).success();
+        let expected = [
+            "DATE  /dev/watchdog0 open fd N",
+            "DATE  /dev/watchdog0 gettimeout 60",
+            "DATE  /dev/watchdog0 settimeout 45 result 45",
+            "DATE  /dev/watchdog0 gettimeout 45",
+            "DATE  /dev/watchdog0 keepalive fd N result 0",
+            "DATE  /dev/watchdog0 disarm write V fd N result 0",
+            "DATE  /dev/watchdog0 close fd N result 0",
+        ];
+        assert_eq!(plain(&output.stdout), expected, "{output}");
+        assert_eq!(output.stderr, "");
+        assert_eq!(machine.devices().reckoning("watchdog0", None).fires, None);
+        assert!(!machine.marker().exists());
+    }
+}
+
+#[test]
+fn a_timeout_that_no_device_takes_is_refused() {
+    let Some(program) = ours() else { return };
+    let machine = Machine::without_device(program);
+    for device in ["watchdog0", "watchdog1"] {
+        machine.devices().add(device);
+        machine.devices().set_faults(device, "max 100\n");
+    }
+    let output = machine.run(&["-t", "1000000"]);
+    assert_eq!(output.code, 1, "{output}");
+    let mut expected = Vec::new();
+    for device in ["/dev/watchdog0", "/dev/watchdog1"] {
+        expected.push(format!("DATE  {device} open fd N"));
+        expected.push(format!("DATE  {device} gettimeout 30"));
+        expected.push(format!("DATE  {device} disarm write V fd N result -1"));
+        expected.push(format!("DATE  {device} close fd N result 0"));
+    }
+    assert_eq!(plain(&output.stdout), expected, "{output}");
+    let errors = "/dev/watchdog0 settimeout 1000000 error 22\n/dev/watchdog1 settimeout 1000000 error 22\n\
+                  /dev/watchdog stat error 2\nno watchdog device, load a watchdog driver\n";
+    assert_eq!(output.stderr, errors);
+}
+
+#[test]
+fn try_timeout_keeps_to_the_rules_of_the_probe() {
+    let Some(program) = ours() else { return };
+    let mut table = Table::default();
+    let machine = Machine::new(program);
+    let zero = machine.run(&["-t", "0"]).success();
+    table.expect("-t 0 is the probe", zero.stdout.as_str(), "/dev/watchdog0\n");
+    let alone = machine.run(&["-F"]);
+    let said = "Use force fire (-F) with a timeout (-t).\n";
+    table.expect("-F alone", (alone.code, alone.stderr.as_str()), (1, said));
+
+    let wdmd = machine.start(&[]);
+    let calls = machine.devices().calls().len();
+    let refused = machine.run(&["-t", "30"]);
+    table.expect("while a daemon runs", refused.code, 1);
+    let said = "cannot probe watchdog devices while wdmd is in use.\n";
+    table.expect("while a daemon runs", refused.stderr.as_str(), said);
+    table.expect("no device is touched", machine.devices().calls().len(), calls);
+    drop(wdmd);
+
+    let machine = Machine::new(program);
+    machine.devices().write("watchdog0", "nowayout", "1\n");
+    table.expect("nowayout", machine.run(&["-t", "30"]).code, 1);
+    table.expect("no device is touched", machine.devices().calls(), vec![]);
+
+    let machine = Machine::new(program);
+    machine.devices().write("watchdog0", "identity", "iTCO_wdt\n");
+    table.expect("even timeout with two expiries", machine.run(&["-t", "30"]).code, 0);
+    table.expect("set to half", machine.devices().timeout("watchdog0"), 15);
+    table.expect("odd timeout with two expiries", machine.run(&["-t", "31"]).code, 1);
+}
+
+#[test]
+fn a_device_that_does_not_fire_is_found_out() {
+    let Some(program) = ours() else { return };
+    let machine = Machine::new(program);
+    let output = machine.run(&["-t", "2", "-F"]);
+    let lines = plain(&output.stdout);
+    assert!(lines.contains(&"DATE  waiting for watchdog to reset machine:".to_owned()), "{output}");
+    assert!(lines.contains(&"DATE  1".to_owned()) && lines.contains(&"DATE  2".to_owned()), "{output}");
+    let failed = lines.iter().filter(|line| line.contains("failed to")).count();
+    assert!(failed > 0, "{output}");
+    let fed = machine.devices().calls().iter().filter(|call| *call == "keepalive").count();
+    assert_eq!(fed, 1, "only before the wait");
+}
