@@ -191,6 +191,8 @@ impl Manager {
             return;
         }
         let ended = match &outcome.result {
+            // The leader is free, so the command succeeds; the mark in our block is still to be written.
+            Ok(_) if outcome.needs_retract() => Err((0, true)),
             Ok(_) => Ok(()),
             Err(ReleaseError::LockspaceGone) if !self.in_usable_lockspace(resource) => {
                 // As for a release that begins now: nothing to do on disk.
@@ -216,7 +218,7 @@ impl Manager {
         self.release_ended(now, id, ended, out);
     }
 
-    /// A release attempt with nothing outstanding has ended. `Err((code, retryable))`.
+    /// A release attempt with nothing outstanding has ended. `Err((code, retryable))`; code 0 if only the rest is to be retried.
     pub(crate) fn release_ended(
         &mut self,
         now: MonoTime,

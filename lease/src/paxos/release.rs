@@ -21,8 +21,22 @@ use crate::verify::{self, DblockError};
 pub struct ReleaseOutcome {
     /// Whether the lease is given up as far as this machine could see.
     pub result: Result<Released, ReleaseError>,
-    /// Why our block could not be marked; only noted when the leader itself was freed.
+    /// Why our block could not be marked.
     pub block_failure: Option<IoFailure>,
+}
+
+impl ReleaseOutcome {
+    /// Whether the lease is to be given up again, by [`PaxosRelease::retract`] and once nothing is outstanding: the disk did
+    /// not answer, or the leader was freed but our block not marked. In the second case whoever asked has what they wanted, but
+    /// another host that found our value in a ballot may still be about to write a leader in our name, and only the flag would
+    /// then say that we have let go.
+    #[must_use]
+    pub fn needs_retract(&self) -> bool {
+        match &self.result {
+            Ok(_) => self.block_failure.is_some(),
+            Err(e) => e.is_retryable(),
+        }
+    }
 }
 
 /// How a lease was given up.
@@ -151,7 +165,8 @@ impl PaxosRelease {
 
     fn after_write_block(&mut self, now: MonoTime, tally: Tally) -> Step<ReleaseOutcome> {
         if tally.ok < self.config.majority() {
-            // Not fatal yet: if the leader can be freed, that is the release.
+            // Not fatal yet: if the leader can be freed, whoever asked has what they wanted, and the mark can follow
+            // (`ReleaseOutcome::needs_retract`).
             self.block_failure = Some(tally.failure());
         }
         self.read_leader(now)

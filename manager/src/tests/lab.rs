@@ -233,6 +233,13 @@ impl Lab {
         self.quiet(Event::ReleaseDone { task, outcome, outstanding })
     }
 
+    /// The leader was freed, but the block not marked.
+    pub(super) fn released_without_mark(&mut self, task: TaskId) -> Vec<Action> {
+        let outcome =
+            ReleaseOutcome { result: Ok(Released::LeaderFreed), block_failure: Some(IoFailure::Os(5)) };
+        self.quiet(Event::ReleaseDone { task, outcome, outstanding: 0 })
+    }
+
     pub(super) fn settled(&mut self, task: TaskId) -> Vec<Action> {
         self.quiet(Event::Settled { task })
     }

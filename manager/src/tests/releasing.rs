@@ -85,6 +85,17 @@ fn a_release_that_fails_without_a_write_is_repeated_too() {
 }
 
 #[test]
+fn a_release_that_could_not_mark_the_block_succeeds_and_the_mark_follows() {
+    let (mut lab, _) = Lab::ready();
+    lab.hold(0, "a");
+    let (task, _) = release_of(&lab.release(0, &["a"]));
+    assert_eq!(lab.released_without_mark(task), [replied(0, 0)]);
+    let retract = retract_of(&lab.tick());
+    assert_eq!(lab.released(retract, Ok(Released::ByFlag), 0), [], "nobody is told twice");
+    assert_eq!(lab.resource("a"), None);
+}
+
+#[test]
 fn a_release_that_succeeded_but_left_a_write_is_looked_at_again() {
     let (mut lab, _) = Lab::ready();
     lab.hold(0, "a");

@@ -217,6 +217,7 @@ impl World {
             Err(_) => {}
         }
         let then = match outcome.result {
+            Ok(_) if outcome.needs_retract() && !self.hosts[host].reference => Then::Retract,
             Err(e) if e.is_retryable() => reference_held.map_or(Then::Retract, Then::ReleaseAgain),
             Err(e @ (ReleaseError::Driver | ReleaseError::Owner { .. })) if !self.hosts[host].reference => {
                 // A leader that we wrote last says what we wrote: nobody else writes one in our name and leaves our id in it.

@@ -66,6 +66,37 @@ fn a_failed_block_write_is_noted_but_the_leader_is_freed() {
     assert_eq!(result(&done), Ok(Released::LeaderFreed));
     assert_eq!(done.outcome.block_failure, Some(IoFailure::Os(5)));
     assert!(!state(&leader_of(&lab)).2);
+    assert!(done.outcome.needs_retract(), "the mark is still to be written");
+    lab.no_faults();
+    let done = retract(&mut lab);
+    assert_eq!((result(&done), done.outcome.needs_retract()), (Ok(Released::ByFlag), false));
+    assert!(block_of(&lab, US).dblock.is_released());
+}
+
+/// Found by the model checker. Host 3's ballot found our value; its commit lands after we have freed the leader, but could not
+/// mark our block. Only the mark tells the others that we have let go.
+#[test]
+fn a_slow_commit_of_our_value_over_the_freed_leader_is_answered_by_the_mark() {
+    let (mut lab, held) = held_lab();
+    let mut commit = held.leader;
+    commit.write_id = 3.into();
+    commit.seal();
+    nth_write(&mut lab, 0, Fate::fail(IoFailure::Os(5)));
+    let done = release(&mut lab, held);
+    put_leader(&mut lab, commit);
+    lab.no_faults();
+    put_delta(&mut lab, US, delta(US, 1, 950));
+    lab.hosts = seen(US, 1, 800, 990, 995);
+    assert_eq!(
+        code(&acquire_as(&mut lab, config(2), nowait())),
+        -243,
+        "we are alive, and look like the owner"
+    );
+    lab.lockspace = LockspaceNow::Alive { generation: 1 };
+    assert!(done.outcome.needs_retract());
+    assert_eq!(result(&retract(&mut lab)), Ok(Released::ByFlag));
+    let done = acquire_as(&mut lab, config(2), nowait());
+    assert!(matches!(done.outcome, AcquireOutcome::Acquired(h) if h.lver() == 2));
 }
 
 #[test]

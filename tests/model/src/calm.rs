@@ -1,0 +1,130 @@
+//! The calm after a state: no more faults. Everybody comes to an end, the dead are known to be dead, and then every host must
+//! be able to acquire the lease in a bounded number of steps.
+
+use crate::checks::Property;
+use crate::host::SEEN_NEWER;
+use crate::surroundings::Life;
+use crate::world::{Action, Event, Next, State, World};
+
+/// Steps in which a host on its own has to come to an end.
+const STEPS_MAX: u32 = 300;
+
+/// Acquires of which one must be granted: the first may find a value of a former ballot that has to be committed, the second the
+/// host it names, which has given it up by flag.
+const ACQUIRES_MAX: u32 = 3;
+
+/// How the writes still in flight end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum InFlight {
+    Land,
+    Fail,
+}
+
+impl World {
+    /// Whether the calm after this state is as it should be.
+    ///
+    /// # Errors
+    /// What it broke, with the way there from this state.
+    pub fn calm(&mut self, state: &State) -> Result<(), (Property, Vec<Action>)> {
+        for in_flight in [InFlight::Land, InFlight::Fail] {
+            let mut calm = Calm { world: self, state: *state, actions: Vec::new() };
+            let result = calm.run(in_flight);
+            let actions = calm.actions;
+            if let Err(property) = result {
+                if self.settings.properties.contains(&property) {
+                    return Err((property, actions));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Calm<'a> {
+    world: &'a mut World,
+    state: State,
+    actions: Vec<Action>,
+}
+
+impl Calm<'_> {
+    fn act(&mut self, host: usize, event: Event) -> Result<Next, Property> {
+        let action = Action { host: u8::try_from(host).unwrap_or(u8::MAX), event };
+        self.actions.push(action);
+        let next = self.world.next(&self.state, action);
+        self.state = next.state;
+        match next.broken.first() {
+            Some(property) => Err(*property),
+            None => Ok(next),
+        }
+    }
+
+    fn settle(&mut self, host: usize, in_flight: InFlight) -> Result<(), Property> {
+        while !self.world.host(&self.state, host).late.is_empty() {
+            let joined = self.state.lives.0[host].0 == Life::Joined;
+            match in_flight {
+                InFlight::Land => self.act(host, Event::Land(0))?,
+                InFlight::Fail if joined => self.act(host, Event::LateFails(0))?,
+                // Of a host that is gone nothing lands any more; the bookkeeping ends with KnownDead.
+                InFlight::Fail => return Ok(()),
+            };
+        }
+        Ok(())
+    }
+
+    /// Lets one host go on alone to its end. Returns what it saw, and whether it was granted the lease.
+    fn finish(&mut self, host: usize) -> Result<(u16, bool), Property> {
+        let (mut flags, mut granted) = (0, false);
+        for _ in 0..STEPS_MAX {
+            let h = self.world.host(&self.state, host);
+            let event = match (h.pending.is_some(), h.wait.is_some()) {
+                (true, _) => Event::Complete,
+                (false, true) => Event::Wake,
+                (false, false) => return Ok((flags, granted)),
+            };
+            let next = self.act(host, event)?;
+            flags |= next.effects.flags;
+            granted |= next.effects.granted.is_some();
+        }
+        Err(Property::EverythingEnds)
+    }
+
+    fn run(&mut self, in_flight: InFlight) -> Result<(), Property> {
+        self.world.marks.calms += 1;
+        let hosts = self.world.settings.hosts.len();
+        for host in 0..hosts {
+            self.settle(host, in_flight)?;
+        }
+        for host in 0..hosts {
+            if matches!(self.state.lives.0[host].0, Life::Down | Life::Lost) {
+                self.act(host, Event::KnownDead)?;
+            }
+        }
+        for host in 0..hosts {
+            self.finish(host)?;
+        }
+        for host in 0..hosts {
+            if self.state.lives.0[host].0 == Life::Dead {
+                self.act(host, Event::Rejoin)?;
+                self.finish(host)?;
+            }
+            self.acquires(host)?;
+        }
+        Ok(())
+    }
+
+    /// The host can have the lease, perhaps after it committed what older ballots left; or is told why nobody can.
+    fn acquires(&mut self, host: usize) -> Result<(), Property> {
+        for _ in 0..ACQUIRES_MAX {
+            self.act(host, Event::OnceMore)?;
+            let (flags, granted) = self.finish(host)?;
+            if granted {
+                return Ok(());
+            }
+            if flags & SEEN_NEWER != 0 {
+                self.world.marks.calms_told_newer += 1;
+                return Ok(());
+            }
+        }
+        Err(Property::Progress)
+    }
+}

@@ -1,0 +1,93 @@
+//! A schedule in words.
+
+use crate::HOSTS;
+use crate::host::{Host, Pending};
+use crate::surroundings::Life;
+use crate::world::{Action, Event, World};
+use sanlock_lease::machine::Content;
+
+impl World {
+    /// What the actions of a schedule do, a line each, from the beginning.
+    pub fn narrate(&mut self, schedule: &[Action]) -> String {
+        let mut text = String::new();
+        let mut state = self.begin();
+        for action in schedule {
+            let index = usize::from(action.host);
+            let what = self.what(self.host(&state, index), action.event);
+            let next = self.next(&state, *action);
+            let granted = if next.effects.granted.is_some() { " => GRANTED" } else { "" };
+            let broken = next.broken.first().map(|p| format!(" => BROKEN {p:?}")).unwrap_or_default();
+            text.push_str(&format!("host {}: {what}{granted}{broken}\n", index + 1));
+            state = next.state;
+        }
+        text.push_str(&format!("leader on disk: {:?}\n", self.contents.leader(state.disk.leader)));
+        for (index, block) in state.disk.blocks.iter().enumerate() {
+            text.push_str(&format!("block of host {}: {}\n", index + 1, self.content(*block)));
+        }
+        for index in 0..self.settings.hosts.len() {
+            let (life, generation) = state.lives.0[index];
+            let holds = if self.host(&state, index).holding.is_some() { ", holds the lease" } else { "" };
+            let alive = if life == Life::Joined { "" } else { " (not joined)" };
+            text.push_str(&format!("host {}: generation {generation}{alive}{holds}\n", index + 1));
+        }
+        text
+    }
+
+    /// The version of the leader, and of each host's block, after a schedule.
+    pub fn versions_after(&mut self, schedule: &[Action]) -> (u64, [u64; HOSTS]) {
+        let mut state = self.begin();
+        for action in schedule {
+            state = self.next(&state, *action).state;
+        }
+        let leader = self.contents.leader(state.disk.leader).lver.get();
+        (leader, state.disk.blocks.map(|block| self.contents.block(block).dblock.lver.get()))
+    }
+
+    fn content(&self, content: u32) -> String {
+        match self.contents.content(content) {
+            Content::Leader(l) => format!(
+                "leader version {} owner {}/{}/{} writer {}",
+                l.lver, l.owner_id, l.owner_generation, l.timestamp, l.write_id
+            ),
+            Content::Block(b) => {
+                let d = b.dblock;
+                let flag = if d.is_released() { " RELEASED" } else { "" };
+                format!(
+                    "block version {} mbal {} bal {} value {}/{}/{}{flag}",
+                    d.lver, d.mbal, d.bal, d.inp, d.inp2, d.inp3
+                )
+            }
+            Content::Delta { .. } => "delta".into(),
+        }
+    }
+
+    fn what(&self, host: &Host, event: Event) -> String {
+        let pending = match host.pending {
+            Some(Pending::Read { first, count: 1, .. }) => format!("read of sector {first}"),
+            Some(Pending::Read { .. }) => "read of leader and blocks".into(),
+            Some(Pending::ReadDelta { host, .. }) => {
+                format!("read of the host id lease of host {}", host + 1)
+            }
+            Some(Pending::Write { content, .. }) => format!("write of {}", self.content(content)),
+            None => "nothing".into(),
+        };
+        let late = |which: u8| {
+            host.late.get(usize::from(which)).map(|l| self.content(l.content)).unwrap_or_default()
+        };
+        match event {
+            Event::Complete => pending,
+            Event::TimeOut => format!("TIMES OUT: {pending}"),
+            Event::FailLanded => format!("FAILS, but landed: {pending}"),
+            Event::Fail => format!("FAILS: {pending}"),
+            Event::Land(which) => format!("LANDS LATE: {}", late(which)),
+            Event::LateFails(which) => format!("late write fails for good: {}", late(which)),
+            Event::Wake => "wakes".into(),
+            Event::Crash => "CRASHES".into(),
+            Event::Lose => "its LOCKSPACE FAILS".into(),
+            Event::JoinAnew => "its lockspace is REMOVED AND JOINED AGAIN".into(),
+            Event::KnownDead => "is KNOWN TO BE DEAD".into(),
+            Event::Rejoin => "comes BACK with a new generation".into(),
+            Event::OnceMore => "acquires once more".into(),
+        }
+    }
+}

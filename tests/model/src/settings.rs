@@ -1,0 +1,87 @@
+//! What a run is about: who takes part, which faults may happen how often, what is bent on purpose.
+
+use crate::HOSTS;
+use crate::checks::Property;
+
+/// Whose machines a host runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// The production machines.
+    Ours,
+    /// A peer that follows the original, weaknesses included ([`sanlock_sim::reference`]).
+    Reference,
+}
+
+/// How often something may still happen, over all hosts together. Everything else is unlimited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Budget {
+    /// A write times out: it lands later or never.
+    pub late: u8,
+    /// An operation fails with an error.
+    pub errors: u8,
+    /// A host crashes.
+    pub crashes: u8,
+    /// A lockspace fails on a living host, or is removed and joined again, under a running operation.
+    pub lapses: u8,
+    /// A machine that waits (between ballots, or for a dead owner) is woken at its time.
+    pub waits: u8,
+}
+
+/// Something made wrong on purpose, so that a property must fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Twist {
+    /// Nothing.
+    None,
+    /// The disk reports writes of blocks as done and forgets them.
+    BlocksVanish,
+    /// The disk reports writes of leaders as done and forgets them.
+    LeadersVanish,
+    /// The same, but only with leaders of a version above 1.
+    LaterLeadersVanish,
+    /// Blocks and leaders.
+    WritesVanish,
+    /// Living hosts look dead to everybody.
+    LivingLookDead,
+    /// A process keeps its lease until the release is done.
+    ReleasedTooEarly,
+}
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The hosts that take part: host ids 1, 2, 3.
+    pub hosts: Vec<Kind>,
+    /// How many acquires each host begins in its life.
+    pub attempts: [u8; HOSTS],
+    /// The limits of the rest.
+    pub budget: Budget,
+    /// Whether only writes of leaders time out, and not those of blocks.
+    pub only_leaders_late: bool,
+    /// Whether acquires wait for a dead owner (without: `OWNER_NOWAIT`).
+    pub patient: bool,
+    /// Whether a host's clock stands still between its acquires, so that their timestamps do not tell them apart.
+    pub same_second: bool,
+    /// What is bent.
+    pub twist: Twist,
+    /// The properties to look at; a violation of another one is passed over.
+    pub properties: Vec<Property>,
+}
+
+impl Settings {
+    /// This many hosts of one kind, each with this many acquires, no faults.
+    #[must_use]
+    pub fn new(kind: Kind, attempts: &[u8]) -> Self {
+        let mut each = [0; HOSTS];
+        each[..attempts.len()].copy_from_slice(attempts);
+        Self {
+            hosts: vec![kind; attempts.len()],
+            attempts: each,
+            budget: Budget::default(),
+            only_leaders_late: false,
+            patient: false,
+            same_second: false,
+            twist: Twist::None,
+            properties: Property::ALL.to_vec(),
+        }
+    }
+}

@@ -1,0 +1,439 @@
+//! States of the whole, what may happen in each, and what comes of it.
+//!
+//! A state is a handful of numbers: hosts, sectors and the history are looked up in tables that hold every value once, and a
+//! step of a machine that was taken before is looked up too. Equality of states is therefore equality of the machines
+//! themselves (`Clone + Eq + Hash`), never of a digest of them.
+
+use crate::HOSTS;
+use crate::checks::{self, Chosen, Marks, Property};
+use crate::disk::{ContentId, Contents, Resource};
+use crate::host::{Around, Effects, Host, Pending, Turn};
+use crate::settings::{Budget, Kind, Settings, Twist};
+use crate::surroundings::{Life, Lives};
+use sanlock_lease::machine::Content;
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::Hash;
+use std::rc::Rc;
+
+/// Everything there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct State {
+    pub(crate) hosts: [u32; HOSTS],
+    pub(crate) disk: Resource,
+    history: u32,
+    pub(crate) lives: Lives,
+    last_granted: u8,
+    pub(crate) budget: Budget,
+}
+
+/// Something that may happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// The submitted operation takes effect and completes.
+    Complete,
+    /// The submitted write times out; it lands later or never.
+    TimeOut,
+    /// The submitted operation fails; a write has landed all the same.
+    FailLanded,
+    /// The submitted operation fails without effect.
+    Fail,
+    /// A machine that waits is woken.
+    Wake,
+    /// A late write lands, and its host sees that it did.
+    Land(u8),
+    /// A late write fails for good, and its host sees that.
+    LateFails(u8),
+    /// The host crashes.
+    Crash,
+    /// Its lockspace fails.
+    Lose,
+    /// Its lockspace is removed and joined again while an operation runs.
+    JoinAnew,
+    /// It has been silent for so long that everybody knows it to be dead.
+    KnownDead,
+    /// It comes back with the next generation.
+    Rejoin,
+    /// Only once faults have ended: one more acquire.
+    OnceMore,
+}
+
+/// An event of a host, by index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Action {
+    /// Whose.
+    pub host: u8,
+    /// What.
+    pub event: Event,
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "host {}: {:?}", self.host + 1, self.event)
+    }
+}
+
+/// What an action led to.
+#[derive(Clone, Debug)]
+pub struct Next {
+    /// The state after it.
+    pub state: State,
+    /// What happened on the way.
+    pub effects: Effects,
+    /// What it broke.
+    pub broken: Vec<Property>,
+}
+
+/// Everything one turn of a host depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct TurnKey {
+    host: u32,
+    event: Event,
+    disk: Resource,
+    lives: Lives,
+}
+
+/// A run's tables.
+#[derive(Debug)]
+pub struct World {
+    /// What it is about.
+    pub settings: Settings,
+    pub(crate) contents: Contents,
+    hosts: Vec<Rc<Host>>,
+    host_numbers: HashMap<Rc<Host>, u32>,
+    histories: Vec<Chosen>,
+    history_numbers: HashMap<Chosen, u32>,
+    turns: HashMap<TurnKey, (u32, Effects)>,
+    /// What was reached.
+    pub marks: Marks,
+}
+
+impl World {
+    /// Empty tables.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            contents: Contents::default(),
+            hosts: Vec::new(),
+            host_numbers: HashMap::new(),
+            histories: Vec::new(),
+            history_numbers: HashMap::new(),
+            turns: HashMap::new(),
+            marks: Marks::default(),
+        }
+    }
+
+    /// A free lease, and every host about to acquire it.
+    pub fn begin(&mut self) -> State {
+        let disk = Resource::formatted(&mut self.contents);
+        let history = self.history_number(Chosen::new());
+        let mut state = State {
+            hosts: [0; HOSTS],
+            disk,
+            history,
+            lives: Lives([(Life::Joined, 1); HOSTS]),
+            last_granted: 0,
+            budget: self.settings.budget,
+        };
+        for index in 0..HOSTS {
+            let kind = self.settings.hosts.get(index).copied().unwrap_or(Kind::Ours);
+            let mut host = Host::new(index, kind, self.settings.attempts[index]);
+            let mut effects = Effects::default();
+            self.turn(&mut host, &state, |turn| turn.next(), &mut effects);
+            state.hosts[index] = self.host_number(host);
+        }
+        state
+    }
+
+    fn host_number(&mut self, host: Host) -> u32 {
+        if let Some(number) = self.host_numbers.get(&host) {
+            return *number;
+        }
+        let number = crate::number_of(self.hosts.len());
+        let host = Rc::new(host);
+        self.hosts.push(Rc::clone(&host));
+        self.host_numbers.insert(host, number);
+        number
+    }
+
+    fn history_number(&mut self, chosen: Chosen) -> u32 {
+        if let Some(number) = self.history_numbers.get(&chosen) {
+            return *number;
+        }
+        let number = crate::number_of(self.histories.len());
+        self.histories.push(chosen.clone());
+        self.history_numbers.insert(chosen, number);
+        number
+    }
+
+    /// A host as it is in a state.
+    #[must_use]
+    pub fn host(&self, state: &State, host: usize) -> &Host {
+        &self.hosts[state.hosts[host] as usize]
+    }
+
+    /// How many different values of a host there were.
+    #[must_use]
+    pub fn distinct_hosts(&self) -> usize {
+        self.hosts.len()
+    }
+
+    fn turn(
+        &mut self,
+        host: &mut Host,
+        state: &State,
+        act: impl FnOnce(&mut Turn<'_>),
+        effects: &mut Effects,
+    ) {
+        let mut turn = Turn {
+            host,
+            settings: &self.settings,
+            around: Around { disk: state.disk, lives: state.lives },
+            contents: &mut self.contents,
+            effects: *effects,
+        };
+        act(&mut turn);
+        *effects = turn.effects;
+    }
+
+    /// What may happen in a state.
+    pub fn actions(&self, state: &State, into: &mut Vec<Action>) {
+        into.clear();
+        let budget = state.budget;
+        for index in 0..self.settings.hosts.len() {
+            let host = self.host(state, index);
+            let number = u8::try_from(index).unwrap_or(u8::MAX);
+            let mut may = |event| into.push(Action { host: number, event });
+            let write = matches!(host.pending, Some(Pending::Write { .. }));
+            let leader = matches!(host.pending, Some(Pending::Write { sector: 0, .. }));
+            if host.pending.is_some() {
+                may(Event::Complete);
+                if write && budget.late > 0 && (leader || !self.settings.only_leaders_late) {
+                    may(Event::TimeOut);
+                }
+                if budget.errors > 0 {
+                    may(Event::Fail);
+                    if write {
+                        may(Event::FailLanded);
+                    }
+                }
+            }
+            if host.wait.is_some() && budget.waits > 0 {
+                may(Event::Wake);
+            }
+            let life = state.lives.0[index].0;
+            for late in 0..host.late.len() {
+                let late = u8::try_from(late).unwrap_or(u8::MAX);
+                may(Event::Land(late));
+                if life == Life::Joined {
+                    may(Event::LateFails(late));
+                }
+            }
+            let busy = host.works() || !host.late.is_empty();
+            match life {
+                Life::Joined => {
+                    if busy && budget.crashes > 0 {
+                        may(Event::Crash);
+                    }
+                    if busy && budget.lapses > 0 {
+                        may(Event::Lose);
+                        // A lockspace is removed only when its users are gone; of ours also only when no write is in flight.
+                        let quiet = host.holding.is_none()
+                            && (host.kind() == Kind::Reference || !host.writes_in_flight());
+                        if quiet && host.works() {
+                            may(Event::JoinAnew);
+                        }
+                    }
+                }
+                Life::Lost => may(Event::KnownDead),
+                Life::Down => {
+                    may(Event::KnownDead);
+                    may(Event::Rejoin);
+                }
+                Life::Dead => may(Event::Rejoin),
+            }
+        }
+    }
+
+    /// The write that an event lets land.
+    fn landing(host: &Host, event: Event) -> Option<(u64, ContentId)> {
+        match (event, host.pending) {
+            (Event::Complete | Event::FailLanded, Some(Pending::Write { sector, content, .. })) => {
+                Some((sector, content))
+            }
+            (Event::Land(which), _) => {
+                let late = host.late.get(usize::from(which))?;
+                Some((late.sector, late.content))
+            }
+            _ => None,
+        }
+    }
+
+    fn vanishes(&self, content: ContentId) -> bool {
+        let leader = matches!(self.contents.content(content), Content::Leader(_));
+        let later = self.contents.leader(content).lver.get() > 1;
+        match self.settings.twist {
+            Twist::WritesVanish => true,
+            Twist::LeadersVanish => leader,
+            Twist::LaterLeadersVanish => leader && later,
+            Twist::BlocksVanish => !leader,
+            Twist::None | Twist::LivingLookDead | Twist::ReleasedTooEarly => false,
+        }
+    }
+
+    /// Lets an action happen.
+    pub fn next(&mut self, before: &State, action: Action) -> Next {
+        let index = usize::from(action.host);
+        let mut state = *before;
+        let mut broken = Vec::new();
+        let host = Rc::clone(&self.hosts[state.hosts[index] as usize]);
+        spend(&mut state.budget, action.event);
+        let landing = Self::landing(&host, action.event).filter(|(_, content)| !self.vanishes(*content));
+        if let Some((sector, content)) = landing {
+            state.disk.land(sector, content);
+        }
+        let (life, generation) = state.lives.0[index];
+        state.lives.0[index] = match action.event {
+            Event::Crash => (Life::Down, generation),
+            Event::Lose => (Life::Lost, generation),
+            Event::KnownDead => (Life::Dead, generation),
+            Event::JoinAnew | Event::Rejoin => (Life::Joined, generation + 1),
+            _ => (life, generation),
+        };
+        let (number, effects) = self.host_turn(state.hosts[index], &state, life, action.event);
+        state.hosts[index] = number;
+        broken.extend(checks::of_flags(effects.flags));
+        if let Some((sector, content)) = landing {
+            self.landed(before, &mut state, sector, content, &mut broken);
+        }
+        if let Some(leader) = effects.granted {
+            self.granted(&mut state, index, leader, &mut broken);
+        }
+        if landing.is_some() || effects.granted.is_some() {
+            for holder in 0..self.settings.hosts.len() {
+                if let Some(holding) = self.host(&state, holder).holding {
+                    if !checks::blocks_keep_owner(&self.contents, &state.disk, holding) {
+                        broken.push(Property::BlocksKeepOwner);
+                    }
+                }
+            }
+        }
+        broken.retain(|property| self.settings.properties.contains(property));
+        self.marks.count(effects.flags);
+        if matches!(action.event, Event::Land(_)) && landing.is_some_and(|(sector, _)| sector == 0) {
+            self.marks.late_leaders += 1;
+        }
+        Next { state, effects, broken }
+    }
+
+    /// The host's own part, looked up if it was taken before.
+    fn host_turn(&mut self, number: u32, state: &State, life: Life, event: Event) -> (u32, Effects) {
+        let mut key = TurnKey { host: number, event, disk: state.disk, lives: state.lives };
+        let before = Rc::clone(&self.hosts[number as usize]);
+        // Only a read looks further than at the own block.
+        let own = state.disk.blocks[before.index];
+        let unseen = Resource { leader: own, blocks: [own; HOSTS] };
+        match (event, before.pending) {
+            (Event::Complete, Some(Pending::Read { count: 1, first: 0, .. })) => {
+                key.disk = Resource { leader: state.disk.leader, ..unseen };
+            }
+            (Event::Complete, Some(Pending::Read { .. })) => {}
+            _ => key.disk = unseen,
+        }
+        if let Some(known) = self.turns.get(&key) {
+            return *known;
+        }
+        let mut host = Host::clone(&before);
+        let mut effects = Effects::default();
+        let act = |turn: &mut Turn<'_>| match event {
+            Event::Complete => turn.complete(),
+            Event::TimeOut => turn.time_out(),
+            Event::Fail | Event::FailLanded => turn.fail(),
+            Event::Wake => turn.wake(),
+            Event::Land(which) | Event::LateFails(which) => turn.settled(usize::from(which)),
+            Event::Crash => turn.host.crash(),
+            Event::Lose => turn.host.lose(),
+            Event::JoinAnew => {}
+            Event::KnownDead => turn.host.declared_dead(life),
+            Event::Rejoin => {
+                if life == Life::Down {
+                    turn.host.reset();
+                }
+                if !turn.host.works() {
+                    turn.next();
+                }
+            }
+            Event::OnceMore => turn.once_more(),
+        };
+        self.turn(&mut host, state, act, &mut effects);
+        let known = (self.host_number(host), effects);
+        self.turns.insert(key, known);
+        known
+    }
+
+    fn landed(
+        &mut self,
+        before: &State,
+        state: &mut State,
+        sector: u64,
+        content: ContentId,
+        broken: &mut Vec<Property>,
+    ) {
+        if let Some((host, after)) = checks::block_written(&self.contents, sector, content) {
+            let old = self.contents.block(before.disk.blocks[host]).dblock;
+            let holding = self.host(state, host).holding;
+            broken.extend(checks::block_lands(&old, &after, host, holding));
+        } else if sector == 0 {
+            let leader = self.contents.leader(content);
+            let old = self.contents.leader(before.disk.leader);
+            self.marks.rolled_back += u64::from(leader.lver.get() < old.lver.get());
+            let owner = usize::try_from(old.owner_id.get()).unwrap_or(0);
+            let dead = (1..=HOSTS).contains(&owner) && before.lives.0[owner - 1].0 == Life::Dead;
+            if dead && old.timestamp.get() != 0 && leader.lver.get() > old.lver.get() {
+                self.marks.taken_from_dead += 1;
+            }
+            match checks::leader_lands(&self.histories[state.history as usize], &leader) {
+                Ok(chosen) => state.history = self.history_number(chosen),
+                Err(property) => broken.push(property),
+            }
+        }
+    }
+
+    fn granted(&mut self, state: &mut State, host: usize, leader: ContentId, broken: &mut Vec<Property>) {
+        self.marks.granted += 1;
+        let holders =
+            (0..self.settings.hosts.len()).filter(|h| self.host(state, *h).holding.is_some()).count();
+        if holders > 1 {
+            broken.push(Property::OneOwner);
+        }
+        let held = self.contents.leader(leader);
+        let (owner, generation, _) = checks::owner_of(&held);
+        let own = u64::from(state.lives.0[host].1);
+        if leader != state.disk.leader || (owner, generation) != (host as u64 + 1, own) {
+            broken.push(Property::LeaderNamesOwner);
+        }
+        let lver = u8::try_from(held.lver.get()).unwrap_or(u8::MAX);
+        if lver <= state.last_granted {
+            broken.push(Property::VersionsRise);
+        }
+        state.last_granted = state.last_granted.max(lver);
+    }
+}
+
+fn spend(budget: &mut Budget, event: Event) {
+    let purse = match event {
+        Event::TimeOut => &mut budget.late,
+        Event::Fail | Event::FailLanded => &mut budget.errors,
+        Event::Wake => &mut budget.waits,
+        Event::Crash => &mut budget.crashes,
+        Event::Lose | Event::JoinAnew => &mut budget.lapses,
+        Event::Complete
+        | Event::Land(_)
+        | Event::LateFails(_)
+        | Event::KnownDead
+        | Event::Rejoin
+        | Event::OnceMore => return,
+    };
+    *purse = purse.saturating_sub(1);
+}

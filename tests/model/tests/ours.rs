@@ -1,0 +1,95 @@
+//! The production machines: every schedule within the limits named in each test keeps every property.
+//!
+//! Each test prints how many states it looked at. `MODEL_DEPTH` sets how deep the last one goes.
+
+use sanlock_model::checks::Marks;
+use sanlock_model::{Budget, Kind, Limits, Settings, World, explore};
+
+fn keeps_everything(what: &str, settings: Settings, limits: Limits) -> Marks {
+    let mut world = World::new(settings);
+    let report = explore(&mut world, limits);
+    if let Some(violation) = &report.violation {
+        panic!("{what}: {:?} is broken:\n{}", violation.property, world.narrate(&violation.schedule));
+    }
+    let extent = if report.complete { "complete, depth" } else { "to depth" };
+    println!("{what}: {} states, {} steps, {extent} {}", report.states, report.steps, report.depth);
+    println!("    {:?}", world.marks);
+    assert!(report.complete || report.depth == limits.depth);
+    world.marks
+}
+
+fn with(attempts: &[u8], budget: Budget) -> Settings {
+    Settings { budget, ..Settings::new(Kind::Ours, attempts) }
+}
+
+#[test]
+fn two_hosts_three_acquires_each_without_faults() {
+    let settings = with(&[3, 3], Budget { waits: 1, ..Budget::default() });
+    let marks = keeps_everything(
+        "2 hosts, 3 acquires each, no faults",
+        settings,
+        Limits { calm_every: 1, ..Limits::complete() },
+    );
+    assert!(marks.granted > 0 && marks.refused_live > 0 && marks.adopted > 0 && marks.lost > 0);
+    assert!(marks.backed_off > 0 && marks.released_by_flag > 0);
+    // A commit of another host's value that is slow without being late: R9's case, told by name and never resolved by force.
+    assert!(marks.rolled_back > 0 && marks.newer > 0 && marks.calms_told_newer > 0);
+}
+
+#[test]
+fn two_hosts_two_late_writes_and_a_crash() {
+    let budget = Budget { late: 2, crashes: 1, waits: 1, ..Budget::default() };
+    let what = "2 hosts, 2 acquires each, 2 late writes, 1 crash";
+    let marks = keeps_everything(what, with(&[2, 2], budget), Limits::complete());
+    assert!(marks.late_leaders > 0 && marks.retracted > 0 && marks.taken_from_dead > 0);
+}
+
+/// Every acquire has the timestamp of the host's other acquires: nothing tells their values apart but the rules.
+#[test]
+fn two_hosts_whose_clocks_stand_still() {
+    let budget = Budget { late: 1, crashes: 1, waits: 1, ..Budget::default() };
+    let settings = Settings { same_second: true, ..with(&[2, 2], budget) };
+    keeps_everything(
+        "2 hosts, 2 acquires each in one second, 1 late write, 1 crash",
+        settings,
+        Limits::complete(),
+    );
+}
+
+/// CE8 and CE9: the lockspace fails, or is removed and joined again, under a running operation.
+#[test]
+fn two_hosts_whose_lockspaces_come_and_go() {
+    let budget = Budget { late: 1, lapses: 1, crashes: 1, waits: 1, ..Budget::default() };
+    let what = "2 hosts, 2 acquires and 1, 1 late write, 1 lapse, 1 crash";
+    let marks = keeps_everything(what, with(&[2, 1], budget), Limits::complete());
+    assert!(marks.gone > 0);
+}
+
+#[test]
+fn two_hosts_that_wait_for_the_dead() {
+    let budget = Budget { late: 1, crashes: 1, waits: 3, ..Budget::default() };
+    let settings = Settings { patient: true, ..with(&[2, 1], budget) };
+    let what = "2 hosts that wait for dead owners, 2 acquires and 1, 1 late write, 1 crash";
+    let marks = keeps_everything(what, settings, Limits::complete());
+    assert!(marks.taken_from_dead > 0);
+}
+
+#[test]
+fn three_hosts_a_late_write_and_an_error() {
+    let budget = Budget { late: 1, errors: 1, waits: 1, ..Budget::default() };
+    let what = "3 hosts, 1 acquire each, 1 late write, 1 error";
+    keeps_everything(what, with(&[1, 1, 1], budget), Limits::complete());
+}
+
+#[test]
+fn three_hosts_everything_to_a_depth() {
+    const DEPTH: u32 = 12;
+    let depth = std::env::var("MODEL_DEPTH").ok().map(|text| match text.parse() {
+        Ok(depth) => depth,
+        Err(e) => panic!("MODEL_DEPTH is {text:?}, expected a number of steps: {e}"),
+    });
+    let budget = Budget { late: 2, errors: 1, crashes: 1, lapses: 1, waits: 2 };
+    let limits = Limits { depth: depth.unwrap_or(DEPTH), states: usize::MAX, calm_every: 97 };
+    let what = "3 hosts, 2 acquires each, 2 late writes, 1 error, 1 crash, 1 lapse";
+    keeps_everything(what, with(&[2, 2, 2], budget), limits);
+}
