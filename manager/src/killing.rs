@@ -362,6 +362,9 @@ fn why(lockspace: &Lockspace) -> String {
     let error =
         lockspace.last_error.as_deref().unwrap_or("no renewal has failed, the last one has not ended");
     match (lockspace.dead, lockspace.remove) {
+        (Some(Dead::Failed), _) if lockspace.ended => {
+            format!("the thread that renewed the host_id lease of {name} has ended")
+        }
         (Some(Dead::Failed), _) if lockspace.corrupt != 0 => {
             format!("the host_id lease of {name} is not ours any more, {error}")
         }

@@ -123,7 +123,9 @@ impl Helper {
     /// # Errors
     /// The pid is one that must not be signalled; or neither the daemon may signal it nor the helper be reached.
     pub(crate) fn signal(&self, pid: i32, process: &PidFd, signal: Signal) -> io::Result<()> {
-        self.check_pid(pid)?;
+        if !may_signal(pid, &self.own_pids()) {
+            return Err(io::Error::other(format!("pid {pid} is never signalled (0, init, or this daemon)")));
+        }
         match process.send_signal(signal) {
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
                 let until = clock::monotonic_ms() + SIGNAL_LIFE_MS;
@@ -138,14 +140,9 @@ impl Helper {
         }
     }
 
-    /// No client, whatever it made of its connection or of a request on disk, has the daemon kill init, itself or what it needs to
-    /// kill (weakness W42).
-    fn check_pid(&self, pid: i32) -> io::Result<()> {
-        let own = i32::try_from(std::process::id()).unwrap_or(0);
-        if pid <= 1 || pid == own || pid == self.pid() || pid == self.guard.pid() {
-            return Err(io::Error::other(format!("pid {pid} is never signalled (0, init, or this daemon)")));
-        }
-        Ok(())
+    /// The daemon, its helper and its guard.
+    fn own_pids(&self) -> [i32; 3] {
+        [i32::try_from(std::process::id()).unwrap_or(0), self.pid(), self.guard.pid()]
     }
 
     /// Queues a program.
@@ -213,6 +210,10 @@ impl Helper {
                 Some(Report::Hello { pid }) => {
                     if self.worker.is_some() {
                         log.error(format_args!("helper has ended, replaced by pid {pid}"));
+                    }
+                    // What the earlier one started goes on, but nobody is told of its end.
+                    for purpose in self.running.drain().map(|(_, purpose)| purpose) {
+                        log.warn(format_args!("{purpose} is not watched any more"));
                     }
                     self.worker = received.fd.map(|fd| (pid, PidFd::from_fd(fd)));
                 }
@@ -344,5 +345,25 @@ impl Helper {
             self.seen_alive.set(clock::monotonic_seconds());
         }
         self.seen_alive.get()
+    }
+}
+
+/// No client, whatever it made of its connection or of a request on disk, has the daemon kill init, a process group, itself or what
+/// it needs to kill (weakness W42).
+fn may_signal(pid: i32, own: &[i32]) -> bool {
+    pid > 1 && !own.contains(&pid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neither_init_nor_a_group_nor_the_daemon_is_ever_signalled() {
+        let own = [4711, 4713, 4712];
+        for pid in [i32::MIN, -4711, -1, 0, 1, 4711, 4712, 4713] {
+            assert!(!may_signal(pid, &own), "{pid}");
+        }
+        assert!(may_signal(2, &own) && may_signal(4714, &own));
     }
 }

@@ -14,8 +14,8 @@ use sanlock_conformance::raw::{Header, SELF, cmd, flag, killpath};
 use sanlock_conformance::storage::LOCKSPACE;
 use sanlock_conformance::{Host, Lockspace, Program, Storage, User, bounded};
 
-/// Seconds of grace: 8 of the failure and these are at least 10 s after the damage.
-const GRACE: [&str; 2] = ["-g", "6"];
+/// Seconds of grace: with the 8 until a failure they end 15 s after the damage or later.
+const GRACE: [&str; 2] = ["-g", "10"];
 /// Longer than any wait here from the start of a process on; grace, slow starts and a loaded machine included.
 const LIMIT: Duration = Duration::from_secs(90);
 
@@ -314,4 +314,35 @@ fn a_helper_or_guard_that_dies_or_stands_still_is_replaced() {
     }
     scene.wait_until_gone();
     assert_eq!(scene.wrote("looks"), "ran\nran\n", "each once");
+}
+
+#[test]
+fn a_helper_that_goes_on_runs_no_program_that_is_not_wanted_any_more() {
+    let Some(program) = Program::ours_under_test("sends what was queued, however old") else { return };
+    let scene = Scene::new(program, 1);
+    let looks = scene.script("looks", "echo $1 >>$out");
+    let mut user = scene.user(1, &["killpath", &looks, "first", "0"]);
+    let mut helper = 0;
+    bounded::wait_until("the helper", LIMIT, || {
+        helper = scene.status_number("helper_pid");
+        fs::read_to_string(format!("/proc/{helper}/comm")).is_ok_and(|name| name == "sanlock-helper\n")
+    });
+    end(helper, Signal::SIGSTOP);
+    scene.damage();
+    bounded::wait_until("the lockspace to be dead", LIMIT, || scene.status_number("space_dead") == 1);
+    let lease = scene.storage.resource_arg(1);
+    let release = ["client", "release", "-r", &lease, "-p", &user.pid().to_string()];
+    assert_eq!(scene.host.client(&release).result(), Some(0));
+    // It goes on, unless it was replaced already.
+    let _ = kill(Pid::from_raw(helper), Signal::SIGCONT);
+    scene.wait_until_gone();
+    assert!(!user.ended());
+    // Another failure, whose program runs, comes after everything that was queued for the first.
+    scene.host.init(&scene.storage, 1);
+    scene.host.join(&scene.storage, 1);
+    let mut other = scene.user(1, &["killpath", &looks, "second", "0"]);
+    scene.damage();
+    assert_eq!(scene.wait_until_wrote("looks"), "second\n");
+    other.kill();
+    scene.wait_until_gone();
 }
