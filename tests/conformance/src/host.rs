@@ -52,7 +52,7 @@ impl Host {
     /// When the daemon does not answer in time.
     #[must_use]
     pub fn start_with(daemon: Program, cli: Program, name: &str, options: &[&str]) -> Self {
-        Self::start_somewhere(daemon, cli, name, options, None)
+        Self::start_somewhere(scratch_dir("run"), (daemon, cli), name, options, None)
     }
 
     /// Like [`Self::start`], with the watchdog: the wdmd that runs on `machine`.
@@ -61,17 +61,25 @@ impl Host {
     /// When the daemon does not answer in time.
     #[must_use]
     pub fn start_watched(program: Program, name: &str, machine: &Machine) -> Self {
-        Self::start_somewhere(program, program, name, &[], Some(machine))
+        Self::start_somewhere(scratch_dir("run"), (program, program), name, &[], Some(machine))
+    }
+
+    /// Like [`Self::start_with`], with run directory and log in `run_dir`.
+    ///
+    /// # Panics
+    /// When the daemon does not answer in time.
+    #[must_use]
+    pub fn start_in(run_dir: TempDir, program: Program, name: &str, options: &[&str]) -> Self {
+        Self::start_somewhere(run_dir, (program, program), name, options, None)
     }
 
     fn start_somewhere(
-        daemon: Program,
-        cli: Program,
+        run_dir: TempDir,
+        (daemon, cli): (Program, Program),
         name: &str,
         options: &[&str],
         watched: Option<&Machine>,
     ) -> Self {
-        let run_dir = scratch_dir("run");
         let child = spawn_daemon(daemon, name, run_dir.path(), options, watched);
         let mut host = Self {
             name: name.to_owned(),

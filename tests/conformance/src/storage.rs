@@ -94,6 +94,18 @@ impl Storage {
         Self::new(StorageKind::File).unwrap_or_else(|| unreachable!("files are always to be had"))
     }
 
+    /// A regular file in a directory of its own in `parent`.
+    ///
+    /// # Panics
+    /// When files cannot be made.
+    #[must_use]
+    pub fn file_in(parent: &Path) -> Self {
+        let dir = TempDir::new_in(parent).unwrap_or_else(|error| panic!("{}: {error}", parent.display()));
+        let path = dir.path().join("leases");
+        sparse_file(&path, StorageKind::File.align_size() * AREAS);
+        Self { kind: StorageKind::File, path, device: None, dir }
+    }
+
     /// What this is.
     #[must_use]
     pub fn kind(&self) -> StorageKind {

@@ -6,10 +6,11 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use sanlock_conformance::frozen::FreezableDir;
 use sanlock_conformance::raw::{Header, SELF, cmd, flag, killpath};
 use sanlock_conformance::storage::LOCKSPACE;
 use sanlock_conformance::{Host, Lockspace, Program, Storage, User, bounded};
@@ -345,4 +346,29 @@ fn a_helper_that_goes_on_runs_no_program_that_is_not_wanted_any_more() {
     assert_eq!(scene.wait_until_wrote("looks"), "second\n");
     other.kill();
     scene.wait_until_gone();
+}
+
+/// Leases, run directory and log lie on one file system, on which every write hangs.
+#[test]
+fn a_dead_disk_under_the_daemon_itself_delays_no_signal() {
+    let Some(program) = Program::ours_under_test("may wait for its run directory") else { return };
+    let Some(mut place) = FreezableDir::new() else { return };
+    let run_dir = tempfile::tempdir_in(place.path()).unwrap_or_else(|error| panic!("run directory: {error}"));
+    let storage = Storage::file_in(place.path());
+    let host = Host::start_in(run_dir, program, "host1", &GRACE);
+    host.init(&storage, 2);
+    host.join(&storage, 1);
+    let mut gentle = User::start(&host, &storage, 1, &[]);
+    let mut stubborn = User::start(&host, &storage, 2, &["stubborn"]);
+    place.freeze();
+    let frozen = Instant::now();
+    assert_eq!(gentle.finish(LIMIT).code, SIGTERM);
+    assert_eq!(stubborn.finish(LIMIT).code, SIGKILL);
+    // 8 and 10 s after the last good renewal; the bound is for slow machines, far below the time after which the guard thaws.
+    assert!(frozen.elapsed() < Duration::from_secs(60), "{:?}", frozen.elapsed());
+    assert!(host.connect().version().is_ok(), "it answers");
+    place.thaw();
+    bounded::wait_until("the lockspace to be gone", LIMIT, || {
+        host.connect().inq_lockspace(&storage.lockspace(1), 0) == -2
+    });
 }
