@@ -7,6 +7,7 @@ use sanlock_lease::name::Name;
 use sanlock_lease::paxos::acquire::AcquireOptions;
 use sanlock_lease::paxos::{Held, PaxosConfig};
 pub use sanlock_lease::recovery::Signal;
+use sanlock_lease::rindex::Member;
 use sanlock_lease::text::{DiskSpec, LockspaceSpec, ResourceSpec};
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
 
@@ -128,6 +129,20 @@ pub enum Action {
         pid: i32,
         /// With what.
         signal: Signal,
+    },
+    /// Begin the operation on a resource index that this connection asked for, and answer it. [`crate::Event::IndexDone`] is to
+    /// follow.
+    StartIndex {
+        /// Its id.
+        task: TaskId,
+        /// Who asked.
+        conn: ConnId,
+        /// In this lockspace.
+        ls: LockspaceId,
+        /// As this host.
+        member: Member,
+        /// The watchdog fire timeout of every host.
+        fire: WatchdogFire,
     },
     /// Have the killpath program of a registered connection run by the helper. [`crate::Event::KillpathLost`] follows if that
     /// could not be ordered in time.

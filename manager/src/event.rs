@@ -126,6 +126,13 @@ pub enum Command {
         /// Whose.
         target: Target,
     },
+    /// Work on the resource index of a lockspace. [`crate::Action::StartIndex`] follows, or a reply that refuses it.
+    Index {
+        /// Name of the lockspace.
+        lockspace: Name,
+        /// Whether it takes the lease of the index.
+        lease: bool,
+    },
     /// A command on a target that is refused with this code after the target checks (socket-protocol.md 2.6, 7.7).
     Refused {
         /// Whose.
@@ -246,6 +253,16 @@ pub enum Event {
     },
     /// The last outstanding write of a finished task has ended.
     Settled {
+        /// Which.
+        task: TaskId,
+    },
+    /// The client of an operation on an index has its result, but what it wrote, or its lease, is still to be seen to.
+    IndexSettling {
+        /// Which.
+        task: TaskId,
+    },
+    /// Nothing of an operation on an index runs or may land any more.
+    IndexDone {
         /// Which.
         task: TaskId,
     },

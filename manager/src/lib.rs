@@ -28,6 +28,7 @@ mod clients;
 mod config;
 mod event;
 mod ids;
+mod index;
 mod killing;
 mod killpath;
 mod lockspaces;
@@ -88,6 +89,8 @@ pub struct Manager {
     ops: BTreeMap<OpNumber, Op>,
     /// The resource a running or unsettled task works on.
     tasks: BTreeMap<TaskId, ResourceId>,
+    /// Operations on resource indexes.
+    index_work: BTreeMap<TaskId, index::IndexWork>,
     last_id: u64,
     shutdown_waiters: Vec<ConnId>,
     shutting_down: bool,
@@ -106,6 +109,7 @@ impl Manager {
             resources: BTreeMap::new(),
             ops: BTreeMap::new(),
             tasks: BTreeMap::new(),
+            index_work: BTreeMap::new(),
             last_id: 0,
             shutdown_waiters: Vec::new(),
             shutting_down: false,
@@ -143,6 +147,8 @@ impl Manager {
                 self.release_done(now, task, outcome, outstanding, out)
             }
             Event::Settled { task } => self.settled(now, task, out),
+            Event::IndexSettling { task } => self.index_settling(task),
+            Event::IndexDone { task } => self.index_done(task),
             Event::RejoinSaved { ls, serial } => self.rejoin_saved(ls, serial),
             Event::WatchdogChecked { ls, result } => self.watchdog_checked(ls, result, out),
             Event::WatchdogArmed { ls, result } => self.watchdog_armed(now, ls, result, out),
@@ -175,6 +181,7 @@ impl Manager {
             }
             Command::Release { target, what } => self.release(conn, target, what, out),
             Command::Inquire { target } => self.inquire(conn, target, out),
+            Command::Index { lockspace, lease } => self.index(now, conn, lockspace, lease, out),
             Command::Refused { target, acquire, code } => self.refused(conn, target, acquire, code, out),
             Command::Shutdown { force } => self.shutdown(force, out),
             Command::ShutdownWait { force } => self.shutdown_wait(conn, force, out),

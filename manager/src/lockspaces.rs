@@ -198,13 +198,17 @@ impl Manager {
         if unused && self.resources.values().any(|r| r.spec.lockspace == spec.name) {
             return reply(out, conn, ReturnCode::EBUSY.0);
         }
-        let Some((ls, lockspace)) = self.lockspaces.iter_mut().find(|(_, ls)| matches(spec, ls)) else {
+        let Some((ls, lockspace)) = self.lockspaces.iter().find(|(_, ls)| matches(spec, ls)) else {
             return reply(out, conn, ReturnCode::ENOENT.0);
         };
         let ls = *ls;
         if lockspace.list == LockspaceList::Rem {
             return reply(out, conn, ReturnCode::EINPROGRESS.0);
         }
+        if self.index_busy(ls) {
+            return reply(out, conn, ReturnCode::EBUSY.0);
+        }
+        let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
         if asynchronous {
             reply(out, conn, 0);
         } else if lockspace.rem_waiters.len() < WAITERS_MAX {
@@ -233,9 +237,10 @@ impl Manager {
         out.push(Action::Gone { ls });
     }
 
-    /// Whether a task on a resource of this lockspace runs, or may still write.
+    /// Whether a task on a resource of this lockspace, or on its index, runs or may still write.
     pub(crate) fn has_tasks(&self, ls: LockspaceId) -> bool {
         self.tasks.values().filter_map(|id| self.resources.get(id)).any(|r| r.ls == ls)
+            || self.index_writes(ls)
     }
 
     /// Ends the thread of a dead lockspace that nobody uses any more.

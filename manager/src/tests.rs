@@ -2,6 +2,7 @@
 
 mod acquire;
 mod clients;
+mod index;
 mod killing;
 mod lab;
 mod lockspaces;

@@ -161,6 +161,7 @@ impl Manager {
             log(out, Level::Error, Some(ls), format!("the watchdog cannot be armed: {text}"));
         }
         self.answer_used(ls, result.is_err().then_some(ReturnCode::WD_ERROR), out);
+        self.index_armed(ls, result.as_ref().map(drop).map_err(|_| ReturnCode::WD_ERROR), out);
         for number in self.take_arming(ls) {
             match result {
                 Ok(()) => self.acquire_next(now, number, out),
@@ -210,6 +211,7 @@ impl Manager {
             OpKind::Acquire { arming, .. } => arming,
             _ => None,
         }));
+        needed.extend(self.index_watched());
         for (ls, lockspace) in &mut self.lockspaces {
             if lockspace.watch == Watch::Armed && !lockspace.used && !needed.contains(ls) {
                 lockspace.watch = Watch::Idle;
@@ -227,6 +229,7 @@ impl Manager {
             }
         }
         self.answer_used(ls, Some(ReturnCode::ENOSPC), out);
+        self.index_armed(ls, Err(ReturnCode::ENOSPC), out);
         for number in self.take_arming(ls) {
             self.acquire_failed(number, ReturnCode::ENOSPC.0, out);
         }

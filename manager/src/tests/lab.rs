@@ -364,7 +364,8 @@ pub(super) fn check_invariants(m: &Manager) {
         }
     }
     for (id, ls) in &m.lockspaces {
-        let needed = ls.used || m.resources.values().any(|r| r.ls == *id);
+        let watched = m.index_watched().any(|ls| ls == *id);
+        let needed = ls.used || watched || m.resources.values().any(|r| r.ls == *id);
         assert!(!ls.used || ls.watch != Watch::Idle, "what USED stands for has a watchdog");
         assert!(ls.watch != Watch::Armed || needed, "an idle lockspace has an expiry");
         assert!(m.settings.watchdog != (ls.watch == Watch::Off));

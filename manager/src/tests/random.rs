@@ -32,9 +32,21 @@ struct World {
     /// Resource of each task.
     names: BTreeMap<TaskId, String>,
     saves: Vec<(LockspaceId, u64)>,
+    /// Who asked for work on an index, and whether with its lease.
+    asked: BTreeMap<ConnId, bool>,
+    /// Work on indexes under way.
+    indexes: BTreeMap<TaskId, Index>,
     dog: Dog,
     generation: u64,
     exited: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Index {
+    ls: LockspaceId,
+    conn: ConnId,
+    lease: bool,
+    answered: bool,
 }
 
 /// The watchdog's side.
@@ -73,6 +85,8 @@ impl World {
             unsettled: BTreeSet::new(),
             names: BTreeMap::new(),
             saves: Vec::new(),
+            asked: BTreeMap::new(),
+            indexes: BTreeMap::new(),
             generation: 0,
             exited: false,
         }
@@ -84,6 +98,11 @@ impl World {
         check_invariants(&self.m);
         for action in out {
             self.take(action);
+        }
+        for index in self.indexes.values().filter(|index| index.lease) {
+            let covered = [&self.dog.armed, &self.dog.lost].iter().any(|set| set.contains(&index.ls));
+            let over = !self.joined.contains_key(&index.ls) || self.leaving.contains(&index.ls);
+            assert!(!self.dog.used || covered || over, "no watchdog stands behind {index:?}");
         }
         for (_, r) in self.m.resources() {
             let covered = !self.dog.used || self.dog.armed.contains(&r.ls) || self.dog.lost.contains(&r.ls);
@@ -126,6 +145,7 @@ impl World {
                             .iter()
                             .all(|(task, name)| !self.writes(*task) || !in_space(self, ls, name))
                     );
+                    assert!(self.indexes.values().all(|index| index.ls != ls || !index.lease));
                 }
             }
             Action::StartAcquire { task, ls, config, .. } => {
@@ -136,6 +156,14 @@ impl World {
             Action::StartRelease { task, ls, config, .. } | Action::StartRetract { task, ls, config, .. } => {
                 self.start(task, ls, format!("{}:{}", config.lockspace, config.resource));
                 self.releases.insert(task);
+            }
+            Action::StartIndex { task, conn, ls, member, .. } => {
+                let lease = self.asked.remove(&conn).expect("it was asked for");
+                assert!(!self.gone.contains(&ls), "nothing starts in a dead lockspace");
+                assert_eq!(self.joined[&ls], member.generation);
+                assert!(!lease || !self.dog.used || self.dog.armed.contains(&ls), "armed before a write");
+                assert!(self.indexes.values().all(|index| index.ls != ls), "one at a time");
+                self.indexes.insert(task, Index { ls, conn, lease, answered: false });
             }
             Action::ClientGone { task } => assert!(self.acquires.contains_key(&task)),
             Action::Kill { conn, pid, .. } | Action::RunKillpath { conn, pid, .. } => {
@@ -207,6 +235,9 @@ impl World {
             }
             4 | 5 => self.lockspace(pick, detail),
             6 | 7 => self.task(pick, detail),
+            8 if !self.indexes.is_empty() && (self.unsettled.is_empty() || detail % 2 == 0) => {
+                self.index(pick, detail);
+            }
             8 => {
                 let Some(task) = nth(self.unsettled.iter(), pick) else { return };
                 self.unsettled.remove(&task);
@@ -220,6 +251,23 @@ impl World {
             }
             10 | 11 => self.watchdog(pick, detail),
             _ => self.command(pick, detail),
+        }
+    }
+
+    fn index(&mut self, pick: usize, detail: u8) {
+        let Some(task) = nth(self.indexes.keys(), pick) else { return };
+        let index = self.indexes[&task];
+        if detail % 4 == 0 && !index.answered {
+            self.event(Event::IndexSettling { task });
+        } else {
+            self.indexes.remove(&task);
+            self.event(Event::IndexDone { task });
+        }
+        if let Some(index) = self.indexes.get_mut(&task) {
+            index.answered = true;
+        }
+        if let Some(client) = self.open.get_mut(&index.conn).filter(|_| !index.answered) {
+            assert!(std::mem::take(&mut client.waits), "one answer for each command");
         }
     }
 
@@ -322,7 +370,7 @@ impl World {
             _ => Target::Own,
         };
         let flag = detail.is_multiple_of(5);
-        let command = match pick % 17 {
+        let command = match pick % 19 {
             0 | 1 => {
                 let pid = i32::try_from(conn.0 % 8).unwrap() + 100;
                 self.open.get_mut(&conn).unwrap().registered = true;
@@ -353,6 +401,10 @@ impl World {
                 let setting = setting.get(which % 3).copied();
                 Command::SetConfig { lockspace: space.name, setting }
             }
+            16 | 17 => {
+                self.asked.insert(conn, flag);
+                Command::Index { lockspace: space.name, lease: flag }
+            }
             _ => {
                 let wanted = &RESOURCES[which % 5..(which % 5 + 1 + which / 100).min(5)];
                 let resources = wanted.iter().map(|r| request(r)).collect();
@@ -369,10 +421,10 @@ impl World {
             self.step((0, 0, 0));
         }
         for conn in 0..4 {
-            self.step((12, 17 * conn, 0));
+            self.step((12, 19 * conn, 0));
         }
         for detail in [0, 1] {
-            self.step((12, 17 * 4 + 2, detail));
+            self.step((12, 19 * 4 + 2, detail));
             self.step((10, 0, 2));
             self.step((4, 0, 1));
             self.step((9, 0, 0));
