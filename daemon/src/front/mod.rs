@@ -34,7 +34,7 @@ use crate::lockspace::{self, Lockspace};
 use crate::mailbox::{self, Mailbox, Sender};
 use crate::records;
 use crate::resources::Resources;
-use crate::tools::Tools;
+use crate::tools::{IndexJob, Tools};
 use crate::watchdog::Watchdog;
 use conn::{Conn, Input};
 use poller::{Interest, Poller, Ready, Token};
@@ -97,6 +97,8 @@ pub(crate) struct Front {
     watchdog: Watchdog,
     /// Saves under way: number of the order, and what to tell the manager.
     saving: HashMap<u64, (LockspaceId, u64)>,
+    /// Commands on indexes that the manager has not let begin yet.
+    indexes: HashMap<ConnId, IndexJob>,
     next_order: u64,
     next_conn: u64,
     next_age_check: MonoTime,
@@ -154,6 +156,7 @@ impl Front {
             records,
             watchdog,
             saving: HashMap::new(),
+            indexes: HashMap::new(),
             next_order: 0,
             next_conn: 0,
             next_age_check: MonoTime::default(),

@@ -6,8 +6,12 @@ use std::sync::Arc;
 use sanlock_blockio::drive::monotonic_now;
 use sanlock_lease::delta::JoinError;
 use sanlock_lease::machine::IoFailure;
+use sanlock_lease::rindex::Member;
+use sanlock_lease::timing::WatchdogFire;
 use sanlock_manager::{Action, ConnId, Event, Level, LockspaceId, Reply as Answer, Signal, TaskId};
-use sanlock_wire::{Command, Reply, code};
+use sanlock_wire::header::Header;
+use sanlock_wire::types::Rentry;
+use sanlock_wire::{Command, Name, Reply, code};
 
 use super::{Front, Message, convert};
 use crate::helper::{Program, Purpose};
@@ -15,6 +19,7 @@ use crate::lockspace::{Control, Lockspace, Shared};
 use crate::log;
 use crate::records;
 use crate::resources::{Order, Task, Work};
+use crate::tools::{IndexJob, IndexReport, Membership};
 use crate::watchdog::{self, Times};
 
 impl Front {
@@ -23,7 +28,11 @@ impl Front {
             Action::Reply { conn, reply } => self.reply(conn, &reply),
             Action::Forget { conn } => {
                 self.cancel_killpath(conn);
+                self.indexes.remove(&conn);
                 self.slots.forget(conn, &self.poller);
+            }
+            Action::StartIndex { task, conn, ls, member, fire } => {
+                self.start_index(task, conn, ls, member, fire);
             }
             Action::RunKillpath { conn, pid, words } => {
                 let program = Program { purpose: Purpose::Killpath(conn, pid), words };
@@ -154,11 +163,12 @@ impl Front {
                 conn.closing = conn.registered.is_none();
             }
         }
+        self.indexes.remove(&conn);
         let reply = match answer {
             Answer::Result(code) if header.command() == Some(Command::SetConfig) => {
                 Reply::set_config(&header, *code)
             }
-            Answer::Result(code) => Reply::result(&header, *code),
+            Answer::Result(code) => result(&header, *code),
             Answer::Held(held) => match convert::state_string(held) {
                 Ok(text) => Reply::inquire(&header, u32::try_from(held.len()).unwrap_or(0), text),
                 Err(error) => {
@@ -169,6 +179,36 @@ impl Front {
             Answer::ShutdownDone => Reply::shutdown_done(),
         };
         self.answer(conn, &reply);
+    }
+
+    fn start_index(
+        &mut self,
+        task: TaskId,
+        conn: ConnId,
+        ls: LockspaceId,
+        member: Member,
+        fire: WatchdogFire,
+    ) {
+        let lockspace = self.lockspaces.get(&ls).map(|lockspace| Arc::clone(&lockspace.shared));
+        // Its client may have gone while the watchdog was being armed.
+        let (Some(job), Some(lockspace)) = (self.indexes.remove(&conn), lockspace) else {
+            return self.events.push_back(Event::IndexDone { task });
+        };
+        if let Some(slot) = self.slots.get_mut(conn) {
+            slot.request = None;
+        }
+        let outbox = self.outbox.clone();
+        self.tools.index(job, Membership { lockspace, member, fire }, move |report| {
+            let (event, reply) = match report {
+                IndexReport::Settling(reply) => (Event::IndexSettling { task }, Some(reply)),
+                IndexReport::Done(reply) => (Event::IndexDone { task }, reply),
+            };
+            // First the bookkeeping: whoever has the reply may ask for the next thing at once.
+            outbox.send(Message::Event(event));
+            if let Some(reply) = reply {
+                outbox.send(Message::Answer(conn, Box::new(reply)));
+            }
+        });
     }
 
     fn join(&mut self, ls: LockspaceId, shared: Arc<Shared>) {
@@ -197,5 +237,15 @@ impl Front {
             }
             None => self.events.push_back(Event::StartFailed { task, code: code::ENOSPC }),
         }
+    }
+}
+
+/// A bare result in the shape of the command's replies.
+fn result(header: &Header, code: i32) -> Reply {
+    match header.command() {
+        Some(
+            Command::UpdateRindex | Command::LookupRindex | Command::CreateResource | Command::DeleteResource,
+        ) => IndexJob::reply(header, code, Rentry::new(Name::EMPTY, 0)),
+        _ => Reply::result(header, code),
     }
 }

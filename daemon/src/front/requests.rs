@@ -7,11 +7,11 @@ use sanlock_wire::flags::{
     AddFlags, ConfigCommand, InqFlags, KillpathFlags, ReleaseFlags, RemFlags, RestrictFlags,
 };
 use sanlock_wire::header::{Header, Target};
-use sanlock_wire::types::{Killpath, Lockspace, Rentry};
+use sanlock_wire::types::{Killpath, Lockspace};
 use sanlock_wire::{Command, Name, Refusal, Reply, Request, RequestBody, Unsupported, code};
 
 use super::{Front, Message, convert, status};
-use crate::tools::Job;
+use crate::tools::{IndexJob, Job};
 
 /// What VERSION answers: the release whose protocol this daemon speaks. lvmlockd and others compare it.
 pub(super) const VERSION: u32 = 0x0308_0500;
@@ -93,12 +93,14 @@ impl Front {
                 self.command(id, header, Order::SetConfig { lockspace, setting });
             }
             RequestBody::Convert(_) => self.refuse_target(id, header, code::EOPNOTSUPP),
-            RequestBody::UpdateRindex(..)
-            | RequestBody::LookupRindex(..)
-            | RequestBody::CreateResource(..)
-            | RequestBody::DeleteResource(..) => {
-                let nothing = Rentry::new(Name::EMPTY, 0);
-                self.finish(id, &Reply::rindex(&header, code::EOPNOTSUPP, nothing));
+            RequestBody::FormatRindex(index) | RequestBody::RebuildRindex(index) => {
+                self.index(id, IndexJob::new(header, index, None));
+            }
+            RequestBody::UpdateRindex(index, entry)
+            | RequestBody::LookupRindex(index, entry)
+            | RequestBody::CreateResource(index, entry)
+            | RequestBody::DeleteResource(index, entry) => {
+                self.index(id, IndexJob::new(header, index, Some(entry)));
             }
             RequestBody::Request(_)
             | RequestBody::ExamineLockspace(_)
@@ -108,8 +110,6 @@ impl Front {
             | RequestBody::RegEvent { .. }
             | RequestBody::EndEvent(_)
             | RequestBody::SetEvent { .. }
-            | RequestBody::FormatRindex(_)
-            | RequestBody::RebuildRindex(_)
             | RequestBody::Unsupported(Unsupported::UnknownCommand(_) | Unsupported::Command(_)) => {
                 self.finish(id, &Reply::unsupported(&header));
             }
@@ -159,6 +159,18 @@ impl Front {
         }
         let outbox = self.outbox.clone();
         self.tools.submit(header, job, move |reply| outbox.send(Message::Answer(id, Box::new(reply))));
+    }
+
+    /// A command on a resource index (7.33): at once if it needs no lockspace, else when the manager says so.
+    fn index(&mut self, id: ConnId, job: IndexJob) {
+        let header = job.header;
+        if job.without_lockspace() {
+            return self.tool(id, header, Job::Index(job));
+        }
+        let lockspace = convert::lease_name(&job.index.lockspace_name);
+        let lease = job.takes_lease();
+        self.indexes.insert(id, job);
+        self.command(id, header, Order::Index { lockspace, lease });
     }
 
     /// REGISTER (7.1): the process that called `connect` is behind this connection from now on.

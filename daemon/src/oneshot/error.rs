@@ -1,8 +1,9 @@
 //! Why a one-shot command failed, and the number its client sees.
 
-use sanlock_blockio::{IoError, OpenError};
+use sanlock_blockio::{EngineError, IoError, OpenError};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::format::SizesError;
+use sanlock_lease::rindex::RindexError;
 use sanlock_lease::timing::IoTimeoutError;
 use sanlock_lease::verify::LeaderError;
 use sanlock_wire::name::PathError;
@@ -86,6 +87,18 @@ pub enum ToolError {
         /// Bytes the request says.
         asked: u64,
     },
+    /// A command on a resource index.
+    #[error(transparent)]
+    Rindex(#[from] RindexError),
+    /// Nothing to do I/O with.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// A write of an earlier format may still land there.
+    #[error("a write of an earlier format of {path} has not ended and may still land; try again when it has")]
+    LateFormat {
+        /// On which disk.
+        path: String,
+    },
     /// The lease was formatted anew with other sizes between two reads.
     #[error("the lease's sizes changed while it was read")]
     Changed,
@@ -103,6 +116,8 @@ impl ToolError {
             Self::Sizes(SizesError::OnlyOne | SizesError::Pair(_)) => ReturnCode::GENERIC,
             Self::HostId { .. } => ReturnCode::LEADER_MAGIC,
             Self::Leader(error) => error.into(),
+            Self::Rindex(error) => error.into(),
+            Self::Engine(_) | Self::LateFormat { .. } => ReturnCode::EAGAIN,
             Self::Path(_)
             | Self::Offset { .. }
             | Self::Sizes(SizesError::BlockSize { .. })

@@ -8,11 +8,13 @@
 mod error;
 mod lockspace;
 mod resource;
+pub(crate) mod rindex;
 mod sizes;
 
 pub use error::ToolError;
 pub use lockspace::{read_lockspace, write_lockspace};
 pub use resource::{read_resource, read_resource_owners, write_resource};
+pub use rindex::{entry_of_failure, format_rindex, lookup_rindex, rebuild_rindex, update_rindex};
 
 use sanlock_blockio::{Access, BlockingIo, Disk, EngineError, EngineKind, OpenError};
 use sanlock_lease::geometry::Geometry;
@@ -72,7 +74,7 @@ impl Io {
     }
 
     /// A disk of a resource.
-    fn open_resource(&self, disk: &types::Disk) -> Result<Arc<Disk>, ToolError> {
+    pub(crate) fn open_resource(&self, disk: &types::Disk) -> Result<Arc<Disk>, ToolError> {
         self.open(disk.path.path()?).map_err(ToolError::Open)
     }
 

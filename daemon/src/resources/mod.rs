@@ -24,7 +24,8 @@ use crate::global::Global;
 use crate::lockspace;
 use crate::mailbox::{self, Mailbox, Sender};
 use opening::{Opening, Openings};
-use task::{Envs, Outcome, Tag, TaskMachine};
+use task::{Envs, Tag};
+pub(crate) use task::{Hosts, Outcome, TaskMachine};
 
 /// Stack of the thread. Its machines live on the heap.
 const STACK: usize = 256 * 1024;

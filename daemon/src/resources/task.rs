@@ -18,14 +18,14 @@ use crate::lockspace;
 use crate::step::map_outcome;
 
 /// A machine of a task.
-pub(super) enum TaskMachine {
+pub(crate) enum TaskMachine {
     Acquire(Box<PaxosAcquire>),
     /// A release or a retract.
     Release(Box<PaxosRelease>),
 }
 
 /// What it comes to.
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     Acquire(AcquireOutcome),
     Release(ReleaseOutcome),
 }
@@ -60,7 +60,8 @@ pub(super) struct Envs {
     pub(super) global: Arc<Global>,
 }
 
-struct Hosts(Option<Arc<HostTable>>);
+/// What the renewals of a lockspace have seen.
+pub(crate) struct Hosts(pub(crate) Option<Arc<HostTable>>);
 
 impl HostView for Hosts {
     fn seen(&self, host: HostId) -> Option<sanlock_lease::hosts::HostSeen> {

@@ -1,9 +1,13 @@
-//! One-shot commands that read or write a disk: align, write, read (socket-protocol.md 7.12, 7.17 to 7.21, 7.23).
+//! One-shot commands that read or write a disk: align, write, read (socket-protocol.md 7.12, 7.17 to 7.21, 7.23), and those on a
+//! resource index (7.33).
 //!
 //! What they do is in [`crate::oneshot`]. They run on a few threads, one command each, with a time limit for every transfer and every open. However long they take,
 //! the front and the lockspaces know nothing of it.
 
+mod index;
 mod late;
+
+pub(crate) use index::{IndexJob, IndexReport, Membership};
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -12,7 +16,7 @@ use std::time::Duration;
 
 use sanlock_wire::flags::WriteFlags;
 use sanlock_wire::header::Header;
-use sanlock_wire::{Reply, code, types};
+use sanlock_wire::{Name, Reply, code, types};
 
 use crate::global::Global;
 use crate::oneshot::{self, Io, Limits, ToolError};
@@ -20,6 +24,8 @@ use late::Late;
 
 /// Stack of a tool thread; buffers are on the heap.
 const STACK: usize = 128 * 1024;
+/// Stack of a thread that works on an index; its machines are on the heap.
+const INDEX_STACK: usize = 256 * 1024;
 /// How long an idle thread waits for work before it ends.
 const IDLE_LINGER: Duration = Duration::from_secs(10);
 
@@ -38,6 +44,8 @@ pub(crate) enum Job {
     ReadResource(types::ResourceSpec),
     /// 7.23.
     ReadResourceOwners(types::ResourceSpec),
+    /// 7.33, without a lockspace.
+    Index(IndexJob),
 }
 
 impl Job {
@@ -47,10 +55,18 @@ impl Job {
         match self {
             Self::WriteLockspace(lockspace) => vec![path(&lockspace.host_id_disk)],
             Self::WriteResource(resource) => resource.disks().iter().map(path).collect(),
+            Self::Index(job) => job.written(),
             Self::Align(_) | Self::ReadLockspace(_) | Self::ReadResource(_) | Self::ReadResourceOwners(_) => {
                 Vec::new()
             }
         }
+    }
+}
+
+fn refused(header: &Header, job: &Job) -> Reply {
+    match job {
+        Job::Index(_) => IndexJob::reply(header, code::EAGAIN, types::Rentry::new(Name::EMPTY, 0)),
+        _ => Reply::result(header, code::EAGAIN),
     }
 }
 
@@ -62,7 +78,7 @@ fn carry_out(global: &Global, late: &Late, header: &Header, job: &Job) -> Reply 
             header.cmd,
             String::from_utf8_lossy(&path)
         ));
-        return Reply::result(header, code::EAGAIN);
+        return refused(header, job);
     }
     let limits = Limits {
         write_init: Duration::from_secs(u64::from(global.config.write_init_io_timeout)),
@@ -72,7 +88,7 @@ fn carry_out(global: &Global, late: &Late, header: &Header, job: &Job) -> Reply 
         Ok(io) => io,
         Err(error) => {
             global.log.error(format_args!("{error}"));
-            return Reply::result(header, code::EAGAIN);
+            return refused(header, job);
         }
     };
     let failed = |error: ToolError| {
@@ -102,6 +118,7 @@ fn carry_out(global: &Global, late: &Late, header: &Header, job: &Job) -> Reply 
             Ok(found) => Reply::read_resource(header, 0, found),
             Err(error) => Reply::read_resource(header, failed(error), *request.resource()),
         },
+        Job::Index(job) => index::carry_out(global, &mut io, job),
         Job::ReadResourceOwners(request) => match oneshot::read_resource_owners(&mut io, request) {
             Ok((found, hosts)) => Reply::read_resource_owners(header, 0, found, hosts),
             Err(error) => Reply::read_resource_owners(header, failed(error), *request.resource(), Vec::new()),
@@ -159,6 +176,25 @@ impl Tools {
             }
         }
         work.notify_one();
+    }
+
+    /// Carries out a command on the index of a joined lockspace, on a thread of its own; `report` is called from there.
+    pub(crate) fn index(
+        &self,
+        job: IndexJob,
+        membership: Membership,
+        report: impl Fn(IndexReport) + Clone + Send + 'static,
+    ) {
+        let (late, global) = (Arc::clone(&self.late), Arc::clone(&self.global));
+        let (told, unable) = (report.clone(), index::no_thread(&job));
+        let spawned = thread::Builder::new()
+            .name("sanlock-index".to_owned())
+            .stack_size(INDEX_STACK)
+            .spawn(move || index::run(&global, &late, &job, membership, &told));
+        if let Err(error) = spawned {
+            self.global.log.error(format_args!("no thread for a command on a resource index: {error}"));
+            report(IndexReport::Done(Some(unable)));
+        }
     }
 }
 
