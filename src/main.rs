@@ -8,6 +8,7 @@ mod client;
 mod daemon;
 mod demo;
 mod direct;
+mod index;
 mod output;
 mod version;
 

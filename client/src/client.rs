@@ -4,12 +4,12 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use sanlock_wire::flags::{
-    AcquireFlags, AddFlags, ConvertFlags, InqFlags, ReleaseFlags, RemFlags, RequestFlags, SetEventFlags,
-    WriteFlags,
+    AcquireFlags, AddFlags, ConvertFlags, InqFlags, ReleaseFlags, RemFlags, RequestFlags, RindexCmdFlags,
+    SetEventFlags, WriteFlags,
 };
 use sanlock_wire::{
-    Command, Disk, Host, HostEvent, Lockspace, Name, Options, Reply, ReplyBody, Request, Resource,
-    ResourceSpec, StateRecord, Target,
+    Command, Disk, Host, HostEvent, Lockspace, Name, Options, Rentry, Reply, ReplyBody, Request, Resource,
+    ResourceSpec, Rindex, StateRecord, Target,
 };
 
 use crate::connection::{call, count, open, send_request, success};
@@ -400,6 +400,88 @@ impl Client {
         self.ok(Command::SetConfig, &request).map(drop)
     }
 
+    /// Formats a resource index and its lease (7.33). Its sizes are in its flags, 0 for those of the storage.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn format_rindex(&self, index: &Rindex, flags: RindexCmdFlags) -> Result<(), ClientError> {
+        need_index(index)?;
+        self.ok(Command::FormatRindex, &Request::format_rindex(*index, flags)).map(drop)
+    }
+
+    /// Sets or clears the entry of an area (7.33), and returns the entry as it is then.
+    ///
+    /// # Errors
+    /// [`ClientError`]; `Daemon` with -22 when name or offset is missing.
+    pub fn update_rindex(
+        &self,
+        index: &Rindex,
+        entry: &Rentry,
+        flags: RindexCmdFlags,
+    ) -> Result<Rentry, ClientError> {
+        self.entry(Command::UpdateRindex, index, Request::update_rindex(*index, *entry, flags))
+    }
+
+    /// Looks up a name, an offset, both, or the first free area (7.33).
+    ///
+    /// # Errors
+    /// [`ClientError`]; `Daemon` with -2 when there is no such name or no free area, -278 when the area has another name.
+    pub fn lookup_rindex(
+        &self,
+        index: &Rindex,
+        entry: &Rentry,
+        flags: RindexCmdFlags,
+    ) -> Result<Rentry, ClientError> {
+        self.entry(Command::LookupRindex, index, Request::lookup_rindex(*index, *entry, flags))
+    }
+
+    /// Formats a resource in the first free area of an index and enters it (7.33). The entry returned has the offset only.
+    /// `num_hosts` 0 means as many as fit; daemons ignore `max_hosts`.
+    ///
+    /// # Errors
+    /// [`ClientError`]; `Daemon` with -2 when the lockspace is not joined or no area is free, -17 when the name is there.
+    pub fn create_resource(
+        &self,
+        index: &Rindex,
+        entry: &Rentry,
+        flags: RindexCmdFlags,
+        max_hosts: u32,
+        num_hosts: u32,
+    ) -> Result<Rentry, ClientError> {
+        let request = Request::create_resource(*index, *entry, flags, max_hosts, num_hosts);
+        self.entry(Command::CreateResource, index, request)
+    }
+
+    /// Takes a resource out of an index and clears its area (7.33).
+    ///
+    /// # Errors
+    /// [`ClientError`]; `Daemon` with -2 when the lockspace is not joined or there is no such name.
+    pub fn delete_resource(
+        &self,
+        index: &Rindex,
+        entry: &Rentry,
+        flags: RindexCmdFlags,
+    ) -> Result<(), ClientError> {
+        self.entry(Command::DeleteResource, index, Request::delete_resource(*index, *entry, flags)).map(drop)
+    }
+
+    /// Makes the entries of an index anew from what lies in its areas (7.33).
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn rebuild_rindex(&self, index: &Rindex, flags: RindexCmdFlags) -> Result<(), ClientError> {
+        need_index(index)?;
+        self.ok(Command::RebuildRindex, &Request::rebuild_rindex(*index, flags)).map(drop)
+    }
+
+    fn entry(&self, command: Command, index: &Rindex, request: Request) -> Result<Rentry, ClientError> {
+        need_index(index)?;
+        match self.ok(command, &request)?.body {
+            ReplyBody::Rentry(entry) => Ok(entry),
+            _ => Err(ClientError::Closed),
+        }
+    }
+
     fn call(&self, command: Command, request: &Request) -> Result<Reply, ClientError> {
         call(&self.socket, command, request)
     }
@@ -419,6 +501,13 @@ fn records(reply: Reply) -> Vec<StateRecord> {
 /// The C library refuses an empty path before connecting (11.4).
 fn need_path(disk: &Disk) -> Result<(), ClientError> {
     if disk.path.path()?.is_empty() { Err(ClientError::NoPath) } else { Ok(()) }
+}
+
+fn need_index(index: &Rindex) -> Result<(), ClientError> {
+    if index.lockspace_name.is_empty() {
+        return Err(ClientError::NoLockspace);
+    }
+    need_path(&index.disk)
 }
 
 fn need_disks(resource: &ResourceSpec) -> Result<(), ClientError> {

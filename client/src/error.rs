@@ -39,6 +39,9 @@ pub enum ClientError {
     /// Refused before connecting: the command needs a path.
     #[error("no path given")]
     NoPath,
+    /// Refused before connecting: the command needs the name of a lockspace.
+    #[error("no lockspace given")]
+    NoLockspace,
     /// Refused before connecting: the command needs a resource with 1 to 4 disks.
     #[error("resource without disks")]
     NoDisks,
@@ -59,7 +62,9 @@ impl ClientError {
             Self::Io { errno, .. } => -*errno,
             Self::Closed | Self::Reply(_) | Self::Desynchronised => -1,
             Self::Daemon { code, .. } => *code,
-            Self::Argument(_) | Self::NoPath | Self::NoDisks | Self::Path(_) => code::EINVAL,
+            Self::Argument(_) | Self::NoPath | Self::NoLockspace | Self::NoDisks | Self::Path(_) => {
+                code::EINVAL
+            }
             Self::State(error) => error.code(),
         }
     }

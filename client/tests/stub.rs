@@ -76,12 +76,12 @@ fn playable(transcript: &Transcript) -> bool {
     if special.iter().any(|prefix| transcript.name.starts_with(prefix)) {
         return false;
     }
-    // Event streams and the resource index are not part of this library.
+    // Event streams are not part of this library.
     transcript
         .connections()
         .iter()
         .flat_map(|connection| requests(transcript, *connection))
-        .all(|request| !matches!(request.header.cmd, 30 | 31 | 35..=40))
+        .all(|request| !matches!(request.header.cmd, 30 | 31))
 }
 
 /// Every recorded call, made again through this library: the same bytes are sent, and the result is the recorded one.
@@ -216,6 +216,24 @@ fn on_plain(client: &Client, request: &Request) -> Result<u32, ClientError> {
             client.set_event(lockspace.name, *event, SetEventFlags::from_bits_retain(flags))
         }
         RequestBody::SetConfig(ls) => client.set_config(ls.name, data),
+        RequestBody::FormatRindex(index) => {
+            client.format_rindex(index, RindexCmdFlags::from_bits_retain(flags))
+        }
+        RequestBody::RebuildRindex(index) => {
+            client.rebuild_rindex(index, RindexCmdFlags::from_bits_retain(flags))
+        }
+        RequestBody::UpdateRindex(index, entry) => {
+            client.update_rindex(index, entry, RindexCmdFlags::from_bits_retain(flags)).map(drop)
+        }
+        RequestBody::LookupRindex(index, entry) => {
+            client.lookup_rindex(index, entry, RindexCmdFlags::from_bits_retain(flags)).map(drop)
+        }
+        RequestBody::CreateResource(index, entry) => client
+            .create_resource(index, entry, RindexCmdFlags::from_bits_retain(flags), data, data2)
+            .map(drop),
+        RequestBody::DeleteResource(index, entry) => {
+            client.delete_resource(index, entry, RindexCmdFlags::from_bits_retain(flags))
+        }
         other => panic!("not a command of a plain connection: {other:?}"),
     };
     done.map(|()| 0)

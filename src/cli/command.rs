@@ -7,7 +7,7 @@ use sanlock_daemon::config::Overrides;
 use sanlock_lease::geometry::Geometry;
 use sanlock_lease::name::Name;
 use sanlock_lease::text::strict::DumpRange;
-use sanlock_lease::text::{DiskSpec, LockspaceSpec, ResourceSpec};
+use sanlock_lease::text::{DiskSpec, LockspaceSpec, RentrySpec, ResourceSpec, RindexSpec};
 use std::path::PathBuf;
 
 /// Seconds of io timeout when none, or 0, is given (command-line.md 3.4, `-o`).
@@ -118,6 +118,51 @@ pub(crate) struct AcquireArgs {
     /// `-P`: the lease becomes an orphan when the process ends.
     pub(crate) persistent: bool,
     /// `-n`: num_hosts to write into the lease, 0 for no change.
+    pub(crate) num_hosts: u32,
+}
+
+/// What can be done to a resource index through the daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IndexAction {
+    /// Make it.
+    Format,
+    /// Format a resource and enter it.
+    Create,
+    /// Take a resource out and clear it.
+    Delete,
+    /// Look at an entry.
+    Lookup,
+    /// Set or clear an entry.
+    Update,
+    /// Make all entries anew.
+    Rebuild,
+}
+
+/// What can be done to a resource index without the daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OfflineIndexAction {
+    /// Make it.
+    Format,
+    /// Look at an entry.
+    Lookup,
+    /// Set or clear an entry.
+    Update,
+    /// Make all entries anew.
+    Rebuild,
+}
+
+/// Which index, and which of its entries.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct IndexArgs {
+    /// `-x`
+    pub(crate) index: RindexSpec,
+    /// `-e`
+    pub(crate) entry: RentrySpec,
+    /// `-Z`, `-A`
+    pub(crate) sizes: Sizes,
+    /// `-z`: the entry is to be cleared.
+    pub(crate) clear: bool,
+    /// `-n`: highest host id that may use a new resource, 0: as many as fit.
     pub(crate) num_hosts: u32,
 }
 
@@ -238,6 +283,13 @@ pub(crate) enum ClientAction {
         /// `-D`
         debug: bool,
     },
+    /// 7.22
+    Index {
+        /// What to do.
+        action: IndexAction,
+        /// To which entry of which index.
+        args: IndexArgs,
+    },
     /// 6
     Version,
 }
@@ -285,6 +337,13 @@ pub(crate) enum DirectAction {
         detail: DumpDetail,
         /// `-Z` with `-A`.
         geometry: Option<Geometry>,
+    },
+    /// 7.22
+    Index {
+        /// What to do.
+        action: OfflineIndexAction,
+        /// To which entry of which index.
+        args: IndexArgs,
     },
     /// 8.6; likewise.
     NextFree {

@@ -52,12 +52,23 @@ sanlock client inquire -p <pid> [-D]
 sanlock client set_config -s LOCKSPACE [-u 0|1] [-O 0|1]
 sanlock client version
 
+sanlock client format -x RINDEX [-Z 512|4096 -A 1M|2M|4M|8M]
+sanlock client create -x RINDEX -e <resource_name> [-n <num_hosts>]
+sanlock client delete -x RINDEX -e <resource_name>
+sanlock client lookup -x RINDEX [-e RENTRY]
+sanlock client update -x RINDEX -e RENTRY [-z 0|1]
+sanlock client rebuild -x RINDEX
+
 sanlock direct init -s LOCKSPACE [-o <sec>] [-Z 512|4096 -A 1M|2M|4M|8M]
 sanlock direct init -r RESOURCE [-n <num_hosts>] [-z 0|1] [-Z 512|4096 -A 1M|2M|4M|8M]
 sanlock direct read_leader -s LOCKSPACE | -r RESOURCE
 sanlock direct read -s LOCKSPACE | -r RESOURCE
 sanlock direct dump <path>[:<offset>[:<size>]] [-f 1|2] [-Z 512|4096 -A 1M|2M|4M|8M]
 sanlock direct next_free <path>[:<offset>] [-Z 512|4096 -A 1M|2M|4M|8M]
+sanlock direct format -x RINDEX [-Z 512|4096 -A 1M|2M|4M|8M]
+sanlock direct lookup -x RINDEX [-e RENTRY]
+sanlock direct update -x RINDEX -e RENTRY [-z 0|1]
+sanlock direct rebuild -x RINDEX
 
 sanlock demo [--dir <dir>] [--quick] [--device <dev> --yes-overwrite]
 
@@ -72,6 +83,14 @@ RESOURCE = <lockspace_name>:<resource_name>:<path>:<offset>[:<path>:<offset>...]
   <resource_name>       name of the resource
   <path>, <offset>      as above; up to four disks
   <lver>                lease version to expect, or SH for a shared lease
+
+RINDEX = <lockspace_name>:<path>:<offset>
+  <lockspace_name>      name of the lockspace its resources belong to
+  <path>, <offset>      where the resource index begins; its resources follow it
+
+RENTRY = <resource_name>[:<offset>] or :<offset>
+  <resource_name>       name of the resource
+  <offset>              offset of the resource on the same path
 
 Limits:
 sector and align sizes that go together: 512/1M, 4K/1M, 4K/2M, 4K/4M, 4K/8M
@@ -103,12 +122,12 @@ mod tests {
             assert!(matches!(command, Command::Client(_) | Command::Direct(_)), "{line}");
             actions += 1;
         }
-        assert_eq!(actions, 25);
+        assert_eq!(actions, 35);
     }
 
     #[test]
     fn what_is_not_here_is_not_mentioned() {
-        for action in ["convert", "request", "examine", "set_event", "spawn", "rindex", "acquire_id"] {
+        for action in ["convert", "request", "examine", "set_event", "spawn", "acquire_id"] {
             assert!(!USAGE.contains(action), "{action}");
         }
     }

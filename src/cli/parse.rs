@@ -2,8 +2,8 @@
 
 use super::UsageError;
 use super::command::{
-    AcquireArgs, ClientAction, Command, DEFAULT_IO_TIMEOUT, DemoArgs, DirectAction, DumpDetail, InitTarget,
-    NO_PID, ReadTarget, StatusOrder,
+    AcquireArgs, ClientAction, Command, DEFAULT_IO_TIMEOUT, DemoArgs, DirectAction, DumpDetail, IndexAction,
+    IndexArgs, InitTarget, NO_PID, OfflineIndexAction, ReadTarget, StatusOrder,
 };
 use super::given::{Given, SWITCH};
 use crate::output::{FAILURE, SUCCESS};
@@ -12,7 +12,7 @@ use sanlock_client::wire::flags::ConfigCommand;
 use sanlock_daemon::config::Overrides;
 use sanlock_lease::limits::IO_TIMEOUT_SECONDS_MAX;
 use sanlock_lease::name::Name;
-use sanlock_lease::text::{DiskSpec, LockspaceSpec, strict};
+use sanlock_lease::text::{DiskSpec, LockspaceSpec, RentrySpec, RindexSpec, strict};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
@@ -31,34 +31,10 @@ impl From<Command> for Parsed {
     }
 }
 
-const CLIENT_NOT_HERE: [&str; 12] = [
-    "convert",
-    "request",
-    "examine",
-    "set_event",
-    "set_host",
-    "init_host",
-    "spawn",
-    "format",
-    "create",
-    "delete",
-    "update",
-    "rebuild",
-];
-/// Besides [`CLIENT_NOT_HERE`]; kept apart because `lookup` belongs to both lists.
-const BOTH_NOT_HERE: &str = "lookup";
-const DIRECT_NOT_HERE: [&str; 10] = [
-    "write_leader",
-    "acquire",
-    "release",
-    "acquire_id",
-    "renew_id",
-    "release_id",
-    "init_host",
-    "format",
-    "update",
-    "rebuild",
-];
+const CLIENT_NOT_HERE: [&str; 7] =
+    ["convert", "request", "examine", "set_event", "set_host", "init_host", "spawn"];
+const DIRECT_NOT_HERE: [&str; 7] =
+    ["write_leader", "acquire", "release", "acquire_id", "renew_id", "release_id", "init_host"];
 
 /// Reads a command line, the program's name first.
 ///
@@ -138,7 +114,7 @@ fn parse_client(args: &[Vec<u8>]) -> Result<Parsed, UsageError> {
         return Ok(Command::Help { action_missing: true }.into());
     };
     let name = String::from_utf8_lossy(action);
-    if name == BOTH_NOT_HERE || CLIENT_NOT_HERE.contains(&name.as_ref()) {
+    if CLIENT_NOT_HERE.contains(&name.as_ref()) {
         return Ok(Command::Unsupported { action: name.into_owned() }.into());
     }
     let Some(build) = client_action(&name) else { return Err(unknown("client", action)) };
@@ -205,6 +181,12 @@ fn client_action(name: &str) -> Option<Build<ClientAction>> {
             };
             Ok(ClientAction::SetConfig { lockspace: lockspace_name(g), config })
         },
+        "format" => |g| Ok(ClientAction::Index { action: IndexAction::Format, args: index(g)? }),
+        "create" => |g| Ok(ClientAction::Index { action: IndexAction::Create, args: index(g)? }),
+        "delete" => |g| Ok(ClientAction::Index { action: IndexAction::Delete, args: index(g)? }),
+        "lookup" => |g| Ok(ClientAction::Index { action: IndexAction::Lookup, args: index(g)? }),
+        "update" => |g| Ok(ClientAction::Index { action: IndexAction::Update, args: index(g)? }),
+        "rebuild" => |g| Ok(ClientAction::Index { action: IndexAction::Rebuild, args: index(g)? }),
         "version" => |_| Ok(ClientAction::Version),
         _ => return None,
     })
@@ -215,7 +197,7 @@ fn parse_direct(args: &[Vec<u8>]) -> Result<Parsed, UsageError> {
         return Ok(Command::Help { action_missing: true }.into());
     };
     let name = String::from_utf8_lossy(action);
-    if name == BOTH_NOT_HERE || DIRECT_NOT_HERE.contains(&name.as_ref()) {
+    if DIRECT_NOT_HERE.contains(&name.as_ref()) {
         return Ok(Command::Unsupported { action: format!("direct {name}") }.into());
     }
     // The path of these two is taken as it stands, even when it begins with a dash.
@@ -223,7 +205,9 @@ fn parse_direct(args: &[Vec<u8>]) -> Result<Parsed, UsageError> {
         ("dump" | "next_free", Some((path, options))) => (Some(path.as_slice()), options),
         _ => (None, rest),
     };
-    if !["init", "read_leader", "read", "dump", "next_free"].contains(&name.as_ref()) {
+    const ACTIONS: [&str; 9] =
+        ["init", "read_leader", "read", "dump", "next_free", "format", "lookup", "update", "rebuild"];
+    if !ACTIONS.contains(&name.as_ref()) {
         return Err(unknown("direct", action));
     }
     let mut given = Given::read(options)?;
@@ -250,10 +234,36 @@ fn direct_action(name: &str, path: Option<&[u8]>, g: &Given<'_>) -> Result<Direc
             };
             DirectAction::Dump { range, detail, geometry }
         }
+        "format" => DirectAction::Index { action: OfflineIndexAction::Format, args: index(g)? },
+        "lookup" => DirectAction::Index { action: OfflineIndexAction::Lookup, args: index(g)? },
+        "update" => DirectAction::Index { action: OfflineIndexAction::Update, args: index(g)? },
+        "rebuild" => DirectAction::Index { action: OfflineIndexAction::Rebuild, args: index(g)? },
         _ => DirectAction::NextFree {
             start: path.map(strict::next_free_start).transpose().map_err(place)?,
             geometry,
         },
+    })
+}
+
+/// An index and one of its entries; what is not given is empty.
+fn index(given: &Given<'_>) -> Result<IndexArgs, UsageError> {
+    let read = |letter: char, value: &[u8], error| {
+        UsageError::explain(&format!("-{letter} {}: {error}", String::from_utf8_lossy(value)))
+    };
+    let index = match given.value(b'x') {
+        Some(value) => strict::rindex(value).map_err(|error| read('x', value, error))?,
+        None => RindexSpec::default(),
+    };
+    let entry = match given.value(b'e') {
+        Some(value) => strict::rentry(value).map_err(|error| read('e', value, error))?,
+        None => RentrySpec::default(),
+    };
+    Ok(IndexArgs {
+        index,
+        entry,
+        sizes: given.sizes,
+        clear: given.switch(b'z')?,
+        num_hosts: given.number(b'n', SWITCH)?.unwrap_or(0),
     })
 }
 

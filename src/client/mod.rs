@@ -5,6 +5,7 @@
 
 mod command;
 mod convert;
+mod index;
 mod info;
 mod lease;
 mod lockspace;
@@ -32,6 +33,7 @@ pub(crate) fn run(action: ClientAction) -> u8 {
         ClientAction::Read { target, sizes, owners, debug } => {
             storage::read(&client, &target, sizes, owners, debug)
         }
+        ClientAction::Index { action, args } => index::index(&client, action, &args),
         ClientAction::Align { disk } => storage::align(&client, &disk),
         ClientAction::AddLockspace { spec, io_timeout } => lockspace::add(&client, &spec, io_timeout),
         ClientAction::InqLockspace { spec } => lockspace::inquire(&client, &spec),

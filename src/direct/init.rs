@@ -65,7 +65,7 @@ pub(super) fn init(target: &InitTarget, sizes: Sizes) -> u8 {
 }
 
 /// Leaves a trace of what is about to be overwritten. Without a system log it is lost, as in the original.
-fn record(text: &[u8]) {
+pub(super) fn record(text: &[u8]) {
     use std::os::unix::ffi::OsStrExt;
     let _ = openlog(Some(SYSLOG_IDENT), LogFlags::LOG_PID, Facility::LOG_DAEMON);
     let _ = syslog(Severity::LOG_WARNING, std::ffi::OsStr::from_bytes(text));

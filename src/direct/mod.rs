@@ -3,6 +3,7 @@
 //! Reading opens the storage read-only, so that looking at a lease needs no write permission and wakes no device manager.
 
 mod dump;
+mod index;
 mod init;
 mod leader;
 mod next_free;
@@ -18,6 +19,7 @@ pub(crate) fn run(action: DirectAction) -> u8 {
         DirectAction::ReadLeader { target, sizes } => leader::read_leader(&target, sizes),
         DirectAction::Read { target, sizes } => leader::read(&target, sizes),
         DirectAction::Dump { range, detail, geometry } => dump::dump(range.as_ref(), detail, geometry),
+        DirectAction::Index { action, args } => index::index(action, &args),
         DirectAction::NextFree { start, geometry } => next_free::next_free(start.as_ref(), geometry),
     }
 }

@@ -208,7 +208,7 @@ impl<'a> Runner<'a> {
             }
         }
         let limits = Limits {
-            io_timeout: Duration::from_secs(u64::from(membership.member.io_timeout.secs())),
+            io_timeout: Duration::from_secs(membership.member.io_timeout.secs()),
             write_init: Duration::from_secs(u64::from(global.config.write_init_io_timeout)),
         };
         let io = Io::new(global.engine, limits)?;

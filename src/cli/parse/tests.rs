@@ -59,9 +59,7 @@ fn first_words() {
         ("log_dump", Command::Client(ClientAction::LogDump)),
         ("client log_dump", Command::Client(ClientAction::LogDump)),
         ("convert -r", Command::Unsupported { action: "convert".to_owned() }),
-        ("client lookup", Command::Unsupported { action: "lookup".to_owned() }),
         ("direct acquire", Command::Unsupported { action: "direct acquire".to_owned() }),
-        ("direct lookup", Command::Unsupported { action: "direct lookup".to_owned() }),
     ] {
         assert_eq!(command(line), expected, "{line:?}");
     }
@@ -85,13 +83,13 @@ fn unknown_actions() {
 
 #[test]
 fn actions_the_original_has_and_this_version_does_not() {
-    for action in CLIENT_NOT_HERE.iter().chain([&BOTH_NOT_HERE]) {
+    for action in &CLIENT_NOT_HERE {
         assert_eq!(
             command(&format!("client {action} -q")),
             Command::Unsupported { action: (*action).to_owned() }
         );
     }
-    for action in DIRECT_NOT_HERE.iter().chain([&BOTH_NOT_HERE]) {
+    for action in DIRECT_NOT_HERE {
         let expected = Command::Unsupported { action: format!("direct {action}") };
         assert_eq!(command(&format!("direct {action}")), expected);
     }
@@ -395,4 +393,49 @@ fn demo_options() {
     let help = parse(&args("demo --help")).unwrap_err();
     assert_eq!(help.status, SUCCESS);
     assert!(String::from_utf8(help.stdout).unwrap().contains("--yes-overwrite"));
+}
+
+#[test]
+fn resource_indexes() {
+    let index = |path: &str, offset| RindexSpec {
+        lockspace: name("LS"),
+        disk: DiskSpec { path: path.as_bytes().to_vec(), offset },
+    };
+    let entry = |text, offset| RentrySpec { name: name(text), offset };
+    let rx = || IndexArgs { index: index("/rx", MIB), ..IndexArgs::default() };
+    let sizes = Sizes { sector: Some(SectorSize::B4096), align: Some(AlignSize::M8) };
+    for (line, action, args) in [
+        ("format -x LS:/rx:1M", IndexAction::Format, rx()),
+        ("format -x LS:/rx:1M -Z 4096 -A 8M", IndexAction::Format, IndexArgs { sizes, ..rx() }),
+        ("create -x LS:/rx:1M -e r", IndexAction::Create, IndexArgs { entry: entry("r", 0), ..rx() }),
+        ("create -x LS:/rx:1M -n 8", IndexAction::Create, IndexArgs { num_hosts: 8, ..rx() }),
+        (
+            "delete -x LS:/rx:1M -e r:5M",
+            IndexAction::Delete,
+            IndexArgs { entry: entry("r", 5 * MIB), ..rx() },
+        ),
+        ("lookup -x LS:/rx:1M -e :5M", IndexAction::Lookup, IndexArgs { entry: entry("", 5 * MIB), ..rx() }),
+        ("lookup", IndexAction::Lookup, IndexArgs::default()),
+        (
+            "update -x LS:/rx:1M -e r:5M -z 1",
+            IndexAction::Update,
+            IndexArgs { entry: entry("r", 5 * MIB), clear: true, ..rx() },
+        ),
+        ("rebuild -x LS:/rx:1M", IndexAction::Rebuild, rx()),
+    ] {
+        let expected = Command::Client(ClientAction::Index { action, args: args.clone() });
+        assert_eq!(command(&format!("client {line}")), expected, "{line}");
+        let offline = match action {
+            IndexAction::Format => OfflineIndexAction::Format,
+            IndexAction::Lookup => OfflineIndexAction::Lookup,
+            IndexAction::Update => OfflineIndexAction::Update,
+            IndexAction::Rebuild => OfflineIndexAction::Rebuild,
+            IndexAction::Create | IndexAction::Delete => continue,
+        };
+        let expected = Command::Direct(DirectAction::Index { action: offline, args });
+        assert_eq!(command(&format!("direct {line}")), expected, "{line}");
+    }
+    assert!(refused("client lookup -x LS:/rx:1X").1.contains("-x LS:/rx:1X"));
+    assert!(refused("client lookup -e r:1X").1.contains("-e r:1X"));
+    assert_eq!(refused("direct delete"), ("direct action \"delete\" is unknown\n".to_owned(), String::new()));
 }

@@ -1,0 +1,58 @@
+//! Resource indexes without the daemon: `format`, `lookup`, `update`, `rebuild` (command-line.md 7.22, 8).
+//!
+//! The lease of the index is not taken: nobody else may be changing it meanwhile.
+
+use super::init::record;
+use crate::cli::command::{IndexArgs, OfflineIndexAction};
+use crate::index::{found, request, size_flags};
+use crate::output::{FAILURE, named, note, print, status_of};
+use sanlock_blockio::EngineKind;
+use sanlock_daemon::oneshot::{
+    Io, Limits, ToolError, format_rindex, lookup_rindex, rebuild_rindex, update_rindex,
+};
+use sanlock_wire::flags::RindexCmdFlags;
+
+/// The number for "no index given": ENOENT.
+const NO_INDEX: i32 = -2;
+
+pub(super) fn index(action: OfflineIndexAction, args: &IndexArgs) -> u8 {
+    let name = match action {
+        OfflineIndexAction::Format => "format",
+        OfflineIndexAction::Lookup => "lookup",
+        OfflineIndexAction::Update => "update",
+        OfflineIndexAction::Rebuild => "rebuild",
+    };
+    if args.index.disk.path.is_empty() {
+        print(format!("{name} done {NO_INDEX}\n"));
+        note(name, "give the index: -x LOCKSPACE:PATH:OFFSET");
+        return FAILURE;
+    }
+    let outcome = carry_out(action, args);
+    let result = outcome.as_ref().map_or_else(|error| error.code().0, |_| 0);
+    print(format!("{name} done {result}\n"));
+    match outcome {
+        Ok(text) => print(text),
+        Err(error) => note(name, &named(&error.to_string(), result)),
+    }
+    status_of(result)
+}
+
+fn carry_out(action: OfflineIndexAction, args: &IndexArgs) -> Result<Vec<u8>, ToolError> {
+    let (index, entry) = request(args)?;
+    let mut io = Io::new(EngineKind::probe()?, Limits::default())?;
+    match action {
+        OfflineIndexAction::Format => {
+            let mut text = [b"format rindex ", args.index.lockspace.as_bytes(), b":"].concat();
+            text.extend_from_slice(&args.index.disk.path);
+            text.extend_from_slice(format!(":{} {:#x}", args.index.disk.offset, size_flags(args)).as_bytes());
+            record(&text);
+            format_rindex(&mut io, &index).map(|()| Vec::new())
+        }
+        OfflineIndexAction::Lookup => lookup_rindex(&mut io, &index, &entry).map(|entry| found(&entry)),
+        OfflineIndexAction::Update => {
+            let what = if args.clear { RindexCmdFlags::UPDATE_REM } else { RindexCmdFlags::UPDATE_ADD };
+            update_rindex(&mut io, &index, &entry, what).map(|_| Vec::new())
+        }
+        OfflineIndexAction::Rebuild => rebuild_rindex(&mut io, &index).map(|()| Vec::new()),
+    }
+}
