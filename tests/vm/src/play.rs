@@ -134,8 +134,7 @@ pub(crate) fn add_lockspace(name: &str, number: GuestNo, disk: &str, timing: Tim
 
 fn prepare_stake(scenario: &Scenario, failing: &mut Guest, timeline: &Timeline) -> Result<(), String> {
     let words = match scenario.stake {
-        Stake::Idle => return Ok(()),
-        Stake::Holder => "",
+        Stake::Idle | Stake::Holder => "",
         Stake::IgnoresTerm | Stake::Used => " ignore-term",
         Stake::KillProgram => " killpath",
         Stake::Stuck => " stuck",
@@ -145,6 +144,14 @@ fn prepare_stake(scenario: &Scenario, failing: &mut Guest, timeline: &Timeline) 
         What::Stamp(FAILING, _) => Some(()),
         _ => None,
     })?;
+    if scenario.stake == Stake::Idle {
+        let mark = timeline.mark();
+        failing.must("kill -9 $HOLDER", ORDER_LIMIT)?;
+        timeline.expect(mark, PATIENCE, "release of the lease", |what| match what {
+            What::Leader { owner: 1, timestamp: 0, .. } => Some(()),
+            _ => None,
+        })?;
+    }
     if scenario.stake == Stake::Used {
         failing.must("sanlock client set_config -s LS -u 1", ORDER_LIMIT)?;
     }

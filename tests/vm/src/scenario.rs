@@ -90,7 +90,7 @@ const OLD: Timing = Timing { fire: 60, io: 3, grace: None };
 /// What the failing host has at stake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stake {
-    /// A joined lockspace that nobody uses.
+    /// A joined lockspace that nobody uses any more: a lease was held and released.
     Idle,
     /// A lease held by a process that dies of any signal.
     Holder,
