@@ -15,7 +15,7 @@ use sanlock_conformance::wdmd_client::{Client, Message, cmd};
 use sanlock_conformance::{Machine, Program, Table, Wdmd, bounded};
 
 /// A script that runs until the file is removed (at the latest with the directory of the case).
-const WHILE_HELD: &str = "touch \"$0.started\"; while [ -e \"$0.hold\" ]; do sleep 0.1; done";
+const WHILE_HELD: &str = "while [ -e \"$0.hold\" ]; do touch \"$0.held\"; sleep 0.1; done";
 
 /// What scripts leave: `NAME.something` beside the directory of scripts.
 fn note(machine: &Machine, name: &str) -> PathBuf {
@@ -206,8 +206,7 @@ fn a_slow_script_keeps_clients_waiting_on_the_original_only() {
     script(&machine, "slow", 0o755, WHILE_HELD);
     let (wdmd, mut client) = start(&machine, &[]);
     fs::write(note(&machine, "slow.hold"), "").unwrap();
-    fs::remove_file(note(&machine, "slow.started")).unwrap_or_default();
-    bounded::wait_until("the script to run", SOON, || note(&machine, "slow.started").exists());
+    bounded::wait_until("the script to run", SOON, || note(&machine, "slow.held").exists());
     client.send(&Message::new(cmd::STATUS));
     let why = "defect 4: no client message is read while scripts run";
     let limit = program.differs(Duration::from_secs(2), SOON, why);
