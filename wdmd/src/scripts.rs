@@ -1,4 +1,5 @@
-//! Script tests (specification 8), run beside everything else: they never delay a client's test or a ping.
+//! Script tests (specification 8), run beside everything else: they never delay a client's test or a ping. Looking at a script
+//! and executing it may wait for a disk, so a thread of its own does that.
 //!
 //! Each script runs in a process group of its own, with a clean signal mask and no descriptors of ours.
 
@@ -16,6 +17,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 
 /// Scripts at most; further ones are ignored.
 const MAX_SCRIPTS: usize = 8;
@@ -27,6 +29,8 @@ const BAD_EVERY_MS: i64 = 1000;
 const KILLED: i32 = 4;
 /// What it says of one that could not be executed.
 const NOT_EXECUTABLE: i32 = 1;
+/// Stack of a thread that executes a script.
+const STACK: usize = 256 * 1024;
 /// Longest name in the dump.
 const SHOWN_NAME: usize = 64;
 
@@ -37,9 +41,35 @@ pub(crate) struct Verdict {
     pub(crate) good: bool,
 }
 
+/// What a script is doing.
+enum Doing {
+    Nothing,
+    /// Its thread tries to execute it.
+    Starting(Receiver<Spawned>),
+    Running(Child),
+}
+
+impl Doing {
+    fn is_nothing(&self) -> bool {
+        matches!(self, Self::Nothing)
+    }
+
+    fn pid(&self) -> u32 {
+        if let Self::Running(child) = self { child.id() } else { 0 }
+    }
+}
+
+/// What became of an execution.
+enum Spawned {
+    Child(Child),
+    /// It is no script any more: the number for the log.
+    Gone(i32),
+    Failed(io::Error),
+}
+
 struct Script {
     name: OsString,
-    child: Option<Child>,
+    doing: Doing,
     started: Option<Time>,
     /// When it is complained about for running too long.
     long_at: Time,
@@ -84,9 +114,16 @@ impl Scripts {
                 continue;
             }
             let shown = Escaped(name.as_bytes());
-            if let Err(result) = executable(&self.dir.join(&name)) {
-                log.debug(format_args!("script {shown} ignore {result}"));
-                continue;
+            match executable(&self.dir.join(&name)) {
+                Ok(()) => {}
+                Err(Unfit::No(result)) => {
+                    log.debug(format_args!("script {shown} ignore {result}"));
+                    continue;
+                }
+                Err(Unfit::Unknown(error)) => {
+                    log.error(format_args!("script {shown} ignored: {error}"));
+                    continue;
+                }
             }
             let Some((slot, free)) = self.slots.iter_mut().enumerate().find(|(_, slot)| slot.is_none())
             else {
@@ -96,7 +133,7 @@ impl Scripts {
             log.debug(format_args!("add_script {slot} {shown}"));
             *free = Some(Script {
                 name,
-                child: None,
+                doing: Doing::Nothing,
                 started: None,
                 long_at: Time::from_millis(0),
                 is_long: false,
@@ -113,7 +150,7 @@ impl Scripts {
 
     /// When the next turn is due. `None`: no script.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
-        let running = self.slots.iter().flatten().any(|script| script.child.is_some());
+        let running = self.slots.iter().flatten().any(|script| !script.doing.is_nothing());
         let look = running.then(|| now.plus_millis(LOOK_EVERY_MS));
         look.into_iter().chain(self.next_cycle).min()
     }
@@ -128,12 +165,16 @@ impl Scripts {
             script.bad = !good;
             verdicts.extend(u8::try_from(slot).map(|slot| Verdict { slot, good }));
         };
-        for (slot, script) in self.slots.iter_mut().enumerate() {
-            let Some(script) = script else { continue };
+        for (slot, entry) in self.slots.iter_mut().enumerate() {
+            let Some(script) = entry else { continue };
             match script.look(now, self.kill_after_seconds, log) {
                 Looked::Nothing => {}
                 Looked::Good => judge(slot, script, true),
                 Looked::Bad => judge(slot, script, false),
+                Looked::Gone => {
+                    judge(slot, script, true);
+                    *entry = None;
+                }
             }
         }
         if !enabled {
@@ -142,21 +183,13 @@ impl Scripts {
             return verdicts;
         }
         if self.next_cycle.is_none_or(|at| now >= at) {
-            for (slot, entry) in self.slots.iter_mut().enumerate() {
-                let Some(script) = entry else { continue };
+            for (slot, script) in self.slots.iter_mut().enumerate() {
+                let Some(script) = script else { continue };
                 let fresh = script.last_result == 0
                     && !script.bad
                     && script.started.is_some_and(|at| now.millis_since(at) < interval - 1000);
-                if script.child.is_some() || fresh {
-                    continue;
-                }
-                match script.start(&self.dir, now, limit, log) {
-                    Started::Running => {}
-                    Started::Failed => judge(slot, script, false),
-                    Started::Gone => {
-                        judge(slot, script, true);
-                        *entry = None;
-                    }
+                if script.doing.is_nothing() && !fresh && !script.start(&self.dir, now, limit, log) {
+                    judge(slot, script, false);
                 }
             }
             self.next_cycle = Some(now.plus_millis(interval));
@@ -176,7 +209,7 @@ impl Scripts {
             let Some(script) = script else { continue };
             let bytes = script.name.as_bytes();
             let name = Escaped(bytes.get(..SHOWN_NAME).unwrap_or(bytes));
-            let pid = script.child.as_ref().map_or(0, Child::id);
+            let pid = script.doing.pid();
             // Writing to a string cannot fail.
             let _ = writeln!(
                 text,
@@ -192,11 +225,6 @@ enum Looked {
     Nothing,
     Good,
     Bad,
-}
-
-enum Started {
-    Running,
-    Failed,
     Gone,
 }
 
@@ -221,31 +249,58 @@ impl Script {
     }
 
     fn look(&mut self, now: Time, kill_after: u32, log: &Log) -> Looked {
-        let Some(child) = &mut self.child else { return Looked::Nothing };
-        let pid = child.id();
-        let ended = match child.try_wait() {
-            Ok(ended) => ended,
-            // Reaped by somebody else: what it said is lost.
-            Err(_) => Some(ExitStatus::from_raw(NOT_EXECUTABLE << 8)),
-        };
-        if let Some(status) = ended {
-            self.child = None;
-            return if self.ended(pid, status, log) { Looked::Good } else { Looked::Bad };
+        if let Doing::Starting(result) = &self.doing {
+            match result.try_recv() {
+                Ok(Spawned::Child(child)) => {
+                    log.debug(format_args!("script {} pid {}", self.shown(), child.id()));
+                    self.doing = Doing::Running(child);
+                }
+                Ok(Spawned::Gone(result)) => {
+                    log.error(format_args!("script {} removed {result}", self.shown()));
+                    return Looked::Gone;
+                }
+                Ok(Spawned::Failed(error)) => return self.cannot_run(&error, log),
+                Err(TryRecvError::Empty) => {}
+                Err(error @ TryRecvError::Disconnected) => return self.cannot_run(&error, log),
+            }
         }
-        let ran = self.started.map_or(0, |at| now.millis_since(at));
-        if kill_after > 0 && ran >= i64::from(kill_after) * 1000 {
-            kill_group(pid);
+        let pid = self.doing.pid();
+        match &mut self.doing {
+            Doing::Nothing => return Looked::Nothing,
+            Doing::Starting(_) => {}
+            Doing::Running(child) => {
+                let ended = match child.try_wait() {
+                    Ok(ended) => ended,
+                    // Reaped by somebody else: what it said is lost.
+                    Err(_) => Some(ExitStatus::from_raw(NOT_EXECUTABLE << 8)),
+                };
+                if let Some(status) = ended {
+                    self.doing = Doing::Nothing;
+                    return if self.ended(pid, status, log) { Looked::Good } else { Looked::Bad };
+                }
+                let ran = self.started.map_or(0, |at| now.millis_since(at));
+                if kill_after > 0 && ran >= i64::from(kill_after) * 1000 {
+                    kill_group(pid);
+                }
+            }
         }
         if now < self.long_at {
             return Looked::Nothing;
         }
         self.long += u32::from(!std::mem::replace(&mut self.is_long, true));
         self.long_at = now.plus_millis(BAD_EVERY_MS);
-        let (name, start) = (self.shown(), self.started.map_or(0, Time::seconds));
-        log.error(format_args!(
-            "script {name} pid {pid} start {start} now {} taking too long",
-            now.seconds()
-        ));
+        let (name, start, now) = (self.shown(), self.started.map_or(0, Time::seconds), now.seconds());
+        log.error(format_args!("script {name} pid {pid} start {start} now {now} taking too long"));
+        self.summary(log);
+        Looked::Bad
+    }
+
+    /// Counts a failed execution as an exit with 1.
+    fn cannot_run(&mut self, error: &dyn std::fmt::Display, log: &Log) -> Looked {
+        log.error(format_args!("script {} cannot be run: {error}", self.shown()));
+        self.doing = Doing::Nothing;
+        self.fail += 1;
+        self.last_result = NOT_EXECUTABLE;
         self.summary(log);
         Looked::Bad
     }
@@ -270,38 +325,45 @@ impl Script {
         false
     }
 
-    fn start(&mut self, dir: &Path, now: Time, limit: i64, log: &Log) -> Started {
+    /// Has the script executed. `false`, logged and counted: there is no thread for it.
+    fn start(&mut self, dir: &Path, now: Time, limit: i64, log: &Log) -> bool {
         let path = dir.join(&self.name);
-        if let Err(result) = executable(&path) {
-            log.error(format_args!("script {} removed {result}", self.shown()));
-            return Started::Gone;
-        }
         self.started = Some(now);
         self.long_at = now.plus_millis(limit);
         self.is_long = false;
         self.run += 1;
-        let spawned = match spawn(path.as_os_str(), &[]) {
-            // No `#!` line: a shell's.
-            Err(error) if error.raw_os_error() == Some(nix::libc::ENOEXEC) => {
-                spawn(OsStr::new("/bin/sh"), &[path.as_os_str()])
-            }
-            other => other,
-        };
-        match spawned {
-            Ok(child) => {
-                log.debug(format_args!("script {} pid {}", self.shown(), child.id()));
-                self.child = Some(child);
-                Started::Running
+        let (sender, result) = sync_channel(1);
+        let thread = std::thread::Builder::new().name("wdmd-script".to_owned()).stack_size(STACK);
+        match thread.spawn(move || {
+            // Nobody waits any more when the daemon ends.
+            let _ = sender.send(execute(&path));
+        }) {
+            Ok(_) => {
+                self.doing = Doing::Starting(result);
+                true
             }
             Err(error) => {
-                log.error(format_args!("script {} cannot be run: {error}", self.shown()));
-                self.fail += 1;
-                self.last_result = NOT_EXECUTABLE;
-                self.summary(log);
-                Started::Failed
+                self.cannot_run(&error, log);
+                false
             }
         }
     }
+}
+
+fn execute(path: &Path) -> Spawned {
+    match executable(path) {
+        Ok(()) => {}
+        Err(Unfit::No(result)) => return Spawned::Gone(result),
+        Err(Unfit::Unknown(error)) => return Spawned::Failed(error),
+    }
+    let spawned = match spawn(path.as_os_str(), &[]) {
+        // No `#!` line: a shell's.
+        Err(error) if error.raw_os_error() == Some(nix::libc::ENOEXEC) => {
+            spawn(OsStr::new("/bin/sh"), &[path.as_os_str()])
+        }
+        other => other,
+    };
+    spawned.map_or_else(Spawned::Failed, Spawned::Child)
 }
 
 /// The standard library gives the child an empty signal mask; our descriptors are all close-on-exec.
@@ -323,13 +385,21 @@ fn kill_group(pid: u32) {
     }
 }
 
-/// A regular file that its owner may execute; else -2 if it is not there, -1 if it is something else.
-fn executable(path: &Path) -> Result<(), i32> {
+/// Why a file is not run.
+enum Unfit {
+    /// It is not there (-2), or is no script (-1).
+    No(i32),
+    /// It cannot be seen what it is: with a disk that is gone, say. That is no reason to forget a script.
+    Unknown(io::Error),
+}
+
+/// Whether it is a regular file that its owner may execute.
+fn executable(path: &Path) -> Result<(), Unfit> {
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_file() && metadata.permissions().mode() & 0o100 != 0 => Ok(()),
-        Ok(_) => Err(-1),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(-2),
-        Err(_) => Err(-1),
+        Ok(_) => Err(Unfit::No(-1)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Unfit::No(-2)),
+        Err(error) => Err(Unfit::Unknown(error)),
     }
 }
 

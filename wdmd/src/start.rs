@@ -60,6 +60,7 @@ fn daemon(options: &Options, starting: Option<Starting>) -> u8 {
             return FAILED;
         }
     };
+    report_panics();
     let status = match prepare(options, &log) {
         Ok(prepared) => {
             if let Some(starting) = starting {
@@ -77,6 +78,15 @@ fn daemon(options: &Options, starting: Option<Starting>) -> u8 {
     };
     log.finish();
     status
+}
+
+/// A panic is a fault of this program, and ends it with the marker left behind. In the background stderr leads nowhere.
+fn report_panics() {
+    let default = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let _ = nix::syslog::syslog(nix::syslog::Severity::LOG_ERR, &format!("fault in wdmd: {panic}"));
+        default(panic);
+    }));
 }
 
 /// A daemon that only has to run.

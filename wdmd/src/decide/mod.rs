@@ -11,10 +11,12 @@
 //! *Invariants.* The device is pinged only while `now <= E + F − 2D − margin` for every source that relies on it; its file is
 //! never closed while anything relies on it; it is disarmed only if nothing does.
 
+mod event;
 mod notice;
 mod source;
 mod timing;
 
+pub use event::{Action, Armed, Event};
 pub use notice::{Level, Notice, Refusal, TestLine};
 pub use source::{Peer, Source, SourceId};
 pub use timing::{
@@ -36,78 +38,6 @@ const OVERDUE_MS: i64 = 5000;
 const REPORT_EVERY_MS: i64 = 1000;
 /// Clients named in the log per report; a host with thousands of expired clients is not to drown in its log.
 pub const MAX_TEST_LINES: usize = 16;
-
-/// What happened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
-    /// A connection was accepted. The number must be free, see [`Machine::source`].
-    Connected(SourceId, Peer),
-    /// A complete message came.
-    Message(SourceId, Message),
-    /// The connection has ended, and every complete message before its end has been handed in.
-    Ended(SourceId),
-    /// The result of [`Action::Arm`].
-    Armed(Armed),
-    /// The result of [`Action::Ping`].
-    Pinged(bool),
-    /// The result of [`Action::Disarm`]: `false` leaves the device running and its file open.
-    Disarmed(bool),
-    /// A script has become good or bad, or is gone (`good`).
-    Script {
-        /// Its slot.
-        slot: u8,
-        /// Its state from now on.
-        good: bool,
-    },
-    /// SIGTERM, SIGINT.
-    Terminate,
-    /// The end of a turn.
-    Tick,
-}
-
-/// What became of the device when it was to be armed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Armed {
-    /// It runs, was pinged, and truly resets the host that many seconds after a ping.
-    Running {
-        /// Seconds.
-        device_timeout: u32,
-        /// Whether it can be disarmed (not with nowayout).
-        can_disarm: bool,
-    },
-    /// It could not be armed, and does not run.
-    Failed,
-    /// It could not be set up as wanted, and could not be disarmed again: it runs with this timeout.
-    Stuck {
-        /// Seconds.
-        device_timeout: u32,
-    },
-}
-
-/// What to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
-    /// Open the device (if it is not open), have it fire `device_timeout` true seconds after a ping (it may round down to
-    /// [`ROUNDED_DEVICE_TIMEOUT_MIN`]), and ping it. If that fails, disarm and close it.
-    Arm {
-        /// The agreed fire timeout, seconds; for the log.
-        fire_timeout: u32,
-        /// Seconds.
-        device_timeout: u32,
-    },
-    /// Ping the device.
-    Ping,
-    /// Stop the device and close its file.
-    Disarm,
-    /// Send this to the client.
-    Reply(SourceId, Message),
-    /// Send the dump to the client.
-    Dump(SourceId),
-    /// Write this to the log.
-    Log(Notice),
-    /// Remove the marker and exit with 0.
-    Quit,
-}
 
 /// A device whose file is open.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
