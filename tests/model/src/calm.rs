@@ -2,8 +2,8 @@
 //! be able to acquire the lease in a bounded number of steps.
 
 use crate::checks::Property;
-use crate::host::SEEN_NEWER;
 use crate::surroundings::Life;
+use crate::turn::SEEN_NEWER;
 use crate::world::{Action, Event, Next, State, World};
 
 /// Steps in which a host on its own has to come to an end.

@@ -1,7 +1,8 @@
 //! What must hold in every state and on every step (lease-algorithms.md 13.6).
 
 use crate::disk::{ContentId, Contents, Resource, block_owner};
-use crate::host::{self, Holding};
+use crate::host::Holding;
+use crate::turn;
 use sanlock_lease::machine::Content;
 use sanlock_lease::record::{Dblock, RawLeader};
 use std::collections::BTreeMap;
@@ -126,10 +127,10 @@ pub fn blocks_keep_owner(contents: &Contents, disk: &Resource, holding: Holding)
 #[must_use]
 pub fn of_flags(flags: u16) -> Vec<Property> {
     let mut broken = Vec::new();
-    if flags & host::BROKE_HOST_ID != 0 {
+    if flags & turn::BROKE_HOST_ID != 0 {
         broken.push(Property::HostIdBeforeWrite);
     }
-    if flags & (host::BROKE_PLACE | host::BROKE_REFUSED) != 0 {
+    if flags & (turn::BROKE_PLACE | turn::BROKE_REFUSED) != 0 {
         broken.push(Property::NothingForeign);
     }
     broken
@@ -159,14 +160,14 @@ impl Marks {
     /// Counts one step.
     pub fn count(&mut self, flags: u16) {
         for (bit, mark) in [
-            (host::SEEN_LIVE, &mut self.refused_live),
-            (host::SEEN_ADOPTED, &mut self.adopted),
-            (host::SEEN_LOST, &mut self.lost),
-            (host::SEEN_NEWER, &mut self.newer),
-            (host::SEEN_BY_FLAG, &mut self.released_by_flag),
-            (host::SEEN_RETRACT, &mut self.retracted),
-            (host::SEEN_GONE, &mut self.gone),
-            (host::SEEN_BACKOFF, &mut self.backed_off),
+            (turn::SEEN_LIVE, &mut self.refused_live),
+            (turn::SEEN_ADOPTED, &mut self.adopted),
+            (turn::SEEN_LOST, &mut self.lost),
+            (turn::SEEN_NEWER, &mut self.newer),
+            (turn::SEEN_BY_FLAG, &mut self.released_by_flag),
+            (turn::SEEN_RETRACT, &mut self.retracted),
+            (turn::SEEN_GONE, &mut self.gone),
+            (turn::SEEN_BACKOFF, &mut self.backed_off),
         ] {
             *mark += u64::from(flags & bit != 0);
         }

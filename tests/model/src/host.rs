@@ -1,64 +1,24 @@
-//! One host: the machine it runs, its writes in flight, the lease its process holds, and what follows an ended machine.
-//!
-//! What a daemon does around the machines is reduced to what matters for the lease: it begins nothing for the resource before
-//! every write has settled (rule R3), takes back what a failed acquire may have left, repeats a release as a retract, and
-//! hands a lease to a process only if the lockspace is still the one the acquire began with. A reference host does as the
-//! original does: it cleans up and repeats at once.
+//! One host: the machine it runs, its writes in flight, and the lease its process holds.
 
-use crate::disk::{self, ContentId, Contents, Resource};
-use crate::settings::{Kind, Settings, Twist};
-use crate::surroundings::{Life, Lives};
-use sanlock_lease::geometry::HostId;
-use sanlock_lease::machine::{
-    Action, Content, Env, Input, IoFailure, LockspaceNow, Machine, NoSectors, Op, OpId, Place, Step,
-};
-use sanlock_lease::paxos::acquire::{AcquireOptions, AcquireOutcome};
-use sanlock_lease::paxos::release::{ReleaseOutcome, Released};
-use sanlock_lease::paxos::{AcquireError, Held, PaxosAcquire, PaxosConfig, PaxosRelease, ReleaseError};
-use sanlock_lease::record::RawLeader;
-use sanlock_lease::timing::{IoTimeout, MonoTime};
-use sanlock_sim::layout;
+use crate::disk::ContentId;
+use crate::settings::Kind;
+use crate::surroundings::Life;
+use sanlock_lease::machine::OpId;
+use sanlock_lease::paxos::{Held, PaxosAcquire, PaxosRelease};
+use sanlock_lease::timing::MonoTime;
 use sanlock_sim::reference::{ReferenceAcquire, ReferenceRelease};
-
-/// When everybody's clock begins.
-const BEGIN: MonoTime = MonoTime::from_secs(10_000);
 
 /// A machine of either kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Job {
+pub(crate) enum Job {
     Acquire(Box<PaxosAcquire>),
     Release(Box<PaxosRelease>),
     ReferenceAcquire(Box<ReferenceAcquire>),
     ReferenceRelease(Box<ReferenceRelease>, Option<Box<Held>>),
 }
 
-enum Told {
-    Io(Vec<Op>),
-    Wait(MonoTime),
-    Pending,
-    Acquire(AcquireOutcome, u32),
-    Release(ReleaseOutcome, u32),
-}
-
-fn told<O>(step: Step<O>, done: impl FnOnce(O, u32) -> Told) -> Told {
-    match step {
-        Step::Io(ops) => Told::Io(ops.into_iter().collect()),
-        Step::Wait(until) => Told::Wait(until),
-        Step::Pending => Told::Pending,
-        Step::Done { outcome, outstanding } => done(outcome, outstanding),
-    }
-}
-
-impl Job {
-    fn step(&mut self, now: MonoTime, env: &Env<'_>, input: Input<'_>) -> Told {
-        match self {
-            Self::Acquire(m) => told(m.step(now, env, input), Told::Acquire),
-            Self::ReferenceAcquire(m) => told(m.step(now, env, input), Told::Acquire),
-            Self::Release(m) => told(m.step(now, env, input), Told::Release),
-            Self::ReferenceRelease(m, _) => told(m.step(now, env, input), Told::Release),
-        }
-    }
-}
+/// When everybody's clock begins.
+const BEGIN: MonoTime = MonoTime::from_secs(10_000);
 
 /// The operation a host has submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -94,15 +54,16 @@ pub enum Pending {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Late {
     /// Its number, while somebody waits for its completion.
-    op: Option<OpId>,
+    pub(crate) op: Option<OpId>,
     /// Which sector.
     pub sector: u64,
     /// What.
     pub content: ContentId,
 }
 
+/// What follows once every write has settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Then {
+pub(crate) enum Then {
     Next,
     Retract,
 }
@@ -116,66 +77,25 @@ pub struct Holding {
     pub value: (u64, u64, u64),
 }
 
-/// Things that happened in one step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Effects {
-    /// A process was given the lease: this leader.
-    pub granted: Option<ContentId>,
-    /// Bits of `SEEN_*` and `BROKE_*`.
-    pub flags: u16,
-}
-
-/// An acquire found the owner alive.
-pub const SEEN_LIVE: u16 = 1;
-/// An acquire committed another host's value.
-pub const SEEN_ADOPTED: u16 = 1 << 1;
-/// An acquire lost its version to another host.
-pub const SEEN_LOST: u16 = 1 << 2;
-/// An acquire stopped at a block ahead of the leader.
-pub const SEEN_NEWER: u16 = 1 << 3;
-/// A lease was given up by flag alone.
-pub const SEEN_BY_FLAG: u16 = 1 << 4;
-/// A retract was begun.
-pub const SEEN_RETRACT: u16 = 1 << 5;
-/// An operation ended because the lockspace was no longer its own.
-pub const SEEN_GONE: u16 = 1 << 6;
-/// A ballot gave way to a larger one.
-pub const SEEN_BACKOFF: u16 = 1 << 7;
-/// A write was submitted without the host id it is for.
-pub const BROKE_HOST_ID: u16 = 1 << 8;
-/// A write was submitted to a sector of somebody else.
-pub const BROKE_PLACE: u16 = 1 << 9;
-/// A release was refused.
-pub const BROKE_REFUSED: u16 = 1 << 10;
-
-/// What a host may look at during a step.
-#[derive(Clone, Copy, Debug)]
-pub struct Around {
-    /// The resource.
-    pub disk: Resource,
-    /// The hosts.
-    pub lives: Lives,
-}
-
 /// One host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Host {
     pub(crate) index: usize,
-    kind: Kind,
-    job: Option<Job>,
+    pub(crate) kind: Kind,
+    pub(crate) job: Option<Job>,
     /// The generation the job works with.
-    job_generation: u64,
+    pub(crate) job_generation: u64,
     /// What the job waits for.
     pub pending: Option<Pending>,
     /// When the job wants to be woken.
     pub wait: Option<MonoTime>,
-    now: MonoTime,
-    settling: Option<Then>,
+    pub(crate) now: MonoTime,
+    pub(crate) settling: Option<Then>,
     /// Writes that may still land.
     pub late: Vec<Late>,
     /// What a process of this host holds, until its release is on its way.
     pub holding: Option<Holding>,
-    attempts: u8,
+    pub(crate) attempts: u8,
 }
 
 impl Host {
@@ -257,328 +177,5 @@ impl Host {
         self.pending = None;
         self.wait = None;
         self.settling = None;
-    }
-}
-
-/// A step of one host: the host, what it sees, and what comes of it.
-pub struct Turn<'a> {
-    /// The host.
-    pub host: &'a mut Host,
-    /// The run.
-    pub settings: &'a Settings,
-    /// What it sees.
-    pub around: Around,
-    /// All contents.
-    pub contents: &'a mut Contents,
-    /// What happened.
-    pub effects: Effects,
-}
-
-impl Turn<'_> {
-    fn id(&self) -> HostId {
-        disk::host_id(self.host.index)
-    }
-
-    fn generation(&self) -> Option<u64> {
-        self.around.lives.generation(self.host.index)
-    }
-
-    fn ours(&self) -> bool {
-        self.host.kind == Kind::Ours
-    }
-
-    /// The submitted operation takes effect (a write has landed by now) and completes.
-    pub fn complete(&mut self) {
-        self.let_go();
-        match self.host.pending.take() {
-            Some(Pending::Read { op, first, count }) => self.tell_read(op, first, count),
-            Some(Pending::ReadDelta { op, host }) => {
-                let settings = self.settings;
-                let sector = self.around.lives.delta_sector(host, self.host.now, settings.twist);
-                let view = sanlock_lease::machine::SliceView {
-                    first: disk::host_id(host).delta_sector(),
-                    size: layout::GEOMETRY.sector(),
-                    bytes: &sector,
-                };
-                self.tell(Input::Completed { op, result: Ok(&view) });
-            }
-            Some(Pending::Write { op, .. }) => self.tell(Input::Completed { op, result: Ok(&NoSectors) }),
-            None => {}
-        }
-    }
-
-    /// The submitted operation fails.
-    pub fn fail(&mut self) {
-        const EIO: i32 = 5;
-        self.let_go();
-        let op = match self.host.pending.take() {
-            Some(Pending::Read { op, .. } | Pending::ReadDelta { op, .. } | Pending::Write { op, .. }) => op,
-            None => return,
-        };
-        self.tell(Input::Completed { op, result: Err(IoFailure::Os(EIO)) });
-    }
-
-    /// The submitted write times out.
-    pub fn time_out(&mut self) {
-        self.let_go();
-        if let Some(Pending::Write { op, sector, content }) = self.host.pending.take() {
-            self.host.late.push(Late { op: Some(op), sector, content });
-            self.tell(Input::TimedOut { op });
-        }
-    }
-
-    /// A late write has landed, or failed for good.
-    pub fn settled(&mut self, which: usize) {
-        let late = self.host.late.remove(which);
-        if let Some(op) = late.op {
-            if self.host.job.is_some() {
-                self.tell(Input::CompletedLate { op, result: Ok(&NoSectors) });
-            }
-        }
-        if self.host.late.is_empty() {
-            match self.host.settling.take() {
-                Some(Then::Retract) => self.retract(),
-                Some(Then::Next) => self.next(),
-                None => {}
-            }
-        }
-    }
-
-    /// What it waited for has come. If somebody is known to be dead, the wait was long enough for that.
-    pub fn wake(&mut self) {
-        const LONG: u64 = 200;
-        if let Some(until) = self.host.wait.take() {
-            self.host.now = self.host.now.max(until);
-            if self.around.lives.silent_means_dead() {
-                self.host.now = self.host.now.plus_secs(LONG);
-            }
-            self.tell(Input::Tick);
-        }
-    }
-
-    /// Begins the next acquire if there is one left, everything has settled, and the lockspace is there.
-    pub fn next(&mut self) {
-        if self.ours() && !self.host.late.is_empty() {
-            self.host.settling = Some(Then::Next);
-        } else if self.host.attempts > 0 && self.generation().is_some() {
-            self.host.attempts -= 1;
-            self.acquire();
-        }
-    }
-
-    /// An acquire beyond the settings' number, if nothing else goes on.
-    pub fn once_more(&mut self) {
-        if self.host.job.is_none() && self.host.settling.is_none() {
-            self.acquire();
-        }
-    }
-
-    fn config(&self) -> PaxosConfig {
-        layout::paxos_config(self.id(), self.host.job_generation, 0, IoTimeout::DEFAULT)
-    }
-
-    fn begin(&mut self, job: Job) {
-        self.host.job = Some(job);
-        self.tell(Input::Start);
-    }
-
-    fn acquire(&mut self) {
-        let Some(generation) = self.generation() else { return };
-        self.host.job_generation = generation;
-        if !self.settings.same_second {
-            self.host.now = self.host.now.plus_secs(1);
-        }
-        let options = AcquireOptions {
-            owner_nowait: !self.settings.patient,
-            seed: self.host.index as u64,
-            ..AcquireOptions::default()
-        };
-        let config = self.config();
-        self.begin(match self.host.kind {
-            Kind::Ours => Job::Acquire(Box::new(PaxosAcquire::new(config, options))),
-            Kind::Reference => Job::ReferenceAcquire(Box::new(ReferenceAcquire::new(config, options))),
-        });
-    }
-
-    fn release(&mut self, held: Held) {
-        let config = self.config();
-        self.begin(match self.host.kind {
-            Kind::Ours => Job::Release(Box::new(PaxosRelease::new(config, held))),
-            Kind::Reference => {
-                Job::ReferenceRelease(Box::new(ReferenceRelease::new(config, held)), Some(Box::new(held)))
-            }
-        });
-    }
-
-    fn retract(&mut self) {
-        self.effects.flags |= SEEN_RETRACT;
-        let config = self.config();
-        self.begin(match self.host.kind {
-            Kind::Ours => Job::Release(Box::new(PaxosRelease::retract(config, layout::GEOMETRY))),
-            Kind::Reference => Job::ReferenceRelease(Box::new(ReferenceRelease::erase_all(config)), None),
-        });
-    }
-
-    /// The process gives its lease up the moment anything becomes of the first write of the release.
-    fn let_go(&mut self) {
-        if self.settings.twist != Twist::ReleasedTooEarly {
-            self.host.holding = None;
-        }
-    }
-
-    fn tell_read(&mut self, op: OpId, first: u64, count: u64) {
-        // The view borrows the table that a step may add to: a step adds nothing while it looks at the view.
-        let contents = std::mem::take(self.contents);
-        let view = self.around.disk.view(&contents, first, count);
-        let told = self.step(Input::Completed { op, result: Ok(&view) });
-        *self.contents = contents;
-        self.follow(told);
-    }
-
-    fn tell(&mut self, input: Input<'_>) {
-        let told = self.step(input);
-        self.follow(told);
-    }
-
-    fn step(&mut self, input: Input<'_>) -> Told {
-        let lockspace = match self.generation() {
-            Some(generation) => LockspaceNow::Alive { generation },
-            None => LockspaceNow::Gone,
-        };
-        let hosts = self.around.lives.table(self.host.now, self.settings);
-        let env = Env { lockspace, client_alive: true, shutting_down: false, hosts: &hosts };
-        match &mut self.host.job {
-            Some(job) => job.step(self.host.now, &env, input),
-            None => Told::Pending,
-        }
-    }
-
-    fn follow(&mut self, told: Told) {
-        match told {
-            Told::Io(ops) => {
-                self.host.wait = None;
-                let own: Vec<OpId> = ops.iter().filter_map(|op| self.submit(op)).collect();
-                for op in own {
-                    self.tell_read(op, self.id().block_sector(), 1);
-                }
-            }
-            Told::Wait(until) => {
-                self.host.wait = Some(until);
-                self.effects.flags |= SEEN_BACKOFF;
-            }
-            Told::Pending => {}
-            Told::Acquire(outcome, outstanding) => self.acquire_done(outcome, outstanding),
-            Told::Release(outcome, outstanding) => self.release_done(outcome, outstanding),
-        }
-    }
-
-    /// Takes an operation in. A read of the own block is returned to be done at once: nobody else writes that sector, and no
-    /// write of our own is in flight, so that its moment makes no difference.
-    fn submit(&mut self, op: &Op) -> Option<OpId> {
-        let own_block = self.id().block_sector();
-        let pending = match (op.place, op.action) {
-            (Place::Resource(_), Action::Read { first, count: 1 })
-                if first == own_block && self.host.late.is_empty() =>
-            {
-                return Some(op.id);
-            }
-            (Place::Resource(_), Action::Read { first, count }) => Pending::Read { op: op.id, first, count },
-            (Place::Lockspace, Action::Read { first, .. }) => {
-                Pending::ReadDelta { op: op.id, host: usize::try_from(first).unwrap_or(usize::MAX) }
-            }
-            (place, Action::Write { sector, content }) => {
-                let legal = match content {
-                    Content::Leader(_) => sector == 0,
-                    Content::Block(_) => sector == own_block,
-                    Content::Delta { .. } => false,
-                };
-                if !legal || place == Place::Lockspace {
-                    self.effects.flags |= BROKE_PLACE;
-                }
-                if self.generation() != Some(self.host.job_generation) {
-                    self.effects.flags |= BROKE_HOST_ID;
-                }
-                Pending::Write { op: op.id, sector, content: self.contents.number(&content) }
-            }
-        };
-        assert!(self.host.pending.is_none(), "one operation at a time on one disk");
-        self.host.pending = Some(pending);
-        None
-    }
-
-    fn ended(&mut self) {
-        self.host.job = None;
-        self.host.pending = None;
-        self.host.wait = None;
-    }
-
-    fn acquire_done(&mut self, outcome: AcquireOutcome, outstanding: u32) {
-        self.ended();
-        let alive = self.generation();
-        match outcome {
-            AcquireOutcome::Acquired(held) => {
-                // The last look before the lease is handed out: the original's is at the lockspace alone (CE8).
-                let same = alive == Some(self.host.job_generation);
-                if same || (alive.is_some() && !self.ours()) {
-                    self.granted(held);
-                } else if alive.is_some() {
-                    self.release(held);
-                }
-            }
-            AcquireOutcome::Failed { error, retract, .. } => {
-                self.effects.flags |= match error {
-                    AcquireError::Live(_) => SEEN_LIVE,
-                    AcquireError::Other(_) => SEEN_ADOPTED,
-                    AcquireError::Owned(_) => SEEN_LOST,
-                    AcquireError::Newer { .. } => SEEN_NEWER,
-                    AcquireError::LockspaceGone => SEEN_GONE,
-                    AcquireError::Driver => BROKE_REFUSED,
-                    _ => 0,
-                };
-                if alive.is_none() {
-                    // Whoever takes over settles it.
-                } else if self.ours() && outstanding > 0 {
-                    self.host.settling = Some(Then::Retract);
-                } else if retract {
-                    self.retract();
-                } else {
-                    self.next();
-                }
-            }
-        }
-    }
-
-    fn granted(&mut self, held: Held) {
-        let leader: RawLeader = held.leader;
-        self.effects.granted = Some(self.contents.number(&Content::Leader(leader)));
-        self.release(held);
-        let value = (leader.owner_id.get(), leader.owner_generation.get(), leader.timestamp.get());
-        self.host.holding = Some(Holding { lver: held.lver(), value });
-    }
-
-    fn release_done(&mut self, outcome: ReleaseOutcome, outstanding: u32) {
-        let held = match self.host.job.take() {
-            Some(Job::ReferenceRelease(_, held)) => held,
-            _ => None,
-        };
-        self.ended();
-        self.host.holding = None;
-        self.effects.flags |= match outcome.result {
-            Ok(Released::ByFlag) => SEEN_BY_FLAG,
-            Ok(_) => 0,
-            Err(ReleaseError::LockspaceGone) => SEEN_GONE,
-            Err(e) if e.is_retryable() => 0,
-            Err(_) => BROKE_REFUSED,
-        };
-        let again = match self.host.kind {
-            Kind::Ours => outcome.needs_retract() || outstanding > 0,
-            Kind::Reference => outcome.result.is_err_and(|e| e.is_retryable()),
-        };
-        match (again && self.generation().is_some(), held) {
-            (true, Some(held)) => self.release(*held),
-            (true, None) if self.ours() && outstanding > 0 => self.host.settling = Some(Then::Retract),
-            (true, None) => self.retract(),
-            (false, _) => self.next(),
-        }
     }
 }

@@ -31,6 +31,7 @@ pub mod host;
 pub mod narrate;
 pub mod settings;
 pub mod surroundings;
+pub mod turn;
 pub mod world;
 
 pub use checks::Property;

@@ -7,9 +7,10 @@
 use crate::HOSTS;
 use crate::checks::{self, Chosen, Marks, Property};
 use crate::disk::{ContentId, Contents, Resource};
-use crate::host::{Around, Effects, Host, Pending, Turn};
+use crate::host::{Host, Pending};
 use crate::settings::{Budget, Kind, Settings, Twist};
 use crate::surroundings::{Life, Lives};
+use crate::turn::{Around, Effects, Turn};
 use sanlock_lease::machine::Content;
 use std::collections::HashMap;
 use std::fmt;
