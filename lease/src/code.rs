@@ -48,6 +48,8 @@ codes! {
     ERANGE = -34;
     /// Short transfer.
     EMSGSIZE = -90;
+    /// No more event streams.
+    ENOCSI = -50;
     /// Not supported.
     EOPNOTSUPP = -95;
     /// In progress.
@@ -114,6 +116,14 @@ codes! {
     RENEW_DIFF = -261;
     /// SANLK_HOSTID_BUSY.
     HOSTID_BUSY = -262;
+    /// SANLK_REQUEST_MAGIC.
+    REQUEST_MAGIC = -270;
+    /// SANLK_REQUEST_VERSION.
+    REQUEST_VERSION = -271;
+    /// SANLK_REQUEST_OLD.
+    REQUEST_OLD = -272;
+    /// SANLK_REQUEST_LVER.
+    REQUEST_LVER = -273;
     /// SANLK_RINDEX_MAGIC.
     RINDEX_MAGIC = -274;
     /// SANLK_RINDEX_VERSION.

@@ -1,11 +1,13 @@
 //! What the manager wants done. Actions are carried out in order.
 
-use crate::ids::{ConnId, LockspaceId, TaskId};
+use crate::ids::{ConnId, LockspaceId, ResourceId, TaskId};
 use crate::rejoin::RejoinRecord;
+use sanlock_lease::delta::Event as HostEvent;
 use sanlock_lease::geometry::{Geometry, HostId};
 use sanlock_lease::name::Name;
 use sanlock_lease::paxos::acquire::AcquireOptions;
 use sanlock_lease::paxos::{Held, PaxosConfig};
+use sanlock_lease::record::Bitmap;
 pub use sanlock_lease::recovery::Signal;
 use sanlock_lease::rindex::Member;
 use sanlock_lease::text::{DiskSpec, LockspaceSpec, ResourceSpec};
@@ -181,6 +183,45 @@ pub enum Action {
     DropRejoin {
         /// Which; the record is filed under name and host id.
         spec: LockspaceSpec,
+    },
+    /// What the renewals of a lockspace carry from now on.
+    Outgoing {
+        /// Which.
+        ls: LockspaceId,
+        /// The event.
+        event: HostEvent,
+        /// Who is to look.
+        bitmap: Box<Bitmap>,
+    },
+    /// Answer REG_EVENT with success. The connection is a stream from then on: nothing more is read as a command.
+    BecomeStream {
+        /// Which.
+        conn: ConnId,
+    },
+    /// Send an event on a stream. One that cannot take it at once is closed.
+    Deliver {
+        /// On which stream.
+        conn: ConnId,
+        /// Our host id.
+        own: HostId,
+        /// The event as its sender wrote it.
+        event: HostEvent,
+        /// The sender.
+        from: HostId,
+        /// Its generation.
+        generation: u64,
+    },
+    /// Close a stream.
+    EndStream {
+        /// Which.
+        conn: ConnId,
+    },
+    /// Read the request records of held leases; [`crate::Event::RequestsLooked`] follows.
+    LookForRequests {
+        /// In which lockspace.
+        ls: LockspaceId,
+        /// Which.
+        leases: Vec<(ResourceId, ResourceSpec)>,
     },
     /// Ask wdmd whether a device can be had that fires after this time; [`crate::Event::WatchdogChecked`] follows.
     WatchdogCheck {

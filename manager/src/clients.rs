@@ -135,6 +135,7 @@ impl Manager {
         }
         for ls in self.lockspaces.values_mut() {
             ls.add_waiter = ls.add_waiter.filter(|w| *w != conn);
+            ls.events.drop_stream(conn);
             ls.used_waiters.retain(|w| *w != conn);
             ls.rem_waiters.retain(|w| *w != conn);
             ls.inq_waiters.retain(|w| *w != conn);

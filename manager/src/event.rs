@@ -1,9 +1,12 @@
 //! What the manager is told.
 
 use crate::config::Setting;
+use crate::events::SetEventFlags;
 use crate::ids::{ConnId, LockspaceId, TaskId};
 use crate::killpath::KillpathProgram;
-use sanlock_lease::delta::{JoinError, Joined};
+use crate::requests::Request;
+use sanlock_lease::delta::{Event as HostEvent, JoinError, Joined};
+use sanlock_lease::geometry::HostId;
 use sanlock_lease::name::Name;
 use sanlock_lease::paxos::acquire::AcquireOutcome;
 use sanlock_lease::paxos::release::ReleaseOutcome;
@@ -142,6 +145,34 @@ pub enum Command {
         /// The code.
         code: i32,
     },
+    /// Show an event to another host.
+    SetEvent {
+        /// In which lockspace.
+        lockspace: Name,
+        /// The receiver.
+        host_id: u64,
+        /// What; its generation is the receiver's.
+        event: HostEvent,
+        /// How.
+        flags: SetEventFlags,
+    },
+    /// Make this connection a stream of other hosts' events. After success it sends no more commands.
+    RegEvent {
+        /// Of which lockspace.
+        lockspace: Name,
+    },
+    /// Look which streams have ended.
+    EndEvent {
+        /// Of which lockspace.
+        lockspace: Name,
+    },
+    /// Look for requests for held leases.
+    Examine {
+        /// Of which lockspace.
+        lockspace: Name,
+        /// For one, or for all.
+        resource: Option<Name>,
+    },
     /// End the daemon.
     Shutdown {
         /// Even if lockspaces are joined.
@@ -265,6 +296,31 @@ pub enum Event {
     IndexDone {
         /// Which.
         task: TaskId,
+    },
+    /// A host's record, which has changed, has our bit.
+    Noticed {
+        /// Where.
+        ls: LockspaceId,
+        /// The host.
+        from: HostId,
+        /// Its generation.
+        generation: u64,
+        /// Its event; number 0 if there is none.
+        event: HostEvent,
+    },
+    /// A request was written: the owner of the lease is to look for it.
+    Requested {
+        /// In which lockspace.
+        lockspace: Name,
+        /// The owner's host id.
+        owner: u64,
+    },
+    /// What [`crate::Action::LookForRequests`] found; leases whose disk could not be read are left out.
+    RequestsLooked {
+        /// In which lockspace.
+        ls: LockspaceId,
+        /// One for each lease.
+        found: Vec<Request>,
     },
     /// What [`crate::Action::WatchdogCheck`] found: the test interval in seconds, or why there is no watchdog.
     WatchdogChecked {

@@ -321,10 +321,7 @@ impl Manager {
             attempts: c.kill_count,
             last_attempt: c.kill_last,
             hard: c.kill_hard,
-            restrictions: Restrictions {
-                kill: c.restricted & RESTRICT_SIGKILL != 0,
-                term: c.restricted & RESTRICT_SIGTERM != 0,
-            },
+            restrictions: restrictions(c),
             killpath: match (&c.killpath, c.killpath_run) {
                 (None, _) => Killpath::None,
                 (Some(_), false) => Killpath::Wanted,
@@ -338,6 +335,14 @@ impl Manager {
         if let Some(client) = self.conns.get_mut(&conn) {
             client.killpath_run = false;
         }
+    }
+}
+
+/// What a client asked not to be sent.
+pub(crate) fn restrictions(client: &Conn) -> Restrictions {
+    Restrictions {
+        kill: client.restricted & RESTRICT_SIGKILL != 0,
+        term: client.restricted & RESTRICT_SIGTERM != 0,
     }
 }
 

@@ -7,6 +7,7 @@
 //!
 //! * `now` is never earlier than in the previous call.
 //! * A connection sends its next [`Command`] only after the reply to the one before.
+//! * After [`Action::BecomeStream`] a connection sends no more commands.
 //! * [`Event::Tick`] comes at least once a second, five times a second while [`Manager::is_killing`]; what ages is looked at there.
 //! * [`Action::Gone`], [`Action::ClientGone`] and [`Action::ShuttingDown`] are visible to all machines before the next action is carried
 //!   out.
@@ -27,6 +28,7 @@ mod action;
 mod clients;
 mod config;
 mod event;
+mod events;
 mod ids;
 mod index;
 mod killing;
@@ -34,6 +36,7 @@ mod killpath;
 mod lockspaces;
 pub mod rejoin;
 mod releasing;
+mod requests;
 mod shutdown;
 mod state;
 #[cfg(test)]
@@ -44,9 +47,11 @@ mod watchdog;
 pub use action::{Action, Level, Reply, Signal};
 pub use config::Setting;
 pub use event::{AcquireFlags, Command, Event, ReleaseWhat, ResourceRequest, Target};
+pub use events::{STREAMS_MAX, SetEventFlags};
 pub use ids::{ConnId, LockspaceId, ResourceId, TaskId};
 pub use killpath::KillpathProgram;
 pub use rejoin::{ProcessId, RejoinEvidence, RejoinRecord, fast_rejoin};
+pub use requests::Request;
 pub use state::{Conn, Dead, Lockspace, LockspaceList, RenewalEntry, Resource, ResourceList, Work};
 pub use watchdog::Watch;
 
@@ -77,6 +82,8 @@ pub struct Settings {
     pub kill_grace_secs: u64,
     /// Renewals remembered per lockspace.
     pub history_size: usize,
+    /// Seconds that a bit for another host stays set; `None`: six io timeouts.
+    pub set_bitmap_secs: Option<u64>,
 }
 
 /// The bookkeeping of one daemon.
@@ -131,6 +138,7 @@ impl Manager {
             Event::Tick => {
                 self.retry_releases(now, out);
                 self.check_lockspaces(now, out);
+                self.age_outgoing(now, out);
             }
             Event::JoinDone { ls, result } => self.join_done(ls, result, out),
             Event::Renewed { ls, timestamp, read_ms, write_ms } => {
@@ -150,6 +158,11 @@ impl Manager {
             Event::IndexSettling { task } => self.index_settling(task),
             Event::IndexDone { task } => self.index_done(task),
             Event::RejoinSaved { ls, serial } => self.rejoin_saved(ls, serial),
+            Event::Noticed { ls, from, generation, event } => {
+                self.noticed(now, ls, (from, generation), event, out);
+            }
+            Event::Requested { lockspace, owner } => self.notify_host(now, &lockspace, owner, out),
+            Event::RequestsLooked { ls, found } => self.requests_looked(ls, &found, out),
             Event::WatchdogChecked { ls, result } => self.watchdog_checked(ls, result, out),
             Event::WatchdogArmed { ls, result } => self.watchdog_armed(now, ls, result, out),
             Event::WatchdogLost { ls, text } => self.watchdog_lost(now, ls, &text, out),
@@ -183,6 +196,12 @@ impl Manager {
             Command::Inquire { target } => self.inquire(conn, target, out),
             Command::Index { lockspace, lease } => self.index(now, conn, lockspace, lease, out),
             Command::Refused { target, acquire, code } => self.refused(conn, target, acquire, code, out),
+            Command::SetEvent { lockspace, host_id, event, flags } => {
+                self.set_event(now, conn, lockspace, (host_id, event), flags, out);
+            }
+            Command::RegEvent { lockspace } => self.reg_event(conn, lockspace, out),
+            Command::EndEvent { lockspace } => self.end_event(conn, lockspace, out),
+            Command::Examine { lockspace, resource } => self.examine_command(conn, &lockspace, resource, out),
             Command::Shutdown { force } => self.shutdown(force, out),
             Command::ShutdownWait { force } => self.shutdown_wait(conn, force, out),
         }

@@ -1,8 +1,10 @@
 //! The life of a lockspace: add, inquire, remove, leave (lease-algorithms.md 9, socket-protocol.md 7.2, 7.3, 7.15).
 
 use crate::action::Action;
+use crate::events::Events;
 use crate::ids::{ConnId, LockspaceId, ResourceId};
 use crate::rejoin::RejoinRecord;
+use crate::requests::Looking;
 use crate::state::{Dead, Lockspace, LockspaceList, RenewalEntry, Work};
 use crate::{LOCKSPACES_MAX, Level, Manager, WAITERS_MAX, log, reply};
 use sanlock_lease::code::ReturnCode;
@@ -93,6 +95,8 @@ impl Manager {
             watch: self.new_watch(),
             watch_lost: None,
             add_waiter: (!asynchronous).then_some(conn),
+            events: Events::default(),
+            looking: Looking::default(),
             used_waiters: Vec::new(),
             rem_waiters: Vec::new(),
             inq_waiters: Vec::new(),
@@ -301,7 +305,8 @@ impl Manager {
     }
 
     pub(crate) fn forget_lockspace(&mut self, ls: LockspaceId, out: &mut Vec<Action>) {
-        let Some(lockspace) = self.lockspaces.remove(&ls) else { return };
+        let Some(mut lockspace) = self.lockspaces.remove(&ls) else { return };
+        lockspace.events.end(out);
         // What a write may still reach stays, so that nobody starts anything for it, in a later life of the lockspace either.
         let busy: Vec<ResourceId> = self.tasks.values().copied().collect();
         self.resources.retain(|id, r| r.ls != ls || busy.contains(id));

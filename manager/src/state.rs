@@ -1,8 +1,10 @@
 //! What the manager remembers: connections, lockspaces, resources, and commands in progress.
 
 use crate::event::ResourceRequest;
+use crate::events::Events;
 use crate::ids::{ConnId, LockspaceId, ResourceId, TaskId};
 use crate::killpath::KillpathProgram;
+use crate::requests::Looking;
 use crate::watchdog::Watch;
 use sanlock_lease::delta::Joined;
 use sanlock_lease::geometry::HostId;
@@ -175,6 +177,10 @@ pub struct Lockspace {
     /// When wdmd was lost.
     pub(crate) watch_lost: Option<MonoTime>,
     pub(crate) add_waiter: Option<ConnId>,
+    /// What it shows to other hosts, and whom it tells of theirs.
+    pub(crate) events: Events,
+    /// The looking for requests.
+    pub(crate) looking: Looking,
     /// Who waits for the watchdog to set USED.
     pub(crate) used_waiters: Vec<ConnId>,
     pub(crate) rem_waiters: Vec<ConnId>,

@@ -242,6 +242,33 @@ pub(crate) enum ClientAction {
         /// `-s`
         spec: LockspaceSpec,
     },
+    /// 7.17
+    Request {
+        /// `-r`, the first one.
+        resource: Option<ResourceSpec>,
+        /// `-f`
+        force_mode: u32,
+    },
+    /// 7.17
+    Examine {
+        /// `-r`, the first one; it wins.
+        resource: Option<ResourceSpec>,
+        /// `-s`
+        lockspace: Option<LockspaceSpec>,
+    },
+    /// 7.18
+    SetEvent {
+        /// Name of `-s`.
+        lockspace: Name,
+        /// `-i`
+        host_id: u64,
+        /// `-g`
+        generation: u64,
+        /// `-e`
+        event: u64,
+        /// `-d`
+        data: u64,
+    },
     /// 7.19
     SetConfig {
         /// Name of `-s`.

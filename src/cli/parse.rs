@@ -31,8 +31,7 @@ impl From<Command> for Parsed {
     }
 }
 
-const CLIENT_NOT_HERE: [&str; 7] =
-    ["convert", "request", "examine", "set_event", "set_host", "init_host", "spawn"];
+const CLIENT_NOT_HERE: [&str; 4] = ["convert", "set_host", "init_host", "spawn"];
 const DIRECT_NOT_HERE: [&str; 7] =
     ["write_leader", "acquire", "release", "acquire_id", "renew_id", "release_id", "init_host"];
 
@@ -187,6 +186,24 @@ fn client_action(name: &str) -> Option<Build<ClientAction>> {
         "lookup" => |g| Ok(ClientAction::Index { action: IndexAction::Lookup, args: index(g)? }),
         "update" => |g| Ok(ClientAction::Index { action: IndexAction::Update, args: index(g)? }),
         "rebuild" => |g| Ok(ClientAction::Index { action: IndexAction::Rebuild, args: index(g)? }),
+        "request" => |g| {
+            let resource = g.resources.first().cloned();
+            Ok(ClientAction::Request { resource, force_mode: g.number(b'f', SWITCH)?.unwrap_or(0) })
+        },
+        "examine" => |g| {
+            let (resource, lockspace) = (g.resources.first().cloned(), g.lockspace.clone());
+            Ok(ClientAction::Examine { resource, lockspace })
+        },
+        "set_event" => |g| {
+            let number = |letter| Ok(g.number(letter, 0..=u64::MAX)?.unwrap_or(0));
+            Ok(ClientAction::SetEvent {
+                lockspace: lockspace_name(g),
+                host_id: number(b'i')?,
+                generation: number(b'g')?,
+                event: number(b'e')?,
+                data: number(b'd')?,
+            })
+        },
         "version" => |_| Ok(ClientAction::Version),
         _ => return None,
     })

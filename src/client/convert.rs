@@ -66,6 +66,11 @@ pub(super) fn acquire(args: &AcquireArgs) -> Result<Vec<ResourceSpec>, ClientErr
     args.resources.iter().map(|spec| with_flags(spec, flags, args.num_hosts)).collect()
 }
 
+/// The resource of a request, with the version asked for.
+pub(super) fn request(spec: &text::ResourceSpec) -> Result<ResourceSpec, ClientError> {
+    with_flags(spec, ResourceFlags::empty(), 0)
+}
+
 fn with_flags(
     spec: &text::ResourceSpec,
     mut flags: ResourceFlags,

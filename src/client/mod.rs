@@ -9,6 +9,7 @@ mod index;
 mod info;
 mod lease;
 mod lockspace;
+mod notify;
 mod owner;
 mod progress;
 mod status;
@@ -16,6 +17,7 @@ mod storage;
 
 use crate::cli::command::ClientAction;
 use crate::output::{FAILURE, SUCCESS, describe, note, print, status_of};
+use sanlock_client::wire::types::HostEvent;
 use sanlock_client::{Client, ClientError};
 
 /// Carries out an action and returns the exit status.
@@ -39,6 +41,21 @@ pub(crate) fn run(action: ClientAction) -> u8 {
         ClientAction::InqLockspace { spec } => lockspace::inquire(&client, &spec),
         ClientAction::RemLockspace { spec } => lockspace::remove(&client, &spec),
         ClientAction::SetConfig { lockspace, config } => lockspace::set_config(&client, lockspace, config),
+        ClientAction::Request { resource, force_mode } => {
+            notify::request(&client, resource.as_ref(), force_mode)
+        }
+        ClientAction::Examine { resource, lockspace } => {
+            notify::examine(&client, resource.as_ref(), lockspace.as_ref())
+        }
+        ClientAction::SetEvent { lockspace, host_id, generation, event, data } => {
+            let event = HostEvent {
+                host_id: host_id.into(),
+                generation: generation.into(),
+                event: event.into(),
+                data: data.into(),
+            };
+            notify::set_event(&client, lockspace, event)
+        }
         ClientAction::Command { acquire, argv } => command::command(&client, &acquire, &argv),
         ClientAction::Acquire { pid, acquire } => lease::acquire(&client, pid, &acquire),
         ClientAction::Release { pid, resources, lockspace, all, orphan } => {

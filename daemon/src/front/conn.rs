@@ -160,6 +160,11 @@ impl Conn {
         self.flush(now);
     }
 
+    /// Sends all of a message, or says that it cannot be: an earlier one waits, the socket is full, or the peer is gone.
+    pub(super) fn send_whole(&mut self, message: &[u8]) -> bool {
+        !self.writes() && matches!(self.stream.write(message), Ok(count) if count == message.len())
+    }
+
     /// Sends what the socket takes. A peer that is gone loses the reply; its end is noticed by reading.
     pub(super) fn flush(&mut self, now: MonoTime) {
         while self.sent < self.out.len() {

@@ -4,6 +4,7 @@
 //! does or leaves undone may delay a tick. It is the only owner of the [`Manager`]: every event goes through it, in the order
 //! the front takes them, and the actions that come back are carried out before the next event.
 
+mod asking;
 mod conn;
 pub(crate) mod convert;
 mod perform;
@@ -12,6 +13,7 @@ mod requests;
 mod signals;
 mod slots;
 mod status;
+mod streams;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -26,7 +28,7 @@ use sanlock_lease::text::LockspaceSpec;
 use sanlock_lease::timing::{IoTimeout, MonoTime};
 use sanlock_manager::{Action, ConnId, Event, LockspaceId, Manager, Settings};
 use sanlock_wdmd::client::SOCKET_PATH;
-use sanlock_wire::Reply;
+use sanlock_wire::{Command, Reply};
 
 use crate::global::Global;
 use crate::helper::{Helper, Purpose};
@@ -122,6 +124,7 @@ impl Front {
         let settings = Settings {
             io_timeout: global.config.io_timeout,
             fire: global.config.fire,
+            set_bitmap_secs: global.config.set_bitmap_seconds.map(u64::from),
             watchdog: global.config.use_watchdog != 0,
             kill_grace_secs: u64::from(global.config.kill_grace_seconds()),
             history_size: usize::try_from(global.config.renewal_history_size).unwrap_or(0),
@@ -460,6 +463,8 @@ impl Front {
     fn answer(&mut self, id: ConnId, reply: &Reply) {
         let Some(conn) = self.slots.conn_mut(id) else { return };
         conn.suspended = false;
+        let closes = Command::from_number(reply.header.cmd).is_some_and(Command::closes_plain_connection);
+        conn.closing |= closes && conn.registered.is_none();
         conn.reply(reply, monotonic_now());
         if conn.hung_up {
             self.runnable.push_back(id);

@@ -120,6 +120,17 @@ impl Front {
                 let order = records::Order::Drop { lockspace: spec.name, host_id: spec.host_id };
                 self.records.order(order, self.next_order);
             }
+            Action::Outgoing { ls, event, bitmap } => {
+                if let Some(lockspace) = self.lockspaces.get(&ls) {
+                    lockspace.tell(Control::Outgoing { event, bitmap });
+                }
+            }
+            Action::BecomeStream { conn } => self.become_stream(conn),
+            Action::Deliver { conn, own, event, from, generation } => {
+                self.deliver(conn, own, event, from, generation);
+            }
+            Action::EndStream { conn } => self.close(conn),
+            Action::LookForRequests { ls, leases } => self.look_for_requests(ls, leases),
             Action::WatchdogCheck { ls, fire } => self.watchdog.order(watchdog::Order::Check { ls, fire }),
             Action::WatchdogArm { ls, name, fire, renewal, expire } => {
                 let times = Times { renewal, expire };

@@ -102,14 +102,24 @@ impl Front {
             | RequestBody::DeleteResource(index, entry) => {
                 self.index(id, IndexJob::new(header, index, Some(entry)));
             }
-            RequestBody::Request(_)
-            | RequestBody::ExamineLockspace(_)
-            | RequestBody::ExamineResource(_)
-            | RequestBody::SetLvb { .. }
+            RequestBody::Request(resource) => self.ask(id, header, resource),
+            RequestBody::ExamineLockspace(lockspace) => {
+                let lockspace = convert::lease_name(&lockspace.name);
+                self.command(id, header, Order::Examine { lockspace, resource: None });
+            }
+            RequestBody::ExamineResource(resource) => {
+                let lockspace = convert::lease_name(&resource.lockspace_name);
+                let resource = Some(convert::lease_name(&resource.name));
+                self.command(id, header, Order::Examine { lockspace, resource });
+            }
+            RequestBody::RegEvent { lockspace, .. } => self.reg_event(id, header, &lockspace),
+            RequestBody::EndEvent(lockspace) => {
+                let lockspace = convert::lease_name(&lockspace.name);
+                self.command(id, header, Order::EndEvent { lockspace });
+            }
+            RequestBody::SetEvent { lockspace, event } => self.set_event(id, header, &lockspace, &event),
+            RequestBody::SetLvb { .. }
             | RequestBody::GetLvb(_)
-            | RequestBody::RegEvent { .. }
-            | RequestBody::EndEvent(_)
-            | RequestBody::SetEvent { .. }
             | RequestBody::Unsupported(Unsupported::UnknownCommand(_) | Unsupported::Command(_)) => {
                 self.finish(id, &Reply::unsupported(&header));
             }
@@ -123,7 +133,7 @@ impl Front {
     }
 
     /// Sends a reply that needed nobody else, and closes the connection where the protocol says so (2.3).
-    fn finish(&mut self, id: ConnId, reply: &Reply) {
+    pub(super) fn finish(&mut self, id: ConnId, reply: &Reply) {
         let Some(conn) = self.slots.conn_mut(id) else { return };
         let command = Command::from_number(conn.cmd_last);
         let closes =
@@ -144,7 +154,7 @@ impl Front {
     }
 
     /// Gives the manager a command whose reply will come as an action.
-    fn command(&mut self, id: ConnId, header: Header, command: Order) {
+    pub(super) fn command(&mut self, id: ConnId, header: Header, command: Order) {
         let Some(slot) = self.slots.get_mut(id) else { return };
         slot.request = Some(header);
         if let Some(conn) = slot.conn.as_mut() {
@@ -294,7 +304,7 @@ impl Front {
                 Reply::read_resource_owners(&header, code, resource, Vec::new())
             }
             // Nothing of these commands is supported, whatever they carry.
-            (Some(Command::SetLvb | Command::Request), _) => Reply::unsupported(&header),
+            (Some(Command::SetLvb), _) => Reply::unsupported(&header),
             _ => Reply::result(&header, code),
         };
         self.finish(id, &reply);

@@ -9,8 +9,9 @@ mod worker;
 use std::io;
 use std::sync::Arc;
 
-use sanlock_lease::delta::JoinError;
+use sanlock_lease::delta::{Event as HostEvent, JoinError};
 use sanlock_lease::hosts::HostTable;
+use sanlock_lease::record::Bitmap;
 use sanlock_manager::{Event, LockspaceId};
 
 use crate::global::Global;
@@ -22,10 +23,17 @@ pub(crate) use shared::Shared;
 const STACK: usize = 96 * 1024;
 
 /// What a lockspace thread is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
     /// Something in [`Shared`] or [`Global`] changed.
     Changed,
+    /// What renewals carry from now on.
+    Outgoing {
+        /// The event.
+        event: HostEvent,
+        /// Who is to look.
+        bitmap: Box<Bitmap>,
+    },
     /// Leave.
     Leave {
         /// Whether to free the host_id lease.

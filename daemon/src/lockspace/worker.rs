@@ -12,11 +12,12 @@ use sanlock_blockio::drive::{Area, Areas, Driver, EnvSource, Report as Driven, R
 use sanlock_blockio::{Access, Disk, OpenError};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::delta::{
-    DeltaAcquire, DeltaConfig, DeltaRelease, HostScan, JoinError, Joined, LeaveError, RenewOutcome, Renewal,
-    ScanOutcome,
+    DeltaAcquire, DeltaConfig, DeltaRelease, Event as HostEvent, HostScan, JoinError, Joined, LeaveError,
+    RenewOutcome, Renewal, ScanOutcome,
 };
 use sanlock_lease::hosts::{HostNews, HostTable};
 use sanlock_lease::machine::{Env, Input, IoFailure, LockspaceNow, Machine, NoHosts, Step};
+use sanlock_lease::record::Bitmap;
 use sanlock_lease::timing::MonoTime;
 use sanlock_manager::rejoin::fast_rejoin;
 use sanlock_manager::{Event, LockspaceId};
@@ -95,6 +96,8 @@ struct Worker<'a> {
     driver: Driver<LsMachine, ()>,
     done: Vec<Driven<(), LsOutcome>>,
     leave: Option<bool>,
+    /// What the next renewals are to carry, until the machine knows.
+    outgoing: Option<(HostEvent, Box<Bitmap>)>,
 }
 
 /// Body of the thread.
@@ -129,8 +132,19 @@ pub(super) fn run(
         io_timeout: shared.io_timeout,
         fire: global.config.fire,
     };
-    let mut worker =
-        Worker { ls, shared, global, log, control, report, config, driver, done: Vec::new(), leave: None };
+    let mut worker = Worker {
+        ls,
+        shared,
+        global,
+        log,
+        control,
+        report,
+        config,
+        driver,
+        done: Vec::new(),
+        leave: None,
+        outgoing: None,
+    };
     match worker.live(table) {
         Ok(Some(table)) => report(Report::Hosts { ls, table }),
         Ok(None) => {}
@@ -246,6 +260,7 @@ impl Worker<'_> {
         for control in self.control.take() {
             match control {
                 Control::Changed => changed = true,
+                Control::Outgoing { event, bitmap } => self.outgoing = Some((event, bitmap)),
                 Control::Leave { release } => self.leave = Some(release),
             }
         }
@@ -276,6 +291,11 @@ impl Worker<'_> {
                     }
                     Driven::Done { outcome: LsOutcome::Scan(outcome), .. } => self.scanned(scan, &outcome),
                     Driven::Done { .. } | Driven::Settled { .. } => {}
+                }
+            }
+            if let Some((event, bitmap)) = self.outgoing.take() {
+                if let Some(LsMachine::Renew(machine)) = self.driver.machine_mut(renewal) {
+                    machine.set_outgoing(event, *bitmap);
                 }
             }
             let Some(machine) = self.renewal(renewal) else { return };
@@ -354,6 +374,8 @@ impl Worker<'_> {
                 }
                 HostNews::Notice { from, generation, event } => {
                     self.log.debug(format_args!("host {} {generation} notifies: {event:?}", from.get()));
+                    let (ls, from, generation, event) = (self.ls, *from, *generation, *event);
+                    (self.report)(Report::Event(Event::Noticed { ls, from, generation, event }));
                 }
             }
         }

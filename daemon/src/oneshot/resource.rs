@@ -16,12 +16,12 @@ use sanlock_wire::types::{Host, Resource, ResourceSpec};
 use std::sync::Arc;
 
 /// All disks of a resource, in order; they must all be there, whichever are then read.
-fn open_all(io: &Io, spec: &ResourceSpec) -> Result<Vec<Arc<Disk>>, ToolError> {
+pub(super) fn open_all(io: &Io, spec: &ResourceSpec) -> Result<Vec<Arc<Disk>>, ToolError> {
     spec.disks().iter().map(|disk| io.open_resource(disk)).collect()
 }
 
 /// The first disk, which alone is read, and the offset of the lease on it.
-fn open_first(io: &Io, spec: &ResourceSpec) -> Result<(Arc<Disk>, u64), ToolError> {
+pub(super) fn open_first(io: &Io, spec: &ResourceSpec) -> Result<(Arc<Disk>, u64), ToolError> {
     let offset = spec.disks().first().ok_or(ToolError::NoDisks)?.offset.get();
     let first = open_all(io, spec)?.into_iter().next().ok_or(ToolError::NoDisks)?;
     Ok((first, offset))
@@ -172,7 +172,7 @@ pub fn write_resource(
     Ok(())
 }
 
-fn names(resource: &Resource) -> (Name, Name) {
+pub(super) fn names(resource: &Resource) -> (Name, Name) {
     (Name::from_field(resource.lockspace_name.as_raw()), Name::from_field(resource.name.as_raw()))
 }
 

@@ -79,6 +79,7 @@ impl Lab {
             watchdog,
             kill_grace_secs: 40,
             history_size: 3,
+            set_bitmap_secs: None,
         };
         Self { m: Manager::new(settings), now: MonoTime::from_secs(1000), saves: true, renews: true }
     }

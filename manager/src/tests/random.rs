@@ -3,7 +3,8 @@
 use super::lab::*;
 use crate::*;
 use proptest::prelude::*;
-use sanlock_lease::delta::JoinError;
+use sanlock_lease::delta::{Event as HostEvent, JoinError};
+use sanlock_lease::geometry::HostId;
 use sanlock_lease::machine::IoFailure;
 use sanlock_lease::paxos::acquire::AcquireOutcome;
 use sanlock_lease::paxos::release::{ReleaseOutcome, Released};
@@ -37,6 +38,8 @@ struct World {
     /// Work on indexes under way.
     indexes: BTreeMap<TaskId, Index>,
     dog: Dog,
+    looking: BTreeSet<LockspaceId>,
+    looked: BTreeMap<LockspaceId, Vec<ResourceId>>,
     generation: u64,
     exited: bool,
 }
@@ -87,6 +90,8 @@ impl World {
             saves: Vec::new(),
             asked: BTreeMap::new(),
             indexes: BTreeMap::new(),
+            looking: BTreeSet::new(),
+            looked: BTreeMap::new(),
             generation: 0,
             exited: false,
         }
@@ -126,6 +131,14 @@ impl World {
                 let client = self.open.get_mut(&conn).or_else(|| self.closed.get_mut(&conn));
                 let client = client.expect("answers go to connections that are there");
                 assert!(std::mem::take(&mut client.waits), "one answer for each command");
+            }
+            Action::BecomeStream { conn } => {
+                // It waits for ever: a stream sends no commands.
+                assert!(self.open.contains_key(&conn));
+            }
+            Action::LookForRequests { ls, leases } => {
+                assert!(self.looking.insert(ls), "one looking at a time");
+                self.looked.insert(ls, leases.into_iter().map(|(id, _)| id).collect());
             }
             Action::Forget { conn } => {
                 assert!(self.closed.remove(&conn).is_some(), "only a closed connection is forgotten");
@@ -196,6 +209,9 @@ impl World {
             }
             Action::ShuttingDown
             | Action::DropRejoin { .. }
+            | Action::Outgoing { .. }
+            | Action::Deliver { .. }
+            | Action::EndStream { .. }
             | Action::CancelKillpath { .. }
             | Action::Log { .. } => {}
         }
@@ -250,6 +266,7 @@ impl World {
                 }
             }
             10 | 11 => self.watchdog(pick, detail),
+            12 => self.other_hosts(pick, detail),
             _ => self.command(pick, detail),
         }
     }
@@ -268,6 +285,20 @@ impl World {
         }
         if let Some(client) = self.open.get_mut(&index.conn).filter(|_| !index.answered) {
             assert!(std::mem::take(&mut client.waits), "one answer for each command");
+        }
+    }
+
+    /// Requests are found, or another host shows an event.
+    fn other_hosts(&mut self, pick: usize, detail: u8) {
+        if let Some(ls) = nth(self.looking.iter(), pick) {
+            self.looking.remove(&ls);
+            let request = |resource| Request { resource, lver: 7 + u64::from(detail % 3), force_mode: 1 };
+            let found = self.looked.remove(&ls).unwrap_or_default().into_iter().map(request).collect();
+            self.event(Event::RequestsLooked { ls, found });
+        } else if let Some(ls) = nth(self.joined.keys(), pick) {
+            let event = HostEvent { generation: 1, event: u64::from(detail % 2), data: 2 };
+            let from = HostId::new(2).unwrap();
+            self.event(Event::Noticed { ls, from, generation: 3, event });
         }
     }
 
@@ -370,7 +401,7 @@ impl World {
             _ => Target::Own,
         };
         let flag = detail.is_multiple_of(5);
-        let command = match pick % 19 {
+        let command = match pick % 25 {
             0 | 1 => {
                 let pid = i32::try_from(conn.0 % 8).unwrap() + 100;
                 self.open.get_mut(&conn).unwrap().registered = true;
@@ -396,6 +427,18 @@ impl World {
             }
             // Not ALL, which the front keeps from the manager.
             14 => Command::Restrict { flags: u32::from(detail & 6) },
+            20 if detail < 80 => Command::RegEvent { lockspace: space.name },
+            18 => Command::SetEvent {
+                lockspace: space.name,
+                host_id: u64::from(detail % 4),
+                event: HostEvent { generation: 0, event: u64::from(detail / 4 % 3), data: 5 },
+                flags: SetEventFlags {
+                    replace: flag,
+                    clear_host: detail % 7 == 0,
+                    ..SetEventFlags::default()
+                },
+            },
+            19 => Command::Examine { lockspace: space.name, resource: flag.then(|| name("a")) },
             15 => {
                 let setting = [Setting::Used(detail & 4 != 0), Setting::UsedByOrphans(detail & 4 != 0)];
                 let setting = setting.get(which % 3).copied();
@@ -421,10 +464,10 @@ impl World {
             self.step((0, 0, 0));
         }
         for conn in 0..4 {
-            self.step((12, 19 * conn, 0));
+            self.step((13, 25 * conn, 0));
         }
         for detail in [0, 1] {
-            self.step((12, 19 * 4 + 2, detail));
+            self.step((13, 25 * 4 + 2, detail));
             self.step((10, 0, 2));
             self.step((4, 0, 1));
             self.step((9, 0, 0));
@@ -485,7 +528,7 @@ proptest! {
     #[test]
     fn no_order_of_events_breaks_an_invariant_and_everything_ends(
         watchdog in any::<bool>(),
-        steps in prop::collection::vec((0_u8..20, any::<usize>(), any::<u8>()), 1..300)
+        steps in prop::collection::vec((0_u8..21, any::<usize>(), any::<u8>()), 1..300)
     ) {
         let mut world = World::new(watchdog);
         world.settle_in();

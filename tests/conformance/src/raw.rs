@@ -29,7 +29,10 @@ pub mod cmd {
     pub const RELEASE: u32 = 8;
     pub const INQUIRE: u32 = 9;
     pub const RESTRICT: u32 = 10;
+    pub const REQUEST: u32 = 11;
     pub const ALIGN: u32 = 12;
+    pub const EXAMINE_LOCKSPACE: u32 = 13;
+    pub const EXAMINE_RESOURCE: u32 = 14;
     pub const HOST_STATUS: u32 = 15;
     pub const INQ_LOCKSPACE: u32 = 16;
     pub const KILLPATH: u32 = 17;
@@ -42,6 +45,9 @@ pub mod cmd {
     pub const READ_RESOURCE_OWNERS: u32 = 24;
     pub const VERSION: u32 = 28;
     pub const SHUTDOWN_WAIT: u32 = 29;
+    pub const REG_EVENT: u32 = 30;
+    pub const END_EVENT: u32 = 31;
+    pub const SET_EVENT: u32 = 32;
     pub const SET_CONFIG: u32 = 33;
     pub const RENEWAL: u32 = 34;
 }
@@ -59,6 +65,9 @@ pub mod flag {
     pub const REM_ASYNC: u32 = 0x1;
     pub const REM_UNUSED: u32 = 0x2;
     pub const INQ_WAIT: u32 = 0x1;
+    pub const NEXT_LVER: u32 = 0x1;
+    pub const SETEV_CLEAR_EVENT: u32 = 0x4;
+    pub const SETEV_REPLACE: u32 = 0x8;
     pub const RESTRICT_ALL: u32 = 0x1;
     pub const RESTRICT_SIGKILL: u32 = 0x2;
     pub const RESTRICT_SIGTERM: u32 = 0x4;

@@ -1,0 +1,110 @@
+//! Requests for leases: writing one for another host, and reading those for leases held here (socket-protocol.md 7.11, 7.13).
+//!
+//! Each command, and each looking, has a short-lived thread of its own, with a time limit for every transfer. A lockspace looks
+//! once at a time, and a client waits for its answer, so their number is bounded.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sanlock_lease::geometry::SectorSize;
+use sanlock_lease::name::Name;
+use sanlock_lease::text::ResourceSpec as LeaseSpec;
+use sanlock_lease::timing::IoTimeout;
+use sanlock_manager::{ConnId, Event, LockspaceId, Request, ResourceId};
+use sanlock_wire::flags::RequestFlags;
+use sanlock_wire::header::Header;
+use sanlock_wire::types::ResourceSpec;
+use sanlock_wire::{Reply, code};
+
+use super::{Front, Message, convert};
+use crate::global::Global;
+use crate::oneshot::{Io, Limits, read_request, write_request};
+
+/// Stack of such a thread; buffers are on the heap.
+const STACK: usize = 128 * 1024;
+
+impl Front {
+    /// REQUEST (7.11).
+    pub(super) fn ask(&mut self, id: ConnId, header: Header, resource: ResourceSpec) {
+        let lockspace = convert::lease_name(&resource.resource().lockspace_name);
+        let Some((io_timeout, sector)) = self.usable(&lockspace) else {
+            return self.finish(id, &Reply::result(&header, code::ENOSPC));
+        };
+        if let Some(conn) = self.slots.conn_mut(id) {
+            conn.suspended = true;
+        }
+        let (global, outbox) = (Arc::clone(&self.global), self.outbox.clone());
+        let work = move || {
+            let next = RequestFlags::from_bits_truncate(header.cmd_flags).contains(RequestFlags::NEXT_LVER);
+            let written = io(&global, io_timeout).and_then(|mut io| {
+                let written = write_request(&mut io, &resource, sector, header.data, next);
+                written.map_err(|error| {
+                    let code = error.code().0;
+                    global.log.error(format_args!("request {lockspace}: {error} ({code})"));
+                    code
+                })
+            });
+            if let Ok(Some(owner)) = written {
+                outbox.send(Message::Event(Event::Requested { lockspace, owner }));
+            }
+            let reply = Reply::result(&header, written.err().unwrap_or(0));
+            outbox.send(Message::Answer(id, Box::new(reply)));
+        };
+        if let Err(error) = spawn(work) {
+            self.global.log.error(format_args!("no thread for a request: {error}"));
+            self.answer(id, &Reply::result(&header, code::EAGAIN));
+        }
+    }
+
+    pub(super) fn look_for_requests(&mut self, ls: LockspaceId, leases: Vec<(ResourceId, LeaseSpec)>) {
+        let (global, outbox) = (Arc::clone(&self.global), self.outbox.clone());
+        let io_timeout = self.shared(ls).map_or(IoTimeout::DEFAULT, |shared| shared.io_timeout);
+        let sector = self.sector(ls);
+        let work = move || {
+            let mut found = Vec::new();
+            if let Ok(mut io) = io(&global, io_timeout) {
+                for (resource, spec) in leases {
+                    let read = convert::wire_resource(&spec)
+                        .map_err(|error| error.to_string())
+                        .and_then(|wire| read_request(&mut io, &wire, sector).map_err(|e| e.to_string()));
+                    match read {
+                        Ok((lver, force_mode)) => found.push(Request { resource, lver, force_mode }),
+                        Err(error) => global.log.error(format_args!(
+                            "request for {}:{} cannot be read: {error}",
+                            spec.lockspace, spec.name
+                        )),
+                    }
+                }
+            }
+            outbox.send(Message::Event(Event::RequestsLooked { ls, found }));
+        };
+        if let Err(error) = spawn(work) {
+            self.global.log.error(format_args!("no thread to look for requests: {error}"));
+            self.events.push_back(Event::RequestsLooked { ls, found: Vec::new() });
+        }
+    }
+
+    /// Io timeout and sector size of a lockspace in which leases may be taken.
+    fn usable(&self, name: &Name) -> Option<(IoTimeout, SectorSize)> {
+        let (ls, lockspace) = self.manager.lockspace_named(name)?;
+        lockspace.usable().then(|| (lockspace.io_timeout, self.sector(ls)))
+    }
+
+    fn sector(&self, ls: LockspaceId) -> SectorSize {
+        let lockspace = self.manager.lockspaces().find(|(id, _)| *id == ls);
+        let joined = lockspace.and_then(|(_, lockspace)| lockspace.joined.as_ref());
+        joined.map_or(SectorSize::B512, |joined| joined.geometry.sector())
+    }
+}
+
+fn io(global: &Global, io_timeout: IoTimeout) -> Result<Io, i32> {
+    let limit = Duration::from_millis(io_timeout.millis());
+    Io::new(global.engine, Limits { io_timeout: limit, write_init: limit }).map_err(|error| {
+        global.log.error(format_args!("{error}"));
+        code::EAGAIN
+    })
+}
+
+fn spawn(work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    std::thread::Builder::new().name("sanlock-request".to_owned()).stack_size(STACK).spawn(work).map(drop)
+}

@@ -1,0 +1,135 @@
+//! Requests of other hosts for leases that this one holds (lease-algorithms.md 8.2; socket-protocol.md 7.13).
+//!
+//! A request is a record on the lease's disk; its writer sets our bit in its bitmap, or somebody here says "examine". Then the
+//! records of the leases concerned are read, and whoever holds a lease that is wanted is told in the way the request asks for.
+//! A request is not cleared: it is acted upon each time, until the version held is the one asked for.
+
+use crate::action::Action;
+use crate::ids::{ConnId, LockspaceId, ResourceId};
+use crate::state::{Conn, Resource, Work};
+use crate::{Level, Manager, killpath, log, reply};
+use sanlock_lease::name::Name;
+use sanlock_lease::recovery::Signal;
+use sanlock_lease::text::ResourceSpec;
+use std::collections::BTreeSet;
+
+/// Kill the holder.
+const FORCE: u32 = 1;
+/// Run the holder's killpath program, or send it SIGTERM.
+const GRACEFUL: u32 = 2;
+
+/// The looking of one lockspace.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Looking {
+    /// Leases still to be looked at.
+    left: BTreeSet<ResourceId>,
+    /// Some are being looked at.
+    running: bool,
+}
+
+/// What was found on the disk of a held lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Whose.
+    pub resource: ResourceId,
+    /// The version asked for, 0 for none.
+    pub lver: u64,
+    /// How its holder is to be told.
+    pub force_mode: u32,
+}
+
+impl Manager {
+    /// EXAMINE: always successful, also where nothing is held.
+    pub(crate) fn examine_command(
+        &mut self,
+        conn: ConnId,
+        lockspace: &Name,
+        resource: Option<Name>,
+        out: &mut Vec<Action>,
+    ) {
+        self.examine(lockspace, resource, out);
+        reply(out, conn, 0);
+    }
+
+    /// Has the requests for held leases of a lockspace read: of one, or of all.
+    pub(crate) fn examine(&mut self, lockspace: &Name, resource: Option<Name>, out: &mut Vec<Action>) {
+        let wanted = |r: &Resource| {
+            r.spec.lockspace == *lockspace
+                && resource.is_none_or(|name| r.spec.name == name)
+                // Nobody is recorded as the holder of a lease held shared.
+                && !r.spec.shared
+                && matches!(r.work, Work::Held { granted: true, .. })
+        };
+        let found: Vec<(ResourceId, LockspaceId)> =
+            self.resources.iter().filter(|(_, r)| wanted(r)).map(|(id, r)| (*id, r.ls)).collect();
+        let Some((_, ls)) = found.first().copied() else { return };
+        if let Some(lockspace) = self.lockspaces.get_mut(&ls) {
+            lockspace.looking.left.extend(found.into_iter().map(|(id, _)| id));
+        }
+        self.look_on(ls, out);
+    }
+
+    fn look_on(&mut self, ls: LockspaceId, out: &mut Vec<Action>) {
+        let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
+        if lockspace.looking.running || lockspace.looking.left.is_empty() {
+            return;
+        }
+        let left = std::mem::take(&mut lockspace.looking.left);
+        lockspace.looking.running = true;
+        let held = |id: ResourceId| Some((id, self.resources.get(&id)?.spec.clone()));
+        let leases: Vec<(ResourceId, ResourceSpec)> = left.into_iter().filter_map(held).collect();
+        out.push(Action::LookForRequests { ls, leases });
+    }
+
+    pub(crate) fn requests_looked(&mut self, ls: LockspaceId, found: &[Request], out: &mut Vec<Action>) {
+        if let Some(lockspace) = self.lockspaces.get_mut(&ls) {
+            lockspace.looking.running = false;
+        }
+        for request in found {
+            self.requested(request, out);
+        }
+        self.look_on(ls, out);
+    }
+
+    fn requested(&mut self, request: &Request, out: &mut Vec<Action>) {
+        let Some(resource) = self.resources.get(&request.resource) else { return };
+        let Work::Held { granted: true, .. } = resource.work else { return };
+        if request.force_mode == 0 || request.lver <= resource.lver {
+            return;
+        }
+        let (ls, mode) = (resource.ls, request.force_mode);
+        let what = format!(
+            "request for {}:{} version {}",
+            resource.spec.lockspace, resource.spec.name, request.lver
+        );
+        let holds = |client: &Conn| client.held().any(|id| id == request.resource);
+        let holder = self.conns.iter_mut().find(|(_, client)| holds(client));
+        let Some((conn, client)) = holder.filter(|(_, client)| !client.pid_gone) else {
+            return log(out, Level::Error, Some(ls), format!("{what}: its holder has no process to be told"));
+        };
+        let pid = client.pid.unwrap_or(0);
+        let restrictions = crate::killing::restrictions(client);
+        let signal = match (mode, &client.killpath) {
+            (FORCE, _) => Signal::Kill,
+            (GRACEFUL, Some(program)) => {
+                let words = killpath::words(program, None);
+                out.push(Action::RunKillpath { conn: *conn, pid, words });
+                return log(
+                    out,
+                    Level::Durable,
+                    Some(ls),
+                    format!("{what}: killpath program of pid {pid} runs"),
+                );
+            }
+            (GRACEFUL, None) => Signal::Term,
+            _ => return log(out, Level::Error, Some(ls), format!("{what}: unknown force mode {mode}")),
+        };
+        let signal = restrictions.apply(signal);
+        let name = match signal {
+            Signal::Kill => "SIGKILL",
+            Signal::Term => "SIGTERM",
+        };
+        out.push(Action::Kill { conn: *conn, pid, signal });
+        log(out, Level::Durable, Some(ls), format!("{what}: pid {pid} gets {name}"));
+    }
+}

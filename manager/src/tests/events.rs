@@ -1,0 +1,151 @@
+use super::lab::*;
+use crate::*;
+use sanlock_lease::delta::Event as HostEvent;
+use sanlock_lease::geometry::HostId;
+
+fn host(id: u64) -> HostId {
+    HostId::new(id).unwrap()
+}
+
+fn event(number: u64) -> HostEvent {
+    HostEvent { generation: 3, event: number, data: 9 }
+}
+
+fn set(host_id: u64, number: u64, flags: SetEventFlags) -> Command {
+    Command::SetEvent { lockspace: name("ls"), host_id, event: event(number), flags }
+}
+
+/// Result, and the bits and the event told to the thread, if anything was.
+fn outcome(actions: &[Action]) -> (i32, Option<(Vec<u64>, u64)>) {
+    let mut result = None;
+    let mut told = None;
+    for action in actions {
+        match action {
+            Action::Reply { reply: Reply::Result(code), .. } => result = Some(*code),
+            Action::Outgoing { event, bitmap, .. } => {
+                told = Some((bitmap.hosts().map(HostId::get).collect(), event.event));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    (result.unwrap(), told)
+}
+
+#[test]
+fn an_event_is_shown_for_six_io_timeouts_and_stays_in_the_record() {
+    let (mut lab, _) = Lab::ready();
+    let plain = SetEventFlags::default();
+    assert_eq!(outcome(&lab.command(9, set(2, 17, plain))), (0, Some((vec![2], 17))));
+    // Another one while it is shown only if it is to replace it; the same again at any time.
+    assert_eq!(outcome(&lab.command(9, set(3, 18, plain))), (-16, None));
+    assert_eq!(outcome(&lab.command(9, set(3, 17, plain))), (0, Some((vec![2, 3], 17))));
+    let replace = SetEventFlags { replace: true, ..plain };
+    assert_eq!(outcome(&lab.command(9, set(4, 18, replace))), (0, Some((vec![2, 3, 4], 18))));
+    let clear_host = SetEventFlags { clear_host: true, ..plain };
+    assert_eq!(outcome(&lab.command(9, set(3, 0, clear_host))), (0, Some((vec![2, 4], 18))));
+    let mut told = Vec::new();
+    for second in 1..=8 {
+        for action in lab.tick() {
+            if let Action::Outgoing { bitmap, event, .. } = action {
+                told.push((second, bitmap.hosts().count(), event.event));
+            }
+        }
+    }
+    assert_eq!(told, [(7, 0, 18)], "the event stays, nobody is told to look");
+    assert_eq!(outcome(&lab.command(9, set(2, 19, plain))), (0, Some((vec![2], 19))));
+    let clear = SetEventFlags { clear_event: true, ..plain };
+    assert_eq!(outcome(&lab.command(9, set(2, 0, clear))), (0, Some((vec![2], 0))));
+    let all = SetEventFlags { all_hosts: true, ..plain };
+    let (code, told) = outcome(&lab.command(9, set(2, 20, all)));
+    assert_eq!((code, told.map(|(bits, _)| bits.len())), (0, Some(1999)), "all but our own");
+}
+
+#[test]
+fn events_to_nowhere_are_refused() {
+    let (mut lab, _) = Lab::ready();
+    let plain = SetEventFlags::default();
+    for host_id in [0, 2001, u64::MAX] {
+        assert_eq!(lab.result(9, set(host_id, 1, plain)), -22);
+    }
+    let command = |lockspace| Command::SetEvent { lockspace, host_id: 2, event: event(1), flags: plain };
+    assert_eq!(lab.result(9, command(name("other"))), -2);
+    assert_eq!(lab.result(9, command(name(""))), -22);
+    assert_eq!(lab.result(9, Command::RegEvent { lockspace: name("other") }), -2);
+    assert_eq!(lab.result(9, Command::EndEvent { lockspace: name("other") }), -2);
+    assert_eq!(lab.result(9, Command::EndEvent { lockspace: name("ls") }), 0);
+}
+
+#[test]
+fn every_stream_gets_every_event_and_ends_with_its_lockspace() {
+    let (mut lab, ls) = Lab::ready();
+    let reg = || Command::RegEvent { lockspace: name("ls") };
+    for conn in 100..132 {
+        lab.open(conn);
+        assert_eq!(lab.command(conn, reg()), [Action::BecomeStream { conn: ConnId(conn) }]);
+    }
+    lab.open(132);
+    assert_eq!(lab.result(132, reg()), -50);
+    lab.close(100);
+    assert_eq!(lab.command(132, reg()), [Action::BecomeStream { conn: ConnId(132) }]);
+    let noticed = |number| Event::Noticed { ls, from: host(2), generation: 6, event: event(number) };
+    let delivered = lab.quiet(noticed(4));
+    let to: Vec<u64> = delivered
+        .iter()
+        .map(|action| match action {
+            Action::Deliver { conn, own, event: shown, from, generation: 6 }
+                if (*own, *shown, *from) == (host(HOST), event(4), host(2)) =>
+            {
+                conn.0
+            }
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(to, (101..=132).collect::<Vec<_>>());
+    assert_eq!(lab.quiet(noticed(0)), [], "0 is no event");
+    let end = lab.remove(9, "ls");
+    assert!(end.iter().all(|a| !matches!(a, Action::EndStream { .. })));
+    let end = lab.quiet(Event::Left { ls });
+    assert_eq!(end.iter().filter(|a| matches!(a, Action::EndStream { .. })).count(), 32);
+}
+
+#[test]
+fn a_notice_has_the_requests_for_held_leases_read_and_acted_upon() {
+    let (mut lab, ls) = Lab::ready();
+    let r = lab.hold(0, "r");
+    let s = lab.hold(1, "s");
+    let noticed = Event::Noticed { ls, from: host(2), generation: 6, event: event(0) };
+    let leases = |actions: &[Action]| match actions {
+        [Action::LookForRequests { leases, .. }] => leases.iter().map(|(id, _)| *id).collect::<Vec<_>>(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(leases(&lab.quiet(noticed.clone())), [r, s]);
+    assert_eq!(lab.quiet(noticed.clone()), [], "the bit stands for a while");
+    // Asked for meanwhile: looked at again when the first look has ended.
+    let examine = Command::Examine { lockspace: name("ls"), resource: Some(name("s")) };
+    assert_eq!(lab.command(9, examine), [replied(9, 0)]);
+    let found = |lver, force_mode| {
+        vec![Request { resource: r, lver, force_mode }, Request { resource: s, lver: 7, force_mode: 1 }]
+    };
+    let acted = lab.quiet(Event::RequestsLooked { ls, found: found(8, 1) });
+    let kill = |signal| Action::Kill { conn: ConnId(0), pid: 100, signal };
+    assert_eq!(acted[0], kill(Signal::Kill), "the other one asks for the version that is held");
+    assert_eq!(leases(&acted[1..]), [s]);
+    assert_eq!(lab.quiet(Event::RequestsLooked { ls, found: found(8, 2) }), [kill(Signal::Term)]);
+    assert_eq!(lab.quiet(Event::RequestsLooked { ls, found: found(8, 9) }), [], "unknown force mode");
+    assert_eq!(lab.quiet(Event::RequestsLooked { ls, found: found(0, 1) }), [], "no request");
+    assert_eq!(lab.command(0, Command::Restrict { flags: 2 }), [replied(0, 0)]);
+    assert_eq!(lab.quiet(Event::RequestsLooked { ls, found: found(8, 1) }), [kill(Signal::Term)]);
+    for _ in 0..7 {
+        lab.tick();
+    }
+    assert_eq!(leases(&lab.quiet(noticed)), [r, s], "later the bit means something new");
+}
+
+#[test]
+fn a_written_request_shows_the_owners_bit() {
+    let (mut lab, _) = Lab::ready();
+    let told = lab.quiet(Event::Requested { lockspace: name("ls"), owner: 2 });
+    assert!(matches!(&told[..], [Action::Outgoing { bitmap, .. }] if bitmap.contains(host(2))), "{told:?}");
+    assert_eq!(lab.quiet(Event::Requested { lockspace: name("ls"), owner: HOST }), [], "never our own");
+    assert_eq!(lab.quiet(Event::Requested { lockspace: name("gone"), owner: 2 }), []);
+}
