@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use tempfile::TempDir;
 
 use crate::bounded::{self, Output, Running};
@@ -219,7 +220,22 @@ impl Machine {
     /// When it does not.
     #[must_use]
     pub fn start(&self, options: &[&str]) -> Wdmd<'_> {
-        let mut wdmd = self.start_unready(options);
+        self.once_ready(self.start_unready(options))
+    }
+
+    /// Like [`Self::start`], with this limit of open descriptors.
+    ///
+    /// # Panics
+    /// When it does not answer.
+    #[must_use]
+    pub fn start_with_few_descriptors(&self, descriptors: u32) -> Wdmd<'_> {
+        let limit = format!("--nofile={descriptors}:{descriptors}");
+        let wdmd = self.program.wdmd_path();
+        let args = [&limit, text(&wdmd), "-D", "-G", "root"];
+        self.once_ready(self.running(self.command_of(Path::new("prlimit"), &args)))
+    }
+
+    fn once_ready<'machine>(&self, mut wdmd: Wdmd<'machine>) -> Wdmd<'machine> {
         bounded::wait_until("wdmd to answer", SOON, || {
             assert!(!wdmd.ended(), "wdmd ended: {}", wdmd.running.text().1);
             let Some(mut client) = self.try_connect() else { return false };
@@ -234,7 +250,11 @@ impl Machine {
     pub fn start_unready(&self, options: &[&str]) -> Wdmd<'_> {
         let mut args = vec!["-D", "-G", "root"];
         args.extend(options);
-        Wdmd { machine: self, running: Running::start(self.command(&args)), died: None }
+        self.running(self.command(&args))
+    }
+
+    fn running(&self, command: Command) -> Wdmd<'_> {
+        Wdmd { machine: self, running: Running::start(command), died: None }
     }
 
     /// A connection, if a daemon listens.
@@ -243,10 +263,26 @@ impl Machine {
     /// When the directory of the socket cannot be opened for another reason than its absence.
     #[must_use]
     pub fn try_connect(&self) -> Option<Client> {
+        self.at_socket(|path| UnixStream::connect(path).ok())
+    }
+
+    /// Like [`Self::try_connect`], for a listener that may not accept for ever: it is not waited for.
+    #[must_use]
+    pub fn try_connect_now(&self) -> Option<Client> {
+        self.at_socket(|path| {
+            let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+            let fd = socket(AddressFamily::Unix, SockType::Stream, flags, None).ok()?;
+            connect(fd.as_raw_fd(), &UnixAddr::new(path).ok()?).ok()?;
+            let stream = UnixStream::from(fd);
+            stream.set_nonblocking(false).ok()?;
+            Some(stream)
+        })
+    }
+
+    fn at_socket(&self, connect: impl FnOnce(&str) -> Option<UnixStream>) -> Option<Client> {
         // The path of the case's directory may be too long for a socket address.
         let dir = File::open(self.run_file("")).ok()?;
-        let path = format!("/proc/self/fd/{}/wdmd.sock", dir.as_raw_fd());
-        UnixStream::connect(path).ok().map(Client::new)
+        connect(&format!("/proc/self/fd/{}/wdmd.sock", dir.as_raw_fd())).map(Client::new)
     }
 
     /// A connection.

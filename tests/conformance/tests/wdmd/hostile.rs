@@ -176,7 +176,38 @@ fn nonsense_is_survived() {
     }
     let mut client = wdmd.connect();
     assert_eq!(client.status().fire_timeout, 60);
-    assert_eq!(client.apply(&[Message::test_live(u64::MAX, 0)]).fire_timeout, 60);
+    for expiry in [u64::MAX, i64::MAX as u64, u64::MAX / 1000, 0] {
+        assert_eq!(client.apply(&[Message::test_live(u64::MAX, expiry)]).fire_timeout, 60);
+    }
+    assert!(wdmd.dump().contains(&format!(" renewal {} expire 0", u64::MAX)), "{}", wdmd.dump());
+}
+
+#[test]
+fn more_connections_than_descriptors_harm_nobody() {
+    let Some(program) = Program::wdmd_under_test() else { return };
+    if program == Program::Reference {
+        return; // It spins, and has no descriptor left to open its device again (nor has the shim).
+    }
+    let machine = Machine::new(program);
+    let wdmd = machine.start_with_few_descriptors(100);
+    let (mut first, _) = wdmd.armed();
+    let pings = || machine.devices().reckoning("watchdog0", None).pings.len();
+    let before = pings();
+    let mut clients: Vec<Client> = Vec::new();
+    while clients.len() < 150 {
+        // Refused when the daemon accepts no more and the queue of the socket is full.
+        let Some(client) = machine.try_connect_now() else { break };
+        clients.push(client);
+        let _ = first.status();
+    }
+    let _ = clients[0].status();
+    clients.last_mut().expect("many").send(&Message::new(cmd::STATUS));
+    wdmd.wait_for_log("connections, which is the limit");
+    bounded::wait_until("a ping", SOON, || pings() > before);
+    let mut last = clients.pop().expect("many");
+    clients.clear();
+    assert_eq!(last.receive().fire_timeout, 60, "its turn comes when others have gone");
+    let _ = first.status();
 }
 
 #[test]
