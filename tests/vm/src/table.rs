@@ -19,7 +19,7 @@ usage: sanlock-vm list                  names of all scenarios
        sanlock-vm [--jobs N] all        all of them, N at a time (default 1)
        sanlock-vm rotate [N]            N of those that take about a minute (default 3), others after each commit;
                                         SANLOCK_VM_ROTATION=NUMBER chooses instead of the number of commits
-       sanlock-vm [--jobs N] PATTERN... those whose name contains a pattern";
+       sanlock-vm [--jobs N] PATTERN... those whose name begins with a pattern";
 
 /// Above this fire timeout a scenario takes too long for every run.
 const ROTATION_FIRE_MAX: u64 = 30;
@@ -104,12 +104,12 @@ fn choose(args: &[String]) -> Result<Option<(Vec<Any>, usize)>, String> {
         }
         patterns => {
             for pattern in patterns {
-                if !all.iter().any(|any| any.name().contains(pattern)) {
-                    return Err(format!("no scenario has {pattern:?} in its name; see sanlock-vm list"));
+                if !all.iter().any(|any| any.name().starts_with(pattern)) {
+                    return Err(format!("no scenario's name begins with {pattern:?}; see sanlock-vm list"));
                 }
             }
             all.into_iter()
-                .filter(|any| patterns.iter().any(|pattern| any.name().contains(pattern)))
+                .filter(|any| patterns.iter().any(|pattern| any.name().starts_with(pattern)))
                 .collect()
         }
     };
