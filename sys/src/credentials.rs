@@ -43,7 +43,10 @@ pub fn peer_process(socket: &impl AsFd, accepted_ms: u64) -> io::Result<PidFd> {
 /// tick in question counts as having had it.
 fn process_since(pid: i32, ms: u64) -> io::Result<PidFd> {
     let process = PidFd::open(pid)?;
-    let start = start_time(pid)?;
+    let start = start_time(pid).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => io::Error::from_raw_os_error(libc::ESRCH),
+        _ => error,
+    })?;
     // The descriptor was opened first: if the pid has changed hands since, the process it stands for is gone.
     if process.is_gone()? || start > ms.saturating_mul(TICKS_PER_SECOND) / 1000 {
         return Err(io::Error::from_raw_os_error(libc::ESRCH));

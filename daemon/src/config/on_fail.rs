@@ -42,7 +42,7 @@ impl OnFail {
         let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let program = if value == NONE {
             None
-        } else if value.starts_with(b"/") && value.len() <= ON_FAIL_PATH_MAX {
+        } else if value.starts_with(b"/") && value.len() <= ON_FAIL_PATH_MAX && !value.contains(&0) {
             Some(PathBuf::from(OsStr::from_bytes(value)))
         } else {
             return Err(format!(
@@ -86,6 +86,7 @@ mod tests {
         assert_eq!(on_fail.program(&name("a")), Some(Path::new("/bin/b")), "the last line wins");
         for (key, value) in [
             (&b"on_fail"[..], &b"bin/relative"[..]),
+            (b"on_fail", b"/bin/a\0b"),
             (b"on_fail:", b"/bin/a"),
             (&[&b"on_fail:"[..], &[b'x'; 49]].concat(), b"/bin/a"),
             (b"on_fail", &[b'/'; ON_FAIL_PATH_MAX + 1]),

@@ -99,18 +99,23 @@ struct Worker<'a> {
 impl Worker<'_> {
     fn serve(&mut self, guard: &PidFd) -> io::Result<End> {
         let pid = getpid().as_raw();
-        self.socket.send(&Report::Hello { pid }.encode(), PidFd::open(pid)?.as_fd())?;
+        let own = PidFd::open(pid)?;
+        let mut hello = true;
         // An earlier helper may have taken the bell with it.
         let mut fetch = true;
         loop {
-            if fetch && self.report(Report::Fetch) {
+            // A daemon that does not read is not waited for; this comes again at the next turn.
+            if hello {
+                hello = self.socket.send(&Report::Hello { pid }.encode(), own.as_fd()).is_err();
+            }
+            if !hello && fetch && self.report(Report::Fetch) {
                 fetch = false;
             }
             let mut fds = [
                 PollFd::new(self.socket.as_fd(), PollFlags::POLLIN),
                 PollFd::new(guard.as_fd(), PollFlags::POLLIN),
             ];
-            let idle = self.programs.is_empty() && !fetch;
+            let idle = self.programs.is_empty() && !fetch && !hello;
             match poll(&mut fds, if idle { PollTimeout::NONE } else { PollTimeout::from(REAP_MS) }) {
                 Err(nix::Error::EINTR) | Ok(_) => {}
                 Err(errno) => return Err(errno.into()),

@@ -258,6 +258,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_to_be_durable_is_written_without_waiting_for_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let config = Config { syslog_priority: -1, ..Config::default() };
+        let log = Log::open(&config, Some(&path)).unwrap();
+        for _ in 0..3 {
+            log.error(format_args!("kill"));
+            log.sync();
+            log.sync();
+            assert!(log.shared.queue.flush(Duration::from_secs(10)), "the writer comes to an end");
+        }
+        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 3);
+        // Nothing is written anywhere, so nothing is to be synced.
+        Log::in_memory().sync();
+    }
+
+    #[test]
     fn a_log_file_that_cannot_be_opened_is_no_failure() {
         let config = Config { syslog_priority: -1, ..Config::default() };
         let log = Log::open(&config, Some(Path::new("/nonexistent/dir/log"))).unwrap();
