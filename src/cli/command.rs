@@ -160,7 +160,7 @@ pub(crate) struct IndexArgs {
     pub(crate) entry: RentrySpec,
     /// `-Z`, `-A`
     pub(crate) sizes: Sizes,
-    /// `-z`: the entry is to be cleared.
+    /// `-z` with any value: the entry is to be cleared.
     pub(crate) clear: bool,
     /// `-n`: highest host id that may use a new resource, 0: as many as fit.
     pub(crate) num_hosts: u32,

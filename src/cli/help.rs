@@ -59,7 +59,7 @@ sanlock client format -x RINDEX [-Z 512|4096 -A 1M|2M|4M|8M]
 sanlock client create -x RINDEX -e <resource_name> [-n <num_hosts>]
 sanlock client delete -x RINDEX -e <resource_name>
 sanlock client lookup -x RINDEX [-e RENTRY]
-sanlock client update -x RINDEX -e RENTRY [-z 0|1]
+sanlock client update -x RINDEX -e RENTRY [-z 1]
 sanlock client rebuild -x RINDEX
 
 sanlock direct init -s LOCKSPACE [-o <sec>] [-Z 512|4096 -A 1M|2M|4M|8M]
@@ -70,7 +70,7 @@ sanlock direct dump <path>[:<offset>[:<size>]] [-f 1|2] [-Z 512|4096 -A 1M|2M|4M
 sanlock direct next_free <path>[:<offset>] [-Z 512|4096 -A 1M|2M|4M|8M]
 sanlock direct format -x RINDEX [-Z 512|4096 -A 1M|2M|4M|8M]
 sanlock direct lookup -x RINDEX [-e RENTRY]
-sanlock direct update -x RINDEX -e RENTRY [-z 0|1]
+sanlock direct update -x RINDEX -e RENTRY [-z 1]
 sanlock direct rebuild -x RINDEX
 
 sanlock demo [--dir <dir>] [--quick] [--device <dev> --yes-overwrite]

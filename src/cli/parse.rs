@@ -279,7 +279,8 @@ fn index(given: &Given<'_>) -> Result<IndexArgs, UsageError> {
         index,
         entry,
         sizes: given.sizes,
-        clear: given.switch(b'z')?,
+        // Given at all, whatever its value: so the original has it, here only.
+        clear: given.value(b'z').is_some(),
         num_hosts: given.number(b'n', SWITCH)?.unwrap_or(0),
     })
 }

@@ -421,6 +421,7 @@ fn resource_indexes() {
             IndexAction::Update,
             IndexArgs { entry: entry("r", 5 * MIB), clear: true, ..rx() },
         ),
+        ("update -x LS:/rx:1M -z 0", IndexAction::Update, IndexArgs { clear: true, ..rx() }),
         ("rebuild -x LS:/rx:1M", IndexAction::Rebuild, rx()),
     ] {
         let expected = Command::Client(ClientAction::Index { action, args: args.clone() });

@@ -50,6 +50,12 @@ pub mod cmd {
     pub const SET_EVENT: u32 = 32;
     pub const SET_CONFIG: u32 = 33;
     pub const RENEWAL: u32 = 34;
+    pub const FORMAT_RINDEX: u32 = 35;
+    pub const UPDATE_RINDEX: u32 = 36;
+    pub const LOOKUP_RINDEX: u32 = 37;
+    pub const CREATE_RESOURCE: u32 = 38;
+    pub const DELETE_RESOURCE: u32 = 39;
+    pub const REBUILD_RINDEX: u32 = 40;
 }
 
 /// Flag values (socket-protocol.md 4.1).
@@ -78,6 +84,9 @@ pub mod flag {
     pub const CONFIG_UNUSED_BY_ORPHANS: u32 = 8;
     pub const ACQUIRE_OWNER_NOWAIT: u32 = 0x8;
     pub const RELEASE_ALL: u32 = 0x1;
+    pub const RX_NO_LOCKSPACE: u32 = 0x1;
+    pub const RX_UPDATE_ADD: u32 = 0x10000;
+    pub const RX_UPDATE_REM: u32 = 0x20000;
     pub const RELEASE_RENAME: u32 = 0x2;
     pub const LSF_ADD: u32 = 0x1;
     pub const LSF_REM: u32 = 0x2;
@@ -580,6 +589,26 @@ fn count_of(resources: &[Resource]) -> u32 {
 #[must_use]
 pub fn disk(path: &[u8], offset: u64) -> Vec<u8> {
     let mut bytes = padded(path, 1024);
+    bytes.extend(offset.to_le_bytes());
+    bytes.extend([0; 8]);
+    bytes
+}
+
+/// The payload of the commands on a resource index without their entry.
+#[must_use]
+pub fn rindex(lockspace: &str, path: &str, offset: u64, flags: u32, max_resources: u32) -> Vec<u8> {
+    let mut bytes = flags.to_le_bytes().to_vec();
+    bytes.extend(max_resources.to_le_bytes());
+    bytes.extend([0; 8]);
+    bytes.extend(padded(lockspace.as_bytes(), 48));
+    bytes.extend(disk(path.as_bytes(), offset));
+    bytes
+}
+
+/// An entry of a resource index on the wire: 64 bytes.
+#[must_use]
+pub fn rentry(name: &str, offset: u64) -> Vec<u8> {
+    let mut bytes = padded(name.as_bytes(), 48);
     bytes.extend(offset.to_le_bytes());
     bytes.extend([0; 8]);
     bytes
