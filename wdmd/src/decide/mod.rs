@@ -237,7 +237,7 @@ impl Machine {
         let asked = message.fire_timeout;
         // Of a device in use the timeout asked for is not looked at; the client compares.
         let fire = self.enabled.map_or(asked, Timing::fire_timeout);
-        if let Err(reason) = self.may_arm(now, id, fire) {
+        if let Err(reason) = self.may_arm(now, None, fire) {
             actions.push(Action::Log(Notice::OpenRefused { asked, reason }));
             self.answer_open(id, message, 0, actions);
         } else if self.enabled.is_some() {
@@ -254,7 +254,8 @@ impl Machine {
             return;
         }
         let fire = DEFAULT_FIRE_TIMEOUT;
-        if let Err(reason) = self.may_arm(now, id, fire) {
+        // Its own expiry does not count: one in the past asks for a reset.
+        if let Err(reason) = self.may_arm(now, Some(id), fire) {
             actions.push(Action::Log(Notice::OpenRefused { asked: fire, reason }));
             self.unprotected(id, actions);
         } else {
@@ -263,13 +264,12 @@ impl Machine {
         }
     }
 
-    /// Nobody is promised protection by a device that is about to reset the host. The asking client's own expiry does not
-    /// count: one in the past asks for just that.
-    fn may_arm(&self, now: Time, id: SourceId, fire: u32) -> Result<(), Refusal> {
+    /// Nobody is promised protection by a device that is about to reset the host.
+    fn may_arm(&self, now: Time, except: Option<SourceId>, fire: u32) -> Result<(), Refusal> {
         let wanted = wanted_device_timeout(fire).and_then(|device| Timing::new(fire, device));
         let timing = self.enabled.or(wanted).ok_or(Refusal::FireTimeout)?;
         if let Some((other, _)) =
-            self.expiries().find(|&(other, expire)| other != id && now > timing.last_ping(expire))
+            self.expiries().find(|&(other, expire)| Some(other) != except && now > timing.last_ping(expire))
         {
             return Err(Refusal::Expired(other));
         }

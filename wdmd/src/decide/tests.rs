@@ -275,6 +275,7 @@ fn nobody_is_let_in_while_the_host_is_about_to_be_reset() {
     assert_eq!(host.open(109, 3, 60), 60, "still pinged");
     assert_eq!(host.open(111, 3, 60), 0);
     assert!(host.lines().iter().any(|line| line.contains("client ci 2 has expired")));
+    assert_eq!(host.open(111, 2, 60), 0, "not on the expired connection either");
     host.send(112, 2, live(112, 192));
     assert_eq!(host.open(112, 3, 60), 60);
 }
