@@ -14,7 +14,7 @@ pub enum Property {
     OneOwner,
     /// Every lease granted has a larger version than all granted before.
     VersionsRise,
-    /// S5: what is granted is what the leader on the disk says, with the host's own id and present generation.
+    /// S5: what is granted is what a leader that landed says, with the host's own id and present generation.
     LeaderNamesOwner,
     /// S2: two leaders ever written with the same version agree on the owner.
     OneOwnerPerVersion,

@@ -1,5 +1,6 @@
 //! One host: the machine it runs, its writes in flight, and the lease its process holds.
 
+use crate::HOSTS;
 use crate::disk::ContentId;
 use crate::settings::Kind;
 use crate::surroundings::Life;
@@ -20,6 +21,32 @@ pub(crate) enum Job {
 /// When everybody's clock begins.
 const BEGIN: MonoTime = MonoTime::from_secs(10_000);
 
+/// Sectors of a read that were looked at before its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Peeked {
+    /// The leader.
+    pub leader: Option<ContentId>,
+    /// Each host's block.
+    pub blocks: [Option<ContentId>; HOSTS],
+}
+
+impl Peeked {
+    /// Whether this part was: 0 the leader, from 1 on the hosts' blocks.
+    #[must_use]
+    pub fn has(&self, part: usize) -> bool {
+        match part.checked_sub(1) {
+            None => self.leader.is_some(),
+            Some(host) => self.blocks[host].is_some(),
+        }
+    }
+
+    /// How many parts were.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        (0..=HOSTS).filter(|part| self.has(*part)).count()
+    }
+}
+
 /// The operation a host has submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pending {
@@ -31,6 +58,8 @@ pub enum Pending {
         first: u64,
         /// How many.
         count: u64,
+        /// Sectors whose moment has passed already, if reads are no snapshots.
+        peeked: Peeked,
     },
     /// Somebody's host id lease.
     ReadDelta {

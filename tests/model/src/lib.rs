@@ -8,8 +8,8 @@
 //! # What an action is
 //!
 //! One sector access (or one read) of one host, together with everything that host does until it needs the next one. What this
-//! leaves out makes no difference: a read returns what lies on the disk at one moment between submission and completion, and a
-//! host that is told later does nothing in between; a write that has landed but whose completion is not yet seen is the same
+//! leaves out makes no difference: a read returns what lies on the disk at one moment between submission and completion (at
+//! one moment for every sector, with [`Settings::torn_reads`]), and a host that is told later does nothing in between; a write that has landed but whose completion is not yet seen is the same
 //! as one that both landed and is followed by a slow host.
 //!
 //! # What is assumed of the surroundings (lease-algorithms.md 13.2)
@@ -20,8 +20,7 @@
 //!
 //! # What is not modelled
 //!
-//! Joining a lockspace and renewing (the simulator does that), several disks, shared mode, reads that see different moments in
-//! different sectors, damaged sectors.
+//! Joining a lockspace and renewing (the simulator does that), several disks, shared mode, damaged sectors.
 
 pub mod calm;
 pub mod checks;

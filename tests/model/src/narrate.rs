@@ -76,6 +76,8 @@ impl World {
         };
         match event {
             Event::Complete => pending,
+            Event::Peek(0) => "looks at the leader already".into(),
+            Event::Peek(part) => format!("looks at the block of host {part} already"),
             Event::TimeOut => format!("TIMES OUT: {pending}"),
             Event::FailLanded => format!("FAILS, but landed: {pending}"),
             Event::Fail => format!("FAILS: {pending}"),

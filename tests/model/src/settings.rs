@@ -57,6 +57,8 @@ pub struct Settings {
     pub budget: Budget,
     /// Whether only writes of leaders time out, and not those of blocks.
     pub only_leaders_late: bool,
+    /// Whether a read of several sectors sees each at a moment of its own.
+    pub torn_reads: bool,
     /// Whether acquires wait for a dead owner (without: `OWNER_NOWAIT`).
     pub patient: bool,
     /// Whether a host's clock stands still between its acquires, so that their timestamps do not tell them apart.
@@ -78,6 +80,7 @@ impl Settings {
             attempts: each,
             budget: Budget::default(),
             only_leaders_late: false,
+            torn_reads: false,
             patient: false,
             same_second: false,
             twist: Twist::None,

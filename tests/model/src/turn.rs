@@ -6,7 +6,7 @@
 //! original does: it cleans up and repeats at once.
 
 use crate::disk::{self, ContentId, Contents, Resource};
-use crate::host::{Holding, Host, Job, Late, Pending, Then};
+use crate::host::{Holding, Host, Job, Late, Peeked, Pending, Then};
 use crate::settings::{Kind, Settings, Twist};
 use crate::surroundings::Lives;
 use sanlock_lease::geometry::HostId;
@@ -122,7 +122,14 @@ impl Turn<'_> {
     pub fn complete(&mut self) {
         self.let_go();
         match self.host.pending.take() {
-            Some(Pending::Read { op, first, count }) => self.tell_read(op, first, count),
+            Some(Pending::Read { op, first, count, peeked }) => {
+                let mut seen = self.around.disk;
+                seen.leader = peeked.leader.unwrap_or(seen.leader);
+                for (block, peeked) in seen.blocks.iter_mut().zip(peeked.blocks) {
+                    *block = peeked.unwrap_or(*block);
+                }
+                self.tell_read(op, seen, first, count);
+            }
             Some(Pending::ReadDelta { op, host }) => {
                 let settings = self.settings;
                 let sector = self.around.lives.delta_sector(host, self.host.now, settings.twist);
@@ -135,6 +142,16 @@ impl Turn<'_> {
             }
             Some(Pending::Write { op, .. }) => self.tell(Input::Completed { op, result: Ok(&NoSectors) }),
             None => {}
+        }
+    }
+
+    /// The moment of one sector of the submitted read: 0 the leader, from 1 on the hosts' blocks.
+    pub fn peek(&mut self, part: usize) {
+        if let Some(Pending::Read { peeked, .. }) = &mut self.host.pending {
+            match part.checked_sub(1) {
+                None => peeked.leader = Some(self.around.disk.leader),
+                Some(host) => peeked.blocks[host] = Some(self.around.disk.blocks[host]),
+            }
         }
     }
 
@@ -257,10 +274,10 @@ impl Turn<'_> {
         }
     }
 
-    fn tell_read(&mut self, op: OpId, first: u64, count: u64) {
+    fn tell_read(&mut self, op: OpId, seen: Resource, first: u64, count: u64) {
         // The view borrows the table that a step may add to: a step adds nothing while it looks at the view.
         let contents = std::mem::take(self.contents);
-        let view = self.around.disk.view(&contents, first, count);
+        let view = seen.view(&contents, first, count);
         let told = self.step(Input::Completed { op, result: Ok(&view) });
         *self.contents = contents;
         self.follow(told);
@@ -290,7 +307,7 @@ impl Turn<'_> {
                 self.host.wait = None;
                 let own: Vec<OpId> = ops.iter().filter_map(|op| self.submit(op)).collect();
                 for op in own {
-                    self.tell_read(op, self.id().block_sector(), 1);
+                    self.tell_read(op, self.around.disk, self.id().block_sector(), 1);
                 }
             }
             Told::Wait(until) => {
@@ -313,7 +330,9 @@ impl Turn<'_> {
             {
                 return Some(op.id);
             }
-            (Place::Resource(_), Action::Read { first, count }) => Pending::Read { op: op.id, first, count },
+            (Place::Resource(_), Action::Read { first, count }) => {
+                Pending::Read { op: op.id, first, count, peeked: Peeked::default() }
+            }
             (Place::Lockspace, Action::Read { first, .. }) => {
                 Pending::ReadDelta { op: op.id, host: usize::try_from(first).unwrap_or(usize::MAX) }
             }

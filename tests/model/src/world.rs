@@ -33,6 +33,8 @@ pub struct State {
 pub enum Event {
     /// The submitted operation takes effect and completes.
     Complete,
+    /// The moment of one sector of a read, before the read's end: 0 the leader, from 1 on the hosts' blocks.
+    Peek(u8),
     /// The submitted write times out; it lands later or never.
     TimeOut,
     /// The submitted operation fails; a write has landed all the same.
@@ -210,6 +212,14 @@ impl World {
             let leader = matches!(host.pending, Some(Pending::Write { sector: 0, .. }));
             if host.pending.is_some() {
                 may(Event::Complete);
+                if let Some(Pending::Read { count: 2.., peeked, .. }) = host.pending {
+                    let hosts = self.settings.hosts.len();
+                    let parts = (0..=hosts).filter(|part| *part != index + 1 && !peeked.has(*part));
+                    // Of the last part the moment is the end itself.
+                    if self.settings.torn_reads && peeked.count() + 1 < hosts {
+                        parts.for_each(|part| may(Event::Peek(u8::try_from(part).unwrap_or(u8::MAX))));
+                    }
+                }
                 if write && budget.late > 0 && (leader || !self.settings.only_leaders_late) {
                     may(Event::TimeOut);
                 }
@@ -339,7 +349,7 @@ impl World {
             (Event::Complete, Some(Pending::Read { count: 1, first: 0, .. })) => {
                 key.disk = Resource { leader: state.disk.leader, ..unseen };
             }
-            (Event::Complete, Some(Pending::Read { .. })) => {}
+            (Event::Complete | Event::Peek(_), Some(Pending::Read { .. })) => {}
             _ => key.disk = unseen,
         }
         if let Some(known) = self.turns.get(&key) {
@@ -349,6 +359,7 @@ impl World {
         let mut effects = Effects::default();
         let act = |turn: &mut Turn<'_>| match event {
             Event::Complete => turn.complete(),
+            Event::Peek(part) => turn.peek(usize::from(part)),
             Event::TimeOut => turn.time_out(),
             Event::Fail | Event::FailLanded => turn.fail(),
             Event::Wake => turn.wake(),
@@ -409,9 +420,10 @@ impl World {
             broken.push(Property::OneOwner);
         }
         let held = self.contents.leader(leader);
-        let (owner, generation, _) = checks::owner_of(&held);
+        let value = checks::owner_of(&held);
         let own = u64::from(state.lives.0[host].1);
-        if leader != state.disk.leader || (owner, generation) != (host as u64 + 1, own) {
+        let landed = self.histories[state.history as usize].get(&held.lver.get()) == Some(&value);
+        if !landed || (value.0, value.1) != (host as u64 + 1, own) {
             broken.push(Property::LeaderNamesOwner);
         }
         let lver = u8::try_from(held.lver.get()).unwrap_or(u8::MAX);
@@ -430,6 +442,7 @@ fn spend(budget: &mut Budget, event: Event) {
         Event::Crash => &mut budget.crashes,
         Event::Lose | Event::JoinAnew => &mut budget.lapses,
         Event::Complete
+        | Event::Peek(_)
         | Event::Land(_)
         | Event::LateFails(_)
         | Event::KnownDead

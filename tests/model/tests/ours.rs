@@ -74,6 +74,22 @@ fn two_hosts_that_wait_for_the_dead() {
     assert!(marks.taken_from_dead > 0);
 }
 
+/// The leader and the blocks of one read are looked at at different moments, in any order.
+#[test]
+fn two_hosts_whose_reads_are_no_snapshots() {
+    let budget = Budget { late: 1, crashes: 1, waits: 1, ..Budget::default() };
+    let settings = Settings { torn_reads: true, ..with(&[2, 1], budget) };
+    let what = "2 hosts with torn reads, 2 acquires and 1, 1 late write, 1 crash";
+    keeps_everything(what, settings, Limits::complete());
+}
+
+#[test]
+fn three_hosts_whose_reads_are_no_snapshots() {
+    let budget = Budget { waits: 1, ..Budget::default() };
+    let settings = Settings { torn_reads: true, ..with(&[1, 1, 1], budget) };
+    keeps_everything("3 hosts with torn reads, 1 acquire each, no faults", settings, Limits::complete());
+}
+
 #[test]
 fn three_hosts_a_late_write_and_an_error() {
     let budget = Budget { late: 1, errors: 1, waits: 1, ..Budget::default() };
@@ -83,7 +99,7 @@ fn three_hosts_a_late_write_and_an_error() {
 
 #[test]
 fn three_hosts_everything_to_a_depth() {
-    const DEPTH: u32 = 12;
+    const DEPTH: u32 = 13;
     let depth = std::env::var("MODEL_DEPTH").ok().map(|text| match text.parse() {
         Ok(depth) => depth,
         Err(e) => panic!("MODEL_DEPTH is {text:?}, expected a number of steps: {e}"),

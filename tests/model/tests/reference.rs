@@ -140,7 +140,7 @@ fn slow_commits_alone_make_two_owners_in_a_mixed_cluster() {
         for reference in [0, 1] {
             let mut settings = Settings::new(Kind::Ours, &attempts);
             settings.hosts[reference] = Kind::Reference;
-            settings.properties = vec![Property::OneOwner, Property::LeaderNamesOwner];
+            settings.properties = vec![Property::OneOwner];
             settings.budget = Budget { waits: 1, ..Budget::default() };
             let report = explore(&mut World::new(settings), Limits { calm_every: 0, ..Limits::complete() });
             assert_eq!(report.violation.map(|v| v.property), expected, "{attempts:?}, host {reference}");
