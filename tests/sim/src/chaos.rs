@@ -1,10 +1,15 @@
-//! Larger faults: lost paths, pauses, crashes, cut power, leaving. And their end.
+//! Larger faults: lost paths, threads and daemons that stand still, crashes, cut power, leaving, shutting down. And their end.
 
-use crate::clock::SECOND;
-use crate::host::{Daemon, Membership, Path, Stage};
+use crate::clock::{Micros, SECOND};
+use crate::daemon::Thread;
+use crate::host::Path;
 use crate::layout;
+use crate::peer::{Membership, Stage};
+use crate::sabotage::Sabotage;
 use crate::world::{Event, World};
 use sanlock_lease::geometry::HostId;
+use sanlock_lease::machine::Content;
+use sanlock_manager::{Command, Event as Told};
 
 impl World {
     /// One larger fault, and the time of the next.
@@ -19,13 +24,17 @@ impl World {
         if !self.hosts[host].up {
             return;
         }
-        if self.dice.per_mille(600) {
+        if self.dice.per_mille(800) {
             self.cling(host);
         }
-        let dead_secs =
-            self.hosts[host].io_timeout.host_dead_secs(sanlock_lease::timing::WatchdogFire::DEFAULT);
-        let long = self.dice.spread(SECOND / 10, dead_secs * 3 / 2 * SECOND);
-        if self.hosts[host].reference {
+        let dead_secs = self.hosts[host].io_timeout.host_dead_secs(self.hosts[host].fire);
+        let fail_secs = self.hosts[host].io_timeout.renewal_fail_secs();
+        let long = if self.dice.per_mille(500) {
+            self.dice.spread(SECOND / 10, dead_secs * 3 / 2 * SECOND)
+        } else {
+            self.dice.between(fail_secs * SECOND, dead_secs * 3 / 2 * SECOND)
+        };
+        if self.hosts[host].is_reference() {
             // It survives little (see its module), but it may lose power for good.
             if self.dice.per_mille(30) {
                 self.say(|w| format!("{:?} (reference) loses power", w.hosts[host].id));
@@ -33,90 +42,232 @@ impl World {
             }
             return;
         }
-        match self.dice.between(0, 9) {
-            0..=2 => {
-                let until = self.now + long;
-                let hangs = self.dice.per_mille(700);
-                self.say(|w| format!("{:?} loses its path for {long} us, hangs {hangs}", w.hosts[host].id));
-                self.hosts[host].path = if hangs { Path::Hangs { until } } else { Path::Fails { until } };
+        self.break_things(host);
+        match self.dice.between(0, 18) {
+            18 => self.hosts[host].very_late = true,
+            15 => self.wd_fault(host, long, false),
+            16 => self.wd_fault(host, long, true),
+            17 => {
+                // The whole machine stands still, but not its watchdog.
+                self.stall(host, None, long);
+                if !self.hosts[host].watchdog.faulted {
+                    self.wd_freeze(host, long);
+                }
             }
-            3..=5 => self.pause(host, long),
-            6 => self.crash_daemon(host),
-            7 => {
+            0..=3 => self.lose_path(host, long),
+            4..=5 => self.stall(host, None, long),
+            6..=7 => {
+                let thread = self.some_thread(host);
+                self.stall(host, Some(thread), long);
+            }
+            8 => self.end_daemon(host, "crashes"),
+            9 => {
                 self.say(|w| format!("{:?} loses power", w.hosts[host].id));
                 self.reset(host);
             }
-            8 => self.leave(host),
-            _ => self.kill_a_process(host),
+            10..=11 => self.leave(host),
+            12 => self.shut_down(host),
+            _ => self.end_a_process(host),
         }
     }
 
-    /// A host that holds something, if there is one, half of the time.
+    /// What some sabotage does now and then.
+    fn break_things(&mut self, host: usize) {
+        let id = self.hosts[host].id;
+        if self.sabotaged(Sabotage::FiresAtWill) {
+            self.fire(host);
+        }
+        if self.sabotaged(Sabotage::CorruptUnseen) {
+            let mut delta = layout::delta_on(&self.disk, 0, id);
+            delta.owner_generation = (delta.owner_generation.get() + 1).into();
+            delta.resource_name = layout::name("stranger").to_field();
+            delta.seal();
+            let content = Content::Leader(delta);
+            let area = crate::disk::Area::Lockspace(0);
+            self.disk.land(area, id.delta_sector(), &content);
+            self.checks.time_is(self.now);
+            self.checks.taken_by_stranger(0, id.delta_sector());
+        }
+    }
+
+    /// A host that holds something, if there is one, most of the time.
     fn victim(&mut self) -> usize {
         let last = self.hosts.len() - 1;
         let any = usize::try_from(self.dice.between(0, last as u64)).unwrap_or(0);
-        let holder = self.checks.holder(0).map(|h| h.host);
+        let holder = self.settings.all_resources().find_map(|r| self.checks.holder(r)).map(|h| h.host);
         let holding = self.hosts.iter().position(|h| Some(h.id) == holder);
-        holding.filter(|_| self.dice.per_mille(500)).unwrap_or(any)
+        holding.filter(|_| self.dice.per_mille(750)).unwrap_or(any)
     }
 
     /// Its processes keep what they hold, until they are killed or for a long time.
     fn cling(&mut self, host: usize) {
-        for resource in 0..self.settings.resources {
-            if matches!(self.hosts[host].resources[usize::from(resource)].stage, Stage::Held(_)) {
-                self.hosts[host].resources[usize::from(resource)].serial += 1;
+        let h = &self.hosts[host];
+        let pids: Vec<i32> = h.processes.keys().copied().collect();
+        let (fail_secs, dead_secs) = (h.io_timeout.renewal_fail_secs(), h.io_timeout.host_dead_secs(h.fire));
+        for pid in pids {
+            if !self.checks.held_by(self.hosts[host].id, pid).is_empty() {
+                let hold = self.dice.between(fail_secs * SECOND, 3 * dead_secs * SECOND);
+                self.turn_after(host, pid, hold);
+            }
+        }
+        if self.hosts[host].is_reference() {
+            for resource in 0..self.settings.resources {
                 let hold = self.dice.spread(10 * SECOND, 600 * SECOND);
-                self.turn_after(host, resource, hold);
+                self.peer_clings(host, resource, hold);
             }
         }
     }
 
-    fn pause(&mut self, host: usize, long: u64) {
-        let h = &mut self.hosts[host];
-        if h.daemon == Daemon::Runs {
-            h.daemon = Daemon::Paused;
-            let epoch = h.epoch;
-            self.say(|w| format!("{:?} daemon stands still for {long} us", w.hosts[host].id));
-            self.at(self.now + long, Event::Resume { host, epoch });
+    fn lose_path(&mut self, host: usize, long: Micros) {
+        let until = self.now + long;
+        let hangs = self.dice.per_mille(700);
+        let all = self.dice.per_mille(300);
+        let only = u8::try_from(self.dice.between(0, u64::from(self.settings.disks) - 1)).unwrap_or(0);
+        for disk in 0..self.settings.disks {
+            if all || disk == only {
+                self.say(|w| {
+                    format!("{:?} loses disk {disk} for {long} us, hangs {hangs}", w.hosts[host].id)
+                });
+                let path = if hangs { Path::Hangs { until } } else { Path::Fails { until } };
+                self.hosts[host].paths[usize::from(disk)] = path;
+            }
+        }
+    }
+
+    /// Once for each boot.
+    fn wd_fault(&mut self, host: usize, long: Micros, kill: bool) {
+        if self.hosts[host].watchdog.faulted {
+        } else if kill {
+            self.wd_kill(host);
+        } else {
+            self.wd_freeze(host, long);
+        }
+    }
+
+    fn some_thread(&mut self, host: usize) -> Thread {
+        let workers: Vec<u64> =
+            self.daemon(host).map(|d| d.workers.keys().copied().collect()).unwrap_or_default();
+        match self.dice.between(0, 4) {
+            4 => Thread::Watchdog,
+            0 => Thread::Front,
+            1 => Thread::Resources,
+            2 => Thread::Records,
+            _ => {
+                let at = usize::try_from(self.dice.any() % (workers.len().max(1) as u64)).unwrap_or(0);
+                workers.get(at).map_or(Thread::Front, |ls| Thread::Lockspace(*ls))
+            }
         }
     }
 
     fn leave(&mut self, host: usize) {
-        let h = &self.hosts[host];
-        if h.runs() && matches!(h.membership, Membership::Joined { ending: false, .. }) {
-            self.say(|w| format!("{:?} leaves", w.hosts[host].id));
-            self.end_membership(host, true);
+        let id = self.hosts[host].id;
+        let disk = u8::try_from(self.dice.between(0, u64::from(self.settings.disks) - 1)).unwrap_or(0);
+        let spec = layout::lockspace_spec(disk, id);
+        let (asynchronous, unused) = (self.dice.per_mille(500), self.dice.per_mille(200));
+        self.say(|_| format!("{id:?} is asked to leave lockspace {disk}"));
+        self.administer(host, Command::RemLockspace { spec, asynchronous, unused });
+    }
+
+    fn shut_down(&mut self, host: usize) {
+        if self.dice.per_mille(300) {
+            let from = crate::daemon::Source::Thread(Thread::Front);
+            return self.send(host, from, Thread::Front, crate::daemon::Message::Told(Told::Signal));
+        }
+        let force = self.dice.per_mille(600);
+        self.say(|w| format!("{:?} is asked to shut down, force {force}", w.hosts[host].id));
+        self.administer(host, Command::ShutdownWait { force });
+    }
+
+    fn end_a_process(&mut self, host: usize) {
+        let living: Vec<i32> =
+            self.hosts[host].processes.iter().filter(|(_, p)| p.alive).map(|(pid, _)| *pid).collect();
+        if let Some(pid) = living.first() {
+            self.exit(host, *pid);
         }
     }
 
-    fn kill_a_process(&mut self, host: usize) {
-        for resource in 0..self.settings.resources {
-            if let Some(serial) = self.hosts[host].resources[usize::from(resource)].process {
-                self.process_exit(host, resource, serial);
+    /// Power is cut: processes end, what is in flight lands now or never.
+    pub(crate) fn reset(&mut self, host: usize) {
+        self.checks.marks.resets += 1;
+        let in_flight: Vec<u64> =
+            self.ios.iter().filter(|(_, io)| io.host == host).map(|(id, _)| *id).collect();
+        for io in in_flight {
+            if self.dice.per_mille(500) {
+                self.land(io);
             }
+            self.ios.remove(&io);
         }
+        let id = self.hosts[host].id;
+        self.checks.reset(id);
+        let keeps_records = self.dice.per_mille(500);
+        let h = &mut self.hosts[host];
+        h.epoch += 1;
+        h.up = false;
+        h.daemon = None;
+        h.jobs.clear();
+        h.processes.clear();
+        h.watchdog = crate::wdmd::Watchdog::default();
+        h.excused = 0;
+        if !keeps_records {
+            h.records.clear();
+        }
+        if !h.is_reference() {
+            let after = self.dice.spread(SECOND, 120 * SECOND);
+            self.at(self.now + after, Event::PowerOn { host });
+        }
+    }
+
+    pub(crate) fn power_on(&mut self, host: usize) {
+        let after = self.dice.spread(1, 10 * SECOND);
+        let h = &mut self.hosts[host];
+        h.up = true;
+        let epoch = h.epoch;
+        self.say(|w| format!("{:?} is up again", w.hosts[host].id));
+        self.wd_start(host);
+        self.at(self.now + after, Event::Restart { host, epoch });
+        self.at(self.now + after + 1000, Event::Admin { host, epoch });
     }
 
     /// The storm is over: paths are back, daemons go on, what would hang for ever is ended by a reset.
     pub(crate) fn calm_down(&mut self) {
         self.calm = true;
+        self.say(|_| "calm".to_owned());
         for host in 0..self.hosts.len() {
-            self.hosts[host].path = Path::Good;
-            self.resume(host);
-            let stuck = self.ios.values().any(|io| io.host == host && !io.completes);
+            self.hosts[host].paths.fill(Path::Good);
+            self.hosts[host].very_late = false;
+            let stalled: Vec<Thread> =
+                self.daemon(host).map(|d| d.stalled.iter().copied().collect()).unwrap_or_default();
+            self.wd_calm(host);
+            self.resume(host, None);
+            for thread in stalled {
+                self.resume(host, Some(thread));
+            }
+            let stuck = self.ios.values().any(|io| io.host == host && (io.very_late || !io.completes));
             if stuck && self.hosts[host].up {
                 self.reset(host);
             }
-            for resource in 0..self.settings.resources {
-                // Whoever clings to a lease lets go, and processes that nobody could kill end.
-                self.turn_after(host, resource, SECOND);
-                let h = &self.hosts[host];
-                let ending = matches!(h.membership, Membership::Joined { ending: true, .. });
-                if let Some(serial) = h.resources[usize::from(resource)].process.filter(|_| ending) {
-                    let epoch = h.epoch;
-                    self.at(self.now + SECOND, Event::ProcessExit { host, epoch, resource, serial });
-                }
+            self.let_go(host);
+        }
+    }
+
+    /// Whoever clings to a lease lets go, and what nobody could kill ends.
+    fn let_go(&mut self, host: usize) {
+        let (epoch, id) = (self.hosts[host].epoch, self.hosts[host].id);
+        let all: Vec<(i32, bool, bool)> =
+            self.hosts[host].processes.iter().map(|(pid, p)| (*pid, p.alive, p.conn.is_some())).collect();
+        for (pid, alive, connected) in all {
+            if !alive {
+                self.at(self.now + SECOND, Event::DescendantEnds { host, epoch, pid });
+            } else if !connected && !self.checks.held_by(id, pid).is_empty() {
+                self.at(self.now + SECOND, Event::Exit { host, epoch, pid });
+            } else if self.dice.per_mille(500) {
+                self.at(self.now + 2 * SECOND, Event::Exit { host, epoch, pid });
+            } else if self.is_idle(host, pid) {
+                self.turn_after(host, pid, SECOND);
             }
+        }
+        for resource in 0..self.settings.resources {
+            self.peer_clings(host, resource, SECOND);
         }
     }
 
@@ -125,29 +276,34 @@ impl World {
         if !self.checks.violations.is_empty() {
             return;
         }
-        for resource in 0..self.settings.resources {
+        for resource in self.settings.all_resources() {
             if self.is_stuck(resource) {
                 self.checks.marks.stuck += 1;
                 continue;
             }
-            for h in &self.hosts {
-                let r = &h.resources[usize::from(resource)];
-                let part = h.runs() && matches!(h.membership, Membership::Joined { ending: false, .. });
-                if part && r.granted_in_calm == 0 {
-                    let what = format!(
-                        "L1/L3/L4: {:?} never got resource {resource} in the calm, stage {:?}",
-                        h.id,
-                        stage_name(&r.stage)
-                    );
-                    self.checks.violations.push(what);
-                }
+            let late: Vec<HostId> = self
+                .hosts
+                .iter()
+                .filter(|h| h.up && (!h.is_reference() || layout::disk_of(resource) == 0))
+                .filter(|h| h.granted_in_calm.get(&resource).copied().unwrap_or(0) == 0)
+                .map(|h| h.id)
+                .collect();
+            for id in late {
+                self.checks.violated(format!("L1/L3/L4: {id:?} never got resource {resource} in the calm"));
             }
         }
         for host in 0..self.hosts.len() {
             let h = &self.hosts[host];
-            if !h.reference && !matches!(h.membership, Membership::Joined { .. }) {
-                let what = format!("L: {:?} is not joined at the end: {:?}", h.id, h.membership);
-                self.checks.violations.push(what);
+            let joined = match &h.peer {
+                Some(peer) => !h.up || matches!(peer.membership, Membership::Joined { .. }),
+                None => h.daemon.as_ref().is_some_and(|d| {
+                    d.manager.lockspaces().filter(|(_, ls)| ls.usable()).count()
+                        == usize::from(self.settings.disks)
+                }),
+            };
+            if !joined {
+                let what = format!("L: {:?} is not joined everywhere at the end", h.id);
+                self.checks.violated(what);
             }
         }
     }
@@ -160,15 +316,14 @@ impl World {
         let top = hosts.map(|h| layout::block_on(&self.disk, resource, h).dblock.lver.get()).max();
         top.is_some_and(|top| top > leader.lver.get() + 1)
     }
-}
 
-fn stage_name(stage: &Stage) -> &'static str {
-    match stage {
-        Stage::Idle => "idle",
-        Stage::Acquiring => "acquiring",
-        Stage::Held(_) => "held",
-        Stage::Releasing(_) => "releasing",
-        Stage::Settling(_) => "settling",
-        Stage::Later(_) => "later",
+    /// A peer keeps what it holds for that long.
+    fn peer_clings(&mut self, host: usize, resource: u8, hold: Micros) {
+        let Some(peer) = self.hosts[host].peer.as_mut() else { return };
+        let Some(r) = peer.resources.get_mut(usize::from(resource)) else { return };
+        if matches!(r.stage, Stage::Held(_)) {
+            r.serial += 1;
+            self.peer_turn_after(host, resource, hold);
+        }
     }
 }

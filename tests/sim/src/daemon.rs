@@ -1,353 +1,396 @@
-//! A host's daemon: joining, renewing, watching, failing, leaving; and its watchdog.
+//! Our daemon around the production [`Manager`]: its threads, the messages between them, and the carrying out of actions, as in
+//! `daemon/`.
+//!
+//! Threads are front, resources, records, and one for each lockspace. A message takes its time; those from one thread to another
+//! arrive in order. A thread that stands still takes nothing in; neither does anything of a daemon that stands still.
 
+use crate::clients::Client;
 use crate::clock::{Micros, SECOND};
-use crate::host::{Daemon, JobKey, Membership};
-use crate::work::{Outcome, Work};
+use crate::host::{Filed, JobKey};
+use crate::layout;
+use crate::link::{Call, Link, Order};
+use crate::tasks::Task;
+use crate::worker::Worker;
 use crate::world::{Event, World};
-use sanlock_lease::delta::{DeltaAcquire, HostScan, RenewOutcome, Renewal};
-use sanlock_lease::machine::Input;
-use sanlock_lease::timing::{MonoTime, WatchdogFire};
+use sanlock_lease::delta::JoinError;
+use sanlock_lease::hosts::HostTable;
+use sanlock_lease::timing::{IoTimeout, MonoTime, WatchdogFire};
+use sanlock_manager::{ConnId, Event as Told, LockspaceId, Manager, RejoinRecord, Settings, TaskId};
+use sanlock_wdmd::decide::SourceId;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
 
-/// How often a daemon looks at what is due.
-const TICK: Micros = SECOND / 4;
+/// Renewals remembered.
+const HISTORY: usize = 4;
 
-impl World {
-    /// The daemon's regular look at everything.
-    pub(crate) fn tick(&mut self, host: usize) {
-        let h = &self.hosts[host];
-        if !h.up {
-            return;
-        }
-        let epoch = h.epoch;
-        self.at(self.now + TICK, Event::Tick { host, epoch });
-        match self.hosts[host].daemon {
-            Daemon::Runs => self.look(host),
-            Daemon::Paused => {}
-            Daemon::Dead => self.maybe_restart(host),
+/// A thread of the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Thread {
+    Front,
+    Resources,
+    Records,
+    Watchdog,
+    Lockspace(u64),
+}
+
+/// Where a message comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Source {
+    Thread(Thread),
+    Conn(ConnId),
+    /// The kernel, about a process.
+    Pid(i32),
+    /// wdmd, on a connection.
+    Wdmd(SourceId),
+}
+
+/// What one thread tells another.
+#[derive(Debug)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Message {
+    Told(Told),
+    JoinFailed { ls: LockspaceId, error: JoinError },
+    Hosts { ls: LockspaceId, table: HostTable },
+    Changed,
+    Leave { release: bool },
+    Start(Box<Task>),
+    ClientGone(TaskId),
+    Save { ls: LockspaceId, serial: u64, disk: u8, record: RejoinRecord },
+    Drop { disk: u8 },
+    Wd(Order),
+    WdReply { conn: SourceId, message: sanlock_wdmd::protocol::Message },
+    WdClosed { conn: SourceId },
+}
+
+/// A message on its way.
+#[derive(Debug)]
+pub struct Letter {
+    from: Source,
+    to: Thread,
+    message: Message,
+}
+
+/// One life of a daemon.
+#[derive(Debug)]
+pub struct Daemon {
+    /// Which.
+    pub(crate) life: u32,
+    pub(crate) manager: Manager,
+    pub(crate) workers: BTreeMap<u64, Worker>,
+    pub(crate) tasks: BTreeMap<u64, Rc<Task>>,
+    /// Connections, by number, until the manager forgets them.
+    pub(crate) clients: BTreeMap<u64, Client>,
+    /// Connections to wdmd, by lockspace, and conversations on them.
+    pub(crate) links: BTreeMap<u64, Link>,
+    pub(crate) calls: BTreeMap<SourceId, Call>,
+    /// What was seen of the hosts in earlier memberships.
+    pub(crate) tables: BTreeMap<u8, HostTable>,
+    pub(crate) shutting_down: bool,
+    pub(crate) next_age_check: MonoTime,
+    next_conn: u64,
+    pub(crate) events: VecDeque<Told>,
+    /// Threads that stand still.
+    pub(crate) stalled: BTreeSet<Thread>,
+    /// All of them do.
+    pub(crate) frozen: bool,
+    /// On their way, or waiting for a thread that stands still.
+    letters: BTreeMap<u64, Letter>,
+    waiting: Vec<u64>,
+    next_letter: u64,
+    last_arrival: BTreeMap<(Source, Thread), Micros>,
+    /// Completions and timeouts that wait for a thread that stands still.
+    backlog: Vec<(u64, bool)>,
+}
+
+impl Daemon {
+    fn new(life: u32, io_timeout: IoTimeout, fire: WatchdogFire, grace_secs: u64) -> Self {
+        let settings = Settings {
+            io_timeout,
+            fire,
+            watchdog: true,
+            kill_grace_secs: grace_secs,
+            history_size: HISTORY,
+            set_bitmap_secs: None,
+        };
+        Self {
+            life,
+            manager: Manager::new(settings),
+            workers: BTreeMap::new(),
+            tasks: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            links: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            tables: BTreeMap::new(),
+            shutting_down: false,
+            next_age_check: MonoTime::default(),
+            next_conn: 0,
+            events: VecDeque::new(),
+            stalled: BTreeSet::new(),
+            frozen: false,
+            letters: BTreeMap::new(),
+            waiting: Vec::new(),
+            next_letter: 0,
+            last_arrival: BTreeMap::new(),
+            backlog: Vec::new(),
         }
     }
 
-    fn look(&mut self, host: usize) {
-        match self.hosts[host].membership {
-            Membership::Out { join_at } if join_at <= self.now => self.join(host),
-            Membership::Out { .. } | Membership::Joining => {}
-            Membership::Joined { ending, leaving, .. } => {
-                self.check_age(host, ending);
-                self.renew(host);
-                self.scan(host);
-                if ending || self.hosts[host].lockspace_ended() {
-                    self.maybe_out(host, leaving);
-                }
-            }
-        }
-        self.look_at_resources(host);
+    /// Whether this thread reacts.
+    pub(crate) fn runs(&self, thread: Thread) -> bool {
+        !self.frozen && !self.stalled.contains(&thread)
     }
 
-    fn join(&mut self, host: usize) {
-        if self.writes_in_flight(host) > 0 {
-            return; // an earlier membership's writes may still land: not before they have (A6, R3)
-        }
-        // R7: nothing of an earlier instance is left here, or it would not be out. The long wait is taken now and then.
-        let fast = self.dice.per_mille(800);
-        let h = &mut self.hosts[host];
-        let fast = h.last_generation.filter(|_| fast);
-        h.membership = Membership::Joining;
-        h.jobs.clear();
-        let work = Work::Join(DeltaAcquire::new(h.delta_config(), fast));
-        self.start(host, JobKey::Join, work);
+    /// The number the next connection gets.
+    pub(crate) fn new_conn(&mut self) -> (ConnId, u32) {
+        self.next_conn += 1;
+        (ConnId(self.next_conn), u32::try_from(self.next_conn).unwrap_or(0))
     }
 
-    fn check_age(&mut self, host: usize, ending: bool) {
-        let h = &self.hosts[host];
-        let now = h.clock.at(self.now);
-        let corrupt = h
-            .jobs
-            .get(&JobKey::Renewal)
-            .and_then(|j| j.work.renewal())
-            .is_some_and(|r| r.corrupt().is_some());
-        if !ending && (h.too_old(now) || corrupt) {
-            self.checks.marks.failed_lockspaces += 1;
-            self.say(|w| format!("{:?} lockspace failed", w.hosts[host].id));
-            self.end_membership(host, false);
-        }
+    /// Keeps a completion, or a timeout, until its thread goes on.
+    pub(crate) fn keep(&mut self, io: u64, deadline: bool) {
+        self.backlog.push((io, deadline));
     }
 
-    /// The lockspace failed, or is to be left: no acquire goes on, processes are killed.
-    pub(crate) fn end_membership(&mut self, host: usize, orderly: bool) {
-        if let Membership::Joined { ending, leaving, .. } = &mut self.hosts[host].membership {
-            (*ending, *leaving) = (true, orderly);
-        }
-        if self.hosts[host].reference {
-            // It would go on with what it does (W10, CE9); here it ends for good.
-            self.reset(host);
-            return;
-        }
-        for resource in 0..self.settings.resources {
-            if let Some(serial) = self.hosts[host].resources[usize::from(resource)].process {
-                // Killed processes go soon, late, or not at all: then the watchdog ends them.
-                let after = match self.dice.between(0, 9) {
-                    0..=6 => self.dice.spread(1_000, 2 * SECOND),
-                    7..=8 => self.dice.spread(SECOND, 100 * SECOND),
-                    _ => continue,
-                };
-                let epoch = self.hosts[host].epoch;
-                self.at(self.now + after, Event::ProcessExit { host, epoch, resource, serial });
-            }
-            // What waits looks at its lockspace at once.
-            self.deliver(host, JobKey::Resource(resource), Input::Tick);
-        }
-    }
-
-    fn renew(&mut self, host: usize) {
-        let h = &self.hosts[host];
-        let now = h.clock.at(self.now);
-        let Some(job) = h.jobs.get(&JobKey::Renewal) else { return };
-        let due = job.work.renewal().is_some_and(|r| now >= r.due());
-        if job.done && due && !h.jobs.contains_key(&JobKey::Leave) {
-            self.start_again(host, JobKey::Renewal);
-        }
-    }
-
-    fn scan(&mut self, host: usize) {
-        let h = &mut self.hosts[host];
-        let idle = h.jobs.get(&JobKey::Scan).is_some_and(|j| j.done);
-        if idle && h.next_scan <= self.now {
-            h.next_scan = self.now + h.io_timeout.renewal_secs() * SECOND;
-            self.start_again(host, JobKey::Scan);
-        }
-    }
-
-    /// Starts a machine that is used many times once more.
-    fn start_again(&mut self, host: usize, key: JobKey) {
-        if let Some(job) = self.hosts[host].jobs.get_mut(&key) {
-            job.done = false;
-            self.deliver(host, key, Input::Start);
-        }
-    }
-
-    /// All users gone and nothing in flight: the watchdog may be disarmed (R3), the host id given up or left.
-    fn maybe_out(&mut self, host: usize, leaving: bool) {
-        let h = &self.hosts[host];
-        if h.reference || h.resources.iter().any(|r| r.process.is_some()) {
-            return;
-        }
-        let resource_io = |io: &crate::world::Io| io.host == host && matches!(io.job, JobKey::Resource(_));
-        if self.ios.values().any(|io| resource_io(io) && io.op.is_write()) {
-            return;
-        }
-        let Some(renewal) = h.jobs.get(&JobKey::Renewal).and_then(|j| j.work.renewal()) else { return };
-        if h.jobs.contains_key(&JobKey::Leave) {
-            return;
-        }
-        match renewal.release() {
-            // After a failed renewal the host id is left as it is.
-            Some(release) if leaving || self.dice.per_mille(700) => {
-                self.start(host, JobKey::Leave, Work::Leave(release));
-            }
-            _ if leaving && renewal.corrupt().is_none() && !h.too_old(h.clock.at(self.now)) => {}
-            _ if self.writes_in_flight(host) > 0 => {}
-            _ => self.out(host),
-        }
-    }
-
-    fn out(&mut self, host: usize) {
-        let join_at = self.now + self.dice.spread(SECOND, 60 * SECOND);
-        let keep = self.dice.per_mille(500);
-        let h = &mut self.hosts[host];
-        h.membership = Membership::Out { join_at };
-        h.expiry = 0;
-        h.table = h.jobs.get(&JobKey::Scan).and_then(|j| j.work.table()).filter(|_| keep).cloned();
-        h.jobs.clear();
-        h.forget_resources();
-        self.say(|w| format!("{:?} is out", w.hosts[host].id));
-    }
-
-    /// A machine is done.
-    pub(crate) fn done(&mut self, host: usize, key: JobKey, outcome: Outcome) {
-        match outcome {
-            Outcome::Join(Ok(joined)) => {
-                self.checks.marks.joins += 1;
-                let h = &mut self.hosts[host];
-                let config = h.delta_config();
-                h.membership =
-                    Membership::Joined { generation: joined.generation(), ending: false, leaving: false };
-                h.last_generation = Some(joined.generation());
-                let scan = match h.table.take() {
-                    Some(table) => HostScan::with_table(&config, joined.geometry, table),
-                    None => HostScan::new(&config, joined.geometry),
-                };
-                h.serials += 2;
-                let serials = h.serials;
-                let job = |work, serial| crate::host::Job { work, serial, wait: None, done: true };
-                h.jobs.clear();
-                h.jobs
-                    .insert(JobKey::Renewal, job(Work::Renewal(Renewal::new(config, &joined)), serials - 1));
-                h.jobs.insert(JobKey::Scan, job(Work::Scan(scan), serials));
-                h.next_scan = 0;
-                self.arm(host, joined.last_good);
-            }
-            Outcome::Join(Err(_)) => {
-                let join_at = self.now + self.dice.spread(SECOND, 30 * SECOND);
-                self.hosts[host].membership = Membership::Out { join_at };
-            }
-            Outcome::Renewal(RenewOutcome::Renewed(_)) => {
-                if let Some(good) =
-                    self.hosts[host].jobs.get(&key).and_then(|j| j.work.renewal()).map(Renewal::last_good)
-                {
-                    self.arm(host, good);
-                }
-            }
-            Outcome::Renewal(_) | Outcome::Scan(_) => {}
-            Outcome::Leave(_) => {
-                if self.writes_in_flight(host) == 0 {
-                    self.out(host);
-                }
-                // Otherwise `settled` does it.
-            }
-            Outcome::Acquire(outcome) => self.acquire_done(host, key, outcome),
-            Outcome::Release(outcome) => self.release_done(host, key, outcome),
-        }
-    }
-
-    /// A late completion was delivered.
-    pub(crate) fn settled(&mut self, host: usize, key: JobKey) {
-        match key {
-            JobKey::Resource(resource) => self.resource_settled(host, resource),
-            JobKey::Leave if self.writes_in_flight(host) == 0 => self.out(host),
-            _ => {}
-        }
-    }
-
-    /// Tells the watchdog daemon: renewed at `good`, expires 8T later. The host is reset at the last moment allowed.
-    fn arm(&mut self, host: usize, good: MonoTime) {
-        let h = &mut self.hosts[host];
-        h.expiry = h.expiry.max(good.secs() + h.io_timeout.renewal_fail_secs());
-        let (when, epoch) = (self.reset_time(host, self.hosts[host].expiry), self.hosts[host].epoch);
-        self.at(when, Event::Watchdog { host, epoch });
-    }
-
-    fn reset_time(&self, host: usize, expiry: u64) -> Micros {
-        self.hosts[host].clock.when(MonoTime::from_secs(expiry + WatchdogFire::DEFAULT.secs()))
-    }
-
-    pub(crate) fn watchdog(&mut self, host: usize) {
-        let h = &self.hosts[host];
-        let armed = [Some(h.expiry).filter(|e| *e > 0), h.doomed];
-        let due = armed.into_iter().flatten().any(|expiry| self.reset_time(host, expiry) <= self.now);
-        if h.up && due {
-            self.say(|w| format!("{:?} reset by its watchdog", w.hosts[host].id));
-            self.reset(host);
-        }
-    }
-
-    /// Power is cut: processes end, what is in flight lands now or never.
-    pub(crate) fn reset(&mut self, host: usize) {
-        self.checks.marks.resets += 1;
-        let in_flight: Vec<u64> =
-            self.ios.iter().filter(|(_, io)| io.host == host).map(|(id, _)| *id).collect();
-        for io in in_flight {
-            if self.dice.per_mille(500) {
-                self.land(io);
-            }
-            self.ios.remove(&io);
-        }
-        let id = self.hosts[host].id;
-        for resource in 0..self.settings.resources {
-            self.checks.dropped(resource, id);
-        }
-        let h = &mut self.hosts[host];
-        h.epoch += 1;
-        h.up = false;
-        h.jobs.clear();
-        h.backlog.clear();
-        (h.expiry, h.doomed, h.table) = (0, None, None);
-        h.resources.iter_mut().for_each(|r| r.process = None);
-        h.forget_resources();
-        if !h.reference {
-            let after = self.dice.spread(SECOND, 120 * SECOND);
-            self.at(self.now + after, Event::PowerOn { host });
-        }
-    }
-
-    pub(crate) fn power_on(&mut self, host: usize) {
-        let join_at = self.now + self.dice.spread(1, 10 * SECOND);
-        let h = &mut self.hosts[host];
-        h.up = true;
-        h.daemon = Daemon::Runs;
-        h.membership = Membership::Out { join_at };
-        let epoch = h.epoch;
-        self.say(|w| format!("{:?} is up again", w.hosts[host].id));
-        self.at(self.now, Event::Tick { host, epoch });
-    }
-
-    /// The daemon crashes; its processes go on, and its watchdog connection is left behind.
-    pub(crate) fn crash_daemon(&mut self, host: usize) {
-        self.say(|w| format!("{:?} daemon crashes", w.hosts[host].id));
-        let h = &mut self.hosts[host];
-        h.daemon = Daemon::Dead;
-        if h.expiry > 0 {
-            h.doomed = Some(h.doomed.map_or(h.expiry, |d| d.min(h.expiry)));
-            h.expiry = 0;
-        }
-        h.jobs.clear();
-        h.backlog.clear();
-        h.forget_resources();
-        for resource in 0..self.settings.resources {
-            if let Some(serial) = self.hosts[host].resources[usize::from(resource)].process {
-                let after = self.dice.spread(SECOND, 300 * SECOND);
-                let epoch = self.hosts[host].epoch;
-                self.at(self.now + after, Event::ProcessExit { host, epoch, resource, serial });
-            }
-        }
-    }
-
-    /// R7: the daemon comes back only when the processes of the old one are gone, and its writes have settled: a process is not
-    /// gone before its I/O is.
-    fn maybe_restart(&mut self, host: usize) {
-        let gone = self.hosts[host].resources.iter().all(|r| r.process.is_none());
-        if gone && self.writes_in_flight(host) == 0 && self.dice.per_mille(30) {
-            let h = &mut self.hosts[host];
-            h.daemon = Daemon::Runs;
-            h.membership = Membership::Out { join_at: self.now };
-            self.say(|w| format!("{:?} daemon restarted", w.hosts[host].id));
-        }
-    }
-
-    pub(crate) fn resume(&mut self, host: usize) {
-        let h = &mut self.hosts[host];
-        if h.daemon != Daemon::Paused {
-            return;
-        }
-        h.daemon = Daemon::Runs;
-        self.say(|w| format!("{:?} daemon goes on", w.hosts[host].id));
-        let mut backlog = std::mem::take(&mut self.hosts[host].backlog);
-        if self.dice.per_mille(300) {
-            backlog.sort_by_key(|(_, deadline)| *deadline); // completions first
-        }
-        if self.dice.per_mille(300) {
-            self.look(host);
-        }
-        for (io, deadline) in backlog {
-            self.tell(io, deadline);
-        }
-        let keys: Vec<JobKey> = self.hosts[host].jobs.keys().copied().collect();
-        for key in keys {
-            self.deliver(host, key, Input::Tick);
-        }
-        self.look(host);
+    /// What the manager is working on in the lockspace of this disk.
+    pub(crate) fn lockspace_on(&self, disk: u8) -> Option<LockspaceId> {
+        self.manager.lockspaces().find(|(_, ls)| layout::disk_of_spec(&ls.spec) == disk).map(|(id, _)| id)
     }
 }
 
-impl crate::host::Host {
-    fn lockspace_ended(&self) -> bool {
-        matches!(self.membership, Membership::Joined { ending: true, .. })
+/// The thread a machine runs on.
+pub(crate) fn thread_of(key: JobKey) -> Thread {
+    match key {
+        JobKey::Join(ls) | JobKey::Renewal(ls) | JobKey::Scan(ls) | JobKey::Leave(ls) => {
+            Thread::Lockspace(ls)
+        }
+        JobKey::Task(_) => Thread::Resources,
+        JobKey::Peer(_) => Thread::Front,
+    }
+}
+
+impl World {
+    /// A daemon is started.
+    pub(crate) fn start_daemon(&mut self, host: usize) {
+        if !self.hosts[host].up || self.hosts[host].daemon.is_some() {
+            return;
+        }
+        self.lives += 1;
+        let (life, grace) = (self.lives, self.settings.grace_secs);
+        let h = &mut self.hosts[host];
+        h.daemon = Some(Daemon::new(life, h.io_timeout, h.fire, grace));
+        self.say(|w| format!("{:?} daemon {life} starts", w.hosts[host].id));
+        self.at(self.now + 1, Event::FrontTick { host, life });
     }
 
-    fn forget_resources(&mut self) {
-        for r in &mut self.resources {
-            r.stage = crate::host::Stage::Idle;
-            r.client_alive = true;
-            r.serial += 1;
+    /// Which daemon runs, 0 if none does.
+    pub(crate) fn life_of(&self, host: usize) -> u32 {
+        self.hosts[host].daemon.as_ref().map_or(0, |d| d.life)
+    }
+
+    pub(crate) fn daemon(&mut self, host: usize) -> Option<&mut Daemon> {
+        self.hosts[host].daemon.as_mut()
+    }
+
+    /// Whether this thread of the host's daemon reacts.
+    pub(crate) fn runs(&self, host: usize, thread: Thread) -> bool {
+        let h = &self.hosts[host];
+        h.up && (h.is_reference() || h.daemon.as_ref().is_some_and(|d| d.runs(thread)))
+    }
+
+    /// Sends a message to a thread of the daemon.
+    pub(crate) fn send(&mut self, host: usize, from: Source, to: Thread, message: Message) {
+        let delay = match self.dice.between(0, 99) {
+            0 if !self.calm => self.dice.spread(20_000, SECOND),
+            0..=9 => self.dice.spread(500, 20_000),
+            _ => self.dice.between(5, 500),
+        };
+        let now = self.now;
+        let Some(daemon) = self.daemon(host) else { return };
+        let before = daemon.last_arrival.get(&(from, to)).copied().unwrap_or(0);
+        let arrival = (now + delay).max(before);
+        daemon.last_arrival.insert((from, to), arrival);
+        let (id, life) = (daemon.next_letter, daemon.life);
+        daemon.next_letter += 1;
+        daemon.letters.insert(id, Letter { from, to, message });
+        self.at(arrival, Event::Letter { host, life, id });
+    }
+
+    /// From a thread to the front.
+    pub(crate) fn report(&mut self, host: usize, from: Thread, told: Told) {
+        self.send(host, Source::Thread(from), Thread::Front, Message::Told(told));
+    }
+
+    pub(crate) fn letter(&mut self, host: usize, id: u64) {
+        let Some(daemon) = self.daemon(host) else { return };
+        let Some(to) = daemon.letters.get(&id).map(|l| l.to) else { return };
+        // Behind one that already waits for its thread is where it belongs.
+        if !daemon.runs(to) {
+            return daemon.waiting.push(id);
         }
+        if let Some(letter) = daemon.letters.remove(&id) {
+            self.read_letter(host, letter);
+        }
+    }
+
+    fn read_letter(&mut self, host: usize, letter: Letter) {
+        match (letter.to, letter.message) {
+            (Thread::Front, Message::Told(told)) => self.front_event(host, told),
+            (Thread::Front, Message::JoinFailed { ls, error }) => {
+                self.front_event(host, Told::JoinDone { ls, result: Err(error) });
+                self.front_event(host, Told::Left { ls });
+            }
+            (Thread::Front, Message::Hosts { ls, table }) => {
+                let Some(daemon) = self.daemon(host) else { return };
+                if let Some(worker) = daemon.workers.get(&ls.0) {
+                    daemon.tables.insert(worker.disk, table);
+                }
+            }
+            (Thread::Resources, message) => self.resource_order(host, message),
+            (Thread::Lockspace(ls), message) => self.worker_order(host, ls, message),
+            (Thread::Records, Message::Save { ls, serial, disk, record }) => {
+                // A record that cannot be written is removed.
+                if self.calm || self.dice.per_mille(970) {
+                    let (boot, life) = (self.hosts[host].epoch, self.life_of(host));
+                    self.hosts[host].records.insert(disk, Filed { boot, life, record });
+                } else {
+                    self.hosts[host].records.remove(&disk);
+                }
+                self.report(host, Thread::Records, Told::RejoinSaved { ls, serial });
+            }
+            (Thread::Records, Message::Drop { disk }) => {
+                self.hosts[host].records.remove(&disk);
+            }
+            (Thread::Watchdog, Message::Wd(order)) => self.link_order(host, order),
+            (Thread::Watchdog, Message::WdReply { conn, message }) => self.link_reply(host, conn, message),
+            (Thread::Watchdog, Message::WdClosed { conn }) => self.link_closed(host, conn),
+            (Thread::Front | Thread::Records | Thread::Watchdog, _) => {}
+        }
+    }
+
+    /// The daemon ends: by itself, or because it crashes. Its processes go on, and what it armed stays armed.
+    pub(crate) fn end_daemon(&mut self, host: usize, how: &str) {
+        let Some(daemon) = self.hosts[host].daemon.take() else { return };
+        self.say(|w| format!("{:?} daemon {} {how}", w.hosts[host].id, daemon.life));
+        self.hosts[host].jobs.clear();
+        let id = self.hosts[host].id;
+        self.checks.daemon_ended(id);
+        self.wd_daemon_gone(host, daemon.life);
+        self.hung_up_by_daemon(host);
+        let after = self.dice.spread(SECOND / 10, 100 * SECOND);
+        let epoch = self.hosts[host].epoch;
+        self.at(self.now + after, Event::Restart { host, epoch });
+    }
+
+    /// Not before the writes of the old one have ended: a process is not gone before its I/O is.
+    pub(crate) fn restart(&mut self, host: usize) {
+        if self.hosts[host].daemon.is_some() || !self.hosts[host].up {
+            return;
+        }
+        if self.writes_in_flight(host) > 0 {
+            let epoch = self.hosts[host].epoch;
+            return self.at(self.now + SECOND, Event::Restart { host, epoch });
+        }
+        self.checks.marks.restarts += 1;
+        self.start_daemon(host);
+    }
+
+    /// Threads stand still: one, or all.
+    pub(crate) fn stall(&mut self, host: usize, thread: Option<Thread>, long: Micros) {
+        let Some(daemon) = self.daemon(host) else { return };
+        match thread {
+            None if daemon.frozen => return,
+            None => daemon.frozen = true,
+            Some(thread) if !daemon.stalled.insert(thread) => return,
+            Some(_) => {}
+        }
+        let life = daemon.life;
+        self.say(|w| format!("{:?} {thread:?} stands still for {long} us", w.hosts[host].id));
+        self.excuse(host);
+        self.at(self.now + long, Event::Resume { host, life, thread });
+    }
+
+    pub(crate) fn resume(&mut self, host: usize, thread: Option<Thread>) {
+        let Some(daemon) = self.daemon(host) else { return };
+        let moved = match thread {
+            None => std::mem::take(&mut daemon.frozen),
+            Some(thread) => daemon.stalled.remove(&thread),
+        };
+        if !moved {
+            return;
+        }
+        self.say(|w| format!("{:?} {thread:?} goes on", w.hosts[host].id));
+        self.excuse(host);
+        let mut order = [0, 1, 2];
+        for i in (1..order.len()).rev() {
+            let j = usize::try_from(self.dice.between(0, i as u64)).unwrap_or(0);
+            order.swap(i, j);
+        }
+        for what in order {
+            match what {
+                0 => self.resume_ios(host),
+                1 => self.resume_letters(host),
+                _ => self.resume_timers(host),
+            }
+        }
+    }
+
+    fn resume_ios(&mut self, host: usize) {
+        let completions_first = self.dice.per_mille(300);
+        let Some(daemon) = self.daemon(host) else { return };
+        let mut backlog = std::mem::take(&mut daemon.backlog);
+        if completions_first {
+            backlog.sort_by_key(|(_, deadline)| *deadline);
+        }
+        for (io, deadline) in backlog {
+            self.reported(io, deadline);
+        }
+    }
+
+    /// Sources in any order, what one of them sent in its order.
+    fn resume_letters(&mut self, host: usize) {
+        let salt = self.dice.any() | 1;
+        let Some(daemon) = self.daemon(host) else { return };
+        let mut waiting = std::mem::take(&mut daemon.waiting);
+        let rank = |id: &u64| {
+            let from = daemon.letters.get(id).map(|l| l.from);
+            let number = match from {
+                Some(Source::Thread(Thread::Lockspace(ls))) => ls,
+                Some(Source::Thread(thread)) => 1000 + u64::from(thread == Thread::Resources),
+                Some(Source::Conn(conn)) => 2000 + conn.0,
+                Some(Source::Wdmd(conn)) => 4000 + u64::from(conn),
+                Some(Source::Pid(pid)) => 3000 + u64::try_from(pid).unwrap_or(0),
+                None => 0,
+            };
+            number.wrapping_mul(salt) >> 7
+        };
+        waiting.sort_by_key(|id| (rank(id), *id));
+        for id in waiting {
+            self.letter(host, id);
+        }
+    }
+
+    fn resume_timers(&mut self, host: usize) {
+        if self.runs(host, Thread::Front) && self.dice.per_mille(500) {
+            self.front_event(host, Told::Tick);
+        }
+        let keys: Vec<JobKey> = self.hosts[host].jobs.keys().copied().collect();
+        for key in keys {
+            let busy = self.hosts[host].jobs.get(&key).is_some_and(|j| !j.done);
+            if busy && self.runs(host, thread_of(key)) {
+                self.deliver(host, key, sanlock_lease::machine::Input::Tick);
+            }
+        }
+        let workers: Vec<u64> =
+            self.daemon(host).map(|d| d.workers.keys().copied().collect()).unwrap_or_default();
+        for ls in workers {
+            self.worker_look(host, ls);
+        }
+    }
+
+    /// What follows from the daemon's standing still is not the fault of anybody else.
+    fn excuse(&mut self, host: usize) {
+        self.hosts[host].excused = self.now;
     }
 }

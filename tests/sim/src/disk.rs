@@ -1,4 +1,4 @@
-//! The shared disk.
+//! The shared disks.
 //!
 //! # Fault model
 //!
@@ -20,13 +20,25 @@ use sanlock_lease::machine::{Content, Sectors};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// An area of the disk.
+/// An area of a disk. The areas of all disks are kept together: what makes them different disks is that a host can lose its
+/// way to one of them alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Area {
-    /// The lockspace.
-    Lockspace,
-    /// A resource, by number.
+    /// A lockspace, by number, which is also the number of its disk.
+    Lockspace(u8),
+    /// A resource, by number; see [`crate::layout::disk_of`].
     Resource(u8),
+}
+
+impl Area {
+    /// The disk it is on.
+    #[must_use]
+    pub fn disk(self) -> u8 {
+        match self {
+            Self::Lockspace(disk) => disk,
+            Self::Resource(number) => crate::layout::disk_of(number),
+        }
+    }
 }
 
 const ZEROS: [u8; SECTOR_BYTES_MAX] = [0; SECTOR_BYTES_MAX];

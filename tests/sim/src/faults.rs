@@ -27,19 +27,19 @@ pub struct Fate {
 
 impl Fate {
     /// Draws the fate of an operation with this limit.
-    pub fn of(dice: &mut Dice, host: &Host, now: Micros, limit: Micros, calm: bool) -> Self {
+    pub fn of(dice: &mut Dice, host: &Host, disk: u8, now: Micros, limit: Micros, calm: bool) -> Self {
         let s = &host.storage;
-        match host.path {
-            Path::Hangs { until } if until > now => return Self::hanging(dice, until - now, limit),
-            Path::Fails { until } if until > now => return Self::failing(dice),
-            _ => {}
+        match host.path(disk, now) {
+            Path::Hangs { until } => return Self::hanging(dice, until - now, limit),
+            Path::Fails { .. } => return Self::failing(dice),
+            Path::Good => {}
         }
         let trouble = !calm;
-        if trouble && !host.reference && dice.per_mille(s.timeouts_per_mille) {
+        if trouble && !host.is_reference() && dice.per_mille(s.timeouts_per_mille) {
             return Self::late(dice, limit);
         }
         if trouble && dice.per_mille(s.errors_per_mille) {
-            return if host.reference {
+            return if host.is_reference() {
                 Self { lands: None, ..Self::failing(dice) }
             } else {
                 Self::failing(dice)
@@ -55,9 +55,15 @@ impl Fate {
         Self { completes: Some(takes), lands: Some(dice.between(takes / 2, takes)), failure: None }
     }
 
+    /// A write that lands after everybody has stopped waiting for it.
+    pub fn very_late(dice: &mut Dice, limit: Micros) -> Self {
+        let takes = limit + dice.between(100, 400) * SECOND;
+        Self { completes: Some(takes), lands: Some(takes), failure: None }
+    }
+
     /// It exceeds its limit. A write lands before it, later, or never; the completion is seen after that, or never.
     fn late(dice: &mut Dice, limit: Micros) -> Self {
-        if limit > LONG_LIMIT_SECS * SECOND {
+        if limit > LONG_LIMIT_SECS * SECOND && dice.per_mille(850) {
             // A renewal's write: to hang for some seconds is trouble enough, most of the time.
             let takes = dice.spread(SECOND, limit + limit / 8);
             return Self { completes: Some(takes), lands: Some(dice.between(1, takes)), failure: None };

@@ -1,4 +1,4 @@
-//! What is on the disk before a run: one lockspace, some resources, all free.
+//! What is on the disks before a run: a lockspace on each, some resources, all free; and how they are named.
 
 use crate::disk::{Area, SimDisk};
 use sanlock_lease::geometry::{Geometry, HostId};
@@ -8,6 +8,7 @@ use sanlock_lease::paxos::PaxosConfig;
 use sanlock_lease::record::{
     Bitmap, DELTA_MAGIC, DELTA_VERSION, HostBlock, PAXOS_MAGIC, PAXOS_VERSION, RawLeader,
 };
+use sanlock_lease::text::{DiskSpec, LockspaceSpec, ResourceSpec};
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
 
 /// Sizes of everything in the simulator.
@@ -20,10 +21,79 @@ pub fn name(text: &str) -> Name {
     Name::new(&bytes[..bytes.len().min(48)]).unwrap_or_default()
 }
 
-/// The lockspace's name.
+/// Disks there may be, each with one lockspace of the same number.
+pub const DISKS_MAX: u8 = 2;
+/// Resources there may be on a disk.
+pub const RESOURCES_MAX: u8 = 4;
+
+/// The disk, and so the lockspace, of a resource.
 #[must_use]
-pub fn lockspace() -> Name {
-    name("lockspace")
+pub fn disk_of(resource: u8) -> u8 {
+    resource / RESOURCES_MAX
+}
+
+/// The numbers of the resources when each of so many disks has so many of them.
+pub fn resources(disks: u8, on_each: u8) -> impl Iterator<Item = u8> {
+    (0..disks).flat_map(move |disk| (0..on_each).map(move |n| disk * RESOURCES_MAX + n))
+}
+
+/// A lockspace's name.
+#[must_use]
+pub fn lockspace(disk: u8) -> Name {
+    name(&format!("lockspace-{disk}"))
+}
+
+fn path(disk: u8) -> Vec<u8> {
+    format!("/disk-{disk}").into_bytes()
+}
+
+/// A lockspace as a client names it.
+#[must_use]
+pub fn lockspace_spec(disk: u8, host: HostId) -> LockspaceSpec {
+    LockspaceSpec { name: lockspace(disk), host_id: host.get(), path: path(disk), offset: 0 }
+}
+
+/// The disk of a lockspace.
+#[must_use]
+pub fn disk_of_spec(spec: &LockspaceSpec) -> u8 {
+    (0..DISKS_MAX).find(|disk| path(*disk) == spec.path).unwrap_or(0)
+}
+
+/// The disk of a lockspace of this name.
+#[must_use]
+pub fn disk_of_name(lockspace_name: Name) -> u8 {
+    (0..DISKS_MAX).find(|disk| lockspace(*disk) == lockspace_name).unwrap_or(0)
+}
+
+/// A resource as a client names it.
+#[must_use]
+pub fn resource_spec(number: u8) -> ResourceSpec {
+    let disk = disk_of(number);
+    let offset = (1 + u64::from(number % RESOURCES_MAX)) * GEOMETRY.align().bytes();
+    ResourceSpec {
+        lockspace: lockspace(disk),
+        name: resource(number),
+        disks: vec![DiskSpec { path: path(disk), offset }],
+        lver: None,
+        shared: false,
+    }
+}
+
+/// The resource at a place.
+#[must_use]
+pub fn resource_at(place: &DiskSpec) -> Option<u8> {
+    let disk = (0..DISKS_MAX).find(|disk| path(*disk) == place.path)?;
+    let number = u8::try_from(place.offset / GEOMETRY.align().bytes()).ok()?.checked_sub(1)?;
+    Some(disk * RESOURCES_MAX + number)
+}
+
+/// The resource of these names.
+#[must_use]
+pub fn resource_named(lockspace: Name, name: Name) -> Option<u8> {
+    (0..DISKS_MAX * RESOURCES_MAX).find(|n| {
+        let spec = resource_spec(*n);
+        (spec.lockspace, spec.name) == (lockspace, name)
+    })
 }
 
 /// A resource's name.
@@ -51,14 +121,15 @@ pub fn paxos_config(
     generation: u64,
     resource_number: u8,
     io_timeout: IoTimeout,
+    fire: WatchdogFire,
 ) -> PaxosConfig {
     PaxosConfig {
-        lockspace: lockspace(),
+        lockspace: lockspace(disk_of(resource_number)),
         resource: resource(resource_number),
         host,
         generation,
         io_timeout,
-        fire: WatchdogFire::DEFAULT,
+        fire,
         geometry: GEOMETRY,
         disks: 1,
     }
@@ -74,35 +145,37 @@ pub fn free_leader(number: u8, num_hosts: u64) -> RawLeader {
     leader.sector_size = GEOMETRY.sector().bytes().into();
     leader.num_hosts = num_hosts.into();
     leader.max_hosts = u64::from(GEOMETRY.max_hosts()).into();
-    leader.space_name = lockspace().to_field();
+    leader.space_name = lockspace(disk_of(number)).to_field();
     leader.resource_name = resource(number).to_field();
     leader.seal();
     leader
 }
 
-/// A free record of the lockspace.
+/// A free record of a lockspace.
 #[must_use]
-pub fn free_delta() -> RawLeader {
+pub fn free_delta(disk: u8) -> RawLeader {
     let mut delta = RawLeader::zeroed();
     delta.magic = DELTA_MAGIC.into();
     delta.version = DELTA_VERSION.into();
     delta.flags = GEOMETRY.align().flag().into();
     delta.sector_size = GEOMETRY.sector().bytes().into();
     delta.max_hosts = 1.into();
-    delta.space_name = lockspace().to_field();
+    delta.space_name = lockspace(disk).to_field();
     delta.seal();
     delta
 }
 
-/// A disk with a formatted lockspace of some hosts and this many resources.
+/// Disks with a formatted lockspace of some hosts and this many resources on each.
 #[must_use]
-pub fn formatted(hosts: u64, resources: u8, num_hosts: u64) -> SimDisk {
+pub fn formatted(hosts: u64, disks: u8, on_each: u8, num_hosts: u64) -> SimDisk {
     let mut disk = SimDisk::new(GEOMETRY.sector());
-    for id in 1..=hosts {
-        let content = Content::Delta { leader: free_delta(), bitmap: Bitmap::default() };
-        disk.land(Area::Lockspace, host_id(id).delta_sector(), &content);
+    for number in 0..disks {
+        for id in 1..=hosts {
+            let content = Content::Delta { leader: free_delta(number), bitmap: Bitmap::default() };
+            disk.land(Area::Lockspace(number), host_id(id).delta_sector(), &content);
+        }
     }
-    for number in 0..resources {
+    for number in resources(disks, on_each) {
         disk.land(Area::Resource(number), 0, &Content::Leader(free_leader(number, num_hosts)));
     }
     disk
@@ -122,6 +195,6 @@ pub fn block_on(disk: &SimDisk, number: u8, host: HostId) -> HostBlock {
 
 /// A host's delta lease as it lies on the disk.
 #[must_use]
-pub fn delta_on(disk: &SimDisk, host: HostId) -> RawLeader {
-    RawLeader::from_sector(disk.sector(Area::Lockspace, host.delta_sector()))
+pub fn delta_on(disk: &SimDisk, number: u8, host: HostId) -> RawLeader {
+    RawLeader::from_sector(disk.sector(Area::Lockspace(number), host.delta_sector()))
 }

@@ -1,10 +1,37 @@
-//! A deterministic simulator: many hosts, one faulty disk, drifting clocks, and the production lease machines.
+//! A deterministic simulator: many hosts, faulty disks, drifting clocks, and the production code on every host of ours.
 //!
-//! A [`World`] runs from a seed: the same seed and settings give the same run, event for event. [`Checks`] watches the
-//! properties of lease-algorithms.md 13.6 from outside. The hosts around the machines (what starts an acquire, what follows a
-//! timeout, when a watchdog resets) are small models of the manager's rules: see [`host`], [`daemon`], [`resources`].
+//! A [`World`] runs from a seed: the same seed and settings give the same run, event for event. A host of ours is the production
+//! [`Manager`](sanlock_manager::Manager) and the production lease machines; the simulator is what stands around them in `daemon/`
+//! (threads, messages, timers: [`daemon`], [`worker`], [`tasks`], [`link`]), the processes and the administrator ([`clients`]), and
+//! the watchdog: a device, and wdmd's production decisions ([`mod@wdmd`]). Peers that behave like the original share the first disk ([`reference`](mod@reference), [`peer`]).
 //!
-//! What the disk may do is stated in [`disk`]; what a host may suffer in [`chaos`].
+//! [`Checks`] watches the properties of lease-algorithms.md 13.6 from outside, as far as they concern exclusive leases, and some
+//! of our own. Each of them can fail: [`sabotage`] breaks the hosts in one way after the other, and a test sees to it that it is
+//! noticed.
+//!
+//! # Fault model
+//!
+//! * Disks and single operations: [`disk`]; a host loses its way to one disk or to all: [`chaos`].
+//! * Clocks drift by up to half a percent, and have different zeros.
+//! * A daemon, or one of its threads, stands still for any time; the rest goes on. Then it takes in what came meanwhile, in any
+//!   order that keeps that of each sender. It crashes, shuts down, and is started again; its processes go on.
+//! * Processes: [`clients`].
+//! * Power is cut at any moment, and comes back.
+//! * A write of the host id lease that timed out may land when its lockspace has been given up and left long ago: such a write
+//!   alone keeps neither lockspace nor watchdog waiting for ever (the exception to rule R3).
+//! * The rejoin records cannot be written now and then, and are lost with the power half of the time.
+//!
+//! # Checks
+//!
+//! | Code | What |
+//! |---|---|
+//! | S1 to S3, S5 to S11, S13 to S15 | as in lease-algorithms.md 13.6, for exclusive leases |
+//! | R1, R2, R3 | a ballot value is never forgotten, a block never goes back, a write that may land is waited for |
+//! | W1 | the watchdog never fires while all leases of its host were renewed in time |
+//! | W2 | it never fires for lockspaces that nobody uses and nothing may write in |
+//! | W3 | no lockspace is given up, and no process signalled, because of another lockspace |
+//! | W4 | a holder is gone, or its host is reset, at 8T + F after the last renewal at the latest |
+//! | L | when faults have ended, everybody joins, and everybody gets every lease |
 //!
 //! [`World`]: world::World
 //! [`Checks`]: checks::Checks
@@ -12,16 +39,25 @@
 
 pub mod chaos;
 pub mod checks;
+pub mod clients;
 pub mod clock;
 pub mod daemon;
 pub mod dice;
 pub mod disk;
+mod ends;
 pub mod faults;
+mod front;
 pub mod host;
+mod ios;
 pub mod layout;
+pub mod link;
+pub mod peer;
 pub mod reference;
-pub mod resources;
+pub mod sabotage;
 pub mod settings;
 pub mod stage;
+pub mod tasks;
+pub mod wdmd;
 pub mod work;
+pub mod worker;
 pub mod world;

@@ -1,7 +1,11 @@
 //! What a run consists of.
 
 use crate::dice::Dice;
+use crate::layout::{self, DISKS_MAX};
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
+
+/// Io timeout and watchdog fire timeout that go together.
+const TIMES: [(u32, u32); 7] = [(10, 60), (5, 60), (3, 60), (5, 20), (2, 30), (2, 10), (1, 10)];
 
 /// The parameters of a run besides its seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,12 +14,20 @@ pub struct Settings {
     pub ours: u64,
     /// Hosts that run the reference peer.
     pub references: u64,
-    /// Resources.
+    /// Disks, each with a lockspace.
+    pub disks: u8,
+    /// Resources on each disk.
     pub resources: u8,
     /// `num_hosts` of the resources, at least the number of hosts.
     pub num_hosts: u64,
+    /// Processes of a host of ours.
+    pub processes: u32,
     /// Everybody's io timeout.
     pub io_timeout: IoTimeout,
+    /// Everybody's watchdog fire timeout.
+    pub fire: WatchdogFire,
+    /// Seconds of gentle killing.
+    pub grace_secs: u64,
     /// Clocks gain or lose up to this much.
     pub drift_ppm: u64,
     /// Operations out of a thousand that exceed their limit.
@@ -36,14 +48,18 @@ impl Settings {
     /// Settings drawn by chance, so that every seed explores another kind of trouble.
     #[must_use]
     pub fn draw(dice: &mut Dice, references: u64) -> Self {
-        let choice = [1, 2, 5, 10];
-        let at = usize::try_from(dice.between(0, 3)).unwrap_or(0);
+        let at = usize::try_from(dice.between(0, TIMES.len() as u64 - 1)).unwrap_or(0);
+        let (io, fire) = TIMES[at];
         Self {
             ours: dice.between(2, 4) - u64::from(references > 1),
             references,
+            disks: 1 + u8::from(dice.per_mille(500)) % DISKS_MAX,
             resources: 1 + u8::from(dice.per_mille(300)),
             num_hosts: dice.between(0, 12),
-            io_timeout: IoTimeout::new(choice[at]).unwrap_or(IoTimeout::DEFAULT),
+            processes: 1 + u32::from(dice.per_mille(600)) + u32::from(dice.per_mille(200)),
+            io_timeout: IoTimeout::new(io).unwrap_or(IoTimeout::DEFAULT),
+            fire: WatchdogFire::new(fire).unwrap_or(WatchdogFire::DEFAULT),
+            grace_secs: if dice.per_mille(500) { 40 } else { dice.between(0, 20) },
             drift_ppm: if dice.per_mille(500) { 0 } else { dice.spread(10, 5000) },
             timeouts_per_mille: if dice.per_mille(250) { 0 } else { dice.spread(1, 60) },
             errors_per_mille: if dice.per_mille(300) { 0 } else { dice.spread(1, 40) },
@@ -54,9 +70,14 @@ impl Settings {
         }
     }
 
+    /// The numbers of the resources.
+    pub fn all_resources(&self) -> impl Iterator<Item = u8> + use<> {
+        layout::resources(self.disks, self.resources)
+    }
+
     /// How long the run goes on without faults: long enough for every dead host to be noticed and for everybody to have a turn.
     #[must_use]
     pub fn calm_secs(&self) -> u64 {
-        3 * self.io_timeout.host_dead_secs(WatchdogFire::DEFAULT) + 100
+        3 * self.io_timeout.host_dead_secs(self.fire) + 100
     }
 }

@@ -54,8 +54,11 @@ impl Stage {
     /// A free resource at version 0, and this many hosts, joined with generation 1.
     #[must_use]
     pub fn new(hosts: u64) -> Self {
-        let mut stage =
-            Self { disk: layout::formatted(hosts, 1, hosts), now: MonoTime::from_secs(1000), silent_secs: 0 };
+        let mut stage = Self {
+            disk: layout::formatted(hosts, 1, 1, hosts),
+            now: MonoTime::from_secs(1000),
+            silent_secs: 0,
+        };
         for id in 1..=hosts {
             stage.join(id, 1);
         }
@@ -65,7 +68,7 @@ impl Stage {
     /// The host's delta lease shows this generation, renewed now.
     pub fn join(&mut self, id: u64, generation: u64) {
         let host = layout::host_id(id);
-        let mut delta = layout::free_delta();
+        let mut delta = layout::free_delta(0);
         delta.owner_id = id.into();
         delta.owner_generation = generation.into();
         delta.resource_name = layout::name(&format!("machine-{id}")).to_field();
@@ -73,12 +76,12 @@ impl Stage {
         delta.io_timeout = IoTimeout::DEFAULT.to_disk().into();
         delta.seal();
         let content = sanlock_lease::machine::Content::Leader(delta);
-        self.disk.land(Area::Lockspace, host.delta_sector(), &content);
+        self.disk.land(Area::Lockspace(0), host.delta_sector(), &content);
     }
 
     fn table(&self) -> Everybody {
         let entry = |id| {
-            let delta = layout::delta_on(&self.disk, layout::host_id(id));
+            let delta = layout::delta_on(&self.disk, 0, layout::host_id(id));
             HostSeen {
                 first_check: MonoTime::from_secs(1),
                 last_check: MonoTime::from_secs(self.now.secs()),
@@ -130,7 +133,7 @@ impl Stage {
 
     fn area(op: &Op) -> Area {
         match op.place {
-            Place::Lockspace => Area::Lockspace,
+            Place::Lockspace => Area::Lockspace(0),
             Place::Resource(_) => Area::Resource(0),
         }
     }

@@ -4,14 +4,17 @@
 
 use crate::checks::{Checks, Writer};
 use crate::clock::{Clock, Micros, SECOND};
+use crate::daemon::{Thread, thread_of};
 use crate::dice::Dice;
 use crate::disk::{Area, SimDisk, SimView};
-use crate::faults::Fate;
 use crate::host::{Host, Job, JobKey};
 use crate::layout;
+use crate::sabotage::Sabotage;
 use crate::settings::Settings;
 use crate::work::{Outcome, Work};
-use sanlock_lease::machine::{Action, Env, HostView, Input, IoFailure, NoHosts, NoSectors, Op, Place, Step};
+use sanlock_lease::machine::{Env, HostView, Input, IoFailure, LockspaceNow, NoHosts, Op, Step};
+use sanlock_lease::paxos::PaxosConfig;
+use sanlock_lease::timing::MonoTime;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
@@ -33,7 +36,8 @@ pub struct Io {
     pub(crate) to_land: bool,
     pub(crate) timed_out: bool,
     pub(crate) completes: bool,
-    result: Result<SimView, IoFailure>,
+    pub(crate) very_late: bool,
+    pub(crate) result: Result<SimView, IoFailure>,
 }
 
 /// Something that happens.
@@ -44,12 +48,30 @@ pub(crate) enum Event {
     Complete { io: u64 },
     Deadline { io: u64 },
     Wake { host: usize, epoch: u32, job: JobKey, serial: u32 },
-    Tick { host: usize, epoch: u32 },
-    Watchdog { host: usize, epoch: u32 },
-    ProcessExit { host: usize, epoch: u32, resource: u8, serial: u32 },
-    Resume { host: usize, epoch: u32 },
-    Turn { host: usize, epoch: u32, resource: u8, serial: u32 },
+    FrontTick { host: usize, life: u32 },
+    Letter { host: usize, life: u32, id: u64 },
+    Worker { host: usize, life: u32, ls: u64 },
+    OpenFailed { host: usize, life: u32, task: u64 },
+    Resume { host: usize, life: u32, thread: Option<Thread> },
+    Restart { host: usize, epoch: u32 },
+    Turn { host: usize, epoch: u32, pid: i32, serial: u32 },
+    Exit { host: usize, epoch: u32, pid: i32 },
+    DescendantEnds { host: usize, epoch: u32, pid: i32 },
+    Spawn { host: usize, epoch: u32 },
+    Admin { host: usize, epoch: u32 },
+    WdStart { host: usize, epoch: u32 },
+    WdThaw { host: usize, life: u32 },
+    WdInput { host: usize, life: u32, input: u64 },
+    WdWake { host: usize, life: u32 },
+    WdDevice { host: usize, life: u32 },
+    WdTimeout { host: usize, life: u32, conn: u32, question: u32 },
+    WdLinger { host: usize, life: u32, ls: u64, conn: u32 },
+    DeviceFires { host: usize, epoch: u32 },
+    PeerWatchdog { host: usize, epoch: u32 },
+    PeerTick { host: usize, epoch: u32 },
+    PeerTurn { host: usize, epoch: u32, resource: u8, serial: u32 },
     PowerOn { host: usize },
+    Look,
     Chaos,
     Calm,
 }
@@ -69,9 +91,12 @@ pub struct World {
     pub(crate) dice: Dice,
     pub(crate) calm: bool,
     pub(crate) ios: BTreeMap<u64, Io>,
+    /// Daemons started so far.
+    pub(crate) lives: u32,
+    pub(crate) sabotage: Option<Sabotage>,
     queue: BinaryHeap<Reverse<(Micros, u64, Event)>>,
     sequence: u64,
-    next_io: u64,
+    pub(crate) next_io: u64,
     log: Option<VecDeque<String>>,
 }
 
@@ -81,7 +106,8 @@ impl World {
     pub fn new(settings: Settings, seed: u64, logging: bool) -> Self {
         let mut dice = Dice::new(seed);
         let count = settings.ours + settings.references;
-        let disk = layout::formatted(count, settings.resources, settings.num_hosts.max(count));
+        let disk =
+            layout::formatted(count, settings.disks, settings.resources, settings.num_hosts.max(count));
         let mut hosts = Vec::new();
         for id in 1..=count {
             let drift = i64::try_from(dice.between(0, 2 * settings.drift_ppm)).unwrap_or(0);
@@ -100,6 +126,8 @@ impl World {
             dice,
             calm: false,
             ios: BTreeMap::new(),
+            lives: 0,
+            sabotage: None,
             queue: BinaryHeap::new(),
             sequence: 0,
             next_io: 0,
@@ -107,10 +135,18 @@ impl World {
         };
         for host in 0..world.hosts.len() {
             let first = world.dice.between(0, 3 * SECOND);
-            world.at(first, Event::Tick { host, epoch: 0 });
+            if world.hosts[host].is_reference() {
+                world.at(first, Event::PeerTick { host, epoch: 0 });
+            } else {
+                world.hosts[host].can_disarm = world.dice.per_mille(900);
+                world.at(0, Event::WdStart { host, epoch: 0 });
+                world.at(first, Event::Restart { host, epoch: 0 });
+                world.at(first + 1000, Event::Admin { host, epoch: 0 });
+            }
         }
         world.at(world.settings.stormy_secs * SECOND, Event::Calm);
         world.at(SECOND, Event::Chaos);
+        world.at(SECOND, Event::Look);
         world
     }
 
@@ -124,6 +160,7 @@ impl World {
             match self.queue.pop() {
                 Some(Reverse((at, _, event))) if at <= end => {
                     self.now = at;
+                    self.checks.time_is(at);
                     self.happen(event);
                 }
                 _ => {
@@ -141,6 +178,15 @@ impl World {
     pub(crate) fn at(&mut self, when: Micros, event: Event) {
         self.sequence += 1;
         self.queue.push(Reverse((when.max(self.now), self.sequence, event)));
+    }
+
+    /// Every second.
+    fn look_at_holders(&mut self) {
+        for host in 0..self.hosts.len() {
+            let h = &self.hosts[host];
+            self.checks.nobody_holds_too_long(h.id, h.clock.at(self.now));
+        }
+        self.at(self.now + SECOND, Event::Look);
     }
 
     pub(crate) fn say(&mut self, what: impl FnOnce(&Self) -> String) {
@@ -169,35 +215,85 @@ impl World {
             Event::Land { io } => self.land(io),
             Event::Complete { io } => self.reported(io, false),
             Event::Deadline { io } => self.reported(io, true),
-            Event::Wake { host, epoch, job, serial } => {
-                let h = &self.hosts[host];
-                if h.epoch == epoch && h.jobs.get(&job).is_some_and(|j| j.serial == serial) {
-                    self.wake(host, job);
-                }
-            }
-            Event::Tick { host, epoch } if self.hosts[host].epoch == epoch => self.tick(host),
-            Event::Watchdog { host, epoch } if self.hosts[host].epoch == epoch => self.watchdog(host),
-            Event::ProcessExit { host, epoch, resource, serial } if self.hosts[host].epoch == epoch => {
-                self.process_exit(host, resource, serial);
-            }
-            Event::Resume { host, epoch } if self.hosts[host].epoch == epoch => self.resume(host),
-            Event::Turn { host, epoch, resource, serial } if self.hosts[host].epoch == epoch => {
-                self.turn(host, resource, serial);
-            }
             Event::PowerOn { host } => self.power_on(host),
+            Event::Look => self.look_at_holders(),
             Event::Chaos => self.chaos(),
             Event::Calm => self.calm_down(),
-            // Of an earlier life of the host.
-            Event::Tick { .. }
-            | Event::Watchdog { .. }
-            | Event::ProcessExit { .. }
-            | Event::Resume { .. }
-            | Event::Turn { .. } => {}
+            Event::WdThaw { host, life } => self.wd_thaw(host, life),
+            Event::WdInput { host, life, input } => self.wd_arrived(host, life, input),
+            Event::WdWake { host, life } => self.wd_wake(host, life),
+            Event::WdDevice { host, life } => self.wd_device(host, life),
+            Event::FrontTick { host, life }
+            | Event::Letter { host, life, .. }
+            | Event::Worker { host, life, .. }
+            | Event::OpenFailed { host, life, .. }
+            | Event::WdTimeout { host, life, .. }
+            | Event::WdLinger { host, life, .. }
+            | Event::Resume { host, life, .. } => {
+                // Of an earlier life of the daemon?
+                if self.hosts[host].daemon.as_ref().is_some_and(|d| d.life == life) {
+                    self.happen_to_daemon(host, event);
+                }
+            }
+            Event::Wake { host, epoch, .. }
+            | Event::Restart { host, epoch }
+            | Event::Turn { host, epoch, .. }
+            | Event::Exit { host, epoch, .. }
+            | Event::DescendantEnds { host, epoch, .. }
+            | Event::Spawn { host, epoch }
+            | Event::Admin { host, epoch }
+            | Event::WdStart { host, epoch }
+            | Event::DeviceFires { host, epoch }
+            | Event::PeerWatchdog { host, epoch }
+            | Event::PeerTick { host, epoch }
+            | Event::PeerTurn { host, epoch, .. } => {
+                // Of an earlier life of the host?
+                if self.hosts[host].epoch == epoch {
+                    self.happen_to_host(host, event);
+                }
+            }
         }
     }
 
+    fn happen_to_daemon(&mut self, host: usize, event: Event) {
+        match event {
+            Event::FrontTick { .. } => self.front_tick(host),
+            Event::Letter { id, .. } => self.letter(host, id),
+            Event::Worker { ls, .. } => self.worker_look(host, ls),
+            Event::OpenFailed { task, .. } => self.open_failed(host, task),
+            Event::WdTimeout { conn, question, .. } => self.wd_timeout(host, conn, question),
+            Event::WdLinger { ls, conn, .. } => self.link_linger(host, ls, conn),
+            Event::Resume { thread, .. } => self.resume(host, thread),
+            _ => {}
+        }
+    }
+
+    fn happen_to_host(&mut self, host: usize, event: Event) {
+        match event {
+            Event::Wake { job, serial, .. } => self.wake(host, job, serial),
+            Event::Restart { .. } => self.restart(host),
+            Event::Turn { pid, serial, .. } => self.turn(host, pid, serial),
+            Event::Exit { pid, .. } => self.exit(host, pid),
+            Event::DescendantEnds { pid, .. } => self.last_copy_closed(host, pid),
+            Event::Spawn { .. } => self.spawn(host),
+            Event::Admin { .. } => self.admin(host),
+            Event::WdStart { .. } => self.wd_start(host),
+            Event::DeviceFires { .. } => self.device_fires(host),
+            Event::PeerWatchdog { .. } => self.peer_watchdog(host),
+            Event::PeerTick { .. } => self.peer_tick(host),
+            Event::PeerTurn { resource, serial, .. } => self.peer_turn(host, resource, serial),
+            _ => {}
+        }
+    }
+
+    /// Who works on which resource.
+    pub(crate) fn paxos_config(&self, host: usize, generation: u64, resource: u8) -> PaxosConfig {
+        let h = &self.hosts[host];
+        layout::paxos_config(h.id, generation, resource, h.io_timeout, h.fire)
+    }
+
     pub(crate) fn writer(&self, host: usize) -> Writer {
-        Writer { host: self.hosts[host].id, reference: self.hosts[host].reference }
+        Writer { host: self.hosts[host].id, reference: self.hosts[host].is_reference() }
     }
 
     /// Starts a machine as this job. The former one under that key, if any, must be done.
@@ -209,19 +305,56 @@ impl World {
         self.deliver(host, key, Input::Start);
     }
 
+    /// Puts a machine that is used many times in its place, not started yet.
+    pub(crate) fn add_resident(&mut self, host: usize, key: JobKey, work: Work) {
+        let h = &mut self.hosts[host];
+        h.serials += 1;
+        let serial = h.serials;
+        h.jobs.insert(key, Job { work, serial, wait: None, done: true });
+    }
+
+    /// What a machine is told of its lockspace, and whether its client lives.
+    fn circumstances(&self, host: usize, key: JobKey, now: MonoTime) -> (LockspaceNow, bool) {
+        let h = &self.hosts[host];
+        if let Some(peer) = &h.peer {
+            return (peer.lockspace_now(), true);
+        }
+        match key {
+            JobKey::Task(task) => {
+                let task = h.daemon.as_ref().and_then(|d| d.tasks.get(&task));
+                let (state, client) = task.map_or((LockspaceNow::Gone, true), |t| t.env(now));
+                let generation = task.map_or(0, |t| t.config.generation);
+                if self.sabotaged(Sabotage::WritesWhenGone) {
+                    return (LockspaceNow::Alive { generation }, client);
+                }
+                (state, client)
+            }
+            JobKey::Join(ls) | JobKey::Renewal(ls) | JobKey::Scan(ls) | JobKey::Leave(ls) => {
+                (self.wanted(host, ls), true)
+            }
+            JobKey::Peer(_) => (LockspaceNow::Gone, true),
+        }
+    }
+
     /// Tells a machine something and does what it asks for.
     pub(crate) fn deliver(&mut self, host: usize, key: JobKey, input: Input<'_>) {
+        let now = self.hosts[host].clock.at(self.now);
+        let (lockspace, client_alive) = self.circumstances(host, key, now);
         let h = &mut self.hosts[host];
         let Some(mut job) = h.jobs.remove(&key) else { return };
-        let now = h.clock.at(self.now);
-        let lockspace = h.lockspace_now(now, key);
-        let table = h.jobs.get(&JobKey::Scan).and_then(|j| j.work.table());
-        let env = Env {
-            lockspace,
-            client_alive: h.client_alive(key),
-            shutting_down: false,
-            hosts: table.map_or(&NoHosts as &dyn HostView, |t| t),
+        // A peer's own table, or the snapshot that the lockspace's thread published.
+        let own = h.jobs.get(&JobKey::Scan(0)).and_then(|j| j.work.table()).filter(|_| h.peer.is_some());
+        let task = match key {
+            JobKey::Task(task) => h.daemon.as_ref().and_then(|d| d.tasks.get(&task)).and_then(|t| t.hosts()),
+            _ => None,
         };
+        let hosts = match (own, &task) {
+            (Some(table), _) => table as &dyn HostView,
+            (None, Some(table)) => table.as_ref() as &dyn HostView,
+            (None, None) => &NoHosts as &dyn HostView,
+        };
+        let shutting_down = h.daemon.as_ref().is_some_and(|d| d.shutting_down);
+        let env = Env { lockspace, client_alive, shutting_down, hosts };
         let step = job.work.step(now, &env, input);
         let serial = job.serial;
         match &step {
@@ -245,11 +378,12 @@ impl World {
         }
     }
 
-    fn wake(&mut self, host: usize, key: JobKey) {
+    fn wake(&mut self, host: usize, key: JobKey, serial: u32) {
         let h = &self.hosts[host];
         let now = h.clock.at(self.now);
-        let due = h.jobs.get(&key).is_some_and(|j| j.wait.is_some_and(|until| until <= now));
-        if due && h.runs() {
+        let job = h.jobs.get(&key).filter(|j| j.serial == serial);
+        let due = job.is_some_and(|j| j.wait.is_some_and(|until| until <= now));
+        if due && self.runs(host, thread_of(key)) {
             self.deliver(host, key, Input::Tick);
         }
         // A paused daemon looks at its timers when it goes on.
@@ -261,12 +395,20 @@ impl World {
             job.wait = None;
         }
         let late = self.late_writes(host, key);
-        if usize::try_from(outstanding) != Ok(late) && !self.hosts[host].reference {
-            let what = format!("{key:?} says {outstanding} writes are outstanding, {late} are");
-            self.checks.violations.push(what);
+        if usize::try_from(outstanding) != Ok(late) && !self.hosts[host].is_reference() {
+            self.checks.violated(format!("{key:?} says {outstanding} writes are outstanding, {late} are"));
         }
         self.say(|w| format!("{:?} {key:?} done: {outcome:?}, {outstanding} outstanding", w.hosts[host].id));
-        self.done(host, key, outcome);
+        if self.hosts[host].is_reference() {
+            return self.peer_done(host, key, outcome);
+        }
+        match key {
+            JobKey::Join(ls) | JobKey::Renewal(ls) | JobKey::Scan(ls) | JobKey::Leave(ls) => {
+                self.worker_done(host, ls, outcome);
+            }
+            JobKey::Task(task) => self.task_done(host, task, outcome),
+            JobKey::Peer(_) => {}
+        }
     }
 
     /// Writes of a job whose timeout was reported and whose completion was not.
@@ -283,189 +425,27 @@ impl World {
         self.ios.values().filter(late).filter(|io| io.op.is_write()).count()
     }
 
+    /// Writes of a job that have not completed, reported as timed out or not.
+    pub(crate) fn writes_of(&self, host: usize, key: JobKey) -> usize {
+        let Some(job) = self.hosts[host].jobs.get(&key) else { return 0 };
+        let its = |io: &&Io| io.host == host && io.job == key && io.serial == job.serial && io.op.is_write();
+        self.ios.values().filter(its).count()
+    }
+
+    /// Writes of a host to a resource, of any life, that have not ended.
+    pub(crate) fn resource_writes(&self, host: usize, resource: u8) -> usize {
+        let its = |io: &&Io| io.host == host && io.area == Area::Resource(resource) && io.op.is_write();
+        self.ios.values().filter(its).count()
+    }
+
     /// Writes of a host, of any life, that may still land.
     pub(crate) fn writes_in_flight(&self, host: usize) -> usize {
         self.ios.values().filter(|io| io.host == host && io.op.is_write()).count()
-    }
-
-    fn submit(&mut self, host: usize, job: JobKey, serial: u32, op: Op) {
-        let area = match (op.place, job) {
-            (Place::Lockspace, _) => Area::Lockspace,
-            (Place::Resource(_), JobKey::Resource(number)) => Area::Resource(number),
-            (Place::Resource(_), _) => {
-                self.checks.violations.push(format!("S15: {job:?} works on a resource"));
-                return;
-            }
-        };
-        if job != JobKey::Scan {
-            self.say(|w| format!("{:?} {job:?} submits {} {area:?}", w.hosts[host].id, brief(&op)));
-        }
-        if let Action::Write { sector, content } = &op.action {
-            let writer = self.writer(host);
-            self.checks.submitted(writer, area, *sector, content, &self.disk);
-            if !self.hosts[host].believes(self.now, job) {
-                let what = format!("S14: {writer:?} writes sector {sector} of {area:?} without its host id");
-                self.checks.violations.push(what);
-            }
-            let to_same = |io: &Io| io.host == host && io.area == area && io.op.is_write();
-            if self.ios.values().any(to_same) && !writer.reference {
-                let what = format!("R3: {writer:?} writes to {area:?} while a write of it is in flight");
-                self.checks.violations.push(what);
-            }
-        }
-        let limit = self.hosts[host].clock.when(op.deadline).saturating_sub(self.now);
-        let fate = Fate::of(&mut self.dice, &self.hosts[host], self.now, limit, self.calm);
-        let io = self.next_io;
-        self.next_io += 1;
-        let size = self.disk.sector_size();
-        let result = match (fate.failure, op.action) {
-            (Some(failure), _) => Err(failure),
-            (None, Action::Read { first, count }) => Ok(SimView::new(size, first, count)),
-            (None, Action::Write { .. }) => Ok(SimView::new(size, 0, 0)),
-        };
-        let flying = Io {
-            host,
-            epoch: self.hosts[host].epoch,
-            job,
-            serial,
-            op,
-            area,
-            to_land: false,
-            timed_out: false,
-            completes: fate.completes.is_some(),
-            result,
-        };
-        self.ios.insert(io, flying);
-        match op.action {
-            Action::Write { .. } => {
-                if let Some(after) = fate.lands {
-                    self.ios.get_mut(&io).into_iter().for_each(|i| i.to_land = true);
-                    self.at(self.now + after, Event::Land { io });
-                }
-            }
-            Action::Read { first, count } => self.plan_samples(io, first, count, fate.completes),
-        }
-        if let Some(after) = fate.completes {
-            self.at(self.now + after, Event::Complete { io });
-        }
-        self.at(self.now + limit, Event::Deadline { io });
-    }
-
-    /// A read looks at its sectors in up to three pieces, each at its own moment.
-    fn plan_samples(&mut self, io: u64, first: u64, count: u64, completes: Option<Micros>) {
-        let Some(completes) = completes else { return };
-        let end = first + count;
-        let mut from = first;
-        for piece in (0..3).rev() {
-            let left = end - from;
-            let take = if piece == 0 || left <= 2 { left } else { self.dice.between(1, left) };
-            if take == 0 {
-                break;
-            }
-            // Few hosts use few sectors: cut between those in use.
-            let take = if piece > 0 && left > 2 && self.dice.per_mille(500) {
-                take.min(self.dice.between(1, 6))
-            } else {
-                take
-            };
-            let when = self.now + self.dice.between(0, completes);
-            self.at(when, Event::Sample { io, first: from, count: take });
-            from += take;
-        }
-    }
-
-    fn sample(&mut self, io: u64, first: u64, count: u64) {
-        let Some(flying) = self.ios.get_mut(&io) else { return };
-        if let Ok(view) = &mut flying.result {
-            self.disk.sample(flying.area, first, count, view);
-        }
-    }
-
-    pub(crate) fn land(&mut self, io: u64) {
-        let Some(flying) = self.ios.get_mut(&io) else { return };
-        if !std::mem::take(&mut flying.to_land) {
-            return;
-        }
-        let Action::Write { sector, content } = flying.op.action else { return };
-        let (area, late, host) = (flying.area, flying.timed_out, flying.host);
-        self.checks.landing(self.now, area, sector, &content, &self.disk);
-        self.disk.land(area, sector, &content);
-        self.say(|w| {
-            let late = if late { " LATE" } else { "" };
-            format!("{:?}'s write of {area:?} {sector} lands{late}", w.hosts[host].id)
-        });
-        self.checks.landed(area, sector, &content, late, &self.disk);
-    }
-
-    /// An operation's completion or deadline reaches its host.
-    fn reported(&mut self, io: u64, deadline: bool) {
-        let Some(flying) = self.ios.get(&io) else { return };
-        let host = flying.host;
-        let h = &mut self.hosts[host];
-        if flying.epoch == h.epoch && h.is_paused() {
-            h.backlog.push((io, deadline));
-            return;
-        }
-        self.tell(io, deadline);
-    }
-
-    pub(crate) fn tell(&mut self, io: u64, deadline: bool) {
-        let Some(flying) = self.ios.get_mut(&io) else { return };
-        let (host, key, op) = (flying.host, flying.job, flying.op.id);
-        let h = &self.hosts[host];
-        let current = flying.epoch == h.epoch && h.jobs.get(&key).is_some_and(|j| j.serial == flying.serial);
-        if deadline {
-            flying.timed_out = true;
-            let forgotten = !flying.completes && !flying.op.is_write();
-            if forgotten {
-                self.ios.remove(&io);
-            }
-            if current && h.runs() {
-                self.say(|w| format!("{:?} {key:?} {op:?} timed out", w.hosts[host].id));
-                self.deliver(host, key, Input::TimedOut { op });
-            }
-            return;
-        }
-        let Some(flying) = self.ios.remove(&io) else { return };
-        if !current || !self.hosts[host].runs() {
-            return;
-        }
-        let result = match &flying.result {
-            Ok(_) if flying.op.is_write() => Ok(&NoSectors as &dyn sanlock_lease::machine::Sectors),
-            Ok(view) => Ok(view as &dyn sanlock_lease::machine::Sectors),
-            Err(e) => Err(*e),
-        };
-        if flying.timed_out {
-            self.deliver(host, key, Input::CompletedLate { op, result });
-            self.settled(host, key);
-        } else {
-            self.deliver(host, key, Input::Completed { op, result });
-        }
     }
 
     /// Events waiting to happen, for tests of the kernel itself.
     #[must_use]
     pub fn pending_events(&self) -> usize {
         self.queue.len()
-    }
-}
-
-/// An operation in a few words.
-fn brief(op: &Op) -> String {
-    use sanlock_lease::machine::Content;
-    match &op.action {
-        Action::Read { first, count } => format!("{:?} read {first}+{count}", op.id),
-        Action::Write { sector, content: Content::Block(b) } => {
-            let d = &b.dblock;
-            let released = if d.is_released() { " RELEASED" } else { "" };
-            format!(
-                "{:?} write {sector} block mbal {} bal {} value {}/{}/{} lver {}{released}",
-                op.id, d.mbal, d.bal, d.inp, d.inp2, d.inp3, d.lver
-            )
-        }
-        Action::Write { sector, content: Content::Leader(l) } => format!("{:?} write {sector} {l:?}", op.id),
-        Action::Write { sector, content: Content::Delta { leader, .. } } => {
-            format!("{:?} write {sector} {leader:?}", op.id)
-        }
     }
 }

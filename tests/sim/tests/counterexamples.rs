@@ -28,7 +28,7 @@ const C: u64 = 3;
 const LEADER: u64 = 0;
 
 fn config(id: u64, generation: u64) -> PaxosConfig {
-    layout::paxos_config(host_id(id), generation, 0, IoTimeout::DEFAULT)
+    layout::paxos_config(host_id(id), generation, 0, IoTimeout::DEFAULT, WatchdogFire::DEFAULT)
 }
 
 fn nowait() -> AcquireOptions {
@@ -250,7 +250,7 @@ fn ce3_ours_a_repeated_release_cannot_roll_the_leader_back() {
 #[test]
 fn ce6_the_same_host_name_alone_does_not_skip_the_long_wait() {
     let config = DeltaConfig {
-        lockspace: layout::lockspace(),
+        lockspace: layout::lockspace(0),
         host: host_id(C),
         host_name: layout::name("machine-3"),
         io_timeout: IoTimeout::DEFAULT,

@@ -1,14 +1,20 @@
 //! What must hold in every state (lease-algorithms.md 13.6). Violations are collected; a run ends at the first.
 
+mod hosts;
+mod marks;
+
+pub use marks::Marks;
+
 use crate::clock::{Micros, SECOND};
 use crate::disk::{Area, SimDisk};
 use crate::layout;
 use crate::settings::Settings;
+use hosts::Membership;
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::machine::Content;
 use sanlock_lease::paxos::Held;
 use sanlock_lease::record::{Dblock, HostBlock, RawLeader};
-use sanlock_lease::timing::WatchdogFire;
+use sanlock_lease::timing::MonoTime;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A proposed owner: host id, generation, timestamp.
@@ -19,6 +25,10 @@ pub type Value = (u64, u64, u64);
 pub struct Holder {
     /// Its host.
     pub host: HostId,
+    /// The process; 0 for a reference peer's.
+    pub pid: i32,
+    /// The daemon that granted it.
+    pub life: u32,
     /// The generation the lease was acquired with.
     pub generation: u64,
     /// The lease version.
@@ -36,57 +46,6 @@ pub struct Writer {
     pub reference: bool,
 }
 
-/// How often interesting things happened: a run that reaches none of them proves nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it")]
-pub struct Marks {
-    pub acquired: u64,
-    pub released: u64,
-    pub refused_live: u64,
-    pub adopted: u64,
-    pub lost: u64,
-    pub committed_by_other: u64,
-    pub taken_over: u64,
-    pub ahead_of_leader: u64,
-    pub late_landed: u64,
-    pub late_leader_landed: u64,
-    pub rolled_back: u64,
-    pub retracted: u64,
-    pub resets: u64,
-    pub failed_lockspaces: u64,
-    pub joins: u64,
-    pub stuck: u64,
-    pub versions_reused: u64,
-}
-
-impl Marks {
-    /// Adds another run's.
-    pub fn add(&mut self, other: &Self) {
-        let pairs = [
-            (&mut self.acquired, other.acquired),
-            (&mut self.released, other.released),
-            (&mut self.refused_live, other.refused_live),
-            (&mut self.adopted, other.adopted),
-            (&mut self.lost, other.lost),
-            (&mut self.committed_by_other, other.committed_by_other),
-            (&mut self.taken_over, other.taken_over),
-            (&mut self.ahead_of_leader, other.ahead_of_leader),
-            (&mut self.late_landed, other.late_landed),
-            (&mut self.late_leader_landed, other.late_leader_landed),
-            (&mut self.rolled_back, other.rolled_back),
-            (&mut self.retracted, other.retracted),
-            (&mut self.resets, other.resets),
-            (&mut self.failed_lockspaces, other.failed_lockspaces),
-            (&mut self.joins, other.joins),
-            (&mut self.stuck, other.stuck),
-            (&mut self.versions_reused, other.versions_reused),
-        ];
-        for (sum, n) in pairs {
-            *sum += n;
-        }
-    }
-}
-
 #[derive(Clone, Debug, Default)]
 struct Resource {
     holder: Option<Holder>,
@@ -100,10 +59,23 @@ struct Resource {
 /// The properties, watched from outside the hosts.
 #[derive(Clone, Debug, Default)]
 pub struct Checks {
-    resources: Vec<Resource>,
-    delta_generation: BTreeMap<u64, u64>,
-    /// When each delta sector was last written, by sector.
-    renewed: BTreeMap<u64, Micros>,
+    resources: BTreeMap<u8, Resource>,
+    /// By disk and sector.
+    delta_generation: BTreeMap<(u8, u64), u64>,
+    /// When each delta sector was last written.
+    renewed: BTreeMap<(u8, u64), Micros>,
+    /// The seconds it then carried.
+    stamps: BTreeMap<(u8, u64), u64>,
+    /// What our hosts believe, by host and disk.
+    members: BTreeMap<(HostId, u8), Membership>,
+    /// Resources a process was granted and has not released, whoever uses them now.
+    registered: BTreeMap<(HostId, i32), BTreeSet<u8>>,
+    fail_secs: u64,
+    dead_secs: u64,
+    /// The last renewals seen to be complete, also of daemons that are gone.
+    last_goods: BTreeMap<(HostId, u8), MonoTime>,
+    now: Micros,
+    only: Option<&'static str>,
     /// Silence after which an owner may be replaced, in true time.
     dead_after: Micros,
     mixed: bool,
@@ -126,9 +98,10 @@ impl Checks {
     /// Nothing happened yet.
     #[must_use]
     pub fn new(settings: &Settings) -> Self {
-        let dead = settings.io_timeout.host_dead_secs(WatchdogFire::DEFAULT) * SECOND;
+        let dead = settings.io_timeout.host_dead_secs(settings.fire) * SECOND;
         Self {
-            resources: vec![Resource::default(); usize::from(settings.resources)],
+            fail_secs: settings.io_timeout.renewal_fail_secs(),
+            dead_secs: settings.io_timeout.host_dead_secs(settings.fire),
             mixed: settings.references > 0,
             // A fast clock's seconds are short.
             dead_after: dead - dead * settings.drift_ppm / 1_000_000,
@@ -136,25 +109,45 @@ impl Checks {
         }
     }
 
-    fn violated(&mut self, what: String) {
-        self.violations.push(what);
+    /// Notes a violation.
+    pub fn violated(&mut self, what: String) {
+        if self.only.is_none_or(|wanted| what.contains(wanted)) {
+            self.violations.push(what);
+        }
+    }
+
+    /// Only violations that contain this count from now on.
+    pub fn only(&mut self, wanted: &'static str) {
+        self.only = Some(wanted);
     }
 
     /// The process that holds a resource.
     #[must_use]
     pub fn holder(&self, resource: u8) -> Option<Holder> {
-        self.resources.get(usize::from(resource))?.holder
+        self.resources.get(&resource)?.holder
     }
 
     /// S1, S5: a process is told that it has the lease.
-    pub fn grant(&mut self, resource: u8, writer: Writer, generation: u64, held: &Held, disk: &SimDisk) {
+    pub fn grant(
+        &mut self,
+        resource: u8,
+        writer: Writer,
+        (pid, life): (i32, u32),
+        generation: u64,
+        held: &Held,
+        disk: &SimDisk,
+    ) {
         let value = owner_of(&held.leader);
-        let holder = Holder { host: writer.host, generation, lver: held.lver(), value };
+        let holder = Holder { host: writer.host, pid, life, generation, lver: held.lver(), value };
         self.marks.acquired += 1;
+        let all = self.registered.entry((writer.host, pid)).or_default();
+        all.insert(resource);
+        self.marks.acquired_in_both +=
+            u64::from(all.iter().any(|r| layout::disk_of(*r) != layout::disk_of(resource)));
         if held.leader.write_id.get() != writer.host.get() {
             self.marks.committed_by_other += 1;
         }
-        let r = &mut self.resources[usize::from(resource)];
+        let r = self.resources.entry(resource).or_default();
         let before = r.holder.replace(holder);
         let landed = r.chosen.get(&holder.lver).copied();
         if let Some(other) = before {
@@ -166,10 +159,10 @@ impl Checks {
         self.chosen_stays(resource, disk);
     }
 
-    /// The process no longer holds the resource: it gave it up, ended, or its host was reset.
-    pub fn dropped(&mut self, resource: u8, host: HostId) {
-        let r = &mut self.resources[usize::from(resource)];
-        if r.holder.is_some_and(|h| h.host == host) {
+    /// The process no longer holds the resource.
+    pub fn dropped(&mut self, resource: u8, host: HostId, pid: i32) {
+        let r = self.resources.entry(resource).or_default();
+        if r.holder.is_some_and(|h| h.host == host && h.pid == pid) {
             r.holder = None;
         }
     }
@@ -177,7 +170,7 @@ impl Checks {
     /// A write leaves a host.
     pub fn submitted(&mut self, writer: Writer, area: Area, sector: u64, content: &Content, disk: &SimDisk) {
         match (area, content) {
-            (Area::Lockspace, Content::Delta { .. }) if sector == writer.host.delta_sector() => {}
+            (Area::Lockspace(_), Content::Delta { .. }) if sector == writer.host.delta_sector() => {}
             (Area::Resource(_), Content::Leader(_)) if sector == 0 => {}
             (Area::Resource(resource), Content::Block(block)) if sector == writer.host.block_sector() => {
                 let before = layout::block_on(disk, resource, writer.host).dblock;
@@ -190,7 +183,7 @@ impl Checks {
     /// S10, R1, R2 and S13, compared with what is on the disk.
     fn block_submitted(&mut self, resource: u8, writer: Writer, block: &HostBlock, b: &Dblock) {
         let d = block.dblock;
-        let r = &mut self.resources[usize::from(resource)];
+        let r = self.resources.entry(resource).or_default();
         let holder = r.holder;
         let max_hosts = u64::from(layout::GEOMETRY.max_hosts());
         let mut broken = Vec::new();
@@ -225,11 +218,11 @@ impl Checks {
     /// A write is about to reach the disk.
     pub fn landing(&mut self, now: Micros, area: Area, sector: u64, content: &Content, disk: &SimDisk) {
         match (area, content) {
-            (Area::Lockspace, _) => {
-                self.renewed.insert(sector, now);
+            (Area::Lockspace(number), _) => {
+                self.renewed.insert((number, sector), now);
             }
             (Area::Resource(resource), Content::Leader(leader)) => {
-                self.owner_replaced(now, &layout::leader_on(disk, resource), leader, disk);
+                self.owner_replaced(now, resource, leader, disk);
             }
             _ => {}
         }
@@ -237,7 +230,9 @@ impl Checks {
 
     /// S11: a silent owner is replaced only after its time. What the owner writes itself is no replacement, and leaders that
     /// others wrote in its name are left to S1.
-    fn owner_replaced(&mut self, now: Micros, before: &RawLeader, after: &RawLeader, disk: &SimDisk) {
+    fn owner_replaced(&mut self, now: Micros, resource: u8, after: &RawLeader, disk: &SimDisk) {
+        let before = layout::leader_on(disk, resource);
+        let number = layout::disk_of(resource);
         let replaced = before.timestamp.get() != 0
             && after.timestamp.get() != 0
             && after.lver.get() == before.lver.get() + 1
@@ -245,25 +240,38 @@ impl Checks {
             && after.write_id != before.owner_id
             && before.write_id == before.owner_id;
         let Some(owner) = HostId::new(before.owner_id.get()).filter(|_| replaced) else { return };
-        let delta = layout::delta_on(disk, owner);
+        let delta = layout::delta_on(disk, number, owner);
         let same = delta.timestamp.get() != 0
             && delta.owner_id == before.owner_id
             && delta.owner_generation.get() <= before.owner_generation.get();
-        if !same {
+        // Whoever saw the flag under a foreign writer's leader is right, even if the owner's own, slow one has landed since.
+        let block = layout::block_on(disk, resource, owner).dblock;
+        let released = block.is_released() && block.lver == before.lver;
+        if !same || released {
             return;
         }
         self.marks.taken_over += 1;
-        let silent = now.saturating_sub(self.renewed.get(&owner.delta_sector()).copied().unwrap_or(0));
+        let silent =
+            now.saturating_sub(self.renewed.get(&(number, owner.delta_sector())).copied().unwrap_or(0));
         if silent < self.dead_after {
             self.violated(format!("S11: {before:?} replaced by {after:?} after {silent} us of silence"));
         }
     }
 
-    /// A write reached the disk. `late`: after its submitter was told of a timeout.
-    pub fn landed(&mut self, area: Area, sector: u64, content: &Content, late: bool, disk: &SimDisk) {
+    /// A write reached the disk. `late`: after its submitter was told of a timeout; `orphan`: when its submitter was over.
+    pub fn landed(
+        &mut self,
+        area: Area,
+        sector: u64,
+        content: &Content,
+        (late, orphan): (bool, bool),
+        disk: &SimDisk,
+    ) {
         self.marks.late_landed += u64::from(late);
         match (area, content) {
-            (Area::Lockspace, Content::Delta { leader, .. }) => self.delta_landed(sector, leader),
+            (Area::Lockspace(number), Content::Delta { leader, .. }) => {
+                self.delta_landed(number, sector, leader, orphan);
+            }
             (Area::Resource(resource), Content::Leader(leader)) => {
                 self.marks.late_leader_landed += u64::from(late);
                 self.leader_landed(resource, leader);
@@ -271,7 +279,7 @@ impl Checks {
             }
             (Area::Resource(resource), Content::Block(block)) => {
                 if let Some(value) = value_of(&block.dblock) {
-                    let r = &mut self.resources[usize::from(resource)];
+                    let r = self.resources.entry(resource).or_default();
                     r.accepted.insert((block.dblock.lver.get(), value));
                 }
                 self.chosen_stays(resource, disk);
@@ -280,22 +288,11 @@ impl Checks {
         }
     }
 
-    /// S9.
-    fn delta_landed(&mut self, sector: u64, leader: &RawLeader) {
-        let generation = leader.owner_generation.get();
-        let before = self.delta_generation.insert(sector, generation).unwrap_or(0);
-        if generation < before {
-            self.violated(format!(
-                "S9: generation in delta sector {sector} falls from {before} to {generation}"
-            ));
-        }
-    }
-
     /// S2, and that every leader was chosen by a ballot.
     fn leader_landed(&mut self, resource: u8, leader: &RawLeader) {
         let (lver, value) = (leader.lver.get(), owner_of(leader));
-        let r = &mut self.resources[usize::from(resource)];
-        let mut broken = Vec::new();
+        let r = self.resources.entry(resource).or_default();
+        let mut broken: Vec<String> = Vec::new();
         if lver < r.top_lver {
             self.marks.rolled_back += 1;
         }
@@ -314,13 +311,15 @@ impl Checks {
                 broken.push(format!("S2: version {lver} has owner {chosen:?} and now {value:?}"));
             }
             if !r.accepted.contains(&(lver, value)) {
-                broken.push(format!("a leader of version {lver} with {value:?} that no ballot accepted"));
+                broken.push(format!("S2: a leader of version {lver} with {value:?} that no ballot accepted"));
             }
             if lver > 1 && !r.chosen.contains_key(&(lver - 1)) {
-                broken.push(format!("version {lver} without a version {}", lver - 1));
+                broken.push(format!("S2: version {lver} without a version {}", lver - 1));
             }
         }
-        self.violations.append(&mut broken);
+        for what in broken {
+            self.violated(what);
+        }
     }
 
     /// S3, on the blocks as they lie on the disk: a ballot for the held version can choose nobody but the holder.

@@ -1,0 +1,273 @@
+//! What concerns hosts rather than the disk: who believes what, who is stopped and why, what the watchdog is told.
+//!
+//! What the checks know of a host they have from outside: which renewals it saw completed, when it marked a lockspace dead, whom it
+//! granted what. Times are the host's own.
+
+use super::Checks;
+use crate::layout;
+use sanlock_lease::geometry::HostId;
+use sanlock_lease::record::RawLeader;
+use sanlock_lease::timing::MonoTime;
+
+/// How long after its time the daemon may notice that a lockspace has failed: it looks once a second.
+const LOOK_SECS: u64 = 2;
+
+/// A lockspace that one of our daemons has joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Membership {
+    life: u32,
+    generation: u64,
+    /// The last renewal seen to be complete.
+    last_good: MonoTime,
+    /// It is marked dead: nothing is written any more.
+    gone: bool,
+    /// Something that the daemon does not know uses it.
+    used: bool,
+    /// Its renewals found that it is not its own any more.
+    corrupt: bool,
+}
+
+impl Checks {
+    /// What the process holds.
+    #[must_use]
+    pub fn held_by(&self, host: HostId, pid: i32) -> Vec<u8> {
+        let holds = |h: super::Holder| h.host == host && h.pid == pid;
+        self.resources.iter().filter(|(_, r)| r.holder.is_some_and(holds)).map(|(n, _)| *n).collect()
+    }
+
+    /// The release of a resource is accepted.
+    pub fn given_up(&mut self, resource: u8, host: HostId, pid: i32) {
+        self.dropped(resource, host, pid);
+        if let Some(all) = self.registered.get_mut(&(host, pid)) {
+            all.remove(&resource);
+        }
+    }
+
+    /// The process holds nothing any more.
+    pub fn dropped_by(&mut self, host: HostId, pid: i32) {
+        for resource in self.held_by(host, pid) {
+            self.dropped(resource, host, pid);
+        }
+    }
+
+    /// Sabotage: somebody else has taken a host id.
+    pub fn taken_by_stranger(&mut self, disk: u8, sector: u64) {
+        *self.delta_generation.entry((disk, sector)).or_default() += 1;
+        self.renewed.insert((disk, sector), self.now);
+    }
+
+    /// Nothing is left of it.
+    pub fn process_gone(&mut self, host: HostId, pid: i32) {
+        self.registered.remove(&(host, pid));
+    }
+
+    /// Power is cut.
+    pub fn reset(&mut self, host: HostId) {
+        for r in self.resources.values_mut().filter(|r| r.holder.is_some_and(|h| h.host == host)) {
+            r.holder = None;
+        }
+        self.registered.retain(|(h, _), _| *h != host);
+        self.daemon_ended(host);
+    }
+
+    /// The daemon is gone.
+    pub fn daemon_ended(&mut self, host: HostId) {
+        self.members.retain(|(h, _), _| *h != host);
+    }
+
+    /// S8: a lockspace is joined.
+    pub fn joined(&mut self, host: HostId, disk: u8, life: u32, generation: u64, last_good: MonoTime) {
+        let fresh = Membership { life, generation, last_good, gone: false, used: false, corrupt: false };
+        if let Some(before) = self.members.insert((host, disk), fresh) {
+            self.violated(format!("S8: {host:?} joins lockspace {disk} as {fresh:?} while it is {before:?}"));
+        }
+        self.last_goods.insert((host, disk), last_good);
+        self.generation_is(host, disk, generation);
+    }
+
+    /// W4: whoever holds something is gone, or its host is reset, before 8T + F have passed since the last renewal.
+    pub fn nobody_holds_too_long(&mut self, host: HostId, now: MonoTime) {
+        let Self { last_goods, resources, .. } = self;
+        let held = resources.iter().filter(|(_, r)| r.holder.is_some_and(|h| h.host == host && h.pid != 0));
+        let ages = held.map(|(n, _)| {
+            let good = last_goods.get(&(host, layout::disk_of(*n))).copied().unwrap_or_default();
+            (*n, now.secs_since(good))
+        });
+        let worst = ages.max_by_key(|(_, age)| *age).filter(|(_, age)| *age > self.dead_secs);
+        if let Some((number, age)) = worst {
+            self.violated(format!("W4: {number} is still held on {host:?}, {age} s after its last renewal"));
+        }
+    }
+
+    /// A renewal of ours is complete: the lease on disk must be the believer's.
+    pub fn renewed(&mut self, host: HostId, disk: u8, life: u32, last_good: MonoTime) {
+        let Some(member) = self.members.get_mut(&(host, disk)).filter(|m| m.life == life) else { return };
+        member.last_good = member.last_good.max(last_good);
+        self.last_goods.insert((host, disk), member.last_good);
+    }
+
+    fn generation_is(&mut self, host: HostId, disk: u8, generation: u64) {
+        let on_disk = self.delta_generation.get(&(disk, host.delta_sector())).copied().unwrap_or(0);
+        if on_disk != generation {
+            self.violated(format!(
+                "S8: {host:?} believes in generation {generation}, the disk says {on_disk}"
+            ));
+        }
+    }
+
+    /// The renewals found a foreign lease.
+    pub fn lost(&mut self, host: HostId, disk: u8) {
+        if let Some(member) = self.members.get_mut(&(host, disk)) {
+            member.corrupt = true;
+        }
+    }
+
+    /// The lockspace is marked dead: it must have deserved it.
+    pub fn gone(&mut self, host: HostId, disk: u8, now: MonoTime, asked: bool) {
+        let fail_secs = self.fail_secs;
+        let Some(member) = self.members.get_mut(&(host, disk)) else { return };
+        member.gone = true;
+        let age = now.secs_since(member.last_good);
+        if !asked && !member.corrupt && age < fail_secs {
+            self.violated(format!("W3: {host:?} gives up a living lockspace {disk}, age {age} s"));
+        }
+    }
+
+    /// The lockspace is left.
+    pub fn left(&mut self, host: HostId, disk: u8) {
+        self.members.remove(&(host, disk));
+    }
+
+    /// S14: whether the host may write to resources of this lockspace.
+    pub fn may_write(&self, host: HostId, disk: u8, now: MonoTime) -> bool {
+        self.members
+            .get(&(host, disk))
+            .is_some_and(|m| !m.gone && now.secs_since(m.last_good) < self.fail_secs)
+    }
+
+    /// S6, S8: whoever holds something in a lockspace that is too old, or not its host's any more, is being stopped. To be called
+    /// whenever the front has done something, which it does at least once a second unless it stands still.
+    pub fn ages(&mut self, host: HostId, life: u32, now: MonoTime) {
+        let limit = self.fail_secs + LOOK_SECS;
+        let mut broken = Vec::new();
+        for ((_, disk), m) in self.members.iter().filter(|((h, _), m)| *h == host && m.life == life) {
+            let age = now.secs_since(m.last_good);
+            let held = self.resources.iter().find(|(n, r)| {
+                layout::disk_of(**n) == *disk && r.holder.is_some_and(|h| h.host == host && h.life == life)
+            });
+            if let Some((number, _)) = held.filter(|_| !m.gone && age >= limit) {
+                broken.push(format!(
+                    "S6: {number} is held on {host:?}, its lockspace is {age} s old and alive"
+                ));
+            }
+            let on_disk = self.delta_generation.get(&(*disk, host.delta_sector())).copied().unwrap_or(0);
+            let since = self.renewed.get(&(*disk, host.delta_sector())).copied().unwrap_or(0);
+            if on_disk != m.generation && !m.gone && self.stale_since(since) {
+                broken.push(format!("S8: {host:?} believes in {m:?}, the disk says generation {on_disk}"));
+            }
+        }
+        for what in broken {
+            self.violated(what);
+        }
+    }
+
+    /// Whether this was longer ago than a renewal interval and what an attempt may take.
+    fn stale_since(&self, since: u64) -> bool {
+        self.now.saturating_sub(since) > self.fail_secs * crate::clock::SECOND
+    }
+
+    /// True time, for rules that no host's clock decides.
+    pub fn time_is(&mut self, now: u64) {
+        self.now = now;
+    }
+
+    /// W3: a process is signalled. One of the lockspaces it was granted something in must be dead.
+    pub fn killed(&mut self, host: HostId, pid: i32) {
+        let all = self.registered.get(&(host, pid)).cloned().unwrap_or_default();
+        let dead = |r: &u8| self.members.get(&(host, layout::disk_of(*r))).is_some_and(|m| m.gone);
+        if !all.iter().any(dead) {
+            self.violated(format!(
+                "W3: {pid} of {host:?} is signalled, all lockspaces it uses are well: {all:?}"
+            ));
+        }
+    }
+
+    /// The USED flag of a lockspace is set or cleared.
+    pub fn used_flag(&mut self, host: HostId, disk: u8, on: bool) {
+        if let Some(member) = self.members.get_mut(&(host, disk)) {
+            member.used = on;
+        }
+    }
+
+    /// Whether it is set.
+    #[must_use]
+    pub fn has_used_flag(&self, host: HostId, disk: u8) -> bool {
+        self.members.get(&(host, disk)).is_some_and(|m| m.used)
+    }
+
+    /// The lockspaces that were not renewed in time, or are not the host's any more.
+    #[must_use]
+    pub fn expired(&self, host: HostId, now: MonoTime) -> Vec<u8> {
+        let own = self.members.iter().filter(|((h, _), _)| *h == host);
+        let late = own.filter(|(_, m)| m.corrupt || now.secs_since(m.last_good) >= self.fail_secs);
+        late.map(|((_, disk), _)| *disk).collect()
+    }
+
+    /// How many leases are held on this host.
+    #[must_use]
+    pub fn held_on(&self, host: HostId) -> usize {
+        self.resources.values().filter(|r| r.holder.is_some_and(|h| h.host == host)).count()
+    }
+
+    /// Whether a process, or what is left of one, was granted something in this lockspace and has not given it up.
+    #[must_use]
+    pub fn used(&self, host: HostId, disk: u8) -> bool {
+        let here = |r: &u8| layout::disk_of(*r) == disk;
+        self.has_used_flag(host, disk)
+            || self.registered.iter().any(|((h, _), all)| *h == host && all.iter().any(here))
+    }
+
+    /// S7: the watchdog is told when the lockspace expires: not later than 8T after what is on disk.
+    pub fn expires(&mut self, host: HostId, disk: u8, expiry: u64, fail_secs: u64) {
+        let landed = self.stamps.get(&(disk, host.delta_sector())).copied().unwrap_or(0);
+        // 0: freed meanwhile; the message that takes the expiry back is on its way.
+        if landed != 0 && expiry > landed + fail_secs {
+            self.violated(format!(
+                "S7: {host:?} says that {disk} expires at {expiry}, it was renewed at {landed}"
+            ));
+        }
+    }
+
+    /// S7: the watchdog forgets a lockspace: nobody may hold anything in it.
+    pub fn disarmed(&mut self, host: HostId, life: u32, disk: u8) {
+        self.marks.disarmed += 1;
+        if self.members.get(&(host, disk)).is_some_and(|m| m.life == life && m.used) {
+            self.violated(format!("S7: {host:?} disarms lockspace {disk}, which is in use (USED)"));
+        }
+        let held = self.resources.iter().find(|(n, r)| {
+            layout::disk_of(**n) == disk && r.holder.is_some_and(|h| h.host == host && h.life == life)
+        });
+        if let Some((number, r)) = held {
+            let what = format!("S7: {host:?} disarms lockspace {disk} while {:?} holds {number}", r.holder);
+            self.violated(what);
+        }
+    }
+
+    /// S9. A renewal that lands when its host has given up and left is the one exception: nothing keeps it from that (R3), and it
+    /// harms nobody, because whoever it overwrites notices.
+    pub(super) fn delta_landed(&mut self, disk: u8, sector: u64, leader: &RawLeader, orphan: bool) {
+        let generation = leader.owner_generation.get();
+        let key = (disk, sector);
+        let before = self.delta_generation.insert(key, generation).unwrap_or(0);
+        if orphan {
+            self.marks.late_delta_landed += 1;
+            return;
+        }
+        self.stamps.insert(key, leader.timestamp.get());
+        if generation < before {
+            self.violated(format!(
+                "S9: generation in delta sector {sector} of {disk} falls from {before} to {generation}"
+            ));
+        }
+    }
+}

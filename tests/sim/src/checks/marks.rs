@@ -1,0 +1,87 @@
+//! How often interesting things happened: a run that reaches none of them proves nothing.
+
+macro_rules! marks {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counters of a run.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Marks {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Marks {
+            /// Adds another run's.
+            pub fn add(&mut self, other: &Self) {
+                $(self.$name += other.$name;)*
+            }
+        }
+    };
+}
+
+marks! {
+    /// Leases granted.
+    acquired,
+    /// Grants to a process that then holds leases of two lockspaces.
+    acquired_in_both,
+    /// Leases freed on disk.
+    released,
+    /// Refused because the owner lives.
+    refused_live,
+    /// Another host's value committed.
+    adopted,
+    /// A version lost to another host.
+    lost,
+    /// Success by another host's commit.
+    committed_by_other,
+    /// A silent owner replaced.
+    taken_over,
+    /// Refused because the leader is stale.
+    ahead_of_leader,
+    /// Acquires that ended because of their lockspace.
+    stopped_by_lockspace,
+    /// Acquires that ended because their client was gone.
+    stopped_by_client,
+    /// Writes that landed after their timeout.
+    late_landed,
+    /// Leaders among them.
+    late_leader_landed,
+    /// Renewals among them that landed when their lockspace had been given up.
+    late_delta_landed,
+    /// Leaders that went back to an older version.
+    rolled_back,
+    /// Leases taken back after an acquire of unknown outcome, or by flag.
+    retracted,
+    /// Disks that could not be opened.
+    opens_failed,
+    /// Hosts reset.
+    resets,
+    /// Hosts reset by their watchdog.
+    fired,
+    /// Holders that this ended.
+    saved_by_watchdog,
+    /// Lockspaces that failed.
+    failed_lockspaces,
+    /// Expiries taken back.
+    disarmed,
+    /// Lockspaces whose watchdog was armed.
+    armed,
+    /// wdmd killed or standing still.
+    wdmd_faults,
+    /// Signals sent.
+    signals,
+    /// Killpath programs run.
+    killpaths,
+    /// Lockspaces joined.
+    joins,
+    /// Joins that were allowed to skip the long wait.
+    fast_rejoins,
+    /// Host ids freed.
+    left_orderly,
+    /// Lockspaces left while a write of the host id lease could still land.
+    drained_in_vain,
+    /// Daemons started again.
+    restarts,
+    /// Resources whose leader was rolled back too far (rule R9).
+    stuck,
+    /// Versions that a reference peer used again.
+    versions_reused,
+}

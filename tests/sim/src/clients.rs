@@ -1,0 +1,425 @@
+//! Who uses our daemon: processes that want leases, and an administrator who joins lockspaces.
+//!
+//! A process holds a lease from the success of its acquire on until its release is accepted, it closes its connection, or it
+//! ends. It may ignore SIGTERM, be unkillable, leave a descendant behind that keeps the connection open and goes on using the
+//! lease, or close its connection and live on. The end of a connection and the end of a process are noticed one by one, in any
+//! order. When the daemon dies, processes go on with what they hold.
+
+use crate::clock::{Micros, SECOND};
+use crate::daemon::{Message, Source, Thread};
+use crate::front::code_of;
+use crate::layout;
+use crate::sabotage::Sabotage;
+use crate::world::{Event, World};
+use sanlock_lease::code::ReturnCode;
+use sanlock_lease::paxos::Held;
+use sanlock_manager::{
+    AcquireFlags, Action, Command, ConnId, Event as Told, KillpathProgram, ReleaseWhat, Reply,
+    ResourceRequest, Setting, Target, Work,
+};
+
+/// Acquires of a herd start within this time of each other.
+const HERD: Micros = 3_000;
+
+/// A process.
+#[derive(Clone, Debug)]
+pub struct Process {
+    /// Not ended. If it has, a descendant is what is left of it.
+    pub(crate) alive: bool,
+    pub(crate) conn: Option<ConnId>,
+    /// A command of its own is in progress.
+    pub(crate) busy: bool,
+    /// It ends with the reply to that.
+    pub(crate) leaving: bool,
+    /// Tells turns from those planned earlier.
+    pub(crate) serial: u32,
+    pub(crate) ignores_term: bool,
+    pub(crate) unkillable: bool,
+    pub(crate) leaves_descendant: bool,
+    /// Signals it asks not to be sent.
+    restrictions: u32,
+    /// It has a program run that is to stop it.
+    killpath: bool,
+}
+
+/// What a client asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Acquire {
+        pid: i32,
+        resources: Vec<u8>,
+    },
+    Release {
+        pid: i32,
+        resources: Vec<u8>,
+    },
+    /// How it wants to be stopped.
+    Introduced {
+        pid: i32,
+    },
+    /// The USED flag of a lockspace.
+    Used {
+        disk: u8,
+        on: bool,
+    },
+    Other,
+}
+
+/// A connection as its client sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    /// The process registered on it.
+    pub(crate) pid: Option<i32>,
+    asked: Option<Asked>,
+}
+
+impl World {
+    /// A new process of the host.
+    pub(crate) fn spawn(&mut self, host: usize) {
+        let most = usize::try_from(self.settings.processes).unwrap_or(1);
+        let living = self.hosts[host].processes.values().filter(|p| p.alive).count();
+        if !self.hosts[host].up || living >= most {
+            return;
+        }
+        let odd = !self.calm;
+        let process = Process {
+            alive: true,
+            conn: None,
+            busy: false,
+            leaving: false,
+            serial: 0,
+            ignores_term: odd && self.dice.per_mille(250),
+            unkillable: odd && self.dice.per_mille(80),
+            leaves_descendant: odd && self.dice.per_mille(60),
+            restrictions: if odd && self.dice.per_mille(150) {
+                2 * u32::try_from(self.dice.between(1, 3)).unwrap_or(1)
+            } else {
+                0
+            },
+            killpath: odd && self.dice.per_mille(300),
+        };
+        let h = &mut self.hosts[host];
+        h.last_pid += 1;
+        let pid = h.last_pid;
+        h.processes.insert(pid, process);
+        self.turn_after(host, pid, 1000);
+    }
+
+    /// Plans the next turn of a process.
+    pub(crate) fn turn_after(&mut self, host: usize, pid: i32, after: Micros) {
+        let epoch = self.hosts[host].epoch;
+        let Some(process) = self.hosts[host].processes.get_mut(&pid) else { return };
+        process.serial += 1;
+        let serial = process.serial;
+        self.at(self.now + after, Event::Turn { host, epoch, pid, serial });
+    }
+
+    /// Before the next acquire; now and then together with everybody else's.
+    pub(crate) fn pause_before_acquire(&mut self) -> Micros {
+        if self.calm {
+            self.dice.between(SECOND / 2, 6 * SECOND)
+        } else if self.dice.per_mille(600) {
+            let grid = SECOND / 2;
+            grid - self.now % grid + self.dice.between(0, HERD)
+        } else {
+            self.dice.spread(1_000, 4 * SECOND)
+        }
+    }
+
+    /// Hangs a connection on the daemon, if there is one.
+    fn connect(&mut self, host: usize, pid: Option<i32>) -> Option<ConnId> {
+        let daemon = self.daemon(host)?;
+        let (conn, ci) = daemon.new_conn();
+        daemon.clients.insert(conn.0, Client { pid, asked: None });
+        self.tell_front(host, conn, Told::ConnOpened { conn, ci });
+        if let Some(pid) = pid {
+            self.tell_front(host, conn, Told::Command { conn, command: Command::Register { pid } });
+        }
+        Some(conn)
+    }
+
+    pub(crate) fn tell_front(&mut self, host: usize, conn: ConnId, told: Told) {
+        self.send(host, Source::Conn(conn), Thread::Front, Message::Told(told));
+    }
+
+    fn ask(&mut self, host: usize, conn: ConnId, asked: Asked, command: Command) {
+        if let Some(client) = self.daemon(host).and_then(|d| d.clients.get_mut(&conn.0)) {
+            client.asked = Some(asked);
+            self.tell_front(host, conn, Told::Command { conn, command });
+        }
+    }
+
+    /// A command on a connection of its own, which ends with the reply.
+    pub(crate) fn administer(&mut self, host: usize, command: Command) {
+        if let Some(conn) = self.connect(host, None) {
+            self.ask(host, conn, Asked::Other, command);
+        }
+    }
+
+    /// A process has its turn.
+    pub(crate) fn turn(&mut self, host: usize, pid: i32, serial: u32) {
+        let Some(process) = self.hosts[host].processes.get(&pid) else { return };
+        if process.serial != serial || !process.alive {
+            return;
+        }
+        let (busy, conn) = (process.busy, process.conn);
+        let id = self.hosts[host].id;
+        let held = self.checks.held_by(id, pid);
+        if busy {
+            // It dies while it waits.
+            return self.exit(host, pid);
+        }
+        let Some(conn) = conn else {
+            if held.is_empty() {
+                let conn = self.connect(host, Some(pid));
+                if let Some(process) = self.hosts[host].processes.get_mut(&pid) {
+                    process.conn = conn;
+                }
+                if let Some(conn) = conn.filter(|_| self.introduces_itself(host, pid)) {
+                    return self.introduce(host, pid, conn);
+                }
+            }
+            let after = self.dice.spread(1_000, 4 * SECOND);
+            return self.turn_after(host, pid, after);
+        };
+        let roll = self.dice.between(0, 99);
+        if held.is_empty() || (roll < 15 && !self.calm && held.len() < 3) {
+            self.acquire(host, pid, conn, &held);
+        } else if roll < 30 && !self.calm {
+            self.exit(host, pid);
+        } else if roll < 37 && !self.calm {
+            self.hang_up(host, pid);
+        } else {
+            self.release(host, pid, conn, &held);
+        }
+    }
+
+    fn introduces_itself(&self, host: usize, pid: i32) -> bool {
+        self.hosts[host].processes.get(&pid).is_some_and(|p| p.restrictions != 0 || p.killpath)
+    }
+
+    /// How it wants to be stopped.
+    fn introduce(&mut self, host: usize, pid: i32, conn: ConnId) {
+        let Some(process) = self.hosts[host].processes.get(&pid) else { return };
+        let command = if process.killpath {
+            let program = KillpathProgram { path: b"/bin/stop".to_vec(), arguments: Vec::new() };
+            Command::Killpath { program, pid: true }
+        } else {
+            Command::Restrict { flags: process.restrictions }
+        };
+        self.ask(host, conn, Asked::Introduced { pid }, command);
+        self.wait_for_reply(host, pid);
+    }
+
+    /// The resources it is going to ask for.
+    fn choose(&mut self, host: usize, held: &[u8]) -> Vec<u8> {
+        let mut free: Vec<u8> = self.settings.all_resources().filter(|r| !held.contains(r)).collect();
+        let disks = self.settings.disks;
+        if self.calm {
+            let h = &mut self.hosts[host];
+            free.sort_by_key(|r| h.tried_in_calm.get(r).copied().unwrap_or(0));
+            free.truncate(1);
+            for resource in &free {
+                *h.tried_in_calm.entry(*resource).or_default() += 1;
+            }
+            return free;
+        }
+        let mut chosen = Vec::new();
+        let wanted =
+            if disks > 1 && self.dice.per_mille(400) { 2 } else { 1 + self.dice.between(0, 19) / 19 };
+        while (chosen.len() as u64) < wanted && !free.is_empty() {
+            let at = usize::try_from(self.dice.between(0, free.len() as u64 - 1)).unwrap_or(0);
+            chosen.push(free.swap_remove(at));
+        }
+        chosen
+    }
+
+    fn acquire(&mut self, host: usize, pid: i32, conn: ConnId, held: &[u8]) {
+        let resources = self.choose(host, held);
+        if resources.is_empty() {
+            return self.turn_after(host, pid, SECOND);
+        }
+        let request =
+            |r: &u8| ResourceRequest { spec: layout::resource_spec(*r), persistent: false, num_hosts: None };
+        let requests = resources.iter().map(request).collect();
+        let owner_nowait = self.dice.per_mille(600);
+        let flags = AcquireFlags { owner_nowait, ..AcquireFlags::default() };
+        // Now and then somebody else asks for it, as `sanlock client acquire -p PID` does.
+        let other = if self.dice.per_mille(150) { self.connect(host, None) } else { None };
+        let target = if other.is_some() { Target::Pid(pid) } else { Target::Own };
+        let command = Command::Acquire { target, owner_name: layout::name("vm"), resources: requests, flags };
+        self.ask(host, other.unwrap_or(conn), Asked::Acquire { pid, resources }, command);
+        self.wait_for_reply(host, pid);
+    }
+
+    /// It waits; now and then not to the end.
+    fn wait_for_reply(&mut self, host: usize, pid: i32) {
+        if let Some(process) = self.hosts[host].processes.get_mut(&pid) {
+            process.busy = true;
+            process.serial += 1;
+        }
+        if !self.calm && self.dice.per_mille(50) {
+            let after = self.dice.spread(100, 20 * SECOND);
+            self.turn_after(host, pid, after);
+        }
+    }
+
+    pub(crate) fn release(&mut self, host: usize, pid: i32, conn: ConnId, held: &[u8]) {
+        let all = self.calm || self.dice.per_mille(600);
+        let given = if all { held.to_vec() } else { held[..1].to_vec() };
+        let names = |r: &u8| {
+            let spec = layout::resource_spec(*r);
+            (spec.lockspace, spec.name)
+        };
+        let what = if all { ReleaseWhat::All } else { ReleaseWhat::Named(given.iter().map(names).collect()) };
+        let asked = Asked::Release { pid, resources: given };
+        self.ask(host, conn, asked, Command::Release { target: Target::Own, what });
+        self.wait_for_reply(host, pid);
+    }
+
+    /// The manager has taken a command: unless it refused, what is to be released is nobody's from here on.
+    pub(crate) fn accepted(&mut self, host: usize, conn: ConnId, actions: &[Action]) {
+        let asked = self.daemon(host).and_then(|d| d.clients.get(&conn.0)).and_then(|c| c.asked.clone());
+        let Some(Asked::Release { pid, resources }) = asked else { return };
+        let refused = actions.iter().any(|a| match a {
+            Action::Reply { conn: to, reply: Reply::Result(code) } => {
+                *to == conn && *code == ReturnCode::EBUSY.0
+            }
+            _ => false,
+        });
+        if !refused && !self.sabotaged(Sabotage::KeepsUsing) {
+            let id = self.hosts[host].id;
+            for resource in resources {
+                self.checks.given_up(resource, id, pid);
+            }
+        }
+    }
+
+    /// The manager answers.
+    pub(crate) fn replied(&mut self, host: usize, conn: ConnId, reply: &Reply) {
+        let Some(daemon) = self.daemon(host) else { return };
+        let Some(client) = daemon.clients.get_mut(&conn.0) else { return };
+        let asked = client.asked.take();
+        let own = client.pid;
+        let mut code = code_of(reply);
+        if self.sabotaged(Sabotage::FalseSuccess) {
+            code = 0;
+        }
+        if own.is_none() {
+            self.tell_front(host, conn, Told::ConnClosed { conn });
+        }
+        match asked {
+            Some(Asked::Acquire { pid, resources }) => {
+                if code == 0 {
+                    for resource in &resources {
+                        self.granted(host, pid, *resource);
+                    }
+                }
+                let after = if code == 0 { self.hold_time() } else { self.pause_before_acquire() };
+                self.answered(host, pid, after);
+            }
+            Some(Asked::Release { pid, .. }) => {
+                let after = self.pause_before_acquire();
+                self.answered(host, pid, after);
+            }
+            Some(Asked::Introduced { pid }) => {
+                let after = self.pause_before_acquire();
+                self.answered(host, pid, after);
+            }
+            Some(Asked::Used { disk, on }) if code == 0 => {
+                let id = self.hosts[host].id;
+                self.checks.used_flag(id, disk, on);
+            }
+            Some(Asked::Used { .. } | Asked::Other) | None => {}
+        }
+    }
+
+    fn hold_time(&mut self) -> Micros {
+        let longest = if self.calm { 500_000 } else { self.settings.hold_ms * 1000 };
+        self.dice.spread(10, longest)
+    }
+
+    fn answered(&mut self, host: usize, pid: i32, after: Micros) {
+        let Some(process) = self.hosts[host].processes.get_mut(&pid) else { return };
+        process.busy = false;
+        if process.leaving && process.alive {
+            return self.exit(host, pid);
+        }
+        self.turn_after(host, pid, after);
+    }
+
+    fn granted(&mut self, host: usize, pid: i32, resource: u8) {
+        let spec = layout::resource_spec(resource);
+        let Some(daemon) = self.hosts[host].daemon.as_ref() else { return };
+        let found = daemon
+            .manager
+            .resources()
+            .find(|(_, r)| (r.spec.lockspace, r.spec.name) == (spec.lockspace, spec.name))
+            .and_then(|(_, r)| match &r.work {
+                Work::Held { held, .. } => Some(*held),
+                _ => None,
+            });
+        if !self.hosts[host].processes.contains_key(&pid) {
+            return; // it ended before the reply
+        }
+        let id = self.hosts[host].id;
+        let Some(held) = found else {
+            let what = format!("S5: {id:?} says that {pid} has resource {resource}, which it does not hold");
+            return self.checks.violated(what);
+        };
+        self.say(|_| format!("{id:?} GRANTED resource {resource} version {} to {pid}", held.lver()));
+        let generation = held.leader.owner_generation.get();
+        self.grant(host, pid, resource, generation, &held);
+    }
+
+    /// The checks of a grant.
+    pub(crate) fn grant(&mut self, host: usize, pid: i32, resource: u8, generation: u64, held: &Held) {
+        let calm = self.calm;
+        *self.hosts[host].granted_in_calm.entry(resource).or_default() += u64::from(calm);
+        let writer = self.writer(host);
+        let life = self.hosts[host].daemon.as_ref().map_or(0, |d| d.life);
+        let armed = self.hosts[host].watchdog.covers(layout::disk_of(resource));
+        self.checks.grant(resource, writer, (pid, life), generation, held, &self.disk);
+        if !armed {
+            self.checks
+                .violated(format!("S7: {writer:?} was granted {resource} with no watchdog armed for it"));
+        }
+    }
+
+    /// Now and then something uses a lockspace that the daemon does not know.
+    fn flag(&mut self, host: usize, disk: u8) {
+        let on = !self.calm && self.dice.per_mille(30);
+        let id = self.hosts[host].id;
+        let set = self.checks.has_used_flag(id, disk);
+        if on == set || (set && !self.calm && self.dice.per_mille(700)) {
+            return;
+        }
+        if !on {
+            self.checks.used_flag(id, disk, false);
+        }
+        let setting = Some(Setting::Used(on));
+        if let Some(conn) = self.connect(host, None) {
+            let command = Command::SetConfig { lockspace: layout::lockspace(disk), setting };
+            self.ask(host, conn, Asked::Used { disk, on }, command);
+        }
+    }
+
+    /// The administrator sees to it that every lockspace is joined.
+    pub(crate) fn admin(&mut self, host: usize) {
+        let epoch = self.hosts[host].epoch;
+        let next = if self.calm { 3 * SECOND } else { self.dice.spread(SECOND / 2, 30 * SECOND) };
+        self.at(self.now + next, Event::Admin { host, epoch });
+        let id = self.hosts[host].id;
+        for disk in 0..self.settings.disks {
+            self.flag(host, disk);
+            let known = self.hosts[host].daemon.as_ref().is_none_or(|d| d.lockspace_on(disk).is_some());
+            if known && !self.dice.per_mille(20) {
+                continue;
+            }
+            let spec = layout::lockspace_spec(disk, id);
+            let asynchronous = self.dice.per_mille(500);
+            self.administer(host, Command::AddLockspace { spec, io_timeout: 0, asynchronous });
+        }
+        self.spawn(host);
+    }
+}

@@ -1,0 +1,215 @@
+//! The daemon's front, as in `daemon/src/front/`: gives the manager events, carries out its actions.
+
+use crate::clock::SECOND;
+use crate::daemon::{Message, Source, Thread};
+use crate::layout;
+use crate::link::Order;
+use crate::sabotage::Sabotage;
+use crate::tasks::Task;
+use crate::worker::{Shared, Worker};
+use crate::world::{Event, World};
+use sanlock_lease::timing::{IoTimeout, WatchdogFire};
+use sanlock_manager::{Action, Event as Told, LockspaceId, Reply, Watch, fast_rejoin};
+use std::rc::Rc;
+
+/// How often the front looks at ages.
+const TICK_MS: u64 = 1000;
+/// The same while users are being stopped.
+const TICK_KILLING_MS: u64 = 200;
+
+impl World {
+    /// The front's timer.
+    pub(crate) fn front_tick(&mut self, host: usize) {
+        let Some(life) = self.daemon(host).map(|d| d.life) else { return };
+        let killing = self.daemon(host).is_some_and(|d| d.manager.is_killing());
+        let pause = if killing { TICK_KILLING_MS } else { TICK_MS };
+        self.at(self.now + pause * 1000, Event::FrontTick { host, life });
+        if self.runs(host, Thread::Front) {
+            self.front_event(host, Told::Tick);
+        }
+    }
+
+    /// Gives the manager an event, carries out what it asks for, and goes on with what that led to. Ages are looked at first if
+    /// that is due.
+    pub(crate) fn front_event(&mut self, host: usize, told: Told) {
+        let now = self.hosts[host].clock.at(self.now);
+        let sleepy = self.sabotaged(Sabotage::AgesUnseen);
+        let Some(daemon) = self.daemon(host) else { return };
+        let age_check = told == Told::Tick;
+        if age_check || now >= daemon.next_age_check {
+            daemon.next_age_check = now.plus_millis(TICK_MS);
+            if !sleepy {
+                daemon.events.push_back(Told::Tick);
+            }
+        }
+        if !age_check {
+            daemon.events.push_back(told);
+        }
+        while let Some(told) = self.daemon(host).and_then(|d| d.events.pop_front()) {
+            let left = if let Told::Left { ls } = told { Some(ls) } else { None };
+            let command = if let Told::Command { conn, .. } = told { Some(conn) } else { None };
+            if told != Told::Tick {
+                self.say(|w| format!("{:?} front: {}", w.hosts[host].id, short(&told)));
+            }
+            if self.swallowed(&told) {
+                continue;
+            }
+            let mut actions = Vec::new();
+            if let Some(daemon) = self.daemon(host) {
+                daemon.manager.handle(now, told, &mut actions);
+            }
+            if let Some(conn) = command {
+                self.accepted(host, conn, &actions);
+            }
+            for action in actions {
+                self.perform(host, action);
+            }
+            if let (Some(ls), Some(daemon)) = (left, self.daemon(host)) {
+                daemon.workers.remove(&ls.0);
+            }
+        }
+        self.check_ages(host);
+    }
+
+    /// Sabotage: what the manager is not told.
+    fn swallowed(&self, told: &Told) -> bool {
+        match told {
+            Told::Corrupt { .. } => self.sabotaged(Sabotage::CorruptUnseen),
+            Told::ReleaseDone { .. } => self.sabotaged(Sabotage::ReleasesNeverEnd),
+            _ => false,
+        }
+    }
+
+    fn perform(&mut self, host: usize, action: Action) {
+        if !matches!(action, Action::Log { .. }) {
+            self.say(|w| format!("{:?} front does {}", w.hosts[host].id, short(&action)));
+        }
+        let front = Source::Thread(Thread::Front);
+        match action {
+            Action::Reply { conn, reply } => self.replied(host, conn, &reply),
+            Action::Forget { conn } => {
+                if let Some(daemon) = self.daemon(host) {
+                    daemon.clients.remove(&conn.0);
+                }
+            }
+            Action::Join { ls, spec, io_timeout, .. } => {
+                let disk = layout::disk_of_spec(&spec);
+                let fast = fast_rejoin(self.hosts[host].evidence(disk));
+                let Some(daemon) = self.daemon(host) else { return };
+                let table = daemon.tables.remove(&disk);
+                let shared = Rc::new(Shared::new(io_timeout));
+                daemon.workers.insert(ls.0, Worker::new(disk, shared, table));
+                self.worker_join(host, ls.0, fast);
+            }
+            Action::Gone { ls } => {
+                self.given_up(host, ls);
+                self.send(host, front, Thread::Lockspace(ls.0), Message::Changed);
+                self.send(host, front, Thread::Resources, Message::Changed);
+            }
+            Action::Leave { ls, release } => {
+                self.send(host, front, Thread::Lockspace(ls.0), Message::Leave { release });
+            }
+            Action::StartAcquire { task, ls, config, mut options, disks } => {
+                options.seed = self.dice.any();
+                self.order_task(host, Task::acquire(task, ls, config, options, disks));
+            }
+            Action::StartRelease { task, ls, config, held, disks } => {
+                self.order_task(host, Task::release(task, ls, config, held, disks));
+            }
+            Action::StartRetract { task, ls, config, geometry, disks } => {
+                self.order_task(host, Task::retract(task, ls, config, geometry, disks));
+            }
+            Action::ClientGone { task } => {
+                self.send(host, front, Thread::Resources, Message::ClientGone(task));
+            }
+            Action::ShuttingDown => {
+                let Some(daemon) = self.daemon(host) else { return };
+                daemon.shutting_down = true;
+                let threads: Vec<u64> = daemon.workers.keys().copied().collect();
+                self.send(host, front, Thread::Resources, Message::Changed);
+                for ls in threads {
+                    self.send(host, front, Thread::Lockspace(ls), Message::Changed);
+                }
+            }
+            Action::WatchdogCheck { .. }
+            | Action::WatchdogArm { .. }
+            | Action::WatchdogLive { .. }
+            | Action::WatchdogDisarm { .. } => {
+                if let Some(order) = Order::of(&action) {
+                    self.send(host, front, Thread::Watchdog, Message::Wd(order));
+                }
+            }
+            Action::RunKillpath { conn, .. } => self.run_killpath(host, conn),
+            // What has begun goes on.
+            Action::CancelKillpath { .. } | Action::RunOnFail { .. } => {}
+            Action::Kill { conn, signal, .. } => self.kill(host, conn, signal),
+            Action::SaveRejoin { ls, serial, record } => {
+                let disk = layout::disk_of_name(record.lockspace);
+                self.send(host, front, Thread::Records, Message::Save { ls, serial, disk, record });
+            }
+            Action::DropRejoin { spec } => {
+                let disk = layout::disk_of_spec(&spec);
+                self.send(host, front, Thread::Records, Message::Drop { disk });
+            }
+            Action::Log { text, .. } => self.say(|w| format!("{:?} log: {text}", w.hosts[host].id)),
+            Action::Exit => self.end_daemon(host, "exits"),
+            // Requests, host events and the resource index: nobody here asks for them.
+            other => {
+                self.checks.violated(format!("an action that nobody asked for: {}", short(&other)));
+            }
+        }
+    }
+
+    fn order_task(&mut self, host: usize, mut task: Task) {
+        if self.sabotaged(Sabotage::OwnersDieYoung) {
+            task.config.fire = WatchdogFire::new(*WatchdogFire::RANGE.start()).unwrap_or(task.config.fire);
+            task.config.io_timeout = IoTimeout::new(1).unwrap_or(task.config.io_timeout);
+        }
+        let message = Message::Start(Box::new(task));
+        self.send(host, Source::Thread(Thread::Front), Thread::Resources, message);
+    }
+
+    /// From now on nothing is written in the name of this lockspace.
+    fn given_up(&mut self, host: usize, ls: LockspaceId) {
+        let now = self.hosts[host].clock.at(self.now);
+        let id = self.hosts[host].id;
+        let Some(daemon) = self.daemon(host) else { return };
+        let Some(worker) = daemon.workers.get(&ls.0) else { return };
+        worker.shared.gone.set(true);
+        let disk = worker.disk;
+        let seen = daemon.manager.lockspaces().find(|(other, _)| *other == ls);
+        let asked = seen.is_some_and(|(_, l)| l.remove);
+        let failed = seen.is_some_and(|(_, l)| l.joined.is_some() && !asked);
+        // Without wdmd the device is about to fire.
+        let lost = seen.is_some_and(|(_, l)| l.watch == Watch::Lost);
+        let lost = lost && self.hosts[host].watchdog.faulted;
+        // A front that stood still learns of renewals late.
+        let since = self.now.saturating_sub(self.hosts[host].excused);
+        let limit = self.hosts[host].io_timeout.renewal_fail_secs() * SECOND;
+        let excused = self.hosts[host].excused > 0 && since < limit;
+        self.checks.marks.failed_lockspaces += u64::from(failed);
+        self.checks.gone(id, disk, now, asked || lost || excused);
+    }
+
+    fn check_ages(&mut self, host: usize) {
+        let now = self.hosts[host].clock.at(self.now);
+        let id = self.hosts[host].id;
+        if let Some(life) = self.daemon(host).map(|d| d.life) {
+            self.checks.ages(id, life, now);
+        }
+    }
+}
+
+/// The beginning of a thing's debug text.
+fn short(what: &impl std::fmt::Debug) -> String {
+    let text = format!("{what:?}");
+    text.chars().take(220).collect()
+}
+
+/// The code of a reply, as far as it has one.
+pub(crate) fn code_of(reply: &Reply) -> i32 {
+    match reply {
+        Reply::Result(code) => *code,
+        Reply::Held(_) | Reply::ShutdownDone => 0,
+    }
+}

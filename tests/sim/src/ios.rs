@@ -1,0 +1,237 @@
+//! Operations in flight: submitted, looked at, landed, reported.
+
+use crate::clock::Micros;
+use crate::daemon::thread_of;
+use crate::disk::{Area, SimView};
+use crate::faults::Fate;
+use crate::host::JobKey;
+use crate::layout;
+use crate::world::{Event, Io, World};
+use sanlock_lease::machine::{Action, Input, NoSectors, Op, Place};
+
+impl World {
+    /// The area an operation of this job is on.
+    fn area(&self, host: usize, job: JobKey, place: Place) -> Option<Area> {
+        let daemon = self.hosts[host].daemon.as_ref();
+        match (place, job) {
+            (Place::Lockspace, JobKey::Task(task)) => {
+                let resource = daemon?.tasks.get(&task)?.resource()?;
+                Some(Area::Lockspace(layout::disk_of(resource)))
+            }
+            (Place::Lockspace, _) if self.hosts[host].is_reference() => Some(Area::Lockspace(0)),
+            (
+                Place::Lockspace,
+                JobKey::Join(ls) | JobKey::Renewal(ls) | JobKey::Scan(ls) | JobKey::Leave(ls),
+            ) => Some(Area::Lockspace(daemon?.workers.get(&ls)?.disk)),
+            (Place::Resource(_), JobKey::Task(task)) => {
+                Some(Area::Resource(daemon?.tasks.get(&task)?.resource()?))
+            }
+            (Place::Resource(_), JobKey::Peer(number)) => Some(Area::Resource(number)),
+            _ => None,
+        }
+    }
+
+    /// Whether the machine of an operation is still there.
+    fn is_current(&self, io: &Io) -> bool {
+        let h = &self.hosts[io.host];
+        io.epoch == h.epoch && h.jobs.get(&io.job).is_some_and(|j| j.serial == io.serial)
+    }
+
+    pub(crate) fn submit(&mut self, host: usize, job: JobKey, serial: u32, mut op: Op) {
+        let Some(area) = self.area(host, job, op.place) else {
+            return self.checks.violated(format!("S15: {job:?} works on a resource"));
+        };
+        if let Some(sabotage) = self.sabotage {
+            if !self.hosts[host].is_reference() {
+                sabotage.spoil(&mut op);
+            }
+        }
+        if !matches!(job, JobKey::Scan(_)) {
+            self.say(|w| format!("{:?} {job:?} submits {} {area:?}", w.hosts[host].id, brief(&op)));
+        }
+        if let Action::Write { sector, content } = &op.action {
+            let writer = self.writer(host);
+            self.checks.submitted(writer, area, *sector, content, &self.disk);
+            let own_now = self.hosts[host].clock.at(self.now);
+            let resource = matches!(area, Area::Resource(_)) && !writer.reference;
+            if resource && !self.checks.may_write(writer.host, area.disk(), own_now) {
+                let what = format!("S14: {writer:?} writes sector {sector} of {area:?} without its host id");
+                self.checks.violated(what);
+            }
+            // What a lockspace that was given up left behind is excepted: its thread waited as long as it may (R3).
+            let to_same = |io: &Io| {
+                let over = !self.is_current(io) && matches!(area, Area::Lockspace(_));
+                io.host == host && io.area == area && io.op.is_write() && !over
+            };
+            if self.ios.values().any(to_same) && !writer.reference {
+                let what = format!("R3: {writer:?} writes to {area:?} while a write of it is in flight");
+                self.checks.violated(what);
+            }
+        }
+        let limit = self.hosts[host].clock.when(op.deadline).saturating_sub(self.now);
+        let renewal = op.is_write() && matches!(job, JobKey::Renewal(_));
+        let very_late = renewal && std::mem::take(&mut self.hosts[host].very_late);
+        let fate = if very_late {
+            Fate::very_late(&mut self.dice, limit)
+        } else {
+            Fate::of(&mut self.dice, &self.hosts[host], area.disk(), self.now, limit, self.calm)
+        };
+        let io = self.next_io;
+        self.next_io += 1;
+        let size = self.disk.sector_size();
+        let result = match (fate.failure, op.action) {
+            (Some(failure), _) => Err(failure),
+            (None, Action::Read { first, count }) => Ok(SimView::new(size, first, count)),
+            (None, Action::Write { .. }) => Ok(SimView::new(size, 0, 0)),
+        };
+        let flying = Io {
+            host,
+            epoch: self.hosts[host].epoch,
+            job,
+            serial,
+            op,
+            area,
+            to_land: false,
+            timed_out: false,
+            completes: fate.completes.is_some(),
+            very_late,
+            result,
+        };
+        self.ios.insert(io, flying);
+        match op.action {
+            Action::Write { .. } => {
+                if let Some(after) = fate.lands {
+                    self.ios.get_mut(&io).into_iter().for_each(|i| i.to_land = true);
+                    self.at(self.now + after, Event::Land { io });
+                }
+            }
+            Action::Read { first, count } => self.plan_samples(io, first, count, fate.completes),
+        }
+        if let Some(after) = fate.completes {
+            self.at(self.now + after, Event::Complete { io });
+        }
+        self.at(self.now + limit, Event::Deadline { io });
+    }
+
+    /// A read looks at its sectors in up to three pieces, each at its own moment.
+    fn plan_samples(&mut self, io: u64, first: u64, count: u64, completes: Option<Micros>) {
+        let Some(completes) = completes else { return };
+        let end = first + count;
+        let mut from = first;
+        for piece in (0..3).rev() {
+            let left = end - from;
+            let take = if piece == 0 || left <= 2 { left } else { self.dice.between(1, left) };
+            if take == 0 {
+                break;
+            }
+            // Few hosts use few sectors: cut between those in use.
+            let take = if piece > 0 && left > 2 && self.dice.per_mille(500) {
+                take.min(self.dice.between(1, 6))
+            } else {
+                take
+            };
+            let when = self.now + self.dice.between(0, completes);
+            self.at(when, Event::Sample { io, first: from, count: take });
+            from += take;
+        }
+    }
+
+    pub(crate) fn sample(&mut self, io: u64, first: u64, count: u64) {
+        let Some(flying) = self.ios.get_mut(&io) else { return };
+        if let Ok(view) = &mut flying.result {
+            self.disk.sample(flying.area, first, count, view);
+        }
+    }
+
+    pub(crate) fn land(&mut self, io: u64) {
+        let Some(orphan) = self.ios.get(&io).map(|flying| !self.is_current(flying)) else { return };
+        let Some(flying) = self.ios.get_mut(&io) else { return };
+        if !std::mem::take(&mut flying.to_land) {
+            return;
+        }
+        let Action::Write { sector, content } = flying.op.action else { return };
+        let (area, late, host) = (flying.area, flying.timed_out, flying.host);
+        self.checks.landing(self.now, area, sector, &content, &self.disk);
+        self.disk.land(area, sector, &content);
+        self.say(|w| {
+            let late = if late { " LATE" } else { "" };
+            format!("{:?}'s write of {area:?} {sector} lands{late}", w.hosts[host].id)
+        });
+        self.checks.landed(area, sector, &content, (late, orphan), &self.disk);
+    }
+
+    /// An operation's completion or deadline reaches its host.
+    pub(crate) fn reported(&mut self, io: u64, deadline: bool) {
+        let Some(flying) = self.ios.get(&io) else { return };
+        let (host, thread) = (flying.host, thread_of(flying.job));
+        if self.is_current(flying) && !self.runs(host, thread) {
+            if let Some(daemon) = self.daemon(host) {
+                return daemon.keep(io, deadline);
+            }
+        }
+        self.tell(io, deadline);
+    }
+
+    fn tell(&mut self, io: u64, deadline: bool) {
+        let Some(current) = self.ios.get(&io).map(|flying| self.is_current(flying)) else { return };
+        let Some(flying) = self.ios.get_mut(&io) else { return };
+        let (host, key, op) = (flying.host, flying.job, flying.op.id);
+        if deadline {
+            flying.timed_out = true;
+            let forgotten = !flying.completes && !flying.op.is_write();
+            if forgotten {
+                self.ios.remove(&io);
+            }
+            if current {
+                self.say(|w| format!("{:?} {key:?} {op:?} timed out", w.hosts[host].id));
+                self.deliver(host, key, Input::TimedOut { op });
+            }
+            return;
+        }
+        let Some(flying) = self.ios.remove(&io) else { return };
+        if !current {
+            return;
+        }
+        let result = match &flying.result {
+            Ok(_) if flying.op.is_write() => Ok(&NoSectors as &dyn sanlock_lease::machine::Sectors),
+            Ok(view) => Ok(view as &dyn sanlock_lease::machine::Sectors),
+            Err(e) => Err(*e),
+        };
+        if flying.timed_out {
+            self.deliver(host, key, Input::CompletedLate { op, result });
+            self.settled(host, key);
+        } else {
+            self.deliver(host, key, Input::Completed { op, result });
+        }
+        // Whatever a lockspace's thread waits for may have come.
+        if let JobKey::Join(ls) | JobKey::Renewal(ls) | JobKey::Leave(ls) = key {
+            self.worker_look(host, ls);
+        }
+    }
+
+    fn settled(&mut self, host: usize, key: JobKey) {
+        if let JobKey::Task(task) = key {
+            self.task_settled(host, task);
+        }
+    }
+}
+
+/// An operation in a few words.
+fn brief(op: &Op) -> String {
+    use sanlock_lease::machine::Content;
+    match &op.action {
+        Action::Read { first, count } => format!("{:?} read {first}+{count}", op.id),
+        Action::Write { sector, content: Content::Block(b) } => {
+            let d = &b.dblock;
+            let released = if d.is_released() { " RELEASED" } else { "" };
+            format!(
+                "{:?} write {sector} block mbal {} bal {} value {}/{}/{} lver {}{released}",
+                op.id, d.mbal, d.bal, d.inp, d.inp2, d.inp3, d.lver
+            )
+        }
+        Action::Write { sector, content: Content::Leader(l) } => format!("{:?} write {sector} {l:?}", op.id),
+        Action::Write { sector, content: Content::Delta { leader, .. } } => {
+            format!("{:?} write {sector} {leader:?}", op.id)
+        }
+    }
+}

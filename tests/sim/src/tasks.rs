@@ -1,0 +1,269 @@
+//! The thread of acquires, releases and retracts, as in `daemon/src/resources/`.
+
+use crate::daemon::{Message, Source, Thread};
+use crate::host::{JobKey, Path};
+use crate::layout;
+use crate::sabotage::Sabotage;
+use crate::work::{Outcome, Work};
+use crate::worker::Shared;
+use crate::world::{Event, World};
+use sanlock_lease::code::ReturnCode;
+use sanlock_lease::geometry::Geometry;
+use sanlock_lease::machine::{Input, LockspaceNow};
+use sanlock_lease::paxos::acquire::{AcquireOptions, AcquireOutcome};
+use sanlock_lease::paxos::release::{ReleaseOutcome, Released};
+use sanlock_lease::paxos::{AcquireError, Held, PaxosAcquire, PaxosConfig, PaxosRelease, ReleaseError};
+use sanlock_lease::text::DiskSpec;
+use sanlock_lease::timing::MonoTime;
+use sanlock_manager::{Event as Told, LockspaceId, TaskId};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a handful per host")]
+enum Kind {
+    Acquire(AcquireOptions),
+    Release(Held),
+    Retract(Geometry),
+}
+
+/// A task.
+#[derive(Debug)]
+pub struct Task {
+    pub(crate) id: TaskId,
+    pub(crate) ls: LockspaceId,
+    pub(crate) config: PaxosConfig,
+    kind: Kind,
+    /// The resource its disk is.
+    resource: Option<u8>,
+    client_gone: Cell<bool>,
+    settling: Cell<bool>,
+    shared: RefCell<Option<Rc<Shared>>>,
+}
+
+impl Task {
+    fn new(id: TaskId, ls: LockspaceId, config: PaxosConfig, kind: Kind, disks: &[DiskSpec]) -> Self {
+        let resource = disks.first().and_then(layout::resource_at);
+        Self {
+            id,
+            ls,
+            config,
+            kind,
+            resource,
+            client_gone: Cell::new(false),
+            settling: Cell::new(false),
+            shared: RefCell::new(None),
+        }
+    }
+
+    /// As in the manager's action.
+    pub(crate) fn acquire(
+        id: TaskId,
+        ls: LockspaceId,
+        config: PaxosConfig,
+        options: AcquireOptions,
+        disks: Vec<DiskSpec>,
+    ) -> Self {
+        Self::new(id, ls, config, Kind::Acquire(options), &disks)
+    }
+
+    /// As in the manager's action.
+    pub(crate) fn release(
+        id: TaskId,
+        ls: LockspaceId,
+        config: PaxosConfig,
+        held: Held,
+        disks: Vec<DiskSpec>,
+    ) -> Self {
+        Self::new(id, ls, config, Kind::Release(held), &disks)
+    }
+
+    /// As in the manager's action.
+    pub(crate) fn retract(
+        id: TaskId,
+        ls: LockspaceId,
+        config: PaxosConfig,
+        geometry: Geometry,
+        disks: Vec<DiskSpec>,
+    ) -> Self {
+        Self::new(id, ls, config, Kind::Retract(geometry), &disks)
+    }
+
+    fn work(&self) -> Work {
+        match &self.kind {
+            Kind::Acquire(options) => Work::Acquire(PaxosAcquire::new(self.config, *options)),
+            Kind::Release(held) => Work::Release(PaxosRelease::new(self.config, *held)),
+            Kind::Retract(geometry) => Work::Release(PaxosRelease::retract(self.config, *geometry)),
+        }
+    }
+
+    /// The area of its resource.
+    pub(crate) fn resource(&self) -> Option<u8> {
+        self.resource
+    }
+
+    /// What its machine is told: of the lockspace, and whether its client lives.
+    pub(crate) fn env(&self, now: MonoTime) -> (LockspaceNow, bool) {
+        let shared = self.shared.borrow();
+        let state = shared.as_ref().map_or(LockspaceNow::Gone, |s| s.state(now));
+        (state, !self.client_gone.get())
+    }
+
+    /// The snapshot of the host table.
+    pub(crate) fn hosts(&self) -> Option<Rc<sanlock_lease::hosts::HostTable>> {
+        self.shared.borrow().as_ref().and_then(|s| s.hosts.borrow().clone())
+    }
+}
+
+impl World {
+    /// A message from the front.
+    pub(crate) fn resource_order(&mut self, host: usize, message: Message) {
+        match message {
+            Message::Start(task) => self.open_task(host, *task),
+            Message::ClientGone(task) => {
+                let Some(task) = self.daemon(host).and_then(|d| d.tasks.get(&task.0).cloned()) else {
+                    return;
+                };
+                task.client_gone.set(true);
+                self.task_ticks(host);
+            }
+            Message::Changed => self.task_ticks(host),
+            _ => {}
+        }
+    }
+
+    fn task_ticks(&mut self, host: usize) {
+        let keys: Vec<JobKey> = self.hosts[host]
+            .jobs
+            .iter()
+            .filter(|(key, job)| matches!(key, JobKey::Task(_)) && !job.done)
+            .map(|(key, _)| *key)
+            .collect();
+        for key in keys {
+            self.deliver(host, key, Input::Tick);
+        }
+    }
+
+    /// Opening fails, or hangs, like every other operation on dead storage.
+    fn open_task(&mut self, host: usize, task: Task) {
+        let Some(daemon) = self.daemon(host) else { return };
+        let Some(worker) = daemon.workers.get(&task.ls.0) else {
+            let told = Told::StartFailed { task: task.id, code: ReturnCode::ENOSPC.0 };
+            return self.report(host, Thread::Resources, told);
+        };
+        task.shared.replace(Some(Rc::clone(&worker.shared)));
+        let id = task.id;
+        let disk = task.resource.map_or(0, layout::disk_of);
+        let (millis, life) = (task.config.io_timeout.millis(), daemon.life);
+        daemon.tasks.insert(id.0, Rc::new(task));
+        let opens = self.dice.per_mille(500);
+        match self.hosts[host].path(disk, self.now) {
+            Path::Fails { .. } if !opens => self.start_failed(host, id.0, -5),
+            Path::Hangs { .. } if !opens => {
+                self.at(self.now + millis * 1000, Event::OpenFailed { host, life, task: id.0 });
+            }
+            _ => self.start_task(host, id.0),
+        }
+    }
+
+    /// An open has taken too long.
+    pub(crate) fn open_failed(&mut self, host: usize, task: u64) {
+        self.start_failed(host, task, ReturnCode::AIO_TIMEOUT.0);
+    }
+
+    fn start_failed(&mut self, host: usize, task: u64, code: i32) {
+        let from = Source::Thread(Thread::Resources);
+        if let Some(daemon) = self.daemon(host) {
+            daemon.tasks.remove(&task);
+            self.checks.marks.opens_failed += 1;
+            let told = Told::StartFailed { task: TaskId(task), code };
+            self.send(host, from, Thread::Front, Message::Told(told));
+        }
+    }
+
+    fn start_task(&mut self, host: usize, task: u64) {
+        if let Some(work) = self.daemon(host).and_then(|d| d.tasks.get(&task)).map(|t| t.work()) {
+            self.start(host, JobKey::Task(task), work);
+        }
+    }
+
+    /// A task's machine is done.
+    pub(crate) fn task_done(&mut self, host: usize, task: u64, outcome: Outcome) {
+        let id = TaskId(task);
+        let late = self.late_writes(host, JobKey::Task(task));
+        let outstanding = u32::try_from(late).unwrap_or(u32::MAX);
+        let outstanding = if self.sabotaged(Sabotage::WritesForgotten) { 0 } else { outstanding };
+        let told = match outcome {
+            Outcome::Acquire(mut outcome) => {
+                if let AcquireOutcome::Failed { error, .. } = &outcome {
+                    self.mark(&error.clone());
+                }
+                if self.sabotaged(Sabotage::OldGeneration) {
+                    if let AcquireOutcome::Acquired(held) = &mut outcome {
+                        held.leader.lver = (held.leader.lver.get() + 1).into();
+                    }
+                }
+                Told::AcquireDone { task: id, outcome, outstanding }
+            }
+            Outcome::Release(outcome) => {
+                self.release_ended(host, &outcome);
+                Told::ReleaseDone { task: id, outcome, outstanding }
+            }
+            _ => return,
+        };
+        if outstanding > 0 {
+            if let Some(t) = self.daemon(host).and_then(|d| d.tasks.get(&task)) {
+                t.settling.set(true);
+            }
+        } else {
+            self.forget_task(host, task);
+        }
+        self.report(host, Thread::Resources, told);
+    }
+
+    fn forget_task(&mut self, host: usize, task: u64) {
+        self.hosts[host].jobs.remove(&JobKey::Task(task));
+        if let Some(daemon) = self.daemon(host) {
+            daemon.tasks.remove(&task);
+        }
+    }
+
+    /// A late completion was delivered.
+    pub(crate) fn task_settled(&mut self, host: usize, task: u64) {
+        let settling = self.daemon(host).and_then(|d| d.tasks.get(&task)).is_some_and(|t| t.settling.get());
+        if settling && self.late_writes(host, JobKey::Task(task)) == 0 {
+            self.forget_task(host, task);
+            self.report(host, Thread::Resources, Told::Settled { task: TaskId(task) });
+        }
+    }
+
+    fn release_ended(&mut self, host: usize, outcome: &ReleaseOutcome) {
+        match outcome.result {
+            Ok(Released::LeaderFreed) => self.checks.marks.released += 1,
+            Ok(_) => self.checks.marks.retracted += 1,
+            Err(e @ (ReleaseError::Driver | ReleaseError::Owner { .. })) => {
+                // A leader that we wrote last says what we wrote: nobody else writes one in our name and leaves our id in it.
+                let id = self.hosts[host].id;
+                self.checks.violated(format!("a release of {id:?} is refused: {e}"));
+            }
+            Err(_) => {}
+        }
+    }
+
+    pub(crate) fn mark(&mut self, error: &AcquireError) {
+        let marks = &mut self.checks.marks;
+        match error {
+            AcquireError::Live(_) => marks.refused_live += 1,
+            AcquireError::Other(_) => marks.adopted += 1,
+            AcquireError::Owned(_) => marks.lost += 1,
+            AcquireError::Newer { .. } => marks.ahead_of_leader += 1,
+            AcquireError::LockspaceGone => marks.stopped_by_lockspace += 1,
+            AcquireError::ClientGone => marks.stopped_by_client += 1,
+            AcquireError::Driver => {
+                let code = ReturnCode::from(error);
+                self.checks.violated(format!("a machine was driven against its rules: {code:?}"));
+            }
+            _ => {}
+        }
+    }
+}

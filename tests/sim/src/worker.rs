@@ -1,0 +1,336 @@
+//! The thread of a lockspace, as in `daemon/src/lockspace/worker.rs`: joins, renews, looks at the other hosts, leaves.
+
+use crate::daemon::{Message, Source, Thread};
+use crate::host::JobKey;
+use crate::sabotage::Sabotage;
+use crate::work::{Outcome, Work};
+use crate::world::{Event, World};
+use sanlock_lease::code::ReturnCode;
+use sanlock_lease::delta::acquire::JoinOutcome;
+use sanlock_lease::delta::{DeltaAcquire, HostScan, RenewOutcome, Renewal};
+use sanlock_lease::hosts::HostTable;
+use sanlock_lease::machine::{Input, LockspaceNow};
+use sanlock_lease::timing::{IoTimeout, MonoTime};
+use sanlock_manager::{Event as Told, LockspaceId};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// How long a lockspace that was left waits for writes that may still land.
+const DRAIN_SECS: u64 = 120;
+
+/// What the thread publishes.
+#[derive(Debug)]
+pub struct Shared {
+    pub(crate) io_timeout: IoTimeout,
+    pub(crate) gone: Cell<bool>,
+    pub(crate) generation: Cell<u64>,
+    pub(crate) last_good: Cell<MonoTime>,
+    pub(crate) hosts: RefCell<Option<Rc<HostTable>>>,
+}
+
+impl Shared {
+    pub(crate) fn new(io_timeout: IoTimeout) -> Self {
+        Self {
+            io_timeout,
+            gone: Cell::new(false),
+            generation: Cell::new(0),
+            last_good: Cell::new(MonoTime::default()),
+            hosts: RefCell::new(None),
+        }
+    }
+
+    /// What a task's machine is told.
+    pub(crate) fn state(&self, now: MonoTime) -> LockspaceNow {
+        let generation = self.generation.get();
+        let age = now.secs_since(self.last_good.get());
+        if generation == 0 || self.gone.get() || age >= self.io_timeout.renewal_fail_secs() {
+            LockspaceNow::Gone
+        } else {
+            LockspaceNow::Alive { generation }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Joining,
+    Renewing,
+    Departing { until: MonoTime },
+    Leaving,
+    Draining { until: MonoTime, failed: bool },
+    Over,
+}
+
+/// The thread.
+#[derive(Debug)]
+pub struct Worker {
+    pub(crate) disk: u8,
+    pub(crate) shared: Rc<Shared>,
+    table: Option<HostTable>,
+    stage: Stage,
+    lost: bool,
+    published: MonoTime,
+    leave: Option<bool>,
+}
+
+impl Worker {
+    pub(crate) fn new(disk: u8, shared: Rc<Shared>, table: Option<HostTable>) -> Self {
+        let stage = Stage::Joining;
+        Self { disk, shared, table, stage, lost: false, published: MonoTime::default(), leave: None }
+    }
+}
+
+impl World {
+    fn worker(&mut self, host: usize, ls: u64) -> Option<&mut Worker> {
+        self.daemon(host)?.workers.get_mut(&ls)
+    }
+
+    pub(crate) fn worker_join(&mut self, host: usize, ls: u64, fast: Option<u64>) {
+        let Some(disk) = self.worker(host, ls).map(|w| w.disk) else { return };
+        let config = self.hosts[host].delta_config(disk);
+        self.checks.marks.fast_rejoins += u64::from(fast.is_some());
+        self.start(host, JobKey::Join(ls), Work::Join(DeltaAcquire::new(config, fast)));
+    }
+
+    /// A message from the front.
+    pub(crate) fn worker_order(&mut self, host: usize, ls: u64, message: Message) {
+        match message {
+            Message::Leave { release } => {
+                if let Some(worker) = self.worker(host, ls) {
+                    worker.leave = Some(release);
+                }
+            }
+            Message::Changed => {
+                for key in [JobKey::Join(ls), JobKey::Renewal(ls), JobKey::Scan(ls), JobKey::Leave(ls)] {
+                    if self.hosts[host].jobs.get(&key).is_some_and(|j| !j.done) {
+                        self.deliver(host, key, Input::Tick);
+                    }
+                }
+            }
+            _ => {}
+        }
+        self.worker_look(host, ls);
+    }
+
+    /// A machine of the thread is done.
+    pub(crate) fn worker_done(&mut self, host: usize, ls: u64, outcome: Outcome) {
+        match outcome {
+            Outcome::Join(outcome) => self.join_ended(host, ls, outcome),
+            Outcome::Renewal(outcome) => self.renewal_ended(host, ls, outcome),
+            Outcome::Scan(_) => {
+                let table = self.hosts[host].jobs.get(&JobKey::Scan(ls)).and_then(|j| j.work.table());
+                let table = table.map(|t| Rc::new(t.clone()));
+                if let Some(worker) = self.worker(host, ls) {
+                    worker.shared.hosts.replace(table);
+                }
+            }
+            Outcome::Leave(result) => {
+                self.checks.marks.left_orderly += u64::from(result.is_ok());
+                if self.worker(host, ls).is_some_and(|w| w.stage == Stage::Leaving) {
+                    self.drain(host, ls, false);
+                }
+            }
+            Outcome::Acquire(_) | Outcome::Release(_) => {}
+        }
+        self.worker_look(host, ls);
+    }
+
+    fn join_ended(&mut self, host: usize, ls: u64, outcome: JoinOutcome) {
+        let id = LockspaceId(ls);
+        let joined = match outcome {
+            Ok(joined) => joined,
+            Err(error) if self.unsettled(host, ls) => {
+                let told = Told::JoinDone { ls: id, result: Err(error) };
+                self.report(host, Thread::Lockspace(ls), told);
+                return self.drain(host, ls, true);
+            }
+            Err(error) => {
+                if let Some(worker) = self.worker(host, ls) {
+                    worker.stage = Stage::Over;
+                }
+                let from = Source::Thread(Thread::Lockspace(ls));
+                return self.send(host, from, Thread::Front, Message::JoinFailed { ls: id, error });
+            }
+        };
+        self.checks.marks.joins += 1;
+        let Some(worker) = self.worker(host, ls) else { return };
+        worker.shared.last_good.set(joined.last_good);
+        worker.shared.generation.set(joined.generation());
+        worker.published = joined.last_good;
+        worker.stage = Stage::Renewing;
+        let (disk, table) = (worker.disk, worker.table.take());
+        let config = self.hosts[host].delta_config(disk);
+        let (name, life) = (self.hosts[host].id, self.life_of(host));
+        self.checks.joined(name, disk, life, joined.generation(), joined.last_good);
+        self.report(host, Thread::Lockspace(ls), Told::JoinDone { ls: id, result: Ok(joined) });
+        let scan = match table {
+            Some(table) => HostScan::with_table(&config, joined.geometry, table),
+            None => HostScan::new(&config, joined.geometry),
+        };
+        self.hosts[host].jobs.remove(&JobKey::Join(ls));
+        self.add_resident(host, JobKey::Renewal(ls), Work::Renewal(Renewal::new(config, &joined)));
+        self.add_resident(host, JobKey::Scan(ls), Work::Scan(scan));
+        self.scan_again(host, ls);
+    }
+
+    fn scan_again(&mut self, host: usize, ls: u64) {
+        if self.hosts[host].jobs.get(&JobKey::Scan(ls)).is_some_and(|j| j.done) {
+            self.start_again(host, JobKey::Scan(ls));
+        }
+    }
+
+    /// Makes a good renewal known: to the machines at once, to the front by message.
+    fn publish(&mut self, host: usize, ls: u64, timestamp: MonoTime) {
+        let Some(worker) = self.worker(host, ls) else { return };
+        worker.published = timestamp;
+        let shared = Rc::clone(&worker.shared);
+        shared.last_good.set(shared.last_good.get().max(timestamp));
+        let disk = worker.disk;
+        let (name, life) = (self.hosts[host].id, self.life_of(host));
+        self.checks.renewed(name, disk, life, timestamp);
+        let told = Told::Renewed { ls: LockspaceId(ls), timestamp, read_ms: 1, write_ms: 1 };
+        self.report(host, Thread::Lockspace(ls), told);
+    }
+
+    fn renewal_ended(&mut self, host: usize, ls: u64, outcome: RenewOutcome) {
+        let id = LockspaceId(ls);
+        if !self.worker(host, ls).is_some_and(|w| w.stage == Stage::Renewing) {
+            return; // nobody listens any more
+        }
+        match outcome {
+            RenewOutcome::Renewed(renewed) => self.publish(host, ls, renewed.last_good),
+            RenewOutcome::Failed(failure) => {
+                let (code, text) = (ReturnCode::from(&failure).0, failure.to_string());
+                self.report(host, Thread::Lockspace(ls), Told::RenewalFailed { ls: id, code, text });
+            }
+            RenewOutcome::Corrupt(corrupt) => {
+                let (code, text) = (ReturnCode::from(&corrupt).0, corrupt.to_string());
+                if let Some(worker) = self.worker(host, ls) {
+                    worker.lost = true;
+                    let disk = worker.disk;
+                    let name = self.hosts[host].id;
+                    self.checks.lost(name, disk);
+                }
+                self.report(host, Thread::Lockspace(ls), Told::Corrupt { ls: id, code, text });
+            }
+        }
+        self.scan_again(host, ls);
+    }
+
+    /// What is due.
+    pub(crate) fn worker_look(&mut self, host: usize, ls: u64) {
+        let now = self.hosts[host].clock.at(self.now);
+        if !self.runs(host, Thread::Lockspace(ls)) {
+            return;
+        }
+        let Some(worker) = self.worker(host, ls) else { return };
+        match worker.stage {
+            Stage::Renewing if worker.leave.is_some() => {
+                let until = now.plus_secs(2 * worker.shared.io_timeout.secs());
+                worker.stage = Stage::Departing { until };
+                self.worker_timer(host, ls, until);
+                self.worker_look(host, ls);
+            }
+            Stage::Renewing => self.renew(host, ls, now),
+            Stage::Departing { until } => {
+                if !self.is_busy(host, JobKey::Renewal(ls)) || now >= until {
+                    self.depart(host, ls);
+                }
+            }
+            Stage::Draining { until, failed } => {
+                if !self.unsettled(host, ls) || now >= until {
+                    self.thread_ends(host, ls, failed);
+                }
+            }
+            Stage::Joining | Stage::Leaving | Stage::Over => {}
+        }
+    }
+
+    fn is_busy(&self, host: usize, key: JobKey) -> bool {
+        self.hosts[host].jobs.get(&key).is_some_and(|j| !j.done)
+    }
+
+    fn worker_timer(&mut self, host: usize, ls: u64, when: MonoTime) {
+        let when = self.hosts[host].clock.when(when).max(self.now + 1);
+        let life = self.life_of(host);
+        self.at(when, Event::Worker { host, life, ls });
+    }
+
+    fn renew(&mut self, host: usize, ls: u64, now: MonoTime) {
+        let Some(renewal) = self.hosts[host].jobs.get(&JobKey::Renewal(ls)).and_then(|j| j.work.renewal())
+        else {
+            return;
+        };
+        let (due, last_good) = (renewal.due(), renewal.last_good());
+        let Some(worker) = self.worker(host, ls) else { return };
+        let lost = worker.lost;
+        if worker.published < last_good {
+            self.publish(host, ls, last_good);
+        }
+        if lost || self.is_busy(host, JobKey::Renewal(ls)) {
+            return;
+        }
+        if due <= now {
+            self.start_again(host, JobKey::Renewal(ls));
+        } else {
+            self.worker_timer(host, ls, due);
+        }
+    }
+
+    fn depart(&mut self, host: usize, ls: u64) {
+        let renewal = self.hosts[host].jobs.get(&JobKey::Renewal(ls)).and_then(|j| j.work.renewal());
+        let machine = renewal.and_then(Renewal::release);
+        let Some(worker) = self.worker(host, ls) else { return };
+        match machine.filter(|_| worker.leave == Some(true)) {
+            Some(machine) => {
+                worker.stage = Stage::Leaving;
+                self.start(host, JobKey::Leave(ls), Work::Leave(machine));
+            }
+            None => self.drain(host, ls, false),
+        }
+    }
+
+    /// Whether a write of the thread may still land.
+    fn unsettled(&self, host: usize, ls: u64) -> bool {
+        let keys = [JobKey::Join(ls), JobKey::Renewal(ls), JobKey::Leave(ls)];
+        keys.iter().any(|key| self.writes_of(host, *key) > 0)
+    }
+
+    fn drain(&mut self, host: usize, ls: u64, failed: bool) {
+        let until = self.hosts[host].clock.at(self.now).plus_secs(DRAIN_SECS);
+        if let Some(worker) = self.worker(host, ls) {
+            worker.stage = Stage::Draining { until, failed };
+        }
+        self.worker_timer(host, ls, until);
+        self.worker_look(host, ls);
+    }
+
+    fn thread_ends(&mut self, host: usize, ls: u64, failed: bool) {
+        self.checks.marks.drained_in_vain += u64::from(self.unsettled(host, ls));
+        let from = Source::Thread(Thread::Lockspace(ls));
+        let scan = self.hosts[host].jobs.get(&JobKey::Scan(ls)).and_then(|j| j.work.table());
+        if let Some(table) = scan.filter(|_| !failed).cloned() {
+            self.send(host, from, Thread::Front, Message::Hosts { ls: LockspaceId(ls), table });
+        }
+        for key in [JobKey::Join(ls), JobKey::Renewal(ls), JobKey::Scan(ls), JobKey::Leave(ls)] {
+            self.hosts[host].jobs.remove(&key);
+        }
+        if let Some(worker) = self.worker(host, ls) {
+            worker.stage = Stage::Over;
+            let disk = worker.disk;
+            let name = self.hosts[host].id;
+            self.checks.left(name, disk);
+        }
+        self.report(host, Thread::Lockspace(ls), Told::Left { ls: LockspaceId(ls) });
+    }
+
+    /// What a machine of the thread is told: a join is wanted until the lockspace is marked gone.
+    pub(crate) fn wanted(&self, host: usize, ls: u64) -> LockspaceNow {
+        let worker = self.hosts[host].daemon.as_ref().and_then(|d| d.workers.get(&ls));
+        if worker.is_none_or(|w| w.shared.gone.get()) && !self.sabotaged(Sabotage::WritesWhenGone) {
+            LockspaceNow::Gone
+        } else {
+            LockspaceNow::Alive { generation: 0 }
+        }
+    }
+}
