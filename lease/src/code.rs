@@ -52,6 +52,8 @@ codes! {
     ENOCSI = -50;
     /// Not supported.
     EOPNOTSUPP = -95;
+    /// Already so.
+    EALREADY = -114;
     /// In progress.
     EINPROGRESS = -115;
     /// SANLK_ERROR: aborted.
@@ -104,6 +106,8 @@ codes! {
     ACQUIRE_OWNED = -244;
     /// SANLK_ACQUIRE_OTHER.
     ACQUIRE_OTHER = -245;
+    /// SANLK_ACQUIRE_SHRETRY.
+    ACQUIRE_SHRETRY = -246;
     /// SANLK_ACQUIRE_OWNED_RETRY.
     ACQUIRE_OWNED_RETRY = -247;
     /// SANLK_RELEASE_LVER.

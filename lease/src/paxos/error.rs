@@ -101,6 +101,12 @@ pub enum AcquireError {
         /// Its generation.
         generation: u64,
     },
+    /// Other hosts kept entering shared mode before us, in every one of the retries allowed.
+    #[error("not within the retries allowed: {} generation {} is entering shared mode", .0.host_id, .0.generation)]
+    Crowded(OwnerInfo),
+    /// The lease was ours, but the step to a shared hold failed.
+    #[error("entering shared mode: {0}")]
+    Share(ReleaseError),
     /// The number of hosts asked for is impossible.
     #[error("num_hosts {found} is not between our host id {min} and {max}")]
     NumHosts {
@@ -145,6 +151,8 @@ impl From<&AcquireError> for ReturnCode {
             AcquireError::Ballot { .. } => Self::DBLOCK_MBAL,
             AcquireError::Newer { .. } => Self::DBLOCK_LVER,
             AcquireError::Shared { .. } => Self::EAGAIN,
+            AcquireError::Crowded(_) => Self::ACQUIRE_SHRETRY,
+            AcquireError::Share(e) => Self::from(e),
             AcquireError::NumHosts { .. } => Self::EINVAL,
             AcquireError::LockspaceGone => Self::ENOSPC,
             AcquireError::ClientGone => Self::ENOTTY,

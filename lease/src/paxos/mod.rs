@@ -15,19 +15,23 @@
 
 pub mod acquire;
 mod blocks;
+pub mod convert;
 mod error;
 mod ops;
 mod own;
 pub mod release;
+pub mod share;
 #[cfg(test)]
 mod tests;
 
 pub use acquire::PaxosAcquire;
+pub use convert::PaxosConvert;
 pub use error::{AcquireError, OwnerInfo, ReleaseError};
 pub use release::PaxosRelease;
+pub use share::PaxosShare;
 
 use crate::geometry::{Geometry, HostId};
-use crate::machine::{IoFailure, View};
+use crate::machine::{Env, IoFailure, LockspaceNow, View};
 use crate::name::Name;
 use crate::record::{HostBlock, RawLeader};
 use crate::timing::{IoTimeout, WatchdogFire};
@@ -60,6 +64,18 @@ impl PaxosConfig {
         u32::from(self.disks) / 2 + 1
     }
 
+    /// Whether an operation is still wanted and allowed (rule R10).
+    fn check_env(&self, env: &Env<'_>) -> Result<(), AcquireError> {
+        match env.lockspace {
+            LockspaceNow::Alive { generation } if generation == self.generation => {}
+            _ => return Err(AcquireError::LockspaceGone),
+        }
+        if env.shutting_down {
+            return Err(AcquireError::ShuttingDown);
+        }
+        if env.client_alive { Ok(()) } else { Err(AcquireError::ClientGone) }
+    }
+
     /// The leader in what was read, verified for use.
     fn decode_leader(&self, result: Result<View<'_>, IoFailure>) -> Result<RawLeader, LeaderFail> {
         let view = result.map_err(LeaderFail::Io)?;
@@ -75,7 +91,7 @@ impl PaxosConfig {
     }
 }
 
-/// A lease we own, as it lies on disk.
+/// A lease we hold, as it lies on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Held {
     /// The leader record.
@@ -87,6 +103,12 @@ pub struct Held {
 }
 
 impl Held {
+    /// Whether it is held shared: then the leader is somebody else's business, and our mode block is the hold.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.block.mode.is_shared()
+    }
+
     /// The lease version.
     #[must_use]
     pub fn lver(&self) -> u64 {
@@ -107,4 +129,13 @@ pub(crate) struct Value {
     pub(crate) host: u64,
     pub(crate) generation: u64,
     pub(crate) timestamp: u64,
+}
+
+/// SplitMix64: good enough to keep contenders apart. The state is part of a machine's value.
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
 }

@@ -104,6 +104,11 @@ impl Ops {
         self.running.is_empty()
     }
 
+    /// The disk of a write that had timed out and now ends.
+    pub(super) fn late_disk(&self, op: OpId) -> Option<u8> {
+        self.late_writes.iter().find(|(id, _)| *id == op).map(|(_, disk)| *disk)
+    }
+
     /// Writes that may still land.
     pub(super) fn outstanding(&self) -> u32 {
         u32::try_from(self.late_writes.len()).unwrap_or(u32::MAX)

@@ -54,8 +54,17 @@ pub enum Released {
 #[expect(clippy::large_enum_variant, reason = "one per machine, part of its value")]
 enum Phase {
     Start,
-    ReadBlock { best: Option<HostBlock>, readable: u32, io: Option<IoFailure>, bad: Option<DblockError> },
+    ReadBlock {
+        best: Option<HostBlock>,
+        /// A disk says something else of a shared hold than it should.
+        mode_differs: bool,
+        readable: u32,
+        io: Option<IoFailure>,
+        bad: Option<DblockError>,
+    },
     WriteBlock(Tally),
+    /// Some writes of our block timed out, and without them it is open which mode we are in.
+    AwaitBlock(Tally),
     ReadLeader(Votes<LeaderFail>),
     WriteLeader(Tally),
     Done,
@@ -65,8 +74,10 @@ enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::large_enum_variant, reason = "one per machine, part of its value")]
 enum What {
-    /// A lease we hold.
+    /// A lease we hold. Of one that is held shared our block is all there is to give up.
     Held(Held),
+    /// The exclusive part of a lease we own: what is left is a shared hold.
+    Exclusivity(Held),
     /// Whatever an acquire of unknown outcome left.
     Whatever,
 }
@@ -82,6 +93,10 @@ pub struct PaxosRelease {
     block_failure: Option<IoFailure>,
     /// Whether this attempt had to mark our block.
     flagged: bool,
+    /// What our block says of a shared hold from now on.
+    mode: ModeBlock,
+    /// Whether a write of our block that timed out is waited for, instead of being reported.
+    patient: bool,
 }
 
 impl PaxosRelease {
@@ -100,6 +115,18 @@ impl PaxosRelease {
         Self::with(config, geometry, What::Whatever)
     }
 
+    /// Leaves the exclusive ownership of `held` for a shared hold (lease-algorithms.md 5.2 steps 2 and 3, 6.6): the mode block
+    /// first, in one write with the flag that may be what frees the lease, then the leader.
+    pub(super) fn to_shared(config: PaxosConfig, held: Held) -> Self {
+        let mode = ModeBlock::shared(config.generation);
+        Self { mode, ..Self::with(config, held.geometry, What::Exclusivity(held)) }
+    }
+
+    /// Like [`Self::retract`], but our shared hold stays.
+    pub(super) fn retract_exclusivity(config: PaxosConfig, geometry: Geometry) -> Self {
+        Self { mode: ModeBlock::shared(config.generation), ..Self::retract(config, geometry) }
+    }
+
     fn with(config: PaxosConfig, geometry: Geometry, what: What) -> Self {
         Self {
             config,
@@ -109,7 +136,26 @@ impl PaxosRelease {
             ops: Ops::default(),
             block_failure: None,
             flagged: false,
+            mode: ModeBlock::zeroed(),
+            patient: false,
         }
+    }
+
+    /// Whether our block is known to say on a majority of the disks what this machine wrote.
+    pub(super) fn block_written(&self) -> bool {
+        self.flagged && self.block_failure.is_none()
+    }
+
+    /// A disk with an outstanding write stays known as such.
+    pub(super) fn with_ops(mut self, ops: Ops) -> Self {
+        self.ops = ops;
+        self
+    }
+
+    /// Waits for writes of our block that timed out: until they have ended nobody can say which mode the lease is held in.
+    pub(super) fn patiently(mut self) -> Self {
+        self.patient = true;
+        self
     }
 
     fn deadline(&self, now: MonoTime) -> MonoTime {
@@ -151,25 +197,46 @@ impl PaxosRelease {
         Ok(tally)
     }
 
-    /// Writes our block as it is, with RELEASED and without a shared hold.
+    /// Writes our block as it is, with RELEASED and the shared hold that is left.
     fn write_block(&mut self, now: MonoTime, env: &Env<'_>, mut block: HostBlock) -> Step<ReleaseOutcome> {
         block.dblock.flags = (block.dblock.flags.get() | DBLOCK_RELEASED).into();
-        block.mode = ModeBlock::zeroed();
+        block.mode = self.mode;
         self.flagged = true;
         match self.write_all(now, env, self.config.host.block_sector(), Content::Block(block)) {
-            Ok(tally) if self.ops.idle() => self.after_write_block(now, tally),
+            Ok(tally) if self.ops.idle() => self.after_write_block(now, env, tally),
             Ok(tally) => self.submit(Phase::WriteBlock(tally)),
             Err(e) => self.done(Err(e)),
         }
     }
 
-    fn after_write_block(&mut self, now: MonoTime, tally: Tally) -> Step<ReleaseOutcome> {
+    fn after_write_block(&mut self, now: MonoTime, env: &Env<'_>, tally: Tally) -> Step<ReleaseOutcome> {
         if tally.ok < self.config.majority() {
+            if self.patient && self.ops.outstanding() > 0 && self.may_write(env) && env.client_alive {
+                self.phase = Phase::AwaitBlock(tally);
+                return Step::Pending;
+            }
+            self.block_failure = Some(tally.failure());
+            if matches!(self.what, What::Exclusivity(_)) {
+                // Without its mode block the shared hold is nothing: the leader has to stay ours.
+                return self.done(Err(ReleaseError::DblockWrite(tally.failure())));
+            }
             // Not fatal yet: if the leader can be freed, whoever asked has what they wanted, and the mark can follow
             // (`ReleaseOutcome::needs_retract`).
-            self.block_failure = Some(tally.failure());
         }
-        self.read_leader(now)
+        match self.what {
+            What::Held(held) if held.is_shared() => self.done(match self.block_failure {
+                Some(failure) => Err(ReleaseError::DblockWrite(failure)),
+                None => Ok(Released::ByFlag),
+            }),
+            What::Held(_) | What::Exclusivity(_) | What::Whatever => self.read_leader(now),
+        }
+    }
+
+    /// A write of our block that had timed out has ended.
+    fn block_ended_late(&mut self, now: MonoTime, env: &Env<'_>, landed: bool) -> Step<ReleaseOutcome> {
+        let Phase::AwaitBlock(mut tally) = self.phase else { return Step::Pending };
+        tally.ok += u32::from(landed);
+        self.after_write_block(now, env, tally)
     }
 
     fn read_leader(&mut self, now: MonoTime) -> Step<ReleaseOutcome> {
@@ -179,11 +246,13 @@ impl PaxosRelease {
         self.submit(Phase::ReadLeader(Votes::default()))
     }
 
+    #[expect(clippy::too_many_arguments, reason = "the parts of one phase")]
     fn after_read_block(
         &mut self,
         now: MonoTime,
         env: &Env<'_>,
         best: Option<HostBlock>,
+        mode_differs: bool,
         readable: u32,
         io: Option<IoFailure>,
         bad: Option<DblockError>,
@@ -196,7 +265,7 @@ impl PaxosRelease {
         };
         // Whatever the last ballot got to: with a value of ours the flag gives that value up; with none it still speaks for an
         // older version that others may have committed in our name, whose flag phase 1 of the last ballot took away.
-        if !block.dblock.is_unused() && !block.dblock.is_released() {
+        if mode_differs || (!block.dblock.is_unused() && !block.dblock.is_released()) {
             self.write_block(now, env, block)
         } else {
             self.read_leader(now)
@@ -251,7 +320,7 @@ impl PaxosRelease {
         };
         let writer_is_us = leader.write_id.get() == self.config.host.get();
         match &self.what {
-            What::Held(held) => {
+            What::Held(held) | What::Exclusivity(held) => {
                 if !writer_is_us {
                     Ok(false)
                 } else if leader.lver != held.leader.lver {
@@ -278,34 +347,47 @@ impl PaxosRelease {
 
     fn start(&mut self, now: MonoTime, env: &Env<'_>) -> Step<ReleaseOutcome> {
         match self.what {
-            What::Held(held) => self.write_block(now, env, held.block),
+            What::Held(held) | What::Exclusivity(held) => self.write_block(now, env, held.block),
             What::Whatever => {
                 for disk in 0..self.config.disks {
                     let sector = self.config.host.block_sector();
                     self.ops.read(disk, self.geometry.sector(), sector, 1, self.deadline(now), For::OwnBlock);
                 }
-                self.submit(Phase::ReadBlock { best: None, readable: 0, io: None, bad: None })
+                self.submit(Phase::ReadBlock {
+                    best: None,
+                    mode_differs: false,
+                    readable: 0,
+                    io: None,
+                    bad: None,
+                })
             }
         }
     }
 
     fn record(&mut self, result: Result<View<'_>, IoFailure>) {
+        let mode = self.mode;
         let mut phase = std::mem::replace(&mut self.phase, Phase::Done);
         match &mut phase {
-            Phase::ReadBlock { best, readable, io, bad } => match host_block(result, self.config.host) {
-                Ok(block) => match verify::dblock(&block.dblock, self.config.host) {
-                    Ok(()) => {
-                        *readable += 1;
-                        let key = |b: &HostBlock| (b.dblock.lver.get(), b.dblock.bal.get());
-                        if best.as_ref().is_none_or(|b| key(&block) > key(b)) {
-                            *best = Some(block);
+            Phase::ReadBlock { best, mode_differs, readable, io, bad } => {
+                match host_block(result, self.config.host) {
+                    Ok(block) => match verify::dblock(&block.dblock, self.config.host) {
+                        Ok(()) => {
+                            *readable += 1;
+                            *mode_differs |= block.mode.is_shared() != mode.is_shared()
+                                || (mode.is_shared() && block.mode.generation != mode.generation);
+                            let key = |b: &HostBlock| (b.dblock.lver.get(), b.dblock.bal.get());
+                            if best.as_ref().is_none_or(|b| key(&block) > key(b)) {
+                                *best = Some(block);
+                            }
                         }
-                    }
-                    Err(e) => *bad = bad.or(Some(e)),
-                },
-                Err(e) => *io = io.or(Some(e)),
-            },
-            Phase::WriteBlock(tally) | Phase::WriteLeader(tally) => tally.count(&result),
+                        Err(e) => *bad = bad.or(Some(e)),
+                    },
+                    Err(e) => *io = io.or(Some(e)),
+                }
+            }
+            Phase::WriteBlock(tally) | Phase::AwaitBlock(tally) | Phase::WriteLeader(tally) => {
+                tally.count(&result);
+            }
             Phase::ReadLeader(votes) => votes.put(self.config.decode_leader(result)),
             Phase::Start | Phase::Done => {}
         }
@@ -314,10 +396,10 @@ impl PaxosRelease {
 
     fn advance(&mut self, now: MonoTime, env: &Env<'_>) -> Step<ReleaseOutcome> {
         match std::mem::replace(&mut self.phase, Phase::Done) {
-            Phase::ReadBlock { best, readable, io, bad } => {
-                self.after_read_block(now, env, best, readable, io, bad)
+            Phase::ReadBlock { best, mode_differs, readable, io, bad } => {
+                self.after_read_block(now, env, best, mode_differs, readable, io, bad)
             }
-            Phase::WriteBlock(tally) => self.after_write_block(now, tally),
+            Phase::WriteBlock(tally) | Phase::AwaitBlock(tally) => self.after_write_block(now, env, tally),
             Phase::ReadLeader(votes) => self.after_read_leader(now, env, &votes),
             Phase::WriteLeader(tally) => self.after_write_leader(tally),
             Phase::Start | Phase::Done => self.done(Err(ReleaseError::Driver)),
@@ -331,7 +413,16 @@ impl Machine for PaxosRelease {
     fn step(&mut self, now: MonoTime, env: &Env<'_>, input: Input<'_>) -> Step<ReleaseOutcome> {
         match input {
             Input::Start => self.start(now, env),
-            Input::Tick => Step::Pending,
+            // The lockspace or the client may be gone.
+            Input::Tick => match self.phase {
+                Phase::AwaitBlock(tally) => self.after_write_block(now, env, tally),
+                _ => Step::Pending,
+            },
+            Input::CompletedLate { op, result } if self.ops.late_disk(op).is_some() => {
+                let landed = result.is_ok();
+                let _nothing = self.ops.absorb(input);
+                self.block_ended_late(now, env, landed)
+            }
             input => match self.ops.absorb(input) {
                 Event::Ended { result, .. } => {
                     self.record(result);

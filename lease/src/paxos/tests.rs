@@ -12,6 +12,8 @@ mod holders;
 mod io_plan;
 mod owner;
 mod release;
+mod shared;
+mod together;
 
 use super::acquire::{AcquireOptions, AcquireOutcome, PaxosAcquire};
 use super::release::{PaxosRelease, ReleaseOutcome, Released};

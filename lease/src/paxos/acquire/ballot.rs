@@ -234,13 +234,8 @@ impl PaxosAcquire {
         Step::Wait(until)
     }
 
-    /// SplitMix64: good enough to keep contenders apart, and part of the machine's value.
     pub(super) fn next_random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        crate::paxos::random(&mut self.random)
     }
 
     pub(super) fn read_again(&mut self, now: MonoTime) -> Step<AcquireOutcome> {

@@ -32,7 +32,7 @@ use super::own::OwnBlock;
 use super::{AcquireError, Held, LeaderFail, OwnerInfo, PaxosConfig, Value};
 use crate::geometry::{Geometry, HostId};
 use crate::limits::{BALLOTS_MAX, DISKS_MAX};
-use crate::machine::{Content, Env, Input, IoFailure, LockspaceNow, Machine, Step, View};
+use crate::machine::{Content, Env, Input, IoFailure, Machine, Step, View};
 use crate::record::{FLAG_SHORT_HOLD, HostBlock, RawLeader};
 use crate::timing::MonoTime;
 use crate::verify::{self, DblockError};
@@ -243,6 +243,16 @@ impl PaxosAcquire {
         }
     }
 
+    /// Our block as last written, or as read; `None` before it was read.
+    pub(super) fn block(&self) -> Option<HostBlock> {
+        (self.own.readable > 0).then(|| self.own.current())
+    }
+
+    /// The operations, for the machine that goes on after this one: a disk with an outstanding write stays known as such.
+    pub(super) fn take_ops(&mut self) -> Ops {
+        std::mem::take(&mut self.ops)
+    }
+
     /// The version this round is for.
     fn next_lver(&self) -> u64 {
         self.leader.lver.get().saturating_add(1)
@@ -265,14 +275,7 @@ impl PaxosAcquire {
 
     /// Whether the attempt is still wanted and allowed (rule R10).
     fn check_env(&self, env: &Env<'_>) -> Result<(), AcquireError> {
-        match env.lockspace {
-            LockspaceNow::Alive { generation } if generation == self.config.generation => {}
-            _ => return Err(AcquireError::LockspaceGone),
-        }
-        if env.shutting_down {
-            return Err(AcquireError::ShuttingDown);
-        }
-        if env.client_alive { Ok(()) } else { Err(AcquireError::ClientGone) }
+        self.config.check_env(env)
     }
 
     /// Whether retries have used up their bound: 64 ballots or rounds, or twice the dead time since the first ballot

@@ -1,0 +1,195 @@
+//! Changing the mode of a resource we hold (lease-algorithms.md 6.5, 6.6).
+//!
+//! *Shared to exclusive* is an acquire during which every write of our block keeps our mode block, so the shared hold is never
+//! interrupted. Refused, it leaves the shared hold as it was.
+//!
+//! *Exclusive to shared* is a release that leaves a mode block. It has succeeded when the mode block is known to be on disk: from
+//! then on others may come to share the lease, so whatever becomes of the leader the hold is shared, and the answer must not be
+//! that nothing has changed. Before that nothing is answered while the write may still land.
+
+use super::acquire::{AcquireOptions, AcquireOutcome, Mode, PaxosAcquire};
+use super::ops::{Event, Ops, Tally};
+use super::release::{PaxosRelease, ReleaseOutcome};
+use super::share::shared;
+use super::{AcquireError, Held, PaxosConfig};
+use crate::machine::{Content, Env, Input, Machine, Step};
+use crate::record::{DBLOCK_RELEASED, HostBlock, ModeBlock};
+use crate::timing::MonoTime;
+
+/// What a conversion comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConvertOutcome {
+    /// Whether the mode is the one asked for.
+    pub result: Result<(), AcquireError>,
+    /// What we hold now; [`Held::is_shared`] tells the mode.
+    pub held: Held,
+    /// Whether the leader may still name us although the hold is shared: its release has to be a
+    /// [`PaxosRelease::retract`].
+    pub erase: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::large_enum_variant, reason = "one per machine, part of its value")]
+enum Stage {
+    Up(PaxosAcquire),
+    /// The lease is ours alone: the mode block goes.
+    Clear(Held, Ops, Tally),
+    /// The acquire failed after it had proposed us.
+    Undo(AcquireError, PaxosRelease),
+    Down(PaxosRelease),
+    Done(Ops),
+}
+
+/// One attempt to convert.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PaxosConvert {
+    config: PaxosConfig,
+    held: Held,
+    stage: Stage,
+}
+
+impl PaxosConvert {
+    /// From shared to exclusive. Mode and version of `options` are not looked at.
+    #[must_use]
+    pub fn to_exclusive(config: PaxosConfig, options: AcquireOptions, held: Held) -> Self {
+        let options = AcquireOptions { mode: Mode::Upgrade, lver: None, num_hosts: None, ..options };
+        Self { config, held, stage: Stage::Up(PaxosAcquire::new(config, options)) }
+    }
+
+    /// From exclusive to shared.
+    #[must_use]
+    pub fn to_shared(config: PaxosConfig, held: Held) -> Self {
+        Self { config, held, stage: Stage::Down(PaxosRelease::to_shared(config, held).patiently()) }
+    }
+
+    fn done(&self, result: Result<(), AcquireError>, erase: bool, outstanding: u32) -> Step<ConvertOutcome> {
+        Step::Done { outcome: ConvertOutcome { result, held: self.held, erase }, outstanding }
+    }
+
+    fn after_up(
+        &mut self,
+        now: MonoTime,
+        env: &Env<'_>,
+        outcome: AcquireOutcome,
+        outstanding: u32,
+    ) -> Step<ConvertOutcome> {
+        let Stage::Up(machine) = &mut self.stage else { return Step::Pending };
+        match outcome {
+            AcquireOutcome::Acquired(held) => {
+                let ops = machine.take_ops();
+                self.clear(now, env, held, ops)
+            }
+            AcquireOutcome::Failed { error, retract, geometry } => {
+                if let Some(block) = machine.block() {
+                    self.held.block = HostBlock { mode: ModeBlock::shared(self.config.generation), ..block };
+                }
+                if !retract || outstanding > 0 {
+                    return self.done(Err(error), retract, outstanding);
+                }
+                let mut undo = PaxosRelease::retract_exclusivity(self.config, geometry);
+                let step = undo.step(now, env, Input::Start);
+                self.stage = Stage::Undo(error, undo);
+                self.pass_undo(step)
+            }
+        }
+    }
+
+    /// Writes our block once more, without the shared hold. Should it stay on disk, it excludes nobody who is not excluded
+    /// anyway, and the release takes it away.
+    fn clear(&mut self, now: MonoTime, env: &Env<'_>, mut held: Held, mut ops: Ops) -> Step<ConvertOutcome> {
+        held.block.mode = ModeBlock::zeroed();
+        let mut tally = Tally::default();
+        if self.config.check_env(env).is_ok() {
+            let deadline = now.plus_millis(self.config.io_timeout.millis());
+            let (sector, size) = (self.config.host.block_sector(), held.geometry.sector());
+            for disk in 0..self.config.disks {
+                if !ops.write(disk, size, sector, Content::Block(held.block), deadline) {
+                    tally.failure = Some(crate::machine::IoFailure::TimedOut);
+                }
+            }
+        }
+        self.held = held;
+        let batch = ops.take_batch();
+        let (idle, outstanding) = (ops.idle(), ops.outstanding());
+        if idle {
+            self.stage = Stage::Done(ops);
+            return self.done(Ok(()), false, outstanding);
+        }
+        self.stage = Stage::Clear(held, ops, tally);
+        Step::Io(batch)
+    }
+
+    fn step_clear(&mut self, input: Input<'_>) -> Step<ConvertOutcome> {
+        let Stage::Clear(_, ops, tally) = &mut self.stage else { return Step::Pending };
+        if let Event::Ended { result, .. } = ops.absorb(input) {
+            tally.count(&result);
+            if ops.idle() {
+                let ops = std::mem::take(ops);
+                let outstanding = ops.outstanding();
+                self.stage = Stage::Done(ops);
+                return self.done(Ok(()), false, outstanding);
+            }
+        }
+        Step::Pending
+    }
+
+    fn pass_undo(&mut self, step: Step<ReleaseOutcome>) -> Step<ConvertOutcome> {
+        match step {
+            Step::Io(ops) => Step::Io(ops),
+            Step::Wait(until) => Step::Wait(until),
+            Step::Pending => Step::Pending,
+            Step::Done { outcome, outstanding } => {
+                let Stage::Undo(error, _) = &self.stage else { return Step::Pending };
+                let error = *error;
+                let flags = self.held.block.dblock.flags.get() | DBLOCK_RELEASED;
+                self.held.block.dblock.flags = flags.into();
+                self.done(Err(error), outcome.result.is_err() || outcome.block_failure.is_some(), outstanding)
+            }
+        }
+    }
+
+    fn pass_down(&mut self, step: Step<ReleaseOutcome>) -> Step<ConvertOutcome> {
+        match step {
+            Step::Io(ops) => Step::Io(ops),
+            Step::Wait(until) => Step::Wait(until),
+            Step::Pending => Step::Pending,
+            Step::Done { outcome, outstanding } => {
+                let Stage::Down(machine) = &self.stage else { return Step::Pending };
+                if !machine.block_written() {
+                    let error = outcome.result.map_or_else(AcquireError::Share, |_| AcquireError::Driver);
+                    return self.done(Err(error), false, outstanding);
+                }
+                self.held = shared(self.held, self.config.generation);
+                self.done(Ok(()), outcome.result.is_err(), outstanding)
+            }
+        }
+    }
+}
+
+impl Machine for PaxosConvert {
+    type Outcome = ConvertOutcome;
+
+    fn step(&mut self, now: MonoTime, env: &Env<'_>, input: Input<'_>) -> Step<ConvertOutcome> {
+        match &mut self.stage {
+            Stage::Up(machine) => match machine.step(now, env, input) {
+                Step::Done { outcome, outstanding } => self.after_up(now, env, outcome, outstanding),
+                Step::Io(ops) => Step::Io(ops),
+                Step::Wait(until) => Step::Wait(until),
+                Step::Pending => Step::Pending,
+            },
+            Stage::Clear(..) => self.step_clear(input),
+            Stage::Undo(_, machine) => {
+                let step = machine.step(now, env, input);
+                self.pass_undo(step)
+            }
+            Stage::Down(machine) => {
+                let step = machine.step(now, env, input);
+                self.pass_down(step)
+            }
+            Stage::Done(ops) => {
+                let _late = ops.absorb(input);
+                Step::Pending
+            }
+        }
+    }
+}

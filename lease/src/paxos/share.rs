@@ -1,0 +1,174 @@
+//! Taking a resource shared (lease-algorithms.md 5.2, 5.3).
+//!
+//! A host enters shared mode by owning the lease for a moment: a ballot as for an exclusive hold, whose leader says SHORT_HOLD;
+//! then its mode block, in one write with the flag that gives the ownership up; then the leader is freed. Who finds the owner in
+//! that moment knows from SHORT_HOLD that it will pass, and tries again.
+
+use super::acquire::{AcquireOptions, AcquireOutcome, Mode, PaxosAcquire};
+use super::release::{PaxosRelease, ReleaseOutcome};
+use super::{AcquireError, Held, PaxosConfig};
+use crate::machine::{Env, Input, Machine, Step};
+use crate::record::{DBLOCK_RELEASED, ModeBlock};
+use crate::timing::MonoTime;
+
+/// Longest wait before a retry.
+const BACKOFF_MS: u64 = 1000;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::large_enum_variant, reason = "one per machine, part of its value")]
+enum Stage {
+    Acquire(PaxosAcquire),
+    Backoff(MonoTime),
+    Share(Held, PaxosRelease),
+    Done,
+}
+
+/// One attempt to take a resource shared, with its retries.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PaxosShare {
+    config: PaxosConfig,
+    options: AcquireOptions,
+    retries: u32,
+    stage: Stage,
+}
+
+impl PaxosShare {
+    /// An attempt that has done nothing yet. `retries`: how often an owner that passes through to shared mode is tried again
+    /// (`sh_retries`). The mode of `options` is not looked at.
+    #[must_use]
+    pub fn new(config: PaxosConfig, options: AcquireOptions, retries: u32) -> Self {
+        let options = AcquireOptions { mode: Mode::ShortHold, ..options };
+        Self { config, options, retries, stage: Stage::Acquire(PaxosAcquire::new(config, options)) }
+    }
+
+    fn done(&mut self, outcome: AcquireOutcome, outstanding: u32) -> Step<AcquireOutcome> {
+        self.stage = Stage::Done;
+        Step::Done { outcome, outstanding }
+    }
+
+    fn after_acquire(
+        &mut self,
+        now: MonoTime,
+        env: &Env<'_>,
+        outcome: AcquireOutcome,
+        outstanding: u32,
+        ops: super::ops::Ops,
+    ) -> Step<AcquireOutcome> {
+        match outcome {
+            AcquireOutcome::Acquired(held) => {
+                let mut share = PaxosRelease::to_shared(self.config, held).with_ops(ops);
+                let step = share.step(now, env, Input::Start);
+                self.stage = Stage::Share(held, share);
+                self.pass_share(step)
+            }
+            AcquireOutcome::Failed { error, retract: false, geometry } if outstanding == 0 => {
+                let error = match error {
+                    AcquireError::Live(owner) if owner.short_hold => AcquireError::Crowded(owner),
+                    // Who won may itself be entering shared mode; if it is not, the next try says that it is alive.
+                    AcquireError::Owned(_) | AcquireError::Other(_) => error,
+                    _ => return self.done(outcome, outstanding),
+                };
+                if self.retries == 0 {
+                    return self
+                        .done(AcquireOutcome::Failed { error, retract: false, geometry }, outstanding);
+                }
+                self.retries -= 1;
+                let until = now.plus_millis(1 + super::random(&mut self.options.seed) % BACKOFF_MS);
+                self.stage = Stage::Backoff(until);
+                Step::Wait(until)
+            }
+            AcquireOutcome::Failed { .. } => self.done(outcome, outstanding),
+        }
+    }
+
+    fn pass_share(&mut self, step: Step<ReleaseOutcome>) -> Step<AcquireOutcome> {
+        match step {
+            Step::Io(ops) => Step::Io(ops),
+            Step::Wait(until) => Step::Wait(until),
+            Step::Pending => Step::Pending,
+            Step::Done { outcome, outstanding } => {
+                let Stage::Share(held, _) = &self.stage else { return Step::Pending };
+                let held = *held;
+                let outcome = match outcome.result {
+                    Ok(_) => AcquireOutcome::Acquired(shared(held, self.config.generation)),
+                    Err(e) => AcquireOutcome::Failed {
+                        error: AcquireError::Share(e),
+                        retract: true,
+                        geometry: held.geometry,
+                    },
+                };
+                // The machine stays, to be told of writes that end late.
+                Step::Done { outcome, outstanding }
+            }
+        }
+    }
+
+    fn again(&mut self, now: MonoTime, env: &Env<'_>, until: MonoTime) -> Step<AcquireOutcome> {
+        if let Err(error) = self.config.check_env(env) {
+            let geometry = self.config.geometry;
+            return self.done(AcquireOutcome::Failed { error, retract: false, geometry }, 0);
+        }
+        if now < until {
+            return Step::Wait(until);
+        }
+        let options = AcquireOptions { seed: super::random(&mut self.options.seed), ..self.options };
+        let mut acquire = PaxosAcquire::new(self.config, options);
+        let step = acquire.step(now, env, Input::Start);
+        self.stage = Stage::Acquire(acquire);
+        self.pass_acquire(now, env, step)
+    }
+
+    fn pass_acquire(
+        &mut self,
+        now: MonoTime,
+        env: &Env<'_>,
+        step: Step<AcquireOutcome>,
+    ) -> Step<AcquireOutcome> {
+        match (step, &mut self.stage) {
+            (
+                Step::Done { outcome: outcome @ AcquireOutcome::Acquired(_), outstanding },
+                Stage::Acquire(machine),
+            ) => {
+                let ops = machine.take_ops();
+                self.after_acquire(now, env, outcome, outstanding, ops)
+            }
+            (Step::Done { outcome, outstanding }, _) => {
+                self.after_acquire(now, env, outcome, outstanding, super::ops::Ops::default())
+            }
+            (step, _) => step,
+        }
+    }
+}
+
+/// What `held` is once our mode block is written and the ownership given up.
+pub(super) fn shared(mut held: Held, generation: u64) -> Held {
+    held.block.dblock.flags = (held.block.dblock.flags.get() | DBLOCK_RELEASED).into();
+    held.block.mode = ModeBlock::shared(generation);
+    held
+}
+
+impl Machine for PaxosShare {
+    type Outcome = AcquireOutcome;
+
+    fn step(&mut self, now: MonoTime, env: &Env<'_>, input: Input<'_>) -> Step<AcquireOutcome> {
+        match &mut self.stage {
+            Stage::Acquire(machine) => {
+                let step = machine.step(now, env, input);
+                self.pass_acquire(now, env, step)
+            }
+            Stage::Backoff(until) => {
+                let until = *until;
+                match input {
+                    Input::Tick => self.again(now, env, until),
+                    // Nothing is in flight but reads of the attempt before.
+                    _ => Step::Pending,
+                }
+            }
+            Stage::Share(_, machine) => {
+                let step = machine.step(now, env, input);
+                self.pass_share(step)
+            }
+            Stage::Done => Step::Pending,
+        }
+    }
+}

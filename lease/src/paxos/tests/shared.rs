@@ -1,0 +1,356 @@
+//! Taking a resource shared, giving it back, and converting it (lease-algorithms.md 5.2, 5.3, 6.3, 6.5, 6.6, 16.3).
+
+use super::*;
+use crate::paxos::convert::{ConvertOutcome, PaxosConvert};
+use crate::paxos::share::PaxosShare;
+use crate::record::FLAG_SHORT_HOLD;
+
+const RETRIES: u32 = 8;
+
+fn share(lab: &mut Lab, id: u64) -> Finished<AcquireOutcome> {
+    lab.lockspace = LockspaceNow::Alive { generation: 1 };
+    lab.trace.clear();
+    lab.run(&mut PaxosShare::new(config(id), AcquireOptions::default(), RETRIES))
+}
+
+fn release_as(lab: &mut Lab, id: u64, held: Held) -> Finished<ReleaseOutcome> {
+    lab.trace.clear();
+    lab.run(&mut PaxosRelease::new(config(id), held))
+}
+
+fn to_exclusive(lab: &mut Lab, id: u64, held: Held) -> ConvertOutcome {
+    lab.trace.clear();
+    lab.run(&mut PaxosConvert::to_exclusive(config(id), AcquireOptions::default(), held)).outcome
+}
+
+fn to_shared(lab: &mut Lab, id: u64, held: Held) -> ConvertOutcome {
+    lab.trace.clear();
+    lab.run(&mut PaxosConvert::to_shared(config(id), held)).outcome
+}
+
+/// Mode, RELEASED, version of a host's block.
+fn mode_of(lab: &Lab, id: u64) -> (bool, bool, u64) {
+    let block = block_of(lab, id);
+    (block.mode.is_shared(), block.dblock.is_released(), block.dblock.lver.get())
+}
+
+fn flags(lab: &Lab) -> u32 {
+    leader_of(lab).flags.get()
+}
+
+fn convert_code(outcome: &ConvertOutcome) -> i32 {
+    outcome.result.map_or_else(|e| ReturnCode::from(&e).0, |()| 0)
+}
+
+/// 16.3, first two hosts.
+#[test]
+fn two_hosts_share_and_let_go() {
+    let mut lab = free_lab();
+    let first = held(&share(&mut lab, 1));
+    assert_eq!(
+        lab.brief(),
+        [(0, 1), (2, 1), (2, -1), (0, 10), (2, -1), (0, 10), (0, -1), (2, -1), (0, 1), (0, -1)]
+    );
+    let committed = lab.trace[6].written();
+    assert!(matches!(committed, Some(Content::Leader(l)) if l.flags.get() == 0x10 | FLAG_SHORT_HOLD));
+    assert!(first.is_shared());
+    assert_eq!((mode_of(&lab, 1), block_of(&lab, 1)), ((true, true, 1), first.block));
+    assert_eq!(block_of(&lab, 1).mode.generation.get(), 1);
+    assert_eq!((state(&leader_of(&lab)), flags(&lab)), ((1, 1, false, 1, 1), 0x10));
+
+    let second = held(&share(&mut lab, 2));
+    assert_eq!((mode_of(&lab, 1), mode_of(&lab, 2)), ((true, true, 1), (true, true, 2)));
+    assert_eq!(state(&leader_of(&lab)), (2, 1, false, 2, 2));
+
+    // One write each; the leader is not touched.
+    let before = leader_of(&lab);
+    for (id, held) in [(1, first), (2, second)] {
+        let done = release_as(&mut lab, id, held).outcome;
+        assert_eq!(done.result, Ok(Released::ByFlag));
+        assert_eq!(lab.brief(), [(id + 1, -1)]);
+        assert_eq!(block_of(&lab, id), HostBlock { mode: ModeBlock::zeroed(), ..held.block });
+    }
+    assert_eq!(leader_of(&lab), before);
+    held_lver(&acquire_plain(&mut lab), 3);
+}
+
+#[track_caller]
+fn held_lver(done: &Finished<AcquireOutcome>, lver: u64) {
+    assert_eq!(held(done).lver(), lver);
+}
+
+#[test]
+fn an_exclusive_owner_refuses_a_sharer_at_once() {
+    let mut lab = lab(leader(5, owned_by(2, 1)));
+    lab.hosts = seen(2, 1, 800, 990, 990);
+    assert_eq!(code(&share(&mut lab, 1)), -243);
+    assert_eq!(lab.brief().len(), 3, "no retry");
+}
+
+#[test]
+fn an_owner_passing_through_is_tried_again_as_often_as_allowed() {
+    let passing = |lab: &mut Lab| {
+        let mut leader = leader(5, owned_by(2, 1));
+        leader.flags = (0x10 | FLAG_SHORT_HOLD).into();
+        leader.seal();
+        put_leader(lab, leader);
+    };
+    let mut lab = free_lab();
+    lab.hosts = seen(2, 1, 800, 990, 990);
+    passing(&mut lab);
+    let started = lab.now;
+    let done = share(&mut lab, 1);
+    assert_eq!((code(&done), failure(&done).2), (-246, false));
+    assert_eq!(lab.brief().len(), 3 * 9, "one try and eight retries");
+    assert!(done.at.secs_since(started) <= 9);
+
+    // It has passed after a second.
+    let started = lab.now;
+    lab.at(lab.now.plus_millis(1000), |lab| {
+        put_leader(lab, leader(5, Owner { timestamp: 0, ..owned_by(2, 1) }))
+    });
+    held_lver(&share(&mut lab, 1), 6);
+    assert!(lab.now.secs_since(started) >= 1);
+
+    // Waiting ends when it is pointless.
+    passing(&mut lab);
+    let rows: [(Change, i32); 3] = [
+        (|lab| lab.client_alive = false, -25),
+        (|lab| lab.shutting_down = true, -1),
+        (|lab| lab.lockspace = LockspaceNow::Gone, -28),
+    ];
+    for (change, expected) in rows {
+        lab.at(lab.now.plus_millis(40), change);
+        let started = lab.now;
+        assert_eq!(code(&share(&mut lab, 1)), expected);
+        assert!(lab.now.millis_since(started) <= 45 || lab.brief().len() <= 6);
+        (lab.client_alive, lab.shutting_down) = (true, false);
+    }
+}
+
+/// Every operation of a shared acquire fails, is lost, or ends late: what is left is nobody's once it was taken back.
+#[test]
+fn every_failure_of_a_shared_acquire_can_be_taken_back() {
+    for n in 0..10 {
+        for fate in [Fate::fail(IoFailure::Os(5)), Fate::after(11_000), Fate::lands_unseen(5_000)] {
+            let mut lab = free_lab();
+            nth_op(&mut lab, n, fate);
+            let mut machine = PaxosShare::new(config(1), AcquireOptions::default(), RETRIES);
+            let done = lab.run(&mut machine);
+            let (_, code, again) = failure(&done);
+            assert!(code < 0, "operation {n}");
+            lab.pass(&mut machine, 20);
+            lab.no_faults();
+            assert_eq!(again, n >= 4, "operation {n}");
+            if again {
+                retract(&mut lab).outcome.result.unwrap();
+            }
+            assert!(!mode_of(&lab, 1).0, "operation {n}");
+            assert_eq!(leader_of(&lab).timestamp.get(), 0, "operation {n}");
+        }
+    }
+}
+
+/// The host stops after each of its writes. Others are kept out until it is dead, and then get in.
+#[test]
+fn a_crash_after_each_write_of_a_shared_acquire() {
+    for writes_done in 1..=5 {
+        let mut lab = free_lab();
+        let mut writes = 0;
+        lab.fates(move |op: &Op| {
+            writes += usize::from(op.is_write());
+            if op.is_write() && writes > writes_done { Fate::never() } else { Fate::prompt() }
+        });
+        lab.run(&mut PaxosShare::new(config(1), AcquireOptions::default(), 0));
+        lab.no_faults();
+        let started = lab.now;
+        let mut won = None;
+        for _ in 0..4 {
+            if lab.now.secs_since(started) > 100 {
+                lab.hosts = seen(1, 1, 100, 200, 990);
+            }
+            match acquire_as(&mut lab, config(4), AcquireOptions::default()).outcome {
+                AcquireOutcome::Acquired(held) => {
+                    won = Some(held);
+                    break;
+                }
+                AcquireOutcome::Failed {
+                    error: AcquireError::Shared { .. } | AcquireError::Other(_),
+                    ..
+                } => {
+                    lab.now = lab.now.plus_secs(150);
+                }
+                AcquireOutcome::Failed { error, .. } => panic!("{error}"),
+            }
+        }
+        assert!(won.is_some(), "after {writes_done} writes");
+        assert!(!mode_of(&lab, 1).0, "after {writes_done} writes");
+        if writes_done >= 3 {
+            assert!(lab.now.secs_since(started) > 140, "not before it is dead");
+        }
+    }
+}
+
+#[test]
+fn a_refused_conversion_leaves_the_shared_hold() {
+    let mut lab = free_lab();
+    let ours = held(&share(&mut lab, 1));
+    held(&share(&mut lab, 2));
+    let before = leader_of(&lab);
+    let outcome = to_exclusive(&mut lab, 1, ours);
+    assert_eq!((convert_code(&outcome), outcome.erase), (-11, false));
+    assert!(outcome.held.is_shared());
+    assert_eq!(writes(&lab), [2], "our ballot number, with the mode block");
+    assert_eq!((block_of(&lab, 1), leader_of(&lab)), (outcome.held.block, before));
+    assert!(mode_of(&lab, 1).0);
+    release_as(&mut lab, 1, outcome.held).outcome.result.unwrap();
+    assert_eq!(mode_of(&lab, 1), (false, true, 3));
+}
+
+#[test]
+fn the_only_holder_becomes_exclusive_and_shared_again() {
+    let mut lab = free_lab();
+    let ours = held(&share(&mut lab, 1));
+    let up = to_exclusive(&mut lab, 1, ours);
+    assert_eq!((convert_code(&up), up.held.is_shared(), up.held.lver()), (0, false, 2));
+    assert_eq!(lab.brief(), [(0, 1), (2, 1), (2, -1), (0, 10), (2, -1), (0, 10), (0, -1), (2, -1)]);
+    for traced in &lab.trace[..7] {
+        if let Some(Content::Block(block)) = traced.written() {
+            assert!(block.mode.is_shared(), "the shared hold is never interrupted");
+        }
+    }
+    assert_eq!((mode_of(&lab, 1), state(&leader_of(&lab))), ((false, false, 2), (1, 1, true, 2, 1)));
+
+    let down = to_shared(&mut lab, 1, up.held);
+    assert_eq!((convert_code(&down), down.held.is_shared(), down.erase), (0, true, false));
+    assert_eq!(lab.brief(), [(2, -1), (0, 1), (0, -1)]);
+    assert_eq!((mode_of(&lab, 1), state(&leader_of(&lab))), ((true, true, 2), (1, 1, false, 2, 1)));
+    held(&share(&mut lab, 2));
+}
+
+#[test]
+fn a_conversion_over_a_dead_holder_clears_it() {
+    let mut lab = free_lab();
+    let ours = held(&share(&mut lab, 1));
+    held(&share(&mut lab, 2));
+    put_delta(&mut lab, 2, delta(2, 1, 0));
+    let up = to_exclusive(&mut lab, 1, ours);
+    assert_eq!(convert_code(&up), 0);
+    assert_eq!((mode_of(&lab, 1).0, mode_of(&lab, 2)), (false, (false, true, 2)));
+}
+
+/// Every operation of an upgrade meets a failure. The shared hold stands, and the final release leaves nothing behind.
+#[test]
+fn every_failure_of_an_upgrade_leaves_the_shared_hold() {
+    for n in 0..8 {
+        for fate in [Fate::fail(IoFailure::Os(5)), Fate::after(11_000), Fate::lands_unseen(5_000)] {
+            let mut lab = free_lab();
+            let ours = held(&share(&mut lab, 1));
+            nth_op(&mut lab, n, fate);
+            let mut machine = PaxosConvert::to_exclusive(config(1), AcquireOptions::default(), ours);
+            let done = lab.run(&mut machine);
+            let outcome = done.outcome;
+            let won = n == 7;
+            assert_eq!(outcome.result.is_ok(), won, "operation {n}");
+            assert_eq!(outcome.held.is_shared(), !won, "operation {n}");
+            lab.pass(&mut machine, 20);
+            lab.no_faults();
+            if !won {
+                assert!(mode_of(&lab, 1).0, "operation {n}: the mode block stays");
+                assert!(code(&acquire_as(&mut lab, config(4), nowait())) < 0, "operation {n}");
+            }
+            let released = if outcome.erase || done.outstanding > 0 {
+                retract(&mut lab).outcome.result
+            } else {
+                release_as(&mut lab, 1, outcome.held).outcome.result
+            };
+            released.unwrap();
+            assert!(!mode_of(&lab, 1).0, "operation {n}");
+            assert_eq!(leader_of(&lab).timestamp.get(), 0, "operation {n}");
+        }
+    }
+}
+
+#[test]
+fn a_downgrade_whose_mode_block_fails_changes_nothing() {
+    let mut lab = free_lab();
+    let ours = held(&acquire_plain(&mut lab));
+    nth_op(&mut lab, 0, Fate::fail(IoFailure::Os(5)));
+    let outcome = to_shared(&mut lab, 1, ours);
+    assert_eq!((convert_code(&outcome), outcome.held, outcome.erase), (-5, ours, false));
+    assert_eq!(lab.brief(), [(2, -1)], "the leader is not touched");
+}
+
+/// The mode block may land at any time: until it has, no answer.
+#[test]
+fn a_downgrade_waits_for_its_mode_block() {
+    let mut lab = free_lab();
+    let ours = held(&acquire_plain(&mut lab));
+    nth_op(&mut lab, 0, Fate::after(35_000));
+    let started = lab.now;
+    let outcome = to_shared(&mut lab, 1, ours);
+    assert_eq!((convert_code(&outcome), outcome.held.is_shared()), (0, true));
+    assert!(lab.now.secs_since(started) >= 35);
+    assert_eq!(leader_of(&lab).timestamp.get(), 0);
+
+    // Unless the lockspace dies first, or the client.
+    let rows: [Change; 2] = [|lab| lab.lockspace = LockspaceNow::Gone, |lab| lab.client_alive = false];
+    for change in rows {
+        let mut lab = free_lab();
+        let ours = held(&acquire_plain(&mut lab));
+        nth_op(&mut lab, 0, Fate::never());
+        lab.after_secs(20, change);
+        lab.trace.clear();
+        let done = lab.run(&mut PaxosConvert::to_shared(config(1), ours));
+        assert_eq!((convert_code(&done.outcome), done.outstanding, done.outcome.held), (-202, 1, ours));
+    }
+}
+
+/// Once the mode block is there others may share the lease, so the answer is that it is shared.
+#[test]
+fn a_downgrade_whose_leader_fails_is_shared_all_the_same() {
+    for n in [1, 2] {
+        for fate in [Fate::fail(IoFailure::Os(5)), Fate::after(11_000)] {
+            let mut lab = free_lab();
+            let ours = held(&acquire_plain(&mut lab));
+            nth_op(&mut lab, n, fate);
+            let mut machine = PaxosConvert::to_shared(config(1), ours);
+            let done = lab.run(&mut machine);
+            assert_eq!((convert_code(&done.outcome), done.outcome.held.is_shared()), (0, true));
+            assert!(done.outcome.erase);
+            lab.pass(&mut machine, 20);
+            lab.no_faults();
+            retract(&mut lab).outcome.result.unwrap();
+            assert_eq!((mode_of(&lab, 1).0, leader_of(&lab).timestamp.get()), (false, 0));
+        }
+    }
+}
+
+#[test]
+fn sharing_with_fewer_hosts_than_share_already_is_refused() {
+    let mut lab = free_lab();
+    held(&share(&mut lab, 5));
+    let options = AcquireOptions { num_hosts: Some(4), ..AcquireOptions::default() };
+    let done = lab.run(&mut PaxosShare::new(config(1), options, 0));
+    assert_eq!(code(&done), -22);
+}
+
+#[test]
+fn a_leader_committed_by_another_is_left_to_the_flag() {
+    let mut lab = free_lab();
+    // Host 3 commits our value between our second read and our own commit: the commit is ours all the same, so let host 3's
+    // leader land after it.
+    before_round(&mut lab, COMMIT + 1, |lab| {
+        let mut leader = leader_of(lab);
+        leader.write_id = 3.into();
+        put_leader(lab, leader);
+    });
+    let ours = held(&share(&mut lab, 1));
+    assert!(ours.is_shared());
+    assert_eq!((mode_of(&lab, 1), state(&leader_of(&lab))), ((true, true, 1), (1, 1, true, 1, 3)));
+    // Others see the flag: they may share, and are told of us when they want it alone.
+    lab.hosts = seen(1, 1, 800, 990, 990);
+    held(&share(&mut lab, 2));
+    let done = acquire_as(&mut lab, config(4), AcquireOptions::default());
+    assert_eq!(code(&done), -11);
+}
