@@ -3,7 +3,7 @@
 use crate::action::Action;
 use crate::event::{AcquireFlags, ResourceRequest, Target};
 use crate::ids::{ConnId, LockspaceId, ResourceId, TaskId};
-use crate::state::{Op, OpKind, OpNumber, Resource, Work};
+use crate::state::{Op, OpKind, OpNumber, Resource, Token, Work};
 use crate::{Level, Manager, TOKENS_MAX, log, reply};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::limits::{DISKS_MAX, RESOURCES_PER_REQUEST_MAX};
@@ -16,6 +16,8 @@ use std::collections::VecDeque;
 
 /// What beginning with a resource came to.
 enum Begun {
+    /// This host holds it shared already: nothing to do on disk.
+    Joined(ResourceId),
     /// Its task runs.
     Running(TaskId),
     /// It waits for the watchdog of its lockspace.
@@ -70,7 +72,7 @@ impl Manager {
         resources: &[ResourceRequest],
         flags: AcquireFlags,
     ) -> Result<(), ReturnCode> {
-        if flags.lvb || flags.orphan || resources.iter().any(|r| r.spec.shared || r.persistent) {
+        if flags.lvb || flags.orphan || resources.iter().any(|r| r.persistent) {
             return Err(ReturnCode::EOPNOTSUPP);
         }
         let held = self.conns.get(&target).map_or(0, |c| c.held().count());
@@ -109,12 +111,16 @@ impl Manager {
         } else {
             Err(ReturnCode::ENOTTY)
         };
-        let Some(Op { kind: OpKind::Acquire { requests, current, arming, .. }, .. }) =
+        let Some(Op { kind: OpKind::Acquire { requests, current, arming, acquired, .. }, .. }) =
             self.ops.get_mut(&number)
         else {
             return;
         };
         match started {
+            Ok(Begun::Joined(id)) => {
+                acquired.push(id);
+                self.acquire_next(now, number, out);
+            }
             Ok(Begun::Running(task)) => *current = Some(task),
             Ok(Begun::Arming(ls)) => {
                 requests.push_front(request);
@@ -125,17 +131,17 @@ impl Manager {
     }
 
     /// What this host already has under that name decides first (lease-algorithms.md 7.2).
-    fn local_state(&self, spec: &ResourceSpec) -> Result<(), ReturnCode> {
-        let found =
-            self.resources.values().find(|r| r.spec.lockspace == spec.lockspace && r.spec.name == spec.name);
-        match found.map(|r| &r.work) {
-            None => Ok(()),
-            Some(Work::Acquiring { .. }) => Err(ReturnCode::EBUSY),
+    fn local_state(&self, spec: &ResourceSpec) -> Result<Option<ResourceId>, ReturnCode> {
+        let same = |r: &Resource| r.spec.lockspace == spec.lockspace && r.spec.name == spec.name;
+        let Some((id, found)) = self.resources.iter().find(|(_, r)| same(r)) else { return Ok(None) };
+        match found.work {
+            Work::Acquiring { .. } => Err(ReturnCode::EBUSY),
+            // Which mode it will be in is open.
+            Work::Held { .. } if found.converting.is_some() => Err(ReturnCode::EAGAIN),
+            Work::Held { .. } if found.spec.shared && spec.shared => Ok(Some(*id)),
             // Also one that is acquired but not granted yet: the same resource twice in a request.
-            Some(Work::Held { .. }) => Err(ReturnCode::EEXIST),
-            Some(Work::Releasing { .. } | Work::Settling { .. } | Work::Retry { .. }) => {
-                Err(ReturnCode::EAGAIN)
-            }
+            Work::Held { .. } => Err(ReturnCode::EEXIST),
+            Work::Releasing { .. } | Work::Settling { .. } | Work::Retry { .. } => Err(ReturnCode::EAGAIN),
         }
     }
 
@@ -148,7 +154,17 @@ impl Manager {
         owner_nowait: bool,
         out: &mut Vec<Action>,
     ) -> Result<Begun, ReturnCode> {
-        self.local_state(&request.spec)?;
+        if let Some(id) = self.local_state(&request.spec)? {
+            let Some(Resource { ls, work: Work::Held { tokens, .. }, .. }) = self.resources.get_mut(&id)
+            else {
+                return Err(ReturnCode::EAGAIN);
+            };
+            if !self.lockspaces.get(ls).is_some_and(crate::Lockspace::usable) {
+                return Err(ReturnCode::ENOSPC);
+            }
+            tokens.push(Token { conn: target, granted: false });
+            return Ok(Begun::Joined(id));
+        }
         let ls = self
             .lockspaces
             .iter()
@@ -176,9 +192,9 @@ impl Manager {
             lver: request.spec.lver,
             num_hosts: request.num_hosts,
             seed: 0,
-            mode: Mode::Exclusive,
+            mode: if request.spec.shared { Mode::ShortHold } else { Mode::Exclusive },
         };
-        let pid = self.conns.get(&target).and_then(|c| c.pid).unwrap_or(0);
+        let pid = self.conns.get(&target).and_then(|c| c.pid).filter(|_| !request.spec.shared).unwrap_or(0);
         let task = TaskId(self.next_id());
         let id = ResourceId(self.next_id());
         let spec = ResourceSpec { lver: None, ..request.spec.clone() };
@@ -190,6 +206,8 @@ impl Manager {
             pid,
             lver: 0,
             geometry,
+            converting: None,
+            erase: false,
             unsettled: None,
             attempts: 0,
             for_op: Some(number),
@@ -225,8 +243,9 @@ impl Manager {
                 let Some((number, conn)) = number.zip(target) else {
                     return self.give_back(id, task, outstanding, out);
                 };
-                resource.work = Work::Held { held, conn, granted: false };
-                resource.lver = held.lver();
+                resource.work = Work::Held { held, tokens: vec![Token { conn, granted: false }] };
+                // Of a shared hold the version says nothing: it changes with every host that joins in.
+                resource.lver = if held.is_shared() { 0 } else { held.lver() };
                 resource.geometry = held.geometry;
                 // A minority of several disks may lag behind; the lease itself is ours.
                 resource.unsettled = (outstanding > 0).then_some(task);
@@ -247,6 +266,7 @@ impl Manager {
                         | AcquireError::Other(_)
                         | AcquireError::NotYetDead(_)
                         | AcquireError::Shared { .. }
+                        | AcquireError::Crowded(_)
                         | AcquireError::Ballot { .. }
                         | AcquireError::ClientGone
                 );
@@ -276,6 +296,7 @@ impl Manager {
                     self.acquire_failed(number, code, out);
                 }
             }
+            Work::Held { .. } if resource.converting == Some(task) => self.convert_ended(id, code, out),
             Work::Releasing { task: t } if t == task => self.release_ended(now, id, Err((code, true)), out),
             _ => {}
         }
@@ -344,8 +365,10 @@ impl Manager {
             return self.undo(number, acquired, code.0, out);
         }
         for id in &acquired {
-            if let Some(Resource { work: Work::Held { granted, .. }, .. }) = self.resources.get_mut(id) {
-                *granted = true;
+            if let Some(Resource { work: Work::Held { tokens, .. }, .. }) = self.resources.get_mut(id) {
+                if let Some(token) = tokens.iter_mut().find(|t| t.conn == target && !t.granted) {
+                    token.granted = true;
+                }
             }
             if let Some(client) = self.conns.get_mut(&target) {
                 client.add_token(*id);
@@ -372,7 +395,7 @@ impl Manager {
         let Some(op) = self.ops.get_mut(&number) else { return };
         let acquired = match &mut op.kind {
             OpKind::Acquire { acquired, .. } => std::mem::take(acquired),
-            OpKind::Granting { .. } | OpKind::Release { .. } => return,
+            OpKind::Granting { .. } | OpKind::Convert { .. } | OpKind::Release { .. } => return,
         };
         self.undo(number, acquired, code, out);
     }

@@ -39,7 +39,6 @@ pub enum Reply {
 
 /// Something to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "one at a time, moved once")]
 pub enum Action {
     /// Answer the command in progress on this connection, which may then send the next one. The connection may be closed.
     Reply {
@@ -87,6 +86,21 @@ pub enum Action {
         config: PaxosConfig,
         /// How; the seed is to be replaced by a random one.
         options: AcquireOptions,
+        /// Where.
+        disks: Vec<DiskSpec>,
+    },
+    /// Change the mode of a lease that is held; the mode wanted is the other one.
+    StartConvert {
+        /// Its id.
+        task: TaskId,
+        /// In this lockspace.
+        ls: LockspaceId,
+        /// Who and which.
+        config: PaxosConfig,
+        /// How; the seed is to be replaced by a random one.
+        options: AcquireOptions,
+        /// What is held.
+        held: Held,
         /// Where.
         disks: Vec<DiskSpec>,
     },

@@ -151,7 +151,10 @@ impl Manager {
 
     /// The target of a running command hung up: an acquire in progress is told, and the command cleans up at its end.
     fn target_closed(&mut self, number: OpNumber, out: &mut Vec<Action>) {
-        if let Some(Op { kind: OpKind::Acquire { current: Some(task), .. }, .. }) = self.ops.get(&number) {
+        if let Some(Op {
+            kind: OpKind::Acquire { current: Some(task), .. } | OpKind::Convert { task }, ..
+        }) = self.ops.get(&number)
+        {
             out.push(Action::ClientGone { task: *task });
         }
     }
@@ -187,11 +190,13 @@ impl Manager {
             let dead = self.lockspaces.get(&resource.ls).is_none_or(|ls| ls.dead.is_some());
             if !dead {
                 self.take_token(conn, id);
-                self.start_release(id, None, out);
+                self.start_release(id, conn, None, out);
             } else if pid_gone {
                 // Nothing may be written any more; the host_id lease speaks for it.
                 self.take_token(conn, id);
-                self.drop_resource(id);
+                if self.resources.get_mut(&id).is_some_and(|r| r.drop_token(conn)) {
+                    self.drop_resource(id);
+                }
             } else {
                 still_used = true;
             }

@@ -9,6 +9,7 @@ use sanlock_lease::delta::{Event as HostEvent, JoinError, Joined};
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::name::Name;
 use sanlock_lease::paxos::acquire::AcquireOutcome;
+use sanlock_lease::paxos::convert::ConvertOutcome;
 use sanlock_lease::paxos::release::ReleaseOutcome;
 use sanlock_lease::text::{LockspaceSpec, ResourceSpec};
 use sanlock_lease::timing::MonoTime;
@@ -123,6 +124,19 @@ pub enum Command {
         target: Target,
         /// Which.
         what: ReleaseWhat,
+    },
+    /// Change the mode of a resource the target holds.
+    Convert {
+        /// Whose.
+        target: Target,
+        /// Its lockspace.
+        lockspace: Name,
+        /// Its name.
+        name: Name,
+        /// The mode wanted.
+        shared: bool,
+        /// `SANLK_ACQUIRE_OWNER_NOWAIT`.
+        owner_nowait: bool,
     },
     /// What does the target hold?
     Inquire {
@@ -256,6 +270,15 @@ pub enum Event {
     Left {
         /// Which.
         ls: LockspaceId,
+    },
+    /// A conversion ended.
+    ConvertDone {
+        /// Which.
+        task: TaskId,
+        /// How.
+        outcome: ConvertOutcome,
+        /// Writes of it that may still land; [`Event::Settled`] follows when they have.
+        outstanding: u32,
     },
     /// An acquire task ended.
     AcquireDone {

@@ -291,9 +291,9 @@ impl Manager {
     /// Whether a process holds anything in the lockspace, or an acquire in it still runs. What is acquired but not granted is
     /// nobody's: it is dropped when the lockspace ends, and its request fails.
     pub(crate) fn has_users(&self, ls: LockspaceId) -> bool {
-        self.resources.values().any(|r| {
-            r.ls == ls && matches!(r.work, Work::Acquiring { .. } | Work::Held { granted: true, .. })
-        })
+        self.resources
+            .values()
+            .any(|r| r.ls == ls && (matches!(r.work, Work::Acquiring { .. }) || r.is_granted()))
     }
 
     /// Whether a dead lockspace without users is to wait for writes (rule R3): the host_id must not look free before they have

@@ -15,7 +15,7 @@
 //! # Invariants
 //!
 //! * A resource (lockspace and name) exists at most once, and is on exactly one list.
-//! * A token belongs to a held resource; an exclusive resource has one token.
+//! * A token belongs to a held resource; an exclusive resource has one token, a shared one any number.
 //! * A target is busy exactly while a command on its leases is in progress.
 //! * Nothing new is started for a resource while a write of an earlier task on it may still land (rule R3).
 //! * While something depends on a host id, wdmd has an expiry of its lockspace, or no watchdog is used ([`Watch`]).
@@ -27,6 +27,7 @@ mod acquire;
 mod action;
 mod clients;
 mod config;
+mod convert;
 mod event;
 mod events;
 mod ids;
@@ -52,7 +53,7 @@ pub use ids::{ConnId, LockspaceId, ResourceId, TaskId};
 pub use killpath::KillpathProgram;
 pub use rejoin::{ProcessId, RejoinEvidence, RejoinRecord, fast_rejoin};
 pub use requests::Request;
-pub use state::{Conn, Dead, Lockspace, LockspaceList, RenewalEntry, Resource, ResourceList, Work};
+pub use state::{Conn, Dead, Lockspace, LockspaceList, RenewalEntry, Resource, ResourceList, Token, Work};
 pub use watchdog::Watch;
 
 use sanlock_lease::timing::{IoTimeout, MonoTime, WatchdogFire};
@@ -150,6 +151,9 @@ impl Manager {
             Event::AcquireDone { task, outcome, outstanding } => {
                 self.acquire_done(now, task, outcome, outstanding, out)
             }
+            Event::ConvertDone { task, outcome, outstanding } => {
+                self.convert_done(task, outcome, outstanding, out);
+            }
             Event::StartFailed { task, code } => self.start_failed(now, task, code, out),
             Event::ReleaseDone { task, outcome, outstanding } => {
                 self.release_done(now, task, outcome, outstanding, out)
@@ -193,6 +197,9 @@ impl Manager {
                 self.acquire(now, conn, target, owner_name, resources, flags, out);
             }
             Command::Release { target, what } => self.release(conn, target, what, out),
+            Command::Convert { target, lockspace, name, shared, owner_nowait } => {
+                self.convert(conn, target, (lockspace, name), shared, owner_nowait, out);
+            }
             Command::Inquire { target } => self.inquire(conn, target, out),
             Command::Index { lockspace, lease } => self.index(now, conn, lockspace, lease, out),
             Command::Refused { target, acquire, code } => self.refused(conn, target, acquire, code, out),

@@ -285,7 +285,7 @@ impl Manager {
             .resources
             .iter()
             .filter(|(_, r)| {
-                r.ls == ls && matches!(r.work, Work::Retry { .. } | Work::Held { granted: false, .. })
+                r.ls == ls && matches!(r.work, Work::Retry { .. } | Work::Held { .. }) && !r.is_granted()
             })
             .map(|(id, _)| *id)
             .collect();

@@ -23,6 +23,10 @@ pub(crate) enum Started {
     Nothing,
 }
 
+fn count<'a>(ids: impl IntoIterator<Item = &'a ResourceId>, id: ResourceId) -> usize {
+    ids.into_iter().filter(|i| **i == id).count()
+}
+
 impl Manager {
     pub(crate) fn release(&mut self, conn: ConnId, target: Target, what: ReleaseWhat, out: &mut Vec<Action>) {
         let target = match self.find_target(conn, target, false) {
@@ -36,8 +40,9 @@ impl Manager {
             ReleaseWhat::All => left.extend(held),
             ReleaseWhat::Named(names) => {
                 for (lockspace, name) in names {
+                    // Each name gives up one token; of a shared resource there may be several.
                     let found = held.iter().copied().find(|id| {
-                        !left.contains(id)
+                        count(&left, *id) < count(&held, *id)
                             && self
                                 .resources
                                 .get(id)
@@ -63,13 +68,14 @@ impl Manager {
     pub(crate) fn release_next(&mut self, number: OpNumber, keep_result: bool, out: &mut Vec<Action>) {
         loop {
             let Some(op) = self.ops.get_mut(&number) else { return };
+            let target = op.target;
             let OpKind::Release { left, current, result } = &mut op.kind else { return };
             let Some(id) = left.pop_front() else {
                 let code = *result;
                 return self.end_op(number, code, out);
             };
             *current = Some(id);
-            match self.start_release(id, Some((number, keep_result)), out) {
+            match self.start_release(id, target, Some((number, keep_result)), out) {
                 Started::Running => return,
                 Started::Nothing => {}
                 Started::Later => self.note_result(number, ReturnCode::AIO_TIMEOUT.0, keep_result),
@@ -77,7 +83,7 @@ impl Manager {
         }
     }
 
-    fn task_config(&self, resource: &Resource) -> Option<PaxosConfig> {
+    pub(crate) fn task_config(&self, resource: &Resource) -> Option<PaxosConfig> {
         let ls = self.lockspaces.get(&resource.ls)?;
         let joined = ls.joined.as_ref()?;
         Some(PaxosConfig {
@@ -92,15 +98,21 @@ impl Manager {
         })
     }
 
-    /// Starts the release of a resource that nobody holds a token of any more. In a dead lockspace there is nothing to do on
+    /// Gives one connection's token up, and starts the release of the resource if it was the last one. In a dead lockspace there is nothing to do on
     /// disk: the host_id lease speaks for the resource.
     pub(crate) fn start_release(
         &mut self,
         id: ResourceId,
+        conn: ConnId,
         for_op: Option<(OpNumber, bool)>,
         out: &mut Vec<Action>,
     ) -> Started {
         let task = TaskId(self.next_id());
+        match self.resources.get_mut(&id).map(|r| r.drop_token(conn)) {
+            Some(true) => {}
+            // Others of this host share it.
+            Some(false) | None => return Started::Nothing,
+        }
         let Some(resource) = self.resources.get(&id) else { return Started::Nothing };
         let config = self.task_config(resource).filter(|_| self.in_usable_lockspace(resource));
         let (Work::Held { held, .. }, Some(config)) = (&resource.work, config) else {
@@ -119,12 +131,17 @@ impl Manager {
         resource.for_op = for_op.map(|(number, _)| number);
         resource.keep_result = for_op.is_some_and(|(_, keep)| keep);
         resource.attempts = 1;
+        let (erase, geometry) = (resource.erase, held.geometry);
         self.tasks.insert(task, id);
-        out.push(Action::StartRelease { task, ls, config, held, disks });
+        out.push(if erase {
+            Action::StartRetract { task, ls, config, geometry, disks }
+        } else {
+            Action::StartRelease { task, ls, config, held, disks }
+        });
         Started::Running
     }
 
-    fn in_usable_lockspace(&self, resource: &Resource) -> bool {
+    pub(crate) fn in_usable_lockspace(&self, resource: &Resource) -> bool {
         self.lockspaces.get(&resource.ls).is_some_and(crate::Lockspace::usable)
     }
 

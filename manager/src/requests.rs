@@ -6,7 +6,7 @@
 
 use crate::action::Action;
 use crate::ids::{ConnId, LockspaceId, ResourceId};
-use crate::state::{Conn, Resource, Work};
+use crate::state::{Conn, Resource};
 use crate::{Level, Manager, killpath, log, reply};
 use sanlock_lease::name::Name;
 use sanlock_lease::recovery::Signal;
@@ -58,7 +58,7 @@ impl Manager {
                 && resource.is_none_or(|name| r.spec.name == name)
                 // Nobody is recorded as the holder of a lease held shared.
                 && !r.spec.shared
-                && matches!(r.work, Work::Held { granted: true, .. })
+                && r.is_granted()
         };
         let found: Vec<(ResourceId, LockspaceId)> =
             self.resources.iter().filter(|(_, r)| wanted(r)).map(|(id, r)| (*id, r.ls)).collect();
@@ -93,7 +93,10 @@ impl Manager {
 
     fn requested(&mut self, request: &Request, out: &mut Vec<Action>) {
         let Some(resource) = self.resources.get(&request.resource) else { return };
-        let Work::Held { granted: true, .. } = resource.work else { return };
+        // Converted while the disk was read, it has no version that could be too old.
+        if !resource.is_granted() || resource.spec.shared {
+            return;
+        }
         if request.force_mode == 0 || request.lver <= resource.lver {
             return;
         }

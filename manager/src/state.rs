@@ -84,11 +84,10 @@ impl Conn {
         }
     }
 
+    /// Frees one token of the resource: of a shared one a client may have several.
     pub(crate) fn drop_token(&mut self, resource: ResourceId) {
-        for token in &mut self.tokens {
-            if *token == Some(resource) {
-                *token = None;
-            }
+        if let Some(token) = self.tokens.iter_mut().find(|t| **t == Some(resource)) {
+            *token = None;
         }
         while self.tokens.last() == Some(&None) {
             self.tokens.pop();
@@ -212,6 +211,15 @@ impl Lockspace {
     }
 }
 
+/// One client's hold on a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// Whose.
+    pub conn: ConnId,
+    /// Whether the client knows.
+    pub granted: bool,
+}
+
 /// What is being done about a resource nobody holds any more, or not yet.
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "kept in the table, moved seldom")]
@@ -225,10 +233,8 @@ pub enum Work {
     Held {
         /// What lies on disk.
         held: Held,
-        /// Whose token it is, or will be.
-        conn: ConnId,
-        /// Whether the client knows.
-        granted: bool,
+        /// Who holds it, or will: one token, or any number of a shared one.
+        tokens: Vec<Token>,
     },
     /// A release runs (list `rem`).
     Releasing {
@@ -261,7 +267,11 @@ pub struct Resource {
     /// Lease version held; 0 if none.
     pub lver: u64,
     pub(crate) geometry: sanlock_lease::geometry::Geometry,
-    /// The acquire that took it, while writes of it to a minority of the disks may still land (rule R3).
+    /// The conversion that runs.
+    pub(crate) converting: Option<TaskId>,
+    /// The leader may still name us although the hold is shared: the release has to look.
+    pub(crate) erase: bool,
+    /// The acquire or conversion that left writes which may still land (rule R3).
     pub(crate) unsettled: Option<TaskId>,
     /// Attempts to release it so far.
     pub(crate) attempts: u32,
@@ -283,13 +293,39 @@ pub enum ResourceList {
 }
 
 impl Resource {
+    /// Who holds it, or will.
+    #[must_use]
+    pub fn tokens(&self) -> &[Token] {
+        match &self.work {
+            Work::Held { tokens, .. } => tokens,
+            _ => &[],
+        }
+    }
+
+    /// Whether a client knows that it holds it.
+    #[must_use]
+    pub fn is_granted(&self) -> bool {
+        self.tokens().iter().any(|t| t.granted)
+    }
+
+    /// Takes one token of this connection away, one that was not granted first. Whether none is left.
+    pub(crate) fn drop_token(&mut self, conn: ConnId) -> bool {
+        let Work::Held { tokens, .. } = &mut self.work else { return true };
+        let own = |t: &Token| t.conn == conn;
+        let at = tokens.iter().position(|t| own(t) && !t.granted).or_else(|| tokens.iter().position(own));
+        if let Some(at) = at {
+            tokens.remove(at);
+        }
+        tokens.is_empty()
+    }
+
     /// Its list.
     #[must_use]
     pub fn list(&self) -> ResourceList {
         match self.work {
             Work::Acquiring { .. } => ResourceList::Add,
-            Work::Held { granted, .. } => {
-                if granted {
+            Work::Held { .. } => {
+                if self.is_granted() {
                     ResourceList::Held
                 } else {
                     ResourceList::Add
@@ -320,6 +356,8 @@ pub(crate) enum OpKind {
         /// The lockspace whose watchdog the next one waits for.
         arming: Option<LockspaceId>,
     },
+    /// Changing the mode of one resource.
+    Convert { task: TaskId },
     /// All acquired; granted when the process is in the rejoin records on stable storage.
     Granting { acquired: Vec<ResourceId> },
     /// Releasing, in order; then this result.

@@ -10,6 +10,7 @@ mod lockspaces;
 mod random;
 mod rejoin;
 mod releasing;
+mod shared;
 mod shutdown;
 mod users;
 mod watchdog;

@@ -304,6 +304,13 @@ pub(crate) enum ClientAction {
         orphan: bool,
     },
     /// 7.16
+    Convert {
+        /// `-p`
+        pid: i32,
+        /// The first `-r`: which, and `SH` for the mode wanted.
+        resource: Option<ResourceSpec>,
+    },
+    /// 7.16
     Inquire {
         /// `-p`
         pid: i32,

@@ -31,7 +31,7 @@ impl From<Command> for Parsed {
     }
 }
 
-const CLIENT_NOT_HERE: [&str; 4] = ["convert", "set_host", "init_host", "spawn"];
+const CLIENT_NOT_HERE: [&str; 3] = ["set_host", "init_host", "spawn"];
 const DIRECT_NOT_HERE: [&str; 7] =
     ["write_leader", "acquire", "release", "acquire_id", "renew_id", "release_id", "init_host"];
 
@@ -167,6 +167,7 @@ fn client_action(name: &str) -> Option<Build<ClientAction>> {
                 orphan: g.switch(b'O')?,
             })
         },
+        "convert" => |g| Ok(ClientAction::Convert { pid: pid(g)?, resource: g.resources.first().cloned() }),
         "inquire" => |g| Ok(ClientAction::Inquire { pid: pid(g)?, debug: g.debug }),
         "set_config" => |g| {
             let orphans = g.number::<u32>(b'O', SWITCH)?.map(|on| on != 0);

@@ -1,12 +1,12 @@
-//! Leases of another process: `acquire`, `release`, `inquire` (command-line.md 7.16).
+//! Leases of another process: `acquire`, `convert`, `release`, `inquire` (command-line.md 7.16).
 
 use super::convert::{acquire as wire_resources, name, names};
 use super::owner::explain_refusal;
 use super::{done, explain, result_of};
 use crate::cli::command::{AcquireArgs, NO_PID};
 use crate::output::{note, print, status_of};
-use sanlock_client::wire::Resource;
-use sanlock_client::wire::flags::{AcquireFlags, ReleaseFlags};
+use sanlock_client::wire::flags::{AcquireFlags, ConvertFlags, ReleaseFlags, ResourceFlags};
+use sanlock_client::wire::{Resource, code};
 use sanlock_client::{Client, ClientError, Inquiry};
 use sanlock_lease::name::Name;
 use sanlock_lease::text::{ResourceSpec, library};
@@ -72,6 +72,27 @@ pub(super) fn release(
         explain_target(ACTION, pid, error);
     }
     status_of(i32::from(result != 0))
+}
+
+pub(super) fn convert(client: &Client, pid: i32, resource: Option<&ResourceSpec>) -> u8 {
+    const ACTION: &str = "convert";
+    print(format!("{ACTION} pid {pid}\n"));
+    let Some(spec) = resource else {
+        print(format!("{ACTION} done {}\n", code::EINVAL));
+        note(ACTION, "no resource given (-r)");
+        return status_of(code::EINVAL);
+    };
+    let mut wanted = names(spec);
+    if spec.shared {
+        wanted.flags = ResourceFlags::SHARED.bits().into();
+    }
+    let outcome = client.convert(pid, ConvertFlags::empty(), wanted);
+    let status = done(ACTION, &outcome);
+    if let Err(error) = &outcome {
+        explain_target(ACTION, pid, error);
+        explain_refusal(client, ACTION, std::slice::from_ref(spec), error);
+    }
+    status
 }
 
 pub(super) fn inquire(client: &Client, pid: i32, debug: bool) -> u8 {

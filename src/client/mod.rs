@@ -61,6 +61,7 @@ pub(crate) fn run(action: ClientAction) -> u8 {
         ClientAction::Release { pid, resources, lockspace, all, orphan } => {
             lease::release(&client, pid, &resources, lockspace, all, orphan)
         }
+        ClientAction::Convert { pid, resource } => lease::convert(&client, pid, resource.as_ref()),
         ClientAction::Inquire { pid, debug } => lease::inquire(&client, pid, debug),
     }
 }

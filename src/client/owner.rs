@@ -30,9 +30,6 @@ pub(super) fn explain_refusal(
     error: &ClientError,
 ) {
     let ClientError::Daemon { code: result, .. } = error else { return };
-    if *result == code::EOPNOTSUPP && resources.iter().any(|resource| resource.shared) {
-        note(action, "this daemon does not grant shared leases (:SH); nothing was acquired");
-    }
     if OWNED.contains(result) {
         let placed = resources.iter().filter(|resource| !resource.disks.is_empty());
         // The answer does not say which of the resources was refused: those that others own are shown.

@@ -73,6 +73,16 @@ impl Front {
                     disks,
                 });
             }
+            Action::StartConvert { task, ls, config, mut options, held, disks } => {
+                options.seed = uuid::Uuid::new_v4().as_u64_pair().0;
+                self.start(task, ls, |lockspace| Task {
+                    id: task,
+                    lockspace,
+                    config,
+                    work: Work::Convert(options, Box::new(held)),
+                    disks,
+                });
+            }
             Action::StartRelease { task, ls, config, held, disks } => {
                 self.start(task, ls, |lockspace| Task {
                     id: task,

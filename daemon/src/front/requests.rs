@@ -4,7 +4,8 @@ use sanlock_blockio::drive::monotonic_now;
 use sanlock_manager::{Command as Order, ConnId, Event, KillpathProgram, ReleaseWhat, Setting};
 use sanlock_sys::credentials::{peer_pid, peer_process};
 use sanlock_wire::flags::{
-    AddFlags, ConfigCommand, InqFlags, KillpathFlags, ReleaseFlags, RemFlags, RestrictFlags,
+    AddFlags, ConfigCommand, ConvertFlags, InqFlags, KillpathFlags, ReleaseFlags, RemFlags, ResourceFlags,
+    RestrictFlags,
 };
 use sanlock_wire::header::{Header, Target};
 use sanlock_wire::types::{Killpath, Lockspace};
@@ -68,7 +69,10 @@ impl Front {
             RequestBody::AddLockspace(_) | RequestBody::RemLockspace(_) | RequestBody::InqLockspace(_) => {
                 self.lockspace_command(id, header, &body)
             }
-            RequestBody::Acquire { .. } | RequestBody::Release(_) | RequestBody::Inquire => {
+            RequestBody::Acquire { .. }
+            | RequestBody::Release(_)
+            | RequestBody::Convert(_)
+            | RequestBody::Inquire => {
                 self.lease_command(id, header, body);
             }
             RequestBody::Align(disk) => self.tool(id, header, Job::Align(disk)),
@@ -92,7 +96,6 @@ impl Front {
                 let lockspace = convert::lease_name(&lockspace.name);
                 self.command(id, header, Order::SetConfig { lockspace, setting });
             }
-            RequestBody::Convert(_) => self.refuse_target(id, header, code::EOPNOTSUPP),
             RequestBody::FormatRindex(index) | RequestBody::RebuildRindex(index) => {
                 self.index(id, IndexJob::new(header, index, None));
             }
@@ -281,6 +284,14 @@ impl Front {
                     Order::Release { target, what: convert::release_named(&resources) }
                 }
             }
+            RequestBody::Convert(wire) => Order::Convert {
+                target,
+                lockspace: convert::lease_name(&wire.lockspace_name),
+                name: convert::lease_name(&wire.name),
+                shared: ResourceFlags::from_bits_truncate(wire.flags.get()).contains(ResourceFlags::SHARED),
+                owner_nowait: ConvertFlags::from_bits_truncate(header.cmd_flags)
+                    .contains(ConvertFlags::OWNER_NOWAIT),
+            },
             _ => Order::Inquire { target },
         };
         self.command(id, header, command);

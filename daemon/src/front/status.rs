@@ -37,7 +37,7 @@ pub(super) fn all(front: &Front, last_type: u32) -> Vec<StateRecord> {
     if wanted(4) {
         for list in [ResourceList::Held, ResourceList::Add, ResourceList::Rem] {
             let of_list = front.manager.resources().filter(|(_, resource)| resource.list() == list);
-            records.extend(of_list.filter_map(|(id, resource)| resource_record(front, id.0, resource)));
+            records.extend(of_list.flat_map(|(id, resource)| resource_records(front, id.0, resource)));
         }
     }
     records
@@ -209,7 +209,17 @@ fn lockspace(front: &Front, id: LockspaceId, ls: &Lockspace) -> StateRecord {
     StateRecord::lockspace(convert::wire_lockspace(&ls.spec), text)
 }
 
-fn resource_record(front: &Front, id: u64, resource: &Resource) -> Option<StateRecord> {
+/// One record for each token, with the pid of its holder; of a resource without tokens one, with the last exclusive owner's.
+fn resource_records(front: &Front, id: u64, resource: &Resource) -> Vec<StateRecord> {
+    if !resource.is_granted() {
+        return resource_record(front, id, resource, resource.pid).into_iter().collect();
+    }
+    let pid = |conn| front.manager.conns().find(|(id, _)| *id == conn).and_then(|(_, c)| c.pid).unwrap_or(0);
+    let granted = resource.tokens().iter().filter(|t| t.granted);
+    granted.filter_map(|t| resource_record(front, id, resource, pid(t.conn))).collect()
+}
+
+fn resource_record(front: &Front, id: u64, resource: &Resource, pid: i32) -> Option<StateRecord> {
     let (list, token) = match resource.list() {
         ResourceList::Held => ("held", id),
         ResourceList::Add => ("add", id),
@@ -234,7 +244,7 @@ fn resource_record(front: &Front, id: u64, resource: &Resource) -> Option<StateR
         .item("res_id", id)
         .item("token_id", token);
     let wire = convert::wire_resource(&resource.spec).ok()?;
-    Some(StateRecord::resource(wire, resource.pid, resource.lver, text))
+    Some(StateRecord::resource(wire, pid, resource.lver, text))
 }
 
 /// The records of HOST_STATUS: every host that was ever seen alive or has an owner, ascending.

@@ -1,4 +1,4 @@
-//! One thread for every acquire, release and retract: opens the disks, runs the machines, reports their ends.
+//! One thread for every acquire, conversion, release and retract: opens the disks, runs the machines, reports their ends.
 //!
 //! A task that waits, for a silent owner or for a disk, costs memory and a time. Opening may hang like any other operation on
 //! dead storage, so it happens on background threads, one for each path at a time.
@@ -14,8 +14,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sanlock_blockio::EngineError;
 use sanlock_blockio::drive::{Driver, Report, RunId, monotonic_now};
 use sanlock_lease::geometry::Geometry;
-use sanlock_lease::paxos::acquire::AcquireOptions;
-use sanlock_lease::paxos::{Held, PaxosAcquire, PaxosConfig, PaxosRelease};
+use sanlock_lease::paxos::acquire::{AcquireOptions, Mode};
+use sanlock_lease::paxos::{Held, PaxosAcquire, PaxosConfig, PaxosConvert, PaxosRelease, PaxosShare};
 use sanlock_lease::text::DiskSpec;
 use sanlock_lease::timing::MonoTime;
 use sanlock_manager::{Event, TaskId};
@@ -38,6 +38,8 @@ const NAP_MS: u64 = 1_000;
 pub(crate) enum Work {
     /// Take a resource.
     Acquire(AcquireOptions),
+    /// Change the mode of one that is held.
+    Convert(AcquireOptions, Box<Held>),
     /// Give it back.
     Release(Box<Held>),
     /// Take back what an acquire may have left.
@@ -179,7 +181,17 @@ impl Thread {
         };
         let Opening { task, tag, .. } = opened;
         let machine = match task.work {
+            Work::Acquire(options) if options.mode == Mode::ShortHold => {
+                let retries = self.envs.global.config.sh_retries;
+                TaskMachine::Share(Box::new(PaxosShare::new(task.config, options, retries)))
+            }
             Work::Acquire(options) => TaskMachine::Acquire(Box::new(PaxosAcquire::new(task.config, options))),
+            Work::Convert(_, held) if !held.is_shared() => {
+                TaskMachine::Convert(Box::new(PaxosConvert::to_shared(task.config, *held)))
+            }
+            Work::Convert(options, held) => {
+                TaskMachine::Convert(Box::new(PaxosConvert::to_exclusive(task.config, options, *held)))
+            }
             Work::Release(held) => TaskMachine::Release(Box::new(PaxosRelease::new(task.config, *held))),
             Work::Retract(geometry) => {
                 TaskMachine::Release(Box::new(PaxosRelease::retract(task.config, geometry)))
@@ -205,6 +217,7 @@ impl Thread {
                 }
                 (self.report)(match outcome {
                     Outcome::Acquire(outcome) => Event::AcquireDone { task, outcome, outstanding },
+                    Outcome::Convert(outcome) => Event::ConvertDone { task, outcome, outstanding },
                     Outcome::Release(outcome) => Event::ReleaseDone { task, outcome, outstanding },
                 });
             }

@@ -8,8 +8,9 @@ use sanlock_lease::geometry::HostId;
 use sanlock_lease::hosts::HostTable;
 use sanlock_lease::machine::{Env, HostView, Input, Machine, NoHosts, Step};
 use sanlock_lease::paxos::acquire::AcquireOutcome;
+use sanlock_lease::paxos::convert::ConvertOutcome;
 use sanlock_lease::paxos::release::ReleaseOutcome;
-use sanlock_lease::paxos::{PaxosAcquire, PaxosRelease};
+use sanlock_lease::paxos::{PaxosAcquire, PaxosConvert, PaxosRelease, PaxosShare};
 use sanlock_lease::timing::MonoTime;
 use sanlock_manager::TaskId;
 
@@ -20,6 +21,8 @@ use crate::step::map_outcome;
 /// A machine of a task.
 pub(crate) enum TaskMachine {
     Acquire(Box<PaxosAcquire>),
+    Share(Box<PaxosShare>),
+    Convert(Box<PaxosConvert>),
     /// A release or a retract.
     Release(Box<PaxosRelease>),
 }
@@ -27,6 +30,7 @@ pub(crate) enum TaskMachine {
 /// What it comes to.
 pub(crate) enum Outcome {
     Acquire(AcquireOutcome),
+    Convert(ConvertOutcome),
     Release(ReleaseOutcome),
 }
 
@@ -36,6 +40,8 @@ impl Machine for TaskMachine {
     fn step(&mut self, now: MonoTime, env: &Env<'_>, input: Input<'_>) -> Step<Outcome> {
         match self {
             Self::Acquire(machine) => map_outcome(machine.step(now, env, input), Outcome::Acquire),
+            Self::Share(machine) => map_outcome(machine.step(now, env, input), Outcome::Acquire),
+            Self::Convert(machine) => map_outcome(machine.step(now, env, input), Outcome::Convert),
             Self::Release(machine) => map_outcome(machine.step(now, env, input), Outcome::Release),
         }
     }

@@ -72,7 +72,6 @@ enum Phase {
 
 /// What is to be given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(clippy::large_enum_variant, reason = "one per machine, part of its value")]
 enum What {
     /// A lease we hold. Of one that is held shared our block is all there is to give up.
     Held(Held),

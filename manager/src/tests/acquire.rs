@@ -94,7 +94,6 @@ fn requests_that_cannot_be_are_refused_before_anything_is_touched() {
     assert_eq!(try_one(&|r, _| r[1].spec.disks.clear()), -34);
     assert_eq!(try_one(&|r, _| r[1].spec.disks = vec![r[0].spec.disks[0].clone(); 5]), -34);
     assert_eq!(try_one(&|r, _| r[1].spec.lockspace = name("absent")), -28);
-    assert_eq!(try_one(&|r, _| r[1].spec.shared = true), -95);
     assert_eq!(try_one(&|r, _| r[1].persistent = true), -95);
     assert_eq!(try_one(&|_, f| f.lvb = true), -95);
     assert_eq!(try_one(&|_, f| f.orphan = true), -95);

@@ -314,21 +314,25 @@ pub(super) fn check_invariants(m: &Manager) {
         let same = |o: &&Resource| o.spec.lockspace == r.spec.lockspace && o.spec.name == r.spec.name;
         assert_eq!(m.resources.values().filter(same).count(), 1, "{r:?} exists twice");
         let tokens = m.conns.values().flat_map(Conn::held).filter(|t| t == id).count();
-        assert!(tokens <= 1, "an exclusive resource has one token: {r:?}");
+        assert!(tokens <= 1 || r.spec.shared, "an exclusive resource has one token: {r:?}");
         match r.work {
             Work::Acquiring { task } | Work::Releasing { task } | Work::Settling { task } => {
                 assert_eq!(m.tasks.get(&task), Some(id), "its task is known: {r:?}");
             }
             Work::Retry { .. } | Work::Held { .. } => {}
         }
-        if let Work::Held { conn, granted, .. } = r.work {
+        if let Work::Held { tokens: holders, .. } = &r.work {
             // Somebody is there to give it back: the token's holder, or the command that works on it.
             let in_command = m.ops.values().any(|op| match &op.kind {
                 OpKind::Acquire { acquired, .. } | OpKind::Granting { acquired } => acquired.contains(id),
                 OpKind::Release { left, .. } => left.contains(id),
+                OpKind::Convert { .. } => false,
             });
-            assert!((granted && tokens == 1) || in_command, "{r:?} belongs to nobody");
-            assert!(m.conns.contains_key(&conn), "{r:?} is held by nobody");
+            let granted = holders.iter().filter(|t| t.granted).count();
+            assert!(granted >= tokens && (granted == tokens || in_command), "{r:?} belongs to nobody");
+            assert!(granted == holders.len() || in_command, "{r:?} belongs to nobody");
+            assert!(!holders.is_empty(), "{r:?} belongs to nobody");
+            assert!(holders.iter().all(|t| m.conns.contains_key(&t.conn)), "{r:?} is held by nobody");
         } else {
             assert_eq!(tokens, 0, "a token belongs to a held resource: {r:?}");
         }
@@ -343,9 +347,7 @@ pub(super) fn check_invariants(m: &Manager) {
         let ops: Vec<_> = m.ops.iter().filter(|(_, op)| op.target == *id).map(|(n, _)| *n).collect();
         assert_eq!(client.busy.into_iter().collect::<Vec<_>>(), ops, "busy exactly while a command runs");
         for token in client.held() {
-            assert!(
-                matches!(m.resources[&token].work, Work::Held { granted: true, conn, .. } if conn == *id)
-            );
+            assert!(m.resources[&token].tokens().iter().any(|t| t.granted && t.conn == *id));
         }
         assert_ne!(client.tokens.last(), Some(&None));
     }
@@ -358,6 +360,9 @@ pub(super) fn check_invariants(m: &Manager) {
                     || armed_for.is_some_and(|ls| ls.watch == Watch::Arming),
                 "a command waits for something"
             );
+        }
+        if let OpKind::Convert { task } = &op.kind {
+            assert!(m.tasks.contains_key(task), "a command waits for something");
         }
         if let OpKind::Release { current, .. } = &op.kind {
             let waits = current.and_then(|id| m.resources.get(&id)).is_some_and(|r| r.for_op.is_some());

@@ -6,9 +6,11 @@ use proptest::prelude::*;
 use sanlock_lease::delta::{Event as HostEvent, JoinError};
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::machine::IoFailure;
-use sanlock_lease::paxos::acquire::AcquireOutcome;
+use sanlock_lease::paxos::acquire::{AcquireOutcome, Mode};
+use sanlock_lease::paxos::convert::ConvertOutcome;
 use sanlock_lease::paxos::release::{ReleaseOutcome, Released};
-use sanlock_lease::paxos::{AcquireError, ReleaseError};
+use sanlock_lease::paxos::{AcquireError, Held, ReleaseError};
+use sanlock_lease::record::{HostBlock, ModeBlock};
 use std::collections::{BTreeMap, BTreeSet};
 
 const SPACES: [&str; 2] = ["ls", "two"];
@@ -27,7 +29,9 @@ struct World {
     joined: BTreeMap<LockspaceId, u64>,
     gone: BTreeSet<LockspaceId>,
     leaving: BTreeSet<LockspaceId>,
-    acquires: BTreeMap<TaskId, (LockspaceId, u64)>,
+    /// With the generation, and whether to share.
+    acquires: BTreeMap<TaskId, (LockspaceId, u64, bool)>,
+    converts: BTreeMap<TaskId, Held>,
     releases: BTreeSet<TaskId>,
     unsettled: BTreeSet<TaskId>,
     /// Resource of each task.
@@ -84,6 +88,7 @@ impl World {
             gone: BTreeSet::new(),
             leaving: BTreeSet::new(),
             acquires: BTreeMap::new(),
+            converts: BTreeMap::new(),
             releases: BTreeSet::new(),
             unsettled: BTreeSet::new(),
             names: BTreeMap::new(),
@@ -118,7 +123,8 @@ impl World {
     fn start(&mut self, task: TaskId, ls: LockspaceId, resource: String) {
         assert!(!self.dog.used || self.dog.armed.contains(&ls), "the watchdog is armed before a write");
         assert!(!self.gone.contains(&ls), "nothing starts in a dead lockspace");
-        let busy = self.acquires.keys().chain(&self.releases).chain(&self.unsettled);
+        let busy = self.acquires.keys().chain(self.converts.keys());
+        let busy = busy.chain(&self.releases).chain(&self.unsettled);
         for other in busy {
             assert_ne!(self.names[other], resource, "nothing starts while something may still be written");
         }
@@ -161,10 +167,15 @@ impl World {
                     assert!(self.indexes.values().all(|index| index.ls != ls || !index.lease));
                 }
             }
-            Action::StartAcquire { task, ls, config, .. } => {
+            Action::StartConvert { task, ls, config, held, .. } => {
+                self.start(task, ls, format!("{}:{}", config.lockspace, config.resource));
+                self.converts.insert(task, held);
+            }
+            Action::StartAcquire { task, ls, config, options, .. } => {
                 self.start(task, ls, format!("{}:{}", config.lockspace, config.resource));
                 assert_eq!(self.joined[&ls], config.generation);
-                self.acquires.insert(task, (ls, config.generation));
+                let share = options.mode == Mode::ShortHold;
+                self.acquires.insert(task, (ls, config.generation, share));
             }
             Action::StartRelease { task, ls, config, .. } | Action::StartRetract { task, ls, config, .. } => {
                 self.start(task, ls, format!("{}:{}", config.lockspace, config.resource));
@@ -178,7 +189,9 @@ impl World {
                 assert!(self.indexes.values().all(|index| index.ls != ls), "one at a time");
                 self.indexes.insert(task, Index { ls, conn, lease, answered: false });
             }
-            Action::ClientGone { task } => assert!(self.acquires.contains_key(&task)),
+            Action::ClientGone { task } => {
+                assert!(self.acquires.contains_key(&task) || self.converts.contains_key(&task));
+            }
             Action::Kill { conn, pid, .. } | Action::RunKillpath { conn, pid, .. } => {
                 let client = self.open.get(&conn).or_else(|| self.closed.get(&conn)).unwrap();
                 assert!(
@@ -218,7 +231,10 @@ impl World {
     }
 
     fn writes(&self, task: TaskId) -> bool {
-        self.acquires.contains_key(&task) || self.releases.contains(&task) || self.unsettled.contains(&task)
+        self.acquires.contains_key(&task)
+            || self.converts.contains_key(&task)
+            || self.releases.contains(&task)
+            || self.unsettled.contains(&task)
     }
 
     /// One thing out of everything that may happen now.
@@ -355,7 +371,7 @@ impl World {
         if let Some(task) =
             nth(self.acquires.keys(), pick).filter(|_| detail > 60 || self.releases.is_empty())
         {
-            let (ls, generation) = self.acquires.remove(&task).unwrap();
+            let (ls, generation, share) = self.acquires.remove(&task).unwrap();
             let gone = self.gone.contains(&ls);
             if detail % 7 == 6 {
                 return self.event(Event::StartFailed { task, code: -2 });
@@ -366,12 +382,25 @@ impl World {
                 0 => fail(live_owner(), false),
                 1 => fail(AcquireError::LeaderWrite(IoFailure::TimedOut), true),
                 2 if gone => fail(AcquireError::LockspaceGone, true),
-                _ => AcquireOutcome::Acquired(held(generation, 7)),
+                _ => AcquireOutcome::Acquired(mode(held(generation, 7), share)),
             };
             if outstanding > 0 {
                 self.unsettled.insert(task);
             }
             self.event(Event::AcquireDone { task, outcome, outstanding });
+        } else if let Some(task) = nth(self.converts.keys(), pick) {
+            let held = self.converts.remove(&task).unwrap();
+            if detail % 7 == 6 {
+                return self.event(Event::StartFailed { task, code: -2 });
+            }
+            let ok = detail % 7 > 2;
+            let result = if ok { Ok(()) } else { Err(AcquireError::LockspaceGone) };
+            let held = mode(held, held.is_shared() != ok);
+            if outstanding > 0 {
+                self.unsettled.insert(task);
+            }
+            let outcome = ConvertOutcome { result, held, erase: detail.is_multiple_of(3) };
+            self.event(Event::ConvertDone { task, outcome, outstanding });
         } else if let Some(task) = nth(self.releases.iter(), pick) {
             self.releases.remove(&task);
             if detail % 7 == 6 {
@@ -448,9 +477,15 @@ impl World {
                 self.asked.insert(conn, flag);
                 Command::Index { lockspace: space.name, lease: flag }
             }
+            9 | 10 => {
+                let spec = request(RESOURCES[which % 5]).spec;
+                let (lockspace, name) = (spec.lockspace, spec.name);
+                Command::Convert { target, lockspace, name, shared: flag, owner_nowait: false }
+            }
             _ => {
+                let shared = which / 5 % 3 > 0;
                 let wanted = &RESOURCES[which % 5..(which % 5 + 1 + which / 100).min(5)];
-                let resources = wanted.iter().map(|r| request(r)).collect();
+                let resources = wanted.iter().map(|r| asking(r, shared)).collect();
                 Command::Acquire { target, owner_name: name("o"), resources, flags: AcquireFlags::default() }
             }
         };
@@ -510,6 +545,19 @@ impl World {
         }
         panic!("nothing ends: {self:#?}");
     }
+}
+
+/// Every converted lease keeps its place in the world; only the mode changes.
+fn mode(held: Held, shared: bool) -> Held {
+    let generation = held.leader.owner_generation.get();
+    let mode = if shared { ModeBlock::shared(generation) } else { ModeBlock::zeroed() };
+    Held { block: HostBlock { mode, ..held.block }, ..held }
+}
+
+fn asking(resource: &str, shared: bool) -> ResourceRequest {
+    let mut request = request(resource);
+    request.spec.shared = shared;
+    request
 }
 
 fn in_space(world: &World, ls: LockspaceId, resource: &str) -> bool {

@@ -58,7 +58,7 @@ fn first_words() {
         ("client version", Command::Client(ClientAction::Version)),
         ("log_dump", Command::Client(ClientAction::LogDump)),
         ("client log_dump", Command::Client(ClientAction::LogDump)),
-        ("convert -r", Command::Unsupported { action: "convert".to_owned() }),
+        ("spawn -r", Command::Unsupported { action: "spawn".to_owned() }),
         ("direct acquire", Command::Unsupported { action: "direct acquire".to_owned() }),
     ] {
         assert_eq!(command(line), expected, "{line:?}");

@@ -7,10 +7,10 @@ use crate::paxos::share::PaxosShare;
 use crate::testing::TestDisk;
 
 enum Task {
-    Exclusive(PaxosAcquire),
-    Share(PaxosShare),
-    Convert(PaxosConvert),
-    Release(PaxosRelease),
+    Exclusive(Box<PaxosAcquire>),
+    Share(Box<PaxosShare>),
+    Convert(Box<PaxosConvert>),
+    Release(Box<PaxosRelease>),
 }
 
 enum Outcome {
@@ -76,18 +76,18 @@ fn begin(node: &mut Node, id: u64, random: &mut Random) {
     let options =
         AcquireOptions { owner_nowait: true, seed: random.below(u64::MAX), ..AcquireOptions::default() };
     node.task = Some(match node.held {
-        _ if node.retract => Task::Release(PaxosRelease::retract(config(id), Geometry::B512_M1)),
-        None if random.below(3) == 0 => Task::Exclusive(PaxosAcquire::new(config(id), options)),
-        None => Task::Share(PaxosShare::new(config(id), options, 8)),
+        _ if node.retract => Task::Release(Box::new(PaxosRelease::retract(config(id), Geometry::B512_M1))),
+        None if random.below(3) == 0 => Task::Exclusive(Box::new(PaxosAcquire::new(config(id), options))),
+        None => Task::Share(Box::new(PaxosShare::new(config(id), options, 8))),
         Some(_) if random.below(2) == 0 => {
             // From the moment it begins to let go, the process has lost its token.
             let held = node.held.take().unwrap();
-            Task::Release(PaxosRelease::new(config(id), held))
+            Task::Release(Box::new(PaxosRelease::new(config(id), held)))
         }
         Some(held) if held.is_shared() => {
-            Task::Convert(PaxosConvert::to_exclusive(config(id), options, held))
+            Task::Convert(Box::new(PaxosConvert::to_exclusive(config(id), options, held)))
         }
-        Some(held) => Task::Convert(PaxosConvert::to_shared(config(id), held)),
+        Some(held) => Task::Convert(Box::new(PaxosConvert::to_shared(config(id), held))),
     });
 }
 
@@ -141,25 +141,29 @@ fn run(seed: u64, steps: u32, reached: &mut Reached) {
         now = now.plus_millis(random.below(20));
         let at = usize::try_from(random.below(3)).unwrap();
         let (id, node) = (at as u64 + 1, &mut nodes[at]);
-        let step = if node.task.is_none() {
-            begin(node, id, &mut random);
-            node.task.as_mut().unwrap().step(now, Input::Start)
-        } else if node.flying.is_empty() {
-            assert!(node.wait, "seed {seed}: waits for nothing");
-            node.task.as_mut().unwrap().step(now, Input::Tick)
-        } else {
-            let op = node.flying.remove(usize::try_from(random.below(node.flying.len() as u64)).unwrap());
-            let task = node.task.as_mut().unwrap();
-            match op.action {
-                Action::Write { sector, content } => {
-                    let mut bytes = [0; 512];
-                    content.encode(&mut bytes);
-                    disk.write(op.place, B512, sector, &bytes);
-                    task.step(now, Input::Completed { op: op.id, result: Ok(&NoSectors) })
-                }
-                Action::Read { first, count } => {
-                    let view = disk.view(op.place, B512, first, count).unwrap();
-                    task.step(now, Input::Completed { op: op.id, result: Ok(&view) })
+        let step = match &mut node.task {
+            None => {
+                begin(node, id, &mut random);
+                node.task.as_mut().unwrap().step(now, Input::Start)
+            }
+            Some(task) if node.flying.is_empty() => {
+                assert!(node.wait, "seed {seed}: waits for nothing");
+                task.step(now, Input::Tick)
+            }
+            Some(task) => {
+                let pick = usize::try_from(random.below(node.flying.len() as u64)).unwrap();
+                let op = node.flying.remove(pick);
+                match op.action {
+                    Action::Write { sector, content } => {
+                        let mut bytes = [0; 512];
+                        content.encode(&mut bytes);
+                        disk.write(op.place, B512, sector, &bytes);
+                        task.step(now, Input::Completed { op: op.id, result: Ok(&NoSectors) })
+                    }
+                    Action::Read { first, count } => {
+                        let view = disk.view(op.place, B512, first, count).unwrap();
+                        task.step(now, Input::Completed { op: op.id, result: Ok(&view) })
+                    }
                 }
             }
         };

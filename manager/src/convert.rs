@@ -1,0 +1,145 @@
+//! CONVERT: the mode of a resource that is held (socket-protocol.md 7.26, lease-algorithms.md 6.5, 6.6, rule R6).
+
+use crate::action::Action;
+use crate::event::Target;
+use crate::ids::{ConnId, ResourceId, TaskId};
+use crate::state::{Op, OpKind, Resource, Work};
+use crate::{Level, Manager, log, reply};
+use sanlock_lease::code::ReturnCode;
+use sanlock_lease::name::Name;
+use sanlock_lease::paxos::AcquireError;
+use sanlock_lease::paxos::acquire::AcquireOptions;
+use sanlock_lease::paxos::convert::ConvertOutcome;
+
+impl Manager {
+    pub(crate) fn convert(
+        &mut self,
+        conn: ConnId,
+        target: Target,
+        (lockspace, name): (Name, Name),
+        shared: bool,
+        owner_nowait: bool,
+        out: &mut Vec<Action>,
+    ) {
+        let target = match self.find_target(conn, target, false) {
+            Ok(target) => target,
+            Err(e) => return reply(out, conn, e.0),
+        };
+        let found = self.conns.get(&target).and_then(|c| {
+            c.held().find(|id| {
+                self.resources.get(id).is_some_and(|r| r.spec.lockspace == lockspace && r.spec.name == name)
+            })
+        });
+        let started = match found {
+            Some(id) => self.start_convert(id, shared, owner_nowait, out),
+            None => Err(ReturnCode::ENOENT),
+        };
+        match started {
+            Ok(task) => {
+                let number = self.begin_op(conn, target, OpKind::Convert { task });
+                if let Some(resource) = found.and_then(|id| self.resources.get_mut(&id)) {
+                    resource.for_op = Some(number);
+                }
+            }
+            Err(e) => reply(out, conn, e.0),
+        }
+    }
+
+    fn start_convert(
+        &mut self,
+        id: ResourceId,
+        shared: bool,
+        owner_nowait: bool,
+        out: &mut Vec<Action>,
+    ) -> Result<TaskId, ReturnCode> {
+        let task = TaskId(self.next_id());
+        let resource = self.resources.get(&id).ok_or(ReturnCode::ENOENT)?;
+        if resource.spec.shared == shared {
+            return Err(ReturnCode::EALREADY);
+        }
+        let Work::Held { held, tokens } = &resource.work else { return Err(ReturnCode::EAGAIN) };
+        // Other holders of this host count like those of other hosts (R6). A write that may still land has to land first (R3).
+        if tokens.len() != 1 || resource.converting.is_some() || resource.unsettled.is_some() {
+            return Err(ReturnCode::EAGAIN);
+        }
+        let config = self
+            .task_config(resource)
+            .filter(|_| self.in_usable_lockspace(resource))
+            .ok_or(ReturnCode::ENOSPC)?;
+        let (held, ls, disks) = (*held, resource.ls, resource.spec.disks.clone());
+        let options = AcquireOptions { owner_nowait, ..AcquireOptions::default() };
+        if let Some(resource) = self.resources.get_mut(&id) {
+            resource.converting = Some(task);
+        }
+        self.tasks.insert(task, id);
+        out.push(Action::StartConvert { task, ls, config, options, held, disks });
+        Ok(task)
+    }
+
+    pub(crate) fn convert_done(
+        &mut self,
+        task: TaskId,
+        outcome: ConvertOutcome,
+        outstanding: u32,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(id) = self.tasks.get(&task).copied() else { return };
+        if outstanding == 0 {
+            self.tasks.remove(&task);
+        }
+        let Some(resource) = self.resources.get_mut(&id) else { return };
+        if resource.converting != Some(task) {
+            return;
+        }
+        let ConvertOutcome { result, held, erase } = outcome;
+        if let Work::Held { held: ours, .. } = &mut resource.work {
+            *ours = held;
+        }
+        resource.geometry = held.geometry;
+        resource.spec.shared = held.is_shared();
+        // Exclusive, the leader is what we committed; a success leaves nothing older behind.
+        resource.erase = held.is_shared() && (erase || (result.is_err() && resource.erase));
+        resource.unsettled = (outstanding > 0).then_some(task);
+        if result.is_ok() {
+            resource.lver = if held.is_shared() { 0 } else { held.lver() };
+            let owner = resource.tokens().first().map(|t| t.conn).filter(|_| !held.is_shared());
+            let pid = owner.and_then(|c| self.conns.get(&c)).and_then(|c| c.pid).unwrap_or(0);
+            if let Some(resource) = self.resources.get_mut(&id) {
+                resource.pid = pid;
+            }
+        }
+        let Some(resource) = self.resources.get(&id) else { return };
+        let code = match &result {
+            Ok(()) => 0,
+            Err(e) => {
+                let code = ReturnCode::from(e).0;
+                let text =
+                    format!("convert {}:{}: {e} ({code})", resource.spec.lockspace, resource.spec.name);
+                let contention = matches!(
+                    e,
+                    AcquireError::Live(_)
+                        | AcquireError::Owned(_)
+                        | AcquireError::Other(_)
+                        | AcquireError::NotYetDead(_)
+                        | AcquireError::Shared { .. }
+                        | AcquireError::Ballot { .. }
+                        | AcquireError::ClientGone
+                );
+                log(out, if contention { Level::Debug } else { Level::Error }, Some(resource.ls), text);
+                code
+            }
+        };
+        self.convert_ended(id, code, out);
+    }
+
+    /// A conversion is over, or could not begin.
+    pub(crate) fn convert_ended(&mut self, id: ResourceId, code: i32, out: &mut Vec<Action>) {
+        let Some(resource) = self.resources.get_mut(&id) else { return };
+        resource.converting = None;
+        let Resource { for_op: number, .. } = resource;
+        let Some(number) = number.take() else { return };
+        if let Some(Op { kind: OpKind::Convert { .. }, .. }) = self.ops.get(&number) {
+            self.end_op(number, code, out);
+        }
+    }
+}

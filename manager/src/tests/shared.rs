@@ -1,0 +1,227 @@
+//! Shared resources: several tokens of this host on one, exclusive against shared, conversion (lease-algorithms.md 7.2, R6).
+
+use super::lab::*;
+use crate::*;
+use sanlock_lease::machine::IoFailure;
+use sanlock_lease::paxos::acquire::{AcquireOutcome, Mode};
+use sanlock_lease::paxos::convert::ConvertOutcome;
+use sanlock_lease::paxos::release::Released;
+use sanlock_lease::paxos::{AcquireError, Held, ReleaseError};
+use sanlock_lease::record::ModeBlock;
+
+fn held_shared() -> Held {
+    let mut held = held(GENERATION, 7);
+    held.block.mode = ModeBlock::shared(GENERATION);
+    held
+}
+
+fn ask(lab: &mut Lab, conn: u64, resource: &str, shared: bool) -> Vec<Action> {
+    let mut wanted = request(resource);
+    wanted.spec.shared = shared;
+    let (target, flags, owner_name) = (Target::Own, AcquireFlags::default(), name("owner"));
+    lab.command(conn, Command::Acquire { target, owner_name, resources: vec![wanted], flags })
+}
+
+/// The first shared hold of this host.
+fn share(lab: &mut Lab, conn: u64, resource: &str) {
+    let actions = ask(lab, conn, resource, true);
+    assert!(
+        matches!(&actions[..], [Action::StartAcquire { options, .. }] if options.mode == Mode::ShortHold)
+    );
+    let outcome = AcquireOutcome::Acquired(held_shared());
+    let done = lab.quiet(Event::AcquireDone { task: task(&actions), outcome, outstanding: 0 });
+    assert_eq!(done, [replied(conn, 0)]);
+}
+
+fn convert(lab: &mut Lab, conn: u64, resource: &str, shared: bool) -> Vec<Action> {
+    let spec = request(resource).spec;
+    let (lockspace, name) = (spec.lockspace, spec.name);
+    lab.command(conn, Command::Convert { target: Target::Own, lockspace, name, shared, owner_nowait: false })
+}
+
+#[track_caller]
+fn convert_task(actions: &[Action]) -> TaskId {
+    match actions {
+        [Action::StartConvert { task, .. }] => *task,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn converted(
+    lab: &mut Lab,
+    task: TaskId,
+    result: Result<(), AcquireError>,
+    held: Held,
+    (erase, outstanding): (bool, u32),
+) -> Vec<Action> {
+    let outcome = ConvertOutcome { result, held, erase };
+    lab.quiet(Event::ConvertDone { task, outcome, outstanding })
+}
+
+#[test]
+fn processes_of_one_host_share_without_io_and_the_last_one_releases() {
+    let (mut lab, _) = Lab::ready();
+    share(&mut lab, 0, "r");
+    for conn in [1, 2, 0] {
+        assert_eq!(ask(&mut lab, conn, "r", true), [replied(conn, 0)]);
+    }
+    assert_eq!((lab.tokens(0), lab.tokens(1)), (vec!["r".to_owned(); 2], vec!["r".to_owned()]));
+    // Each release gives up one token; of a process that ends, all.
+    assert_eq!(lab.release(0, &["r"]), [replied(0, 0)]);
+    assert_eq!(lab.tokens(0), ["r"]);
+    assert_eq!(lab.close(1), [Action::Forget { conn: ConnId(1) }]);
+    assert_eq!(lab.release(2, &["r"]), [replied(2, 0)]);
+    let (task, which) = release_of(&lab.release(0, &["r"]));
+    assert_eq!((which.as_str(), lab.list("r")), ("r", Some(ResourceList::Rem)));
+    assert_eq!(ask(&mut lab, 2, "r", true), [replied(2, -11)], "being released");
+    assert_eq!(lab.released(task, Ok(Released::ByFlag), 0), [replied(0, 0)]);
+    assert_eq!(lab.resource("r"), None);
+}
+
+#[test]
+fn two_names_of_one_release_give_up_two_tokens() {
+    let (mut lab, _) = Lab::ready();
+    share(&mut lab, 0, "r");
+    ask(&mut lab, 0, "r", true);
+    let (task, _) = release_of(&lab.release(0, &["r", "r"]));
+    assert_eq!(lab.released(task, Ok(Released::ByFlag), 0), [replied(0, 0)]);
+    assert_eq!(lab.resource("r"), None);
+}
+
+#[test]
+fn exclusive_and_shared_exclude_each_other_on_one_host() {
+    let (mut lab, _) = Lab::ready();
+    share(&mut lab, 0, "s");
+    lab.hold(0, "x");
+    for conn in [0, 1] {
+        assert_eq!(ask(&mut lab, conn, "s", false), [replied(conn, -17)]);
+        assert_eq!(ask(&mut lab, conn, "x", true), [replied(conn, -17)]);
+    }
+    // While the first one is still being acquired.
+    ask(&mut lab, 0, "t", true);
+    assert_eq!(ask(&mut lab, 1, "t", true), [replied(1, -16)]);
+}
+
+#[test]
+fn an_undone_request_gives_only_its_own_token_up() {
+    let (mut lab, _) = Lab::ready();
+    share(&mut lab, 0, "s");
+    let mut joins = request("s");
+    joins.spec.shared = true;
+    let resources = vec![joins, request("x")];
+    let (target, flags, owner_name) = (Target::Own, AcquireFlags::default(), name("o"));
+    let actions = lab.command(1, Command::Acquire { target, owner_name, resources, flags });
+    assert_eq!(lab.failed(task(&actions), live_owner(), false, 0), [replied(1, -243)]);
+    assert_eq!((lab.tokens(0), lab.tokens(1)), (vec!["s".to_owned()], Vec::new()));
+    assert_eq!(lab.list("s"), Some(ResourceList::Held));
+}
+
+#[test]
+fn only_the_holder_converts_and_only_to_the_other_mode() {
+    let (mut lab, _) = Lab::ready();
+    share(&mut lab, 0, "s");
+    lab.hold(0, "x");
+    assert_eq!(convert(&mut lab, 1, "s", false), [replied(1, -2)]);
+    assert_eq!(convert(&mut lab, 0, "none", false), [replied(0, -2)]);
+    assert_eq!(convert(&mut lab, 0, "s", true), [replied(0, -114)]);
+    assert_eq!(convert(&mut lab, 0, "x", false), [replied(0, -114)]);
+    // CE5: another local holder.
+    ask(&mut lab, 1, "s", true);
+    assert_eq!(convert(&mut lab, 0, "s", false), [replied(0, -11)]);
+    assert_eq!(lab.release(1, &["s"]), [replied(1, 0)]);
+    convert_task(&convert(&mut lab, 0, "s", false));
+}
+
+#[test]
+fn a_conversion_changes_mode_and_version_when_it_succeeds() {
+    let (mut lab, _) = Lab::ready();
+    share(&mut lab, 0, "r");
+    let task = convert_task(&convert(&mut lab, 0, "r", false));
+    assert_eq!(ask(&mut lab, 1, "r", true), [replied(1, -11)], "which mode it will be in is open");
+    assert_eq!(converted(&mut lab, task, Ok(()), held(GENERATION, 9), (false, 0)), [replied(0, 0)]);
+    let id = lab.resource("r").unwrap();
+    let r = &lab.m.resources[&id];
+    assert_eq!((r.spec.shared, r.lver, r.pid), (false, 9, 100));
+    let task = convert_task(&convert(&mut lab, 0, "r", true));
+    assert_eq!(converted(&mut lab, task, Ok(()), held_shared(), (false, 0)), [replied(0, 0)]);
+    let r = &lab.m.resources[&id];
+    assert_eq!((r.spec.shared, r.lver), (true, 0));
+    assert_eq!(ask(&mut lab, 1, "r", true), [replied(1, 0)]);
+}
+
+#[test]
+fn a_refused_conversion_keeps_the_shared_hold_with_its_newest_block() {
+    let (mut lab, _) = Lab::ready();
+    share(&mut lab, 0, "r");
+    let task = convert_task(&convert(&mut lab, 0, "r", false));
+    let mut newest = held_shared();
+    newest.block.dblock.mbal = 4001.into();
+    assert_eq!(converted(&mut lab, task, Err(live_owner()), newest, (false, 0)), [replied(0, -243)]);
+    assert_eq!(lab.tokens(0), ["r"]);
+    let release = lab.release(0, &["r"]);
+    assert!(matches!(&release[..], [Action::StartRelease { held, .. }] if *held == newest));
+}
+
+#[test]
+fn what_a_conversion_left_open_is_looked_at_by_the_release() {
+    let (mut lab, _) = Lab::ready();
+    share(&mut lab, 0, "r");
+    let task = convert_task(&convert(&mut lab, 0, "r", false));
+    let failed = Err(AcquireError::DblockWrite(IoFailure::Os(5)));
+    assert_eq!(converted(&mut lab, task, failed, held_shared(), (true, 0)), [replied(0, -211)]);
+    let retract = retract_of(&lab.release(0, &["r"]));
+    let failed = Err(ReleaseError::Io(IoFailure::TimedOut));
+    assert_eq!(lab.released(retract, failed, 0), [replied(0, -202)]);
+    let again = retract_of(&lab.tick());
+    assert_eq!(lab.released(again, Ok(Released::LeaderFreed), 0), []);
+    assert_eq!(lab.resource("r"), None);
+}
+
+#[test]
+fn nothing_is_begun_while_a_write_of_a_conversion_may_land() {
+    let (mut lab, _) = Lab::ready();
+    share(&mut lab, 0, "r");
+    let task = convert_task(&convert(&mut lab, 0, "r", false));
+    let failed = Err(AcquireError::LeaderWrite(IoFailure::TimedOut));
+    assert_eq!(converted(&mut lab, task, failed, held_shared(), (true, 1)), [replied(0, -202)]);
+    assert_eq!(convert(&mut lab, 0, "r", false), [replied(0, -11)]);
+    assert_eq!(lab.release(0, &["r"]), [replied(0, -202)]);
+    assert_eq!(lab.list("r"), Some(ResourceList::Rem));
+    retract_of(&lab.settled(task));
+}
+
+#[test]
+fn a_client_that_hangs_up_during_a_conversion_is_told_and_released() {
+    let (mut lab, _) = Lab::ready();
+    share(&mut lab, 0, "r");
+    let task = convert_task(&convert(&mut lab, 0, "r", false));
+    assert_eq!(lab.close(0), [Action::ClientGone { task }]);
+    let actions = converted(&mut lab, task, Ok(()), held(GENERATION, 9), (false, 0));
+    assert!(matches!(actions[..], [Action::StartRelease { .. }, Action::Forget { .. }]), "{actions:?}");
+}
+
+#[test]
+fn a_conversion_that_cannot_begin_changes_nothing() {
+    let (mut lab, _) = Lab::ready();
+    share(&mut lab, 0, "r");
+    let task = convert_task(&convert(&mut lab, 0, "r", false));
+    assert_eq!(lab.quiet(Event::StartFailed { task, code: -2 }), [replied(0, -2)]);
+    assert_eq!(convert(&mut lab, 0, "r", true), [replied(0, -114)]);
+    lab.release(0, &["r"]);
+}
+
+/// In a dead lockspace the resource stays until the last of its holders is gone.
+#[test]
+fn a_dead_lockspace_keeps_every_holder_as_a_user() {
+    let (mut lab, ls) = Lab::ready();
+    share(&mut lab, 0, "r");
+    ask(&mut lab, 1, "r", true);
+    lab.event(Event::Corrupt { ls, code: -260, text: String::new() });
+    lab.tick();
+    lab.pid_gone(0);
+    lab.close(0);
+    assert_eq!((lab.list("r"), lab.tokens(1)), (Some(ResourceList::Held), vec!["r".to_owned()]));
+    lab.pid_gone(1);
+    lab.close(1);
+    assert_eq!(lab.resource("r"), None);
+}
