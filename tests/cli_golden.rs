@@ -202,8 +202,7 @@ fn help_in_all_its_forms() {
 #[test]
 fn what_is_not_here_says_so() {
     let dir = lease_dir();
-    for (args, action) in
-        [(&["spawn", "-r", "x"][..], "spawn"), (&["direct", "renew_id"], "direct renew_id")]
+    for (args, action) in [(&["spawn", "-r", "x"][..], "spawn"), (&["direct", "renew_id"], "direct renew_id")]
     {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
         let output = run(dir.path(), &args);
