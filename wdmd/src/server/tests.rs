@@ -168,13 +168,13 @@ fn unknown_messages_are_ignored_and_parts_of_messages_delay_nobody() {
     odd.write_all(&[0xff; MESSAGE_LEN * 3]).unwrap();
     odd.write_all(&Message::new(Command::Status).encode()).unwrap();
     assert_eq!(receive(&mut odd).fire_timeout, 60);
+    let started = Instant::now();
     let mut partial = daemon.raw();
     partial.write_all(&[1; 100]).unwrap();
     assert_eq!(daemon.connect().status(LONG).unwrap().fire_timeout, 60);
     // Dropped after a while, and not sooner than it may be.
-    let started = Instant::now();
     assert_eq!(partial.read(&mut [0; 1]).unwrap(), 0);
-    assert!(started.elapsed() > Duration::from_secs(2));
+    assert!(started.elapsed() > Duration::from_secs(4));
     odd.write_all(&Message::new(Command::Status).encode()).unwrap();
     receive(&mut odd);
 }
