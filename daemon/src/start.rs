@@ -17,6 +17,7 @@ use sanlock_sys::capability::set_user_but_keep_kill;
 use sanlock_sys::credentials::{
     GroupId, UmaskGuard, UserId, find_group, find_user, set_group, set_supplementary_groups,
 };
+use sanlock_sys::heap::keep_heap;
 use sanlock_sys::pidfile::{PidFile, PidFileError};
 use sanlock_sys::priority::{Limit, MemoryLock, lock_memory, max_round_robin_priority, set_round_robin};
 use sanlock_sys::process::{boot_id, set_dumpable};
@@ -36,6 +37,9 @@ pub const PID_FILE_NAME: &str = "sanlock.pid";
 
 /// User and group of the daemon unless configured, if both exist.
 const DEFAULT_USER: &str = "sanlock";
+/// Free heap that is kept ready: lists, messages and log lines of a recovery with a thousand clients need less. While it happens
+/// the system's own disk may be dead, and a request for memory may wait for it.
+const HEAP_RESERVE: usize = 4 << 20;
 /// Exit status of a start, or a run, that failed.
 const FAILURE: u8 = 1;
 /// How long the end of the daemon waits for the last log lines.
@@ -294,7 +298,11 @@ fn prepare_unlogged(config: &Config) -> Result<(Identity, Helper, Log), StartErr
         Vec::new()
     };
     let helper = Helper::start(config.mlock_level > 0).map_err(StartError::Helper)?;
+    let heap_kept = keep_heap(HEAP_RESERVE);
     let log = Log::open(config, Some(Path::new(LOG_FILE))).map_err(StartError::Threads)?;
+    if !heap_kept {
+        log.debug(format_args!("this C library keeps no heap in reserve"));
+    }
     for (limit, error) in refused {
         log.error(format_args!("cannot raise the limit of {}: {error}; going on without", limit.name()));
     }

@@ -6,6 +6,7 @@ pub mod child;
 pub mod clock;
 pub mod credentials;
 pub mod fdpass;
+pub mod heap;
 pub mod pidfd;
 pub mod pidfile;
 pub mod priority;
