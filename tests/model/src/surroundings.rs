@@ -70,7 +70,7 @@ impl Lives {
     /// A host's host id lease as somebody reads it at its own `now`.
     #[must_use]
     pub fn delta_sector(&self, host: usize, now: MonoTime, twist: Twist) -> Vec<u8> {
-        let mut delta = layout::free_delta();
+        let mut delta = layout::free_delta(0);
         if host < HOSTS {
             delta.owner_id = host_id(host).get().into();
             delta.owner_generation = u64::from(self.0[host].1).into();

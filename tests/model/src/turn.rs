@@ -18,7 +18,7 @@ use sanlock_lease::paxos::acquire::{AcquireOptions, AcquireOutcome};
 use sanlock_lease::paxos::release::{ReleaseOutcome, Released};
 use sanlock_lease::paxos::{AcquireError, Held, PaxosAcquire, PaxosConfig, PaxosRelease, ReleaseError};
 use sanlock_lease::record::RawLeader;
-use sanlock_lease::timing::{IoTimeout, MonoTime};
+use sanlock_lease::timing::{IoTimeout, MonoTime, WatchdogFire};
 use sanlock_sim::layout;
 use sanlock_sim::reference::{ReferenceAcquire, ReferenceRelease};
 
@@ -222,7 +222,13 @@ impl Turn<'_> {
     }
 
     fn config(&self) -> PaxosConfig {
-        layout::paxos_config(self.id(), self.host.job_generation, 0, IoTimeout::DEFAULT)
+        layout::paxos_config(
+            self.id(),
+            self.host.job_generation,
+            0,
+            IoTimeout::DEFAULT,
+            WatchdogFire::DEFAULT,
+        )
     }
 
     fn begin(&mut self, job: Job) {
