@@ -186,6 +186,7 @@ impl EnvSource<()> for Envs {
 
 struct Runner<'a> {
     global: &'a Arc<Global>,
+    late: &'a Late,
     job: &'a IndexJob,
     envs: Envs,
     io: Io,
@@ -197,7 +198,7 @@ struct Runner<'a> {
 impl<'a> Runner<'a> {
     fn new(
         global: &'a Arc<Global>,
-        late: &Late,
+        late: &'a Late,
         job: &'a IndexJob,
         membership: Membership,
     ) -> Result<Self, ToolError> {
@@ -220,6 +221,7 @@ impl<'a> Runner<'a> {
         };
         Ok(Self {
             global,
+            late,
             job,
             envs: Envs { global: Arc::clone(global), lockspace: membership.lockspace },
             io,
@@ -239,6 +241,10 @@ impl<'a> Runner<'a> {
         let mut answered = false;
         let mut want = self.step(Answer::Start);
         loop {
+            if want == Want::Settle {
+                // Before the client hears of it and formats something in the way of these writes.
+                self.late.begin(self.job.path());
+            }
             if matches!(want, Want::Settle | Want::Pause(_)) && !answered {
                 report(IndexReport::Settling(self.reply()));
                 answered = true;
@@ -251,6 +257,7 @@ impl<'a> Runner<'a> {
                 Want::Release { machine, offset } => self.release(TaskMachine::Release(machine), offset),
                 Want::Settle => {
                     self.settle();
+                    self.late.end(&self.job.path());
                     self.step(Answer::Settled)
                 }
                 Want::Pause(until) => {

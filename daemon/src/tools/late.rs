@@ -12,24 +12,47 @@ const LATE_MAX: usize = 64;
 
 /// See the module.
 #[derive(Default)]
-pub(super) struct Late(Mutex<Vec<(Vec<Vec<u8>>, Io)>>);
+pub(super) struct Late(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// What formats left behind, and on which disks.
+    formats: Vec<(Vec<Vec<u8>>, Io)>,
+    /// Disks of commands on resource indexes that see to their late writes themselves.
+    indexes: Vec<Vec<u8>>,
+}
 
 impl Late {
     /// The path on which a format has to wait, if there is one.
     pub(super) fn blocks(&self, paths: &[Vec<u8>]) -> Option<Vec<u8>> {
         let mut late = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        late.retain_mut(|(_, io)| io.collect_late() > 0);
-        if late.len() >= LATE_MAX {
+        late.formats.retain_mut(|(_, io)| io.collect_late() > 0);
+        if late.formats.len() >= LATE_MAX {
             return paths.first().cloned();
         }
-        let busy = |path: &&Vec<u8>| late.iter().any(|(of, _)| of.contains(path));
+        let busy = |path: &&Vec<u8>| {
+            late.indexes.contains(path) || late.formats.iter().any(|(of, _)| of.contains(path))
+        };
         paths.iter().find(busy).cloned()
     }
 
     /// Keeps what a format may have left behind.
     pub(super) fn keep(&self, paths: Vec<Vec<u8>>, mut io: Io) {
         if io.collect_late() > 0 {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).push((paths, io));
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).formats.push((paths, io));
+        }
+    }
+
+    /// Writes of a command on an index may land on this disk until [`Late::end`].
+    pub(super) fn begin(&self, path: Vec<u8>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).indexes.push(path);
+    }
+
+    /// They have landed.
+    pub(super) fn end(&self, path: &[u8]) {
+        let mut late = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = late.indexes.iter().position(|late| late == path) {
+            late.indexes.swap_remove(at);
         }
     }
 }
