@@ -43,6 +43,7 @@ pub mod cmd {
     pub const GET_LOCKSPACES: u32 = 22;
     pub const GET_HOSTS: u32 = 23;
     pub const READ_RESOURCE_OWNERS: u32 = 24;
+    pub const CONVERT: u32 = 27;
     pub const VERSION: u32 = 28;
     pub const SHUTDOWN_WAIT: u32 = 29;
     pub const REG_EVENT: u32 = 30;
@@ -63,6 +64,7 @@ pub mod cmd {
 pub mod flag {
     pub const RES_LVER: u32 = 0x1;
     pub const RES_NUM_HOSTS: u32 = 0x2;
+    pub const RES_SHARED: u32 = 0x4;
     pub const ALIGN1M: u32 = 0x10;
     pub const ALIGN8M: u32 = 0x80;
     pub const SECTOR512: u32 = 0x100;
@@ -256,6 +258,13 @@ impl Resource {
     pub fn with_lver(mut self, lver: u64) -> Self {
         self.lver = lver;
         self.flags |= flag::RES_LVER;
+        self
+    }
+
+    /// The same, shared.
+    #[must_use]
+    pub fn shared(mut self) -> Self {
+        self.flags |= flag::RES_SHARED;
         self
     }
 
@@ -507,6 +516,11 @@ impl Connection {
     pub fn release(&mut self, resources: &[Resource], flags: u32, target: Option<u32>) -> i32 {
         let payload: Vec<u8> = resources.iter().flat_map(Resource::encode_bare).collect();
         self.request(cmd::RELEASE, flags, count_of(resources), target.unwrap_or(SELF), &payload).result()
+    }
+
+    /// CONVERT of one lease of this connection, to the mode `resource` says.
+    pub fn convert(&mut self, resource: &Resource) -> i32 {
+        self.request(cmd::CONVERT, 0, 0, SELF, &resource.encode_bare()).result()
     }
 
     /// INQUIRE; `target` `None` means this connection.
