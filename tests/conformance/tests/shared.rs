@@ -25,17 +25,18 @@ const fn block(released: bool, shared: Option<u64>, lver: u64) -> Block {
 
 fn sector(scene: &Scene, index: u64) -> [u8; 512] {
     let mut bytes = [0; 512];
-    let file = File::open(scene.storage().path()).unwrap();
-    file.read_exact_at(&mut bytes, scene.storage().offset(1) + index * 512).unwrap();
+    let file = File::open(scene.storage().path()).expect("the leases can be opened");
+    let at = scene.storage().offset(1) + index * 512;
+    file.read_exact_at(&mut bytes, at).expect("the sector can be read");
     bytes
 }
 
 fn number(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
+    u64::from(word(bytes, at)) | u64::from(word(bytes, at + 4)) << 32
 }
 
 fn word(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
+    [3, 2, 1, 0].iter().fold(0, |word, n| word << 8 | u32::from(bytes[at + n]))
 }
 
 fn block_of(scene: &Scene, host_id: u64) -> Block {
