@@ -43,17 +43,7 @@ impl World {
             return;
         }
         self.break_things(host);
-        match self.dice.between(0, 18) {
-            18 => self.hosts[host].very_late = true,
-            15 => self.wd_fault(host, long, false),
-            16 => self.wd_fault(host, long, true),
-            17 => {
-                // The whole machine stands still, but not its watchdog.
-                self.stall(host, None, long);
-                if !self.hosts[host].watchdog.faulted {
-                    self.wd_freeze(host, long);
-                }
-            }
+        match self.dice.between(0, 21) {
             0..=3 => self.lose_path(host, long),
             4..=5 => self.stall(host, None, long),
             6..=7 => {
@@ -67,7 +57,18 @@ impl World {
             }
             10..=11 => self.leave(host),
             12 => self.shut_down(host),
-            _ => self.end_a_process(host),
+            13..=14 => self.end_a_process(host),
+            18 => self.hosts[host].very_late = true,
+            15 => self.wd_fault(host, long, false),
+            16 => self.wd_fault(host, long, true),
+            17 => {
+                // The whole machine stands still, but not its watchdog.
+                self.stall(host, None, long);
+                if !self.hosts[host].watchdog.faulted {
+                    self.wd_freeze(host, long);
+                }
+            }
+            _ => self.starve_a_holder(),
         }
     }
 
@@ -116,6 +117,22 @@ impl World {
                 self.peer_clings(host, resource, hold);
             }
         }
+    }
+
+    /// Somebody clings to a lease, and its host loses that disk until it is too late.
+    fn starve_a_holder(&mut self) {
+        let held = self.settings.all_resources().find_map(|r| Some((r, self.checks.holder(r)?)));
+        let Some((resource, holder)) = held.filter(|(_, holder)| holder.pid != 0) else { return };
+        let Some(host) = self.hosts.iter().position(|h| h.id == holder.host) else { return };
+        self.cling(host);
+        let h = &self.hosts[host];
+        let (fail_secs, dead_secs) = (h.io_timeout.renewal_fail_secs(), h.io_timeout.host_dead_secs(h.fire));
+        let until = self.now + self.dice.between(fail_secs * SECOND, dead_secs * 2 * SECOND);
+        let disk = layout::disk_of(resource);
+        let hangs = self.dice.per_mille(700);
+        self.say(|_| format!("{:?} loses disk {disk} under {}, hangs {hangs}", holder.host, holder.pid));
+        let path = if hangs { Path::Hangs { until } } else { Path::Fails { until } };
+        self.hosts[host].paths[usize::from(disk)] = path;
     }
 
     fn lose_path(&mut self, host: usize, long: Micros) {

@@ -153,6 +153,11 @@ impl Daemon {
         self.backlog.push((io, deadline));
     }
 
+    /// Whether an acquire, release or retract of a resource on this disk runs.
+    pub(crate) fn works_on(&self, disk: u8) -> bool {
+        self.tasks.values().filter_map(|t| t.resource()).any(|r| layout::disk_of(r) == disk)
+    }
+
     /// What the manager is working on in the lockspace of this disk.
     pub(crate) fn lockspace_on(&self, disk: u8) -> Option<LockspaceId> {
         self.manager.lockspaces().find(|(_, ls)| layout::disk_of_spec(&ls.spec) == disk).map(|(id, _)| id)

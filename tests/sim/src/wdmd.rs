@@ -385,7 +385,9 @@ impl World {
             let expired = self.checks.expired(id, now);
             let needed = expired.iter().any(|disk| {
                 let mut all = self.settings.all_resources().filter(|r| layout::disk_of(*r) == *disk);
-                self.checks.used(id, *disk) || all.any(|r| self.resource_writes(host, r) > 0)
+                // An acquire or release that still runs may be about to write.
+                let runs = h.daemon.as_ref().is_some_and(|d| d.works_on(*disk));
+                runs || self.checks.used(id, *disk) || all.any(|r| self.resource_writes(host, r) > 0)
             });
             if expired.is_empty() {
                 self.checks
