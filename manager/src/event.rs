@@ -276,7 +276,7 @@ pub enum Event {
         /// Which.
         task: TaskId,
         /// How.
-        outcome: ConvertOutcome,
+        outcome: Box<ConvertOutcome>,
         /// Writes of it that may still land; [`Event::Settled`] follows when they have.
         outstanding: u32,
     },

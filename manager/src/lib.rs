@@ -152,7 +152,7 @@ impl Manager {
                 self.acquire_done(now, task, outcome, outstanding, out)
             }
             Event::ConvertDone { task, outcome, outstanding } => {
-                self.convert_done(task, outcome, outstanding, out);
+                self.convert_done(task, *outcome, outstanding, out);
             }
             Event::StartFailed { task, code } => self.start_failed(now, task, code, out),
             Event::ReleaseDone { task, outcome, outstanding } => {

@@ -43,7 +43,6 @@ pub(crate) enum Control {
 
 /// What a lockspace thread reports.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "one at a time, moved once")]
 pub(crate) enum Report {
     /// For the manager.
     Event(Event),

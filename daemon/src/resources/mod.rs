@@ -217,7 +217,9 @@ impl Thread {
                 }
                 (self.report)(match outcome {
                     Outcome::Acquire(outcome) => Event::AcquireDone { task, outcome, outstanding },
-                    Outcome::Convert(outcome) => Event::ConvertDone { task, outcome, outstanding },
+                    Outcome::Convert(outcome) => {
+                        Event::ConvertDone { task, outcome: Box::new(outcome), outstanding }
+                    }
                     Outcome::Release(outcome) => Event::ReleaseDone { task, outcome, outstanding },
                 });
             }

@@ -399,7 +399,7 @@ impl World {
             if outstanding > 0 {
                 self.unsettled.insert(task);
             }
-            let outcome = ConvertOutcome { result, held, erase: detail.is_multiple_of(3) };
+            let outcome = Box::new(ConvertOutcome { result, held, erase: detail.is_multiple_of(3) });
             self.event(Event::ConvertDone { task, outcome, outstanding });
         } else if let Some(task) = nth(self.releases.iter(), pick) {
             self.releases.remove(&task);

@@ -54,7 +54,7 @@ fn converted(
     held: Held,
     (erase, outstanding): (bool, u32),
 ) -> Vec<Action> {
-    let outcome = ConvertOutcome { result, held, erase };
+    let outcome = Box::new(ConvertOutcome { result, held, erase });
     lab.quiet(Event::ConvertDone { task, outcome, outstanding })
 }
 
