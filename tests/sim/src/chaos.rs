@@ -188,7 +188,7 @@ impl World {
     fn shut_down(&mut self, host: usize) {
         if self.dice.per_mille(300) {
             let from = crate::daemon::Source::Thread(Thread::Front);
-            return self.send(host, from, Thread::Front, crate::daemon::Message::Told(Told::Signal));
+            return self.send(host, from, Thread::Front, crate::daemon::Message::told(Told::Signal));
         }
         let force = self.dice.per_mille(600);
         self.say(|w| format!("{:?} is asked to shut down, force {force}", w.hosts[host].id));
@@ -269,6 +269,9 @@ impl World {
 
     /// Whoever clings to a lease lets go, and what nobody could kill ends.
     fn let_go(&mut self, host: usize) {
+        if !self.hosts[host].up {
+            return;
+        }
         let (epoch, id) = (self.hosts[host].epoch, self.hosts[host].id);
         let all: Vec<(i32, bool, bool)> =
             self.hosts[host].processes.iter().map(|(pid, p)| (*pid, p.alive, p.conn.is_some())).collect();

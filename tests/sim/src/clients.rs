@@ -139,7 +139,7 @@ impl World {
     }
 
     pub(crate) fn tell_front(&mut self, host: usize, conn: ConnId, told: Told) {
-        self.send(host, Source::Conn(conn), Thread::Front, Message::Told(told));
+        self.send(host, Source::Conn(conn), Thread::Front, Message::told(told));
     }
 
     fn ask(&mut self, host: usize, conn: ConnId, asked: Asked, command: Command) {

@@ -50,7 +50,7 @@ pub enum Source {
 #[derive(Debug)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Message {
-    Told(Told),
+    Told(Box<Told>),
     JoinFailed { ls: LockspaceId, error: JoinError },
     Hosts { ls: LockspaceId, table: HostTable },
     Changed,
@@ -62,6 +62,12 @@ pub enum Message {
     Wd(Order),
     WdReply { conn: SourceId, message: sanlock_wdmd::protocol::Message },
     WdClosed { conn: SourceId },
+}
+
+impl Message {
+    pub(crate) fn told(told: Told) -> Self {
+        Self::Told(Box::new(told))
+    }
 }
 
 /// A message on its way.
@@ -224,7 +230,7 @@ impl World {
 
     /// From a thread to the front.
     pub(crate) fn report(&mut self, host: usize, from: Thread, told: Told) {
-        self.send(host, Source::Thread(from), Thread::Front, Message::Told(told));
+        self.send(host, Source::Thread(from), Thread::Front, Message::told(told));
     }
 
     pub(crate) fn letter(&mut self, host: usize, id: u64) {
@@ -241,7 +247,7 @@ impl World {
 
     fn read_letter(&mut self, host: usize, letter: Letter) {
         match (letter.to, letter.message) {
-            (Thread::Front, Message::Told(told)) => self.front_event(host, told),
+            (Thread::Front, Message::Told(told)) => self.front_event(host, *told),
             (Thread::Front, Message::JoinFailed { ls, error }) => {
                 self.front_event(host, Told::JoinDone { ls, result: Err(error) });
                 self.front_event(host, Told::Left { ls });

@@ -36,7 +36,7 @@ impl World {
             .map(|d| d.clients.iter().filter(|(_, c)| c.pid == Some(pid)).map(|(c, _)| ConnId(*c)).collect())
             .unwrap_or_default();
         for conn in conns {
-            self.send(host, Source::Pid(pid), Thread::Front, Message::Told(Told::PidGone { conn }));
+            self.send(host, Source::Pid(pid), Thread::Front, Message::told(Told::PidGone { conn }));
         }
         if survived {
             let after = self.dice.spread(SECOND, 300 * SECOND);
@@ -124,7 +124,7 @@ impl World {
         let epoch = self.hosts[host].epoch;
         if self.dice.per_mille(100) {
             let told = Told::KillpathLost { conn };
-            return self.send(host, Source::Thread(Thread::Front), Thread::Front, Message::Told(told));
+            return self.send(host, Source::Thread(Thread::Front), Thread::Front, Message::told(told));
         }
         let pid = self.daemon(host).and_then(|d| d.clients.get(&conn.0)).and_then(|c| c.pid);
         let Some(pid) = pid else { return };

@@ -302,7 +302,7 @@ impl World {
             daemon.links.remove(&ls);
         }
         let told = Told::WatchdogLost { ls: LockspaceId(ls), text: "gone".to_owned() };
-        self.send(host, Source::Thread(Thread::Watchdog), Thread::Front, Letter::Told(told));
+        self.send(host, Source::Thread(Thread::Watchdog), Thread::Front, Letter::told(told));
     }
 }
 

@@ -174,6 +174,9 @@ impl World {
     }
 
     pub(crate) fn peer_turn(&mut self, host: usize, resource: u8, serial: u32) {
+        if !self.hosts[host].up {
+            return;
+        }
         let Some(peer) = self.peer(host) else { return };
         let r = &peer.resources[usize::from(resource)];
         if r.serial != serial {

@@ -177,7 +177,7 @@ impl World {
             daemon.tasks.remove(&task);
             self.checks.marks.opens_failed += 1;
             let told = Told::StartFailed { task: TaskId(task), code };
-            self.send(host, from, Thread::Front, Message::Told(told));
+            self.send(host, from, Thread::Front, Message::told(told));
         }
     }
 
