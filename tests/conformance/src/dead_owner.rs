@@ -95,7 +95,7 @@ pub fn take_over(abandoned: &Abandoned) {
     let after = granted - last_renewal;
     assert!(after >= DEAD_AFTER_SECONDS, "granted {after} s after the last renewal of its owner");
     assert!(
-        killed.elapsed() < Duration::from_secs(80),
+        killed.elapsed() < Duration::from_secs(DEAD_AFTER_SECONDS + 40),
         "granted only {:?} after the crash",
         killed.elapsed()
     );
@@ -165,7 +165,7 @@ pub fn own_earlier_life(mut abandoned: Abandoned) {
     let mut client = registered(scene.host(1));
     let begin = Instant::now();
     assert_eq!(client.acquire_one(&scene.storage().resource(1)), 0);
-    assert!(begin.elapsed() < Duration::from_secs(5), "it waited {:?} for itself", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(30), "it waited {:?} for itself", begin.elapsed());
     assert_eq!((scene.owner(1), scene.lver(1)), (Some((2, 2)), 2));
 }
 
