@@ -1,13 +1,12 @@
 #!/bin/sh
 # Builds what the guests boot.
 #
-#   image.sh base DIR                      DIR/vmlinuz and DIR/base.cpio: Debian's kernel, modules, busybox, init
+#   image.sh base DIR                      DIR/vmlinuz and DIR/base.cpio: Debian's kernel, modules, busybox
 #   image.sh programs OUT GUEST=HOST...    OUT: an archive of programs (path in the guest = file here) and their libraries
 #
 # The kernel package is only downloaded and unpacked, never installed. Nothing here needs root.
 set -eu
 umask 022
-here=$(cd "$(dirname "$0")" && pwd)
 PATH=$PATH:/usr/sbin:/sbin
 modules="softdog i6300esb iTCO_wdt i2c-i801 lpc_ich ib700wdt virtio_pci virtio_blk"
 
@@ -54,8 +53,6 @@ base() {
     printf 'root:x:0:0:root:/root:/bin/sh\n' >"$root/etc/passwd"
     printf 'root:x:0:\nsanlock:x:179:\n' >"$root/etc/group"
     printf 'passwd: files\ngroup: files\n' >"$root/etc/nsswitch.conf"
-    cp "$here/init.sh" "$root/init"
-    chmod 755 "$root/init"
     (cd "$root" && find . | cpio -o -H newc --quiet) >"$work/base.cpio"
     cp "$work/kernel/boot/vmlinuz-$version" "$1/vmlinuz"
     # Last: its presence says that everything is there.

@@ -67,7 +67,9 @@ impl Boot {
                 Kind::Ours => (here.join("sanlock"), here.join("wdmd"), "ours"),
                 Kind::Original => ("/usr/sbin/sanlock".into(), "/usr/sbin/wdmd".into(), "original"),
             };
+            let init = Path::new(env!("CARGO_MANIFEST_DIR")).join("init.sh");
             let programs = [
+                ("/init", &init),
                 ("/usr/sbin/sanlock", &sanlock),
                 ("/usr/sbin/wdmd", &wdmd),
                 ("/bin/sanlock-vm", &here.join("sanlock-vm")),

@@ -34,9 +34,11 @@ pub(crate) fn play(
     let add = add_lockspace("LS", 0, LEASE_DISK, scenario.timing);
     let order = format!(
         "sanlock direct init -s LS:0:{LEASE_DISK}:0; sanlock direct init -r LS:R1:{LEASE_DISK}:{RESOURCE_OFFSET}; \
-         {begin}; {add} && begin holder sanlock-vm holder 1 && sleep 20 && \
+         {begin}; {add} && begin holder sanlock-vm holder 1 && \
+         {{ n=0; until sanlock client status | grep '^r ' | grep -qv ADD || [ $n = 600 ]; do n=$((n+1)); sleep 1; done; }} && \
          RENEWED=$(sanlock client status -D | sed -n 's/.*renewal_last_success=//p') && kill -9 $SANLOCK && \
-         while :; do echo \"TICK $(cut -d' ' -f1 /proc/uptime) RENEWED $RENEWED\" >/dev/ttyS0; sleep 1; done"
+         while :; do echo \"TICK $(cut -d' ' -f1 /proc/uptime) RENEWED $RENEWED\" >/dev/ttyS0; sleep 1; done || \
+         {{ echo BROKEN-OFF >/dev/ttyS0; false; }}"
     );
     match scenario.what {
         Solo::Refused => {
@@ -52,10 +54,14 @@ pub(crate) fn play(
         Solo::Fires => {
             // It never answers: its last command is to wait for the end.
             guest.send(&order)?;
-            timeline.expect(0, PATIENCE, "reset", |what| match what {
-                What::Qmp(_, name, reason) if name == "SHUTDOWN" && reason == "guest-reset" => Some(()),
+            let (_, reset) = timeline.expect(0, PATIENCE, "reset", |what| match what {
+                What::Qmp(_, name, reason) if name == "SHUTDOWN" && reason == "guest-reset" => Some(true),
+                What::Line(_, text) if text == "BROKEN-OFF" => Some(false),
                 _ => None,
             })?;
+            if !reset {
+                return Err("the order broke off before the daemon was killed".into());
+            }
             Ok(judge(scenario, timeline))
         }
     }
