@@ -259,7 +259,9 @@ const UNWORKABLE: u64 = 130;
 pub(crate) const SOLOS: &[SoloScenario] = &[
     solo("k-i6300esb", Kind::Ours, Device::I6300esb, jumping(60), Solo::Fires),
     solo("k-softdog", Kind::Ours, Device::Softdog, jumping(10), Solo::Fires),
-    solo("k-itco", Kind::Ours, Device::Itco, jumping(10), Solo::Fires),
+    solo("k-itco", Kind::Ours, Device::Itco, jumping(20), Solo::Fires),
+    // Half of half of it, 2 s, is less than that driver takes.
+    solo("k-itco-refused", Kind::Ours, Device::Itco, jumping(10), Solo::Refused),
     solo("k-itco-60", Kind::Ours, Device::Itco, jumping(60), Solo::Fires),
     solo("k-ib700", Kind::Ours, Device::Ib700, jumping(10), Solo::Fires),
     solo("k-ib700-refused", Kind::Ours, Device::Ib700, jumping(UNWORKABLE), Solo::Refused),
