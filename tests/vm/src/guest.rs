@@ -71,6 +71,10 @@ impl Guest {
         let number = build.number;
         let socket = |what: &str| dir.join(format!("{}-{what}", number + 1));
         let (control, orders) = (socket("control"), socket("orders"));
+        for left in [&control, &orders] {
+            // Of an emulator that has ended; a missing one is what is wanted.
+            let _ = std::fs::remove_file(left);
+        }
         let errors = socket("emulator.log");
         let log = File::create(&errors).map_err(|error| format!("{}: {error}", errors.display()))?;
         let mut command = emulator(boot, build, &control, &orders)?;
