@@ -285,6 +285,10 @@ impl World {
         let Some(daemon) = self.hosts[host].daemon.take() else { return };
         self.say(|w| format!("{:?} daemon {} {how}", w.hosts[host].id, daemon.life));
         self.hosts[host].jobs.clear();
+        // Operations whose completion a daemon that stood still has not seen are over all the same.
+        for (io, _) in daemon.backlog.iter().filter(|(_, deadline)| !deadline) {
+            self.ios.remove(io);
+        }
         let id = self.hosts[host].id;
         self.checks.daemon_ended(id);
         self.wd_daemon_gone(host, daemon.life);
