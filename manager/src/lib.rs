@@ -51,7 +51,7 @@ pub use event::{AcquireFlags, Command, Event, ReleaseWhat, ResourceRequest, Targ
 pub use events::{STREAMS_MAX, SetEventFlags};
 pub use ids::{ConnId, LockspaceId, ResourceId, TaskId};
 pub use killpath::KillpathProgram;
-pub use rejoin::{ProcessId, RejoinEvidence, RejoinRecord, fast_rejoin};
+pub use rejoin::{ProcessId, RejoinEvidence, RejoinRecord, fast_rejoin, remembered_generation};
 pub use requests::Request;
 pub use state::{Conn, Dead, Lockspace, LockspaceList, RenewalEntry, Resource, ResourceList, Token, Work};
 pub use watchdog::Watch;

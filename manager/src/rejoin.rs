@@ -71,6 +71,16 @@ pub fn fast_rejoin(evidence: RejoinEvidence) -> Option<u64> {
     }
 }
 
+/// The generation that this machine is known to have joined with, 0 if none is: the next one is to be larger, whatever the disk
+/// says.
+#[must_use]
+pub fn remembered_generation(evidence: RejoinEvidence) -> u64 {
+    match evidence {
+        RejoinEvidence::OtherBoot { generation } | RejoinEvidence::ThisBoot { generation, .. } => generation,
+        RejoinEvidence::None | RejoinEvidence::Unusable => 0,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,5 +94,13 @@ mod tests {
         assert_eq!(this_boot(false, false), None, "a write of the daemon that died may still land");
         assert_eq!(fast_rejoin(RejoinEvidence::None), None);
         assert_eq!(fast_rejoin(RejoinEvidence::Unusable), None);
+    }
+
+    #[test]
+    fn every_record_tells_a_generation() {
+        assert_eq!(remembered_generation(RejoinEvidence::OtherBoot { generation: 3 }), 3);
+        let this_boot = RejoinEvidence::ThisBoot { generation: 4, own: false, alive: true };
+        assert_eq!(remembered_generation(this_boot), 4);
+        assert_eq!(remembered_generation(RejoinEvidence::Unusable), 0);
     }
 }

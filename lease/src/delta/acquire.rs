@@ -170,6 +170,8 @@ enum Phase {
 pub struct DeltaAcquire {
     config: DeltaConfig,
     fast_rejoin: Option<u64>,
+    /// The largest generation this machine is known to have joined with, 0 if none is.
+    remembered: u64,
     geometry: Geometry,
     phase: Phase,
     next_op: u32,
@@ -187,12 +189,21 @@ impl DeltaAcquire {
         Self {
             config,
             fast_rejoin,
+            remembered: 0,
             geometry: Geometry::B512_M1,
             phase: Phase::ClockZero,
             next_op: 0,
             current: None,
             late_write: None,
         }
+    }
+
+    /// The same, with a generation above this one whatever the disk says (weakness W14): a renewal of an earlier instance that
+    /// landed late may have brought an older generation back. Leases name the generation of their owner; with a smaller or a used
+    /// one this host would seem to be an owner that it is not, and whose leases nobody could take.
+    #[must_use]
+    pub fn remembering(self, generation: u64) -> Self {
+        Self { remembered: generation, ..self }
     }
 
     /// The time at which a lease that is not free can be taken at the earliest, while that is being waited for.
@@ -349,7 +360,7 @@ impl DeltaAcquire {
     /// Step 5: the record as read, made ours.
     fn take(&mut self, now: MonoTime, record: RawLeader) -> Step<JoinOutcome> {
         let found = record.owner_generation.get();
-        let Some(generation) = found.checked_add(1) else {
+        let Some(generation) = found.max(self.remembered).checked_add(1) else {
             return self.done(Err(JoinError::Generation { found }));
         };
         let settle_secs = self.found_timeout(&record).delta_short_delay_secs();

@@ -329,12 +329,21 @@ impl World {
     }
 
     /// A leader rolled back by more than one version: every acquire ends with -212 (rule R9) until the lease is initialised
-    /// again.
+    /// again. And what a generation that fell leaves behind.
     fn is_stuck(&self, resource: u8) -> bool {
         let leader = layout::leader_on(&self.disk, resource);
         let hosts = (1..=leader.num_hosts.get()).filter_map(HostId::new);
         let top = hosts.map(|h| layout::block_on(&self.disk, resource, h).dblock.lver.get()).max();
-        top.is_some_and(|top| top > leader.lver.get() + 1)
+        if top.is_some_and(|top| top > leader.lver.get() + 1) {
+            return true;
+        }
+        // Or a late renewal brought back an old generation of its owner, which had no record of the newer one: then its leases of
+        // the newer generation stay (W14).
+        let Some(owner) = HostId::new(leader.owner_id.get()).filter(|_| leader.timestamp.get() != 0) else {
+            return false;
+        };
+        let delta = layout::delta_on(&self.disk, layout::disk_of(resource), owner);
+        delta.owner_generation.get() < leader.owner_generation.get()
     }
 
     /// A peer keeps what it holds for that long.

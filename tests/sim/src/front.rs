@@ -9,7 +9,7 @@ use crate::tasks::Task;
 use crate::worker::{Shared, Worker};
 use crate::world::{Event, World};
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
-use sanlock_manager::{Action, Event as Told, LockspaceId, Reply, Watch, fast_rejoin};
+use sanlock_manager::{Action, Event as Told, LockspaceId, Reply, Watch, fast_rejoin, remembered_generation};
 use std::rc::Rc;
 
 /// How often the front looks at ages.
@@ -94,12 +94,13 @@ impl World {
             }
             Action::Join { ls, spec, io_timeout, .. } => {
                 let disk = layout::disk_of_spec(&spec);
-                let fast = fast_rejoin(self.hosts[host].evidence(disk));
+                let evidence = self.hosts[host].evidence(disk);
+                let (fast, remembered) = (fast_rejoin(evidence), remembered_generation(evidence));
                 let Some(daemon) = self.daemon(host) else { return };
                 let table = daemon.tables.remove(&disk);
                 let shared = Rc::new(Shared::new(io_timeout));
                 daemon.workers.insert(ls.0, Worker::new(disk, shared, table));
-                self.worker_join(host, ls.0, fast);
+                self.worker_join(host, ls.0, fast, remembered);
             }
             Action::Gone { ls } => {
                 self.given_up(host, ls);

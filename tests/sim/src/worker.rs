@@ -85,11 +85,15 @@ impl World {
         self.daemon(host)?.workers.get_mut(&ls)
     }
 
-    pub(crate) fn worker_join(&mut self, host: usize, ls: u64, fast: Option<u64>) {
+    pub(crate) fn worker_join(&mut self, host: usize, ls: u64, fast: Option<u64>, remembered: u64) {
         let Some(disk) = self.worker(host, ls).map(|w| w.disk) else { return };
         let config = self.hosts[host].delta_config(disk);
         self.checks.marks.fast_rejoins += u64::from(fast.is_some());
-        self.start(host, JobKey::Join(ls), Work::Join(DeltaAcquire::new(config, fast)));
+        self.start(
+            host,
+            JobKey::Join(ls),
+            Work::Join(DeltaAcquire::new(config, fast).remembering(remembered)),
+        );
     }
 
     /// A message from the front.

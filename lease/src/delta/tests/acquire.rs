@@ -121,6 +121,18 @@ fn our_own_name_is_taken_over_at_once_only_when_vouched_for_with_its_generation(
     }
 }
 
+/// Found by the simulator: a renewal of generation 1 landed long after generation 3 had been joined. Joining with 2 then, this host
+/// seemed to be alive as the owner of what generation 3 had held, for ever.
+#[test]
+fn a_generation_known_to_have_been_used_is_not_used_again() {
+    for (remembered, next) in [(0, 2), (1, 2), (3, 4)] {
+        let mut lab = lab();
+        edit(&mut lab, 1, held_by("alpha", 1, 1, 500));
+        let mut join = DeltaAcquire::new(config(), None).remembering(remembered);
+        assert_eq!(lab.run(&mut join).outcome.unwrap().generation(), next);
+    }
+}
+
 #[test]
 fn a_silent_owner_is_waited_for_longer_than_its_watchdog() {
     let mut lab = lab();
