@@ -356,9 +356,9 @@ fn reboots(config: &Config, identity: &Identity, log: &Log) -> Option<Reboots> {
     if !config.privileged || config.run_dir != Path::new(DEFAULT_RUN_DIR) {
         return None;
     }
-    let made = match fs::DirBuilder::new().mode(0o755).create(dir) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        _ => chown(dir, Some(identity.user.0), Some(identity.group.0)),
+    let made = match fs::DirBuilder::new().recursive(true).mode(0o755).create(dir) {
+        Err(error) => Err(error),
+        Ok(()) => chown(dir, Some(identity.user.0), Some(identity.group.0)),
     };
     if let Err(error) = made {
         log.error(format_args!("{STATE_DIR} cannot be used: {error}; {AFTER_REBOOT}"));

@@ -25,7 +25,7 @@ sanlock daemon [options]
   -U <user>     user to run as (sanlock, if user and group sanlock exist)
   -G <group>    group to run as (likewise)
   -t <num>      most worker threads (8)
-  -g <sec>      seconds for graceful recovery, 0 to 60 (40, less with a short watchdog)
+  -g <sec>      seconds for graceful recovery, 0 to 60 (34; 40 without watchdog)
   -w 0|1        use the watchdog through wdmd (1)
   -h 0|1        use real-time scheduling (0)
   -l <num>      lock memory: 0 none, 1 current, 2 current and future (1)

@@ -64,6 +64,15 @@ fn the_grace_follows_the_watchdog_unless_given() {
     for (fire, expected) in [(60, 40), (3600, 40), (59, 15), (30, 15), (29, 0), (10, 0)] {
         assert_eq!(grace(&format!("watchdog_fire_timeout = {fire}\n"), None), expected, "{fire}");
     }
+    // With a watchdog there is more time between SIGKILL and the reset.
+    let watched = |file: &str| {
+        let overrides = Overrides { use_watchdog: Some(1), ..common() };
+        load(file, &overrides).kill_grace_seconds()
+    };
+    for (fire, expected) in [(60, 34), (59, 10), (30, 10), (29, 0), (10, 0)] {
+        assert_eq!(watched(&format!("watchdog_fire_timeout = {fire}\n")), expected, "{fire}");
+    }
+    assert_eq!(watched("kill_grace_seconds = 40\n"), 40);
     assert_eq!(grace("watchdog_fire_timeout = 10\nkill_grace_seconds = 3\n", None), 3);
     assert_eq!(grace("kill_grace_seconds = 0\n", None), 0);
     assert_eq!(grace("kill_grace_seconds = 3\n", Some(4)), 4);

@@ -330,7 +330,7 @@ impl World {
             self.event(Event::WatchdogChecked { ls, result });
         } else if let Some(ls) = nth(self.dog.arms.iter(), pick) {
             self.dog.arms.remove(&ls);
-            let result = if detail.is_multiple_of(7) { Err("no answer".to_owned()) } else { Ok(()) };
+            let result = if detail % 7 == 0 { Err("no answer".to_owned()) } else { Ok(()) };
             if result.is_ok() {
                 self.dog.armed.insert(ls);
             }
@@ -343,13 +343,13 @@ impl World {
     }
 
     fn lockspace(&mut self, pick: usize, detail: u8) {
-        if let Some(ls) = nth(self.leaving.iter(), pick).filter(|_| detail.is_multiple_of(2)) {
+        if let Some(ls) = nth(self.leaving.iter(), pick).filter(|_| detail % 2 == 0) {
             self.leaving.remove(&ls);
             self.joined.remove(&ls);
             self.event(Event::Left { ls });
         } else if let Some(ls) = nth(self.joining.iter(), pick) {
             self.joining.remove(&ls);
-            let result = if detail.is_multiple_of(5) {
+            let result = if detail % 5 == 0 {
                 Err(JoinError::Stopped { freed: true })
             } else {
                 self.generation += 1;
@@ -367,7 +367,7 @@ impl World {
     }
 
     fn task(&mut self, pick: usize, detail: u8) {
-        let outstanding = u32::from(detail.is_multiple_of(4));
+        let outstanding = u32::from(detail % 4 == 0);
         if let Some(task) =
             nth(self.acquires.keys(), pick).filter(|_| detail > 60 || self.releases.is_empty())
         {
@@ -399,7 +399,7 @@ impl World {
             if outstanding > 0 {
                 self.unsettled.insert(task);
             }
-            let outcome = Box::new(ConvertOutcome { result, held, erase: detail.is_multiple_of(3) });
+            let outcome = Box::new(ConvertOutcome { result, held, erase: detail % 3 == 0 });
             self.event(Event::ConvertDone { task, outcome, outstanding });
         } else if let Some(task) = nth(self.releases.iter(), pick) {
             self.releases.remove(&task);
@@ -429,7 +429,7 @@ impl World {
             0 => Target::Pid(i32::try_from(which % 8).unwrap() + 100),
             _ => Target::Own,
         };
-        let flag = detail.is_multiple_of(5);
+        let flag = detail % 5 == 0;
         let command = match pick % 25 {
             0 | 1 => {
                 let pid = i32::try_from(conn.0 % 8).unwrap() + 100;

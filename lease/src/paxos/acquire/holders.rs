@@ -111,11 +111,10 @@ impl PaxosAcquire {
         if self.options.mode == Mode::ShortHold {
             // Beyond the new number of hosts its mode block would be seen by nobody.
             let max = u64::from(self.geometry.max_hosts());
-            if let (Some(found), Some(last)) =
-                (self.options.num_hosts.filter(|n| *n != 0), self.holders.last().filter(|h| h.get() <= max))
-                && last.get() > found
-            {
-                return self.fail(AcquireError::NumHosts { found, min: last.get(), max });
+            let last = self.holders.last().map(|h| h.get()).filter(|last| *last <= max);
+            let wanted = self.options.num_hosts.filter(|n| *n != 0);
+            if let Some((found, min)) = wanted.zip(last).filter(|(found, last)| last > found) {
+                return self.fail(AcquireError::NumHosts { found, min, max });
             }
             return self.write_value(now, env);
         }
