@@ -7,6 +7,8 @@ mod cli;
 mod conn;
 mod device;
 mod dump;
+#[cfg(test)]
+mod hung;
 mod log;
 mod marker;
 mod poller;

@@ -1,5 +1,6 @@
-//! Script tests (specification 8), run beside everything else: they never delay a client's test or a ping. Looking at a script
-//! and executing it may wait for a disk, so a thread of its own does that.
+//! Script tests (specification 8), run beside everything else: they never delay a client's test or a ping. Looking for scripts,
+//! looking at one and executing it may wait for a disk, so threads of their own do that; only the start of the daemon, when
+//! there is nothing to ping, looks for scripts itself.
 //!
 //! Each script runs in a process group of its own, with a clean signal mask and no descriptors of ours.
 
@@ -29,7 +30,7 @@ const BAD_EVERY_MS: i64 = 1000;
 const KILLED: i32 = 4;
 /// What it says of one that could not be executed.
 const NOT_EXECUTABLE: i32 = 1;
-/// Stack of a thread that executes a script.
+/// Stack of a thread that looks for scripts or executes one.
 const STACK: usize = 256 * 1024;
 /// Longest name in the dump.
 const SHOWN_NAME: usize = 64;
@@ -84,37 +85,83 @@ struct Script {
     long: u32,
 }
 
+/// What a directory holds that may be a script, in the order of the names, and whether it is one.
+type Found = io::Result<Vec<(OsString, Result<(), Unfit>)>>;
+
 /// The scripts of a directory.
 pub(crate) struct Scripts {
     dir: PathBuf,
     kill_after_seconds: u32,
     slots: [Option<Script>; MAX_SCRIPTS],
     next_cycle: Option<Time>,
+    /// A thread looks for scripts. At most one does: the directory may hang, and so would all of them.
+    scanning: Option<Receiver<Found>>,
+    /// That thread may have missed what was added since it started.
+    scan_again: bool,
 }
 
 impl Scripts {
     pub(crate) fn new(dir: PathBuf, kill_after_seconds: u32) -> Self {
-        Self { dir, kill_after_seconds, slots: [const { None }; MAX_SCRIPTS], next_cycle: None }
+        Self {
+            dir,
+            kill_after_seconds,
+            slots: [const { None }; MAX_SCRIPTS],
+            next_cycle: None,
+            scanning: None,
+            scan_again: false,
+        }
     }
 
     /// Adds the scripts that are new in the directory. One that is gone is dropped when it is to be run.
+    ///
+    /// **Waits for the directory**: not for the loop, see [`Self::rescan`].
     pub(crate) fn scan(&mut self, log: &Log) {
-        let entries = match fs::read_dir(&self.dir) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+        self.add(find(&self.dir), log);
+    }
+
+    /// Has a thread look for new scripts; a later turn adds them. If one still looks, it is done again after that.
+    pub(crate) fn rescan(&mut self, log: &Log) {
+        if self.scanning.is_some() {
+            self.scan_again = true;
+            return;
+        }
+        self.scan_again = false;
+        let dir = self.dir.clone();
+        match on_thread("wdmd-scan", move || find(&dir)) {
+            Ok(result) => self.scanning = Some(result),
+            Err(error) => self.add(Err(error), log),
+        }
+    }
+
+    /// Adds what the thread has found, if it has come back.
+    fn end_scan(&mut self, log: &Log) {
+        let Some(result) = &self.scanning else { return };
+        let found = match result.try_recv() {
+            Ok(found) => found,
+            Err(TryRecvError::Empty) => return,
+            Err(error @ TryRecvError::Disconnected) => Err(io::Error::other(error)),
+        };
+        self.scanning = None;
+        self.add(found, log);
+        if self.scan_again {
+            self.rescan(log);
+        }
+    }
+
+    fn add(&mut self, found: Found, log: &Log) {
+        let found = match found {
+            Ok(found) => found,
             Err(error) => {
                 log.error(format_args!("cannot read the scripts in {}: {error}", self.dir.display()));
                 return;
             }
         };
-        let mut names: Vec<OsString> = entries.flatten().map(|entry| entry.file_name()).collect();
-        names.sort();
-        for name in names.into_iter().filter(|name| !name.as_bytes().starts_with(b".")) {
+        for (name, fitness) in found {
             if self.slots.iter().flatten().any(|script| script.name == name) {
                 continue;
             }
             let shown = Escaped(name.as_bytes());
-            match executable(&self.dir.join(&name)) {
+            match fitness {
                 Ok(()) => {}
                 Err(Unfit::No(result)) => {
                     log.debug(format_args!("script {shown} ignore {result}"));
@@ -148,16 +195,18 @@ impl Scripts {
         }
     }
 
-    /// When the next turn is due. `None`: no script.
+    /// When the next turn is due. `None`: no script, and nobody looks for some.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
-        let running = self.slots.iter().flatten().any(|script| !script.doing.is_nothing());
+        let running =
+            self.scanning.is_some() || self.slots.iter().flatten().any(|script| !script.doing.is_nothing());
         let look = running.then(|| now.plus_millis(LOOK_EVERY_MS));
         look.into_iter().chain(self.next_cycle).min()
     }
 
-    /// Looks at running scripts, and starts those that are due if somebody relies on the device. `fire_timeout` gives the
+    /// Adds new scripts, looks at running ones, and starts those that are due if somebody relies on the device. `fire_timeout` gives the
     /// test interval I, and I − 1 seconds, but at least one, are what a script may take.
     pub(crate) fn turn(&mut self, now: Time, enabled: bool, fire_timeout: u32, log: &Log) -> Vec<Verdict> {
+        self.end_scan(log);
         let interval = i64::from(test_interval(fire_timeout)) * 1000;
         let limit = (interval - 1000).max(1000);
         let mut verdicts = Vec::new();
@@ -332,13 +381,8 @@ impl Script {
         self.long_at = now.plus_millis(limit);
         self.is_long = false;
         self.run += 1;
-        let (sender, result) = sync_channel(1);
-        let thread = std::thread::Builder::new().name("wdmd-script".to_owned()).stack_size(STACK);
-        match thread.spawn(move || {
-            // Nobody waits any more when the daemon ends.
-            let _ = sender.send(execute(&path));
-        }) {
-            Ok(_) => {
+        match on_thread("wdmd-script", move || execute(&path)) {
+            Ok(result) => {
                 self.doing = Doing::Starting(result);
                 true
             }
@@ -348,6 +392,38 @@ impl Script {
             }
         }
     }
+}
+
+/// Starts a thread that may wait for a disk. What it comes back with.
+fn on_thread<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<Receiver<T>> {
+    let (sender, result) = sync_channel(1);
+    std::thread::Builder::new().name(name.to_owned()).stack_size(STACK).spawn(move || {
+        // Nobody waits any more when the daemon ends.
+        let _ = sender.send(work());
+    })?;
+    Ok(result)
+}
+
+/// Everything in the directory but hidden files. One that does not exist is empty.
+fn find(dir: &Path) -> Found {
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let names = entries.flatten().map(|entry| entry.file_name());
+    let mut names: Vec<OsString> = names.filter(|name| !name.as_bytes().starts_with(b".")).collect();
+    names.sort();
+    Ok(names
+        .into_iter()
+        .map(|name| {
+            let fitness = executable(&dir.join(&name));
+            (name, fitness)
+        })
+        .collect())
 }
 
 fn execute(path: &Path) -> Spawned {

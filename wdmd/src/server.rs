@@ -139,7 +139,7 @@ impl<'a> Server<'a> {
                     Token::Rescan => {
                         self.signals.take_rescan();
                         if self.options.scripts {
-                            self.scripts.scan(self.log);
+                            self.scripts.rescan(self.log);
                         }
                     }
                     Token::Listener => self.accept()?,

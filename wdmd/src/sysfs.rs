@@ -93,16 +93,11 @@ pub(crate) fn resolve(wanted: &OsStr) -> Result<PathBuf, String> {
 }
 
 /// Processes that have the device open, e.g. `4711 (systemd)`; empty if none can be seen.
+///
+/// Open files are told by their paths alone: asking one what it is waits for its file system, which may be dead.
 pub(crate) fn holders(path: &Path) -> Vec<String> {
-    let Ok(rdev) = fs::metadata(path).map(|metadata| metadata.rdev()) else { return Vec::new() };
-    let name = name_of(path);
-    let is_it = |fd: &Path| {
-        fs::metadata(fd).is_ok_and(|metadata| {
-            metadata.file_type().is_char_device()
-                && (metadata.rdev() == rdev
-                    || (name.is_some() && fs::read_link(fd).is_ok_and(|link| is_watchdog(&link, &name))))
-        })
-    };
+    let aliases = aliases(path);
+    let is_it = |fd: &Path| fs::read_link(fd).is_ok_and(|link| aliases.contains(&link));
     let mut holders = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let pid = entry.file_name();
@@ -118,17 +113,24 @@ pub(crate) fn holders(path: &Path) -> Vec<String> {
     holders
 }
 
-/// Whether the path of an open file is that of the watchdog device called `name`, under either of its two names.
-fn is_watchdog(link: &Path, name: &Option<String>) -> bool {
-    link.parent() == Some(Path::new("/dev"))
-        && link.file_name().and_then(OsStr::to_str).is_some_and(|file| {
-            file.starts_with("watchdog") && (Some(file) == name.as_deref() || name_of(link) == *name)
-        })
+/// The paths under which the device at this path may have been opened.
+fn aliases(path: &Path) -> Vec<PathBuf> {
+    let mut aliases = vec![path.to_owned()];
+    aliases.extend(fs::canonicalize(path));
+    if let Some(name) = name_of(path).filter(|name| name.starts_with("watchdog")) {
+        aliases.push(Path::new("/dev").join(&name));
+        if name == MISC_STANDS_FOR {
+            aliases.push(PathBuf::from("/dev/watchdog"));
+        }
+    }
+    aliases
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hung::with_hung_directory;
+    use std::os::unix::fs::OpenOptionsExt;
 
     #[test]
     fn names_and_paths() {
@@ -148,5 +150,30 @@ mod tests {
         let own = format!("{} (", std::process::id());
         assert!(holders(Path::new("/dev/full")).iter().any(|holder| holder.starts_with(&own)));
         assert!(holders(Path::new("/no/such/device")).is_empty());
+    }
+
+    #[test]
+    fn a_device_under_its_other_names() {
+        let aliases_of = |path: &str| aliases(Path::new(path));
+        assert!(aliases_of("/dev/watchdog").contains(&PathBuf::from("/dev/watchdog0")));
+        assert!(aliases_of("/dev/watchdog0").contains(&PathBuf::from("/dev/watchdog")));
+        assert!(!aliases_of("/dev/watchdog1").contains(&PathBuf::from("/dev/watchdog")));
+        let here = std::env::current_exe().unwrap();
+        let dir = tempfile::tempdir_in(here.parent().unwrap()).unwrap();
+        let link = dir.path().join("dog");
+        std::os::unix::fs::symlink("/dev/full", &link).unwrap();
+        assert!(aliases(&link).contains(&PathBuf::from("/dev/full")));
+    }
+
+    #[test]
+    fn files_that_hang_do_not_hold_up_the_search() {
+        with_hung_directory(|hung| {
+            hung.hang();
+            let flags = nix::libc::O_PATH | nix::libc::O_DIRECTORY;
+            let _hangs = fs::OpenOptions::new().read(true).custom_flags(flags).open(hung.dir()).unwrap();
+            let _open = fs::File::open("/dev/full").unwrap();
+            let own = format!("{} (", std::process::id());
+            assert!(holders(Path::new("/dev/full")).iter().any(|holder| holder.starts_with(&own)));
+        });
     }
 }

@@ -1,6 +1,7 @@
 //! Real scripts: good, failing, killed, hanging, forking, not executable.
 
 use super::*;
+use crate::hung::with_hung_directory;
 use sanlock_sys::clock::monotonic_ms;
 use std::time::{Duration, Instant};
 
@@ -174,4 +175,51 @@ fn files_that_are_no_scripts_and_those_that_are_too_many() {
     dir.scripts.scan(&dir.log);
     assert!(dir.dump().contains("script 0 name s8 "), "{}", dir.dump());
     Scripts::new(PathBuf::from("/no/such/directory"), 0).scan(&dir.log);
+}
+
+#[test]
+fn a_new_script_is_found_beside_the_loop() {
+    let mut dir = Dir::new(0);
+    fs::create_dir(dir.dir.path().join("directory")).unwrap();
+    let path = dir.dir.path().join("new");
+    fs::write(&path, "exit 0\n").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    dir.scripts.rescan(&dir.log);
+    dir.until(60, true);
+    assert!(dir.dump().starts_with("script 0 name new "), "{}", dir.dump());
+    assert_eq!(dir.dump().lines().count(), 1);
+}
+
+/// Threads that have this thread's mounts, itself included.
+fn threads_here() -> usize {
+    let here = fs::read_link("/proc/thread-self/ns/mnt").unwrap();
+    let tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
+    tasks.filter(|task| fs::read_link(task.path().join("ns/mnt")).is_ok_and(|mounts| mounts == here)).count()
+}
+
+#[test]
+fn a_directory_that_hangs_holds_up_nobody_and_is_read_again_later() {
+    with_hung_directory(|hung| {
+        let path = hung.dir().join("new");
+        fs::write(&path, "exit 0\n").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        let log = Log::start(false).unwrap();
+        let mut scripts = Scripts::new(hung.dir().to_owned(), 0);
+        hung.hang();
+        let now = || Time::from_millis(monotonic_ms());
+        for _ in 0..5 {
+            scripts.rescan(&log);
+            assert_eq!(scripts.turn(now(), true, 60, &log), []);
+            assert!(scripts.wake_at(now()).is_some(), "the result is waited for");
+        }
+        assert_eq!(threads_here(), 2, "one scan at a time");
+        hung.end();
+        // The scan that hung fails; the signals that came meanwhile are not forgotten.
+        let end = Instant::now() + LONG;
+        while !scripts.turn(now(), true, 60, &log).contains(&Verdict { slot: 0, good: true }) {
+            assert!(Instant::now() < end);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(scripts.slots.iter().flatten().count(), 1);
+    });
 }
