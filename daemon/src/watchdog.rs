@@ -9,8 +9,9 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
-use std::sync::mpsc;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -26,8 +27,8 @@ use crate::mailbox::{self, Mailbox, Sender};
 pub(crate) const LINGER_SECS: u64 = 30;
 /// Connections kept although wdmd did not answer on them, so that it can still read what was taken back.
 const UNANSWERED_MAX: usize = 1024;
-/// How long the end of the daemon waits for wdmd on each connection.
-const FINISH_WITHIN: Duration = Duration::from_secs(1);
+/// Seconds they are kept: the original is busy for 9 s at most.
+const UNANSWERED_SECS: u64 = 12;
 /// Stack of the threads.
 const STACK: usize = 96 * 1024;
 /// Longest sleep.
@@ -91,6 +92,7 @@ impl Watchdog {
                 report,
                 links: HashMap::new(),
                 unanswered: Vec::new(),
+                finishing: None,
             };
             loop {
                 thread.turn();
@@ -118,8 +120,8 @@ enum Link {
     Arming {
         /// The newest renewal meanwhile.
         newer: Option<Times>,
-        /// It is not wanted any more.
-        cancelled: bool,
+        /// It is not wanted any more; looked at before the expiry is given.
+        cancelled: Arc<AtomicBool>,
     },
     /// wdmd has an expiry.
     Armed(Connection),
@@ -138,7 +140,10 @@ struct Thread<R> {
     inbox: Mailbox<Order>,
     report: R,
     links: HashMap<LockspaceId, Link>,
-    unanswered: Vec<Connection>,
+    /// Until when each is kept.
+    unanswered: Vec<(Connection, MonoTime)>,
+    /// Whom to tell when nothing is left with wdmd.
+    finishing: Option<mpsc::SyncSender<()>>,
 }
 
 impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
@@ -152,6 +157,25 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
         }
         let now = monotonic_now();
         self.links.retain(|_, link| !matches!(link, Link::Idle { until, .. } if *until <= now));
+        self.unanswered.retain(|(_, until)| *until > now);
+        self.finish();
+    }
+
+    /// Ends the waiting for the end, once wdmd has read on every connection that nothing is expected of it any more. Whoever
+    /// waits sets the limit: this thread may wait for a wdmd that is busy.
+    fn finish(&mut self) {
+        let arming = self.links.values().any(|link| matches!(link, Link::Arming { .. }));
+        if self.finishing.is_none() || arming || !self.unanswered.is_empty() {
+            return;
+        }
+        for link in self.links.values_mut() {
+            if let Link::Idle { connection, .. } = link {
+                let _ = connection.status(REPLY_WITHIN);
+            }
+        }
+        if let Some(done) = self.finishing.take() {
+            let _ = done.send(());
+        }
     }
 
     /// Sleeps; the lockspaces whose connection has ended. Between calls nothing is to be read on any of them.
@@ -180,15 +204,7 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
             Order::Live { ls, times } => self.live(ls, times),
             Order::Disarm { ls } => self.disarm(ls),
             Order::Armed { ls, result } => self.armed(ls, result),
-            Order::Finish(done) => {
-                // The answer says that wdmd has read that nothing is expected of it any more.
-                for link in self.links.values_mut() {
-                    if let Link::Idle { connection, .. } = link {
-                        let _ = connection.status(FINISH_WITHIN);
-                    }
-                }
-                let _ = done.send(());
-            }
+            Order::Finish(done) => self.finishing = Some(done),
         }
     }
 
@@ -208,13 +224,15 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
     }
 
     fn arm(&mut self, ls: LockspaceId, name: String, fire: WatchdogFire, times: Times) {
-        let kept = match self.links.insert(ls, Link::Arming { newer: None, cancelled: false }) {
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let arming = Link::Arming { newer: None, cancelled: Arc::clone(&cancelled) };
+        let kept = match self.links.insert(ls, arming) {
             Some(Link::Idle { connection, .. }) => Some(connection),
             _ => None,
         };
         let (socket, orders) = (self.socket.clone(), self.orders.clone());
         let armed = spawn(move || {
-            let result = arm(&socket, kept, &name, fire, times);
+            let result = arm(&socket, kept, &Wish { name, fire, times, cancelled });
             orders.send(Order::Armed { ls, result });
         });
         if let Err(error) = armed {
@@ -225,22 +243,22 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
 
     fn armed(&mut self, ls: LockspaceId, result: Result<Connection, Unarmed>) {
         let Some(Link::Arming { newer, cancelled }) = self.links.remove(&ls) else { return };
-        let result = match result {
+        match result {
             Ok(connection) => {
                 self.links.insert(ls, Link::Armed(connection));
-                if cancelled {
+                // First: what happens to the link from now on is news about an armed one.
+                (self.report)(Event::WatchdogArmed { ls, result: Ok(()) });
+                if cancelled.load(Ordering::SeqCst) {
                     self.disarm(ls);
                 } else if let Some(times) = newer {
                     self.live(ls, times);
                 }
-                Ok(())
             }
             Err(Unarmed { text, withdrawn }) => {
                 withdrawn.into_iter().for_each(|connection| self.keep_unanswered(connection));
-                Err(text)
+                (self.report)(Event::WatchdogArmed { ls, result: Err(text) });
             }
-        };
-        (self.report)(Event::WatchdogArmed { ls, result });
+        }
     }
 
     /// Closed, what wdmd has not read yet might be lost, and an expiry that nobody moves would stay.
@@ -248,7 +266,7 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
         if self.unanswered.len() >= UNANSWERED_MAX {
             self.unanswered.remove(0);
         }
-        self.unanswered.push(connection);
+        self.unanswered.push((connection, monotonic_now().plus_secs(UNANSWERED_SECS)));
     }
 
     fn live(&mut self, ls: LockspaceId, times: Times) {
@@ -260,14 +278,17 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
                     self.lost(ls, &error.to_string());
                 }
             }
-            Some(Link::Idle { .. }) | None => {}
+            Some(Link::Idle { .. }) => {}
+            // Whoever believes that it is armed is to hear at last that it is not.
+            None => self.lost(ls, "there is no connection"),
         }
     }
 
     fn disarm(&mut self, ls: LockspaceId) {
         match self.links.remove(&ls) {
-            Some(Link::Arming { newer, .. }) => {
-                self.links.insert(ls, Link::Arming { newer, cancelled: true });
+            Some(Link::Arming { newer, cancelled }) => {
+                cancelled.store(true, Ordering::SeqCst);
+                self.links.insert(ls, Link::Arming { newer, cancelled });
             }
             Some(Link::Armed(mut connection)) => match connection.withdraw() {
                 Ok(()) => {
@@ -313,7 +334,7 @@ fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
 }
 
 /// Whether a device can be had that fires after this time: wdmd's test interval. The device is not left open for it.
-fn ask(socket: &std::path::Path, fire: WatchdogFire) -> Result<u32, ClientError> {
+fn ask(socket: &Path, fire: WatchdogFire) -> Result<u32, ClientError> {
     let mut connection = Connection::connect(socket, REPLY_WITHIN)?;
     let seconds = u32::try_from(fire.secs()).unwrap_or(u32::MAX);
     let opened = connection.open_watchdog(seconds, REPLY_WITHIN)?;
@@ -331,27 +352,29 @@ fn standard_interval(fire: WatchdogFire) -> u32 {
     }
 }
 
-/// Gives wdmd an expiry and has it confirmed: on a connection that was kept, else on a new one.
-fn arm(
-    socket: &std::path::Path,
-    kept: Option<Connection>,
-    name: &str,
+/// What wdmd is to be told.
+struct Wish {
+    name: String,
     fire: WatchdogFire,
     times: Times,
-) -> Result<Connection, Unarmed> {
+    cancelled: Arc<AtomicBool>,
+}
+
+/// Gives wdmd an expiry and has it confirmed: on a connection that was kept, else on a new one.
+fn arm(socket: &Path, kept: Option<Connection>, wish: &Wish) -> Result<Connection, Unarmed> {
     let mut withdrawn = Vec::new();
     if let Some(connection) = kept {
-        match watch(connection, name, fire, times) {
+        match watch(connection, wish) {
             Ok(armed) => return Ok(armed),
             // wdmd may have been restarted since.
-            Err((_, connection)) => withdrawn.push(connection),
+            Err((_, connection)) => withdrawn.extend(connection),
         }
     }
     let text = match Connection::connect(socket, REPLY_WITHIN) {
-        Ok(connection) => match watch(connection, name, fire, times) {
+        Ok(connection) => match watch(connection, wish) {
             Ok(armed) => return Ok(armed),
             Err((text, connection)) => {
-                withdrawn.push(connection);
+                withdrawn.extend(connection);
                 text
             }
         },
@@ -360,22 +383,23 @@ fn arm(
     Err(Unarmed { text, withdrawn })
 }
 
-fn watch(
-    mut connection: Connection,
-    name: &str,
-    fire: WatchdogFire,
-    times: Times,
-) -> Result<Connection, (String, Connection)> {
-    let seconds = u32::try_from(fire.secs()).unwrap_or(u32::MAX);
+/// After a failure with the connection, if an expiry may have been given on it, which was taken back then.
+fn watch(mut connection: Connection, wish: &Wish) -> Result<Connection, (String, Option<Connection>)> {
+    let seconds = u32::try_from(wish.fire.secs()).unwrap_or(u32::MAX);
+    if let Err(error) = connection.open_watchdog(seconds, REPLY_WITHIN) {
+        return Err((error.to_string(), None));
+    }
+    if wish.cancelled.load(Ordering::SeqCst) {
+        return Err(("it is not wanted any more".to_owned(), None));
+    }
     let mut watch = || {
-        connection.open_watchdog(seconds, REPLY_WITHIN)?;
-        connection.register(name)?;
+        connection.register(&wish.name)?;
         connection.refcount_set()?;
-        connection.test_live(times.renewal, times.expire)?;
+        connection.test_live(wish.times.renewal, wish.times.expire)?;
         connection.status(REPLY_WITHIN)
     };
     let failed = match watch() {
-        Ok(status) if u64::from(status.fire_timeout) == fire.secs() => return Ok(connection),
+        Ok(status) if u64::from(status.fire_timeout) == wish.fire.secs() => return Ok(connection),
         Ok(status) => {
             format!("wdmd reports a fire timeout of {} s, expected {seconds} s", status.fire_timeout)
         }
@@ -383,7 +407,7 @@ fn watch(
     };
     // Nothing may stay behind that nobody would move. An error means that wdmd is gone and has no use for it.
     let _ = connection.withdraw();
-    Err((failed, connection))
+    Err((failed, Some(connection)))
 }
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ const REQUESTS_PER_TURN: usize = 8;
 const UNSENT_BYTES_MAX: usize = 64 << 20;
 
 /// How long the end of the daemon waits until wdmd knows that nothing is expected of it any more.
-const WATCHDOG_FINISH: Duration = Duration::from_secs(5);
+const WATCHDOG_FINISH: Duration = Duration::from_secs(20);
 
 /// Host tables kept of lockspaces that were left.
 const TABLES_MAX: usize = 64;

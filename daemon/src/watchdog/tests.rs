@@ -23,6 +23,11 @@ enum Heard {
 
 impl Stub {
     fn start(fire: u32) -> Self {
+        Self::slow(fire, Duration::ZERO, usize::MAX)
+    }
+
+    /// One that answers after a while, and closes each connection after so many answers to STATUS.
+    fn slow(fire: u32, delay: Duration, answers: usize) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(dir.path().join("wdmd.sock")).unwrap();
         let (hear, heard) = channel();
@@ -32,7 +37,7 @@ impl Stub {
                 let stream = stream.unwrap();
                 accept.send(stream.try_clone().unwrap()).unwrap();
                 let hear = hear.clone();
-                std::thread::spawn(move || serve(stream, fire, &hear));
+                std::thread::spawn(move || serve(stream, fire, (delay, answers), &hear));
             }
         });
         Self { dir, heard, connections }
@@ -55,7 +60,7 @@ impl Stub {
     }
 }
 
-fn serve(mut stream: UnixStream, fire: u32, hear: &Out<Heard>) {
+fn serve(mut stream: UnixStream, fire: u32, (delay, mut answers): (Duration, usize), hear: &Out<Heard>) {
     let mut bytes = [0; MESSAGE_LEN];
     while stream.read_exact(&mut bytes).is_ok() {
         let mut message = Message::decode(&bytes);
@@ -63,7 +68,13 @@ fn serve(mut stream: UnixStream, fire: u32, hear: &Out<Heard>) {
         let _ = hear.send(Heard::Message(command, message.renewal_time, message.expire_time));
         if matches!(command, Command::Status | Command::OpenWatchdog) {
             (message.fire_timeout, message.test_interval) = (fire, 1);
-            stream.write_all(&message.encode()).unwrap();
+            std::thread::sleep(delay);
+            let _ = stream.write_all(&message.encode());
+            answers -= usize::from(command == Command::Status);
+            if answers == 0 {
+                let _ = stream.shutdown(std::net::Shutdown::Both);
+                break;
+            }
         }
     }
     let _ = hear.send(Heard::End);
@@ -144,22 +155,35 @@ fn an_expiry_is_given_moved_and_taken_back_on_one_connection() {
 }
 
 #[test]
-fn a_disarm_that_overtakes_the_answer_is_carried_out_after_it() {
-    let stub = Stub::start(30);
+fn nothing_is_left_with_a_slow_wdmd_when_the_daemon_ends_while_it_arms() {
+    for pause in [0, 10, 50, 100, 150, 250] {
+        let stub = Stub::slow(30, Duration::from_millis(100), usize::MAX);
+        let (watchdog, events) = stub.watchdog();
+        arm(&watchdog);
+        std::thread::sleep(Duration::from_millis(pause));
+        watchdog.order(Order::Disarm { ls: LS });
+        watchdog.finish(SOON);
+        assert!(matches!(events.try_recv(), Ok(Event::WatchdogArmed { ls: LS, .. })), "answered by now");
+        let live: Vec<Heard> = stub
+            .heard
+            .try_iter()
+            .filter(|heard| matches!(heard, Heard::Message(Command::TestLive, ..)))
+            .collect();
+        assert!(live.last().is_none_or(|last| *last == told(Command::TestLive)), "{pause}: {live:?}");
+    }
+}
+
+#[test]
+fn a_loss_is_news_after_the_arming_it_follows() {
+    let stub = Stub::slow(30, Duration::from_millis(50), 2);
     let (watchdog, events) = stub.watchdog();
     arm(&watchdog);
-    watchdog.order(Order::Disarm { ls: LS });
+    watchdog.order(Order::Live { ls: LS, times: Times { renewal: 104, expire: 120 } });
     assert_eq!(events.recv_timeout(SOON).unwrap(), Event::WatchdogArmed { ls: LS, result: Ok(()) });
-    let expected = [
-        told(Command::Register),
-        told(Command::RefcountSet),
-        Heard::Message(Command::TestLive, 100, 116),
-        told(Command::TestLive),
-        told(Command::RefcountClear),
-    ];
-    for message in expected {
-        assert_eq!(stub.next(), message);
-    }
+    assert!(matches!(events.recv_timeout(SOON).unwrap(), Event::WatchdogLost { ls: LS, .. }));
+    // Nobody goes on believing that a renewal reaches somebody.
+    watchdog.order(Order::Live { ls: LS, times: Times { renewal: 108, expire: 124 } });
+    assert!(matches!(events.recv_timeout(SOON).unwrap(), Event::WatchdogLost { ls: LS, .. }));
 }
 
 #[test]
