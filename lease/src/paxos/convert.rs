@@ -155,12 +155,12 @@ impl PaxosConvert {
             Step::Pending => Step::Pending,
             Step::Done { outcome, outstanding } => {
                 let Stage::Down(machine) = &self.stage else { return Step::Pending };
-                if !machine.block_written() {
+                if !machine.announced() {
                     let error = outcome.result.map_or_else(AcquireError::Share, |_| AcquireError::Driver);
                     return self.done(Err(error), false, outstanding);
                 }
                 self.held = shared(self.held, self.config.generation);
-                self.done(Ok(()), outcome.result.is_err(), outstanding)
+                self.done(Ok(()), outcome.result.is_err() || outcome.block_failure.is_some(), outstanding)
             }
         }
     }

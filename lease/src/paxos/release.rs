@@ -62,9 +62,11 @@ enum Phase {
         io: Option<IoFailure>,
         bad: Option<DblockError>,
     },
-    WriteBlock(Tally),
-    /// Some writes of our block timed out, and without them it is open which mode we are in.
+    /// Our mode block is written beside the ownership.
+    Announce(Tally),
+    /// Some writes of the mode block timed out, and without them it is open which mode we are in.
     AwaitBlock(Tally),
+    WriteBlock(Tally),
     ReadLeader(Votes<LeaderFail>),
     WriteLeader(Tally),
     Done,
@@ -94,8 +96,11 @@ pub struct PaxosRelease {
     flagged: bool,
     /// What our block says of a shared hold from now on.
     mode: ModeBlock,
-    /// Whether a write of our block that timed out is waited for, instead of being reported.
+    /// Whether a process goes on using the lease: then nothing is given up before the shared hold is known to be on disk, and a
+    /// write of it that timed out is waited for.
     patient: bool,
+    /// The shared hold is on disk.
+    announced: bool,
 }
 
 impl PaxosRelease {
@@ -137,12 +142,13 @@ impl PaxosRelease {
             flagged: false,
             mode: ModeBlock::zeroed(),
             patient: false,
+            announced: false,
         }
     }
 
-    /// Whether our block is known to say on a majority of the disks what this machine wrote.
-    pub(super) fn block_written(&self) -> bool {
-        self.flagged && self.block_failure.is_none()
+    /// Whether the shared hold is known to be on a majority of the disks, so that others may come to share the lease.
+    pub(super) fn announced(&self) -> bool {
+        self.announced
     }
 
     /// A disk with an outstanding write stays known as such.
@@ -151,7 +157,9 @@ impl PaxosRelease {
         self
     }
 
-    /// Waits for writes of our block that timed out: until they have ended nobody can say which mode the lease is held in.
+    /// For a lease that a process goes on using. The mode block is written without the flag first, and nothing else before that is
+    /// known to be on disk: where another host wrote the leader in our name the flag alone frees the lease, and a write that failed, or
+    /// is given up, may be on disk all the same.
     pub(super) fn patiently(mut self) -> Self {
         self.patient = true;
         self
@@ -202,20 +210,38 @@ impl PaxosRelease {
         block.mode = self.mode;
         self.flagged = true;
         match self.write_all(now, env, self.config.host.block_sector(), Content::Block(block)) {
-            Ok(tally) if self.ops.idle() => self.after_write_block(now, env, tally),
+            Ok(tally) if self.ops.idle() => self.after_write_block(now, tally),
             Ok(tally) => self.submit(Phase::WriteBlock(tally)),
             Err(e) => self.done(Err(e)),
         }
     }
 
-    fn after_write_block(&mut self, now: MonoTime, env: &Env<'_>, tally: Tally) -> Step<ReleaseOutcome> {
+    fn announce(&mut self, now: MonoTime, env: &Env<'_>, block: HostBlock) -> Step<ReleaseOutcome> {
+        let block = HostBlock { mode: self.mode, ..block };
+        match self.write_all(now, env, self.config.host.block_sector(), Content::Block(block)) {
+            Ok(tally) if self.ops.idle() => self.after_announce(now, env, tally),
+            Ok(tally) => self.submit(Phase::Announce(tally)),
+            Err(e) => self.done(Err(e)),
+        }
+    }
+
+    fn after_announce(&mut self, now: MonoTime, env: &Env<'_>, tally: Tally) -> Step<ReleaseOutcome> {
+        let What::Exclusivity(held) = self.what else { return self.done(Err(ReleaseError::Driver)) };
+        if tally.ok >= self.config.majority() {
+            self.announced = true;
+            return self.write_block(now, env, held.block);
+        }
+        if self.ops.outstanding() > 0 && self.may_write(env) && env.client_alive {
+            self.phase = Phase::AwaitBlock(tally);
+            return Step::Pending;
+        }
+        self.done(Err(ReleaseError::DblockWrite(tally.failure())))
+    }
+
+    fn after_write_block(&mut self, now: MonoTime, tally: Tally) -> Step<ReleaseOutcome> {
         if tally.ok < self.config.majority() {
-            if self.patient && self.ops.outstanding() > 0 && self.may_write(env) && env.client_alive {
-                self.phase = Phase::AwaitBlock(tally);
-                return Step::Pending;
-            }
             self.block_failure = Some(tally.failure());
-            if matches!(self.what, What::Exclusivity(_)) {
+            if matches!(self.what, What::Exclusivity(_)) && !self.announced {
                 // Without its mode block the shared hold is nothing: the leader has to stay ours.
                 return self.done(Err(ReleaseError::DblockWrite(tally.failure())));
             }
@@ -231,11 +257,11 @@ impl PaxosRelease {
         }
     }
 
-    /// A write of our block that had timed out has ended.
+    /// A write of the mode block that had timed out has ended.
     fn block_ended_late(&mut self, now: MonoTime, env: &Env<'_>, landed: bool) -> Step<ReleaseOutcome> {
         let Phase::AwaitBlock(mut tally) = self.phase else { return Step::Pending };
         tally.ok += u32::from(landed);
-        self.after_write_block(now, env, tally)
+        self.after_announce(now, env, tally)
     }
 
     fn read_leader(&mut self, now: MonoTime) -> Step<ReleaseOutcome> {
@@ -346,6 +372,7 @@ impl PaxosRelease {
 
     fn start(&mut self, now: MonoTime, env: &Env<'_>) -> Step<ReleaseOutcome> {
         match self.what {
+            What::Exclusivity(held) if self.patient => self.announce(now, env, held.block),
             What::Held(held) | What::Exclusivity(held) => self.write_block(now, env, held.block),
             What::Whatever => {
                 for disk in 0..self.config.disks {
@@ -384,7 +411,10 @@ impl PaxosRelease {
                     Err(e) => *io = io.or(Some(e)),
                 }
             }
-            Phase::WriteBlock(tally) | Phase::AwaitBlock(tally) | Phase::WriteLeader(tally) => {
+            Phase::Announce(tally)
+            | Phase::WriteBlock(tally)
+            | Phase::AwaitBlock(tally)
+            | Phase::WriteLeader(tally) => {
                 tally.count(&result);
             }
             Phase::ReadLeader(votes) => votes.put(self.config.decode_leader(result)),
@@ -398,7 +428,8 @@ impl PaxosRelease {
             Phase::ReadBlock { best, mode_differs, readable, io, bad } => {
                 self.after_read_block(now, env, best, mode_differs, readable, io, bad)
             }
-            Phase::WriteBlock(tally) | Phase::AwaitBlock(tally) => self.after_write_block(now, env, tally),
+            Phase::Announce(tally) | Phase::AwaitBlock(tally) => self.after_announce(now, env, tally),
+            Phase::WriteBlock(tally) => self.after_write_block(now, tally),
             Phase::ReadLeader(votes) => self.after_read_leader(now, env, &votes),
             Phase::WriteLeader(tally) => self.after_write_leader(tally),
             Phase::Start | Phase::Done => self.done(Err(ReleaseError::Driver)),
@@ -414,7 +445,7 @@ impl Machine for PaxosRelease {
             Input::Start => self.start(now, env),
             // The lockspace or the client may be gone.
             Input::Tick => match self.phase {
-                Phase::AwaitBlock(tally) => self.after_write_block(now, env, tally),
+                Phase::AwaitBlock(tally) => self.after_announce(now, env, tally),
                 _ => Step::Pending,
             },
             Input::CompletedLate { op, result } if self.ops.late_disk(op).is_some() => {

@@ -178,13 +178,15 @@ impl PaxosAcquire {
         leader.write_id = self.config.host.get().into();
         leader.write_generation = self.config.generation.into();
         leader.write_timestamp = now.secs().into();
-        if let Some(num_hosts) = self.options.num_hosts.filter(|n| *n != 0) {
+        let proposed = self.proposed == Some((self.next_lver(), value));
+        // Only with a value of this attempt: whoever owns somebody else's may hold the lease shared by now, and its mode block
+        // would be beyond a smaller number.
+        if let Some(num_hosts) = self.options.num_hosts.filter(|n| *n != 0 && proposed) {
             leader.num_hosts = num_hosts.into();
         }
         if value.host == self.config.host.get() {
             let rest = leader.flags.get() & !FLAG_SHORT_HOLD;
-            let short =
-                self.options.mode == Mode::ShortHold && self.proposed == Some((self.next_lver(), value));
+            let short = self.options.mode == Mode::ShortHold && proposed;
             leader.flags = if short { rest | FLAG_SHORT_HOLD } else { rest }.into();
         }
         leader.seal();

@@ -75,6 +75,19 @@ fn another_hosts_value_is_committed_in_its_name() {
     assert_eq!(fields(&block_of(&lab, US)), [4001, 4001, 2, 1, 777, 1]);
 }
 
+/// Its owner may have entered shared mode by the time the commit lands: beyond a smaller number its mode block would be seen by
+/// nobody.
+#[test]
+fn another_hosts_value_keeps_the_number_of_hosts() {
+    let mut lab = free_lab();
+    let before = leader_of(&lab).num_hosts.get();
+    put_block(&mut lab, 2, block([2, 2, 2, 1, 777, 1]));
+    let done = acquire(&mut lab, AcquireOptions { num_hosts: Some(3), ..AcquireOptions::default() });
+    assert!(matches!(failure(&done).0, AcquireError::Other(_)));
+    let now = leader_of(&lab);
+    assert_eq!((state(&now), now.num_hosts.get()), ((2, 1, true, 1, US), before));
+}
+
 #[test]
 fn the_value_of_the_highest_ballot_is_adopted() {
     let mut lab = free_lab();

@@ -223,7 +223,7 @@ fn the_only_holder_becomes_exclusive_and_shared_again() {
 
     let down = to_shared(&mut lab, 1, up.held);
     assert_eq!((convert_code(&down), down.held.is_shared(), down.erase), (0, true, false));
-    assert_eq!(lab.brief(), [(2, -1), (0, 1), (0, -1)]);
+    assert_eq!(lab.brief(), [(2, -1), (2, -1), (0, 1), (0, -1)], "the mode block is on disk before the flag");
     assert_eq!((mode_of(&lab, 1), state(&leader_of(&lab))), ((true, true, 2), (1, 1, false, 2, 1)));
     held(&share(&mut lab, 2));
 }
@@ -279,6 +279,44 @@ fn a_downgrade_whose_mode_block_fails_changes_nothing() {
     let outcome = to_shared(&mut lab, 1, ours);
     assert_eq!((convert_code(&outcome), outcome.held, outcome.erase), (-5, ours, false));
     assert_eq!(lab.brief(), [(2, -1)], "the leader is not touched");
+}
+
+/// Where another host wrote the leader in our name the flag alone frees the lease: a downgrade that fails must not have written it,
+/// whether or not its write landed.
+#[test]
+fn a_downgrade_that_fails_has_given_nothing_up() {
+    let lands_with_an_error = Fate { lands_ms: Some(1), ..Fate::fail(IoFailure::Os(5)) };
+    for (fate, dies) in [(lands_with_an_error, false), (Fate::lands_unseen(30_000), true)] {
+        let mut lab = free_lab();
+        let ours = held(&acquire_plain(&mut lab));
+        let mut leader = leader_of(&lab);
+        leader.write_id = 2.into();
+        leader.seal();
+        put_leader(&mut lab, leader);
+        nth_op(&mut lab, 0, fate);
+        if dies {
+            lab.after_secs(15, |lab| lab.lockspace = LockspaceNow::Gone);
+        }
+        let mut machine = PaxosConvert::to_shared(config(1), ours);
+        let outcome = lab.run(&mut machine).outcome;
+        assert!(outcome.result.is_err() && !outcome.held.is_shared());
+        lab.pass(&mut machine, 60);
+        assert_eq!(mode_of(&lab, 1), (true, false, 1), "no flag");
+        lab.lockspace = LockspaceNow::Alive { generation: 1 };
+        lab.no_faults();
+        put_delta(&mut lab, 1, delta(1, 1, 1200));
+        assert!(code(&acquire_as(&mut lab, config(4), nowait())) < 0, "the lease is ours alone");
+    }
+}
+
+#[test]
+fn a_downgrade_whose_flag_fails_is_one_that_still_has_to_erase() {
+    let mut lab = free_lab();
+    let ours = held(&acquire_plain(&mut lab));
+    nth_op(&mut lab, 1, Fate::fail(IoFailure::Os(5)));
+    let outcome = to_shared(&mut lab, 1, ours);
+    assert_eq!((convert_code(&outcome), outcome.held.is_shared(), outcome.erase), (0, true, true));
+    assert_eq!((mode_of(&lab, 1).0, leader_of(&lab).timestamp.get()), (true, 0));
 }
 
 /// The mode block may land at any time: until it has, no answer.
