@@ -33,6 +33,8 @@ pub(crate) const AFTER_REBOOT: &str = "after a reboot this host waits for its ow
 const RECORD_BYTES_MAX: u64 = 256 * 1024;
 /// Stack of the thread that writes.
 const STACK: usize = 96 * 1024;
+/// Records for the time after a reboot that wait for their disk.
+const NOTES_MAX: usize = 1024;
 /// Pause before a record that can be neither written nor removed is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -110,6 +112,13 @@ impl Records {
         })
     }
 
+    /// Notes that something of an instance that was given up may still land: no daemon is to take its place at once.
+    pub(crate) fn outlived(&self, lockspace: Name, host: HostId, generation: u64, log: &Log) {
+        let record =
+            RejoinRecord { lockspace, host_id: host.get(), generation, pids: Vec::new(), outlived: true };
+        carry_out(self, &Order::Save { record }, log);
+    }
+
     /// Puts a record on stable storage.
     ///
     /// # Errors
@@ -149,12 +158,12 @@ impl Records {
         }
     }
 
-    /// Removes what is recorded of a lockspace, in both places.
-    fn remove_all(&self, lockspace: &Name, host_id: u64) -> io::Result<()> {
-        if let Some(reboots) = &self.reboots {
-            reboots.remove(lockspace, host_id)?;
+    /// Removes what was noted so. What stays speaks of a generation that is over.
+    fn unnote(&self, lockspace: &Name, host_id: u64, log: &Log) {
+        let Some(reboots) = &self.reboots else { return };
+        if let Err(error) = reboots.remove(lockspace, host_id) {
+            log.error(format_args!("{}: a record cannot be removed: {error}", reboot::STATE_DIR));
         }
-        self.remove(lockspace, host_id)
     }
 
     /// Removes a record. One that is not there is no error.
@@ -212,10 +221,29 @@ impl Writer {
     /// No thread is to be had.
     pub(crate) fn start(global: Arc<Global>, saved: impl Fn(u64) + Send + 'static) -> io::Result<Self> {
         let (orders, inbox) = mpsc::channel::<(Order, u64)>();
+        let (notes, noted) = mpsc::sync_channel::<Order>(NOTES_MAX);
+        let noting = Arc::clone(&global);
+        // What outlives a reboot lies on a disk of its own, which may hang or be read-only. Nobody waits for it.
+        thread::Builder::new().name("sanlock-reboots".to_owned()).stack_size(STACK).spawn(move || {
+            for order in noted {
+                match order {
+                    Order::Save { record } => noting.records.note(&record, &noting.log),
+                    Order::Drop { lockspace, host_id } => {
+                        noting.records.unnote(&lockspace, host_id, &noting.log);
+                    }
+                }
+            }
+        })?;
         thread::Builder::new().name("sanlock-records".to_owned()).stack_size(STACK).spawn(move || {
             for (order, number) in inbox {
                 carry_out(&global.records, &order, &global.log);
                 saved(number);
+                if notes.try_send(order).is_err() {
+                    global.log.error(format_args!(
+                        "{}: a record is not written; {AFTER_REBOOT}",
+                        reboot::STATE_DIR
+                    ));
+                }
             }
         })?;
         Ok(Self { orders })
@@ -232,14 +260,21 @@ fn carry_out(records: &Records, order: &Order, log: &Log) {
     let (lockspace, host_id) = match order {
         Order::Save { record } => {
             match records.save(record) {
-                Ok(()) => return records.note(record, log),
+                Ok(()) => return,
                 Err(error) => log.error(format_args!("rejoin record cannot be written: {error}")),
             }
             (record.lockspace, record.host_id)
         }
-        Order::Drop { lockspace, host_id } => (*lockspace, *host_id),
+        Order::Drop { lockspace, host_id } => {
+            // The lease was given back: the record speaks of a generation that is over.
+            if let Err(error) = records.remove(lockspace, *host_id) {
+                log.error(format_args!("rejoin record cannot be removed: {error}"));
+            }
+            return;
+        }
     };
-    while let Err(error) = records.remove_all(&lockspace, host_id) {
+    // A record that lacks a process would vouch for an end that nobody has seen.
+    while let Err(error) = records.remove(&lockspace, host_id) {
         log.error(format_args!("rejoin record cannot be removed, trying again: {error}"));
         thread::sleep(RETRY);
     }

@@ -203,8 +203,8 @@ impl Front {
         conn.registered = Some(pid);
         conn.owner_name = Name::truncated(pid.to_string());
         self.event(Event::Command { conn: id, command: Order::Register { pid } });
-        match process {
-            Ok(process) => self.slots.watch_pid(id, process, &self.poller),
+        match process.and_then(|process| self.slots.watch_pid(id, process, &self.poller)) {
+            Ok(()) => {}
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
                 self.event(Event::PidGone { conn: id })
             }

@@ -1,6 +1,7 @@
 //! The table of connections (socket-protocol.md 2.1).
 
 use std::collections::HashMap;
+use std::io;
 use std::os::fd::AsFd;
 
 use sanlock_manager::ConnId;
@@ -135,11 +136,14 @@ impl Slots {
     }
 
     /// Watches the registered process of a connection.
-    pub(super) fn watch_pid(&mut self, id: ConnId, pid: PidFd, poller: &Poller) {
-        let Some(slot) = self.get_mut(id) else { return };
-        if poller.add(pid.as_fd(), Token::Pid(slot.ci), Interest::READ).is_ok() {
-            slot.pid = Some(pid);
-        }
+    ///
+    /// # Errors
+    /// No more can be watched.
+    pub(super) fn watch_pid(&mut self, id: ConnId, pid: PidFd, poller: &Poller) -> io::Result<()> {
+        let Some(slot) = self.get_mut(id) else { return Ok(()) };
+        poller.add(pid.as_fd(), Token::Pid(slot.ci), Interest::READ)?;
+        slot.pid = Some(pid);
+        Ok(())
     }
 
     /// The process of this slot has ended: it is no longer watched, nor signalled.

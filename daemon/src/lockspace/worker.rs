@@ -96,6 +96,8 @@ struct Worker<'a> {
     driver: Driver<LsMachine, ()>,
     done: Vec<Driven<(), LsOutcome>>,
     leave: Option<bool>,
+    /// The generation it is joined with.
+    generation: Option<u64>,
     /// What the next renewals are to carry, until the machine knows.
     outgoing: Option<(HostEvent, Box<Bitmap>)>,
 }
@@ -143,6 +145,7 @@ pub(super) fn run(
         driver,
         done: Vec::new(),
         leave: None,
+        generation: None,
         outgoing: None,
     };
     match worker.live(table) {
@@ -163,6 +166,7 @@ impl Worker<'_> {
     fn live(&mut self, table: Option<HostTable>) -> Result<Option<HostTable>, JoinError> {
         let disk = self.open()?;
         let joined = self.join(&disk)?;
+        self.generation = Some(joined.generation());
         self.shared.set_joined(&joined, Arc::clone(&disk));
         (self.report)(Report::Event(Event::JoinDone { ls: self.ls, result: Ok(joined) }));
 
@@ -419,6 +423,10 @@ impl Worker<'_> {
         while self.driver.unsettled() > 0 && monotonic_now() < limit {
             self.turn(Some(limit));
             self.done.clear();
+        }
+        if let Some(generation) = self.generation.filter(|_| self.driver.unsettled() > 0) {
+            self.log.error(format_args!("given up with a write of the host_id lease that may still land"));
+            self.global.records.outlived(self.config.lockspace, self.config.host, generation, self.log);
         }
     }
 }
