@@ -86,7 +86,8 @@ impl PaxosConvert {
                 if !retract || outstanding > 0 {
                     return self.done(Err(error), retract, outstanding);
                 }
-                let mut undo = PaxosRelease::retract_exclusivity(self.config, geometry);
+                let ops = machine.take_ops();
+                let mut undo = PaxosRelease::retract_exclusivity(self.config, geometry).with_ops(ops);
                 let step = undo.step(now, env, Input::Start);
                 self.stage = Stage::Undo(error, undo);
                 self.pass_undo(step)

@@ -221,7 +221,15 @@ impl ReleaseError {
     /// final.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Io(_) | Self::LeaderRead { .. } | Self::LeaderWrite(_) | Self::DblockWrite(_))
+        matches!(
+            self,
+            Self::Io(_)
+                | Self::LeaderRead { .. }
+                | Self::LeaderWrite(_)
+                | Self::DblockWrite(_)
+                // Somebody's commit on its way to several disks.
+                | Self::LeaderDiff
+        )
     }
 }
 

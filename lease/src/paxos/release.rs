@@ -249,10 +249,16 @@ impl PaxosRelease {
             // (`ReleaseOutcome::needs_retract`).
         }
         match self.what {
-            What::Held(held) if held.is_shared() => self.done(match self.block_failure {
-                Some(failure) => Err(ReleaseError::DblockWrite(failure)),
-                None => Ok(Released::ByFlag),
-            }),
+            What::Held(held) if held.is_shared() => {
+                let written = tally.ok >= self.config.majority();
+                // A mode block on a single disk keeps others out: the disks that missed this are tried again.
+                self.block_failure = tally.failure;
+                self.done(if written {
+                    Ok(Released::ByFlag)
+                } else {
+                    Err(ReleaseError::DblockWrite(tally.failure()))
+                })
+            }
             What::Held(_) | What::Exclusivity(_) | What::Whatever => self.read_leader(now),
         }
     }
@@ -283,9 +289,10 @@ impl PaxosRelease {
         bad: Option<DblockError>,
     ) -> Step<ReleaseOutcome> {
         let Some(block) = best.filter(|_| readable >= self.config.majority()) else {
-            return self.done(Err(match bad {
-                Some(bad) => ReleaseError::Dblock(bad),
-                None => ReleaseError::Io(io.unwrap_or(IoFailure::Short)),
+            // A disk that comes back may make the majority: only damage alone is final.
+            return self.done(Err(match (io, bad) {
+                (None, Some(bad)) => ReleaseError::Dblock(bad),
+                (io, _) => ReleaseError::Io(io.unwrap_or(IoFailure::Short)),
             }));
         };
         // Whatever the last ballot got to: with a value of ours the flag gives that value up; with none it still speaks for an

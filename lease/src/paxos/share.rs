@@ -18,7 +18,7 @@ const BACKOFF_MS: u64 = 1000;
 #[expect(clippy::large_enum_variant, reason = "one per machine, part of its value")]
 enum Stage {
     Acquire(PaxosAcquire),
-    Backoff(MonoTime),
+    Backoff(MonoTime, super::ops::Ops),
     Share(Held, PaxosRelease),
     Done,
 }
@@ -74,7 +74,7 @@ impl PaxosShare {
                 }
                 self.retries -= 1;
                 let until = now.plus_millis(1 + super::random(&mut self.options.seed) % BACKOFF_MS);
-                self.stage = Stage::Backoff(until);
+                self.stage = Stage::Backoff(until, ops);
                 Step::Wait(until)
             }
             AcquireOutcome::Failed { .. } => self.done(outcome, outstanding),
@@ -112,7 +112,9 @@ impl PaxosShare {
             return Step::Wait(until);
         }
         let options = AcquireOptions { seed: super::random(&mut self.options.seed), ..self.options };
-        let mut acquire = PaxosAcquire::new(self.config, options);
+        let Stage::Backoff(_, ops) = &mut self.stage else { return Step::Pending };
+        // Numbers of operations go on: what the last attempt began may end at any time.
+        let mut acquire = PaxosAcquire::new(self.config, options).with_ops(std::mem::take(ops));
         let step = acquire.step(now, env, Input::Start);
         self.stage = Stage::Acquire(acquire);
         self.pass_acquire(now, env, step)
@@ -156,12 +158,15 @@ impl Machine for PaxosShare {
                 let step = machine.step(now, env, input);
                 self.pass_acquire(now, env, step)
             }
-            Stage::Backoff(until) => {
+            Stage::Backoff(until, ops) => {
                 let until = *until;
                 match input {
                     Input::Tick => self.again(now, env, until),
                     // Nothing is in flight but reads of the attempt before.
-                    _ => Step::Pending,
+                    input => {
+                        let _late = ops.absorb(input);
+                        Step::Pending
+                    }
                 }
             }
             Stage::Share(_, machine) => {

@@ -248,6 +248,12 @@ impl PaxosAcquire {
         (self.own.readable > 0).then(|| self.own.current())
     }
 
+    /// The next attempt of one machine: operations of the one before are known, and their numbers not used again.
+    pub(super) fn with_ops(mut self, ops: Ops) -> Self {
+        self.ops = ops;
+        self
+    }
+
     /// The operations, for the machine that goes on after this one: a disk with an outstanding write stays known as such.
     pub(super) fn take_ops(&mut self) -> Ops {
         std::mem::take(&mut self.ops)
