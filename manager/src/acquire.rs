@@ -208,6 +208,7 @@ impl Manager {
             geometry,
             converting: None,
             erase: false,
+            erase_due: (MonoTime::default(), 0),
             unsettled: None,
             attempts: 0,
             for_op: Some(number),
@@ -297,6 +298,10 @@ impl Manager {
                 }
             }
             Work::Held { .. } if resource.converting == Some(task) => self.convert_ended(id, code, out),
+            Work::Settling { task: t } if t == task => {
+                resource.converting = None;
+                self.start_retract(id, out);
+            }
             Work::Releasing { task: t } if t == task => self.release_ended(now, id, Err((code, true)), out),
             _ => {}
         }

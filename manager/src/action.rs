@@ -104,6 +104,19 @@ pub enum Action {
         /// Where.
         disks: Vec<DiskSpec>,
     },
+    /// Take back what an earlier conversion of a lease held shared may have left; [`crate::Event::ConvertDone`] follows.
+    StartErase {
+        /// Its id.
+        task: TaskId,
+        /// In this lockspace.
+        ls: LockspaceId,
+        /// Who and which.
+        config: PaxosConfig,
+        /// What is held.
+        held: Held,
+        /// Where.
+        disks: Vec<DiskSpec>,
+    },
     /// Run a release.
     StartRelease {
         /// Its id.

@@ -10,6 +10,7 @@ use sanlock_lease::name::Name;
 use sanlock_lease::paxos::AcquireError;
 use sanlock_lease::paxos::acquire::AcquireOptions;
 use sanlock_lease::paxos::convert::ConvertOutcome;
+use sanlock_lease::timing::MonoTime;
 
 impl Manager {
     pub(crate) fn convert(
@@ -76,8 +77,36 @@ impl Manager {
         Ok(task)
     }
 
+    /// What conversions have left in leaders is taken back while the hold goes on: it keeps other hosts out.
+    pub(crate) fn erase_due(&mut self, now: MonoTime, out: &mut Vec<Action>) {
+        let due = |r: &Resource| {
+            r.erase
+                && r.erase_due.0 <= now
+                && r.is_granted()
+                && r.converting.is_none()
+                && r.unsettled.is_none()
+        };
+        let all: Vec<ResourceId> = self.resources.iter().filter(|(_, r)| due(r)).map(|(id, _)| *id).collect();
+        for id in all {
+            let task = TaskId(self.next_id());
+            let Some(resource) = self.resources.get(&id) else { continue };
+            let Work::Held { held, .. } = &resource.work else { continue };
+            let config = self.task_config(resource).filter(|_| self.in_usable_lockspace(resource));
+            let Some(config) = config else { continue };
+            let (held, ls, disks) = (*held, resource.ls, resource.spec.disks.clone());
+            if let Some(resource) = self.resources.get_mut(&id) {
+                resource.converting = Some(task);
+                // Should it not even start.
+                resource.erase_due.0 = now.plus_secs(2 * config.io_timeout.secs());
+            }
+            self.tasks.insert(task, id);
+            out.push(Action::StartErase { task, ls, config, held, disks });
+        }
+    }
+
     pub(crate) fn convert_done(
         &mut self,
+        now: MonoTime,
         task: TaskId,
         outcome: ConvertOutcome,
         outstanding: u32,
@@ -95,11 +124,24 @@ impl Manager {
         if let Work::Held { held: ours, .. } = &mut resource.work {
             *ours = held;
         }
+        if matches!(resource.work, Work::Settling { task: t } if t == task) {
+            // Given up meanwhile: whatever is left is taken back.
+            resource.converting = None;
+            return self.give_back(id, task, outstanding, out);
+        }
         resource.geometry = held.geometry;
         resource.spec.shared = held.is_shared();
         // Exclusive, the leader is what we committed; a success leaves nothing older behind.
         resource.erase = held.is_shared() && (erase || (result.is_err() && resource.erase));
         resource.unsettled = (outstanding > 0).then_some(task);
+        if resource.erase {
+            // After T, then every 2T, as for a release that fails (lease-algorithms.md 6.4).
+            let t = self.lockspaces.get(&resource.ls).map_or(1, |ls| ls.io_timeout.secs());
+            let tried = resource.erase_due.1;
+            resource.erase_due = (now.plus_secs(if tried == 0 { t } else { 2 * t }), tried.saturating_add(1));
+        } else {
+            resource.erase_due = (now, 0);
+        }
         if result.is_ok() {
             resource.lver = if held.is_shared() { 0 } else { held.lver() };
             let owner = resource.tokens().first().map(|t| t.conn).filter(|_| !held.is_shared());

@@ -138,6 +138,7 @@ impl Manager {
             Event::Signal => self.signal(out),
             Event::Tick => {
                 self.retry_releases(now, out);
+                self.erase_due(now, out);
                 self.check_lockspaces(now, out);
                 self.age_outgoing(now, out);
             }
@@ -152,7 +153,7 @@ impl Manager {
                 self.acquire_done(now, task, outcome, outstanding, out)
             }
             Event::ConvertDone { task, outcome, outstanding } => {
-                self.convert_done(task, *outcome, outstanding, out);
+                self.convert_done(now, task, *outcome, outstanding, out);
             }
             Event::StartFailed { task, code } => self.start_failed(now, task, code, out),
             Event::ReleaseDone { task, outcome, outstanding } => {

@@ -122,6 +122,11 @@ impl Manager {
         let held = *held;
         let (ls, disks) = (resource.ls, resource.spec.disks.clone());
         let Some(resource) = self.resources.get_mut(&id) else { return Started::Nothing };
+        if let Some(task) = resource.converting {
+            // What an earlier conversion left is being taken back; the hold goes after it, and nobody has to wait for that.
+            resource.work = Work::Settling { task };
+            return Started::Nothing;
+        }
         if let Some(task) = resource.unsettled {
             // What the acquire wrote to a minority of the disks may still land, on top of what a release would write.
             resource.work = Work::Settling { task };
@@ -149,7 +154,7 @@ impl Manager {
     /// reach stays until that has ended.
     pub(crate) fn drop_resource(&mut self, id: ResourceId) {
         let Some(resource) = self.resources.get_mut(&id) else { return };
-        match resource.unsettled {
+        match resource.unsettled.or(resource.converting) {
             Some(task) => resource.work = Work::Settling { task },
             None => {
                 self.resources.remove(&id);
@@ -174,7 +179,7 @@ impl Manager {
         }
     }
 
-    fn start_retract(&mut self, id: ResourceId, out: &mut Vec<Action>) {
+    pub(crate) fn start_retract(&mut self, id: ResourceId, out: &mut Vec<Action>) {
         let task = TaskId(self.next_id());
         let Some(resource) = self.resources.get(&id) else { return };
         let config = self.task_config(resource).filter(|_| self.in_usable_lockspace(resource));

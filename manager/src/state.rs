@@ -271,6 +271,8 @@ pub struct Resource {
     pub(crate) converting: Option<TaskId>,
     /// The leader may still name us although the hold is shared: the release has to look.
     pub(crate) erase: bool,
+    /// When that is looked after while the hold goes on, and how often it was.
+    pub(crate) erase_due: (MonoTime, u32),
     /// The acquire or conversion that left writes which may still land (rule R3).
     pub(crate) unsettled: Option<TaskId>,
     /// Attempts to release it so far.

@@ -83,6 +83,15 @@ impl Front {
                     disks,
                 });
             }
+            Action::StartErase { task, ls, config, held, disks } => {
+                self.start(task, ls, |lockspace| Task {
+                    id: task,
+                    lockspace,
+                    config,
+                    work: Work::Erase(Box::new(held)),
+                    disks,
+                });
+            }
             Action::StartRelease { task, ls, config, held, disks } => {
                 self.start(task, ls, |lockspace| Task {
                     id: task,

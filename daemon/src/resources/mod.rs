@@ -40,6 +40,8 @@ pub(crate) enum Work {
     Acquire(AcquireOptions),
     /// Change the mode of one that is held.
     Convert(AcquireOptions, Box<Held>),
+    /// Take back what an earlier conversion may have left.
+    Erase(Box<Held>),
     /// Give it back.
     Release(Box<Held>),
     /// Take back what an acquire may have left.
@@ -186,6 +188,7 @@ impl Thread {
                 TaskMachine::Share(Box::new(PaxosShare::new(task.config, options, retries)))
             }
             Work::Acquire(options) => TaskMachine::Acquire(Box::new(PaxosAcquire::new(task.config, options))),
+            Work::Erase(held) => TaskMachine::Convert(Box::new(PaxosConvert::erase(task.config, *held))),
             Work::Convert(_, held) if !held.is_shared() => {
                 TaskMachine::Convert(Box::new(PaxosConvert::to_shared(task.config, *held)))
             }

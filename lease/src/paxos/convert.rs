@@ -37,6 +37,8 @@ enum Stage {
     /// The acquire failed after it had proposed us.
     Undo(AcquireError, PaxosRelease),
     Down(PaxosRelease),
+    /// What an earlier conversion may have left is taken back.
+    Erase(PaxosRelease),
     Done(Ops),
 }
 
@@ -60,6 +62,14 @@ impl PaxosConvert {
     #[must_use]
     pub fn to_shared(config: PaxosConfig, held: Held) -> Self {
         Self { config, held, stage: Stage::Down(PaxosRelease::to_shared(config, held).patiently()) }
+    }
+
+    /// Takes back what an earlier conversion may have left ([`ConvertOutcome::erase`]): a leader that still names us, or a value that
+    /// can be chosen. The shared hold stays as it is. Precondition: no write of that conversion is outstanding.
+    #[must_use]
+    pub fn erase(config: PaxosConfig, held: Held) -> Self {
+        let machine = PaxosRelease::retract_exclusivity(config, held.geometry);
+        Self { config, held, stage: Stage::Erase(machine) }
     }
 
     fn done(&self, result: Result<(), AcquireError>, erase: bool, outstanding: u32) -> Step<ConvertOutcome> {
@@ -149,6 +159,19 @@ impl PaxosConvert {
         }
     }
 
+    fn pass_erase(&mut self, step: Step<ReleaseOutcome>) -> Step<ConvertOutcome> {
+        match step {
+            Step::Io(ops) => Step::Io(ops),
+            Step::Wait(until) => Step::Wait(until),
+            Step::Pending => Step::Pending,
+            Step::Done { outcome, outstanding } => {
+                let flags = self.held.block.dblock.flags.get() | DBLOCK_RELEASED;
+                self.held.block.dblock.flags = flags.into();
+                self.done(Ok(()), outcome.result.is_err() || outcome.block_failure.is_some(), outstanding)
+            }
+        }
+    }
+
     fn pass_down(&mut self, step: Step<ReleaseOutcome>) -> Step<ConvertOutcome> {
         match step {
             Step::Io(ops) => Step::Io(ops),
@@ -186,6 +209,10 @@ impl Machine for PaxosConvert {
             Stage::Down(machine) => {
                 let step = machine.step(now, env, input);
                 self.pass_down(step)
+            }
+            Stage::Erase(machine) => {
+                let step = machine.step(now, env, input);
+                self.pass_erase(step)
             }
             Stage::Done(ops) => {
                 let _late = ops.absorb(input);

@@ -167,7 +167,8 @@ impl World {
                     assert!(self.indexes.values().all(|index| index.ls != ls || !index.lease));
                 }
             }
-            Action::StartConvert { task, ls, config, held, .. } => {
+            Action::StartConvert { task, ls, config, held, .. }
+            | Action::StartErase { task, ls, config, held, .. } => {
                 self.start(task, ls, format!("{}:{}", config.lockspace, config.resource));
                 self.converts.insert(task, held);
             }

@@ -225,3 +225,78 @@ fn a_dead_lockspace_keeps_every_holder_as_a_user() {
     lab.close(1);
     assert_eq!(lab.resource("r"), None);
 }
+
+fn erase_task(actions: &[Action]) -> TaskId {
+    match actions {
+        [Action::StartErase { task, .. }] => *task,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// "r" held by connection 0, converted to shared, with a leader that could not be freed.
+fn half_converted() -> Lab {
+    let (mut lab, _) = Lab::ready();
+    lab.hold(0, "r");
+    let task = convert_task(&convert(&mut lab, 0, "r", true));
+    assert_eq!(converted(&mut lab, task, Ok(()), held_shared(), (true, 0)), [replied(0, 0)]);
+    lab
+}
+
+#[test]
+fn what_a_conversion_left_is_taken_back_while_the_hold_goes_on() {
+    let mut lab = half_converted();
+    assert_eq!(lab.quiet(Event::Tick), [], "not at once");
+    let first = erase_task(&lab.tick());
+    assert_eq!(ask(&mut lab, 1, "r", true), [replied(1, -11)], "for a moment");
+    assert_eq!(converted(&mut lab, first, Ok(()), held_shared(), (true, 0)), []);
+    assert_eq!(ask(&mut lab, 1, "r", true), [replied(1, 0)]);
+    assert_eq!(lab.tick(), []);
+    // A write of it that may still land is waited for.
+    let second = erase_task(&lab.tick());
+    assert_eq!(converted(&mut lab, second, Ok(()), held_shared(), (true, 1)), []);
+    for _ in 0..5 {
+        assert_eq!(lab.tick(), []);
+    }
+    assert_eq!(lab.settled(second), []);
+    let third = erase_task(&lab.tick());
+    assert_eq!(converted(&mut lab, third, Ok(()), held_shared(), (false, 0)), []);
+    for _ in 0..5 {
+        assert_eq!(lab.tick(), [], "done");
+    }
+    assert_eq!(lab.release(1, &["r"]), [replied(1, 0)]);
+    release_of(&lab.release(0, &["r"]));
+}
+
+#[test]
+fn a_hold_that_is_given_up_meanwhile_is_taken_back_after_it() {
+    for (outstanding, start_fails) in [(0, false), (1, false), (0, true)] {
+        let mut lab = half_converted();
+        let task = erase_task(&lab.tick());
+        assert_eq!(lab.release(0, &["r"]), [replied(0, 0)]);
+        assert_eq!(lab.list("r"), Some(ResourceList::Rem));
+        let mut actions = if start_fails {
+            lab.quiet(Event::StartFailed { task, code: -5 })
+        } else {
+            converted(&mut lab, task, Ok(()), held_shared(), (true, outstanding))
+        };
+        if outstanding > 0 {
+            assert_eq!(actions, []);
+            actions = lab.settled(task);
+        }
+        let retract = retract_of(&actions);
+        assert_eq!(lab.released(retract, Ok(Released::ByFlag), 0), []);
+        assert_eq!(lab.resource("r"), None);
+    }
+}
+
+#[test]
+fn a_lockspace_that_ends_waits_for_what_is_being_taken_back() {
+    let mut lab = half_converted();
+    let task = erase_task(&lab.tick());
+    lab.remove(9, "ls");
+    lab.close(0);
+    let gone = lab.pid_gone(0);
+    assert!(!gone.iter().any(|a| matches!(a, Action::Leave { .. })), "{gone:?}");
+    let end = converted(&mut lab, task, Ok(()), held_shared(), (false, 0));
+    assert!(end.iter().any(|a| matches!(a, Action::Leave { release: true, .. })), "{end:?}");
+}

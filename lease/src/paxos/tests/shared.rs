@@ -309,6 +309,24 @@ fn a_downgrade_that_fails_has_given_nothing_up() {
     }
 }
 
+/// While the leader names us nobody else can share; taken back, they can, and our hold has not moved.
+#[test]
+fn what_a_downgrade_left_can_be_erased_under_the_hold() {
+    let mut lab = free_lab();
+    let ours = held(&acquire_plain(&mut lab));
+    nth_op(&mut lab, 3, Fate::fail(IoFailure::Os(5)));
+    let down = to_shared(&mut lab, 1, ours);
+    assert_eq!((convert_code(&down), down.erase, leader_of(&lab).timestamp.get() != 0), (0, true, true));
+    lab.no_faults();
+    lab.hosts = seen(1, 1, 800, 990, 990);
+    assert_eq!(code(&share(&mut lab, 2)), -243);
+    let erased = lab.run(&mut PaxosConvert::erase(config(1), down.held)).outcome;
+    assert_eq!((erased.result, erased.erase, erased.held.is_shared()), (Ok(()), false, true));
+    assert_eq!((mode_of(&lab, 1), leader_of(&lab).timestamp.get()), ((true, true, 1), 0));
+    held(&share(&mut lab, 2));
+    assert!(code(&acquire_as(&mut lab, config(4), nowait())) < 0, "our hold stands");
+}
+
 #[test]
 fn a_downgrade_whose_flag_fails_is_one_that_still_has_to_erase() {
     let mut lab = free_lab();
