@@ -19,6 +19,7 @@ use sanlock_blockio::drive::monotonic_now;
 use sanlock_lease::timing::{MonoTime, WatchdogFire};
 use sanlock_manager::{Event, LockspaceId};
 use sanlock_wdmd::client::{ClientError, Connection, REPLY_WITHIN};
+use sanlock_wdmd::decide::test_interval;
 
 use crate::log::Log;
 use crate::mailbox::{self, Mailbox, Sender};
@@ -339,17 +340,7 @@ fn ask(socket: &Path, fire: WatchdogFire) -> Result<u32, ClientError> {
     let seconds = u32::try_from(fire.secs()).unwrap_or(u32::MAX);
     let opened = connection.open_watchdog(seconds, REPLY_WITHIN)?;
     // While another client recovers wdmd tests every second; what counts is how often it does so else.
-    Ok(opened.status.test_interval.max(standard_interval(fire)))
-}
-
-/// wdmd's test interval while all is well (wdmd.md 4.6).
-fn standard_interval(fire: WatchdogFire) -> u32 {
-    match fire.secs() {
-        60.. => 10,
-        30..=59 => 5,
-        10..=29 => 2,
-        _ => 1,
-    }
+    Ok(opened.status.test_interval.max(test_interval(seconds)))
 }
 
 /// What wdmd is to be told.

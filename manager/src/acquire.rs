@@ -8,8 +8,8 @@ use crate::{Level, Manager, TOKENS_MAX, log, reply};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::limits::{DISKS_MAX, RESOURCES_PER_REQUEST_MAX};
 use sanlock_lease::name::Name;
+use sanlock_lease::paxos::PaxosConfig;
 use sanlock_lease::paxos::acquire::{AcquireOptions, AcquireOutcome, Mode};
-use sanlock_lease::paxos::{AcquireError, PaxosConfig};
 use sanlock_lease::text::ResourceSpec;
 use sanlock_lease::timing::MonoTime;
 use std::collections::VecDeque;
@@ -260,18 +260,7 @@ impl Manager {
                 let code = ReturnCode::from(&error).0;
                 let text =
                     format!("acquire {}:{}: {error} ({code})", resource.spec.lockspace, resource.spec.name);
-                let contention = matches!(
-                    error,
-                    AcquireError::Live(_)
-                        | AcquireError::Owned(_)
-                        | AcquireError::Other(_)
-                        | AcquireError::NotYetDead(_)
-                        | AcquireError::Shared { .. }
-                        | AcquireError::Crowded(_)
-                        | AcquireError::Ballot { .. }
-                        | AcquireError::ClientGone
-                );
-                log(out, if contention { Level::Debug } else { Level::Error }, Some(ls), text);
+                log(out, if error.is_contention() { Level::Debug } else { Level::Error }, Some(ls), text);
                 if retract || outstanding > 0 {
                     self.give_back(id, task, outstanding, out);
                 } else {

@@ -7,7 +7,6 @@ use crate::state::{Op, OpKind, Resource, Work};
 use crate::{Level, Manager, log, reply};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::name::Name;
-use sanlock_lease::paxos::AcquireError;
 use sanlock_lease::paxos::acquire::AcquireOptions;
 use sanlock_lease::paxos::convert::ConvertOutcome;
 use sanlock_lease::timing::MonoTime;
@@ -157,17 +156,12 @@ impl Manager {
                 let code = ReturnCode::from(e).0;
                 let text =
                     format!("convert {}:{}: {e} ({code})", resource.spec.lockspace, resource.spec.name);
-                let contention = matches!(
-                    e,
-                    AcquireError::Live(_)
-                        | AcquireError::Owned(_)
-                        | AcquireError::Other(_)
-                        | AcquireError::NotYetDead(_)
-                        | AcquireError::Shared { .. }
-                        | AcquireError::Ballot { .. }
-                        | AcquireError::ClientGone
+                log(
+                    out,
+                    if e.is_contention() { Level::Debug } else { Level::Error },
+                    Some(resource.ls),
+                    text,
                 );
-                log(out, if contention { Level::Debug } else { Level::Error }, Some(resource.ls), text);
                 code
             }
         };

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use sanlock_blockio::drive::monotonic_now;
 use sanlock_lease::delta::JoinError;
 use sanlock_lease::machine::IoFailure;
+use sanlock_lease::paxos::PaxosConfig;
 use sanlock_lease::rindex::Member;
+use sanlock_lease::text::DiskSpec;
 use sanlock_lease::timing::WatchdogFire;
 use sanlock_manager::{Action, ConnId, Event, Level, LockspaceId, Reply as Answer, Signal, TaskId};
 use sanlock_wire::header::Header;
@@ -65,50 +67,20 @@ impl Front {
             },
             Action::StartAcquire { task, ls, config, mut options, disks } => {
                 options.seed = uuid::Uuid::new_v4().as_u64_pair().0;
-                self.start(task, ls, |lockspace| Task {
-                    id: task,
-                    lockspace,
-                    config,
-                    work: Work::Acquire(options),
-                    disks,
-                });
+                self.start(task, ls, config, Work::Acquire(options), disks);
             }
             Action::StartConvert { task, ls, config, mut options, held, disks } => {
                 options.seed = uuid::Uuid::new_v4().as_u64_pair().0;
-                self.start(task, ls, |lockspace| Task {
-                    id: task,
-                    lockspace,
-                    config,
-                    work: Work::Convert(options, Box::new(held)),
-                    disks,
-                });
+                self.start(task, ls, config, Work::Convert(options, Box::new(held)), disks);
             }
             Action::StartErase { task, ls, config, held, disks } => {
-                self.start(task, ls, |lockspace| Task {
-                    id: task,
-                    lockspace,
-                    config,
-                    work: Work::Erase(Box::new(held)),
-                    disks,
-                });
+                self.start(task, ls, config, Work::Erase(Box::new(held)), disks);
             }
             Action::StartRelease { task, ls, config, held, disks } => {
-                self.start(task, ls, |lockspace| Task {
-                    id: task,
-                    lockspace,
-                    config,
-                    work: Work::Release(Box::new(held)),
-                    disks,
-                });
+                self.start(task, ls, config, Work::Release(Box::new(held)), disks);
             }
             Action::StartRetract { task, ls, config, geometry, disks } => {
-                self.start(task, ls, |lockspace| Task {
-                    id: task,
-                    lockspace,
-                    config,
-                    work: Work::Retract(geometry),
-                    disks,
-                });
+                self.start(task, ls, config, Work::Retract(geometry), disks);
             }
             Action::ClientGone { task } => self.resources.order(Order::ClientGone(task)),
             Action::ShuttingDown => {
@@ -188,11 +160,6 @@ impl Front {
 
     fn reply(&mut self, conn: ConnId, answer: &Answer) {
         let Some(header) = self.slots.get_mut(conn).and_then(|slot| slot.request.take()) else { return };
-        if header.command() == Some(Command::SetConfig) {
-            if let Some(conn) = self.slots.conn_mut(conn) {
-                conn.closing = conn.registered.is_none();
-            }
-        }
         self.indexes.remove(&conn);
         let reply = match answer {
             Answer::Result(code) if header.command() == Some(Command::SetConfig) => {
@@ -259,13 +226,13 @@ impl Front {
         }
     }
 
-    fn start(&mut self, task: TaskId, ls: LockspaceId, make: impl FnOnce(Arc<Shared>) -> Task) {
+    fn start(&mut self, id: TaskId, ls: LockspaceId, config: PaxosConfig, work: Work, disks: Vec<DiskSpec>) {
         match self.lockspaces.get(&ls) {
             Some(lockspace) => {
-                let task = make(Arc::clone(&lockspace.shared));
+                let task = Task { id, lockspace: Arc::clone(&lockspace.shared), config, work, disks };
                 self.resources.order(Order::Start(Box::new(task)));
             }
-            None => self.events.push_back(Event::StartFailed { task, code: code::ENOSPC }),
+            None => self.events.push_back(Event::StartFailed { task: id, code: code::ENOSPC }),
         }
     }
 }

@@ -131,6 +131,25 @@ pub enum AcquireError {
     Driver,
 }
 
+impl AcquireError {
+    /// Whether this is an outcome of everyday use, another host or the client itself being in the way, rather than a fault
+    /// of the storage, the records or the daemon that somebody has to look after.
+    #[must_use]
+    pub const fn is_contention(&self) -> bool {
+        matches!(
+            self,
+            Self::Live(_)
+                | Self::Owned(_)
+                | Self::Other(_)
+                | Self::NotYetDead(_)
+                | Self::Shared { .. }
+                | Self::Crowded(_)
+                | Self::Ballot { .. }
+                | Self::ClientGone
+        )
+    }
+}
+
 impl From<&AcquireError> for ReturnCode {
     fn from(e: &AcquireError) -> Self {
         match e {
