@@ -56,6 +56,8 @@ codes! {
     EALREADY = -114;
     /// In progress.
     EINPROGRESS = -115;
+    /// It is an orphan on this host.
+    EUCLEAN = -117;
     /// SANLK_ERROR: aborted.
     ERROR = -201;
     /// SANLK_AIO_TIMEOUT.

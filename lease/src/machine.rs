@@ -16,6 +16,7 @@ use crate::limits::{OPS_PER_STEP_MAX, SECTOR_BYTES_MAX};
 use crate::record::{Bitmap, HostBlock, RawLeader};
 use crate::timing::MonoTime;
 use arrayvec::ArrayVec;
+use std::sync::Arc;
 
 /// Which area an operation addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,7 +32,7 @@ pub enum Place {
 pub struct OpId(pub u32);
 
 /// One sector to write; the rest of the sector is zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::large_enum_variant, reason = "kept inline: the renewal path allocates nothing")]
 pub enum Content {
     /// A delta lease with its bitmap.
@@ -45,6 +46,8 @@ pub enum Content {
     Leader(RawLeader),
     /// A host's sector of a resource.
     Block(HostBlock),
+    /// A resource's value block, exactly one sector long.
+    Value(Arc<[u8]>),
 }
 
 impl Content {
@@ -54,12 +57,18 @@ impl Content {
             Self::Delta { leader, bitmap } => leader.encode(Some(bitmap), sector),
             Self::Leader(leader) => leader.encode(None, sector),
             Self::Block(block) => block.encode(sector),
+            Self::Value(bytes) => {
+                sector.fill(0);
+                for (to, from) in sector.iter_mut().zip(bytes.iter()) {
+                    *to = *from;
+                }
+            }
         }
     }
 }
 
 /// What an operation does. Positions are sectors from the start of the area, in the operation's sector size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::large_enum_variant, reason = "kept inline: the renewal path allocates nothing")]
 pub enum Action {
     /// Read `count` sectors from `first` on.
@@ -79,7 +88,7 @@ pub enum Action {
 }
 
 /// One I/O operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Op {
     /// Its number.
     pub id: OpId,

@@ -3,21 +3,24 @@
 use crate::action::Action;
 use crate::event::{AcquireFlags, ResourceRequest, Target};
 use crate::ids::{ConnId, LockspaceId, ResourceId, TaskId};
+use crate::orphans::Local;
 use crate::state::{Op, OpKind, OpNumber, Resource, Token, Work};
+use crate::value::Value;
 use crate::{Level, Manager, TOKENS_MAX, log, reply};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::limits::{DISKS_MAX, RESOURCES_PER_REQUEST_MAX};
 use sanlock_lease::name::Name;
 use sanlock_lease::paxos::PaxosConfig;
 use sanlock_lease::paxos::acquire::{AcquireOptions, AcquireOutcome, Mode};
+use sanlock_lease::paxos::take::ValueRead;
 use sanlock_lease::text::ResourceSpec;
 use sanlock_lease::timing::MonoTime;
 use std::collections::VecDeque;
 
 /// What beginning with a resource came to.
 enum Begun {
-    /// This host holds it shared already: nothing to do on disk.
-    Joined(ResourceId),
+    /// This host holds it already, shared or as an orphan: nothing to do on disk.
+    Held(ResourceId),
     /// Its task runs.
     Running(TaskId),
     /// It waits for the watchdog of its lockspace.
@@ -45,12 +48,12 @@ impl Manager {
         }
         // The name follows the resources in the message: only with them in order is it read.
         self.name_owner(target, owner_name);
-        if let Err(e) = self.check_request(target, &resources, flags) {
+        if let Err(e) = self.check_request(target, &resources) {
             return reply(out, conn, e.0);
         }
         let kind = OpKind::Acquire {
             requests: VecDeque::from(resources),
-            owner_nowait: flags.owner_nowait,
+            flags,
             acquired: Vec::new(),
             current: None,
             arming: None,
@@ -66,15 +69,7 @@ impl Manager {
     }
 
     /// What can be said before anything is touched.
-    fn check_request(
-        &self,
-        target: ConnId,
-        resources: &[ResourceRequest],
-        flags: AcquireFlags,
-    ) -> Result<(), ReturnCode> {
-        if flags.lvb || flags.orphan || resources.iter().any(|r| r.persistent) {
-            return Err(ReturnCode::EOPNOTSUPP);
-        }
+    fn check_request(&self, target: ConnId, resources: &[ResourceRequest]) -> Result<(), ReturnCode> {
         let held = self.conns.get(&target).map_or(0, |c| c.held().count());
         if held + resources.len() > TOKENS_MAX {
             return Err(ReturnCode::E2BIG);
@@ -99,15 +94,15 @@ impl Manager {
     pub(crate) fn acquire_next(&mut self, now: MonoTime, number: OpNumber, out: &mut Vec<Action>) {
         let Some(op) = self.ops.get_mut(&number) else { return };
         let target = op.target;
-        let OpKind::Acquire { requests, owner_nowait, current, acquired, .. } = &mut op.kind else { return };
-        let owner_nowait = *owner_nowait;
+        let OpKind::Acquire { requests, flags, current, acquired, .. } = &mut op.kind else { return };
+        let flags = *flags;
         *current = None;
         let Some(request) = requests.pop_front() else {
             let acquired = acquired.clone();
             return self.acquired_all(now, number, acquired, out);
         };
         let started = if self.target_alive(target) {
-            self.start_acquire(now, number, target, &request, owner_nowait, out)
+            self.start_acquire(now, number, target, &request, flags, out)
         } else {
             Err(ReturnCode::ENOTTY)
         };
@@ -117,7 +112,7 @@ impl Manager {
             return;
         };
         match started {
-            Ok(Begun::Joined(id)) => {
+            Ok(Begun::Held(id)) => {
                 acquired.push(id);
                 self.acquire_next(now, number, out);
             }
@@ -130,40 +125,20 @@ impl Manager {
         }
     }
 
-    /// What this host already has under that name decides first (lease-algorithms.md 7.2).
-    fn local_state(&self, spec: &ResourceSpec) -> Result<Option<ResourceId>, ReturnCode> {
-        let same = |r: &Resource| r.spec.lockspace == spec.lockspace && r.spec.name == spec.name;
-        let Some((id, found)) = self.resources.iter().find(|(_, r)| same(r)) else { return Ok(None) };
-        match found.work {
-            Work::Acquiring { .. } => Err(ReturnCode::EBUSY),
-            // Which mode it will be in is open.
-            Work::Held { .. } if found.converting.is_some() => Err(ReturnCode::EAGAIN),
-            Work::Held { .. } if found.spec.shared && spec.shared => Ok(Some(*id)),
-            // Also one that is acquired but not granted yet: the same resource twice in a request.
-            Work::Held { .. } => Err(ReturnCode::EEXIST),
-            Work::Releasing { .. } | Work::Settling { .. } | Work::Retry { .. } => Err(ReturnCode::EAGAIN),
-        }
-    }
-
     fn start_acquire(
         &mut self,
         now: MonoTime,
         number: OpNumber,
         target: ConnId,
         request: &ResourceRequest,
-        owner_nowait: bool,
+        flags: AcquireFlags,
         out: &mut Vec<Action>,
     ) -> Result<Begun, ReturnCode> {
-        if let Some(id) = self.local_state(&request.spec)? {
-            let Some(Resource { ls, work: Work::Held { tokens, .. }, .. }) = self.resources.get_mut(&id)
-            else {
-                return Err(ReturnCode::EAGAIN);
-            };
-            if !self.lockspaces.get(ls).is_some_and(crate::Lockspace::usable) {
-                return Err(ReturnCode::ENOSPC);
-            }
-            tokens.push(Token { conn: target, granted: false });
-            return Ok(Begun::Joined(id));
+        let token = Token::new(target, request.persistent);
+        let local = self.local_state(&request.spec, flags.orphan)?;
+        if let Local::Join(id) = local {
+            self.add_holder(id, token)?;
+            return Ok(Begun::Held(id));
         }
         let ls = self
             .lockspaces
@@ -173,6 +148,10 @@ impl Manager {
             .ok_or(ReturnCode::ENOSPC)?;
         if !self.require_watchdog(now, ls, out)? {
             return Ok(Begun::Arming(ls));
+        }
+        if let Local::Adopt(id) = local {
+            self.add_holder(id, Token { adopts: true, ..token })?;
+            return Ok(Begun::Held(id));
         }
         let lockspace = self.lockspaces.get(&ls).ok_or(ReturnCode::ENOSPC)?;
         let joined = lockspace.joined.as_ref().ok_or(ReturnCode::ENOSPC)?;
@@ -188,7 +167,7 @@ impl Manager {
         };
         let geometry = joined.geometry;
         let options = AcquireOptions {
-            owner_nowait,
+            owner_nowait: flags.owner_nowait,
             lver: request.spec.lver,
             num_hosts: request.num_hosts,
             seed: 0,
@@ -203,9 +182,11 @@ impl Manager {
             spec,
             ls,
             work: Work::Acquiring { task },
+            persistent: request.persistent,
             pid,
             lver: 0,
             geometry,
+            value: None,
             converting: None,
             erase: false,
             erase_due: (MonoTime::default(), 0),
@@ -216,7 +197,7 @@ impl Manager {
         };
         self.resources.insert(id, resource);
         self.tasks.insert(task, id);
-        out.push(Action::StartAcquire { task, ls, config, options, disks });
+        out.push(Action::StartAcquire { task, ls, config, options, value: flags.lvb, disks });
         Ok(Begun::Running(task))
     }
 
@@ -224,7 +205,7 @@ impl Manager {
         &mut self,
         now: MonoTime,
         task: TaskId,
-        outcome: AcquireOutcome,
+        (outcome, value): (AcquireOutcome, Option<ValueRead>),
         outstanding: u32,
         out: &mut Vec<Action>,
     ) {
@@ -244,7 +225,16 @@ impl Manager {
                 let Some((number, conn)) = number.zip(target) else {
                     return self.give_back(id, task, outstanding, out);
                 };
-                resource.work = Work::Held { held, tokens: vec![Token { conn, granted: false }] };
+                let persistent = resource.persistent;
+                resource.work = Work::Held { held, tokens: vec![Token::new(conn, persistent)] };
+                if let Some(Err(error)) = &value {
+                    let text = format!(
+                        "the value block of {}:{} cannot be read: {error}",
+                        resource.spec.lockspace, resource.spec.name
+                    );
+                    log(out, Level::Error, Some(ls), text);
+                }
+                resource.value = value.map(Value::new);
                 // Of a shared hold the version says nothing: it changes with every host that joins in.
                 resource.lver = if held.is_shared() { 0 } else { held.lver() };
                 resource.geometry = held.geometry;
@@ -362,6 +352,7 @@ impl Manager {
             if let Some(Resource { work: Work::Held { tokens, .. }, .. }) = self.resources.get_mut(id) {
                 if let Some(token) = tokens.iter_mut().find(|t| t.conn == target && !t.granted) {
                     token.granted = true;
+                    token.adopts = false;
                 }
             }
             if let Some(client) = self.conns.get_mut(&target) {
@@ -396,7 +387,8 @@ impl Manager {
 
     fn undo(&mut self, number: OpNumber, acquired: Vec<ResourceId>, code: i32, out: &mut Vec<Action>) {
         if let Some(op) = self.ops.get_mut(&number) {
-            op.kind = OpKind::Release { left: VecDeque::from(acquired), current: None, result: code };
+            op.kind =
+                OpKind::Release { left: VecDeque::from(acquired), current: None, result: code, rename: None };
         }
         self.release_next(number, true, out);
     }

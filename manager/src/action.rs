@@ -12,6 +12,7 @@ pub use sanlock_lease::recovery::Signal;
 use sanlock_lease::rindex::Member;
 use sanlock_lease::text::{DiskSpec, LockspaceSpec, ResourceSpec};
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
+use std::sync::Arc;
 
 /// Log level of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +34,8 @@ pub enum Reply {
     Result(i32),
     /// INQUIRE: what the target holds, in slot order.
     Held(Vec<ResourceSpec>),
+    /// GET_LVB: what is in the value block, as many bytes as were wanted.
+    Value(Arc<[u8]>),
     /// SHUTDOWN_WAIT: the daemon is about to end.
     ShutdownDone,
 }
@@ -86,6 +89,8 @@ pub enum Action {
         config: PaxosConfig,
         /// How; the seed is to be replaced by a random one.
         options: AcquireOptions,
+        /// Whether the value block is wanted.
+        value: bool,
         /// Where.
         disks: Vec<DiskSpec>,
     },
@@ -101,6 +106,8 @@ pub enum Action {
         options: AcquireOptions,
         /// What is held.
         held: Held,
+        /// To be in the value block before anything else, if it becomes shared.
+        value: Option<Arc<[u8]>>,
         /// Where.
         disks: Vec<DiskSpec>,
     },
@@ -127,6 +134,10 @@ pub enum Action {
         config: PaxosConfig,
         /// What is held.
         held: Held,
+        /// To be in the value block before anything else.
+        value: Option<Arc<[u8]>>,
+        /// Its name afterwards, if it is another one.
+        rename: Option<Name>,
         /// Where.
         disks: Vec<DiskSpec>,
     },
@@ -140,6 +151,8 @@ pub enum Action {
         config: PaxosConfig,
         /// The resource's sizes.
         geometry: Geometry,
+        /// To be in the value block before anything else.
+        value: Option<Arc<[u8]>>,
         /// Where.
         disks: Vec<DiskSpec>,
     },

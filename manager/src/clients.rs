@@ -136,7 +136,7 @@ impl Manager {
         for ls in self.lockspaces.values_mut() {
             ls.add_waiter = ls.add_waiter.filter(|w| *w != conn);
             ls.events.drop_stream(conn);
-            ls.used_waiters.retain(|w| *w != conn);
+            ls.used_waiters.retain(|(w, _)| *w != conn);
             ls.rem_waiters.retain(|w| *w != conn);
             ls.inq_waiters.retain(|w| *w != conn);
         }
@@ -190,13 +190,11 @@ impl Manager {
             let dead = self.lockspaces.get(&resource.ls).is_none_or(|ls| ls.dead.is_some());
             if !dead {
                 self.take_token(conn, id);
-                self.start_release(id, conn, None, out);
+                self.release_ended_client(id, conn, out);
             } else if pid_gone {
                 // Nothing may be written any more; the host_id lease speaks for it.
                 self.take_token(conn, id);
-                if self.resources.get_mut(&id).is_some_and(|r| r.drop_token(conn)) {
-                    self.drop_resource(id);
-                }
+                self.release_ended_client(id, conn, out);
             } else {
                 still_used = true;
             }

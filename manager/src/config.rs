@@ -33,11 +33,12 @@ impl Manager {
         if on && (lockspace.dead.is_some() || lockspace.remove) {
             return reply(out, conn, ReturnCode::ENOSPC.0);
         }
-        if setting == Setting::Used(true) {
+        let orphans = setting == Setting::UsedByOrphans(true) && self.has_orphans(ls);
+        if setting == Setting::Used(true) || orphans {
             // From the answer on something relies on this host being stopped in time.
             match self.require_watchdog(now, ls, out) {
                 Ok(true) => {}
-                Ok(false) => return self.wait_for_watchdog(ls, conn, out),
+                Ok(false) => return self.wait_for_watchdog(ls, conn, setting, out),
                 Err(code) => return reply(out, conn, code.0),
             }
         }
@@ -45,16 +46,16 @@ impl Manager {
         reply(out, conn, 0);
     }
 
-    fn wait_for_watchdog(&mut self, ls: LockspaceId, conn: ConnId, out: &mut Vec<Action>) {
+    fn wait_for_watchdog(&mut self, ls: LockspaceId, conn: ConnId, setting: Setting, out: &mut Vec<Action>) {
         match self.lockspaces.get_mut(&ls) {
             Some(lockspace) if lockspace.used_waiters.len() < WAITERS_MAX => {
-                lockspace.used_waiters.push(conn)
+                lockspace.used_waiters.push((conn, setting))
             }
             _ => reply(out, conn, ReturnCode::EBUSY.0),
         }
     }
 
-    /// Answers whoever waits for the watchdog to set USED. A waiter that has closed its connection wants nothing any more.
+    /// Answers whoever waits for the watchdog to set USED or USED_BY_ORPHANS. A waiter that has closed its connection wants nothing any more.
     pub(crate) fn answer_used(&mut self, ls: LockspaceId, code: Option<ReturnCode>, out: &mut Vec<Action>) {
         let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
         let waiters = std::mem::take(&mut lockspace.used_waiters);
@@ -62,10 +63,10 @@ impl Manager {
             None if lockspace.dead.is_some() || lockspace.remove => Some(ReturnCode::ENOSPC),
             code => code,
         };
-        if code.is_none() && !waiters.is_empty() {
-            self.apply_setting(ls, Setting::Used(true), out);
-        }
-        for conn in waiters {
+        for (conn, setting) in waiters {
+            if code.is_none() {
+                self.apply_setting(ls, setting, out);
+            }
             reply(out, conn, code.map_or(0, |code| code.0));
         }
     }

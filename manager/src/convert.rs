@@ -9,6 +9,7 @@ use sanlock_lease::code::ReturnCode;
 use sanlock_lease::name::Name;
 use sanlock_lease::paxos::acquire::AcquireOptions;
 use sanlock_lease::paxos::convert::ConvertOutcome;
+use sanlock_lease::paxos::{AcquireError, ReleaseError};
 use sanlock_lease::timing::MonoTime;
 
 impl Manager {
@@ -67,12 +68,13 @@ impl Manager {
             .filter(|_| self.in_usable_lockspace(resource))
             .ok_or(ReturnCode::ENOSPC)?;
         let (held, ls, disks) = (*held, resource.ls, resource.spec.disks.clone());
+        let value = resource.unwritten_value().filter(|_| shared);
         let options = AcquireOptions { owner_nowait, ..AcquireOptions::default() };
         if let Some(resource) = self.resources.get_mut(&id) {
             resource.converting = Some(task);
         }
         self.tasks.insert(task, id);
-        out.push(Action::StartConvert { task, ls, config, options, held, disks });
+        out.push(Action::StartConvert { task, ls, config, options, held, value, disks });
         Ok(task)
     }
 
@@ -119,7 +121,13 @@ impl Manager {
         if resource.converting != Some(task) {
             return;
         }
-        let ConvertOutcome { result, held, erase } = outcome;
+        let ConvertOutcome { result, held, erase, value_written } = outcome;
+        let value_failed =
+            matches!(result, Err(AcquireError::Share(ReleaseError::Value(_)))) && outstanding == 0;
+        if value_written || value_failed {
+            self.value_written(id, value_failed, out);
+        }
+        let Some(resource) = self.resources.get_mut(&id) else { return };
         if let Work::Held { held: ours, .. } = &mut resource.work {
             *ours = held;
         }

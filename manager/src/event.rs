@@ -11,6 +11,7 @@ use sanlock_lease::name::Name;
 use sanlock_lease::paxos::acquire::AcquireOutcome;
 use sanlock_lease::paxos::convert::ConvertOutcome;
 use sanlock_lease::paxos::release::ReleaseOutcome;
+use sanlock_lease::paxos::take::ValueRead;
 use sanlock_lease::text::{LockspaceSpec, ResourceSpec};
 use sanlock_lease::timing::MonoTime;
 
@@ -23,13 +24,25 @@ pub enum Target {
     Pid(i32),
 }
 
-/// Modes of an acquire that this version refuses (-95), so that nobody gets an exclusive lease who asked for another one.
+/// Whether an acquire may take over an orphan: a lease whose process is gone, and which was kept for its next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum OrphanUse {
+    /// An orphan is in the way.
+    #[default]
+    Refuse,
+    /// `SANLK_ACQUIRE_ORPHAN`: if there is one.
+    Adopt,
+    /// `SANLK_ACQUIRE_ORPHAN_ONLY`: nothing but an orphan will do.
+    Only,
+}
+
+/// Flags of an acquire, for all of its resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct AcquireFlags {
-    /// `SANLK_ACQUIRE_LVB`.
+    /// `SANLK_ACQUIRE_LVB`: the value block is used.
     pub lvb: bool,
-    /// `SANLK_ACQUIRE_ORPHAN` or `SANLK_ACQUIRE_ORPHAN_ONLY`.
-    pub orphan: bool,
+    /// What to do about orphans.
+    pub orphan: OrphanUse,
     /// `SANLK_ACQUIRE_OWNER_NOWAIT`.
     pub owner_nowait: bool,
 }
@@ -39,7 +52,7 @@ pub struct AcquireFlags {
 pub struct ResourceRequest {
     /// Names and disks; `lver` is the version demanded (`SANLK_RES_LVER`), `shared` the mode.
     pub spec: ResourceSpec,
-    /// `SANLK_RES_PERSISTENT`.
+    /// `SANLK_RES_PERSISTENT`: when the process ends without releasing it, the lease becomes an orphan.
     pub persistent: bool,
     /// The new `num_hosts` (`SANLK_RES_NUM_HOSTS`).
     pub num_hosts: Option<u64>,
@@ -52,6 +65,20 @@ pub enum ReleaseWhat {
     All,
     /// These, as (lockspace, resource).
     Named(Vec<(Name, Name)>),
+    /// One, which gets another name in the same write.
+    Renamed {
+        /// Its lockspace and name.
+        from: (Name, Name),
+        /// The new name.
+        to: Name,
+    },
+    /// Orphans, which nobody holds: the reply is their number, and their releases go on without the command.
+    Orphans {
+        /// Their lockspace.
+        lockspace: Name,
+        /// The name of one, or all.
+        name: Option<Name>,
+    },
 }
 
 /// A client's command that concerns the bookkeeping. One at a time per connection: the next one may be sent only after the
@@ -137,6 +164,24 @@ pub enum Command {
         shared: bool,
         /// `SANLK_ACQUIRE_OWNER_NOWAIT`.
         owner_nowait: bool,
+    },
+    /// Set the value block of a resource that this host holds exclusively, with its value block.
+    SetLvb {
+        /// Its lockspace.
+        lockspace: Name,
+        /// Its name.
+        name: Name,
+        /// They replace the beginning; at most a sector of the resource.
+        bytes: Vec<u8>,
+    },
+    /// The value block of a resource that this host holds with its value block; [`crate::Reply::Value`].
+    GetLvb {
+        /// Its lockspace.
+        lockspace: Name,
+        /// Its name.
+        name: Name,
+        /// Bytes wanted, 0 for all; more than there are is cut.
+        length: u32,
     },
     /// What does the target hold?
     Inquire {
@@ -286,6 +331,8 @@ pub enum Event {
         task: TaskId,
         /// How.
         outcome: AcquireOutcome,
+        /// Its value block, if that was wanted and the resource's sizes have room for one.
+        value: Option<ValueRead>,
         /// Its writes that may still land; [`Event::Settled`] follows if there are any.
         outstanding: u32,
     },

@@ -78,7 +78,8 @@ impl Manager {
         let failed = lockspace.corrupt != 0 || lost || age >= lockspace.io_timeout.renewal_fail_secs();
         let ending = failed || lockspace.remove || lockspace.dead.is_some();
         // Who uses it matters only then.
-        let used = ending && self.has_users(ls);
+        let counting = |l: &Lockspace| l.used || (l.used_by_orphans && self.has_orphans(ls));
+        let used = ending && (self.has_users(ls) || counting(lockspace));
         let writes_outstanding = ending && self.awaits_writes(now, ls, used);
         let mut scratch =
             std::mem::replace(&mut self.scratch, Scratch { users: Vec::new(), actions: Vec::new() });
@@ -100,9 +101,8 @@ impl Manager {
                     code => Some(ReturnCode(code)),
                 },
                 removal: lockspace.remove,
-                // USED counts like a process that cannot be killed (9.4). USED_BY_ORPHANS holds nothing back while there are no
-                // orphans.
-                held: used || lockspace.used,
+                // USED counts like a process that cannot be killed, and so do orphans with USED_BY_ORPHANS (9.4).
+                held: used,
                 writes_outstanding,
                 renewals: Renewals::Running,
                 progress: lockspace.progress,
@@ -276,16 +276,18 @@ impl Manager {
         if count > NAMED_MAX {
             let _ = write!(text, " and {} more", count - NAMED_MAX);
         }
-        if self.lockspaces.get(&ls).is_some_and(|ls| ls.used) {
-            text.push_str(if count > 0 {
-                ", and what set_config USED stands for"
-            } else {
-                "what set_config USED stands for"
-            });
-        } else if count == 0 {
-            text.push_str("none");
+        let (used, by_orphans) =
+            self.lockspaces.get(&ls).map_or((false, false), |ls| (ls.used, ls.used_by_orphans));
+        for (there, what) in [
+            (used, "what set_config USED stands for"),
+            (by_orphans && self.has_orphans(ls), "what the orphans stand for (set_config USED_BY_ORPHANS)"),
+        ] {
+            if there {
+                text.push_str(if text.is_empty() { "" } else { ", and " });
+                text.push_str(what);
+            }
         }
-        text
+        if text.is_empty() { "none".to_owned() } else { text }
     }
 
     /// Whether a process holds anything in the lockspace, or an acquire in it still runs. What is acquired but not granted is

@@ -15,7 +15,7 @@
 //! # Invariants
 //!
 //! * A resource (lockspace and name) exists at most once, and is on exactly one list.
-//! * A token belongs to a held resource; an exclusive resource has one token, a shared one any number.
+//! * A token belongs to a held resource; an exclusive resource has one token, a shared one any number, an orphan none.
 //! * A target is busy exactly while a command on its leases is in progress.
 //! * Nothing new is started for a resource while a write of an earlier task on it may still land (rule R3).
 //! * While something depends on a host id, wdmd has an expiry of its lockspace, or no watchdog is used ([`Watch`]).
@@ -35,6 +35,7 @@ mod index;
 mod killing;
 mod killpath;
 mod lockspaces;
+mod orphans;
 pub mod rejoin;
 mod releasing;
 mod requests;
@@ -43,11 +44,12 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod users;
+mod value;
 mod watchdog;
 
 pub use action::{Action, Level, Reply, Signal};
 pub use config::Setting;
-pub use event::{AcquireFlags, Command, Event, ReleaseWhat, ResourceRequest, Target};
+pub use event::{AcquireFlags, Command, Event, OrphanUse, ReleaseWhat, ResourceRequest, Target};
 pub use events::{STREAMS_MAX, SetEventFlags};
 pub use ids::{ConnId, LockspaceId, ResourceId, TaskId};
 pub use killpath::KillpathProgram;
@@ -149,8 +151,8 @@ impl Manager {
             Event::RenewalFailed { ls, code, text } => self.renewal_failed(now, ls, code, &text, out),
             Event::Corrupt { ls, code, text } => self.corrupt(now, ls, code, &text, out),
             Event::Left { ls } => self.left(now, ls, out),
-            Event::AcquireDone { task, outcome, outstanding } => {
-                self.acquire_done(now, task, outcome, outstanding, out)
+            Event::AcquireDone { task, outcome, value, outstanding } => {
+                self.acquire_done(now, task, (outcome, value), outstanding, out)
             }
             Event::ConvertDone { task, outcome, outstanding } => {
                 self.convert_done(now, task, *outcome, outstanding, out);
@@ -197,10 +199,12 @@ impl Manager {
             Command::Acquire { target, owner_name, resources, flags } => {
                 self.acquire(now, conn, target, owner_name, resources, flags, out);
             }
-            Command::Release { target, what } => self.release(conn, target, what, out),
+            Command::Release { target, what } => self.release(now, conn, target, what, out),
             Command::Convert { target, lockspace, name, shared, owner_nowait } => {
                 self.convert(conn, target, (lockspace, name), shared, owner_nowait, out);
             }
+            Command::SetLvb { lockspace, name, bytes } => self.set_lvb(conn, (lockspace, name), &bytes, out),
+            Command::GetLvb { lockspace, name, length } => self.get_lvb(conn, (lockspace, name), length, out),
             Command::Inquire { target } => self.inquire(conn, target, out),
             Command::Index { lockspace, lease } => self.index(now, conn, lockspace, lease, out),
             Command::Refused { target, acquire, code } => self.refused(conn, target, acquire, code, out),

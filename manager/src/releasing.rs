@@ -7,6 +7,7 @@ use crate::ids::{ConnId, ResourceId, TaskId};
 use crate::state::{Op, OpKind, OpNumber, Resource, Work};
 use crate::{Level, Manager, log, reply};
 use sanlock_lease::code::ReturnCode;
+use sanlock_lease::name::Name;
 use sanlock_lease::paxos::release::ReleaseOutcome;
 use sanlock_lease::paxos::{PaxosConfig, ReleaseError};
 use sanlock_lease::timing::MonoTime;
@@ -28,7 +29,14 @@ fn count<'a>(ids: impl IntoIterator<Item = &'a ResourceId>, id: ResourceId) -> u
 }
 
 impl Manager {
-    pub(crate) fn release(&mut self, conn: ConnId, target: Target, what: ReleaseWhat, out: &mut Vec<Action>) {
+    pub(crate) fn release(
+        &mut self,
+        now: MonoTime,
+        conn: ConnId,
+        target: Target,
+        what: ReleaseWhat,
+        out: &mut Vec<Action>,
+    ) {
         let target = match self.find_target(conn, target, false) {
             Ok(target) => target,
             Err(e) => return reply(out, conn, e.0),
@@ -36,23 +44,42 @@ impl Manager {
         let held: Vec<ResourceId> = self.conns.get(&target).map(|c| c.held().collect()).unwrap_or_default();
         let mut result = 0;
         let mut left = VecDeque::new();
-        match what {
-            ReleaseWhat::All => left.extend(held),
-            ReleaseWhat::Named(names) => {
-                for (lockspace, name) in names {
-                    // Each name gives up one token; of a shared resource there may be several.
-                    let found = held.iter().copied().find(|id| {
-                        count(&left, *id) < count(&held, *id)
-                            && self
-                                .resources
-                                .get(id)
-                                .is_some_and(|r| r.spec.lockspace == lockspace && r.spec.name == name)
-                    });
-                    match found {
-                        Some(id) => left.push_back(id),
-                        None => result = ReturnCode::GENERIC.0,
-                    }
+        let mut rename = None;
+        let names = match what {
+            ReleaseWhat::All => {
+                left.extend(&held);
+                Vec::new()
+            }
+            ReleaseWhat::Named(names) => names,
+            ReleaseWhat::Renamed { from, to } => {
+                let shared = held
+                    .iter()
+                    .filter_map(|id| self.resources.get(id))
+                    .any(|r| r.spec.shared && (r.spec.lockspace, r.spec.name) == from);
+                // Its leader is not written, so its name would stay; and a lease without a name could not be used any more.
+                if shared || to.is_empty() {
+                    return reply(out, conn, ReturnCode::EINVAL.0);
                 }
+                rename = Some(to);
+                vec![from]
+            }
+            ReleaseWhat::Orphans { lockspace, name } => {
+                let number = self.release_orphans(now, lockspace, name, out);
+                return reply(out, conn, number);
+            }
+        };
+        for (lockspace, name) in names {
+            // Each name gives up one token; of a shared resource there may be several.
+            let found = held.iter().copied().find(|id| {
+                count(&left, *id) < count(&held, *id)
+                    && self
+                        .resources
+                        .get(id)
+                        .is_some_and(|r| r.spec.lockspace == lockspace && r.spec.name == name)
+            });
+            match found {
+                Some(id) => left.push_back(id),
+                None => result = ReturnCode::GENERIC.0,
             }
         }
         if let Some(client) = self.conns.get_mut(&target) {
@@ -60,7 +87,7 @@ impl Manager {
                 client.drop_token(*id);
             }
         }
-        let number = self.begin_op(conn, target, OpKind::Release { left, current: None, result });
+        let number = self.begin_op(conn, target, OpKind::Release { left, current: None, result, rename });
         self.release_next(number, false, out);
     }
 
@@ -69,7 +96,7 @@ impl Manager {
         loop {
             let Some(op) = self.ops.get_mut(&number) else { return };
             let target = op.target;
-            let OpKind::Release { left, current, result } = &mut op.kind else { return };
+            let OpKind::Release { left, current, result, .. } = &mut op.kind else { return };
             let Some(id) = left.pop_front() else {
                 let code = *result;
                 return self.end_op(number, code, out);
@@ -98,21 +125,38 @@ impl Manager {
         })
     }
 
-    /// Gives one connection's token up, and starts the release of the resource if it was the last one. In a dead lockspace there is nothing to do on
-    /// disk: the host_id lease speaks for the resource.
-    pub(crate) fn start_release(
+    /// Gives one connection's token up, and starts the release of the resource if it was the last one.
+    fn start_release(
         &mut self,
         id: ResourceId,
         conn: ConnId,
         for_op: Option<(OpNumber, bool)>,
         out: &mut Vec<Action>,
     ) -> Started {
-        let task = TaskId(self.next_id());
-        match self.resources.get_mut(&id).map(|r| r.drop_token(conn)) {
-            Some(true) => {}
-            // Others of this host share it.
-            Some(false) | None => return Started::Nothing,
+        let Some(resource) = self.resources.get_mut(&id) else { return Started::Nothing };
+        // Others of this host may share it.
+        let Err(last) = resource.drop_token(conn) else { return Started::Nothing };
+        let Some(resource) = self.resources.get(&id) else { return Started::Nothing };
+        if self.becomes_orphan(resource, last, false, out) {
+            return Started::Nothing;
         }
+        let rename = for_op.and_then(|(number, _)| match self.ops.get(&number) {
+            Some(Op { kind: OpKind::Release { rename, .. }, .. }) => *rename,
+            _ => None,
+        });
+        self.give_up(id, for_op, rename, out)
+    }
+
+    /// Starts the release of a resource without tokens. In a dead lockspace there is nothing to do on disk: the host_id lease speaks
+    /// for the resource.
+    pub(crate) fn give_up(
+        &mut self,
+        id: ResourceId,
+        for_op: Option<(OpNumber, bool)>,
+        rename: Option<Name>,
+        out: &mut Vec<Action>,
+    ) -> Started {
+        let task = TaskId(self.next_id());
         let Some(resource) = self.resources.get(&id) else { return Started::Nothing };
         let config = self.task_config(resource).filter(|_| self.in_usable_lockspace(resource));
         let (Work::Held { held, .. }, Some(config)) = (&resource.work, config) else {
@@ -121,6 +165,7 @@ impl Manager {
         };
         let held = *held;
         let (ls, disks) = (resource.ls, resource.spec.disks.clone());
+        let value = resource.unwritten_value();
         let Some(resource) = self.resources.get_mut(&id) else { return Started::Nothing };
         if let Some(task) = resource.converting {
             // What an earlier conversion left is being taken back; the hold goes after it, and nobody has to wait for that.
@@ -139,9 +184,9 @@ impl Manager {
         let (erase, geometry) = (resource.erase, held.geometry);
         self.tasks.insert(task, id);
         out.push(if erase {
-            Action::StartRetract { task, ls, config, geometry, disks }
+            Action::StartRetract { task, ls, config, geometry, value, disks }
         } else {
-            Action::StartRelease { task, ls, config, held, disks }
+            Action::StartRelease { task, ls, config, held, value, rename, disks }
         });
         Started::Running
     }
@@ -188,12 +233,13 @@ impl Manager {
             return;
         };
         let (ls, disks, geometry) = (resource.ls, resource.spec.disks.clone(), resource.geometry);
+        let value = resource.unwritten_value();
         if let Some(resource) = self.resources.get_mut(&id) {
             resource.work = Work::Releasing { task };
             resource.attempts += 1;
         }
         self.tasks.insert(task, id);
-        out.push(Action::StartRetract { task, ls, config, geometry, disks });
+        out.push(Action::StartRetract { task, ls, config, geometry, value, disks });
     }
 
     pub(crate) fn release_done(
@@ -212,6 +258,11 @@ impl Manager {
         if !matches!(resource.work, Work::Releasing { task: t } if t == task) {
             return;
         }
+        let value_failed = matches!(outcome.result, Err(ReleaseError::Value(_))) && outstanding == 0;
+        if outcome.value_written || value_failed {
+            self.value_written(id, value_failed, out);
+        }
+        let Some(resource) = self.resources.get(&id) else { return };
         let ended = match &outcome.result {
             // The leader is free, so the command succeeds; the mark in our block is still to be written.
             Ok(_) if outcome.needs_retract() => Err((0, true)),
@@ -328,7 +379,11 @@ impl Manager {
             .map(|(id, _)| *id)
             .collect();
         for id in due {
-            self.start_retract(id, out);
+            let Some(ls) = self.resources.get(&id).map(|r| r.ls) else { continue };
+            // Behind what was an orphan there may be no watchdog yet; the next tick looks again.
+            if self.require_watchdog(now, ls, out) == Ok(true) {
+                self.start_retract(id, out);
+            }
         }
     }
 }

@@ -1,10 +1,12 @@
 //! What the manager remembers: connections, lockspaces, resources, and commands in progress.
 
-use crate::event::ResourceRequest;
+use crate::config::Setting;
+use crate::event::{AcquireFlags, ResourceRequest};
 use crate::events::Events;
 use crate::ids::{ConnId, LockspaceId, ResourceId, TaskId};
 use crate::killpath::KillpathProgram;
 use crate::requests::Looking;
+use crate::value::Value;
 use crate::watchdog::Watch;
 use sanlock_lease::delta::Joined;
 use sanlock_lease::geometry::HostId;
@@ -180,8 +182,8 @@ pub struct Lockspace {
     pub(crate) events: Events,
     /// The looking for requests.
     pub(crate) looking: Looking,
-    /// Who waits for the watchdog to set USED.
-    pub(crate) used_waiters: Vec<ConnId>,
+    /// Who waits for the watchdog to set USED or USED_BY_ORPHANS.
+    pub(crate) used_waiters: Vec<(ConnId, Setting)>,
     pub(crate) rem_waiters: Vec<ConnId>,
     pub(crate) inq_waiters: Vec<ConnId>,
     /// How far its end has come.
@@ -218,6 +220,16 @@ pub struct Token {
     pub conn: ConnId,
     /// Whether the client knows.
     pub granted: bool,
+    /// Whether the resource becomes an orphan if the client ends and this is the last token.
+    pub persistent: bool,
+    /// It took over an orphan, which it is again if the request fails.
+    pub(crate) adopts: bool,
+}
+
+impl Token {
+    pub(crate) fn new(conn: ConnId, persistent: bool) -> Self {
+        Self { conn, granted: false, persistent, adopts: false }
+    }
 }
 
 /// What is being done about a resource nobody holds any more, or not yet.
@@ -233,7 +245,7 @@ pub enum Work {
     Held {
         /// What lies on disk.
         held: Held,
-        /// Who holds it, or will: one token, or any number of a shared one.
+        /// Who holds it, or will: one token, or any number of a shared one. An orphan has none.
         tokens: Vec<Token>,
     },
     /// A release runs (list `rem`).
@@ -262,11 +274,15 @@ pub struct Resource {
     pub ls: LockspaceId,
     /// What is going on.
     pub work: Work,
+    /// Whether the acquire that runs asked for a persistent lease.
+    pub(crate) persistent: bool,
     /// Pid of the last exclusive owner.
     pub pid: i32,
     /// Lease version held; 0 if none.
     pub lver: u64,
     pub(crate) geometry: sanlock_lease::geometry::Geometry,
+    /// Its value block, if it was acquired with one.
+    pub(crate) value: Option<Value>,
     /// The conversion that runs.
     pub(crate) converting: Option<TaskId>,
     /// The leader may still name us although the hold is shared: the release has to look.
@@ -292,6 +308,8 @@ pub enum ResourceList {
     Held,
     /// Being released.
     Rem,
+    /// Held for nobody.
+    Orphan,
 }
 
 impl Resource {
@@ -310,24 +328,31 @@ impl Resource {
         self.tokens().iter().any(|t| t.granted)
     }
 
-    /// Takes one token of this connection away, one that was not granted first. Whether none is left.
-    pub(crate) fn drop_token(&mut self, conn: ConnId) -> bool {
-        let Work::Held { tokens, .. } = &mut self.work else { return true };
+    /// Whether it is owned on disk though no process holds it: its last one had asked for that, and ended.
+    #[must_use]
+    pub fn is_orphan(&self) -> bool {
+        matches!(&self.work, Work::Held { tokens, .. } if tokens.iter().all(|t| t.adopts && !t.granted))
+    }
+
+    /// Takes one token of this connection away, one that was not granted first. `Err` if none is left: what becomes of the
+    /// resource depends on the last one, if there was one.
+    pub(crate) fn drop_token(&mut self, conn: ConnId) -> Result<(), Option<Token>> {
+        let Work::Held { tokens, .. } = &mut self.work else { return Err(None) };
         let own = |t: &Token| t.conn == conn;
         let at = tokens.iter().position(|t| own(t) && !t.granted).or_else(|| tokens.iter().position(own));
-        if let Some(at) = at {
-            tokens.remove(at);
-        }
-        tokens.is_empty()
+        let dropped = at.map(|at| tokens.remove(at));
+        if tokens.is_empty() { Err(dropped) } else { Ok(()) }
     }
 
     /// Its list.
     #[must_use]
     pub fn list(&self) -> ResourceList {
-        match self.work {
+        match &self.work {
             Work::Acquiring { .. } => ResourceList::Add,
-            Work::Held { .. } => {
-                if self.is_granted() {
+            Work::Held { tokens, .. } => {
+                if tokens.is_empty() {
+                    ResourceList::Orphan
+                } else if self.is_granted() {
                     ResourceList::Held
                 } else {
                     ResourceList::Add
@@ -352,7 +377,7 @@ pub(crate) enum OpKind {
     /// Acquiring, in order.
     Acquire {
         requests: VecDeque<ResourceRequest>,
-        owner_nowait: bool,
+        flags: AcquireFlags,
         acquired: Vec<ResourceId>,
         current: Option<TaskId>,
         /// The lockspace whose watchdog the next one waits for.
@@ -363,5 +388,11 @@ pub(crate) enum OpKind {
     /// All acquired; granted when the process is in the rejoin records on stable storage.
     Granting { acquired: Vec<ResourceId> },
     /// Releasing, in order; then this result.
-    Release { left: VecDeque<ResourceId>, current: Option<ResourceId>, result: i32 },
+    Release {
+        left: VecDeque<ResourceId>,
+        current: Option<ResourceId>,
+        result: i32,
+        /// The only one gets this name.
+        rename: Option<Name>,
+    },
 }

@@ -1,7 +1,8 @@
 //! When the watchdog stands behind a lockspace (lease-algorithms.md 10.3; rules R3, R11; wdmd.md 11).
 //!
 //! Each lockspace is a source of its own with wdmd. It gives wdmd an expiry time only while something depends on the host id:
-//! a resource that is held, or being acquired or released, or that a write may still reach, or the USED flag. Then the
+//! a resource that is held, or being acquired or released, or that a write may still reach, an orphan if orphans count
+//! (USED_BY_ORPHANS), or the USED flag. Then the
 //! machine is reset unless renewals go on or the users are stopped in time. A lockspace on which nothing depends never leads
 //! to a reset.
 //!
@@ -11,7 +12,7 @@
 use crate::action::Action;
 use crate::ids::LockspaceId;
 use crate::state::{Op, OpKind, OpNumber};
-use crate::{Level, Lockspace, LockspaceList, Manager, log, reply};
+use crate::{Level, Lockspace, LockspaceList, Manager, Resource, ResourceList, log, reply};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::timing::MonoTime;
 use std::collections::BTreeSet;
@@ -206,7 +207,8 @@ impl Manager {
         if self.lockspaces.values().all(|ls| ls.watch != Watch::Armed) {
             return;
         }
-        let mut needed: BTreeSet<LockspaceId> = self.resources.values().map(|r| r.ls).collect();
+        let mut needed: BTreeSet<LockspaceId> =
+            self.resources.values().filter(|r| self.depends(r)).map(|r| r.ls).collect();
         needed.extend(self.ops.values().filter_map(|op| match op.kind {
             OpKind::Acquire { arming, .. } => arming,
             _ => None,
@@ -218,6 +220,15 @@ impl Manager {
                 out.push(Action::WatchdogDisarm { ls: *ls });
             }
         }
+    }
+
+    /// Whether a resource needs this host to be stopped in time. An orphan that does not count (lease-algorithms.md 9.4) does not,
+    /// unless something about it is still being written.
+    fn depends(&self, resource: &Resource) -> bool {
+        let idle = resource.list() == ResourceList::Orphan
+            && resource.converting.is_none()
+            && resource.unsettled.is_none();
+        !idle || self.lockspaces.get(&resource.ls).is_some_and(|ls| ls.used_by_orphans)
     }
 
     /// The lockspace is being left: nobody uses it, and no write of it is outstanding.

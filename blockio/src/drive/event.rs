@@ -400,7 +400,7 @@ impl<M: Machine, T: Clone> Driver<M, T> {
         let out_of_range = IoFailure::Os(libc::EINVAL);
         let (first, count, content) = match &op.action {
             Action::Read { first, count } => (*first, *count, None),
-            Action::Write { sector, content } => (*sector, 1, Some(Box::new(*content))),
+            Action::Write { sector, content } => (*sector, 1, Some(Box::new(content.clone()))),
         };
         let sector_bytes = u64::from(op.sector_size.bytes());
         let offset =

@@ -67,7 +67,7 @@ impl Machine for Script {
         match self.ops.get(self.next) {
             Some(op) => {
                 self.next += 1;
-                Step::Io(std::iter::once(*op).collect())
+                Step::Io(std::iter::once(op.clone()).collect())
             }
             None => Step::Done { outcome: self.seen.clone(), outstanding: 0 },
         }

@@ -2,12 +2,12 @@
 
 use sanlock_lease::name::Name;
 use sanlock_lease::text::{DiskSpec, LockspaceSpec, ResourceSpec};
-use sanlock_manager::{AcquireFlags, ReleaseWhat, ResourceRequest, Target};
-use sanlock_wire::flags::{AcquireFlags as WireAcquire, ResourceFlags};
+use sanlock_manager::{AcquireFlags, OrphanUse, ReleaseWhat, ResourceRequest, Target};
+use sanlock_wire::flags::{AcquireFlags as WireAcquire, ReleaseFlags, ResourceFlags};
 use sanlock_wire::header::Target as WireTarget;
 use sanlock_wire::strings::{StringError, args_to_state};
 use sanlock_wire::types::TooManyDisks;
-use sanlock_wire::{PathError, name, types};
+use sanlock_wire::{PathError, code, name, types};
 
 pub(crate) fn lease_name(wire: &name::Name) -> Name {
     Name::from_field(wire.as_raw())
@@ -78,14 +78,40 @@ pub(crate) fn acquire_flags(cmd_flags: u32) -> AcquireFlags {
     let flags = WireAcquire::from_bits_truncate(cmd_flags);
     AcquireFlags {
         lvb: flags.contains(WireAcquire::LVB),
-        orphan: flags.intersects(WireAcquire::ORPHAN | WireAcquire::ORPHAN_ONLY),
+        orphan: if flags.contains(WireAcquire::ORPHAN_ONLY) {
+            OrphanUse::Only
+        } else if flags.contains(WireAcquire::ORPHAN) {
+            OrphanUse::Adopt
+        } else {
+            OrphanUse::Refuse
+        },
         owner_nowait: flags.contains(WireAcquire::OWNER_NOWAIT),
     }
 }
 
-pub(crate) fn release_named(resources: &[types::Resource]) -> ReleaseWhat {
-    let names = resources.iter().map(|r| (lease_name(&r.lockspace_name), lease_name(&r.name)));
-    ReleaseWhat::Named(names.collect())
+/// Lockspace and name.
+pub(crate) fn resource_name(resource: &types::Resource) -> (Name, Name) {
+    (lease_name(&resource.lockspace_name), lease_name(&resource.name))
+}
+
+/// What a RELEASE is to give up: the first of the flags ALL, ORPHAN, RENAME decides (socket-protocol.md 7.8).
+///
+/// # Errors
+/// Fewer resources than the flags need, which the decoder lets nobody send.
+pub(crate) fn release_what(cmd_flags: u32, resources: &[types::Resource]) -> Result<ReleaseWhat, i32> {
+    let flags = ReleaseFlags::from_bits_truncate(cmd_flags);
+    let mut names = resources.iter().map(resource_name);
+    if flags.contains(ReleaseFlags::ALL) {
+        Ok(ReleaseWhat::All)
+    } else if flags.contains(ReleaseFlags::ORPHAN) {
+        let (lockspace, name) = names.next().ok_or(code::EINVAL)?;
+        Ok(ReleaseWhat::Orphans { lockspace, name: Some(name).filter(|name| !name.is_empty()) })
+    } else if flags.contains(ReleaseFlags::RENAME) {
+        let (from, (_, to)) = names.next().zip(names.next()).ok_or(code::EINVAL)?;
+        Ok(ReleaseWhat::Renamed { from, to })
+    } else {
+        Ok(ReleaseWhat::Named(names.collect()))
+    }
 }
 
 pub(crate) fn target(wire: WireTarget) -> Target {

@@ -65,22 +65,22 @@ impl Front {
                 // Its thread could not be started.
                 None => self.events.push_back(Event::Left { ls }),
             },
-            Action::StartAcquire { task, ls, config, mut options, disks } => {
+            Action::StartAcquire { task, ls, config, mut options, value, disks } => {
                 options.seed = uuid::Uuid::new_v4().as_u64_pair().0;
-                self.start(task, ls, config, Work::Acquire(options), disks);
+                self.start(task, ls, config, Work::Acquire(options, value), disks);
             }
-            Action::StartConvert { task, ls, config, mut options, held, disks } => {
+            Action::StartConvert { task, ls, config, mut options, held, value, disks } => {
                 options.seed = uuid::Uuid::new_v4().as_u64_pair().0;
-                self.start(task, ls, config, Work::Convert(options, Box::new(held)), disks);
+                self.start(task, ls, config, Work::Convert(options, Box::new(held), value), disks);
             }
             Action::StartErase { task, ls, config, held, disks } => {
                 self.start(task, ls, config, Work::Erase(Box::new(held)), disks);
             }
-            Action::StartRelease { task, ls, config, held, disks } => {
-                self.start(task, ls, config, Work::Release(Box::new(held)), disks);
+            Action::StartRelease { task, ls, config, held, value, rename, disks } => {
+                self.start(task, ls, config, Work::Release(Box::new(held), value, rename), disks);
             }
-            Action::StartRetract { task, ls, config, geometry, disks } => {
-                self.start(task, ls, config, Work::Retract(geometry), disks);
+            Action::StartRetract { task, ls, config, geometry, value, disks } => {
+                self.start(task, ls, config, Work::Retract(geometry, value), disks);
             }
             Action::ClientGone { task } => self.resources.order(Order::ClientGone(task)),
             Action::ShuttingDown => {
@@ -173,6 +173,7 @@ impl Front {
                     Reply::result(&header, code::ELIBACC)
                 }
             },
+            Answer::Value(bytes) => Reply::get_lvb(&header, bytes.to_vec()),
             Answer::ShutdownDone => Reply::shutdown_done(),
         };
         self.answer(conn, &reply);

@@ -1,11 +1,10 @@
 //! What each command leads to (socket-protocol.md 6, 7).
 
 use sanlock_blockio::drive::monotonic_now;
-use sanlock_manager::{Command as Order, ConnId, Event, KillpathProgram, ReleaseWhat, Setting};
+use sanlock_manager::{Command as Order, ConnId, Event, KillpathProgram, Setting};
 use sanlock_sys::credentials::{peer_pid, peer_process};
 use sanlock_wire::flags::{
-    AddFlags, ConfigCommand, ConvertFlags, InqFlags, KillpathFlags, ReleaseFlags, RemFlags, ResourceFlags,
-    RestrictFlags,
+    AddFlags, ConfigCommand, ConvertFlags, InqFlags, KillpathFlags, RemFlags, ResourceFlags, RestrictFlags,
 };
 use sanlock_wire::header::{Header, Target};
 use sanlock_wire::types::{Killpath, Lockspace};
@@ -121,9 +120,15 @@ impl Front {
                 self.command(id, header, Order::EndEvent { lockspace });
             }
             RequestBody::SetEvent { lockspace, event } => self.set_event(id, header, &lockspace, &event),
-            RequestBody::SetLvb { .. }
-            | RequestBody::GetLvb(_)
-            | RequestBody::Unsupported(Unsupported::UnknownCommand(_) | Unsupported::Command(_)) => {
+            RequestBody::SetLvb { resource, lvb } => {
+                let (lockspace, name) = convert::resource_name(&resource);
+                self.command(id, header, Order::SetLvb { lockspace, name, bytes: lvb });
+            }
+            RequestBody::GetLvb(resource) => {
+                let (lockspace, name) = convert::resource_name(&resource);
+                self.command(id, header, Order::GetLvb { lockspace, name, length: header.data2 });
+            }
+            RequestBody::Unsupported(Unsupported::UnknownCommand(_) | Unsupported::Command(_)) => {
                 self.finish(id, &Reply::unsupported(&header));
             }
             RequestBody::Unsupported(reason @ Unsupported::ProtocolVersion(_)) => {
@@ -274,16 +279,10 @@ impl Front {
                     Err(_) => Order::Refused { target, acquire: true, code: code::EINVAL },
                 }
             }
-            RequestBody::Release(resources) => {
-                let flags = ReleaseFlags::from_bits_truncate(header.cmd_flags);
-                if flags.contains(ReleaseFlags::ALL) {
-                    Order::Release { target, what: ReleaseWhat::All }
-                } else if flags.intersects(ReleaseFlags::ORPHAN | ReleaseFlags::RENAME) {
-                    Order::Refused { target, acquire: false, code: code::EOPNOTSUPP }
-                } else {
-                    Order::Release { target, what: convert::release_named(&resources) }
-                }
-            }
+            RequestBody::Release(resources) => match convert::release_what(header.cmd_flags, &resources) {
+                Ok(what) => Order::Release { target, what },
+                Err(code) => Order::Refused { target, acquire: false, code },
+            },
             RequestBody::Convert(wire) => Order::Convert {
                 target,
                 lockspace: convert::lease_name(&wire.lockspace_name),
@@ -314,8 +313,6 @@ impl Front {
             (Some(Command::ReadResourceOwners), Refusal::DiskCount { resource }) => {
                 Reply::read_resource_owners(&header, code, resource, Vec::new())
             }
-            // Nothing of these commands is supported, whatever they carry.
-            (Some(Command::SetLvb), _) => Reply::unsupported(&header),
             _ => Reply::result(&header, code),
         };
         self.finish(id, &reply);

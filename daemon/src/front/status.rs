@@ -35,7 +35,7 @@ pub(super) fn all(front: &Front, last_type: u32) -> Vec<StateRecord> {
         }
     }
     if wanted(4) {
-        for list in [ResourceList::Held, ResourceList::Add, ResourceList::Rem] {
+        for list in [ResourceList::Held, ResourceList::Add, ResourceList::Rem, ResourceList::Orphan] {
             let of_list = front.manager.resources().filter(|(_, resource)| resource.list() == list);
             records.extend(of_list.flat_map(|(id, resource)| resource_records(front, id.0, resource)));
         }
@@ -224,6 +224,7 @@ fn resource_record(front: &Front, id: u64, resource: &Resource, pid: i32) -> Opt
         ResourceList::Held => ("held", id),
         ResourceList::Add => ("add", id),
         ResourceList::Rem => ("rem", 0),
+        ResourceList::Orphan => ("orphan", 0),
     };
     let joined = || {
         let ls = front.manager.lockspaces().find(|(ls, _)| *ls == resource.ls);

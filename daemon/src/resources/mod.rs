@@ -14,8 +14,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sanlock_blockio::EngineError;
 use sanlock_blockio::drive::{Driver, Report, RunId, monotonic_now};
 use sanlock_lease::geometry::Geometry;
-use sanlock_lease::paxos::acquire::{AcquireOptions, Mode};
-use sanlock_lease::paxos::{Held, PaxosAcquire, PaxosConfig, PaxosConvert, PaxosRelease, PaxosShare};
+use sanlock_lease::name::Name;
+use sanlock_lease::paxos::acquire::AcquireOptions;
+use sanlock_lease::paxos::{Held, PaxosConfig, PaxosConvert, PaxosRelease, PaxosTake};
 use sanlock_lease::text::DiskSpec;
 use sanlock_lease::timing::MonoTime;
 use sanlock_manager::{Event, TaskId};
@@ -36,16 +37,16 @@ const NAP_MS: u64 = 1_000;
 /// What to run.
 #[derive(Debug)]
 pub(crate) enum Work {
-    /// Take a resource.
-    Acquire(AcquireOptions),
-    /// Change the mode of one that is held.
-    Convert(AcquireOptions, Box<Held>),
+    /// Take a resource, and read its value block if the flag says so.
+    Acquire(AcquireOptions, bool),
+    /// Change the mode of one that is held; to shared, what is to be in its value block is written first.
+    Convert(AcquireOptions, Box<Held>, Option<Arc<[u8]>>),
     /// Take back what an earlier conversion may have left.
     Erase(Box<Held>),
-    /// Give it back.
-    Release(Box<Held>),
-    /// Take back what an acquire may have left.
-    Retract(Geometry),
+    /// Give it back, after writing its value block and with a new name if there are any.
+    Release(Box<Held>, Option<Arc<[u8]>>, Option<Name>),
+    /// Take back what an acquire or an earlier release may have left, after writing the value block if there is any.
+    Retract(Geometry, Option<Arc<[u8]>>),
 }
 
 /// A task.
@@ -183,21 +184,24 @@ impl Thread {
         };
         let Opening { task, tag, .. } = opened;
         let machine = match task.work {
-            Work::Acquire(options) if options.mode == Mode::ShortHold => {
+            Work::Acquire(options, value) => {
                 let retries = self.envs.global.config.sh_retries;
-                TaskMachine::Share(Box::new(PaxosShare::new(task.config, options, retries)))
+                TaskMachine::Take(Box::new(PaxosTake::new(task.config, options, retries, value)))
             }
-            Work::Acquire(options) => TaskMachine::Acquire(Box::new(PaxosAcquire::new(task.config, options))),
             Work::Erase(held) => TaskMachine::Convert(Box::new(PaxosConvert::erase(task.config, *held))),
-            Work::Convert(_, held) if !held.is_shared() => {
-                TaskMachine::Convert(Box::new(PaxosConvert::to_shared(task.config, *held)))
+            Work::Convert(_, held, value) if !held.is_shared() => {
+                TaskMachine::Convert(Box::new(PaxosConvert::to_shared(task.config, *held).with_value(value)))
             }
-            Work::Convert(options, held) => {
+            Work::Convert(options, held, _) => {
                 TaskMachine::Convert(Box::new(PaxosConvert::to_exclusive(task.config, options, *held)))
             }
-            Work::Release(held) => TaskMachine::Release(Box::new(PaxosRelease::new(task.config, *held))),
-            Work::Retract(geometry) => {
-                TaskMachine::Release(Box::new(PaxosRelease::retract(task.config, geometry)))
+            Work::Release(held, value, name) => {
+                let machine = PaxosRelease::new(task.config, *held).with_value(value).renamed(name);
+                TaskMachine::Release(Box::new(machine))
+            }
+            Work::Retract(geometry, value) => {
+                let machine = PaxosRelease::retract(task.config, geometry).with_value(value);
+                TaskMachine::Release(Box::new(machine))
             }
         };
         if self.driver.start(now, machine, tag, areas, &self.envs, &mut self.reports).is_err() {
@@ -219,7 +223,12 @@ impl Thread {
                     self.settling.push((run, task));
                 }
                 (self.report)(match outcome {
-                    Outcome::Acquire(outcome) => Event::AcquireDone { task, outcome, outstanding },
+                    Outcome::Take(taken) => {
+                        Event::AcquireDone { task, outcome: taken.outcome, value: taken.value, outstanding }
+                    }
+                    Outcome::Acquire(outcome) => {
+                        Event::AcquireDone { task, outcome, value: None, outstanding }
+                    }
                     Outcome::Convert(outcome) => {
                         Event::ConvertDone { task, outcome: Box::new(outcome), outstanding }
                     }

@@ -10,7 +10,8 @@ use sanlock_lease::machine::{Env, HostView, Input, Machine, NoHosts, Step};
 use sanlock_lease::paxos::acquire::AcquireOutcome;
 use sanlock_lease::paxos::convert::ConvertOutcome;
 use sanlock_lease::paxos::release::ReleaseOutcome;
-use sanlock_lease::paxos::{PaxosAcquire, PaxosConvert, PaxosRelease, PaxosShare};
+use sanlock_lease::paxos::take::Taken;
+use sanlock_lease::paxos::{PaxosAcquire, PaxosConvert, PaxosRelease, PaxosTake};
 use sanlock_lease::timing::MonoTime;
 use sanlock_manager::TaskId;
 
@@ -20,8 +21,9 @@ use crate::step::map_outcome;
 
 /// A machine of a task.
 pub(crate) enum TaskMachine {
+    Take(Box<PaxosTake>),
+    /// An acquire of the lease of an index.
     Acquire(Box<PaxosAcquire>),
-    Share(Box<PaxosShare>),
     Convert(Box<PaxosConvert>),
     /// A release or a retract.
     Release(Box<PaxosRelease>),
@@ -29,6 +31,7 @@ pub(crate) enum TaskMachine {
 
 /// What it comes to.
 pub(crate) enum Outcome {
+    Take(Taken),
     Acquire(AcquireOutcome),
     Convert(ConvertOutcome),
     Release(ReleaseOutcome),
@@ -39,8 +42,8 @@ impl Machine for TaskMachine {
 
     fn step(&mut self, now: MonoTime, env: &Env<'_>, input: Input<'_>) -> Step<Outcome> {
         match self {
+            Self::Take(machine) => map_outcome(machine.step(now, env, input), Outcome::Take),
             Self::Acquire(machine) => map_outcome(machine.step(now, env, input), Outcome::Acquire),
-            Self::Share(machine) => map_outcome(machine.step(now, env, input), Outcome::Acquire),
             Self::Convert(machine) => map_outcome(machine.step(now, env, input), Outcome::Convert),
             Self::Release(machine) => map_outcome(machine.step(now, env, input), Outcome::Release),
         }

@@ -307,7 +307,7 @@ impl<'a> Runner<'a> {
             Some((Outcome::Release(outcome), outstanding)) => (outcome, outstanding),
             _ => {
                 let result = Err(ReleaseError::Io(IoFailure::Os(libc::EAGAIN)));
-                (ReleaseOutcome { result, block_failure: None }, 0)
+                (ReleaseOutcome { result, block_failure: None, value_written: false }, 0)
             }
         };
         if let Err(error) = &outcome.result {

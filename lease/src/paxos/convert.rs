@@ -15,6 +15,7 @@ use super::{AcquireError, Held, PaxosConfig};
 use crate::machine::{Content, Env, Input, Machine, Step};
 use crate::record::{DBLOCK_RELEASED, HostBlock, ModeBlock};
 use crate::timing::MonoTime;
+use std::sync::Arc;
 
 /// What a conversion comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,6 +27,8 @@ pub struct ConvertOutcome {
     /// Whether the leader may still name us although the hold is shared: its release has to be a
     /// [`PaxosRelease::retract`].
     pub erase: bool,
+    /// Whether the value block is on disk, so that it must not be written again.
+    pub value_written: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -48,6 +51,7 @@ pub struct PaxosConvert {
     config: PaxosConfig,
     held: Held,
     stage: Stage,
+    value_written: bool,
 }
 
 impl PaxosConvert {
@@ -55,13 +59,25 @@ impl PaxosConvert {
     #[must_use]
     pub fn to_exclusive(config: PaxosConfig, options: AcquireOptions, held: Held) -> Self {
         let options = AcquireOptions { mode: Mode::Upgrade, lver: None, num_hosts: None, ..options };
-        Self { config, held, stage: Stage::Up(PaxosAcquire::new(config, options)) }
+        Self { config, held, stage: Stage::Up(PaxosAcquire::new(config, options)), value_written: false }
     }
 
     /// From exclusive to shared.
     #[must_use]
     pub fn to_shared(config: PaxosConfig, held: Held) -> Self {
-        Self { config, held, stage: Stage::Down(PaxosRelease::to_shared(config, held).patiently()) }
+        let machine = PaxosRelease::to_shared(config, held).patiently();
+        Self { config, held, stage: Stage::Down(machine), value_written: false }
+    }
+
+    /// Writes the value block before anything of an exclusive hold is given up ([`PaxosRelease::with_value`]). A conversion to
+    /// exclusive leaves it alone.
+    #[must_use]
+    pub fn with_value(mut self, value: Option<Arc<[u8]>>) -> Self {
+        self.stage = match self.stage {
+            Stage::Down(machine) => Stage::Down(machine.with_value(value)),
+            stage => stage,
+        };
+        self
     }
 
     /// Takes back what an earlier conversion may have left ([`ConvertOutcome::erase`]): a leader that still names us, or a value that
@@ -69,11 +85,12 @@ impl PaxosConvert {
     #[must_use]
     pub fn erase(config: PaxosConfig, held: Held) -> Self {
         let machine = PaxosRelease::retract_exclusivity(config, held.geometry);
-        Self { config, held, stage: Stage::Erase(machine) }
+        Self { config, held, stage: Stage::Erase(machine), value_written: false }
     }
 
     fn done(&self, result: Result<(), AcquireError>, erase: bool, outstanding: u32) -> Step<ConvertOutcome> {
-        Step::Done { outcome: ConvertOutcome { result, held: self.held, erase }, outstanding }
+        let outcome = ConvertOutcome { result, held: self.held, erase, value_written: self.value_written };
+        Step::Done { outcome, outstanding }
     }
 
     fn after_up(
@@ -179,6 +196,7 @@ impl PaxosConvert {
             Step::Pending => Step::Pending,
             Step::Done { outcome, outstanding } => {
                 let Stage::Down(machine) = &self.stage else { return Step::Pending };
+                self.value_written = outcome.value_written;
                 if !machine.announced() {
                     let error = outcome.result.map_or_else(AcquireError::Share, |_| AcquireError::Driver);
                     return self.done(Err(error), false, outstanding);

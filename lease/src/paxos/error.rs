@@ -200,6 +200,9 @@ pub enum ReleaseError {
     /// The leader could not be written. It may still land.
     #[error("writing the leader failed: {0}")]
     LeaderWrite(IoFailure),
+    /// The value block could not be written. Nothing else was done; this write may still land.
+    #[error("writing the value block failed: {0}")]
+    Value(IoFailure),
     /// Our block could not be marked released, so the lease may still be ours.
     #[error("writing our ballot record failed: {0}")]
     DblockWrite(IoFailure),
@@ -246,6 +249,7 @@ impl ReleaseError {
                 | Self::LeaderRead { .. }
                 | Self::LeaderWrite(_)
                 | Self::DblockWrite(_)
+                | Self::Value(_)
                 // Somebody's commit on its way to several disks.
                 | Self::LeaderDiff
         )
@@ -255,9 +259,10 @@ impl ReleaseError {
 impl From<&ReleaseError> for ReturnCode {
     fn from(e: &ReleaseError) -> Self {
         match e {
-            ReleaseError::Io(io) | ReleaseError::LeaderWrite(io) | ReleaseError::DblockWrite(io) => {
-                Self::from(io)
-            }
+            ReleaseError::Io(io)
+            | ReleaseError::LeaderWrite(io)
+            | ReleaseError::Value(io)
+            | ReleaseError::DblockWrite(io) => Self::from(io),
             ReleaseError::LeaderRead { .. } => Self::LEADER_READ,
             ReleaseError::LeaderDiff => Self::LEADER_DIFF,
             ReleaseError::Leader(e) => Self::from(e),

@@ -21,6 +21,7 @@ mod ops;
 mod own;
 pub mod release;
 pub mod share;
+pub mod take;
 #[cfg(test)]
 mod tests;
 
@@ -29,6 +30,7 @@ pub use convert::PaxosConvert;
 pub use error::{AcquireError, OwnerInfo, ReleaseError};
 pub use release::PaxosRelease;
 pub use share::PaxosShare;
+pub use take::PaxosTake;
 
 use crate::geometry::{Geometry, HostId};
 use crate::machine::{Env, IoFailure, LockspaceNow, View};

@@ -2,19 +2,24 @@
 //!
 //! # The I/O, and why each is there
 //!
+//! 0. A value block that was set is written first ([`PaxosRelease::with_value`]). Nothing else is done before it is known to be on
+//!    disk: the next owner reads it, and a write of ours that lands later would overwrite what that one sets.
 //! 1. Write our block again, plus RELEASED (R2). Where another host wrote the leader in our name, this flag *is* the release.
 //!    A retract reads the block first, because it does not know what the failed acquire left.
 //! 2. Read the leader. Only a leader that we wrote ourselves, and that still says what we wrote, may be changed by us.
-//! 3. Write the leader with timestamp 0.
+//! 3. Write the leader with timestamp 0, and with the new name if the lease is renamed ([`PaxosRelease::renamed`]).
 
 use super::acquire::host_block;
 use super::ops::{Event, For, Ops, Tally, Verdict, Votes};
 use super::{Held, LeaderFail, PaxosConfig, ReleaseError};
 use crate::geometry::Geometry;
+use crate::limits::LVB_SECTOR;
 use crate::machine::{Content, Env, Input, IoFailure, LockspaceNow, Machine, Step, View};
+use crate::name::Name;
 use crate::record::{DBLOCK_RELEASED, FLAG_SHORT_HOLD, HostBlock, ModeBlock, RawLeader};
 use crate::timing::MonoTime;
 use crate::verify::{self, DblockError};
+use std::sync::Arc;
 
 /// What a release comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,6 +28,8 @@ pub struct ReleaseOutcome {
     pub result: Result<Released, ReleaseError>,
     /// Why our block could not be marked.
     pub block_failure: Option<IoFailure>,
+    /// Whether the value block is on disk, so that it must not be written again: from then on the lease may be another host's.
+    pub value_written: bool,
 }
 
 impl ReleaseOutcome {
@@ -54,6 +61,8 @@ pub enum Released {
 #[expect(clippy::large_enum_variant, reason = "one per machine, part of its value")]
 enum Phase {
     Start,
+    /// The value block is written.
+    WriteValue(Tally),
     ReadBlock {
         best: Option<HostBlock>,
         /// A disk says something else of a shared hold than it should.
@@ -101,6 +110,11 @@ pub struct PaxosRelease {
     patient: bool,
     /// The shared hold is on disk.
     announced: bool,
+    /// What is to be in the value block before anything is given up.
+    value: Option<Arc<[u8]>>,
+    value_written: bool,
+    /// The resource's name from now on.
+    rename: Option<Name>,
 }
 
 impl PaxosRelease {
@@ -143,7 +157,31 @@ impl PaxosRelease {
             mode: ModeBlock::zeroed(),
             patient: false,
             announced: false,
+            value: None,
+            value_written: false,
+            rename: None,
         }
+    }
+
+    /// Writes the value block of disk 0 first (lease-algorithms.md 7.4): one sector of the resource's sector size. If that fails,
+    /// nothing else is done ([`ReleaseError::Value`]).
+    #[must_use]
+    pub fn with_value(mut self, value: Option<Arc<[u8]>>) -> Self {
+        self.value = value;
+        self
+    }
+
+    /// Gives the resource another name, in the write that frees the leader (lease-algorithms.md 6.2 step 5). Where another host
+    /// wrote the leader in our name, it keeps its name: that leader is not ours to change.
+    #[must_use]
+    pub fn renamed(mut self, name: Option<Name>) -> Self {
+        self.rename = name;
+        self
+    }
+
+    /// Writes that timed out and have not ended.
+    pub(super) fn outstanding(&self) -> u32 {
+        self.ops.outstanding()
     }
 
     /// Whether the shared hold is known to be on a majority of the disks, so that others may come to share the lease.
@@ -171,7 +209,8 @@ impl PaxosRelease {
 
     fn done(&mut self, result: Result<Released, ReleaseError>) -> Step<ReleaseOutcome> {
         self.phase = Phase::Done;
-        let outcome = ReleaseOutcome { result, block_failure: self.block_failure };
+        let outcome =
+            ReleaseOutcome { result, block_failure: self.block_failure, value_written: self.value_written };
         Step::Done { outcome, outstanding: self.ops.outstanding() }
     }
 
@@ -190,14 +229,14 @@ impl PaxosRelease {
         now: MonoTime,
         env: &Env<'_>,
         sector: u64,
-        content: Content,
+        content: &Content,
     ) -> Result<Tally, ReleaseError> {
         if !self.may_write(env) {
             return Err(ReleaseError::LockspaceGone);
         }
         let mut tally = Tally::default();
         for disk in 0..self.config.disks {
-            if !self.ops.write(disk, self.geometry.sector(), sector, content, self.deadline(now)) {
+            if !self.ops.write(disk, self.geometry.sector(), sector, content.clone(), self.deadline(now)) {
                 tally.failure = Some(IoFailure::TimedOut);
             }
         }
@@ -209,7 +248,7 @@ impl PaxosRelease {
         block.dblock.flags = (block.dblock.flags.get() | DBLOCK_RELEASED).into();
         block.mode = self.mode;
         self.flagged = true;
-        match self.write_all(now, env, self.config.host.block_sector(), Content::Block(block)) {
+        match self.write_all(now, env, self.config.host.block_sector(), &Content::Block(block)) {
             Ok(tally) if self.ops.idle() => self.after_write_block(now, tally),
             Ok(tally) => self.submit(Phase::WriteBlock(tally)),
             Err(e) => self.done(Err(e)),
@@ -218,7 +257,7 @@ impl PaxosRelease {
 
     fn announce(&mut self, now: MonoTime, env: &Env<'_>, block: HostBlock) -> Step<ReleaseOutcome> {
         let block = HostBlock { mode: self.mode, ..block };
-        match self.write_all(now, env, self.config.host.block_sector(), Content::Block(block)) {
+        match self.write_all(now, env, self.config.host.block_sector(), &Content::Block(block)) {
             Ok(tally) if self.ops.idle() => self.after_announce(now, env, tally),
             Ok(tally) => self.submit(Phase::Announce(tally)),
             Err(e) => self.done(Err(e)),
@@ -326,8 +365,11 @@ impl PaxosRelease {
                 free.write_generation = self.config.generation.into();
                 free.write_timestamp = now.secs().into();
                 free.flags = (free.flags.get() & !FLAG_SHORT_HOLD).into();
+                if let Some(name) = &self.rename {
+                    free.resource_name = name.to_field();
+                }
                 free.seal();
-                match self.write_all(now, env, 0, Content::Leader(free)) {
+                match self.write_all(now, env, 0, &Content::Leader(free)) {
                     Ok(tally) if self.ops.idle() => self.after_write_leader(tally),
                     Ok(tally) => self.submit(Phase::WriteLeader(tally)),
                     Err(e) => self.done(Err(e)),
@@ -378,6 +420,31 @@ impl PaxosRelease {
     }
 
     fn start(&mut self, now: MonoTime, env: &Env<'_>) -> Step<ReleaseOutcome> {
+        let Some(value) = self.value.take() else { return self.begin(now, env) };
+        if !self.may_write(env) {
+            return self.done(Err(ReleaseError::LockspaceGone));
+        }
+        let size = self.geometry.sector();
+        if value.len() != size.slice_len() || !self.geometry.lvb_fits() {
+            return self.done(Err(ReleaseError::Driver));
+        }
+        let mut tally = Tally::default();
+        if self.ops.write(0, size, LVB_SECTOR, Content::Value(value), self.deadline(now)) {
+            return self.submit(Phase::WriteValue(tally));
+        }
+        tally.failure = Some(IoFailure::TimedOut);
+        self.after_value(now, env, tally)
+    }
+
+    fn after_value(&mut self, now: MonoTime, env: &Env<'_>, tally: Tally) -> Step<ReleaseOutcome> {
+        if tally.ok == 0 {
+            return self.done(Err(ReleaseError::Value(tally.failure())));
+        }
+        self.value_written = true;
+        self.begin(now, env)
+    }
+
+    fn begin(&mut self, now: MonoTime, env: &Env<'_>) -> Step<ReleaseOutcome> {
         match self.what {
             What::Exclusivity(held) if self.patient => self.announce(now, env, held.block),
             What::Held(held) | What::Exclusivity(held) => self.write_block(now, env, held.block),
@@ -418,7 +485,8 @@ impl PaxosRelease {
                     Err(e) => *io = io.or(Some(e)),
                 }
             }
-            Phase::Announce(tally)
+            Phase::WriteValue(tally)
+            | Phase::Announce(tally)
             | Phase::WriteBlock(tally)
             | Phase::AwaitBlock(tally)
             | Phase::WriteLeader(tally) => {
@@ -435,6 +503,7 @@ impl PaxosRelease {
             Phase::ReadBlock { best, mode_differs, readable, io, bad } => {
                 self.after_read_block(now, env, best, mode_differs, readable, io, bad)
             }
+            Phase::WriteValue(tally) => self.after_value(now, env, tally),
             Phase::Announce(tally) | Phase::AwaitBlock(tally) => self.after_announce(now, env, tally),
             Phase::WriteBlock(tally) => self.after_write_block(now, tally),
             Phase::ReadLeader(votes) => self.after_read_leader(now, env, &votes),

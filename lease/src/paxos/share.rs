@@ -41,6 +41,16 @@ impl PaxosShare {
         Self { config, options, retries, stage: Stage::Acquire(PaxosAcquire::new(config, options)) }
     }
 
+    /// Writes that timed out and have not ended.
+    pub(super) fn outstanding(&self) -> u32 {
+        match &self.stage {
+            Stage::Acquire(machine) => machine.outstanding(),
+            Stage::Backoff(_, ops) => ops.outstanding(),
+            Stage::Share(_, machine) => machine.outstanding(),
+            Stage::Done => 0,
+        }
+    }
+
     fn done(&mut self, outcome: AcquireOutcome, outstanding: u32) -> Step<AcquireOutcome> {
         self.stage = Stage::Done;
         Step::Done { outcome, outstanding }

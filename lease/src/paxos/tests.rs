@@ -14,6 +14,7 @@ mod owner;
 mod release;
 mod shared;
 mod together;
+mod value;
 
 use super::acquire::{AcquireOptions, AcquireOutcome, PaxosAcquire};
 use super::release::{PaxosRelease, ReleaseOutcome, Released};

@@ -69,7 +69,7 @@ impl Fate {
 }
 
 /// One operation as it was submitted, for assertions about I/O order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Traced {
     /// When it was submitted.
     pub at: MonoTime,
@@ -91,7 +91,7 @@ impl Traced {
     #[must_use]
     pub fn written(&self) -> Option<Content> {
         match self.op.action {
-            Action::Write { content, .. } => Some(content),
+            Action::Write { ref content, .. } => Some(content.clone()),
             Action::Read { .. } => None,
         }
     }
@@ -290,18 +290,18 @@ impl Lab {
 
     fn submit(&mut self, op: Op) {
         let fate = (self.fate)(&op);
-        self.trace.push(Traced { at: self.now, op });
+        self.trace.push(Traced { at: self.now, op: op.clone() });
         let missing = !self.disk.has(op.place);
         let stale = fate.stale.then(|| self.look(&op));
         self.flying.push(Flying {
             owner: self.owner,
-            op,
             completes: if missing {
                 Some(self.now)
             } else {
                 fate.after_ms.map(|ms| self.now.plus_millis(ms))
             },
             lands: fate.lands_ms.filter(|_| op.is_write() && !missing).map(|ms| self.now.plus_millis(ms)),
+            op,
             failure: if missing { Some(IoFailure::NotOpen(ENODEV)) } else { fate.failure },
             stale,
             timed_out: false,
@@ -362,7 +362,7 @@ impl Lab {
         }
         if let Some(at) = self.flying.iter().position(|f| f.lands.is_some_and(|t| t <= now)) {
             self.flying[at].lands = None;
-            let op = self.flying[at].op;
+            let op = self.flying[at].op.clone();
             self.apply(&op);
             self.forget(at);
             return None;
@@ -385,7 +385,7 @@ impl Lab {
     fn complete<M: Machine>(&mut self, machine: &mut M, at: usize) -> Option<Step<M::Outcome>> {
         self.flying[at].reported = true;
         let f = &mut self.flying[at];
-        let (op, owner, failure, late) = (f.op, f.owner, f.failure, f.timed_out);
+        let (op, owner, failure, late) = (f.op.clone(), f.owner, f.failure, f.timed_out);
         let stale = f.stale.take();
         self.forget(at);
         if owner != self.owner {

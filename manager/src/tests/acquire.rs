@@ -94,9 +94,7 @@ fn requests_that_cannot_be_are_refused_before_anything_is_touched() {
     assert_eq!(try_one(&|r, _| r[1].spec.disks.clear()), -34);
     assert_eq!(try_one(&|r, _| r[1].spec.disks = vec![r[0].spec.disks[0].clone(); 5]), -34);
     assert_eq!(try_one(&|r, _| r[1].spec.lockspace = name("absent")), -28);
-    assert_eq!(try_one(&|r, _| r[1].persistent = true), -95);
-    assert_eq!(try_one(&|_, f| f.lvb = true), -95);
-    assert_eq!(try_one(&|_, f| f.orphan = true), -95);
+    assert_eq!(try_one(&|_, f| f.orphan = OrphanUse::Only), -2);
     assert_eq!(try_one(&|r, _| r.clear()), 0, "nothing is legal");
     assert_eq!(lab.m.resources().count(), 0);
 }
@@ -194,7 +192,8 @@ fn nothing_is_granted_with_another_generation_than_it_was_acquired_with() {
     let (mut lab, _) = Lab::ready();
     let first = task(&lab.acquire(0, Target::Own, &["a"]));
     let outcome = AcquireOutcome::Acquired(held(GENERATION - 1, 7));
-    let (undo, _) = release_of(&lab.quiet(Event::AcquireDone { task: first, outcome, outstanding: 0 }));
+    let (undo, _) =
+        release_of(&lab.quiet(Event::AcquireDone { task: first, outcome, value: None, outstanding: 0 }));
     assert_eq!(lab.released(undo, timed_out(), 0), [replied(0, -28)]);
 }
 

@@ -201,7 +201,7 @@ impl Lab {
 
     pub(super) fn acquired(&mut self, task: TaskId, outstanding: u32) -> Vec<Action> {
         let outcome = AcquireOutcome::Acquired(held(GENERATION, 7));
-        self.quiet(Event::AcquireDone { task, outcome, outstanding })
+        self.quiet(Event::AcquireDone { task, outcome, value: None, outstanding })
     }
 
     pub(super) fn failed(
@@ -212,7 +212,7 @@ impl Lab {
         outstanding: u32,
     ) -> Vec<Action> {
         let outcome = AcquireOutcome::Failed { error, retract, geometry: Geometry::B512_M1 };
-        self.quiet(Event::AcquireDone { task, outcome, outstanding })
+        self.quiet(Event::AcquireDone { task, outcome, value: None, outstanding })
     }
 
     pub(super) fn release(&mut self, conn: u64, names: &[&str]) -> Vec<Action> {
@@ -230,14 +230,17 @@ impl Lab {
         result: Result<Released, ReleaseError>,
         outstanding: u32,
     ) -> Vec<Action> {
-        let outcome = ReleaseOutcome { result, block_failure: None };
+        let outcome = ReleaseOutcome { result, block_failure: None, value_written: false };
         self.quiet(Event::ReleaseDone { task, outcome, outstanding })
     }
 
     /// The leader was freed, but the block not marked.
     pub(super) fn released_without_mark(&mut self, task: TaskId) -> Vec<Action> {
-        let outcome =
-            ReleaseOutcome { result: Ok(Released::LeaderFreed), block_failure: Some(IoFailure::Os(5)) };
+        let outcome = ReleaseOutcome {
+            result: Ok(Released::LeaderFreed),
+            block_failure: Some(IoFailure::Os(5)),
+            value_written: false,
+        };
         self.quiet(Event::ReleaseDone { task, outcome, outstanding: 0 })
     }
 
@@ -331,7 +334,6 @@ pub(super) fn check_invariants(m: &Manager) {
             let granted = holders.iter().filter(|t| t.granted).count();
             assert!(granted >= tokens && (granted == tokens || in_command), "{r:?} belongs to nobody");
             assert!(granted == holders.len() || in_command, "{r:?} belongs to nobody");
-            assert!(!holders.is_empty(), "{r:?} belongs to nobody");
             assert!(holders.iter().all(|t| m.conns.contains_key(&t.conn)), "{r:?} is held by nobody");
         } else {
             assert_eq!(tokens, 0, "a token belongs to a held resource: {r:?}");
@@ -371,7 +373,16 @@ pub(super) fn check_invariants(m: &Manager) {
     }
     for (id, ls) in &m.lockspaces {
         let watched = m.index_watched().any(|ls| ls == *id);
-        let needed = ls.used || watched || m.resources.values().any(|r| r.ls == *id);
+        let counts = |r: &Resource| {
+            let busy = r.converting.is_some() || r.unsettled.is_some();
+            r.list() != ResourceList::Orphan || busy || ls.used_by_orphans
+        };
+        let needed = ls.used || watched || m.resources.values().any(|r| r.ls == *id && counts(r));
+        let by_orphans = ls.used_by_orphans && m.resources.values().any(|r| r.ls == *id && r.is_orphan());
+        assert!(
+            !by_orphans || ls.watch != Watch::Idle || ls.list == LockspaceList::Rem,
+            "what orphans stand for has a watchdog"
+        );
         assert!(!ls.used || ls.watch != Watch::Idle, "what USED stands for has a watchdog");
         assert!(ls.watch != Watch::Armed || needed, "an idle lockspace has an expiry");
         assert!(m.settings.watchdog != (ls.watch == Watch::Off));

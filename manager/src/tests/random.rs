@@ -33,6 +33,10 @@ struct World {
     acquires: BTreeMap<TaskId, (LockspaceId, u64, bool)>,
     converts: BTreeMap<TaskId, Held>,
     releases: BTreeSet<TaskId>,
+    /// Tasks that write a value block first.
+    values: BTreeSet<TaskId>,
+    /// Resources whose lease may have been given up: their value block is not this host's any more.
+    gave_up: BTreeSet<String>,
     unsettled: BTreeSet<TaskId>,
     /// Resource of each task.
     names: BTreeMap<TaskId, String>,
@@ -90,6 +94,8 @@ impl World {
             acquires: BTreeMap::new(),
             converts: BTreeMap::new(),
             releases: BTreeSet::new(),
+            values: BTreeSet::new(),
+            gave_up: BTreeSet::new(),
             unsettled: BTreeSet::new(),
             names: BTreeMap::new(),
             saves: Vec::new(),
@@ -115,6 +121,12 @@ impl World {
             assert!(!self.dog.used || covered || over, "no watchdog stands behind {index:?}");
         }
         for (_, r) in self.m.resources() {
+            let counts = self.m.lockspaces.get(&r.ls).is_some_and(|ls| ls.used_by_orphans);
+            // An orphan that is to be released is not written to before the watchdog is armed.
+            let untouched = matches!(r.work, Work::Retry { .. }) && r.attempts == 0;
+            if (r.list() == ResourceList::Orphan || untouched) && !counts {
+                continue;
+            }
             let covered = !self.dog.used || self.dog.armed.contains(&r.ls) || self.dog.lost.contains(&r.ls);
             assert!(covered, "no watchdog stands behind {r:?}");
         }
@@ -167,8 +179,13 @@ impl World {
                     assert!(self.indexes.values().all(|index| index.ls != ls || !index.lease));
                 }
             }
-            Action::StartConvert { task, ls, config, held, .. }
-            | Action::StartErase { task, ls, config, held, .. } => {
+            Action::StartConvert { task, ls, config, held, value, .. } => {
+                self.start(task, ls, format!("{}:{}", config.lockspace, config.resource));
+                assert!(value.is_none() || !held.is_shared(), "only an exclusive holder writes a value");
+                self.values.extend(value.map(|_| task));
+                self.converts.insert(task, held);
+            }
+            Action::StartErase { task, ls, config, held, .. } => {
                 self.start(task, ls, format!("{}:{}", config.lockspace, config.resource));
                 self.converts.insert(task, held);
             }
@@ -176,10 +193,15 @@ impl World {
                 self.start(task, ls, format!("{}:{}", config.lockspace, config.resource));
                 assert_eq!(self.joined[&ls], config.generation);
                 let share = options.mode == Mode::ShortHold;
+                self.gave_up.remove(&self.names[&task]);
                 self.acquires.insert(task, (ls, config.generation, share));
             }
-            Action::StartRelease { task, ls, config, .. } | Action::StartRetract { task, ls, config, .. } => {
-                self.start(task, ls, format!("{}:{}", config.lockspace, config.resource));
+            Action::StartRelease { task, ls, config, value, .. }
+            | Action::StartRetract { task, ls, config, value, .. } => {
+                let name = format!("{}:{}", config.lockspace, config.resource);
+                assert!(value.is_none() || !self.gave_up.contains(&name), "{name} is another host's now");
+                self.start(task, ls, name);
+                self.values.extend(value.map(|_| task));
                 self.releases.insert(task);
             }
             Action::StartIndex { task, conn, ls, member, .. } => {
@@ -388,26 +410,40 @@ impl World {
             if outstanding > 0 {
                 self.unsettled.insert(task);
             }
-            self.event(Event::AcquireDone { task, outcome, outstanding });
+            let value = match detail / 7 % 4 {
+                0 => None,
+                1 => Some(Err(IoFailure::Os(5))),
+                _ => Some(Ok(vec![0; 512].into())),
+            };
+            let value = value.filter(|_| matches!(outcome, AcquireOutcome::Acquired(_)));
+            self.event(Event::AcquireDone { task, outcome, value, outstanding });
         } else if let Some(task) = nth(self.converts.keys(), pick) {
             let held = self.converts.remove(&task).unwrap();
             if detail % 7 == 6 {
                 return self.event(Event::StartFailed { task, code: -2 });
             }
             let ok = detail % 7 > 2;
-            let result = if ok { Ok(()) } else { Err(AcquireError::LockspaceGone) };
+            let value = self.values.remove(&task);
+            let result = match detail % 7 {
+                0 if value => Err(AcquireError::Share(ReleaseError::Value(IoFailure::Os(5)))),
+                0..=2 => Err(AcquireError::LockspaceGone),
+                _ => Ok(()),
+            };
             let held = mode(held, held.is_shared() != ok);
             if outstanding > 0 {
                 self.unsettled.insert(task);
             }
-            let outcome = Box::new(ConvertOutcome { result, held, erase: detail % 3 == 0 });
+            let outcome =
+                Box::new(ConvertOutcome { result, held, erase: detail % 3 == 0, value_written: ok && value });
             self.event(Event::ConvertDone { task, outcome, outstanding });
         } else if let Some(task) = nth(self.releases.iter(), pick) {
             self.releases.remove(&task);
             if detail % 7 == 6 {
                 return self.event(Event::StartFailed { task, code: -2 });
             }
+            let value = self.values.remove(&task);
             let result = match detail % 7 {
+                0 if value => Err(ReleaseError::Value(IoFailure::Os(5))),
                 0 => timed_out(),
                 1 => Err(ReleaseError::LockspaceGone),
                 2 => Err(ReleaseError::Lver { expected: 1, found: 2 }),
@@ -416,7 +452,11 @@ impl World {
             if outstanding > 0 {
                 self.unsettled.insert(task);
             }
-            let outcome = ReleaseOutcome { result, block_failure: None };
+            let before = matches!(result, Err(ReleaseError::Value(_) | ReleaseError::LockspaceGone));
+            if !(value && before) {
+                self.gave_up.insert(self.names[&task].clone());
+            }
+            let outcome = ReleaseOutcome { result, block_failure: None, value_written: value && !before };
             self.event(Event::ReleaseDone { task, outcome, outstanding });
         }
     }
@@ -446,6 +486,27 @@ impl World {
             7 => {
                 let spec = request(RESOURCES[which % 5]).spec;
                 Command::Release { target, what: ReleaseWhat::Named(vec![(spec.lockspace, spec.name)]) }
+            }
+            11 if flag => Command::Release {
+                target,
+                what: ReleaseWhat::Orphans {
+                    lockspace: space.name,
+                    name: (detail % 2 == 0).then(|| request(RESOURCES[which % 5]).spec.name),
+                },
+            },
+            11 => {
+                let spec = request(RESOURCES[which % 5]).spec;
+                let from = (spec.lockspace, spec.name);
+                Command::Release { target, what: ReleaseWhat::Renamed { from, to: name("renamed") } }
+            }
+            12 if flag => {
+                let spec = request(RESOURCES[which % 5]).spec;
+                Command::GetLvb { lockspace: spec.lockspace, name: spec.name, length: u32::from(detail) * 5 }
+            }
+            12 | 21 | 22 => {
+                let spec = request(RESOURCES[which % 5]).spec;
+                let bytes = vec![detail; if detail % 3 == 0 { 512 } else { 5 }];
+                Command::SetLvb { lockspace: spec.lockspace, name: spec.name, bytes }
             }
             8 if detail < 8 => {
                 return self.event(Event::Command { conn, command: Command::Shutdown { force: true } });
@@ -486,8 +547,14 @@ impl World {
             _ => {
                 let shared = which / 5 % 3 > 0;
                 let wanted = &RESOURCES[which % 5..(which % 5 + 1 + which / 100).min(5)];
-                let resources = wanted.iter().map(|r| asking(r, shared)).collect();
-                Command::Acquire { target, owner_name: name("o"), resources, flags: AcquireFlags::default() }
+                let resources = wanted
+                    .iter()
+                    .map(|r| ResourceRequest { persistent: detail % 2 == 0, ..asking(r, shared) })
+                    .collect();
+                let orphan =
+                    [OrphanUse::Refuse, OrphanUse::Adopt, OrphanUse::Adopt, OrphanUse::Only][which / 3 % 4];
+                let flags = AcquireFlags { orphan, lvb: true, owner_nowait: false };
+                Command::Acquire { target, owner_name: name("o"), resources, flags }
             }
         };
         self.open.get_mut(&conn).unwrap().waits = true;
@@ -530,11 +597,13 @@ impl World {
             }
             if round == 0 {
                 // What set_config keeps a lockspace for can be taken back at any time.
-                for (n, space) in SPACES.into_iter().enumerate() {
+                let settings = [Setting::Used(false), Setting::UsedByOrphans(false)];
+                let all = SPACES.into_iter().flat_map(|space| settings.map(|setting| (space, setting)));
+                for (n, (space, setting)) in all.enumerate() {
                     let conn = ConnId(u64::MAX - 1 - u64::try_from(n).unwrap());
                     self.event(Event::ConnOpened { conn, ci: 0 });
                     self.open.insert(conn, Client { waits: true, ..Client::default() });
-                    let (lockspace, setting) = (name(space), Some(Setting::Used(false)));
+                    let (lockspace, setting) = (name(space), Some(setting));
                     self.event(Event::Command { conn, command: Command::SetConfig { lockspace, setting } });
                 }
                 self.event(Event::ConnOpened { conn: ConnId(u64::MAX), ci: 0 });

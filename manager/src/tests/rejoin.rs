@@ -13,7 +13,7 @@ fn records(actions: &[Action]) -> Vec<(u64, Vec<i32>, bool)> {
 fn start(lab: &mut Lab, conn: u64, resource: &str) -> Vec<Action> {
     let task = task(&lab.acquire(conn, Target::Own, &[resource]));
     let outcome = sanlock_lease::paxos::acquire::AcquireOutcome::Acquired(held(GENERATION, 7));
-    lab.event(Event::AcquireDone { task, outcome, outstanding: 0 })
+    lab.event(Event::AcquireDone { task, outcome, value: None, outstanding: 0 })
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn share(lab: &mut Lab, conn: u64, resource: &str) {
         matches!(&actions[..], [Action::StartAcquire { options, .. }] if options.mode == Mode::ShortHold)
     );
     let outcome = AcquireOutcome::Acquired(held_shared());
-    let done = lab.quiet(Event::AcquireDone { task: task(&actions), outcome, outstanding: 0 });
+    let done = lab.quiet(Event::AcquireDone { task: task(&actions), outcome, value: None, outstanding: 0 });
     assert_eq!(done, [replied(conn, 0)]);
 }
 
@@ -54,7 +54,7 @@ fn converted(
     held: Held,
     (erase, outstanding): (bool, u32),
 ) -> Vec<Action> {
-    let outcome = Box::new(ConvertOutcome { result, held, erase });
+    let outcome = Box::new(ConvertOutcome { result, held, erase, value_written: false });
     lab.quiet(Event::ConvertDone { task, outcome, outstanding })
 }
 

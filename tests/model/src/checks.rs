@@ -180,6 +180,6 @@ pub fn block_written(contents: &Contents, sector: u64, content: ContentId) -> Op
     let host = block_owner(sector)?;
     match contents.content(content) {
         Content::Block(block) => Some((host, block.dblock)),
-        Content::Leader(_) | Content::Delta { .. } => None,
+        Content::Leader(_) | Content::Value(_) | Content::Delta { .. } => None,
     }
 }

@@ -35,8 +35,8 @@ impl Contents {
         let id = crate::number_of(self.contents.len());
         let mut bytes = vec![0; layout::GEOMETRY.sector().slice_len()].into_boxed_slice();
         content.encode(&mut bytes);
-        self.contents.push((*content, bytes));
-        self.numbers.insert(*content, id);
+        self.contents.push((content.clone(), bytes));
+        self.numbers.insert(content.clone(), id);
         id
     }
 
@@ -57,7 +57,7 @@ impl Contents {
     pub fn leader(&self, id: ContentId) -> RawLeader {
         match self.content(id) {
             Content::Leader(leader) => *leader,
-            Content::Block(_) | Content::Delta { .. } => RawLeader::zeroed(),
+            Content::Block(_) | Content::Value(_) | Content::Delta { .. } => RawLeader::zeroed(),
         }
     }
 
@@ -66,7 +66,7 @@ impl Contents {
     pub fn block(&self, id: ContentId) -> HostBlock {
         match self.content(id) {
             Content::Block(block) => *block,
-            Content::Leader(_) | Content::Delta { .. } => HostBlock::zeroed(),
+            Content::Leader(_) | Content::Value(_) | Content::Delta { .. } => HostBlock::zeroed(),
         }
     }
 }

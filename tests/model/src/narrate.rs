@@ -57,6 +57,7 @@ impl World {
                     d.lver, d.mbal, d.bal, d.inp, d.inp2, d.inp3
                 )
             }
+            Content::Value(_) => "value block".into(),
             Content::Delta { .. } => "delta".into(),
         }
     }

@@ -330,7 +330,7 @@ impl Turn<'_> {
     /// write of our own is in flight, so that its moment makes no difference.
     fn submit(&mut self, op: &Op) -> Option<OpId> {
         let own_block = self.id().block_sector();
-        let pending = match (op.place, op.action) {
+        let pending = match (op.place, op.action.clone()) {
             (Place::Resource(_), Action::Read { first, count: 1 })
                 if first == own_block && self.host.late.is_empty() =>
             {
@@ -346,7 +346,7 @@ impl Turn<'_> {
                 let legal = match content {
                     Content::Leader(_) => sector == 0,
                     Content::Block(_) => sector == own_block,
-                    Content::Delta { .. } => false,
+                    Content::Value(_) | Content::Delta { .. } => false,
                 };
                 if !legal || place == Place::Lockspace {
                     self.effects.flags |= BROKE_PLACE;

@@ -110,14 +110,14 @@ impl World {
             Action::Leave { ls, release } => {
                 self.send(host, front, Thread::Lockspace(ls.0), Message::Leave { release });
             }
-            Action::StartAcquire { task, ls, config, mut options, disks } => {
+            Action::StartAcquire { task, ls, config, mut options, disks, .. } => {
                 options.seed = self.dice.any();
                 self.order_task(host, Task::acquire(task, ls, config, options, disks));
             }
-            Action::StartRelease { task, ls, config, held, disks } => {
+            Action::StartRelease { task, ls, config, held, disks, .. } => {
                 self.order_task(host, Task::release(task, ls, config, held, disks));
             }
-            Action::StartRetract { task, ls, config, geometry, disks } => {
+            Action::StartRetract { task, ls, config, geometry, disks, .. } => {
                 self.order_task(host, Task::retract(task, ls, config, geometry, disks));
             }
             Action::ClientGone { task } => {
@@ -211,6 +211,6 @@ fn short(what: &impl std::fmt::Debug) -> String {
 pub(crate) fn code_of(reply: &Reply) -> i32 {
     match reply {
         Reply::Result(code) => *code,
-        Reply::Held(_) | Reply::ShutdownDone => 0,
+        Reply::Held(_) | Reply::Value(_) | Reply::ShutdownDone => 0,
     }
 }

@@ -79,10 +79,14 @@ impl World {
         let io = self.next_io;
         self.next_io += 1;
         let size = self.disk.sector_size();
-        let result = match (fate.failure, op.action) {
+        let result = match (fate.failure, &op.action) {
             (Some(failure), _) => Err(failure),
-            (None, Action::Read { first, count }) => Ok(SimView::new(size, first, count)),
+            (None, Action::Read { first, count }) => Ok(SimView::new(size, *first, *count)),
             (None, Action::Write { .. }) => Ok(SimView::new(size, 0, 0)),
+        };
+        let read = match op.action {
+            Action::Read { first, count } => Some((first, count)),
+            Action::Write { .. } => None,
         };
         let flying = Io {
             host,
@@ -98,14 +102,14 @@ impl World {
             result,
         };
         self.ios.insert(io, flying);
-        match op.action {
-            Action::Write { .. } => {
+        match read {
+            None => {
                 if let Some(after) = fate.lands {
                     self.ios.get_mut(&io).into_iter().for_each(|i| i.to_land = true);
                     self.at(self.now + after, Event::Land { io });
                 }
             }
-            Action::Read { first, count } => self.plan_samples(io, first, count, fate.completes),
+            Some((first, count)) => self.plan_samples(io, first, count, fate.completes),
         }
         if let Some(after) = fate.completes {
             self.at(self.now + after, Event::Complete { io });
@@ -149,7 +153,7 @@ impl World {
         if !std::mem::take(&mut flying.to_land) {
             return;
         }
-        let Action::Write { sector, content } = flying.op.action else { return };
+        let Action::Write { sector, content } = flying.op.action.clone() else { return };
         let (area, late, host) = (flying.area, flying.timed_out, flying.host);
         self.checks.landing(self.now, area, sector, &content, &self.disk);
         self.disk.land(area, sector, &content);
@@ -233,5 +237,6 @@ fn brief(op: &Op) -> String {
         Action::Write { sector, content: Content::Delta { leader, .. } } => {
             format!("{:?} write {sector} {leader:?}", op.id)
         }
+        Action::Write { sector, content: Content::Value(_) } => format!("{:?} write {sector} value", op.id),
     }
 }

@@ -395,7 +395,10 @@ impl ReferenceRelease {
 
     fn done(&mut self, result: Result<Released, ReleaseError>) -> Step<ReleaseOutcome> {
         self.step = u8::MAX;
-        Step::Done { outcome: ReleaseOutcome { result, block_failure: None }, outstanding: 0 }
+        Step::Done {
+            outcome: ReleaseOutcome { result, block_failure: None, value_written: false },
+            outstanding: 0,
+        }
     }
 
     fn io(&mut self, now: MonoTime, action: Action) -> Step<ReleaseOutcome> {

@@ -171,7 +171,7 @@ impl Stage {
     /// It never does.
     pub fn up_to_write<M: Machine>(&mut self, actor: &mut Actor<M>, sector: u64, mut n: u32) {
         for _ in 0..STEPS_MAX {
-            let next = actor.pending.front().map(|op| op.action);
+            let next = actor.pending.front().map(|op| op.action.clone());
             if matches!(next, Some(Action::Write { sector: s, .. }) if s == sector) {
                 n -= 1;
                 if n == 0 {

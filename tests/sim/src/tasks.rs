@@ -203,7 +203,7 @@ impl World {
                         held.leader.lver = (held.leader.lver.get() + 1).into();
                     }
                 }
-                Told::AcquireDone { task: id, outcome, outstanding }
+                Told::AcquireDone { task: id, outcome, value: None, outstanding }
             }
             Outcome::Release(outcome) => {
                 self.release_ended(host, &outcome);

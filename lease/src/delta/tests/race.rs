@@ -49,9 +49,9 @@ impl Race {
                     self.latency.push(ms);
                     self.running.push((who, op.id));
                     if op.is_write() {
-                        self.due.push((now.plus_millis(ms), who, Due::Lands(op)));
+                        self.due.push((now.plus_millis(ms), who, Due::Lands(op.clone())));
                     }
-                    self.due.push((now.plus_millis(ms), who, Due::Completes(op)));
+                    self.due.push((now.plus_millis(ms), who, Due::Completes(op.clone())));
                     self.due.push((op.deadline, who, Due::Deadline(op.id)));
                 }
             }

@@ -30,7 +30,7 @@ impl PaxosAcquire {
         self.ballot_started = now;
         self.value = None;
         let block = self.own.phase1(self.next_lver(), mbal);
-        let tally = self.write_all(now, self.config.host.block_sector(), Content::Block(block));
+        let tally = self.write_all(now, self.config.host.block_sector(), &Content::Block(block));
         self.submit_writes(now, env, Phase::Write1(tally))
     }
 
@@ -139,7 +139,7 @@ impl PaxosAcquire {
         self.value = Some(value);
         self.tainted |= value.host == self.config.host.get() && value.generation == self.config.generation;
         let block = self.own.phase2(value);
-        let tally = self.write_all(now, self.config.host.block_sector(), Content::Block(block));
+        let tally = self.write_all(now, self.config.host.block_sector(), &Content::Block(block));
         self.submit_writes(now, env, Phase::Write2(tally))
     }
 
@@ -165,7 +165,7 @@ impl PaxosAcquire {
         }
         let Some(value) = self.value else { return self.fail(AcquireError::Driver) };
         let leader = self.new_leader(now, value);
-        let tally = self.write_all(now, 0, Content::Leader(leader));
+        let tally = self.write_all(now, 0, &Content::Leader(leader));
         self.submit_writes(now, env, Phase::Commit(tally, leader))
     }
 

@@ -248,6 +248,11 @@ impl PaxosAcquire {
         (self.own.readable > 0).then(|| self.own.current())
     }
 
+    /// Writes that timed out and have not ended.
+    pub(super) fn outstanding(&self) -> u32 {
+        self.ops.outstanding()
+    }
+
     /// The next attempt of one machine: operations of the one before are known, and their numbers not used again.
     pub(super) fn with_ops(mut self, ops: Ops) -> Self {
         self.ops = ops;
@@ -314,10 +319,10 @@ impl PaxosAcquire {
     }
 
     /// Starts a write on every disk that may get one; a disk with an outstanding write counts as failed.
-    fn write_all(&mut self, now: MonoTime, sector: u64, content: Content) -> Tally {
+    fn write_all(&mut self, now: MonoTime, sector: u64, content: &Content) -> Tally {
         let mut tally = Tally::default();
         for disk in 0..self.config.disks {
-            if !self.ops.write(disk, self.geometry.sector(), sector, content, self.deadline(now)) {
+            if !self.ops.write(disk, self.geometry.sector(), sector, content.clone(), self.deadline(now)) {
                 tally.failure = Some(IoFailure::TimedOut);
             }
         }

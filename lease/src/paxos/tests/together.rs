@@ -111,7 +111,7 @@ fn act(node: &mut Node, step: Step<Outcome>, reached: &mut Reached) {
                     reached.refused += 1;
                     node.retract = retract;
                 }
-                Outcome::Convert(ConvertOutcome { result, held, erase }) => {
+                Outcome::Convert(ConvertOutcome { result, held, erase, .. }) => {
                     assert!(!erase, "nothing fails here");
                     node.held = Some(held);
                     match (result, held.is_shared()) {

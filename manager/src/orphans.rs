@@ -1,0 +1,145 @@
+//! Orphans: leases that stay owned on disk after their process has ended (lease-algorithms.md 7.3, socket-protocol.md 7.7, 7.8).
+//!
+//! A resource whose last token asked for it (PERSISTENT) stays held, without a token, when the connection of that token closes. A
+//! later acquire may adopt it, or it is released by name. Orphans of a lockspace end with it, unless USED_BY_ORPHANS makes them
+//! count: then the lockspace, also a failed one, does not end before they are gone.
+
+use crate::action::Action;
+use crate::event::OrphanUse;
+use crate::ids::{ConnId, LockspaceId, ResourceId};
+use crate::state::{Resource, ResourceList, Token, Work};
+use crate::{Level, Manager, log};
+use sanlock_lease::code::ReturnCode;
+use sanlock_lease::name::Name;
+use sanlock_lease::text::ResourceSpec;
+use sanlock_lease::timing::MonoTime;
+
+/// What this host already has under the name of a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Local {
+    /// Nothing: the lease is taken from disk.
+    Nothing,
+    /// It is held shared: one more holder joins.
+    Join(ResourceId),
+    /// An orphan of the same mode.
+    Adopt(ResourceId),
+}
+
+impl Manager {
+    /// Whether a lockspace has orphans, those included that are about to be adopted.
+    pub(crate) fn has_orphans(&self, ls: LockspaceId) -> bool {
+        self.resources.values().any(|r| r.ls == ls && r.is_orphan())
+    }
+
+    /// What this host already has under that name decides first (lease-algorithms.md 7.2).
+    pub(crate) fn local_state(&self, spec: &ResourceSpec, orphan: OrphanUse) -> Result<Local, ReturnCode> {
+        let same = |r: &Resource| r.spec.lockspace == spec.lockspace && r.spec.name == spec.name;
+        let Some((id, found)) = self.resources.iter().find(|(_, r)| same(r)) else {
+            return match orphan {
+                OrphanUse::Only => Err(ReturnCode::ENOENT),
+                OrphanUse::Refuse | OrphanUse::Adopt => Ok(Local::Nothing),
+            };
+        };
+        match found.work {
+            Work::Acquiring { .. } => Err(ReturnCode::EBUSY),
+            // Which mode it will be in is open.
+            Work::Held { .. } if found.converting.is_some() => Err(ReturnCode::EAGAIN),
+            Work::Held { .. } if found.list() == ResourceList::Orphan => {
+                if orphan == OrphanUse::Refuse || found.spec.shared != spec.shared {
+                    Err(ReturnCode::EUCLEAN)
+                } else {
+                    Ok(Local::Adopt(*id))
+                }
+            }
+            // Somebody is adopting it, and may not get it.
+            Work::Held { .. } if found.is_orphan() => Err(ReturnCode::EBUSY),
+            Work::Held { .. } if found.spec.shared && spec.shared => Ok(Local::Join(*id)),
+            // Also one that is acquired but not granted yet: the same resource twice in a request.
+            Work::Held { .. } => Err(ReturnCode::EEXIST),
+            Work::Releasing { .. } | Work::Settling { .. } | Work::Retry { .. } => Err(ReturnCode::EAGAIN),
+        }
+    }
+
+    /// Gives a resource that is held already one more token, which is granted with the rest of its request.
+    pub(crate) fn add_holder(&mut self, id: ResourceId, token: Token) -> Result<(), ReturnCode> {
+        let Some(Resource { ls, work: Work::Held { tokens, .. }, .. }) = self.resources.get_mut(&id) else {
+            return Err(ReturnCode::EAGAIN);
+        };
+        if !self.lockspaces.get(ls).is_some_and(crate::Lockspace::usable) {
+            return Err(ReturnCode::ENOSPC);
+        }
+        tokens.push(token);
+        Ok(())
+    }
+
+    /// Whether a resource that has just lost its last token stays without one. `ended`: because the client is gone. Says so.
+    pub(crate) fn becomes_orphan(
+        &self,
+        resource: &Resource,
+        last: Option<Token>,
+        ended: bool,
+        out: &mut Vec<Action>,
+    ) -> bool {
+        let Some(token) = last else { return false };
+        if !matches!(resource.work, Work::Held { .. }) {
+            return false;
+        }
+        if token.adopts && !token.granted {
+            // The request failed, so it changes nothing.
+            return true;
+        }
+        if !(ended && token.granted && token.persistent) {
+            return false;
+        }
+        // In a dead lockspace the host_id lease speaks for whatever no process holds, unless orphans count as users: what the
+        // orphan stands for may go on without a process, and then the lockspace must not end.
+        let counts =
+            self.lockspaces.get(&resource.ls).is_some_and(|ls| ls.dead.is_none() || ls.used_by_orphans);
+        if counts {
+            let text = format!("{}:{} is an orphan now", resource.spec.lockspace, resource.spec.name);
+            log(out, Level::Warning, Some(resource.ls), text);
+        }
+        counts
+    }
+
+    /// Begins the release of orphans: of one name, or of all. Their number. The watchdog may not stand behind an orphan, and a
+    /// release writes, so it may have to be armed first.
+    pub(crate) fn release_orphans(
+        &mut self,
+        now: MonoTime,
+        lockspace: Name,
+        name: Option<Name>,
+        out: &mut Vec<Action>,
+    ) -> i32 {
+        let wanted = |r: &Resource| {
+            r.list() == ResourceList::Orphan
+                && r.spec.lockspace == lockspace
+                && name.is_none_or(|name| r.spec.name == name)
+        };
+        let found: Vec<ResourceId> =
+            self.resources.iter().filter(|(_, r)| wanted(r)).map(|(id, _)| *id).collect();
+        for id in &found {
+            let Some(ls) = self.resources.get(id).map(|r| r.ls) else { continue };
+            let dead = self.lockspaces.get(&ls).is_none_or(|ls| !ls.usable());
+            if dead || self.require_watchdog(now, ls, out) == Ok(true) {
+                self.give_up(*id, None, None, out);
+            } else if let Some(resource) = self.resources.get_mut(id) {
+                match resource.unsettled {
+                    Some(task) => resource.work = Work::Settling { task },
+                    None => resource.work = Work::Retry { at: now },
+                }
+            }
+        }
+        i32::try_from(found.len()).unwrap_or(i32::MAX)
+    }
+
+    /// The client of a token is gone: its lease goes, or stays as an orphan.
+    pub(crate) fn release_ended_client(&mut self, id: ResourceId, conn: ConnId, out: &mut Vec<Action>) {
+        let Some(resource) = self.resources.get_mut(&id) else { return };
+        let Err(last) = resource.drop_token(conn) else { return };
+        let Some(resource) = self.resources.get(&id) else { return };
+        if !self.becomes_orphan(resource, last, true, out) {
+            self.give_up(id, None, None, out);
+        }
+    }
+}

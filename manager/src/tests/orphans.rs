@@ -1,0 +1,229 @@
+//! Orphans: what becomes of a lease whose process ended, and who may have it (lease-algorithms.md 7.2, 7.3, 9.4).
+
+use super::lab::*;
+use crate::*;
+use sanlock_lease::name::Name;
+use sanlock_lease::paxos::acquire::AcquireOutcome;
+use sanlock_lease::paxos::release::Released;
+use sanlock_lease::record::ModeBlock;
+
+fn asking(resource: &str, shared: bool) -> ResourceRequest {
+    let mut wanted = request(resource);
+    wanted.spec.shared = shared;
+    wanted
+}
+
+fn ask(lab: &mut Lab, conn: u64, resources: Vec<ResourceRequest>, orphan: OrphanUse) -> Vec<Action> {
+    let flags = AcquireFlags { orphan, ..AcquireFlags::default() };
+    lab.command(conn, Command::Acquire { target: Target::Own, owner_name: name("owner"), resources, flags })
+}
+
+/// A persistent lease, and the end of its process.
+fn orphan(lab: &mut Lab, conn: u64, resource: &str, shared: bool) {
+    persistent(lab, conn, resource, shared);
+    lab.close(conn);
+    assert_eq!(lab.list(resource), Some(ResourceList::Orphan));
+}
+
+fn persistent(lab: &mut Lab, conn: u64, resource: &str, shared: bool) {
+    let wanted = ResourceRequest { persistent: true, ..asking(resource, shared) };
+    let actions = ask(lab, conn, vec![wanted], OrphanUse::Refuse);
+    let mut held = held(GENERATION, 7);
+    if shared {
+        held.block.mode = ModeBlock::shared(GENERATION);
+    }
+    let outcome = AcquireOutcome::Acquired(held);
+    let done = lab.quiet(Event::AcquireDone { task: task(&actions), outcome, value: None, outstanding: 0 });
+    assert_eq!(done, [replied(conn, 0)]);
+}
+
+fn release_orphans(lab: &mut Lab, conn: u64, name: Option<Name>) -> Vec<Action> {
+    let what = ReleaseWhat::Orphans { lockspace: super::lab::name("ls"), name };
+    lab.command(conn, Command::Release { target: Target::Own, what })
+}
+
+#[test]
+fn a_persistent_lease_outlives_its_process_without_io_and_another_one_does_not() {
+    let (mut lab, _) = Lab::ready();
+    persistent(&mut lab, 0, "kept", false);
+    lab.hold(0, "gone");
+    let (_, which) = release_of(&lab.close(0)[..1]);
+    assert_eq!(which, "gone");
+    assert_eq!(lab.list("kept"), Some(ResourceList::Orphan));
+    let id = lab.resource("kept").unwrap();
+    assert_eq!(lab.m.resources[&id].pid, 100, "STATUS shows the last owner");
+}
+
+#[test]
+fn an_orphan_is_in_the_way_unless_it_is_asked_for_in_its_mode() {
+    let (mut lab, _) = Lab::ready();
+    orphan(&mut lab, 0, "r", false);
+    for (shared, orphan) in [
+        (false, OrphanUse::Refuse),
+        (true, OrphanUse::Refuse),
+        (true, OrphanUse::Adopt),
+        (true, OrphanUse::Only),
+    ] {
+        assert_eq!(
+            ask(&mut lab, 1, vec![asking("r", shared)], orphan),
+            [replied(1, -117)],
+            "{shared} {orphan:?}"
+        );
+    }
+    assert_eq!(ask(&mut lab, 1, vec![asking("r", false)], OrphanUse::Adopt), [replied(1, 0)]);
+    assert_eq!((lab.list("r"), lab.tokens(1)), (Some(ResourceList::Held), vec!["r".to_owned()]));
+    // The adopter did not ask for a persistent lease.
+    let (_, which) = release_of(&lab.close(1)[..1]);
+    assert_eq!(which, "r");
+}
+
+#[test]
+fn only_an_orphan_will_do_where_that_is_asked() {
+    let (mut lab, _) = Lab::ready();
+    assert_eq!(ask(&mut lab, 1, vec![asking("r", false)], OrphanUse::Only), [replied(1, -2)]);
+    orphan(&mut lab, 0, "r", true);
+    assert_eq!(ask(&mut lab, 1, vec![asking("r", true)], OrphanUse::Only), [replied(1, 0)]);
+    // Held shared it can be joined as ever.
+    assert_eq!(ask(&mut lab, 2, vec![asking("r", true)], OrphanUse::Refuse), [replied(2, 0)]);
+}
+
+#[test]
+fn a_request_that_fails_leaves_the_orphan_it_would_have_adopted() {
+    let (mut lab, _) = Lab::ready();
+    orphan(&mut lab, 0, "r", false);
+    let both = vec![asking("r", false), asking("other", false)];
+    let actions = ask(&mut lab, 1, both, OrphanUse::Adopt);
+    assert_eq!(lab.list("r"), Some(ResourceList::Add));
+    assert_eq!(ask(&mut lab, 2, vec![asking("r", false)], OrphanUse::Adopt), [replied(2, -16)]);
+    assert_eq!(lab.failed(task(&actions), live_owner(), false, 0), [replied(1, -243)]);
+    assert_eq!(
+        lab.list("r"),
+        Some(ResourceList::Orphan),
+        "nothing is released that the request did not take"
+    );
+    assert_eq!(lab.tokens(1), Vec::<String>::new());
+}
+
+#[test]
+fn orphans_are_released_by_name_or_all_and_counted() {
+    let (mut lab, _) = Lab::ready();
+    persistent(&mut lab, 0, "a", false);
+    persistent(&mut lab, 0, "b", true);
+    persistent(&mut lab, 0, "c", false);
+    lab.close(0);
+    assert_eq!(release_orphans(&mut lab, 1, Some(name("absent"))), [replied(1, 0)]);
+    let one = release_orphans(&mut lab, 1, Some(name("b")));
+    let (first, which) = release_of(&one[..1]);
+    assert_eq!((which.as_str(), &one[1..]), ("b", &[replied(1, 1)][..]));
+    assert_eq!(lab.released(first, Ok(Released::ByFlag), 0), []);
+    let all = release_orphans(&mut lab, 1, None);
+    assert_eq!((all.len(), all.last()), (3, Some(&replied(1, 2))));
+    assert_eq!(release_orphans(&mut lab, 1, None), [replied(1, 0)], "they are being released already");
+    // A release that fails is tried again like any other.
+    let (second, _) = release_of(&all[..1]);
+    assert_eq!(lab.released(second, timed_out(), 0), []);
+    retract_of(&lab.tick());
+    // Only a registered process may ask.
+    assert_eq!(release_orphans(&mut lab, 9, None), [replied(9, -16)]);
+}
+
+#[test]
+fn orphans_hold_no_lockspace_back_and_end_with_it() {
+    let (mut lab, ls) = Lab::ready();
+    orphan(&mut lab, 0, "r", false);
+    let actions = lab.remove(9, "ls");
+    assert_eq!(actions, [Action::Gone { ls }, Action::Leave { ls, release: true }]);
+    assert_eq!(lab.resource("r"), None);
+}
+
+fn used_by_orphans(lab: &mut Lab, on: bool) -> Vec<Action> {
+    let setting = Some(Setting::UsedByOrphans(on));
+    lab.command(9, Command::SetConfig { lockspace: name("ls"), setting })
+}
+
+#[test]
+fn orphans_that_count_hold_a_lockspace_back_until_they_are_released() {
+    let (mut lab, ls) = Lab::ready();
+    orphan(&mut lab, 0, "r", false);
+    assert_eq!(used_by_orphans(&mut lab, true), [replied(9, 0)]);
+    assert_eq!(lab.remove(9, "ls"), [Action::Gone { ls }]);
+    assert_eq!(lab.tick(), []);
+    assert_eq!(ask(&mut lab, 1, vec![asking("r", false)], OrphanUse::Adopt), [replied(1, -28)]);
+    // In a dead lockspace nothing is written: the host_id lease speaks for it.
+    let released = release_orphans(&mut lab, 1, None);
+    assert_eq!(released, [replied(1, 1), Action::Leave { ls, release: true }]);
+}
+
+#[test]
+fn a_persistent_lease_of_a_process_that_was_killed_counts_as_well() {
+    let (mut lab, ls) = Lab::ready();
+    persistent(&mut lab, 0, "r", false);
+    used_by_orphans(&mut lab, true);
+    let killed = lab.remove(9, "ls");
+    assert!(matches!(&killed[..], [Action::Gone { .. }, Action::Kill { pid: 100, .. }]), "{killed:?}");
+    lab.close(0);
+    assert_eq!(lab.pid_gone(0), [Action::Forget { conn: ConnId(0) }]);
+    assert_eq!((lab.list("r"), lab.tick()), (Some(ResourceList::Orphan), vec![]));
+    assert_eq!(used_by_orphans(&mut lab, false), [replied(9, 0), Action::Leave { ls, release: true }]);
+}
+
+/// With a watchdog, lockspace "ls" joined, and connection 0 registered.
+fn watched() -> (Lab, LockspaceId) {
+    let mut lab = Lab::with_watchdog(true);
+    lab.register(0, 100);
+    lab.open(9);
+    let spec = ls_spec("ls");
+    let actions = lab.command(9, Command::AddLockspace { spec, io_timeout: 0, asynchronous: true });
+    let Some(Action::WatchdogCheck { ls, .. }) = actions.first().cloned() else { panic!("{actions:?}") };
+    lab.quiet(Event::WatchdogChecked { ls, result: Ok(2) });
+    lab.quiet(Event::JoinDone { ls, result: Ok(joined(GENERATION, lab.now)) });
+    (lab, ls)
+}
+
+#[test]
+fn an_orphan_that_does_not_count_needs_no_watchdog_and_one_that_does_has_it_before_the_answer() {
+    let (mut lab, ls) = watched();
+    let wanted = ResourceRequest { persistent: true, ..asking("r", false) };
+    let armed = ask(&mut lab, 0, vec![wanted], OrphanUse::Refuse);
+    assert!(matches!(&armed[..], [Action::WatchdogArm { .. }]), "{armed:?}");
+    let started = lab.quiet(Event::WatchdogArmed { ls, result: Ok(()) });
+    assert_eq!(lab.acquired(task(&started), 0), [replied(0, 0)]);
+    assert_eq!(lab.close(0), [Action::Forget { conn: ConnId(0) }, Action::WatchdogDisarm { ls }]);
+
+    // It counts from now on, so first something has to stand behind it.
+    let armed = used_by_orphans(&mut lab, true);
+    assert!(matches!(&armed[..], [Action::WatchdogArm { .. }]), "{armed:?}");
+    assert!(!lab.m.lockspaces[&ls].used_by_orphans);
+    assert_eq!(lab.quiet(Event::WatchdogArmed { ls, result: Ok(()) }), [replied(9, 0)]);
+    assert_eq!(used_by_orphans(&mut lab, false), [replied(9, 0), Action::WatchdogDisarm { ls }]);
+
+    // So it is when it is released.
+    lab.register(2, 102);
+    let armed = release_orphans(&mut lab, 2, Some(name("r")));
+    assert!(
+        matches!(&armed[..], [Action::WatchdogArm { .. }, answered] if *answered == replied(2, 1)),
+        "{armed:?}"
+    );
+    assert_eq!(lab.tick().iter().filter(|a| matches!(a, Action::StartRetract { .. })).count(), 0);
+    lab.quiet(Event::WatchdogArmed { ls, result: Ok(()) });
+    let started = lab.tick();
+    let Some(Action::StartRetract { task, .. }) = started.last() else { panic!("{started:?}") };
+    assert_eq!(lab.released(*task, Ok(Released::LeaderFreed), 0), [Action::WatchdogDisarm { ls }]);
+}
+
+#[test]
+fn an_orphan_is_adopted_with_the_watchdog_behind_it() {
+    let (mut lab, ls) = watched();
+    let wanted = ResourceRequest { persistent: true, ..asking("r", false) };
+    ask(&mut lab, 0, vec![wanted], OrphanUse::Refuse);
+    let started = lab.quiet(Event::WatchdogArmed { ls, result: Ok(()) });
+    lab.acquired(task(&started), 0);
+    lab.close(0);
+
+    lab.register(1, 101);
+    let armed = ask(&mut lab, 1, vec![asking("r", false)], OrphanUse::Adopt);
+    assert!(matches!(&armed[..], [Action::WatchdogArm { .. }]), "{armed:?}");
+    assert_eq!(lab.tokens(1), Vec::<String>::new());
+    assert_eq!(lab.quiet(Event::WatchdogArmed { ls, result: Ok(()) }), [replied(1, 0)]);
+    assert_eq!(lab.tokens(1), ["r"]);
+}

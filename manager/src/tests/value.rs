@@ -1,0 +1,228 @@
+//! Value blocks and renaming (lease-algorithms.md 7.4, 6.2 step 5; socket-protocol.md 7.8, 7.24, 7.25).
+
+use super::lab::*;
+use crate::value::WRITES_MAX;
+use crate::*;
+use sanlock_lease::machine::IoFailure;
+use sanlock_lease::name::Name;
+use sanlock_lease::paxos::acquire::AcquireOutcome;
+use sanlock_lease::paxos::convert::ConvertOutcome;
+use sanlock_lease::paxos::release::{ReleaseOutcome, Released};
+use sanlock_lease::paxos::take::ValueRead;
+use sanlock_lease::paxos::{AcquireError, ReleaseError};
+use sanlock_lease::record::ModeBlock;
+use std::sync::Arc;
+
+const SECTOR: usize = 512;
+
+fn hold(lab: &mut Lab, value: Option<ValueRead>) {
+    let flags = AcquireFlags { lvb: true, ..AcquireFlags::default() };
+    let resources = vec![request("r")];
+    let command = Command::Acquire { target: Target::Own, owner_name: name("o"), resources, flags };
+    let actions = lab.command(0, command);
+    assert!(matches!(&actions[..], [Action::StartAcquire { value: true, .. }]), "{actions:?}");
+    let outcome = AcquireOutcome::Acquired(held(GENERATION, 7));
+    let done = lab.quiet(Event::AcquireDone { task: task(&actions), outcome, value, outstanding: 0 });
+    assert_eq!(done, [replied(0, 0)]);
+}
+
+fn sector(fill: u8) -> Arc<[u8]> {
+    vec![fill; SECTOR].into()
+}
+
+fn set(lab: &mut Lab, bytes: &[u8]) -> i32 {
+    lab.result(9, Command::SetLvb { lockspace: name("ls"), name: name("r"), bytes: bytes.to_vec() })
+}
+
+fn get(lab: &mut Lab, length: u32) -> Result<Vec<u8>, i32> {
+    match &lab.command(9, Command::GetLvb { lockspace: name("ls"), name: name("r"), length })[..] {
+        [Action::Reply { reply: Reply::Value(bytes), .. }] => Ok(bytes.to_vec()),
+        [Action::Reply { reply: Reply::Result(code), .. }] => Err(*code),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The task, and the value it writes first.
+fn release(actions: &[Action]) -> (TaskId, Option<Arc<[u8]>>) {
+    match actions {
+        [Action::StartRelease { task, value, .. } | Action::StartRetract { task, value, .. }, ..] => {
+            (*task, value.clone())
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn ended(
+    lab: &mut Lab,
+    task: TaskId,
+    result: Result<Released, ReleaseError>,
+    value_written: bool,
+    outstanding: u32,
+) -> Vec<Action> {
+    let outcome = ReleaseOutcome { result, block_failure: None, value_written };
+    lab.quiet(Event::ReleaseDone { task, outcome, outstanding })
+}
+
+#[test]
+fn a_value_is_read_with_the_lease_set_in_memory_and_written_first_at_the_release() {
+    let (mut lab, _) = Lab::ready();
+    hold(&mut lab, Some(Ok(sector(7))));
+    assert_eq!(get(&mut lab, 0), Ok(vec![7; SECTOR]));
+    assert_eq!(get(&mut lab, 3), Ok(vec![7; 3]));
+    assert_eq!(get(&mut lab, 9999), Ok(vec![7; SECTOR]), "no more than there is");
+    assert_eq!(set(&mut lab, b"hello"), 0);
+    let mut wanted = vec![7; SECTOR];
+    wanted[..5].copy_from_slice(b"hello");
+    assert_eq!(get(&mut lab, 0), Ok(wanted.clone()));
+    let (task, value) = release(&lab.release(0, &["r"]));
+    assert_eq!(value.as_deref(), Some(&wanted[..]));
+    assert_eq!(get(&mut lab, 0), Err(-2), "it is not held any more");
+    assert_eq!(ended(&mut lab, task, Ok(Released::LeaderFreed), true, 0), [replied(0, 0)]);
+}
+
+#[test]
+fn what_was_not_set_is_not_written() {
+    let (mut lab, _) = Lab::ready();
+    hold(&mut lab, Some(Ok(sector(7))));
+    assert_eq!(release(&lab.release(0, &["r"])).1, None);
+}
+
+#[test]
+fn without_the_flag_or_the_room_there_is_no_value() {
+    let (mut lab, _) = Lab::ready();
+    assert_eq!((set(&mut lab, b"x"), get(&mut lab, 0)), (-2, Err(-2)));
+    hold(&mut lab, None);
+    assert_eq!((set(&mut lab, b"x"), get(&mut lab, 0)), (-22, Err(-22)));
+}
+
+#[test]
+fn sizes_are_checked() {
+    let (mut lab, _) = Lab::ready();
+    hold(&mut lab, Some(Ok(sector(7))));
+    assert_eq!(set(&mut lab, &[1; SECTOR + 1]), -7);
+    assert_eq!(set(&mut lab, &[]), -22);
+    assert_eq!(set(&mut lab, &[1; SECTOR]), 0);
+}
+
+#[test]
+fn a_value_that_could_not_be_read_is_not_taken_for_zeros() {
+    let (mut lab, _) = Lab::ready();
+    hold(&mut lab, Some(Err(IoFailure::Os(5))));
+    assert_eq!(get(&mut lab, 0), Err(-5));
+    assert_eq!(set(&mut lab, b"x"), -5, "the rest is not known");
+    assert_eq!(set(&mut lab, &[3; SECTOR]), 0);
+    assert_eq!(get(&mut lab, 0), Ok(vec![3; SECTOR]));
+}
+
+#[test]
+fn nothing_is_given_up_before_the_value_is_known_to_be_on_disk() {
+    let (mut lab, _) = Lab::ready();
+    hold(&mut lab, Some(Ok(sector(0))));
+    set(&mut lab, b"new");
+    let (task, first) = release(&lab.release(0, &["r"]));
+    let hung = Err(ReleaseError::Value(IoFailure::TimedOut));
+    assert_eq!(ended(&mut lab, task, hung, false, 1), [replied(0, -202)]);
+    assert_eq!((lab.list("r"), lab.tick()), (Some(ResourceList::Rem), vec![]), "it may still land");
+    let (again, value) = release(&lab.settled(task));
+    assert_eq!(value, first, "whatever landed, it is written again");
+    // Once it is written it is not written again: the lease may be another host's.
+    assert_eq!(ended(&mut lab, again, timed_out(), true, 0), []);
+    assert_eq!(release(&lab.tick()).1, None);
+}
+
+#[test]
+fn a_sector_that_cannot_be_written_keeps_nobody_out_for_ever() {
+    let (mut lab, _) = Lab::ready();
+    hold(&mut lab, Some(Ok(sector(0))));
+    set(&mut lab, b"new");
+    let mut actions = lab.release(0, &["r"]);
+    for attempt in 0..WRITES_MAX {
+        let (task, value) = release(&actions);
+        assert!(value.is_some(), "{attempt}");
+        let bad = Err(ReleaseError::Value(IoFailure::Os(5)));
+        let answered = ended(&mut lab, task, bad, false, 0);
+        assert_eq!(answered, if attempt == 0 { vec![replied(0, -5)] } else { vec![] });
+        actions = (0..5).flat_map(|_| lab.tick()).collect();
+    }
+    assert_eq!(release(&actions).1, None);
+}
+
+#[test]
+fn the_value_of_a_process_that_ended_is_written() {
+    let (mut lab, _) = Lab::ready();
+    hold(&mut lab, Some(Ok(sector(0))));
+    set(&mut lab, b"new");
+    assert!(release(&lab.close(0)).1.is_some());
+}
+
+fn convert(lab: &mut Lab, shared: bool) -> (TaskId, Option<Arc<[u8]>>) {
+    let (lockspace, resource) = (name("ls"), name("r"));
+    let command =
+        Command::Convert { target: Target::Own, lockspace, name: resource, shared, owner_nowait: false };
+    match &lab.command(0, command)[..] {
+        [Action::StartConvert { task, value, .. }] => (*task, value.clone()),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn converted(lab: &mut Lab, task: TaskId, result: Result<(), AcquireError>, shared: bool) -> Vec<Action> {
+    let mut held = held(GENERATION, 7);
+    if shared {
+        held.block.mode = ModeBlock::shared(GENERATION);
+    }
+    let value_written = result.is_ok() && shared;
+    let outcome = Box::new(ConvertOutcome { result, held, erase: false, value_written });
+    lab.quiet(Event::ConvertDone { task, outcome, outstanding: 0 })
+}
+
+#[test]
+fn a_conversion_to_shared_writes_the_value_and_a_shared_holder_sets_none() {
+    let (mut lab, _) = Lab::ready();
+    hold(&mut lab, Some(Ok(sector(0))));
+    set(&mut lab, b"new");
+    let (task, value) = convert(&mut lab, true);
+    assert!(value.is_some());
+    assert_eq!(set(&mut lab, b"late"), -11, "it would reach nobody");
+    let failed = Err(AcquireError::Share(ReleaseError::Value(IoFailure::Os(5))));
+    assert_eq!(converted(&mut lab, task, failed, false), [replied(0, -5)]);
+    let (task, value) = convert(&mut lab, true);
+    assert!(value.is_some(), "still to be written");
+    assert_eq!(converted(&mut lab, task, Ok(()), true), [replied(0, 0)]);
+    assert_eq!(set(&mut lab, b"shared"), -22);
+    assert_eq!(get(&mut lab, 3), Ok(b"new".to_vec()));
+    let (task, value) = convert(&mut lab, false);
+    assert_eq!(value, None);
+    assert_eq!(converted(&mut lab, task, Ok(()), false), [replied(0, 0)]);
+    assert_eq!(set(&mut lab, b"again"), 0);
+    assert!(release(&lab.release(0, &["r"])).1.is_some());
+}
+
+fn rename(lab: &mut Lab, from: &str, to: &str) -> Vec<Action> {
+    let to = Name::new(to.as_bytes()).unwrap();
+    let what = ReleaseWhat::Renamed { from: (name("ls"), name(from)), to };
+    lab.command(0, Command::Release { target: Target::Own, what })
+}
+
+#[test]
+fn a_lease_is_renamed_by_its_release() {
+    let (mut lab, _) = Lab::ready();
+    lab.hold(0, "r");
+    assert_eq!(rename(&mut lab, "other", "new"), [replied(0, -1)]);
+    assert_eq!(rename(&mut lab, "r", ""), [replied(0, -22)], "a lease needs a name");
+    let actions = rename(&mut lab, "r", "new");
+    assert!(
+        matches!(&actions[..], [Action::StartRelease { rename: Some(to), .. }] if *to == name("new")),
+        "{actions:?}"
+    );
+    assert_eq!(lab.tokens(0), Vec::<String>::new());
+}
+
+#[test]
+fn a_shared_lease_keeps_its_name_and_its_holder() {
+    let (mut lab, _) = Lab::ready();
+    hold(&mut lab, None);
+    let (task, _) = convert(&mut lab, true);
+    converted(&mut lab, task, Ok(()), true);
+    assert_eq!(rename(&mut lab, "r", "new"), [replied(0, -22)]);
+    assert_eq!(lab.tokens(0), ["r"]);
+}

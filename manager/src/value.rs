@@ -1,0 +1,126 @@
+//! Value blocks (lease-algorithms.md 7.4, socket-protocol.md 7.24, 7.25, rule R8): a sector of bytes that belongs to a resource.
+//!
+//! It is read when the lease is taken and kept in memory. An exclusive holder may set it; what was set is written before anything of
+//! the lease is given up, with the first write of a release or of a conversion to shared.
+
+use crate::action::{Action, Reply};
+use crate::ids::{ConnId, ResourceId};
+use crate::state::Resource;
+use crate::{Level, Manager, log, reply};
+use sanlock_lease::code::ReturnCode;
+use sanlock_lease::name::Name;
+use sanlock_lease::paxos::take::ValueRead;
+use std::sync::Arc;
+
+/// Failed writes of a value block after which the lease is given up without it, so that a disk that cannot write this one sector
+/// keeps nobody out for ever. A write that may still land is not counted: nothing may be given up before it has.
+pub(crate) const WRITES_MAX: u32 = 4;
+
+/// The value block of a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Value {
+    /// A sector, or why it could not be read.
+    content: Result<Arc<[u8]>, ReturnCode>,
+    /// It was set, and is not on disk yet.
+    dirty: bool,
+    /// Writes that failed.
+    failures: u32,
+}
+
+impl Value {
+    pub(crate) fn new(read: ValueRead) -> Self {
+        Self { content: read.map_err(|e| ReturnCode::from(&e)), dirty: false, failures: 0 }
+    }
+
+    /// What is to be written before the lease is given up.
+    pub(crate) fn unwritten(&self) -> Option<Arc<[u8]>> {
+        self.content.as_ref().ok().filter(|_| self.dirty).cloned()
+    }
+
+    fn set(&mut self, bytes: &[u8], sector: usize) -> Result<(), ReturnCode> {
+        if bytes.is_empty() {
+            return Err(ReturnCode::EINVAL);
+        }
+        if bytes.len() > sector {
+            return Err(ReturnCode::E2BIG);
+        }
+        let mut content = match &self.content {
+            Ok(content) => content.to_vec(),
+            // Without the rest only a whole block is known.
+            Err(code) if bytes.len() < sector => return Err(*code),
+            Err(_) => vec![0; sector],
+        };
+        for (to, from) in content.iter_mut().zip(bytes) {
+            *to = *from;
+        }
+        self.content = Ok(Arc::from(content));
+        self.dirty = true;
+        Ok(())
+    }
+}
+
+impl Resource {
+    /// What its value block is to be before the lease is given up.
+    pub(crate) fn unwritten_value(&self) -> Option<Arc<[u8]>> {
+        self.value.as_ref().and_then(Value::unwritten)
+    }
+}
+
+impl Manager {
+    fn with_value(&self, name: &(Name, Name)) -> Result<ResourceId, ReturnCode> {
+        let same = |r: &Resource| (r.spec.lockspace, r.spec.name) == *name && r.is_granted();
+        let (id, resource) = self.resources.iter().find(|(_, r)| same(r)).ok_or(ReturnCode::ENOENT)?;
+        resource.value.as_ref().ok_or(ReturnCode::EINVAL)?;
+        Ok(*id)
+    }
+
+    pub(crate) fn set_lvb(&mut self, conn: ConnId, name: (Name, Name), bytes: &[u8], out: &mut Vec<Action>) {
+        let result = self.with_value(&name).and_then(|id| {
+            let resource = self.resources.get_mut(&id).ok_or(ReturnCode::ENOENT)?;
+            let sector = resource.geometry.sector().slice_len();
+            match &mut resource.value {
+                // Being written, or about to be shared: it would reach nobody.
+                Some(_) if resource.converting.is_some() => Err(ReturnCode::EAGAIN),
+                // A shared holder's value is never written.
+                Some(_) if resource.spec.shared => Err(ReturnCode::EINVAL),
+                Some(value) => value.set(bytes, sector),
+                None => Err(ReturnCode::EINVAL),
+            }
+        });
+        reply(out, conn, result.err().map_or(0, |code| code.0));
+    }
+
+    pub(crate) fn get_lvb(&self, conn: ConnId, name: (Name, Name), length: u32, out: &mut Vec<Action>) {
+        let found = self.with_value(&name).and_then(|id| {
+            let value = self.resources.get(&id).and_then(|r| r.value.as_ref()).ok_or(ReturnCode::ENOENT)?;
+            let content = value.content.clone()?;
+            Ok(match usize::try_from(length) {
+                Ok(length) if length > 0 => content.get(..length).map_or(content.clone(), Arc::from),
+                _ => content,
+            })
+        });
+        match found {
+            Ok(bytes) => out.push(Action::Reply { conn, reply: Reply::Value(bytes) }),
+            Err(code) => reply(out, conn, code.0),
+        }
+    }
+
+    /// A write of the value block succeeded, or failed with nothing outstanding.
+    pub(crate) fn value_written(&mut self, id: ResourceId, failed: bool, out: &mut Vec<Action>) {
+        let Some(resource) = self.resources.get_mut(&id) else { return };
+        let Some(value) = resource.value.as_mut().filter(|v| v.dirty) else { return };
+        if !failed {
+            value.dirty = false;
+            return;
+        }
+        value.failures += 1;
+        if value.failures >= WRITES_MAX {
+            value.dirty = false;
+            let text = format!(
+                "the value block of {}:{} is LOST: {WRITES_MAX} writes of it failed, the lease is given up without it",
+                resource.spec.lockspace, resource.spec.name
+            );
+            log(out, Level::Durable, Some(resource.ls), text);
+        }
+    }
+}
