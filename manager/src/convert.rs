@@ -151,9 +151,10 @@ impl Manager {
         }
         if result.is_ok() {
             resource.lver = if held.is_shared() { 0 } else { held.lver() };
+            // The last exclusive owner stays known while the lease is shared.
             let owner = resource.tokens().first().map(|t| t.conn).filter(|_| !held.is_shared());
-            let pid = owner.and_then(|c| self.conns.get(&c)).and_then(|c| c.pid).unwrap_or(0);
-            if let Some(resource) = self.resources.get_mut(&id) {
+            let pid = owner.and_then(|c| self.conns.get(&c)).and_then(|c| c.pid);
+            if let Some((resource, pid)) = self.resources.get_mut(&id).zip(pid) {
                 resource.pid = pid;
             }
         }

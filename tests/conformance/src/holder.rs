@@ -37,16 +37,31 @@ impl Holder {
         holder
     }
 
+    /// Like [`Self::start`], with further options of `client command`.
+    ///
+    /// # Panics
+    /// When the acquire is refused or does not happen in time.
+    #[must_use]
+    pub fn start_with(host: &Host, resources: &[&str], options: &[&str]) -> Self {
+        let mut holder = Self::begin(host, resources, options, &["/bin/sleep", "1000"]);
+        holder.wait_until_held(host, resources.len(), ACQUIRE_LIMIT);
+        holder
+    }
+
     /// Starts a holder without waiting for its acquire.
     #[must_use]
     pub fn start_waiting(host: &Host, resources: &[&str], program: &[&str]) -> Self {
+        Self::begin(host, resources, &[], program)
+    }
+
+    fn begin(host: &Host, resources: &[&str], options: &[&str], program: &[&str]) -> Self {
         let plain = host.command(&[]);
         let mut command = bounded::dying_with_us(std::path::Path::new(plain.get_program()));
         command.env("SANLOCK_RUN_DIR", host.run_dir()).args(["client", "command"]);
         for resource in resources {
             command.args(["-r", resource]);
         }
-        command.arg("-c").args(program);
+        command.args(options).arg("-c").args(program);
         Self { running: Running::start(command) }
     }
 

@@ -178,6 +178,27 @@ impl Connection {
         self.request(cmd::CONVERT, 0, 0, SELF, &resource.encode_bare()).result()
     }
 
+    /// SET_LVB.
+    pub fn set_lvb(&mut self, resource: &Resource, bytes: &[u8]) -> i32 {
+        let payload = [&resource.encode_bare()[..], bytes].concat();
+        self.request(cmd::SET_LVB, 0, 0, 0, &payload).result()
+    }
+
+    /// GET_LVB: the bytes, or the result if that is not 0. `length` 0 means all.
+    ///
+    /// # Errors
+    /// The result.
+    ///
+    /// # Panics
+    /// When the exchange fails.
+    pub fn get_lvb(&mut self, resource: &Resource, length: u32) -> Result<Vec<u8>, i32> {
+        let reply = self.request(cmd::GET_LVB, 0, 0, length, &resource.encode_bare());
+        match reply.result() {
+            0 => Ok(self.receive_payload((reply.length as usize).saturating_sub(HEADER_LEN))),
+            code => Err(code),
+        }
+    }
+
     /// INQUIRE; `target` `None` means this connection.
     ///
     /// # Panics

@@ -42,6 +42,8 @@ pub mod cmd {
     pub const GET_LOCKSPACES: u32 = 22;
     pub const GET_HOSTS: u32 = 23;
     pub const READ_RESOURCE_OWNERS: u32 = 24;
+    pub const SET_LVB: u32 = 25;
+    pub const GET_LVB: u32 = 26;
     pub const CONVERT: u32 = 27;
     pub const VERSION: u32 = 28;
     pub const SHUTDOWN_WAIT: u32 = 29;
@@ -64,6 +66,7 @@ pub mod flag {
     pub const RES_LVER: u32 = 0x1;
     pub const RES_NUM_HOSTS: u32 = 0x2;
     pub const RES_SHARED: u32 = 0x4;
+    pub const RES_PERSISTENT: u32 = 0x8;
     pub const ALIGN1M: u32 = 0x10;
     pub const ALIGN8M: u32 = 0x80;
     pub const SECTOR512: u32 = 0x100;
@@ -83,12 +86,16 @@ pub mod flag {
     pub const CONFIG_UNUSED: u32 = 2;
     pub const CONFIG_USED_BY_ORPHANS: u32 = 4;
     pub const CONFIG_UNUSED_BY_ORPHANS: u32 = 8;
+    pub const ACQUIRE_LVB: u32 = 0x1;
+    pub const ACQUIRE_ORPHAN: u32 = 0x2;
+    pub const ACQUIRE_ORPHAN_ONLY: u32 = 0x4;
     pub const ACQUIRE_OWNER_NOWAIT: u32 = 0x8;
     pub const RELEASE_ALL: u32 = 0x1;
     pub const RX_NO_LOCKSPACE: u32 = 0x1;
     pub const RX_UPDATE_ADD: u32 = 0x10000;
     pub const RX_UPDATE_REM: u32 = 0x20000;
     pub const RELEASE_RENAME: u32 = 0x2;
+    pub const RELEASE_ORPHAN: u32 = 0x4;
     pub const LSF_ADD: u32 = 0x1;
     pub const LSF_REM: u32 = 0x2;
 }
@@ -261,6 +268,13 @@ impl Resource {
     #[must_use]
     pub fn shared(mut self) -> Self {
         self.flags |= flag::RES_SHARED;
+        self
+    }
+
+    /// The same, to be kept when its process ends.
+    #[must_use]
+    pub fn persistent(mut self) -> Self {
+        self.flags |= flag::RES_PERSISTENT;
         self
     }
 

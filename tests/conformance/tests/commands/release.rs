@@ -90,11 +90,6 @@ fn a_release_can_rename_the_lease() {
     let mut client = scene.host(0).connect();
     client.register();
     let not_held = client.release(&[old.clone(), new.clone()], flag::RELEASE_RENAME, None);
-    if program == Program::Ours {
-        // Not there yet. When it is, this fails, and the rest of the case applies as it stands.
-        assert_eq!(not_held, -95);
-        return;
-    }
     assert_eq!(not_held, -1, "not held");
     assert_eq!(client.acquire_one(&old), 0);
     assert_eq!(client.release(&[old.clone(), new.clone()], flag::RELEASE_RENAME, None), 0);
@@ -103,4 +98,27 @@ fn a_release_can_rename_the_lease() {
     assert_eq!((result, read.name, read.lver), (0, b"RENAMED".to_vec(), 1));
     assert_eq!(client.acquire_one(&old), -227, "the old name is gone");
     assert_eq!(client.acquire_one(&new), 0, "the new name works");
+    let longest = "N".repeat(48);
+    let long = new.clone().named("ELSEWHERE", &longest);
+    assert_eq!(client.release(&[new, long.clone()], flag::RELEASE_RENAME, None), 0, "only its name counts");
+    assert_eq!(client.acquire_one(&long.named("LS", &longest)), 0);
+}
+
+/// The original releases a shared lease and leaves its name; it writes an empty name, and nobody can use the lease any more.
+#[test]
+fn what_cannot_be_renamed_is_a_difference() {
+    let Some(program) = Program::under_test() else { return };
+    let scene = Scene::one_host(program, 2);
+    let (shared, exclusive) = (scene.storage().resource(1).shared(), scene.storage().resource(2));
+    let mut client = scene.host(0).connect();
+    client.register();
+    assert_eq!(client.acquire(&[shared.clone(), exclusive.clone()], 0, None), 0);
+    let expected = if program == Program::Ours { (-22, -22, 2) } else { (0, 0, 0) };
+    let named = |resource: &Resource, name: &str| [resource.clone(), resource.clone().named("LS", name)];
+    let got = (
+        client.release(&named(&shared, "NEW"), flag::RELEASE_RENAME, None),
+        client.release(&named(&exclusive, ""), flag::RELEASE_RENAME, None),
+        client.inquire(None).count,
+    );
+    assert_eq!(got, expected);
 }
