@@ -157,6 +157,41 @@ fn every_user_is_ended_as_it_asked() {
     let _again = scene.user(1, &[]);
 }
 
+/// What a recovery needs is there from the start: the daemon gets no more memory from the system from the moment on that its
+/// lockspace fails, and still warns, runs programs, sends signals, says why, and lets the lockspace end.
+#[test]
+fn a_daemon_that_gets_no_more_memory_stops_its_users_all_the_same() {
+    let Some(program) = Program::ours_under_test("has no such promise") else { return };
+    let scene = Scene::new(program, 9);
+    let looks = scene.script("looks", "echo ran >>$out");
+    let mut with_program = scene.user(1, &["killpath", &looks, "", "1"]);
+    let mut stubborn = scene.user(2, &["stubborn"]);
+    let mut others: Vec<User> = (3..=9).map(|n| scene.user(n, &[])).collect();
+    let pid = scene.host.pid().to_string();
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmSize:")?.trim().strip_suffix(" kB"));
+    let bytes = kib.and_then(|kib| kib.parse::<u64>().ok()).map(|kib| kib * 1024);
+    let limit = bytes.unwrap_or_else(|| panic!("no size in {status}"));
+    let set = std::process::Command::new("prlimit").args(["--pid", &pid, &format!("--as={limit}")]).status();
+    assert!(set.is_ok_and(|status| status.success()), "the limit is set");
+
+    scene.damage();
+    for user in &mut others {
+        assert_eq!(user.finish(LIMIT).code, SIGTERM);
+    }
+    assert_eq!(scene.wait_until_wrote("looks"), "ran\n");
+    for user in [&mut with_program, &mut stubborn] {
+        assert_eq!(user.finish(LIMIT).code, SIGKILL, "when the grace is over");
+    }
+    scene.wait_until_gone();
+    let log = scene.host.log();
+    for line in
+        ["check_our_lease corrupt", "sig 15 count 1", "sig 100 count 1", "sig 9 count", "all pids clear"]
+    {
+        assert!(log.contains(line), "{line} in {log}");
+    }
+}
+
 #[test]
 fn a_process_that_gives_everything_up_in_time_is_left_alone() {
     let Some(program) = Program::under_test() else { return };
