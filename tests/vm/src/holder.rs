@@ -1,6 +1,6 @@
 //! The guest's side: a program that takes the lease and, while it has it, keeps writing.
 //!
-//! It runs in the guests as `sanlock-vm holder HOST [ignore-term] [stuck] [killpath] [second]` and reports on standard output, which
+//! It runs in the guests as `sanlock-vm holder HOST [ignore-term] [stuck] [killpath] [second] [persistent]` and reports on standard output, which
 //! is the guest's console. It asks for the lease again and again until it gets it. Then it stamps the stamp disk until it
 //! dies; it never looks whether it still has the lease, as a virtual machine's emulator does not either.
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
 use sanlock_blockio::AlignedBuf;
-use sanlock_client::wire::flags::{AcquireFlags, KillpathFlags};
+use sanlock_client::wire::flags::{AcquireFlags, KillpathFlags, ResourceFlags};
 use sanlock_client::wire::{Disk, Name, Resource, ResourceSpec};
 use sanlock_client::{Client, ClientError};
 use zerocopy::IntoBytes;
@@ -32,12 +32,13 @@ pub(crate) const STOP_FILE: &str = "/run/holder-stop";
 /// Entry of the guest program. Returns the exit status.
 pub(crate) fn main(args: &[String]) -> u8 {
     let Some(host) = args.first().and_then(|word| word.parse().ok()) else {
-        say("usage: sanlock-vm holder HOST [ignore-term] [stuck] [killpath] [second]");
+        say("usage: sanlock-vm holder HOST [ignore-term] [stuck] [killpath] [second] [persistent]");
         return 2;
     };
     let has = |word: &str| args.iter().any(|arg| arg == word);
     let lease = if has("second") { ("LS2", SECOND_LEASE_DISK) } else { ("LS", LEASE_DISK) };
-    match hold(host, lease, has("ignore-term"), has("stuck"), has("killpath")) {
+    let flags = if has("persistent") { ResourceFlags::PERSISTENT } else { ResourceFlags::empty() };
+    match hold(host, lease, flags, has("ignore-term"), has("stuck"), has("killpath")) {
         Ok(()) => 0,
         Err(error) => {
             say(&format!("failed: {error}"));
@@ -56,6 +57,7 @@ fn say(text: &str) {
 fn hold(
     host: u64,
     (lockspace, path): (&str, &str),
+    flags: ResourceFlags,
     ignore_term: bool,
     stuck: bool,
     killpath: bool,
@@ -71,7 +73,8 @@ fn hold(
         let set = process.killpath(KillpathFlags::empty(), KILLPATH, "");
         set.map_err(|error| error.to_string())?;
     }
-    let resource = Resource::new(name(lockspace)?, name("R1")?);
+    let mut resource = Resource::new(name(lockspace)?, name("R1")?);
+    resource.flags = flags.bits().into();
     let disk = Disk::new(path, RESOURCE_OFFSET).map_err(|error| error.to_string())?;
     let spec = ResourceSpec::new(resource, vec![disk]).map_err(|error| error.to_string())?;
     let mut last = 0;

@@ -136,6 +136,7 @@ fn prepare_stake(scenario: &Scenario, failing: &mut Guest, timeline: &Timeline) 
     let words = match scenario.stake {
         Stake::Idle | Stake::Holder => "",
         Stake::IgnoresTerm | Stake::Used => " ignore-term",
+        Stake::Orphan => " ignore-term persistent",
         Stake::KillProgram => " killpath",
         Stake::Stuck => " stuck",
     };
@@ -154,6 +155,9 @@ fn prepare_stake(scenario: &Scenario, failing: &mut Guest, timeline: &Timeline) 
     }
     if scenario.stake == Stake::Used {
         failing.must("sanlock client set_config -s LS -u 1", ORDER_LIMIT)?;
+    }
+    if scenario.stake == Stake::Orphan {
+        failing.must("sanlock client set_config -s LS -O 1", ORDER_LIMIT)?;
     }
     if matches!(scenario.fault, Fault::TwoDisksByTurns(..)) {
         failing.must(&add_lockspace("LS2", FAILING, SECOND_LEASE_DISK, scenario.timing), PATIENCE)?;

@@ -102,6 +102,8 @@ pub(crate) enum Stake {
     Stuck,
     /// By one that ignores SIGTERM, and the lockspace is marked as used by others.
     Used,
+    /// By one that ignores SIGTERM; its lease is kept as an orphan when it ends, and orphans count.
+    Orphan,
 }
 
 /// What goes wrong on it.
@@ -196,6 +198,7 @@ pub(crate) const PAIRS: &[Scenario] = &[
         device: Device::Softdog,
         ..ours("b-used-softdog", FAST, Stake::Used, Fault::Cut(Cut::Errors), Outcome::Reset)
     },
+    ours("b-orphan-errors", FAST, Stake::Orphan, Fault::Cut(Cut::Errors), Outcome::Reset),
     ours("c-kill-daemon", FAST, Stake::Holder, Fault::Kill(Daemon::Sanlock), Outcome::Reset),
     ours("d-stop-daemon", FAST, Stake::Holder, Fault::Stop(Daemon::Sanlock), Outcome::Reset),
     ours("d-stop-wdmd", FAST, Stake::Holder, Fault::Stop(Daemon::Wdmd), Outcome::Reset),
