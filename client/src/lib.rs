@@ -24,9 +24,11 @@
 mod client;
 mod connection;
 mod error;
+mod owners;
 mod registered;
 
 pub use client::{Client, DEFAULT_RUN_DIR, DaemonVersion, RUN_DIR_VARIABLE, SOCKET_NAME};
 pub use error::ClientError;
+pub use owners::{OwnersError, test_resource_owners};
 pub use registered::{Inquiry, Registered};
 pub use sanlock_wire as wire;
