@@ -202,7 +202,8 @@ fn help_in_all_its_forms() {
 #[test]
 fn what_is_not_here_says_so() {
     let dir = lease_dir();
-    for (args, action) in [(&["spawn", "-r", "x"][..], "spawn"), (&["direct", "renew_id"], "direct renew_id")]
+    for (args, action) in
+        [(&["spawn", "-r", "x"][..], "spawn"), (&["direct", "init_host"], "direct init_host")]
     {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
         let output = run(dir.path(), &args);
@@ -260,6 +261,43 @@ fn direct_actions_in_the_recorded_order() {
         let expected = format!("read done 0\n{line}\n").replace(RECORDED_DIR, dir.path().to_str().unwrap());
         assert_eq!(text(&run(dir.path(), &args).stdout), expected);
     }
+}
+
+/// Taking and giving up leases without a daemon, in the order of the recordings.
+#[test]
+fn direct_lease_actions_in_the_recorded_order() {
+    let dir = lease_dir();
+    file(dir.path(), "extra", 8);
+    for args in [
+        ["direct", "init", "-s", "DL:0:/srv/lease/extra:4M", "-o", "1"],
+        ["direct", "init", "-r", "DL:D1:/srv/lease/extra:5M", "-o", "1"],
+    ] {
+        assert_eq!(text(&run(dir.path(), &args.map(str::to_owned)).stdout), "init done 0\n");
+    }
+    for name in [
+        "172-direct-acquire_id",
+        "173-direct-renew_id",
+        "174-direct-acquire",
+        "175-direct-acquire-held",
+        "176-direct-release",
+        "177-direct-release_id",
+    ] {
+        same(dir.path(), name);
+    }
+    // The record has the time of the acquire in it, and so has its sum.
+    std::fs::write(dir.path().join("leader.txt"), "owner_generation 9\nbogus 1\nlver 8\nresource_name NEW\n")
+        .unwrap();
+    let recorded = recorded("178-direct-write_leader");
+    let output = run(dir.path(), &recorded.args);
+    let masked = |bytes: &[u8]| {
+        let mask = |line: &str| {
+            let varies = ["use new generated checksum ", "timestamp ", "checksum ", "write_timestamp "];
+            varies.iter().find(|start| line.starts_with(**start)).map_or(line, |start| start).to_owned()
+        };
+        text(bytes).lines().map(mask).collect::<Vec<_>>()
+    };
+    assert_eq!(masked(&output.stdout), masked(&recorded.stdout));
+    assert_eq!(output.status.code(), Some(recorded.exit));
 }
 
 /// The original prints whatever its memory holds.

@@ -13,6 +13,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 mod debug_cmd;
+mod host_name;
 pub mod on_fail;
 
 pub use on_fail::OnFail;

@@ -9,8 +9,6 @@ use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use sanlock_blockio::{EngineError, EngineKind};
-use sanlock_lease::limits::NAME_BYTES;
-use sanlock_lease::name::Name;
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
 use sanlock_sys::background::{Background, go_into_background};
 use sanlock_sys::capability::set_user_but_keep_kill;
@@ -326,7 +324,7 @@ fn prepare_logged(
     }
     let pid_file = lock_run_dir(&config, identity)?;
     let reboots = reboots(&config, identity, log);
-    let (node, host_name) = host_name(&config)?;
+    let (node, host_name) = config.host_name().map_err(StartError::HostName)?;
     if config.privileged {
         drop_privileges(identity, log);
     }
@@ -392,21 +390,6 @@ fn lock_run_dir(config: &Config, identity: &Identity) -> Result<PidFile, StartEr
         PidFileError::Lock(error) => StartError::PidLock { path, error },
         PidFileError::Write(error) => StartError::PidWrite { path, error },
     })
-}
-
-/// The node's name and the host name of the leases (command-line.md 9.4).
-fn host_name(config: &Config) -> Result<(String, Name), StartError> {
-    let node = nix::unistd::gethostname()
-        .map_err(|errno| StartError::HostName(errno.into()))?
-        .to_string_lossy()
-        .into_owned();
-    if let Some(name) = config.our_host_name {
-        return Ok((node, name));
-    }
-    let text = format!("{}.{node}", uuid::Uuid::new_v4());
-    let cut = text.as_bytes().get(..NAME_BYTES).unwrap_or(text.as_bytes());
-    let name = Name::new(cut).map_err(|error| StartError::HostName(io::Error::other(error)))?;
-    Ok((node, name))
 }
 
 fn drop_privileges(identity: &Identity, log: &Log) {

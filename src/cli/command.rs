@@ -339,6 +339,47 @@ pub(crate) enum DumpDetail {
     Ballots,
 }
 
+/// Taking or giving up a resource without a lockspace.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct DirectLease {
+    /// The first `-r`.
+    pub(crate) resource: Option<ResourceSpec>,
+    /// `-i`
+    pub(crate) host_id: Option<u64>,
+    /// `-g`
+    pub(crate) generation: Option<u64>,
+    /// `-o`: seconds for each transfer.
+    pub(crate) io_timeout: u32,
+    /// `-Z`, `-A`
+    pub(crate) sizes: Sizes,
+}
+
+/// Taking, renewing or giving up a host id.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct DirectHostId {
+    /// `-s`
+    pub(crate) lockspace: LockspaceSpec,
+    /// `-e`
+    pub(crate) host_name: Option<Name>,
+    /// `-o`: seconds, also written into the lease.
+    pub(crate) io_timeout: u32,
+    /// `-Z`, `-A`
+    pub(crate) sizes: Sizes,
+}
+
+/// Changing fields of a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WriteLeader {
+    /// Which record.
+    pub(crate) target: ReadTarget,
+    /// `-F`: the file with the values.
+    pub(crate) file: Option<Vec<u8>>,
+    /// `-f`: the checksum in the file counts.
+    pub(crate) keep_checksum: bool,
+    /// `-Z`, `-A`
+    pub(crate) sizes: Sizes,
+}
+
 /// Actions on storage, without a daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DirectAction {
@@ -363,6 +404,18 @@ pub(crate) enum DirectAction {
         /// `-Z`, `-A`
         sizes: Sizes,
     },
+    /// 8.7
+    WriteLeader(WriteLeader),
+    /// 8.8
+    Acquire(DirectLease),
+    /// 8.8
+    Release(DirectLease),
+    /// 8.9
+    AcquireId(DirectHostId),
+    /// 8.9
+    RenewId(DirectHostId),
+    /// 8.9
+    ReleaseId(DirectHostId),
     /// 8.5; without a range nothing is said and the exit status is 1.
     Dump {
         /// Where.

@@ -67,6 +67,12 @@ sanlock direct init -s LOCKSPACE [-o <sec>] [-Z 512|4096 -A 1M|2M|4M|8M]
 sanlock direct init -r RESOURCE [-n <num_hosts>] [-z 0|1] [-Z 512|4096 -A 1M|2M|4M|8M]
 sanlock direct read_leader -s LOCKSPACE | -r RESOURCE
 sanlock direct read -s LOCKSPACE | -r RESOURCE
+sanlock direct write_leader -s LOCKSPACE | -r RESOURCE -F <file> [-f 0|1]
+sanlock direct acquire -r RESOURCE -i <host_id> -g <generation> [-o <sec>]
+sanlock direct release -r RESOURCE [-i <host_id> -g <generation>] [-o <sec>]
+sanlock direct acquire_id -s LOCKSPACE [-e <name>] [-o <sec>]
+sanlock direct renew_id -s LOCKSPACE [-o <sec>]
+sanlock direct release_id -s LOCKSPACE [-o <sec>]
 sanlock direct dump <path>[:<offset>[:<size>]] [-f 1|2] [-Z 512|4096 -A 1M|2M|4M|8M]
 sanlock direct next_free <path>[:<offset>] [-Z 512|4096 -A 1M|2M|4M|8M]
 sanlock direct format -x RINDEX [-Z 512|4096 -A 1M|2M|4M|8M]
@@ -126,12 +132,12 @@ mod tests {
             assert!(matches!(command, Command::Client(_) | Command::Direct(_)), "{line}");
             actions += 1;
         }
-        assert_eq!(actions, 39);
+        assert_eq!(actions, 45);
     }
 
     #[test]
     fn what_is_not_here_is_not_mentioned() {
-        for action in ["spawn", "acquire_id"] {
+        for action in ["spawn", "init_host"] {
             assert!(!USAGE.contains(action), "{action}");
         }
     }

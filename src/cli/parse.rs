@@ -2,8 +2,9 @@
 
 use super::UsageError;
 use super::command::{
-    AcquireArgs, ClientAction, Command, DEFAULT_IO_TIMEOUT, DemoArgs, DirectAction, DumpDetail, IndexAction,
-    IndexArgs, InitTarget, NO_PID, OfflineIndexAction, ReadTarget, StatusOrder,
+    AcquireArgs, ClientAction, Command, DEFAULT_IO_TIMEOUT, DemoArgs, DirectAction, DirectHostId,
+    DirectLease, DumpDetail, IndexAction, IndexArgs, InitTarget, NO_PID, OfflineIndexAction, ReadTarget,
+    StatusOrder, WriteLeader,
 };
 use super::given::{Given, SWITCH};
 use crate::output::{FAILURE, SUCCESS};
@@ -32,8 +33,7 @@ impl From<Command> for Parsed {
 }
 
 const CLIENT_NOT_HERE: [&str; 3] = ["set_host", "init_host", "spawn"];
-const DIRECT_NOT_HERE: [&str; 7] =
-    ["write_leader", "acquire", "release", "acquire_id", "renew_id", "release_id", "init_host"];
+const DIRECT_NOT_HERE: [&str; 1] = ["init_host"];
 
 /// Reads a command line, the program's name first.
 ///
@@ -223,8 +223,23 @@ fn parse_direct(args: &[Vec<u8>]) -> Result<Parsed, UsageError> {
         ("dump" | "next_free", Some((path, options))) => (Some(path.as_slice()), options),
         _ => (None, rest),
     };
-    const ACTIONS: [&str; 9] =
-        ["init", "read_leader", "read", "dump", "next_free", "format", "lookup", "update", "rebuild"];
+    const ACTIONS: [&str; 15] = [
+        "init",
+        "read_leader",
+        "read",
+        "write_leader",
+        "acquire",
+        "release",
+        "acquire_id",
+        "renew_id",
+        "release_id",
+        "dump",
+        "next_free",
+        "format",
+        "lookup",
+        "update",
+        "rebuild",
+    ];
     if !ACTIONS.contains(&name.as_ref()) {
         return Err(unknown("direct", action));
     }
@@ -243,6 +258,17 @@ fn direct_action(name: &str, path: Option<&[u8]>, g: &Given<'_>) -> Result<Direc
         "init" => DirectAction::Init { target: init_target(g, g.number(b'n', SWITCH)?)?, sizes },
         "read_leader" => DirectAction::ReadLeader { target: read_target(g), sizes },
         "read" => DirectAction::Read { target: read_target(g), sizes },
+        "write_leader" => DirectAction::WriteLeader(WriteLeader {
+            target: read_target(g),
+            file: g.value(b'F').map(<[u8]>::to_vec),
+            keep_checksum: g.switch(b'f')?,
+            sizes,
+        }),
+        "acquire" => DirectAction::Acquire(direct_lease(g)?),
+        "release" => DirectAction::Release(direct_lease(g)?),
+        "acquire_id" => DirectAction::AcquireId(direct_host_id(g)?),
+        "renew_id" => DirectAction::RenewId(direct_host_id(g)?),
+        "release_id" => DirectAction::ReleaseId(direct_host_id(g)?),
         "dump" => {
             let range = path.map(strict::dump_range).transpose().map_err(place)?;
             let detail = match g.number::<u32>(b'f', SWITCH)?.unwrap_or(0) {
@@ -260,6 +286,30 @@ fn direct_action(name: &str, path: Option<&[u8]>, g: &Given<'_>) -> Result<Direc
             start: path.map(strict::next_free_start).transpose().map_err(place)?,
             geometry,
         },
+    })
+}
+
+fn direct_lease(given: &Given<'_>) -> Result<DirectLease, UsageError> {
+    Ok(DirectLease {
+        resource: given.resources.first().cloned(),
+        host_id: given.number(b'i', 0..=u64::MAX)?,
+        generation: given.number(b'g', 0..=u64::MAX)?,
+        io_timeout: io_timeout(given)?,
+        sizes: given.sizes,
+    })
+}
+
+fn direct_host_id(given: &Given<'_>) -> Result<DirectHostId, UsageError> {
+    let host_name = given
+        .value(b'e')
+        .map(Name::new)
+        .transpose()
+        .map_err(|error| UsageError::explain(&format!("-e: {error}")))?;
+    Ok(DirectHostId {
+        lockspace: lockspace(given),
+        host_name,
+        io_timeout: io_timeout(given)?,
+        sizes: given.sizes,
     })
 }
 

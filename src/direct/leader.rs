@@ -1,5 +1,6 @@
 //! `read_leader` and `read`: one record, verified and shown (command-line.md 8.3, 8.4; disk-format.md 2.4, 9).
 
+use super::fields;
 use super::storage::{Storage, StorageError};
 use crate::cli::command::ReadTarget;
 use crate::cli::given::Sizes;
@@ -12,11 +13,10 @@ use sanlock_lease::name::Name;
 use sanlock_lease::record::RawLeader;
 use sanlock_lease::text::{DiskSpec, LockspaceSpec, ResourceSpec, path};
 use sanlock_lease::verify::{self, Expect, LeaderError, Purpose};
-use std::fmt::Write;
 
 /// Why there is no verified record.
 #[derive(Debug, thiserror::Error)]
-enum ReadError {
+pub(super) enum ReadError {
     /// Neither a lockspace with a path nor a resource with a disk was given.
     #[error("give a lockspace with its path (-s NAME:ID:PATH:OFFSET) or a resource with its place (-r)")]
     NoTarget,
@@ -35,7 +35,7 @@ enum ReadError {
 }
 
 impl ReadError {
-    fn code(&self) -> i32 {
+    pub(super) fn code(&self) -> i32 {
         match self {
             Self::NoTarget => ReturnCode::GENERIC.0,
             Self::NoHost => ReturnCode::EINVAL.0,
@@ -48,10 +48,11 @@ impl ReadError {
 }
 
 /// A record as far as it could be read, and what is wrong with it.
-struct Found {
+pub(super) struct Found {
     /// Zeros when nothing was read.
-    record: RawLeader,
-    outcome: Result<(), ReadError>,
+    pub(super) record: RawLeader,
+    /// Whether it is the one asked for.
+    pub(super) outcome: Result<(), ReadError>,
 }
 
 impl From<ReadError> for Found {
@@ -73,7 +74,7 @@ fn find(target: &ReadTarget, sizes: Sizes, names: Names) -> Found {
 
 /// Which names are compared with the disk.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Names {
+pub(super) enum Names {
     /// All, even empty ones.
     All,
     /// Those that were given; others are filled in from disk.
@@ -86,7 +87,8 @@ impl Names {
     }
 }
 
-fn find_delta(spec: &LockspaceSpec, sizes: Sizes, names: Names) -> Found {
+/// The record of a host id, found by the sector size that the first record states.
+pub(super) fn find_delta(spec: &LockspaceSpec, sizes: Sizes, names: Names) -> Found {
     if spec.host_id == 0 {
         return ReadError::NoHost.into();
     }
@@ -112,7 +114,7 @@ fn find_delta(spec: &LockspaceSpec, sizes: Sizes, names: Names) -> Found {
 }
 
 /// The sector size that the first record states.
-fn lockspace_sector_size(storage: &mut Storage, offset: u64) -> Result<SectorSize, Box<Found>> {
+pub(super) fn lockspace_sector_size(storage: &mut Storage, offset: u64) -> Result<SectorSize, Box<Found>> {
     let first =
         storage.read(offset, SECTOR_BYTES_MAX).map_err(|error| Box::new(ReadError::from(error).into()))?;
     let record = RawLeader::from_sector(&first);
@@ -153,7 +155,7 @@ fn report(action: &str, outcome: &Result<(), ReadError>) -> u8 {
 pub(super) fn read_leader(target: &ReadTarget, sizes: Sizes) -> u8 {
     let found = find(target, sizes, Names::All);
     let status = report("read_leader", &found.outcome);
-    print(fields(&found.record, matches!(target, ReadTarget::Resource(_))));
+    print(fields::text(&found.record, matches!(target, ReadTarget::Resource(_))));
     status
 }
 
@@ -188,43 +190,4 @@ fn line(target: &ReadTarget, record: &RawLeader) -> Vec<u8> {
             out
         }
     }
-}
-
-/// All fields of a record, one per line.
-fn fields(record: &RawLeader, resource: bool) -> Vec<u8> {
-    let mut out = format!(
-        "magic {:#x}\nversion {:#x}\nflags {:#x}\nsector_size {}\nnum_hosts {}\nmax_hosts {}\nowner_id {}\n\
-         owner_generation {}\nlver {}\nspace_name ",
-        record.magic.get(),
-        record.version.get(),
-        record.flags.get(),
-        record.sector_size,
-        record.num_hosts,
-        record.max_hosts,
-        record.owner_id,
-        record.owner_generation,
-        record.lver
-    )
-    .into_bytes();
-    out.extend_from_slice(Name::from_field(&record.space_name).as_bytes());
-    out.extend_from_slice(b"\nresource_name ");
-    out.extend_from_slice(Name::from_field(&record.resource_name).as_bytes());
-    let names = if resource {
-        ["write_id", "write_generation", "write_timestamp"]
-    } else {
-        ["extra1", "extra2", "extra3"]
-    };
-    let mut rest = format!(
-        "\ntimestamp {}\nchecksum {:#x}\nio_timeout {}\n",
-        record.timestamp,
-        record.checksum.get(),
-        record.io_timeout
-    );
-    for (name, value) in names.iter().zip([record.write_id, record.write_generation, record.write_timestamp])
-    {
-        // Writing to a string cannot fail.
-        let _ = writeln!(rest, "{name} {value}");
-    }
-    out.extend_from_slice(rest.as_bytes());
-    out
 }

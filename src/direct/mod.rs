@@ -3,12 +3,17 @@
 //! Reading opens the storage read-only, so that looking at a lease needs no write permission and wakes no device manager.
 
 mod dump;
+mod fields;
+mod host_id;
 mod index;
 mod init;
 mod leader;
+mod machine;
 mod next_free;
+mod resource;
 mod scan;
 mod storage;
+mod write_leader;
 
 use crate::cli::command::DirectAction;
 
@@ -18,6 +23,12 @@ pub(crate) fn run(action: DirectAction) -> u8 {
         DirectAction::Init { target, sizes } => init::init(&target, sizes),
         DirectAction::ReadLeader { target, sizes } => leader::read_leader(&target, sizes),
         DirectAction::Read { target, sizes } => leader::read(&target, sizes),
+        DirectAction::WriteLeader(args) => write_leader::write_leader(&args),
+        DirectAction::Acquire(args) => resource::acquire(&args),
+        DirectAction::Release(args) => resource::release(&args),
+        DirectAction::AcquireId(args) => host_id::acquire_id(&args),
+        DirectAction::RenewId(args) => host_id::renew_id(&args),
+        DirectAction::ReleaseId(args) => host_id::release_id(&args),
         DirectAction::Dump { range, detail, geometry } => dump::dump(range.as_ref(), detail, geometry),
         DirectAction::Index { action, args } => index::index(action, &args),
         DirectAction::NextFree { start, geometry } => next_free::next_free(start.as_ref(), geometry),

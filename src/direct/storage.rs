@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Limit for opening, and for each read.
-const READ_TIMEOUT: Duration = Duration::from_secs(10);
+/// Limit for opening, for each read, and for the write of a record.
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Limit for each write that formats (disk-format.md 3, rule 5).
 const FORMAT_TIMEOUT: Duration = Duration::from_secs(60);
 /// EIO, where no better number is known.
@@ -59,7 +59,7 @@ impl Storage {
     /// # Errors
     /// The path cannot be opened in time and with direct I/O, or there is no I/O engine.
     pub(super) fn open(path: &[u8], access: Access) -> Result<Self, StorageError> {
-        let disk = Disk::open_timeout(Path::new(OsStr::from_bytes(path)), access, READ_TIMEOUT)?;
+        let disk = Disk::open_timeout(Path::new(OsStr::from_bytes(path)), access, TIMEOUT)?;
         let io = BlockingIo::new(EngineKind::probe()?)?;
         Ok(Self { io, disk })
     }
@@ -67,6 +67,11 @@ impl Storage {
     /// The disk.
     pub(super) fn disk(&self) -> &Disk {
         &self.disk
+    }
+
+    /// The disk, for a machine that outlives this value.
+    pub(super) fn shared_disk(&self) -> Arc<Disk> {
+        Arc::clone(&self.disk)
     }
 
     /// Bytes available, `None` for a file, which may grow.
@@ -78,8 +83,16 @@ impl Storage {
     /// [`StorageError::Io`].
     pub(super) fn read(&mut self, offset: u64, len: usize) -> Result<Vec<u8>, StorageError> {
         let mut bytes = vec![0; len];
-        self.io.read_exact_at(&self.disk, offset, &mut bytes, READ_TIMEOUT)?;
+        self.io.read_exact_at(&self.disk, offset, &mut bytes, TIMEOUT)?;
         Ok(bytes)
+    }
+
+    /// One write of a record.
+    ///
+    /// # Errors
+    /// [`StorageError::Io`]; after a timeout the write may still happen.
+    pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), StorageError> {
+        Ok(self.io.write_all_at(&self.disk, offset, bytes, TIMEOUT)?)
     }
 
     /// # Errors

@@ -111,6 +111,14 @@ impl RawLeader {
         self.as_bytes()[..end] == other.as_bytes()[..end]
     }
 
+    /// Replaces the record at the start of a sector; what follows it stays.
+    ///
+    /// # Panics
+    /// The sector is shorter than a record.
+    pub fn overlay(&self, sector: &mut [u8]) {
+        sector[..size_of::<Self>()].copy_from_slice(self.as_bytes());
+    }
+
     /// Writes a whole sector: this record, `bitmap` if given, zeros elsewhere.
     pub fn encode(&self, bitmap: Option<&Bitmap>, sector: &mut [u8]) {
         sector.fill(0);

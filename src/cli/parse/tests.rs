@@ -59,7 +59,7 @@ fn first_words() {
         ("log_dump", Command::Client(ClientAction::LogDump)),
         ("client log_dump", Command::Client(ClientAction::LogDump)),
         ("spawn -r", Command::Unsupported { action: "spawn".to_owned() }),
-        ("direct acquire", Command::Unsupported { action: "direct acquire".to_owned() }),
+        ("direct init_host", Command::Unsupported { action: "direct init_host".to_owned() }),
     ] {
         assert_eq!(command(line), expected, "{line:?}");
     }

@@ -1,0 +1,39 @@
+//! Step machines of the lease code, driven to their end by this process alone.
+
+use super::storage::{Storage, StorageError};
+use sanlock_blockio::EngineKind;
+use sanlock_blockio::drive::{Area, Areas, Finished, run_blocking};
+use sanlock_lease::machine::{Env, LockspaceNow, Machine, NoHosts};
+
+/// Runs `machine` to its end. Nobody watches the host id it acts for: the one who gave the command vouches for it, and for its
+/// `generation`.
+///
+/// # Errors
+/// There is no I/O engine.
+pub(super) fn drive<M: Machine>(
+    machine: M,
+    areas: Areas,
+    generation: u64,
+) -> Result<Finished<M::Outcome>, StorageError> {
+    let env = Env {
+        lockspace: LockspaceNow::Alive { generation },
+        client_alive: true,
+        shutting_down: false,
+        hosts: &NoHosts,
+    };
+    Ok(run_blocking(EngineKind::probe()?, machine, areas, |_| env)?)
+}
+
+/// The area at `offset` of an open disk, or of one that could not be opened.
+pub(super) fn area(storage: &Result<Storage, StorageError>, offset: u64) -> Area {
+    let disk = match storage {
+        Ok(storage) => Ok(storage.shared_disk()),
+        Err(error) => Err(error.code().saturating_neg()),
+    };
+    Area { disk, offset }
+}
+
+/// What to say about writes of a machine that may still land.
+pub(super) fn outstanding_text(writes: u32) -> String {
+    format!("{writes} write(s) did not end in time and may still happen at any time")
+}

@@ -1,0 +1,269 @@
+//! `acquire` and `release` of a resource, without a lockspace (command-line.md 8.8).
+//!
+//! The machines are those of the daemon, so ballots keep to their rules: no value is forgotten (R1), a block that is given up is
+//! marked and not erased (R2). What is missing is everybody who could say whether an owner lives. So a lease that another host
+//! owns is never taken, and one is only given up for the host id and generation that own it: the original's `release` reports
+//! success and writes nothing, which is what a call without `-i` and `-g` does here too.
+
+use super::init::record;
+use super::machine::{area, drive, outstanding_text};
+use super::storage::{Storage, StorageError};
+use crate::cli::command::DirectLease;
+use crate::output::{named, note, print, status_of};
+use sanlock_blockio::Access;
+use sanlock_blockio::drive::Areas;
+use sanlock_lease::code::ReturnCode;
+use sanlock_lease::geometry::{Geometry, HostId};
+use sanlock_lease::limits::{HOSTS_MAX, SECTOR_BYTES_MAX};
+use sanlock_lease::machine::IoFailure;
+use sanlock_lease::paxos::acquire::{AcquireOptions, AcquireOutcome, Mode};
+use sanlock_lease::paxos::{AcquireError, PaxosAcquire, PaxosConfig, PaxosRelease, ReleaseError};
+use sanlock_lease::record::{HostBlock, RawLeader};
+use sanlock_lease::text::ResourceSpec;
+use sanlock_lease::timing::{IoTimeout, IoTimeoutError, WatchdogFire};
+use sanlock_lease::verify::{self, Expect, LeaderError, Purpose};
+
+/// Why a lease was not taken, or not given up.
+#[derive(Debug, thiserror::Error)]
+enum LeaseError {
+    #[error("give the resource: -r LOCKSPACE:RESOURCE:PATH:OFFSET")]
+    NoResource,
+    #[error("the resource names no place")]
+    NoDisk,
+    #[error("give the host id (-i) and its generation (-g), both from 1")]
+    NoIdentity,
+    #[error("host id {0} does not exist, the largest one is {HOSTS_MAX}")]
+    HostId(u64),
+    #[error(transparent)]
+    IoTimeout(#[from] IoTimeoutError),
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    #[error("{0}")]
+    NoLease(LeaderError),
+    #[error(transparent)]
+    Leader(LeaderError),
+    #[error("the lease has sectors of {sector} bytes in areas of {align} bytes, other sizes were given")]
+    Sizes { sector: u32, align: u64 },
+    #[error(
+        "owned by host id {host} generation {generation}, and without its lockspace nobody can tell whether that host lives"
+    )]
+    Owned { host: u64, generation: u64 },
+    #[error(
+        "another host has to do with it, and without its lockspace nobody can tell whether that host lives"
+    )]
+    OthersUnknown,
+    #[error(transparent)]
+    Acquire(AcquireError),
+    #[error(transparent)]
+    Release(ReleaseError),
+}
+
+impl LeaseError {
+    fn code(&self) -> i32 {
+        match self {
+            Self::NoResource | Self::NoIdentity | Self::IoTimeout(_) | Self::Sizes { .. } => {
+                ReturnCode::EINVAL.0
+            }
+            // Where no lease is, an acquire of the original finds no sizes, and says no more than this.
+            Self::NoDisk | Self::NoLease(_) => ReturnCode::GENERIC.0,
+            Self::HostId(_) => ReturnCode::LEADER_NUMHOSTS.0,
+            Self::Storage(error) => error.code(),
+            Self::Leader(error) => ReturnCode::from(error).0,
+            Self::Owned { .. } | Self::OthersUnknown => ReturnCode::ACQUIRE_LOCKSPACE.0,
+            Self::Acquire(error) => ReturnCode::from(error).0,
+            Self::Release(error) => ReturnCode::from(error).0,
+        }
+    }
+}
+
+fn report(action: &str, outcome: &Result<(), LeaseError>) -> u8 {
+    let result = outcome.as_ref().map_or_else(LeaseError::code, |()| 0);
+    print(format!("{action} done {result}\n"));
+    if let Err(error) = outcome {
+        note(action, &named(&error.to_string(), result));
+    }
+    status_of(result)
+}
+
+pub(super) fn acquire(args: &DirectLease) -> u8 {
+    const ACTION: &str = "acquire";
+    record(ACTION.as_bytes());
+    report(ACTION, &try_acquire(ACTION, args))
+}
+
+pub(super) fn release(args: &DirectLease) -> u8 {
+    const ACTION: &str = "release";
+    record(ACTION.as_bytes());
+    report(ACTION, &try_release(ACTION, args))
+}
+
+/// A lease on its disks, and what its leader says.
+struct Lease<'a> {
+    spec: &'a ResourceSpec,
+    areas: Areas,
+    disks: u8,
+    leader: RawLeader,
+    geometry: Geometry,
+    /// The block of the host that is acted for, if there is one.
+    block: Option<HostBlock>,
+}
+
+impl<'a> Lease<'a> {
+    /// Opens the disks and reads the leader on the first one that there is; a minority of them may be missing.
+    fn find(args: &'a DirectLease, host: Option<HostId>) -> Result<Self, LeaseError> {
+        let spec = args.resource.as_ref().ok_or(LeaseError::NoResource)?;
+        let mut storages: Vec<_> =
+            spec.disks.iter().map(|disk| Storage::open(&disk.path, Access::ReadWrite)).collect();
+        let areas = storages.iter().zip(&spec.disks).map(|(storage, disk)| area(storage, disk.offset));
+        let areas = Areas::new().with_resource(areas);
+        let count = storages.len();
+        let open = storages.iter().filter(|storage| storage.is_ok()).count();
+        if 2 * open <= count {
+            let missing = storages.into_iter().find_map(Result::err);
+            return Err(missing.map_or(LeaseError::NoDisk, LeaseError::Storage));
+        }
+        let found = storages
+            .iter_mut()
+            .zip(&spec.disks)
+            .find_map(|(storage, disk)| storage.as_mut().ok().map(|storage| (storage, disk.offset)));
+        let Some((storage, offset)) = found else { return Err(LeaseError::NoDisk) };
+        let leader = RawLeader::from_sector(&storage.read(offset, SECTOR_BYTES_MAX)?);
+        let expect = Expect { lockspace: Some(spec.lockspace), resource: Some(spec.name), host_id: host };
+        let geometry = verify::paxos(&leader, &expect, Purpose::Use).map_err(LeaseError::Leader)?;
+        let (sector, align) = (geometry.sector(), geometry.align());
+        if args.sizes.sector.is_some_and(|size| size != sector)
+            || args.sizes.align.is_some_and(|size| size != align)
+        {
+            return Err(LeaseError::Sizes { sector: sector.bytes(), align: align.bytes() });
+        }
+        let block = match host {
+            None => None,
+            Some(host) => {
+                let at = offset.saturating_add(host.block_sector() * u64::from(sector.bytes()));
+                Some(HostBlock::from_sector(&storage.read(at, sector.slice_len())?))
+            }
+        };
+        Ok(Self { spec, areas, disks: u8::try_from(count).unwrap_or(u8::MAX), leader, geometry, block })
+    }
+
+    fn config(&self, host: HostId, generation: u64, io_timeout: IoTimeout) -> PaxosConfig {
+        PaxosConfig {
+            lockspace: self.spec.lockspace,
+            resource: self.spec.name,
+            host,
+            generation,
+            io_timeout,
+            fire: WatchdogFire::DEFAULT,
+            geometry: self.geometry,
+            disks: self.disks,
+        }
+    }
+
+    fn owned_by(&self, host: HostId, generation: u64) -> bool {
+        self.leader.timestamp.get() != 0
+            && self.leader.owner_id.get() == host.get()
+            && self.leader.owner_generation.get() == generation
+    }
+
+    /// Gives up what is left of this host's hold or attempt, and marks its block (R2).
+    fn retract(&self, action: &str, config: PaxosConfig) -> Result<(), LeaseError> {
+        let machine = PaxosRelease::retract(config, self.geometry);
+        let finished = drive(machine, self.areas.clone(), config.generation)?;
+        if finished.outstanding > 0 {
+            note(action, &outstanding_text(finished.outstanding));
+        }
+        if let Some(failure) = finished.outcome.block_failure {
+            note(action, &format!("the host's ballot record could not be marked as released: {failure}"));
+        }
+        finished.outcome.result.map(drop).map_err(LeaseError::Release)
+    }
+}
+
+/// The host id and generation that are acted for.
+fn identity(args: &DirectLease) -> Result<(HostId, u64), LeaseError> {
+    match (args.host_id, args.generation) {
+        (Some(id), Some(generation)) if id > 0 && generation > 0 => {
+            Ok((HostId::new(id).ok_or(LeaseError::HostId(id))?, generation))
+        }
+        _ => Err(LeaseError::NoIdentity),
+    }
+}
+
+fn try_acquire(action: &str, args: &DirectLease) -> Result<(), LeaseError> {
+    let io_timeout = IoTimeout::new(args.io_timeout)?;
+    if args.resource.is_none() {
+        return Err(LeaseError::NoResource);
+    }
+    let (host, generation) = identity(args)?;
+    let lease = Lease::find(args, Some(host)).map_err(|error| match error {
+        LeaseError::Leader(error @ (LeaderError::Magic { .. } | LeaderError::Cleared)) => {
+            LeaseError::NoLease(error)
+        }
+        error => error,
+    })?;
+    if lease.spec.shared {
+        note(action, "SH means nothing here: the lease is taken exclusively");
+    }
+    let (owner, owners) = (lease.leader.owner_id.get(), lease.leader.owner_generation.get());
+    if lease.leader.timestamp.get() != 0 && owner != host.get() {
+        return Err(LeaseError::Owned { host: owner, generation: owners });
+    }
+    let config = lease.config(host, generation, io_timeout);
+    let options = AcquireOptions {
+        owner_nowait: true,
+        lver: lease.spec.lver,
+        num_hosts: None,
+        seed: uuid::Uuid::new_v4().as_u64_pair().0,
+        mode: Mode::Exclusive,
+    };
+    let finished = drive(PaxosAcquire::new(config, options), lease.areas.clone(), generation)?;
+    if finished.outstanding > 0 {
+        note(action, &outstanding_text(finished.outstanding));
+    }
+    match finished.outcome {
+        AcquireOutcome::Acquired(_) => Ok(()),
+        AcquireOutcome::Failed { error, retract, .. } => {
+            // What another process of this host may own is not ours to give up.
+            if retract && finished.outstanding == 0 && !lease.owned_by(host, generation) {
+                if let Err(error) = lease.retract(action, config) {
+                    note(action, &format!("what the attempt left on disk could not be taken back: {error}"));
+                }
+            }
+            Err(match error {
+                // The area of the lockspace is not open, so nobody's host id lease can be read.
+                AcquireError::Io(IoFailure::NotOpen(_)) => LeaseError::OthersUnknown,
+                error => LeaseError::Acquire(error),
+            })
+        }
+    }
+}
+
+fn try_release(action: &str, args: &DirectLease) -> Result<(), LeaseError> {
+    let io_timeout = IoTimeout::new(args.io_timeout)?;
+    if args.host_id.is_none() && args.generation.is_none() {
+        let lease = Lease::find(args, None)?;
+        if lease.leader.timestamp.get() != 0 {
+            let (owner, generation) = (lease.leader.owner_id, lease.leader.owner_generation);
+            note(
+                action,
+                &format!(
+                    "nothing was written: host id {owner} generation {generation} owns the lease; to give it up although that \
+                     host may be using it, add -i {owner} -g {generation}"
+                ),
+            );
+        }
+        return Ok(());
+    }
+    let (host, generation) = identity(args)?;
+    let lease = Lease::find(args, Some(host))?;
+    let mode = lease.block.map(|block| block.mode);
+    let shares = mode.is_some_and(|mode| mode.is_shared() && mode.generation.get() == generation);
+    if !lease.owned_by(host, generation) && !shares {
+        note(
+            action,
+            &format!("nothing to release: host id {} generation {generation} holds nothing", host.get()),
+        );
+        return Ok(());
+    }
+    lease.retract(action, lease.config(host, generation, io_timeout))
+}
