@@ -47,10 +47,6 @@ fn run(command: Command) -> u8 {
             print([program.as_slice(), built.as_bytes()].concat());
             SUCCESS
         }
-        Command::Unsupported { action } => {
-            print_error(format!("{action} is not supported by this version\n"));
-            FAILURE
-        }
         Command::Daemon(overrides) => daemon::run(&overrides),
         Command::Demo(args) => u8::try_from(demo::run(&args)).unwrap_or(FAILURE),
         Command::Client(action) => client::run(action),

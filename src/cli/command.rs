@@ -38,11 +38,6 @@ pub(crate) enum Command {
     Client(ClientAction),
     /// Look at, or format, storage.
     Direct(DirectAction),
-    /// An action of the original that this version does not have.
-    Unsupported {
-        /// Its name.
-        action: String,
-    },
 }
 
 /// `sanlock demo`: two daemons on one scratch file, locking each other out.

@@ -4,6 +4,7 @@ use super::UsageError;
 use super::tokenizer::{Token, tokenize};
 use sanlock_lease::geometry::{AlignSize, Geometry, SectorSize};
 use sanlock_lease::limits::RESOURCES_PER_REQUEST_MAX;
+use sanlock_lease::text::number::strict_prefixed;
 use sanlock_lease::text::{LockspaceSpec, ResourceSpec, strict};
 use std::ops::RangeInclusive;
 
@@ -176,6 +177,25 @@ impl<'a> Given<'a> {
                     range.end()
                 ))
             })
+    }
+
+    /// The number of a letter that takes `0x` and a leading `0` like C does (command-line.md 3.4: U64 and U32).
+    ///
+    /// # Errors
+    /// The value is no number, or above `max`.
+    pub(crate) fn prefixed<T>(&self, letter: u8, max: T) -> Result<Option<T>, UsageError>
+    where
+        T: TryFrom<u64> + PartialOrd + std::fmt::Display,
+    {
+        let Some(value) = self.value(letter) else { return Ok(None) };
+        let number = strict_prefixed("number", value).ok().and_then(|number| T::try_from(number).ok());
+        number.filter(|number| *number <= max).map(Some).ok_or_else(|| {
+            UsageError::explain(&format!(
+                "-{} {}: expected a number from 0 to {max}, decimal, 0x… or 0…",
+                char::from(letter),
+                String::from_utf8_lossy(value)
+            ))
+        })
     }
 
     /// A switch: a number, on unless it is 0; off when not given.

@@ -128,7 +128,7 @@ mod tests {
                 continue;
             };
             let args = ["sanlock", kind, action].map(|word| word.as_bytes().to_vec());
-            let command = parse(&args).unwrap().command;
+            let command = parse(&args).expect(line).command;
             assert!(matches!(command, Command::Client(_) | Command::Direct(_)), "{line}");
             actions += 1;
         }

@@ -32,6 +32,7 @@ impl From<Command> for Parsed {
     }
 }
 
+/// Actions that came with 5.1.
 const CLIENT_NOT_HERE: [&str; 3] = ["set_host", "init_host", "spawn"];
 const DIRECT_NOT_HERE: [&str; 1] = ["init_host"];
 
@@ -108,13 +109,18 @@ fn unknown(kind: &str, action: &[u8]) -> UsageError {
     UsageError::like_original(text)
 }
 
+/// What to say about an action of a later release of the original than the one whose commands these are.
+fn later(name: &str) -> String {
+    format!("{name} is an action of sanlock 5.1, which this version does not have")
+}
+
 fn parse_client(args: &[Vec<u8>]) -> Result<Parsed, UsageError> {
     let Some((action, rest)) = args.split_first() else {
         return Ok(Command::Help { action_missing: true }.into());
     };
     let name = String::from_utf8_lossy(action);
     if CLIENT_NOT_HERE.contains(&name.as_ref()) {
-        return Ok(Command::Unsupported { action: name.into_owned() }.into());
+        return Err(unknown("client", action).and_explain(&later(&name)));
     }
     let Some(build) = client_action(&name) else { return Err(unknown("client", action)) };
     let mut given = Given::read(rest)?;
@@ -133,8 +139,8 @@ fn client_action(name: &str) -> Option<Build<ClientAction>> {
         "renewal" => |g| Ok(ClientAction::Renewal { lockspace: lockspace_name(g) }),
         "log_dump" => |_| Ok(ClientAction::LogDump),
         "shutdown" => |g| {
-            let number = |letter| Ok(g.number(letter, SWITCH)?.unwrap_or(0));
-            Ok(ClientAction::Shutdown { force: number(b'f')?, wait: number(b'w')? })
+            let force = g.prefixed(b'f', u32::MAX)?.unwrap_or(0);
+            Ok(ClientAction::Shutdown { force, wait: g.number(b'w', SWITCH)?.unwrap_or(0) })
         },
         "init" | "write" => |g| {
             let num_hosts = g.number(b'n', SWITCH)?.or(g.number(b'm', SWITCH)?);
@@ -189,14 +195,14 @@ fn client_action(name: &str) -> Option<Build<ClientAction>> {
         "rebuild" => |g| Ok(ClientAction::Index { action: IndexAction::Rebuild, args: index(g)? }),
         "request" => |g| {
             let resource = g.resources.first().cloned();
-            Ok(ClientAction::Request { resource, force_mode: g.number(b'f', SWITCH)?.unwrap_or(0) })
+            Ok(ClientAction::Request { resource, force_mode: g.prefixed(b'f', u32::MAX)?.unwrap_or(0) })
         },
         "examine" => |g| {
             let (resource, lockspace) = (g.resources.first().cloned(), g.lockspace.clone());
             Ok(ClientAction::Examine { resource, lockspace })
         },
         "set_event" => |g| {
-            let number = |letter| Ok(g.number(letter, 0..=u64::MAX)?.unwrap_or(0));
+            let number = |letter| Ok(g.prefixed(letter, u64::MAX)?.unwrap_or(0));
             Ok(ClientAction::SetEvent {
                 lockspace: lockspace_name(g),
                 host_id: number(b'i')?,
@@ -216,7 +222,7 @@ fn parse_direct(args: &[Vec<u8>]) -> Result<Parsed, UsageError> {
     };
     let name = String::from_utf8_lossy(action);
     if DIRECT_NOT_HERE.contains(&name.as_ref()) {
-        return Ok(Command::Unsupported { action: format!("direct {name}") }.into());
+        return Err(unknown("direct", action).and_explain(&later(&name)));
     }
     // The path of these two is taken as it stands, even when it begins with a dash.
     let (path, options) = match (name.as_ref(), rest.split_first()) {
@@ -261,7 +267,7 @@ fn direct_action(name: &str, path: Option<&[u8]>, g: &Given<'_>) -> Result<Direc
         "write_leader" => DirectAction::WriteLeader(WriteLeader {
             target: read_target(g),
             file: g.value(b'F').map(<[u8]>::to_vec),
-            keep_checksum: g.switch(b'f')?,
+            keep_checksum: g.prefixed(b'f', u32::MAX)?.is_some_and(|f| f != 0),
             sizes,
         }),
         "acquire" => DirectAction::Acquire(direct_lease(g)?),
@@ -271,7 +277,7 @@ fn direct_action(name: &str, path: Option<&[u8]>, g: &Given<'_>) -> Result<Direc
         "release_id" => DirectAction::ReleaseId(direct_host_id(g)?),
         "dump" => {
             let range = path.map(strict::dump_range).transpose().map_err(place)?;
-            let detail = match g.number::<u32>(b'f', SWITCH)?.unwrap_or(0) {
+            let detail = match g.prefixed(b'f', u32::MAX)?.unwrap_or(0) {
                 0 => DumpDetail::Owners,
                 1 => DumpDetail::Requests,
                 _ => DumpDetail::Ballots,
@@ -292,8 +298,8 @@ fn direct_action(name: &str, path: Option<&[u8]>, g: &Given<'_>) -> Result<Direc
 fn direct_lease(given: &Given<'_>) -> Result<DirectLease, UsageError> {
     Ok(DirectLease {
         resource: given.resources.first().cloned(),
-        host_id: given.number(b'i', 0..=u64::MAX)?,
-        generation: given.number(b'g', 0..=u64::MAX)?,
+        host_id: given.prefixed(b'i', u64::MAX)?,
+        generation: given.prefixed(b'g', u64::MAX)?,
         io_timeout: io_timeout(given)?,
         sizes: given.sizes,
     })

@@ -215,7 +215,8 @@ fn resource_records(front: &Front, id: u64, resource: &Resource) -> Vec<StateRec
         return resource_record(front, id, resource, resource.pid).into_iter().collect();
     }
     let pid = |conn| front.manager.conns().find(|(id, _)| *id == conn).and_then(|(_, c)| c.pid).unwrap_or(0);
-    let granted = resource.tokens().iter().filter(|t| t.granted);
+    // Like everything in the listing, the newest first.
+    let granted = resource.tokens().iter().rev().filter(|t| t.granted);
     granted.filter_map(|t| resource_record(front, id, resource, pid(t.conn))).collect()
 }
 
@@ -234,13 +235,18 @@ fn resource_record(front: &Front, id: u64, resource: &Resource, pid: i32) -> Opt
         Work::Held { held, .. } => Some(held.geometry),
         _ => joined(),
     };
+    // Of a shared hold too, although its version names no ownership: the one at which it was entered.
+    let lver = match &resource.work {
+        Work::Held { held, .. } => held.lver(),
+        _ => resource.lver,
+    };
     let flags = u32::from(resource.spec.shared);
     let text = StateText::new()
         .item("list", list)
         .item("flags", format_args!("{flags:x}"))
         .item("sector_size", geometry.map_or(0, |g| g.sector().bytes()))
         .item("align_size", geometry.map_or(0, |g| g.align().bytes()))
-        .item("lver", resource.lver)
+        .item("lver", lver)
         .item("reused", 0)
         .item("res_id", id)
         .item("token_id", token);

@@ -58,8 +58,6 @@ fn first_words() {
         ("client version", Command::Client(ClientAction::Version)),
         ("log_dump", Command::Client(ClientAction::LogDump)),
         ("client log_dump", Command::Client(ClientAction::LogDump)),
-        ("spawn -r", Command::Unsupported { action: "spawn".to_owned() }),
-        ("direct init_host", Command::Unsupported { action: "direct init_host".to_owned() }),
     ] {
         assert_eq!(command(line), expected, "{line:?}");
     }
@@ -82,16 +80,13 @@ fn unknown_actions() {
 }
 
 #[test]
-fn actions_the_original_has_and_this_version_does_not() {
-    for action in &CLIENT_NOT_HERE {
-        assert_eq!(
-            command(&format!("client {action} -q")),
-            Command::Unsupported { action: (*action).to_owned() }
-        );
-    }
-    for action in DIRECT_NOT_HERE {
-        let expected = Command::Unsupported { action: format!("direct {action}") };
-        assert_eq!(command(&format!("direct {action}")), expected);
+fn actions_of_later_releases() {
+    for (kind, actions) in [("client", &CLIENT_NOT_HERE[..]), ("direct", &DIRECT_NOT_HERE)] {
+        for action in actions {
+            let (stdout, stderr) = refused(&format!("{kind} {action} -q"));
+            assert_eq!(stdout, format!("{kind} action \"{action}\" is unknown\n"));
+            assert!(stderr.contains("5.1"), "{stderr}");
+        }
     }
 }
 
@@ -112,6 +107,17 @@ fn client_actions_without_resources() {
         ("renewal -s LS:1:/a:0", A::Renewal { lockspace: name("LS") }),
         ("shutdown", A::Shutdown { force: 0, wait: 0 }),
         ("shutdown -f 1 -w 1", A::Shutdown { force: 1, wait: 1 }),
+        ("shutdown -f 0x10 -w 010", A::Shutdown { force: 16, wait: 10 }),
+        (
+            "set_event -s LS -i 0x7d -g 010 -e 0x8000000000000000 -d 18446744073709551615",
+            A::SetEvent {
+                lockspace: name("LS"),
+                host_id: 125,
+                generation: 8,
+                event: 1 << 63,
+                data: u64::MAX,
+            },
+        ),
         ("shutdown -f 3 -w 7", A::Shutdown { force: 3, wait: 7 }),
         ("align -s LS:1:/a:1M", A::Align { disk: DiskSpec { path: b"/a".to_vec(), offset: MIB } }),
         ("add_lockspace -s LS:1:/a:0", A::AddLockspace { spec: ls("LS", 1, "/a", 0), io_timeout: 10 }),
@@ -255,6 +261,37 @@ fn direct_actions() {
                 geometry: Some(Geometry::B4096_M8),
             },
         ),
+        (
+            "direct acquire -r LS:R:/a:0 -r LS:S:/a:1M -i 0x3 -g 5 -o 2",
+            A::Acquire(DirectLease {
+                resource: Some(res("LS", "R", "/a", 0)),
+                host_id: Some(3),
+                generation: Some(5),
+                io_timeout: 2,
+                sizes,
+            }),
+        ),
+        ("direct release", A::Release(DirectLease { io_timeout: 10, ..DirectLease::default() })),
+        (
+            "direct acquire_id -s LS:1:/a:0 -e me",
+            A::AcquireId(DirectHostId {
+                lockspace: ls("LS", 1, "/a", 0),
+                host_name: Some(name("me")),
+                io_timeout: 10,
+                sizes,
+            }),
+        ),
+        ("direct renew_id -o 1", A::RenewId(DirectHostId { io_timeout: 1, ..DirectHostId::default() })),
+        ("direct release_id -o 0", A::ReleaseId(DirectHostId { io_timeout: 10, ..DirectHostId::default() })),
+        (
+            "direct write_leader -s LS:1:/a:0 -F /f -f 0x1",
+            A::WriteLeader(WriteLeader {
+                target: ReadTarget::Lockspace(ls("LS", 1, "/a", 0)),
+                file: Some(b"/f".to_vec()),
+                keep_checksum: true,
+                sizes,
+            }),
+        ),
         ("direct next_free", A::NextFree { start: None, geometry: None }),
         ("direct next_free /a:4096", A::NextFree { start: start("/a", 4096), geometry: None }),
     ] {
@@ -303,6 +340,9 @@ fn slips_that_the_original_swallows() {
         ("acquire -r LS:R:/a:0 -p self", "-p self: expected a number"),
         ("gets -h yes", "-h yes: expected a number"),
         ("shutdown -f force", "-f force: expected a number"),
+        ("request -f 0x100000000", "-f 0x100000000: expected a number from 0 to 4294967295"),
+        ("set_event -e 09", "-e 09: expected a number"),
+        ("set_event -i -1", "-i -1: expected a number"),
     ] {
         let (stdout, stderr) = refused(line);
         assert!(stdout.is_empty() && stderr.contains(text), "{line}: {stdout}{stderr}");

@@ -247,7 +247,8 @@ fn sort_client_lines(lines: &mut [String]) {
 }
 
 /// Splits a command line at blanks; single quotes keep blanks.
-fn shell_words(line: &str) -> Vec<String> {
+#[must_use]
+pub fn shell_words(line: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quoted = false;
     for character in line.chars() {
