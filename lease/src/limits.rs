@@ -14,6 +14,8 @@ pub const PATH_BYTES: usize = 1024;
 pub const IO_TIMEOUT_SECONDS_MAX: u32 = 255;
 /// Ballots of one acquire, after which the last code is returned (rule R10 of lease-algorithms.md 15.3).
 pub const BALLOTS_MAX: u32 = 64;
+/// Least pause after a lost ballot, in milliseconds, so that a slower program beside ours can end its own.
+pub const BACKOFF_MIN_MS: u64 = 3;
 /// I/O operations that one step may ask for.
 pub const OPS_PER_STEP_MAX: usize = DISKS_MAX;
 /// Bytes of the largest lease sector.

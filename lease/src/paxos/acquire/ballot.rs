@@ -1,6 +1,7 @@
 //! The ballot: two phases, the commit, and what follows a lost one (lease-algorithms.md 4.5, 4.6).
 
 use super::{AcquireOutcome, Mode, PaxosAcquire, Phase, Round, Then};
+use crate::limits::BACKOFF_MIN_MS;
 use crate::machine::{Content, Env, IoFailure, Step};
 use crate::paxos::blocks::insert;
 use crate::paxos::ops::{Tally, Verdict, Votes};
@@ -227,11 +228,14 @@ impl PaxosAcquire {
     }
 
     /// A lost ballot: wait a random time suited to how long a ballot takes on this storage, up to 1 s.
+    ///
+    /// Not less than [`BACKOFF_MIN_MS`]: our next number is above what we have seen, so it is the other's turn to lose. A ballot of the
+    /// original takes several times as long as ours, and a lost one costs it up to a second: its hosts would starve beside ours.
     pub(super) fn backoff(&mut self, now: MonoTime) -> Step<AcquireOutcome> {
         const LONGEST_MS: u64 = 1000;
-        let ballot_ms = now.millis_since(self.ballot_started).max(1);
+        let ballot_ms = now.millis_since(self.ballot_started).max(2 * BACKOFF_MIN_MS);
         let span = ballot_ms.saturating_mul(1 << self.ballots.min(4)).min(LONGEST_MS);
-        let until = now.plus_millis(1 + self.next_random() % span);
+        let until = now.plus_millis(BACKOFF_MIN_MS + self.next_random() % span);
         self.phase = Phase::Backoff(until);
         Step::Wait(until)
     }

@@ -1,7 +1,7 @@
 //! The ballot: numbers, adopted values, commits by others, rules R1, R4 and R9, bounds.
 
 use super::*;
-use crate::limits::BALLOTS_MAX;
+use crate::limits::{BACKOFF_MIN_MS, BALLOTS_MAX};
 
 #[test]
 fn a_larger_ballot_number_in_phase_1_is_jumped_over() {
@@ -414,7 +414,8 @@ fn the_delay_after_a_lost_ballot_suits_the_storage() {
         // First read 1 ms, lost ballot 2 ms, leader 1 ms, ballot and commit 5 ms.
         delays.push(done.at.millis_since(MonoTime::from_secs(1000)) - 9);
     }
-    assert!(delays.iter().all(|d| (1..=4).contains(d)), "{delays:?}");
+    // Where ballots take next to no time, whoever won is given some: hosts of the original need it.
+    assert!(delays.iter().all(|d| (BACKOFF_MIN_MS..5 * BACKOFF_MIN_MS).contains(d)), "{delays:?}");
     assert!(delays.iter().any(|d| *d != delays[0]), "seeds differ");
 }
 
