@@ -20,10 +20,13 @@
 pub mod bounded;
 pub mod contention;
 pub mod dead_owner;
+pub mod dice;
+pub mod fair;
 pub mod frozen;
 pub mod golden;
 pub mod holder;
 pub mod host;
+pub mod mixed;
 pub mod program;
 pub mod raw;
 pub mod scene;

@@ -7,11 +7,11 @@
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{Flock, FlockArg};
 use sanlock_conformance::contention::version_log;
+use sanlock_conformance::dice::Dice;
 use sanlock_conformance::{Connection, Resource};
 
 /// Longest time a lease is held, exclusive.
@@ -33,7 +33,7 @@ fn main() {
     let number = |text: &str| text.parse::<u64>().unwrap_or_else(|_| panic!("{text:?} is not a number"));
     let resource = Resource::new("LS", "R1", path, number(offset));
     let proof = Proof { dir: PathBuf::from(proof_dir), label: label.clone() };
-    let mut dice = Dice::new(label);
+    let mut dice = Dice::new(label, 0);
 
     let mut connection =
         Connection::open(Path::new(run_dir)).unwrap_or_else(|error| panic!("{run_dir}: {error}"));
@@ -120,27 +120,5 @@ impl Proof {
     fn open(&self, path: &Path) -> File {
         let file = File::options().read(true).append(true).create(true).open(path);
         file.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-    }
-}
-
-/// Random pauses; a different sequence for every label, the same in every run.
-struct Dice(u64);
-
-impl Dice {
-    fn new(label: &str) -> Self {
-        let seed = label.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-        Self(seed)
-    }
-
-    /// Sleeps for less than `limit_ms`, in steps of a microsecond.
-    fn pause(&mut self, limit_ms: u64) {
-        // xorshift64*
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        let roll = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16;
-        thread::sleep(Duration::from_micros(roll % (limit_ms * 1000)));
     }
 }

@@ -76,6 +76,7 @@ pub mod flag {
     pub const REM_UNUSED: u32 = 0x2;
     pub const INQ_WAIT: u32 = 0x1;
     pub const NEXT_LVER: u32 = 0x1;
+    pub const SETEV_CUR_GENERATION: u32 = 0x1;
     pub const SETEV_CLEAR_EVENT: u32 = 0x4;
     pub const SETEV_REPLACE: u32 = 0x8;
     pub const RESTRICT_ALL: u32 = 0x1;

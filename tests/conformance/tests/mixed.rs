@@ -1,0 +1,48 @@
+//! Ten minutes (here: one) of random traffic on four hosts: zero overlaps, zero unexpected results, no value lost, nobody starved.
+//!
+//! `MIXED_SECONDS` is the length of a run, `MIXED_SEED` decides what it does.
+
+use std::time::Duration;
+
+use sanlock_conformance::Program;
+use sanlock_conformance::fair::{self, LEAST_MIXED, LEAST_OURS};
+use sanlock_conformance::mixed;
+use sanlock_conformance::mixed::report::Report;
+
+/// From this length on the traffic must have been of every kind.
+const LONG: u64 = 30;
+
+fn number(name: &str, default: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text:?}")),
+        Err(_) => default,
+    }
+}
+
+fn play(programs: &[Program; 4], least: u64) -> Report {
+    let seconds = number("MIXED_SECONDS", 60);
+    let report = mixed::run(programs, Duration::from_secs(seconds), number("MIXED_SEED", 1));
+    if seconds >= LONG {
+        fair::assert_nobody_starved(&report.granted(), least);
+        for what in
+            ["acquire+shared", "acquire+several", "to-shared", "to-exclusive", "request", "event", "hang-up"]
+        {
+            assert!(report.counts(what, 0).iter().sum::<u64>() > 0, "no {what} has succeeded");
+        }
+        assert!(report.values_handed(false) > 0, "no value went from host to host");
+    }
+    report
+}
+
+#[test]
+fn two_hosts_of_each_program_under_random_traffic() {
+    if Program::both_available() {
+        play(&[Program::Ours, Program::Reference, Program::Ours, Program::Reference], LEAST_MIXED);
+    }
+}
+
+#[test]
+fn four_hosts_of_one_program_under_random_traffic() {
+    let Some(program) = Program::under_test() else { return };
+    play(&[program; 4], if program == Program::Ours { LEAST_OURS } else { 1 });
+}
