@@ -182,6 +182,8 @@ impl Manager {
             spec,
             ls,
             work: Work::Acquiring { task },
+            renamed: None,
+            ballot: None,
             persistent: request.persistent,
             pid,
             lver: 0,
@@ -348,11 +350,17 @@ impl Manager {
             let code = if intact { ReturnCode::ENOTTY } else { ReturnCode::ENOSPC };
             return self.undo(number, acquired, code.0, out);
         }
+        let holder = self.conns.get(&target).and_then(|c| c.pid).unwrap_or(0);
         for id in &acquired {
-            if let Some(Resource { work: Work::Held { tokens, .. }, .. }) = self.resources.get_mut(id) {
+            if let Some(Resource { work: Work::Held { tokens, .. }, pid, spec, .. }) =
+                self.resources.get_mut(id)
+            {
                 if let Some(token) = tokens.iter_mut().find(|t| t.conn == target && !t.granted) {
                     token.granted = true;
                     token.adopts = false;
+                    if !spec.shared {
+                        *pid = holder;
+                    }
                 }
             }
             if let Some(client) = self.conns.get_mut(&target) {

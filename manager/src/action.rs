@@ -151,8 +151,12 @@ pub enum Action {
         config: PaxosConfig,
         /// The resource's sizes.
         geometry: Geometry,
+        /// Of a lease that was held, the ballot number of our block.
+        ballot: Option<u64>,
         /// To be in the value block before anything else.
         value: Option<Arc<[u8]>>,
+        /// The name that the first attempt was to give it.
+        rename: Option<Name>,
         /// Where.
         disks: Vec<DiskSpec>,
     },

@@ -9,7 +9,6 @@ use sanlock_lease::code::ReturnCode;
 use sanlock_lease::name::Name;
 use sanlock_lease::paxos::acquire::AcquireOptions;
 use sanlock_lease::paxos::convert::ConvertOutcome;
-use sanlock_lease::paxos::{AcquireError, ReleaseError};
 use sanlock_lease::timing::MonoTime;
 
 impl Manager {
@@ -122,10 +121,8 @@ impl Manager {
             return;
         }
         let ConvertOutcome { result, held, erase, value_written } = outcome;
-        let value_failed =
-            matches!(result, Err(AcquireError::Share(ReleaseError::Value(_)))) && outstanding == 0;
-        if value_written || value_failed {
-            self.value_written(id, value_failed, out);
+        if value_written {
+            self.value_written(id, false, out);
         }
         let Some(resource) = self.resources.get_mut(&id) else { return };
         if let Work::Held { held: ours, .. } = &mut resource.work {

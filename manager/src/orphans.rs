@@ -13,6 +13,7 @@ use sanlock_lease::code::ReturnCode;
 use sanlock_lease::name::Name;
 use sanlock_lease::text::ResourceSpec;
 use sanlock_lease::timing::MonoTime;
+use std::collections::BTreeSet;
 
 /// What this host already has under the name of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,12 @@ pub(crate) enum Local {
     Adopt(ResourceId),
 }
 
+/// Whether a release that has given its lease the name of `spec` has not ended completely: what it has left to do, or may still
+/// write, would reach the new hold (rule R3).
+fn still_renaming(resource: &Resource, spec: &ResourceSpec) -> bool {
+    resource.spec.lockspace == spec.lockspace && resource.renamed == Some(spec.name)
+}
+
 impl Manager {
     /// Whether a lockspace has orphans, those included that are about to be adopted.
     pub(crate) fn has_orphans(&self, ls: LockspaceId) -> bool {
@@ -34,6 +41,9 @@ impl Manager {
     /// What this host already has under that name decides first (lease-algorithms.md 7.2).
     pub(crate) fn local_state(&self, spec: &ResourceSpec, orphan: OrphanUse) -> Result<Local, ReturnCode> {
         let same = |r: &Resource| r.spec.lockspace == spec.lockspace && r.spec.name == spec.name;
+        if self.resources.values().any(|r| still_renaming(r, spec)) {
+            return Err(ReturnCode::EAGAIN);
+        }
         let Some((id, found)) = self.resources.iter().find(|(_, r)| same(r)) else {
             return match orphan {
                 OrphanUse::Only => Err(ReturnCode::ENOENT),
@@ -118,10 +128,17 @@ impl Manager {
         };
         let found: Vec<ResourceId> =
             self.resources.iter().filter(|(_, r)| wanted(r)).map(|(id, _)| *id).collect();
+        let spaces: BTreeSet<LockspaceId> =
+            found.iter().filter_map(|id| Some(self.resources.get(id)?.ls)).collect();
+        let ready: BTreeSet<LockspaceId> = spaces
+            .into_iter()
+            .filter(|ls| {
+                let dead = self.lockspaces.get(ls).is_none_or(|ls| !ls.usable());
+                dead || self.require_watchdog(now, *ls, out) == Ok(true)
+            })
+            .collect();
         for id in &found {
-            let Some(ls) = self.resources.get(id).map(|r| r.ls) else { continue };
-            let dead = self.lockspaces.get(&ls).is_none_or(|ls| !ls.usable());
-            if dead || self.require_watchdog(now, ls, out) == Ok(true) {
+            if self.resources.get(id).is_some_and(|r| ready.contains(&r.ls)) {
                 self.give_up(*id, None, None, out);
             } else if let Some(resource) = self.resources.get_mut(id) {
                 match resource.unsettled {
@@ -136,7 +153,20 @@ impl Manager {
     /// The client of a token is gone: its lease goes, or stays as an orphan.
     pub(crate) fn release_ended_client(&mut self, id: ResourceId, conn: ConnId, out: &mut Vec<Action>) {
         let Some(resource) = self.resources.get_mut(&id) else { return };
-        let Err(last) = resource.drop_token(conn) else { return };
+        let last = match resource.drop_token(conn) {
+            Err(last) => last,
+            Ok(dropped) => {
+                // Whoever is about to join in may not get it. Then it is what the last holder left.
+                if let (Work::Held { tokens, .. }, Some(Token { granted: true, persistent: true, .. })) =
+                    (&mut resource.work, dropped)
+                {
+                    if tokens.iter().all(|t| !t.granted) {
+                        tokens.iter_mut().for_each(|t| t.adopts = true);
+                    }
+                }
+                return;
+            }
+        };
         let Some(resource) = self.resources.get(&id) else { return };
         if !self.becomes_orphan(resource, last, true, out) {
             self.give_up(id, None, None, out);

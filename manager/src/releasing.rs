@@ -167,6 +167,8 @@ impl Manager {
         let (ls, disks) = (resource.ls, resource.spec.disks.clone());
         let value = resource.unwritten_value();
         let Some(resource) = self.resources.get_mut(&id) else { return Started::Nothing };
+        resource.ballot = Some(held.ballot());
+        let ballot = resource.ballot;
         if let Some(task) = resource.converting {
             // What an earlier conversion left is being taken back; the hold goes after it, and nobody has to wait for that.
             resource.work = Work::Settling { task };
@@ -180,11 +182,12 @@ impl Manager {
         resource.work = Work::Releasing { task };
         resource.for_op = for_op.map(|(number, _)| number);
         resource.keep_result = for_op.is_some_and(|(_, keep)| keep);
+        resource.renamed = rename;
         resource.attempts = 1;
         let (erase, geometry) = (resource.erase, held.geometry);
         self.tasks.insert(task, id);
         out.push(if erase {
-            Action::StartRetract { task, ls, config, geometry, value, disks }
+            Action::StartRetract { task, ls, config, geometry, ballot, value, rename, disks }
         } else {
             Action::StartRelease { task, ls, config, held, value, rename, disks }
         });
@@ -233,13 +236,13 @@ impl Manager {
             return;
         };
         let (ls, disks, geometry) = (resource.ls, resource.spec.disks.clone(), resource.geometry);
-        let value = resource.unwritten_value();
+        let (value, rename, ballot) = (resource.unwritten_value(), resource.renamed, resource.ballot);
         if let Some(resource) = self.resources.get_mut(&id) {
             resource.work = Work::Releasing { task };
             resource.attempts += 1;
         }
         self.tasks.insert(task, id);
-        out.push(Action::StartRetract { task, ls, config, geometry, value, disks });
+        out.push(Action::StartRetract { task, ls, config, geometry, ballot, value, rename, disks });
     }
 
     pub(crate) fn release_done(
@@ -381,7 +384,7 @@ impl Manager {
         for id in due {
             let Some(ls) = self.resources.get(&id).map(|r| r.ls) else { continue };
             // Behind what was an orphan there may be no watchdog yet; the next tick looks again.
-            if self.require_watchdog(now, ls, out) == Ok(true) {
+            if self.require_watchdog_quietly(now, ls, out) == Ok(true) {
                 self.start_retract(id, out);
             }
         }

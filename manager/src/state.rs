@@ -274,6 +274,10 @@ pub struct Resource {
     pub ls: LockspaceId,
     /// What is going on.
     pub work: Work,
+    /// The name it gets by the release that runs, or that has not ended completely.
+    pub(crate) renamed: Option<Name>,
+    /// The ballot number of our block when it was given up: what is tried again must not touch a newer one.
+    pub(crate) ballot: Option<u64>,
     /// Whether the acquire that runs asked for a persistent lease.
     pub(crate) persistent: bool,
     /// Pid of the last exclusive owner.
@@ -336,12 +340,12 @@ impl Resource {
 
     /// Takes one token of this connection away, one that was not granted first. `Err` if none is left: what becomes of the
     /// resource depends on the last one, if there was one.
-    pub(crate) fn drop_token(&mut self, conn: ConnId) -> Result<(), Option<Token>> {
+    pub(crate) fn drop_token(&mut self, conn: ConnId) -> Result<Option<Token>, Option<Token>> {
         let Work::Held { tokens, .. } = &mut self.work else { return Err(None) };
         let own = |t: &Token| t.conn == conn;
         let at = tokens.iter().position(|t| own(t) && !t.granted).or_else(|| tokens.iter().position(own));
         let dropped = at.map(|at| tokens.remove(at));
-        if tokens.is_empty() { Err(dropped) } else { Ok(()) }
+        if tokens.is_empty() { Err(dropped) } else { Ok(dropped) }
     }
 
     /// Its list.

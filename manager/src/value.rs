@@ -55,6 +55,7 @@ impl Value {
         }
         self.content = Ok(Arc::from(content));
         self.dirty = true;
+        self.failures = 0;
         Ok(())
     }
 }
@@ -105,7 +106,7 @@ impl Manager {
         }
     }
 
-    /// A write of the value block succeeded, or failed with nothing outstanding.
+    /// A write of the value block succeeded, or, for a release, failed with nothing outstanding.
     pub(crate) fn value_written(&mut self, id: ResourceId, failed: bool, out: &mut Vec<Action>) {
         let Some(resource) = self.resources.get_mut(&id) else { return };
         let Some(value) = resource.value.as_mut().filter(|v| v.dirty) else { return };

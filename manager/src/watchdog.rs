@@ -115,6 +115,30 @@ impl Manager {
         ls: LockspaceId,
         out: &mut Vec<Action>,
     ) -> Result<bool, ReturnCode> {
+        let required = self.require_watchdog_quietly(now, ls, out);
+        let idle = |ls: &&Lockspace| ls.watch == Watch::Idle;
+        if let (Err(_), Some(lockspace)) = (required, self.lockspaces.get(&ls).filter(idle)) {
+            let age = now.secs_since(lockspace.last_good.unwrap_or(now));
+            let text = format!(
+                "nothing is acquired now: the last good renewal is {age} s old and the last attempt came to {}; \
+                 the watchdog is armed again once a renewal succeeds",
+                lockspace.last_result
+            );
+            log(out, Level::Error, Some(ls), text);
+        }
+        required
+    }
+
+    /// The same, without saying why not.
+    ///
+    /// # Errors
+    /// As above.
+    pub(crate) fn require_watchdog_quietly(
+        &mut self,
+        now: MonoTime,
+        ls: LockspaceId,
+        out: &mut Vec<Action>,
+    ) -> Result<bool, ReturnCode> {
         let lockspace = self.lockspaces.get_mut(&ls).ok_or(ReturnCode::ENOSPC)?;
         match lockspace.watch {
             Watch::Off | Watch::Armed => Ok(true),
@@ -124,12 +148,6 @@ impl Manager {
                 let last_good = lockspace.last_good.unwrap_or(now);
                 let age = now.secs_since(last_good);
                 if lockspace.last_result != 1 || age >= lockspace.io_timeout.renewal_warn_secs() {
-                    let text = format!(
-                        "nothing is acquired now: the last good renewal is {age} s old and the last attempt came to {}; \
-                         the watchdog is armed again once a renewal succeeds",
-                        lockspace.last_result
-                    );
-                    log(out, Level::Error, Some(ls), text);
                     return Err(ReturnCode::WD_ERROR);
                 }
                 lockspace.watch = Watch::Arming;

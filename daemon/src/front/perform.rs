@@ -79,8 +79,8 @@ impl Front {
             Action::StartRelease { task, ls, config, held, value, rename, disks } => {
                 self.start(task, ls, config, Work::Release(Box::new(held), value, rename), disks);
             }
-            Action::StartRetract { task, ls, config, geometry, value, disks } => {
-                self.start(task, ls, config, Work::Retract(geometry, value), disks);
+            Action::StartRetract { task, ls, config, geometry, ballot, value, rename, disks } => {
+                self.start(task, ls, config, Work::Retract(geometry, ballot, value, rename), disks);
             }
             Action::ClientGone { task } => self.resources.order(Order::ClientGone(task)),
             Action::ShuttingDown => {

@@ -45,8 +45,9 @@ pub(crate) enum Work {
     Erase(Box<Held>),
     /// Give it back, after writing its value block and with a new name if there are any.
     Release(Box<Held>, Option<Arc<[u8]>>, Option<Name>),
-    /// Take back what an acquire or an earlier release may have left, after writing the value block if there is any.
-    Retract(Geometry, Option<Arc<[u8]>>),
+    /// Take back what an acquire or an earlier release may have left, of this ballot, after writing the value block if there is any.
+    /// The name is the one that the release was to give.
+    Retract(Geometry, Option<u64>, Option<Arc<[u8]>>, Option<Name>),
 }
 
 /// A task.
@@ -199,8 +200,9 @@ impl Thread {
                 let machine = PaxosRelease::new(task.config, *held).with_value(value).renamed(name);
                 TaskMachine::Release(Box::new(machine))
             }
-            Work::Retract(geometry, value) => {
-                let machine = PaxosRelease::retract(task.config, geometry).with_value(value);
+            Work::Retract(geometry, ballot, value, name) => {
+                let machine = PaxosRelease::retract(task.config, geometry);
+                let machine = machine.of_ballot(ballot).with_value(value).renamed(name);
                 TaskMachine::Release(Box::new(machine))
             }
         };

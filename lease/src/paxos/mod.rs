@@ -111,6 +111,12 @@ impl Held {
         self.block.mode.is_shared()
     }
 
+    /// The ballot number of our block.
+    #[must_use]
+    pub fn ballot(&self) -> u64 {
+        self.block.dblock.mbal.get()
+    }
+
     /// The lease version.
     #[must_use]
     pub fn lver(&self) -> u64 {

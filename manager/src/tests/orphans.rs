@@ -227,3 +227,56 @@ fn an_orphan_is_adopted_with_the_watchdog_behind_it() {
     assert_eq!(lab.quiet(Event::WatchdogArmed { ls, result: Ok(()) }), [replied(1, 0)]);
     assert_eq!(lab.tokens(1), ["r"]);
 }
+
+/// A holder whose request fails has never held it, so it changes nothing for the one that did.
+#[test]
+fn a_failed_join_does_not_cost_the_lease_that_its_holder_wanted_to_persist() {
+    let (mut lab, _) = Lab::ready();
+    persistent(&mut lab, 0, "s", true);
+    // The second resource of the request keeps the first one's token waiting.
+    let waiting = ask(&mut lab, 1, vec![asking("s", true), asking("x", false)], OrphanUse::Refuse);
+    let x = task(&waiting);
+    assert_eq!(lab.close(0), [Action::Forget { conn: ConnId(0) }]);
+    let failed = lab.failed(x, live_owner(), false, 0);
+    assert_eq!(failed, [replied(1, -243)], "nothing is released");
+    assert_eq!(lab.list("s"), Some(ResourceList::Orphan));
+}
+
+/// As after an acquire or a conversion: STATUS shows the last exclusive owner.
+#[test]
+fn an_orphan_that_was_adopted_shows_the_adopter_when_it_is_one_again() {
+    let (mut lab, _) = Lab::ready();
+    orphan(&mut lab, 0, "r", false);
+    let wanted = ResourceRequest { persistent: true, ..asking("r", false) };
+    assert_eq!(ask(&mut lab, 1, vec![wanted], OrphanUse::Adopt), [replied(1, 0)]);
+    lab.close(1);
+    let id = lab.resource("r").unwrap();
+    assert_eq!((lab.list("r"), lab.m.resources[&id].pid), (Some(ResourceList::Orphan), 101));
+}
+
+/// Orphans whose release waits for the watchdog while renewals fail: the reason is worth a line, not one for each of them at every
+/// tick.
+#[test]
+fn orphans_whose_release_waits_for_a_renewal_do_not_fill_the_log() {
+    let (mut lab, ls) = watched();
+    for resource in ["a", "b", "c"] {
+        let wanted = ResourceRequest { persistent: true, ..asking(resource, false) };
+        let mut started = ask(&mut lab, 0, vec![wanted], OrphanUse::Refuse);
+        if matches!(&started[..], [Action::WatchdogArm { .. }]) {
+            started = lab.quiet(Event::WatchdogArmed { ls, result: Ok(()) });
+        }
+        lab.acquired(task(&started), 0);
+    }
+    lab.close(0);
+    lab.quiet(Event::RenewalFailed { ls, code: -202, text: "slow".into() });
+    lab.register(2, 102);
+    assert_eq!(release_orphans(&mut lab, 2, None), [replied(2, 3)]);
+    let mut lines = 0;
+    for _ in 0..4 {
+        lab.now = lab.now.plus_secs(1);
+        let mut out = Vec::new();
+        lab.m.handle(lab.now, Event::Tick, &mut out);
+        lines += out.iter().filter(|a| matches!(a, Action::Log { level: Level::Error, .. })).count();
+    }
+    assert!(lines <= 4, "{lines} lines in 4 ticks");
+}

@@ -226,3 +226,65 @@ fn a_shared_lease_keeps_its_name_and_its_holder() {
     assert_eq!(rename(&mut lab, "r", "new"), [replied(0, -22)]);
     assert_eq!(lab.tokens(0), ["r"]);
 }
+
+/// The client was answered 0 and the lease is free under its new name; our block is still to be marked. Until that is done nothing
+/// new may be started on the same sectors under the new name either (rule R3).
+#[test]
+fn a_renamed_lease_is_not_taken_under_its_new_name_before_the_rest_of_its_release_is_done() {
+    let (mut lab, _) = Lab::ready();
+    lab.hold(0, "r");
+    let (first, _) = release(&rename(&mut lab, "r", "new"));
+    assert_eq!(lab.released_without_mark(first), [replied(0, 0)]);
+    assert_eq!(lab.list("r"), Some(ResourceList::Rem));
+    // In this lab every resource has the same disk and offset.
+    assert_eq!(lab.acquire(0, Target::Own, &["new"]), [replied(0, -11)]);
+}
+
+/// The same without any error: of several disks one is slow, and its write may land on what is taken under the new name.
+#[test]
+fn a_renamed_lease_is_not_taken_under_its_new_name_while_a_write_of_its_release_may_land() {
+    let (mut lab, _) = Lab::ready();
+    lab.hold(0, "r");
+    let (first, _) = release(&rename(&mut lab, "r", "new"));
+    assert_eq!(lab.released(first, Ok(Released::LeaderFreed), 1), [replied(0, 0)]);
+    assert_eq!(lab.list("r"), Some(ResourceList::Rem));
+    assert_eq!(lab.acquire(0, Target::Own, &["new"]), [replied(0, -11)]);
+}
+
+/// A conversion that fails gives nothing up, so there is no reason to give the value up either.
+#[test]
+fn conversions_that_fail_do_not_lose_the_value_of_a_lease_that_stays_exclusive() {
+    let (mut lab, _) = Lab::ready();
+    hold(&mut lab, Some(Ok(sector(0))));
+    set(&mut lab, b"new");
+    for _ in 0..WRITES_MAX {
+        let (task, value) = convert(&mut lab, true);
+        assert!(value.is_some());
+        let failed = Err(AcquireError::Share(ReleaseError::Value(IoFailure::Os(5))));
+        assert_eq!(converted(&mut lab, task, failed, false), [replied(0, -5)]);
+    }
+    assert_eq!(get(&mut lab, 3), Ok(b"new".to_vec()));
+    assert!(release(&lab.release(0, &["r"])).1.is_some(), "what can be read is written");
+}
+
+/// What was counted against an older value says nothing of one that is set later.
+#[test]
+fn a_value_set_anew_has_all_its_attempts() {
+    let (mut lab, _) = Lab::ready();
+    hold(&mut lab, Some(Ok(sector(0))));
+    set(&mut lab, b"old");
+    for _ in 0..WRITES_MAX - 1 {
+        let (task, _) = convert(&mut lab, true);
+        let failed = Err(AcquireError::Share(ReleaseError::Value(IoFailure::Os(5))));
+        converted(&mut lab, task, failed, false);
+    }
+    let (task, _) = convert(&mut lab, true);
+    assert_eq!(converted(&mut lab, task, Ok(()), true), [replied(0, 0)]);
+    let (task, _) = convert(&mut lab, false);
+    assert_eq!(converted(&mut lab, task, Ok(()), false), [replied(0, 0)]);
+    set(&mut lab, b"anew");
+    let (task, value) = release(&lab.release(0, &["r"]));
+    assert!(value.is_some());
+    ended(&mut lab, task, Err(ReleaseError::Value(IoFailure::Os(5))), false, 0);
+    assert!(release(&lab.tick()).1.is_some(), "its first failure is not its last");
+}

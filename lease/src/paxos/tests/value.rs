@@ -176,33 +176,225 @@ fn a_value_of_another_size_is_not_written() {
     assert_eq!((done.outcome.result, lab.brief()), (Err(ReleaseError::Driver), vec![]));
 }
 
+fn rename(lab: &mut Lab, held: Held) -> Finished<ReleaseOutcome> {
+    lab.trace.clear();
+    lab.run(&mut PaxosRelease::new(config(US), held).renamed(Some(name("other"))))
+}
+
+fn retract_renamed(lab: &mut Lab, config: PaxosConfig, first: Held) -> Finished<ReleaseOutcome> {
+    lab.trace.clear();
+    let machine = PaxosRelease::retract(config, first.geometry).of_ballot(Some(first.ballot()));
+    lab.run(&mut machine.renamed(Some(name("other"))))
+}
+
+/// The configuration under the new name.
+fn renamed(id: u64) -> PaxosConfig {
+    PaxosConfig { resource: name("other"), ..config(id) }
+}
+
 #[test]
 fn a_release_renames_the_lease_in_the_write_that_frees_it() {
     let mut lab = free_lab();
     let held = held(&acquire_plain(&mut lab));
-    lab.trace.clear();
-    let done = lab.run(&mut PaxosRelease::new(config(US), held).renamed(Some(name("other"))));
+    let done = rename(&mut lab, held);
     assert_eq!(done.outcome.result, Ok(Released::LeaderFreed));
-    assert_eq!(lab.brief(), [(2, -1), (0, 1), (0, -1)]);
+    assert_eq!(lab.brief(), [(0, 1), (0, -1), (2, -1)], "the leader first");
     let now = leader_of(&lab);
     assert!(name("other").matches(&now.resource_name));
     assert_eq!(now.timestamp.get(), 0);
+    assert!(block_of(&lab, US).dblock.is_released());
     assert_eq!(code(&acquire_as(&mut lab, config(2), AcquireOptions::default())), -227);
-    let config = PaxosConfig { resource: name("other"), ..config(2) };
-    let done = acquire_as(&mut lab, config, AcquireOptions::default());
+    let done = acquire_as(&mut lab, renamed(2), AcquireOptions::default());
     assert!(matches!(done.outcome, AcquireOutcome::Acquired(h) if h.lver() == 2));
 }
 
-/// Where another host wrote the leader in our name, it is not ours to change.
+/// Another host has committed the lease in our name. Nobody else may write the leader before we let go, so the name is not lost.
 #[test]
-fn a_foreign_leader_keeps_its_name() {
+fn a_lease_that_another_host_committed_for_us_is_renamed_as_well() {
     let mut lab = free_lab();
     let held = held(&acquire_plain(&mut lab));
     let mut record = leader_of(&lab);
     record.write_id = 3.into();
     record.seal();
     put_leader(&mut lab, record);
-    let done = lab.run(&mut PaxosRelease::new(config(US), held).renamed(Some(name("other"))));
-    assert_eq!(done.outcome.result, Ok(Released::ByFlag));
+    let done = rename(&mut lab, held);
+    assert_eq!(done.outcome.result, Ok(Released::LeaderFreed));
+    let now = leader_of(&lab);
+    assert!(name("other").matches(&now.resource_name));
+    assert_eq!(state(&now), (1, 1, false, 1, US));
+    // That commit lands once more, from a host that was slow: the flag says that we have let go.
+    put_leader(&mut lab, record);
+    assert!(block_of(&lab, US).dblock.is_released());
+    lab.hosts = seen(US, 1, 800, 990, 995);
+    put_delta(&mut lab, US, delta(US, 1, 950));
+    let done = acquire_as(&mut lab, config(2), nowait());
+    assert!(matches!(done.outcome, AcquireOutcome::Acquired(h) if h.lver() == 2));
+}
+
+#[test]
+fn a_leader_that_does_not_name_us_is_not_renamed_but_our_block_is_marked() {
+    type Change = fn(&mut RawLeader);
+    let rows: [(Change, i32); 4] = [
+        (|l| l.owner_id = 3.into(), -251),
+        (|l| l.lver = 2.into(), -250),
+        (|l| l.timestamp = 0.into(), -251),
+        (|l| (l.write_id, l.owner_generation) = (3.into(), 7.into()), -251),
+    ];
+    for (row, (change, expected)) in rows.into_iter().enumerate() {
+        let mut lab = free_lab();
+        let held = held(&acquire_plain(&mut lab));
+        let mut record = leader_of(&lab);
+        change(&mut record);
+        record.seal();
+        put_leader(&mut lab, record);
+        let done = rename(&mut lab, held);
+        assert_eq!(done.outcome.result.map_err(|e| ReturnCode::from(&e).0), Err(expected), "row {row}");
+        assert_eq!((leader_of(&lab), block_of(&lab, US).dblock.is_released()), (record, true), "row {row}");
+    }
+}
+
+#[test]
+fn a_rename_whose_leader_cannot_be_written_gives_nothing_up() {
+    let mut lab = free_lab();
+    let first = held(&acquire_plain(&mut lab));
+    let before = (leader_of(&lab), block_of(&lab, US));
+    nth_write(&mut lab, 0, Fate::fail(IoFailure::Os(5)));
+    let done = rename(&mut lab, first);
+    assert_eq!(done.outcome.result, Err(ReleaseError::LeaderWrite(IoFailure::Os(5))));
+    assert_eq!((leader_of(&lab), block_of(&lab, US)), before);
+    lab.no_faults();
+    let done = retract_renamed(&mut lab, config(US), first);
+    assert_eq!(done.outcome.result, Ok(Released::LeaderFreed));
+    assert!(name("res").matches(&leader_of(&lab).resource_name), "what is tried again renames nothing");
+}
+
+/// Whoever owned it after us may have renamed it before our release looked at the leader.
+#[test]
+fn a_lease_that_was_renamed_by_its_next_owner_was_released_by_the_flag() {
+    let mut lab = free_lab();
+    let held = held(&acquire_plain(&mut lab));
+    let mut record = leader_of(&lab);
+    record.write_id = 3.into();
+    record.lver = 2.into();
+    record.resource_name = name("other").to_field();
+    record.seal();
+    put_leader(&mut lab, record);
+    assert_eq!(release(&mut lab, held).outcome.result, Ok(Released::ByFlag));
     assert_eq!(leader_of(&lab), record);
+}
+
+/// The leader is freed and renamed, our block could not be marked: the mark is to follow. Meanwhile the lease is to be had under
+/// its new name, by this host too: what follows must not touch a hold under it.
+#[test]
+fn what_a_renaming_release_left_to_do_does_not_undo_a_hold_under_the_new_name() {
+    for mode in [Mode::ShortHold, Mode::Exclusive] {
+        let mut lab = free_lab();
+        let first = held(&acquire_plain(&mut lab));
+        nth_write(&mut lab, 1, Fate::fail(IoFailure::Os(5)));
+        let done = rename(&mut lab, first);
+        assert_eq!(done.outcome.result, Ok(Released::LeaderFreed));
+        assert!(done.outcome.needs_retract());
+        lab.no_faults();
+
+        let options = AcquireOptions { mode, ..AcquireOptions::default() };
+        let taken = lab.run(&mut PaxosTake::new(renamed(US), options, 8, false)).outcome.outcome;
+        assert!(matches!(taken, AcquireOutcome::Acquired(_)), "{mode:?}: {taken:?}");
+        let before = (leader_of(&lab), block_of(&lab, US));
+        let done = retract_renamed(&mut lab, config(US), first);
+        assert_eq!(done.outcome.result, Ok(Released::NothingToDo));
+        assert_eq!((leader_of(&lab), block_of(&lab, US)), before, "{mode:?}");
+
+        lab.hosts = seen(US, 1, 800, 990, 995);
+        let other = acquire_as(&mut lab, renamed(2), nowait());
+        assert!(!matches!(other.outcome, AcquireOutcome::Acquired(_)), "{mode:?}: two hosts");
+    }
+}
+
+#[test]
+fn a_mark_that_is_still_to_be_written_is_written_under_the_new_name() {
+    let mut lab = free_lab();
+    let first = held(&acquire_plain(&mut lab));
+    nth_write(&mut lab, 1, Fate::fail(IoFailure::Os(5)));
+    rename(&mut lab, first);
+    lab.no_faults();
+    let freed = leader_of(&lab);
+    let done = retract_renamed(&mut lab, config(US), first);
+    assert_eq!((done.outcome.result, done.outcome.needs_retract()), (Ok(Released::ByFlag), false));
+    assert_eq!((leader_of(&lab), block_of(&lab, US).dblock.is_released()), (freed, true));
+}
+
+/// Two of three leaders have the new name and say free, the third write failed: nothing is left that a retry could do.
+#[test]
+fn a_renaming_release_that_got_to_most_disks_late_is_not_retried_for_ever() {
+    let three = PaxosConfig { disks: 3, ..config(US) };
+    let disk = Place::Resource;
+    let mut lab = free_lab();
+    for n in 0..3 {
+        lab.disk.add(disk(n), MIB);
+        put(&mut lab, disk(n), 0, Content::Leader(leader(0, NOBODY)));
+    }
+    let first = held(&acquire_as(&mut lab, three, AcquireOptions::default()));
+    // The leader: prompt on disk 0, late on disk 1, refused on disk 2.
+    lab.fates(|op: &Op| match (op.place, &op.action) {
+        (Place::Resource(1), crate::machine::Action::Write { sector: 0, .. }) => Fate::after(15_000),
+        (Place::Resource(2), crate::machine::Action::Write { sector: 0, .. }) => Fate::fail(IoFailure::Os(5)),
+        _ => Fate::prompt(),
+    });
+    let done = lab.run(&mut PaxosRelease::new(three, first).renamed(Some(name("other"))));
+    assert!(matches!(done.outcome.result, Err(ReleaseError::LeaderWrite(_))), "{done:?}");
+    assert_eq!(done.outstanding, 1);
+    lab.land_all();
+    lab.no_faults();
+    let on = |lab: &Lab, n| RawLeader::from_sector(&lab.disk.sector(disk(n), B512, 0));
+    assert!((0..2).all(|n| name("other").matches(&on(&lab, n).resource_name)), "it is renamed");
+
+    let again = retract_renamed(&mut lab, three, first);
+    assert!(again.outcome.result.is_ok() && !again.outcome.needs_retract(), "{:?}", again.outcome.result);
+}
+
+/// Writes of the acquire that are late while the value block is read belong to the acquire: one that ends meanwhile is not
+/// outstanding any more, one that does not is.
+#[test]
+fn late_writes_of_the_acquire_are_counted_while_the_value_is_read() {
+    for (late_ms, outstanding) in [(12_000, 0), (600_000, 1)] {
+        let three = PaxosConfig { disks: 3, ..config(US) };
+        let disk = Place::Resource;
+        let mut lab = free_lab();
+        for n in 0..3 {
+            lab.disk.add(disk(n), MIB);
+            put(&mut lab, disk(n), 0, Content::Leader(leader(0, NOBODY)));
+        }
+        put_value(&mut lab, 7);
+        lab.fates(move |op: &Op| match (op.place, &op.action) {
+            (Place::Resource(2), crate::machine::Action::Write { sector: 0, .. }) => Fate::after(late_ms),
+            (_, crate::machine::Action::Read { first: LVB_SECTOR, .. }) => Fate::after(5_000),
+            _ => Fate::prompt(),
+        });
+        let done = lab.run(&mut PaxosTake::new(three, AcquireOptions::default(), 8, true));
+        assert!(matches!(done.outcome.outcome, AcquireOutcome::Acquired(_)), "{done:?}");
+        assert_eq!(done.outcome.value, Some(Ok(sector(7))));
+        assert_eq!(done.outstanding, outstanding, "{late_ms} ms");
+    }
+}
+
+/// The value block of several disks is on the first one: without it the lease is to be had, with an error in place of the value.
+#[test]
+fn without_the_first_disk_there_is_a_lease_and_no_value() {
+    let three = PaxosConfig { disks: 3, ..config(US) };
+    let disk = Place::Resource;
+    let mut lab = free_lab();
+    for n in 0..3 {
+        lab.disk.add(disk(n), MIB);
+        put(&mut lab, disk(n), 0, Content::Leader(leader(0, NOBODY)));
+    }
+    lab.disk.remove(disk(0));
+    let done = lab.run(&mut PaxosTake::new(three, AcquireOptions::default(), 8, true));
+    let AcquireOutcome::Acquired(held) = done.outcome.outcome else { panic!("{done:?}") };
+    assert!(matches!(done.outcome.value, Some(Err(_))), "{done:?}");
+    let done = lab.run(&mut PaxosRelease::new(three, held).with_value(Some(sector(9))));
+    assert!(matches!(done.outcome.result, Err(ReleaseError::Value(_))), "{done:?}");
+    assert_eq!((done.outstanding, done.outcome.value_written), (0, false));
+    // Given up on the value, the lease is free.
+    let done = lab.run(&mut PaxosRelease::retract(three, held.geometry));
+    assert_eq!(done.outcome.result, Ok(Released::LeaderFreed));
 }

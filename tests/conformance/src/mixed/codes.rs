@@ -42,11 +42,12 @@ pub const ALLOWED: &[Allowed] = &[
         why: "no orphan; the original acquires it anew",
     },
     any("renamed", -227, "it has its other name now"),
-    any(
-        "changing",
-        -227,
-        "our block says released; another host had committed us, took the lease and renamed it before the leader was read",
-    ),
+    Allowed {
+        word: "changing",
+        code: -227,
+        only: Some(Program::Reference),
+        why: "its block says released; another host had committed it, took the lease and renamed it before the leader was read",
+    },
     any("to-exclusive", -11, "another host shares it; here also another process of this host"),
     any("to-exclusive", -243, "another host is entering shared mode"),
     any("to-exclusive", -244, "another host won this version"),

@@ -59,8 +59,8 @@ pub struct Entry {
     pub name: u64,
 }
 
-/// Neither program changes the name where another host has committed the lease in the holder's name: the block's flag is the release
-/// then, and the leader is left alone. How often that happens is counted (`rename-lost`).
+/// The original does not change the name where another host has committed the lease in the holder's name: the block's flag is the
+/// release then, and the leader is left alone. How often that happens is counted (`rename-lost`).
 pub const NOT_SURE: u64 = 10;
 
 impl Entry {

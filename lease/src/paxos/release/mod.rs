@@ -7,7 +7,13 @@
 //! 1. Write our block again, plus RELEASED (R2). Where another host wrote the leader in our name, this flag *is* the release.
 //!    A retract reads the block first, because it does not know what the failed acquire left.
 //! 2. Read the leader. Only a leader that we wrote ourselves, and that still says what we wrote, may be changed by us.
-//! 3. Write the leader with timestamp 0, and with the new name if the lease is renamed ([`PaxosRelease::renamed`]).
+//! 3. Write the leader with timestamp 0.
+//!
+//! Of a lease that is to be renamed the leader comes first, whoever wrote it: as long as our block is not marked and the leader
+//! names us nobody else may write it, so it is ours to free and to name. The mark follows, for commits in our name that are still
+//! on their way.
+
+mod leader;
 
 use super::acquire::host_block;
 use super::ops::{Event, For, Ops, Tally, Verdict, Votes};
@@ -18,7 +24,7 @@ use crate::machine::{Content, Env, Input, IoFailure, LockspaceNow, Machine, Step
 use crate::name::Name;
 use crate::record::{DBLOCK_RELEASED, FLAG_SHORT_HOLD, HostBlock, ModeBlock, RawLeader};
 use crate::timing::MonoTime;
-use crate::verify::{self, DblockError};
+use crate::verify::{self, DblockError, LeaderError};
 use std::sync::Arc;
 
 /// What a release comes to.
@@ -65,6 +71,8 @@ enum Phase {
     WriteValue(Tally),
     ReadBlock {
         best: Option<HostBlock>,
+        /// Largest ballot number on any disk.
+        newest: u64,
         /// A disk says something else of a shared hold than it should.
         mode_differs: bool,
         readable: u32,
@@ -115,6 +123,10 @@ pub struct PaxosRelease {
     value_written: bool,
     /// The resource's name from now on.
     rename: Option<Name>,
+    /// The number of our block's last ballot, if it is known.
+    ballot: Option<u64>,
+    /// What is left to be told once our block is marked: the leader came first.
+    told: Option<Result<Released, ReleaseError>>,
 }
 
 impl PaxosRelease {
@@ -160,6 +172,8 @@ impl PaxosRelease {
             value: None,
             value_written: false,
             rename: None,
+            ballot: None,
+            told: None,
         }
     }
 
@@ -171,11 +185,20 @@ impl PaxosRelease {
         self
     }
 
-    /// Gives the resource another name, in the write that frees the leader (lease-algorithms.md 6.2 step 5). Where another host
-    /// wrote the leader in our name, it keeps its name: that leader is not ours to change.
+    /// Gives the resource another name, in the write that frees the leader (lease-algorithms.md 6.2 step 5). A retract gives none, but
+    /// finds the lease under either: a leader with the new name is one that the first attempt, or its next owner, wrote, and is left
+    /// alone.
     #[must_use]
     pub fn renamed(mut self, name: Option<Name>) -> Self {
         self.rename = name;
+        self
+    }
+
+    /// Of a lease that we held, the ballot number that our block had: a block that has gone further belongs to something newer of this
+    /// host, and nothing is taken back.
+    #[must_use]
+    pub fn of_ballot(mut self, ballot: Option<u64>) -> Self {
+        self.ballot = ballot;
         self
     }
 
@@ -287,6 +310,9 @@ impl PaxosRelease {
             // Not fatal yet: if the leader can be freed, whoever asked has what they wanted, and the mark can follow
             // (`ReleaseOutcome::needs_retract`).
         }
+        if let Some(told) = self.told {
+            return self.done(told);
+        }
         match self.what {
             What::Held(held) if held.is_shared() => {
                 let written = tally.ok >= self.config.majority();
@@ -309,24 +335,21 @@ impl PaxosRelease {
         self.after_announce(now, env, tally)
     }
 
-    fn read_leader(&mut self, now: MonoTime) -> Step<ReleaseOutcome> {
-        for disk in 0..self.config.disks {
-            self.ops.read(disk, self.geometry.sector(), 0, 1, self.deadline(now), For::Leader);
-        }
-        self.submit(Phase::ReadLeader(Votes::default()))
-    }
-
     #[expect(clippy::too_many_arguments, reason = "the parts of one phase")]
     fn after_read_block(
         &mut self,
         now: MonoTime,
         env: &Env<'_>,
         best: Option<HostBlock>,
+        newest: u64,
         mode_differs: bool,
         readable: u32,
         io: Option<IoFailure>,
         bad: Option<DblockError>,
     ) -> Step<ReleaseOutcome> {
+        if self.ballot.is_some_and(|ours| newest > ours) {
+            return self.done(Ok(Released::NothingToDo));
+        }
         let Some(block) = best.filter(|_| readable >= self.config.majority()) else {
             // A disk that comes back may make the majority: only damage alone is final.
             return self.done(Err(match (io, bad) {
@@ -341,82 +364,6 @@ impl PaxosRelease {
         } else {
             self.read_leader(now)
         }
-    }
-
-    fn after_read_leader(
-        &mut self,
-        now: MonoTime,
-        env: &Env<'_>,
-        votes: &Votes<LeaderFail>,
-    ) -> Step<ReleaseOutcome> {
-        let disks = self.config.disks;
-        let leader = match votes.verdict(disks, self.config.majority()) {
-            Verdict::Leader(leader) => leader,
-            Verdict::Failed(LeaderFail::Io(e)) => return self.done(Err(ReleaseError::Io(e))),
-            Verdict::Failed(LeaderFail::Leader(e)) => return self.done(Err(ReleaseError::Leader(e))),
-            Verdict::TooFew(readable) => return self.done(Err(ReleaseError::LeaderRead { readable, disks })),
-            Verdict::Differ => return self.done(Err(ReleaseError::LeaderDiff)),
-        };
-        match self.judge(&leader) {
-            Ok(true) => {
-                let mut free = leader;
-                free.timestamp = 0.into();
-                free.write_id = self.config.host.get().into();
-                free.write_generation = self.config.generation.into();
-                free.write_timestamp = now.secs().into();
-                free.flags = (free.flags.get() & !FLAG_SHORT_HOLD).into();
-                if let Some(name) = &self.rename {
-                    free.resource_name = name.to_field();
-                }
-                free.seal();
-                match self.write_all(now, env, 0, &Content::Leader(free)) {
-                    Ok(tally) if self.ops.idle() => self.after_write_leader(tally),
-                    Ok(tally) => self.submit(Phase::WriteLeader(tally)),
-                    Err(e) => self.done(Err(e)),
-                }
-            }
-            Ok(false) => match (self.flagged, self.block_failure) {
-                // The flag is all that could release the lease, and it is not on disk.
-                (true, Some(failure)) => self.done(Err(ReleaseError::DblockWrite(failure))),
-                (true, None) => self.done(Ok(Released::ByFlag)),
-                (false, _) => self.done(Ok(Released::NothingToDo)),
-            },
-            Err(e) => self.done(Err(e)),
-        }
-    }
-
-    /// Whether the leader is ours to free (lease-algorithms.md 6.2 step 4).
-    fn judge(&self, leader: &RawLeader) -> Result<bool, ReleaseError> {
-        let owner = ReleaseError::Owner {
-            host_id: leader.owner_id.get(),
-            generation: leader.owner_generation.get(),
-            timestamp: leader.timestamp.get(),
-        };
-        let writer_is_us = leader.write_id.get() == self.config.host.get();
-        match &self.what {
-            What::Held(held) | What::Exclusivity(held) => {
-                if !writer_is_us {
-                    Ok(false)
-                } else if leader.lver != held.leader.lver {
-                    Err(ReleaseError::Lver { expected: held.lver(), found: leader.lver.get() })
-                } else if leader == &held.leader {
-                    Ok(true)
-                } else {
-                    Err(owner)
-                }
-            }
-            What::Whatever => Ok(writer_is_us
-                && leader.timestamp.get() != 0
-                && leader.owner_id.get() == self.config.host.get()
-                && leader.owner_generation.get() == self.config.generation),
-        }
-    }
-
-    fn after_write_leader(&mut self, tally: Tally) -> Step<ReleaseOutcome> {
-        if tally.ok < self.config.majority() {
-            return self.done(Err(ReleaseError::LeaderWrite(tally.failure())));
-        }
-        self.done(Ok(Released::LeaderFreed))
     }
 
     fn start(&mut self, now: MonoTime, env: &Env<'_>) -> Step<ReleaseOutcome> {
@@ -447,6 +394,7 @@ impl PaxosRelease {
     fn begin(&mut self, now: MonoTime, env: &Env<'_>) -> Step<ReleaseOutcome> {
         match self.what {
             What::Exclusivity(held) if self.patient => self.announce(now, env, held.block),
+            What::Held(_) if self.leader_first() => self.read_leader(now),
             What::Held(held) | What::Exclusivity(held) => self.write_block(now, env, held.block),
             What::Whatever => {
                 for disk in 0..self.config.disks {
@@ -455,6 +403,7 @@ impl PaxosRelease {
                 }
                 self.submit(Phase::ReadBlock {
                     best: None,
+                    newest: 0,
                     mode_differs: false,
                     readable: 0,
                     io: None,
@@ -468,11 +417,12 @@ impl PaxosRelease {
         let mode = self.mode;
         let mut phase = std::mem::replace(&mut self.phase, Phase::Done);
         match &mut phase {
-            Phase::ReadBlock { best, mode_differs, readable, io, bad } => {
+            Phase::ReadBlock { best, newest, mode_differs, readable, io, bad } => {
                 match host_block(result, self.config.host) {
                     Ok(block) => match verify::dblock(&block.dblock, self.config.host) {
                         Ok(()) => {
                             *readable += 1;
+                            *newest = (*newest).max(block.dblock.mbal.get());
                             *mode_differs |= block.mode.is_shared() != mode.is_shared()
                                 || (mode.is_shared() && block.mode.generation != mode.generation);
                             let key = |b: &HostBlock| (b.dblock.lver.get(), b.dblock.bal.get());
@@ -492,7 +442,7 @@ impl PaxosRelease {
             | Phase::WriteLeader(tally) => {
                 tally.count(&result);
             }
-            Phase::ReadLeader(votes) => votes.put(self.config.decode_leader(result)),
+            Phase::ReadLeader(votes) => votes.put(self.decode_leader(result)),
             Phase::Start | Phase::Done => {}
         }
         self.phase = phase;
@@ -500,14 +450,14 @@ impl PaxosRelease {
 
     fn advance(&mut self, now: MonoTime, env: &Env<'_>) -> Step<ReleaseOutcome> {
         match std::mem::replace(&mut self.phase, Phase::Done) {
-            Phase::ReadBlock { best, mode_differs, readable, io, bad } => {
-                self.after_read_block(now, env, best, mode_differs, readable, io, bad)
+            Phase::ReadBlock { best, newest, mode_differs, readable, io, bad } => {
+                self.after_read_block(now, env, best, newest, mode_differs, readable, io, bad)
             }
             Phase::WriteValue(tally) => self.after_value(now, env, tally),
             Phase::Announce(tally) | Phase::AwaitBlock(tally) => self.after_announce(now, env, tally),
             Phase::WriteBlock(tally) => self.after_write_block(now, tally),
             Phase::ReadLeader(votes) => self.after_read_leader(now, env, &votes),
-            Phase::WriteLeader(tally) => self.after_write_leader(tally),
+            Phase::WriteLeader(tally) => self.after_write_leader(now, env, tally),
             Phase::Start | Phase::Done => self.done(Err(ReleaseError::Driver)),
         }
     }

@@ -1,0 +1,139 @@
+//! The leader of a lease that is given up: whether it is ours to write, and what becomes of it (lease-algorithms.md 6.2 steps 3 to 5).
+
+use super::*;
+
+impl PaxosRelease {
+    pub(super) fn read_leader(&mut self, now: MonoTime) -> Step<ReleaseOutcome> {
+        for disk in 0..self.config.disks {
+            self.ops.read(disk, self.geometry.sector(), 0, 1, self.deadline(now), For::Leader);
+        }
+        self.submit(Phase::ReadLeader(Votes::default()))
+    }
+
+    pub(super) fn after_read_leader(
+        &mut self,
+        now: MonoTime,
+        env: &Env<'_>,
+        votes: &Votes<LeaderFail>,
+    ) -> Step<ReleaseOutcome> {
+        let disks = self.config.disks;
+        let leader = match votes.verdict(disks, self.config.majority()) {
+            Verdict::Leader(leader) => leader,
+            // Whoever owned the lease after us has renamed it: our flag has released it.
+            Verdict::Failed(LeaderFail::Leader(LeaderError::Resource { .. }))
+                if self.flagged && self.block_failure.is_none() =>
+            {
+                return self.done(Ok(Released::ByFlag));
+            }
+            Verdict::Failed(LeaderFail::Io(e)) => return self.done(Err(ReleaseError::Io(e))),
+            Verdict::Failed(LeaderFail::Leader(e)) => return self.done(Err(ReleaseError::Leader(e))),
+            Verdict::TooFew(readable) => return self.done(Err(ReleaseError::LeaderRead { readable, disks })),
+            Verdict::Differ => return self.done(Err(ReleaseError::LeaderDiff)),
+        };
+        match self.judge(&leader) {
+            Ok(true) => {
+                let mut free = leader;
+                free.timestamp = 0.into();
+                free.write_id = self.config.host.get().into();
+                free.write_generation = self.config.generation.into();
+                free.write_timestamp = now.secs().into();
+                free.flags = (free.flags.get() & !FLAG_SHORT_HOLD).into();
+                if let (Some(name), What::Held(_)) = (&self.rename, &self.what) {
+                    free.resource_name = name.to_field();
+                }
+                free.seal();
+                match self.write_all(now, env, 0, &Content::Leader(free)) {
+                    Ok(tally) if self.ops.idle() => self.after_write_leader(now, env, tally),
+                    Ok(tally) => self.submit(Phase::WriteLeader(tally)),
+                    Err(e) => self.done(Err(e)),
+                }
+            }
+            Err(e) if self.leader_first() => self.mark(now, env, Err(e)),
+            Ok(false) => match (self.flagged, self.block_failure) {
+                // The flag is all that could release the lease, and it is not on disk.
+                (true, Some(failure)) => self.done(Err(ReleaseError::DblockWrite(failure))),
+                (true, None) => self.done(Ok(Released::ByFlag)),
+                (false, _) => self.done(Ok(Released::NothingToDo)),
+            },
+            Err(e) => self.done(Err(e)),
+        }
+    }
+
+    /// Whether the leader is ours to free (lease-algorithms.md 6.2 step 4).
+    pub(super) fn judge(&self, leader: &RawLeader) -> Result<bool, ReleaseError> {
+        let owner = ReleaseError::Owner {
+            host_id: leader.owner_id.get(),
+            generation: leader.owner_generation.get(),
+            timestamp: leader.timestamp.get(),
+        };
+        let writer_is_us = leader.write_id.get() == self.config.host.get();
+        match &self.what {
+            What::Held(held) if self.leader_first() && !writer_is_us => {
+                let named = leader.lver == held.leader.lver
+                    && leader.owner_id.get() == self.config.host.get()
+                    && leader.owner_generation.get() == self.config.generation
+                    && leader.timestamp.get() != 0;
+                if named { Ok(true) } else { Err(owner) }
+            }
+            What::Held(held) | What::Exclusivity(held) => {
+                if !writer_is_us {
+                    Ok(false)
+                } else if leader.lver != held.leader.lver {
+                    Err(ReleaseError::Lver { expected: held.lver(), found: leader.lver.get() })
+                } else if leader == &held.leader {
+                    Ok(true)
+                } else {
+                    Err(owner)
+                }
+            }
+            // Under its new name it is not this lease of ours any more.
+            What::Whatever if !self.config.resource.matches(&leader.resource_name) => Ok(false),
+            What::Whatever => Ok(writer_is_us
+                && leader.timestamp.get() != 0
+                && leader.owner_id.get() == self.config.host.get()
+                && leader.owner_generation.get() == self.config.generation),
+        }
+    }
+
+    pub(super) fn after_write_leader(
+        &mut self,
+        now: MonoTime,
+        env: &Env<'_>,
+        tally: Tally,
+    ) -> Step<ReleaseOutcome> {
+        if tally.ok < self.config.majority() {
+            return self.done(Err(ReleaseError::LeaderWrite(tally.failure())));
+        }
+        if self.leader_first() {
+            return self.mark(now, env, Ok(Released::LeaderFreed));
+        }
+        self.done(Ok(Released::LeaderFreed))
+    }
+
+    /// Whether the leader is looked at and written before our block is marked.
+    pub(super) fn leader_first(&self) -> bool {
+        self.rename.is_some() && matches!(self.what, What::Held(held) if !held.is_shared())
+    }
+
+    /// The leader came first; what there is to be told is told when our block is marked too.
+    pub(super) fn mark(
+        &mut self,
+        now: MonoTime,
+        env: &Env<'_>,
+        told: Result<Released, ReleaseError>,
+    ) -> Step<ReleaseOutcome> {
+        let What::Held(held) = self.what else { return self.done(told) };
+        self.told = Some(told);
+        self.write_block(now, env, held.block)
+    }
+
+    pub(super) fn decode_leader(&self, result: Result<View<'_>, IoFailure>) -> Result<RawLeader, LeaderFail> {
+        let decoded = self.config.decode_leader(result);
+        match (&decoded, &self.rename, &self.what) {
+            (Err(LeaderFail::Leader(LeaderError::Resource { .. })), Some(name), What::Whatever) => {
+                PaxosConfig { resource: *name, ..self.config }.decode_leader(result)
+            }
+            _ => decoded,
+        }
+    }
+}
