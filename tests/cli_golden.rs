@@ -366,3 +366,18 @@ fn damaged_images_are_survived() {
         }
     }
 }
+
+#[test]
+fn direct_actions_take_relative_paths() {
+    let dir = lease_dir();
+    file(dir.path(), "ls", 2);
+    let run = |args: &[&str]| {
+        let program = env!("CARGO_BIN_EXE_sanlock");
+        let output = Command::new(program).args(args).current_dir(dir.path()).output().unwrap();
+        (text(&output.stdout), output.status.code())
+    };
+    assert_eq!(run(&["direct", "init", "-s", "LS:0:ls:0", "-o", "1"]), ("init done 0\n".to_owned(), Some(0)));
+    let (leader, code) = run(&["direct", "read_leader", "-s", "LS:1:./ls:0"]);
+    assert!(leader.contains("\nspace_name LS\n"), "{leader}");
+    assert_eq!(code, Some(0));
+}

@@ -48,9 +48,7 @@ impl Client {
     /// The daemon of the run directory in the environment, else of `/run/sanlock`. An empty variable counts as set.
     #[must_use]
     pub fn new() -> Self {
-        Self::with_run_dir(
-            std::env::var_os(RUN_DIR_VARIABLE).unwrap_or_else(|| OsString::from(DEFAULT_RUN_DIR)),
-        )
+        Self::with_run_dir(run_dir(std::env::var_os(RUN_DIR_VARIABLE)))
     }
 
     /// The daemon of this run directory.
@@ -514,5 +512,25 @@ fn need_disks(resource: &ResourceSpec) -> Result<(), ClientError> {
     match resource.disks().first() {
         Some(disk) => need_path(disk),
         None => Err(ClientError::NoDisks),
+    }
+}
+
+/// The run directory for this value of the environment variable.
+fn run_dir(variable: Option<OsString>) -> OsString {
+    variable.unwrap_or_else(|| OsString::from(DEFAULT_RUN_DIR))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_run_directory_counts_as_set() {
+        let socket = |variable: Option<&str>| {
+            Client::with_run_dir(run_dir(variable.map(OsString::from))).socket_path().to_owned()
+        };
+        assert_eq!(socket(None), Path::new("/run/sanlock/sanlock.sock"));
+        assert_eq!(socket(Some("/x")), Path::new("/x/sanlock.sock"));
+        assert_eq!(socket(Some("")), Path::new("/sanlock.sock"));
     }
 }

@@ -76,6 +76,10 @@ fn playable(transcript: &Transcript) -> bool {
     if special.iter().any(|prefix| transcript.name.starts_with(prefix)) {
         return false;
     }
+    // Sessions of 5.1.1 with itself: what it adds is not part of this library.
+    if transcript.name.starts_with("511") {
+        return false;
+    }
     // Event streams are not part of this library.
     transcript
         .connections()

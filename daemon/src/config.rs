@@ -260,6 +260,9 @@ impl Config {
         for setting in settings {
             if let Err(text) = self.set(&setting) {
                 self.warn(Warning::at(setting.line, text));
+            } else if let Some(why) = without_effect(setting.key, self) {
+                let key = excerpt(setting.key);
+                self.warn(Warning::at(setting.line, format!("{key:?} is without effect: {why}")));
             }
         }
     }
@@ -444,6 +447,17 @@ impl Config {
             self.run_dir = PathBuf::from(dir);
         }
         self.privileged = environment.privileged.as_ref().is_none_or(|text| text == "1");
+    }
+}
+
+/// Why a setting of the original that was understood changes nothing here, beyond what `status -D` shows.
+fn without_effect(key: &[u8], config: &Config) -> Option<&'static str> {
+    match key {
+        b"use_aio" if config.use_aio == 0 => Some("every transfer has a time limit"),
+        b"max_sectors_kb" => Some("the limits of a device's queue are left as they are"),
+        b"debug_io" | b"paxos_debug_all" => Some("there are no such log lines"),
+        b"names_log_priority" => Some("no log line names the places of resources"),
+        _ => None,
     }
 }
 

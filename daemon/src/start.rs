@@ -465,3 +465,28 @@ fn listen(path: &Path, config: &Config, identity: &Identity) -> Result<UnixListe
     }
     Ok(listener)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_user_and_group_of_the_package_or_root() {
+        let ids = |uname: Option<&str>, gname: Option<&str>| {
+            let config = Config {
+                uname: uname.map(str::to_owned),
+                gname: gname.map(str::to_owned),
+                ..Config::default()
+            };
+            Identity::of(&config).map(|identity| (identity.user.0, identity.group.0))
+        };
+        let package = find_user("sanlock").unwrap().zip(find_group("sanlock").unwrap());
+        let default = package.map_or((0, 0), |(user, group)| (user.0, group.0));
+        assert_eq!(ids(None, None).unwrap(), default);
+        assert_eq!(ids(Some("root"), Some("root")).unwrap(), (0, 0));
+        assert_eq!(ids(Some("4711"), Some("4712")).unwrap(), (4711, 4712));
+        for (user, group) in [(Some("no-such-user"), None), (None, Some("no-such-group"))] {
+            assert!(matches!(ids(user, group), Err(StartError::Unknown { .. })), "{user:?} {group:?}");
+        }
+    }
+}

@@ -479,3 +479,16 @@ fn alignment() {
         assert_eq!(align(&bench.io, &disk(Path::new(missing), 0)).map_err(code), Err(-19), "{missing:?}");
     }
 }
+
+/// The original reads outside its buffer, and its daemon dies.
+#[test]
+fn owners_of_a_lease_with_an_impossible_sector_size() {
+    let mut bench = Bench::new();
+    for sector_size in [0, 1, 1024, u32::MAX] {
+        let path = bench.changed("v38-res-512-1m-ex", 0, |leader| leader.sector_size = sector_size.into());
+        for hint in [0, 0x110, 0x220] {
+            let result = bench.owners(&path, ["golden-ls", "res-ex"], hint);
+            assert!(result.as_ref().is_err_and(|code| *code < 0), "{sector_size} {hint:#x}: {result:?}");
+        }
+    }
+}

@@ -10,9 +10,9 @@ use crate::{Level, Manager, TOKENS_MAX, log, reply};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::limits::{DISKS_MAX, RESOURCES_PER_REQUEST_MAX};
 use sanlock_lease::name::Name;
-use sanlock_lease::paxos::PaxosConfig;
 use sanlock_lease::paxos::acquire::{AcquireOptions, AcquireOutcome, Mode};
 use sanlock_lease::paxos::take::ValueRead;
+use sanlock_lease::paxos::{AcquireError, PaxosConfig};
 use sanlock_lease::text::ResourceSpec;
 use sanlock_lease::timing::MonoTime;
 use std::collections::VecDeque;
@@ -252,7 +252,8 @@ impl Manager {
                 let code = ReturnCode::from(&error).0;
                 let text =
                     format!("acquire {}:{}: {error} ({code})", resource.spec.lockspace, resource.spec.name);
-                log(out, if error.is_contention() { Level::Debug } else { Level::Error }, Some(ls), text);
+                let quiet = error.is_contention() && (self.settings.quiet_fail || !is_another_host(&error));
+                log(out, if quiet { Level::Debug } else { Level::Error }, Some(ls), text);
                 if retract || outstanding > 0 {
                     self.give_back(id, task, outstanding, out);
                 } else {
@@ -424,4 +425,10 @@ fn check_sizes(resources: &[ResourceRequest]) -> Result<(), ReturnCode> {
         return Err(ReturnCode::ERANGE);
     }
     Ok(())
+}
+
+/// Whether another host has or had the lease: what `quiet_fail` is about (command-line.md 11.5).
+const fn is_another_host(error: &AcquireError) -> bool {
+    use AcquireError::{Live, NotYetDead, Other, Owned};
+    matches!(error, Live(_) | Owned(_) | Other(_) | NotYetDead(_))
 }

@@ -87,6 +87,8 @@ pub struct Settings {
     pub history_size: usize,
     /// Seconds that a bit for another host stays set; `None`: six io timeouts.
     pub set_bitmap_secs: Option<u64>,
+    /// Whether an acquire that loses to another host is an everyday matter in the log, not an error (command-line.md 11.5).
+    pub quiet_fail: bool,
 }
 
 /// The bookkeeping of one daemon.

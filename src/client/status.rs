@@ -17,11 +17,16 @@ pub(super) fn status(client: &Client, order: StatusOrder, debug: bool) -> u8 {
         Ok(records) => records,
         Err(error) => return silent_failure("status", &error),
     };
-    if order != StatusOrder::Unsorted && records.len() > SORTED_RECORDS_MAX {
+    if !can_be_listed(records.len(), order) {
         print(format!("cannot sort over {SORTED_RECORDS_MAX}\n"));
         return FAILURE;
     }
     shown(&listing(&records, order, debug))
+}
+
+/// Whether that many records can be brought into this order.
+fn can_be_listed(records: usize, order: StatusOrder) -> bool {
+    order == StatusOrder::Unsorted || records <= SORTED_RECORDS_MAX
 }
 
 /// All records as text.

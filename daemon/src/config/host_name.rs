@@ -22,3 +22,22 @@ impl Config {
         Ok((node, name))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_name_is_new_at_every_start_unless_given() {
+        let config = Config::default();
+        let (node, first) = config.host_name().unwrap();
+        let (_, second) = config.host_name().unwrap();
+        assert_ne!(first, second);
+        let text = first.to_string();
+        assert!(text.len() <= NAME_BYTES && text.as_bytes()[36] == b'.', "{text}");
+        assert!(node.starts_with(&text[37..]), "{text} of {node}");
+        let given = Name::new(b"alpha").unwrap();
+        let config = Config { our_host_name: Some(given), ..Config::default() };
+        assert_eq!(config.host_name().unwrap().1, given);
+    }
+}

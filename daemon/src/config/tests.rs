@@ -167,6 +167,12 @@ fn what_has_no_effect_is_reported() {
         ("write_init_io_timeout = 0\n", Some("is not a number from 1 to")),
         (" sh_retries = 3\n", Some("begins with a blank")),
         ("uname =\n", Some("\"uname\" has no value")),
+        ("use_aio = 1\n", None),
+        ("use_aio = 0\n", Some("line 1: \"use_aio\" is without effect: every transfer has a time limit")),
+        ("max_sectors_kb = align\n", Some("\"max_sectors_kb\" is without effect")),
+        ("debug_io = submit\n", Some("\"debug_io\" is without effect")),
+        ("paxos_debug_all = 1\n", Some("\"paxos_debug_all\" is without effect")),
+        ("names_log_priority = 6\n", Some("\"names_log_priority\" is without effect")),
     ] {
         let warnings: Vec<String> =
             load(file, &Overrides::default()).warnings.iter().map(ToString::to_string).collect();
@@ -216,7 +222,7 @@ fn options_out_of_range_are_reported_and_ignored() {
 
 #[test]
 fn settings_of_every_kind_arrive() {
-    let config = load(
+    let mut config = load(
         "logfile_priority = -1\nsyslog_priority = 7\nnames_log_priority = 6\nlogfile_use_utc = 1\ndebug_io = submit,complete\n\
          paxos_debug_all = 1\nuse_aio = 0\nuname = alice\ngname = staff\nrenewal_read_extend_sec = 0\nhigh_priority = 1\n\
          write_init_io_timeout = 5\nour_host_name = n1\nmlock_level = 2\ndebug_clients = 1\n",
@@ -241,6 +247,8 @@ fn settings_of_every_kind_arrive() {
         debug_clients: 1,
         ..Config::default()
     };
+    // Those that change nothing say so.
+    assert_eq!(std::mem::take(&mut config.warnings).len(), 4);
     assert_eq!(config, expected);
 }
 

@@ -280,4 +280,19 @@ mod tests {
         conn.reply(&Reply::shutdown_done(), T0);
         assert!(!conn.writes());
     }
+
+    #[test]
+    fn a_stream_that_takes_no_message_is_closed() {
+        // Whoever cannot be told the whole of a message is closed by the caller.
+        let (mut peer, mut conn) = pair();
+        let message = [7; 80];
+        let sent = (0..100_000).take_while(|_| conn.send_whole(&message)).count();
+        assert!((1..100_000).contains(&sent), "{sent}");
+        let mut got = vec![0; sent * message.len()];
+        peer.read_exact(&mut got).unwrap();
+        assert!(got.chunks(message.len()).all(|chunk| chunk == message));
+        let (peer, mut conn) = pair();
+        drop(peer);
+        assert!(!conn.send_whole(&message));
+    }
 }

@@ -128,6 +128,7 @@ impl Front {
             watchdog: global.config.use_watchdog != 0,
             kill_grace_secs: u64::from(global.config.kill_grace_seconds()),
             history_size: usize::try_from(global.config.renewal_history_size).unwrap_or(0),
+            quiet_fail: global.config.quiet_fail != 0,
         };
         let (events, recorded) = (outbox.clone(), outbox.clone());
         let resources =
@@ -345,6 +346,9 @@ impl Front {
                 continue;
             };
             self.next_conn += 1;
+            if self.global.config.debug_clients != 0 {
+                self.global.log.debug(format_args!("client connection {} opened", self.slots.describe(id)));
+            }
             self.event(Event::ConnOpened { conn: id, ci });
         }
     }
@@ -454,6 +458,9 @@ impl Front {
     }
 
     fn close(&mut self, id: ConnId) {
+        if self.global.config.debug_clients != 0 && self.slots.conn(id).is_some() {
+            self.global.log.debug(format_args!("client connection {} closed", self.slots.describe(id)));
+        }
         if self.slots.close(id, &self.poller) {
             self.event(Event::ConnClosed { conn: id });
         }

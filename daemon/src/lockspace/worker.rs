@@ -340,6 +340,11 @@ impl Worker<'_> {
                 if renewed.write_ms >= self.shared.io_timeout.millis() {
                     self.log.error(format_args!("renewal write took {} ms", renewed.write_ms));
                 }
+                if self.global.config.debug_renew != 0 {
+                    let (read, write) = (renewed.read_ms, renewed.write_ms);
+                    let at = renewed.last_good.secs();
+                    self.log.debug(format_args!("renewed {at} read {read} ms write {write} ms"));
+                }
                 self.publish(renewed.last_good, renewed.read_ms, renewed.write_ms);
                 return Some(renewed.last_good);
             }

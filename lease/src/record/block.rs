@@ -143,3 +143,20 @@ impl HostBlock {
         sector[MODE_OFFSET..MODE_OFFSET + size_of::<ModeBlock>()].copy_from_slice(mode.as_bytes());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_of_a_block_s_sector_is_written() {
+        // Whatever was in the buffer before: bytes that carry nothing are zero (W38).
+        let block = HostBlock { dblock: Dblock::zeroed(), mode: ModeBlock::shared(0x0102_0304_0506_0708) };
+        for length in [512, 4096] {
+            let mut sector = vec![0xff; length];
+            block.encode(&mut sector);
+            let set: Vec<usize> = (0..length).filter(|at| sector[*at] != 0).collect();
+            assert_eq!(set, [128, 136, 137, 138, 139, 140, 141, 142, 143]);
+        }
+    }
+}

@@ -261,3 +261,20 @@ fn driven_against_the_rules_it_ends() {
     refused(operation.result().unwrap(), -1);
     assert_eq!(rig.step(&mut operation, Answer::Start), Want::Done);
 }
+
+/// Offsets of 3.8.5 are wrong from entry 2048 (1 MiB), 1024, 512 and 256 (8 MiB) on: it computes them in 32 bits.
+#[test]
+fn entries_beyond_32_bits_are_found() {
+    for geometry in Geometry::ALL {
+        let align = geometry.align().bytes();
+        let mut rig = Rig::formatted(geometry, MIB * 8);
+        let at = |slot: u64| MIB * 8 + (2 + slot) * align;
+        for slot in [255, 256, 511, 512, 1023, 1024, 2047, 2048, 4095] {
+            let resource = format!("r{slot}");
+            let add = RindexCommand::Add { name: name(&resource), offset: at(slot), seed: 0 };
+            assert_eq!(rig.run(add), entry(&resource, at(slot)), "{geometry:?}");
+            assert_eq!(rig.run(lookup(&resource, 0)), entry(&resource, at(slot)), "{geometry:?}");
+            assert_eq!(rig.run(lookup("", at(slot))), entry(&resource, at(slot)), "{geometry:?}");
+        }
+    }
+}

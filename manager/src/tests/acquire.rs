@@ -1,5 +1,6 @@
 use super::lab::*;
 use crate::*;
+use sanlock_lease::geometry::Geometry;
 use sanlock_lease::machine::IoFailure;
 use sanlock_lease::paxos::AcquireError;
 use sanlock_lease::paxos::acquire::AcquireOutcome;
@@ -284,4 +285,29 @@ fn disks_that_cannot_be_opened_are_the_result() {
     assert_eq!(lab.quiet(Event::StartFailed { task: undo, code: -13 }), [replied(0, -2)]);
     assert_eq!(lab.list("a"), Some(ResourceList::Rem));
     retract_of(&lab.tick());
+}
+
+#[test]
+fn losing_to_another_host_is_an_error_in_the_log_if_that_is_asked_for() {
+    for (quiet, expected) in [(true, Level::Debug), (false, Level::Error)] {
+        let (mut lab, _) = Lab::ready();
+        lab.m.settings.quiet_fail = quiet;
+        let mut level = |error: AcquireError| {
+            let task = task(&lab.acquire(0, Target::Own, &["a"]));
+            let outcome = AcquireOutcome::Failed { error, retract: false, geometry: Geometry::B512_M1 };
+            let mut out = Vec::new();
+            lab.m.handle(
+                lab.now,
+                Event::AcquireDone { task, outcome, value: None, outstanding: 0 },
+                &mut out,
+            );
+            out.iter().find_map(|action| match action {
+                Action::Log { level, text, .. } if text.starts_with("acquire") => Some(*level),
+                _ => None,
+            })
+        };
+        assert_eq!(level(live_owner()), Some(expected));
+        assert_eq!(level(AcquireError::ClientGone), Some(Level::Debug), "nobody else's doing");
+        assert_eq!(level(AcquireError::DblockRead(IoFailure::Os(5))), Some(Level::Error));
+    }
 }

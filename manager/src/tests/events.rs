@@ -149,3 +149,32 @@ fn a_written_request_shows_the_owners_bit() {
     assert_eq!(lab.quiet(Event::Requested { lockspace: name("ls"), owner: HOST }), [], "never our own");
     assert_eq!(lab.quiet(Event::Requested { lockspace: name("gone"), owner: 2 }), []);
 }
+
+#[test]
+fn a_graceful_request_runs_the_killpath_without_pid() {
+    let (mut lab, ls) = Lab::ready();
+    let program = KillpathProgram { path: b"/p".to_vec(), arguments: b"a".to_vec() };
+    assert_eq!(lab.result(0, Command::Killpath { program, pid: true }), 0);
+    let r = lab.hold(0, "r");
+    let found = |force_mode| vec![Request { resource: r, lver: 8, force_mode }];
+    let words = vec![b"/p".to_vec(), b"a".to_vec()];
+    let run = Action::RunKillpath { conn: ConnId(0), pid: 100, words };
+    assert_eq!(lab.quiet(Event::RequestsLooked { ls, found: found(2) }), [run]);
+    let kill = Action::Kill { conn: ConnId(0), pid: 100, signal: Signal::Kill };
+    assert_eq!(lab.quiet(Event::RequestsLooked { ls, found: found(1) }), [kill], "force asks nobody");
+}
+
+#[test]
+fn the_time_of_a_bit_may_be_configured() {
+    let (mut lab, _) = Lab::ready();
+    lab.m.settings.set_bitmap_secs = Some(3);
+    assert_eq!(outcome(&lab.command(9, set(2, 17, SetEventFlags::default()))).0, 0);
+    let mut told = Vec::new();
+    for second in 1..=8 {
+        let gone = |a: &Action| matches!(a, Action::Outgoing { bitmap, .. } if bitmap.hosts().count() == 0);
+        if lab.tick().iter().any(gone) {
+            told.push(second);
+        }
+    }
+    assert_eq!(told, [4], "longer than 3 s ago");
+}

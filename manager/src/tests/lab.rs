@@ -80,6 +80,7 @@ impl Lab {
             kill_grace_secs: 40,
             history_size: 3,
             set_bitmap_secs: None,
+            quiet_fail: true,
         };
         Self { m: Manager::new(settings), now: MonoTime::from_secs(1000), saves: true, renews: true }
     }

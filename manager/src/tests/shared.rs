@@ -133,6 +133,19 @@ fn only_the_holder_converts_and_only_to_the_other_mode() {
 }
 
 #[test]
+fn a_conversion_may_be_told_not_to_wait() {
+    for told in [false, true] {
+        let (mut lab, _) = Lab::ready();
+        share(&mut lab, 0, "r");
+        let spec = request("r").spec;
+        let (target, lockspace, name) = (Target::Own, spec.lockspace, spec.name);
+        let command = Command::Convert { target, lockspace, name, shared: false, owner_nowait: told };
+        let [Action::StartConvert { options, .. }] = &lab.command(0, command)[..] else { panic!() };
+        assert_eq!(options.owner_nowait, told);
+    }
+}
+
+#[test]
 fn a_conversion_changes_mode_and_version_when_it_succeeds() {
     let (mut lab, _) = Lab::ready();
     share(&mut lab, 0, "r");
@@ -299,4 +312,18 @@ fn a_lockspace_that_ends_waits_for_what_is_being_taken_back() {
     assert!(!gone.iter().any(|a| matches!(a, Action::Leave { .. })), "{gone:?}");
     let end = converted(&mut lab, task, Ok(()), held_shared(), (false, 0));
     assert!(end.iter().any(|a| matches!(a, Action::Leave { release: true, .. })), "{end:?}");
+}
+
+/// W42: the reference records nobody for a lease that was acquired shared, and signals process 0.
+#[test]
+fn a_converted_lease_is_its_converters() {
+    let (mut lab, ls) = Lab::ready();
+    share(&mut lab, 0, "r");
+    let resource = lab.resource("r").unwrap();
+    let wanted = || vec![Request { resource, lver: 20, force_mode: 1 }];
+    assert_eq!(lab.quiet(Event::RequestsLooked { ls, found: wanted() }), [], "held shared: nobody is asked");
+    let task = convert_task(&convert(&mut lab, 0, "r", false));
+    assert_eq!(converted(&mut lab, task, Ok(()), held(GENERATION, 9), (false, 0)), [replied(0, 0)]);
+    let kill = Action::Kill { conn: ConnId(0), pid: 100, signal: Signal::Kill };
+    assert_eq!(lab.quiet(Event::RequestsLooked { ls, found: wanted() }), [kill]);
 }

@@ -103,3 +103,11 @@ fn host_lines() {
     assert_eq!(hosts(std::slice::from_ref(&host), false), b"2 timestamp 5883\n");
     assert_eq!(hosts(&[host], true), b"2 timestamp 5883\n    last_check=5884\n    owner_name=hostB\n");
 }
+
+#[test]
+fn more_records_than_can_be_sorted_are_refused() {
+    for order in [StatusOrder::ByProcess, StatusOrder::ByLockspace] {
+        assert!(can_be_listed(1024, order) && !can_be_listed(1025, order), "{order:?}");
+    }
+    assert!(can_be_listed(100_000, StatusOrder::Unsorted));
+}

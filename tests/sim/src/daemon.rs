@@ -118,6 +118,7 @@ impl Daemon {
             watchdog: true,
             kill_grace_secs: grace_secs,
             history_size: HISTORY,
+            quiet_fail: true,
             set_bitmap_secs: None,
         };
         Self {

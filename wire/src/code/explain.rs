@@ -202,4 +202,11 @@ mod tests {
         assert_eq!(explain(0, Some(Command::Acquire)), None);
         assert_eq!(explain(5, None), None);
     }
+
+    #[test]
+    fn renumbered_results_are_explained_alike() {
+        assert_eq!(explain(-252, None), explain(code::SANLK_RELEASE_LVER, None));
+        assert_eq!(explain(-253, None), explain(code::SANLK_RELEASE_OWNER, None));
+        assert!(explain(-250, None).is_some() && explain(-250, None) != explain(-251, None));
+    }
 }

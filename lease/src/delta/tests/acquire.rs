@@ -322,3 +322,16 @@ fn in_the_first_second_of_the_clock_nothing_is_written() {
     let joined = run(&mut lab).outcome.unwrap();
     assert_eq!(joined.leader.timestamp.get(), 1, "0 would mean free");
 }
+
+#[test]
+fn a_host_name_fills_its_field_with_zeros() {
+    let full = Name::new(&[b'n'; 48]).unwrap();
+    let mut lab = lab();
+    let joined =
+        lab.run(&mut DeltaAcquire::new(DeltaConfig { host_name: full, ..config() }, None)).outcome.unwrap();
+    assert_eq!(joined.leader.resource_name, [b'n'; 48], "all 48 bytes");
+    edit(&mut lab, 1, |l| l.timestamp = 0.into());
+    let joined = run(&mut lab).outcome.unwrap();
+    assert_eq!(joined.leader.resource_name, name("alpha").to_field(), "nothing of the longer name is left");
+    assert_eq!(joined.leader.resource_name[5..], [0; 43]);
+}

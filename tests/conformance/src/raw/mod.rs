@@ -3,8 +3,10 @@
 //! Written independently of the `wire` crate on purpose: the suite must not inherit its mistakes.
 
 mod connection;
+mod state;
 
 pub use connection::Connection;
+pub use state::Record;
 
 /// First four bytes of every message.
 pub const MAGIC: u32 = 0x0428_2010;
@@ -67,6 +69,7 @@ pub mod flag {
     pub const RES_NUM_HOSTS: u32 = 0x2;
     pub const RES_SHARED: u32 = 0x4;
     pub const RES_PERSISTENT: u32 = 0x8;
+    pub const ALIGN2M: u32 = 0x20;
     pub const ALIGN1M: u32 = 0x10;
     pub const ALIGN8M: u32 = 0x80;
     pub const SECTOR512: u32 = 0x100;
@@ -92,6 +95,7 @@ pub mod flag {
     pub const ACQUIRE_ORPHAN_ONLY: u32 = 0x4;
     pub const ACQUIRE_OWNER_NOWAIT: u32 = 0x8;
     pub const RELEASE_ALL: u32 = 0x1;
+    pub const WRITE_CLEAR: u32 = 0x1;
     pub const RX_NO_LOCKSPACE: u32 = 0x1;
     pub const RX_UPDATE_ADD: u32 = 0x10000;
     pub const RX_UPDATE_REM: u32 = 0x20000;

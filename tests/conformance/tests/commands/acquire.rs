@@ -227,3 +227,23 @@ fn a_number_of_hosts_that_does_not_fit_is_refused() {
     assert_eq!(client.acquire_one(&resource), -22);
     assert_eq!(scene.owner(1), None);
 }
+
+#[test]
+fn a_number_of_hosts_is_taken_over_and_0_is_none() {
+    let Some(program) = Program::under_test() else { return };
+    let scene = Scene::one_host(program, 1);
+    let mut client = registered(scene.host(0));
+    let mut resource = scene.storage().resource(1);
+    resource.flags = flag::RES_NUM_HOSTS;
+    let leader = || {
+        let lease = scene.storage().resource_arg(1);
+        let text = scene.host(0).client(&["direct", "read_leader", "-r", &lease]).success().stdout;
+        text.lines().find_map(|line| line.strip_prefix("num_hosts ")?.parse::<u64>().ok())
+    };
+    for (asked, expected) in [(8, 8), (0, 8), (2000, 2000)] {
+        resource.data32 = asked;
+        assert_eq!(client.acquire_one(&resource), 0, "{asked}");
+        assert_eq!(leader(), Some(expected), "{asked}");
+        assert_eq!(client.release_one(&resource), 0, "{asked}");
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use sanlock_conformance::raw::flag;
+use sanlock_conformance::raw::{cmd, flag};
 use sanlock_conformance::{Host, Lockspace, Program, Scene, Storage, bounded};
 
 use crate::{SOON, Table};
@@ -136,4 +136,38 @@ fn the_generation_grows_with_every_join() {
             host.join(scene.storage(), 1);
         }
     }
+}
+
+#[test]
+fn a_lockspace_being_added_is_found_by_those_who_only_look() {
+    let Some(program) = Program::under_test() else { return };
+    let storage = Storage::file();
+    let host = Host::start(program, "host1");
+    let _ = host.client(&["client", "init", "-s", &storage.lockspace_arg(0), "-o", "10"]).success();
+    assert_eq!(host.connect().add_lockspace(&storage.lockspace(1), flag::ADD_ASYNC, 10), 0);
+    let lockspace = Lockspace::new("LS", 0, "", 0).encode();
+    let event = [lockspace.clone(), [2_u64, 0, 1, 1].map(u64::to_le_bytes).concat()].concat();
+    let ask = |command: u32, data: u32, payload: &[u8]| {
+        host.connect().request(command, 0, data, 0, payload).result()
+    };
+    let mut table = Table::default();
+    table.expect("HOST_STATUS", ask(cmd::HOST_STATUS, 0, &lockspace), 0);
+    table.expect("RENEWAL", ask(cmd::RENEWAL, 0, &lockspace), 0);
+    table.expect("GET_HOSTS", ask(cmd::GET_HOSTS, 0, &lockspace), -2);
+    table.expect("SET_CONFIG", ask(cmd::SET_CONFIG, flag::CONFIG_USED, &lockspace), -2);
+    table.expect("REG_EVENT", ask(cmd::REG_EVENT, 0, &event), -2);
+    table.expect("SET_EVENT", ask(cmd::SET_EVENT, 0, &event), -2);
+}
+
+#[test]
+fn joining_at_strange_offsets() {
+    let Some(program) = Program::under_test() else { return };
+    let scene = Scene::not_joined(program, 0);
+    let path = scene.storage().path();
+    let add =
+        |offset: u64| scene.host(0).connect().add_lockspace(&Lockspace::new("LS", 1, path, offset), 0, 1);
+    let mut table = Table::default();
+    table.expect("no multiple of the sector size", add(100), -22);
+    table.expect("beyond the end", add(1 << 30), -90);
+    table.expect("the right one", add(0), 0);
 }

@@ -4,6 +4,9 @@
 mod acquire;
 mod acquire_all_or_nothing;
 mod add_lockspace;
+mod command_line;
+mod connections;
+mod events;
 mod get_hosts;
 mod get_lockspaces;
 mod inq_lockspace;
@@ -13,7 +16,11 @@ mod read_lockspace;
 mod read_resource;
 mod release;
 mod rem_lockspace;
+mod run_dir;
+mod show;
 mod shutdown;
+mod syslog;
+mod write;
 
 use std::time::Duration;
 

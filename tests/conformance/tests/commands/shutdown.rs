@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use sanlock_conformance::host::pid_of;
+
 use sanlock_conformance::raw::{self, Header, cmd};
 use sanlock_conformance::{Holder, Host, Program, Scene};
 
@@ -66,4 +69,14 @@ fn a_second_daemon_in_the_same_run_directory_does_not_disturb_the_first() {
     let refused = sanlock_conformance::bounded::run(second, SOON);
     assert_ne!(refused.code, 0);
     assert_eq!(host.connect().request(cmd::VERSION, 0, 0, 0, &[]).magic, raw::MAGIC);
+}
+
+#[test]
+fn every_signal_of_an_administrator_ends_an_idle_daemon() {
+    let Some(program) = Program::under_test() else { return };
+    for signal in [Signal::SIGINT, Signal::SIGHUP, Signal::SIGTERM] {
+        let mut host = Host::start(program, "host1");
+        kill(pid_of(host.pid()), signal).unwrap();
+        assert!(host.wait_for_end(SOON).success(), "{signal}");
+    }
 }

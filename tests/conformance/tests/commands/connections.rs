@@ -1,0 +1,185 @@
+//! What becomes of a connection after a command, and what a header may say (socket-protocol.md 2, 3, 7).
+
+use std::io::Read;
+use std::net::Shutdown;
+use std::time::Duration;
+
+use sanlock_conformance::raw::{self, Header, cmd, killpath};
+use sanlock_conformance::{Connection, Lockspace, Program, Scene};
+
+use crate::Table;
+
+/// Long enough for a daemon that closes a connection to have closed it.
+const CLOSED_SOON: Duration = Duration::from_secs(2);
+
+/// Each command that is answered without a disk, with its payload.
+fn commands() -> Vec<(u32, Vec<u8>, bool)> {
+    let lockspace = Lockspace::new("LS", 0, "", 0).encode();
+    let event = [lockspace.clone(), vec![0; 32]].concat();
+    vec![
+        (cmd::STATUS, vec![], true),
+        (cmd::LOG_DUMP, vec![], true),
+        (cmd::HOST_STATUS, lockspace.clone(), true),
+        (cmd::RENEWAL, lockspace.clone(), true),
+        (cmd::GET_LOCKSPACES, vec![], true),
+        (cmd::GET_HOSTS, lockspace.clone(), true),
+        (cmd::END_EVENT, lockspace.clone(), true),
+        (cmd::SET_CONFIG, lockspace.clone(), true),
+        (cmd::VERSION, vec![], false),
+        (cmd::RESTRICT, vec![], false),
+        (cmd::INQ_LOCKSPACE, lockspace.clone(), false),
+        (cmd::SET_EVENT, event, false),
+        (cmd::EXAMINE_LOCKSPACE, lockspace, false),
+        (cmd::INQUIRE, vec![], false),
+    ]
+}
+
+/// Reads for a while; whether the end came.
+fn ends(connection: &mut Connection) -> bool {
+    connection.set_limit(CLOSED_SOON);
+    let mut bytes = [0; 4096];
+    loop {
+        match connection.stream().read(&mut bytes) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+#[test]
+fn some_commands_close_a_plain_connection_and_others_do_not() {
+    let Some(program) = Program::under_test() else { return };
+    let scene = Scene::one_host(program, 0);
+    let mut table = Table::default();
+    for (command, payload, closes) in commands() {
+        let mut connection = scene.host(0).connect();
+        let header = Header { data2: raw::SELF, ..Header::request(command, payload.len()) };
+        connection.send_message(header, &payload);
+        table.expect(&format!("command {command}"), connection.receive().cmd, command);
+        table.expect(&format!("the connection after command {command}"), ends(&mut connection), closes);
+        if !closes {
+            table.expect(&format!("VERSION after command {command}"), connection.version().is_ok(), true);
+        }
+    }
+}
+
+#[test]
+fn no_command_closes_a_registered_connection() {
+    let Some(program) = Program::under_test() else { return };
+    let scene = Scene::one_host(program, 1);
+    let mut client = scene.host(0).connect();
+    client.register();
+    assert_eq!(client.acquire_one(&scene.storage().resource(1)), 0);
+    for (command, payload, _) in commands() {
+        client.send_message(Header { data2: raw::SELF, ..Header::request(command, payload.len()) }, &payload);
+        assert_eq!(client.receive().cmd, command);
+        assert!(!ends(&mut client), "command {command}");
+    }
+    client.set_limit(Duration::from_secs(10));
+    assert_eq!(client.inquire(None).count, 1, "the lease is still held");
+}
+
+#[test]
+fn the_sequence_number_comes_back_except_from_version() {
+    let Some(program) = Program::under_test() else { return };
+    let scene = Scene::one_host(program, 0);
+    let mut table = Table::default();
+    for (command, payload, _) in commands() {
+        let mut connection = scene.host(0).connect();
+        let header = Header { seq: 0xabcd, data2: raw::SELF, ..Header::request(command, payload.len()) };
+        connection.send_message(header, &payload);
+        let expected = if command == cmd::VERSION { 0 } else { 0xabcd };
+        table.expect(&format!("command {command}"), connection.receive().seq, expected);
+    }
+    let flags = Header { cmd_flags: 0xf0, ..Header::request(cmd::VERSION, 0) };
+    let mut connection = scene.host(0).connect();
+    connection.send_message(flags, &[]);
+    table.expect("flags of VERSION", connection.receive().cmd_flags, 0);
+}
+
+#[test]
+fn register_and_the_next_command_may_come_in_one_write() {
+    let Some(program) = Program::under_test() else { return };
+    let scene = Scene::one_host(program, 0);
+    let mut connection = scene.host(0).connect();
+    let mut bytes = Header::request(cmd::REGISTER, 0).encode().to_vec();
+    bytes.extend(Header { data2: raw::SELF, ..Header::request(cmd::INQUIRE, 0) }.encode());
+    connection.send(&bytes);
+    let first = connection.receive();
+    assert_eq!((first.cmd, first.result()), (cmd::INQUIRE, 0), "REGISTER has no reply");
+}
+
+#[test]
+fn unknown_flags_are_ignored() {
+    let Some(program) = Program::under_test() else { return };
+    let scene = Scene::one_host(program, 1);
+    let host = scene.host(0);
+    let lockspace = scene.storage().lockspace(1);
+    let mut table = Table::default();
+    table.expect("INQ_LOCKSPACE", host.connect().inq_lockspace(&lockspace, 0xfff0), 0);
+    table.expect("ADD_LOCKSPACE", host.connect().add_lockspace(&lockspace, 0xfff0, 1), -17);
+    let unknown = Lockspace::new("NONE", 1, "/dev/null", 0);
+    table.expect("REM_LOCKSPACE", host.connect().rem_lockspace(&unknown, 0xfff0), -2);
+    let mut client = host.connect();
+    client.register();
+    let resource = [scene.storage().resource(1)];
+    table.expect("ACQUIRE", client.acquire(&resource, 0xff_0000, None), 0);
+    let inquired = client.request(cmd::INQUIRE, 0xff_0000, 0, raw::SELF, &[]);
+    table.expect("INQUIRE", (inquired.result(), inquired.data2), (0, 1));
+    let _ = client.receive_payload(inquired.length as usize - raw::HEADER_LEN);
+    table.expect("RELEASE", client.release(&resource, 0xff_0000, None), 0);
+    let (version, status) = (
+        host.connect().request(cmd::VERSION, 0xfff0, 0, 0, &[]).result(),
+        host.connect().request(cmd::STATUS, 0xfff0, 1, 0, &[]).result(),
+    );
+    table.expect("VERSION and STATUS", (version, status), (0, 0));
+}
+
+#[test]
+fn what_options_announce_behind_them_is_not_read() {
+    let Some(program) = Program::under_test() else { return };
+    let scene = Scene::one_host(program, 1);
+    let mut client = scene.host(0).connect();
+    client.register();
+    let (count, mut payload) = raw::acquire_payload(&[scene.storage().resource(1)]);
+    let len_at = payload.len() - 4;
+    payload[len_at - 4..].copy_from_slice(&[0xff, 0, 0, 0, 64, 0, 0, 0]);
+    let header = Header { data: count, data2: raw::SELF, ..Header::request(cmd::ACQUIRE, payload.len()) };
+    client.send_message(header, &payload);
+    assert_eq!(client.receive().result(), 0);
+    assert_eq!(client.inquire(None).count, 1, "the next command is understood");
+}
+
+#[test]
+fn killpath_of_another_process_is_refused() {
+    let Some(program) = Program::ours_under_test("reads the payload from the other connection") else {
+        return;
+    };
+    let scene = Scene::one_host(program, 0);
+    let mut target = scene.host(0).connect();
+    target.register();
+    assert_eq!(target.inquire(None).result, 0);
+    let mut other = scene.host(0).connect();
+    let payload = killpath("/bin/true", "");
+    assert_eq!(other.request(cmd::KILLPATH, 0, 0, std::process::id(), &payload).result(), -22);
+    assert!(other.version().is_ok(), "its payload was read");
+    assert_eq!(target.inquire(None).result, 0, "and the target is not busy");
+}
+
+#[test]
+fn a_conversion_cut_short_leaves_nobody_busy() {
+    let Some(program) = Program::ours_under_test("leaves the target busy for ever") else { return };
+    let scene = Scene::one_host(program, 1);
+    let mut target = scene.host(0).connect();
+    target.register();
+    assert_eq!(target.acquire_one(&scene.storage().resource(1)), 0);
+    let us = std::process::id();
+    let mut other = scene.host(0).connect();
+    let header = Header { data2: us, ..Header::request(cmd::CONVERT, 128) };
+    other.send_message(header, &[0; 100]);
+    other.stream().shutdown(Shutdown::Write).unwrap();
+    assert_eq!(other.receive().result(), -107);
+    assert_eq!(scene.host(0).connect().inquire(Some(us)).count, 1, "the target can be asked");
+    assert_eq!(target.convert(&scene.storage().resource(1).shared()), 0, "and converts");
+}

@@ -1,0 +1,87 @@
+//! Flags and result codes have the numbers of the specification (socket-protocol.md 4.1, 5).
+
+use sanlock_wire::code;
+use sanlock_wire::flags::*;
+
+#[test]
+fn every_flag_has_the_value_of_the_specification() {
+    // All bits of a group, lowest first, by name.
+    fn names<F: bitflags::Flags<Bits = u32>>() -> Vec<(&'static str, u32)> {
+        F::FLAGS.iter().map(|flag| (flag.name(), flag.value().bits())).collect()
+    }
+    const SIZES: [(&str, u32); 6] = [
+        ("ALIGN1M", 0x10),
+        ("ALIGN2M", 0x20),
+        ("ALIGN4M", 0x40),
+        ("ALIGN8M", 0x80),
+        ("SECTOR512", 0x100),
+        ("SECTOR4K", 0x200),
+    ];
+    let with_sizes = |own: &[(&'static str, u32)]| [own, &SIZES[..]].concat();
+    assert_eq!(
+        names::<ResourceFlags>(),
+        with_sizes(&[("LVER", 0x1), ("NUM_HOSTS", 0x2), ("SHARED", 0x4), ("PERSISTENT", 0x8)])
+    );
+    assert_eq!(names::<LockspaceFlags>(), with_sizes(&[("ADD", 0x1), ("REM", 0x2)]));
+    assert_eq!(names::<RindexFlags>(), with_sizes(&[]));
+    assert_eq!(names::<AddFlags>(), [("ASYNC", 0x1)]);
+    assert_eq!(names::<RemFlags>(), [("ASYNC", 0x1), ("UNUSED", 0x2)]);
+    assert_eq!(names::<InqFlags>(), [("WAIT", 0x1)]);
+    assert_eq!(names::<WriteFlags>(), [("CLEAR", 0x1)]);
+    assert_eq!(names::<RestrictFlags>(), [("ALL", 0x1), ("SIGKILL", 0x2), ("SIGTERM", 0x4)]);
+    assert_eq!(names::<KillpathFlags>(), [("PID", 0x1)]);
+    assert_eq!(
+        names::<AcquireFlags>(),
+        [("LVB", 0x1), ("ORPHAN", 0x2), ("ORPHAN_ONLY", 0x4), ("OWNER_NOWAIT", 0x8)]
+    );
+    assert_eq!(names::<ReleaseFlags>(), [("ALL", 0x1), ("RENAME", 0x2), ("ORPHAN", 0x4)]);
+    assert_eq!(names::<ConvertFlags>(), [("OWNER_NOWAIT", 0x8)]);
+    assert_eq!(names::<RequestFlags>(), [("NEXT_LVER", 0x1)]);
+    assert_eq!(
+        names::<SetEventFlags>(),
+        [
+            ("CUR_GENERATION", 0x1),
+            ("CLEAR_HOSTID", 0x2),
+            ("CLEAR_EVENT", 0x4),
+            ("REPLACE_EVENT", 0x8),
+            ("ALL_HOSTS", 0x10),
+        ]
+    );
+    assert_eq!(
+        names::<RindexCmdFlags>(),
+        [("NO_LOCKSPACE", 0x1), ("UPDATE_ADD", 0x10000), ("UPDATE_REM", 0x20000)]
+    );
+    assert_eq!(names::<TestResourceFlags>(), [("FAIL", 0x1)]);
+    let configs: Vec<u32> = (0..20).filter(|number| ConfigCommand::from_number(*number).is_some()).collect();
+    assert_eq!(configs, [1, 2, 4, 8]);
+    assert_eq!((ForceMode::Force as u32, ForceMode::Graceful as u32), (1, 2));
+    let states = [HostState::Unknown, HostState::Free, HostState::Live, HostState::Fail, HostState::Dead];
+    assert_eq!(states.map(|state| state as u32), [1, 2, 3, 4, 5]);
+    assert_eq!(HOST_STATE_MASK, 0xf);
+}
+
+#[test]
+fn every_result_code_has_the_number_of_the_specification() {
+    const CODES: &str = "-201 ERROR -202 AIO_TIMEOUT -203 WD_ERROR -210 DBLOCK_READ -211 DBLOCK_WRITE \
+        -212 DBLOCK_LVER -213 DBLOCK_MBAL -214 DBLOCK_CHECKSUM -220 LEADER_READ -221 LEADER_WRITE -222 LEADER_DIFF \
+        -223 LEADER_MAGIC -224 LEADER_VERSION -225 LEADER_SECTORSIZE -226 LEADER_LOCKSPACE -227 LEADER_RESOURCE \
+        -228 LEADER_NUMHOSTS -229 LEADER_CHECKSUM -230 ADDLS_SIZES -231 ADDLS_INVALID_HOSTID -240 ACQUIRE_LVER \
+        -241 ACQUIRE_LOCKSPACE -242 ACQUIRE_IDDISK -243 ACQUIRE_IDLIVE -244 ACQUIRE_OWNED -245 ACQUIRE_OTHER \
+        -246 ACQUIRE_SHRETRY -247 ACQUIRE_OWNED_RETRY -250 RELEASE_LVER -251 RELEASE_OWNER -260 RENEW_OWNER \
+        -261 RENEW_DIFF -262 HOSTID_BUSY -270 REQUEST_MAGIC -271 REQUEST_VERSION -272 REQUEST_OLD -273 REQUEST_LVER \
+        -274 RINDEX_MAGIC -275 RINDEX_VERSION -276 RINDEX_LOCKSPACE -277 RINDEX_OFFSET -278 RINDEX_DIFF";
+    const ERRNOS: &str = "2 ENOENT 3 ESRCH 5 EIO 7 E2BIG 11 EAGAIN 12 ENOMEM 13 EACCES 16 EBUSY 17 EEXIST 19 ENODEV \
+        22 EINVAL 25 ENOTTY 28 ENOSPC 34 ERANGE 50 ENOCSI 79 ELIBACC 80 ELIBBAD 81 ELIBSCN 90 EMSGSIZE 95 EOPNOTSUPP \
+        107 ENOTCONN 114 EALREADY 115 EINPROGRESS 116 ESTALE 117 EUCLEAN";
+    let words: Vec<&str> = CODES.split_whitespace().collect();
+    assert_eq!(words.len(), 2 * 42);
+    for pair in words.chunks(2) {
+        let expected = format!("SANLK_{}", pair[1]);
+        assert_eq!(code::name(pair[0].parse().unwrap()), Some(expected.as_str()));
+    }
+    for pair in ERRNOS.split_whitespace().collect::<Vec<_>>().chunks(2) {
+        let number: i32 = pair[0].parse().unwrap();
+        assert_eq!(code::name(-number), Some(pair[1]));
+    }
+    assert_eq!((code::SANLK_ACQUIRE_IDLIVE, code::ENOTCONN, code::EOPNOTSUPP), (-243, -107, -95));
+}
