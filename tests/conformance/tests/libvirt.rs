@@ -1,0 +1,161 @@
+//! Stock libvirt with its sanlock plugin: two hosts, and domains that must not run on both.
+
+use std::path::Path;
+use std::time::Duration;
+
+use sanlock_conformance::libvirt::{self, DISKS_LOCKSPACE, Domain, Leases, LibvirtHost, damage_host_id};
+use sanlock_conformance::storage::scratch_dir;
+use sanlock_conformance::{Program, Storage, bounded};
+
+/// What libvirt says when the lock manager refuses with "held by another host".
+const HELD_ELSEWHERE: &str = "Failed to acquire lock: Lease is held by another host";
+
+/// A failed lockspace stops its domains at once; a busy machine may take longer.
+const STOP_LIMIT: Duration = Duration::from_secs(30);
+
+fn under_test() -> Option<Program> {
+    let program = Program::under_test()?;
+    libvirt::available().then_some(program)
+}
+
+fn two_hosts(program: Program, leases: Leases<'_>) -> [LibvirtHost; 2] {
+    let first = LibvirtHost::start(program, 1, leases);
+    [first, LibvirtHost::start(program, 2, leases)]
+}
+
+#[track_caller]
+fn assert_refused(host: &LibvirtHost, domain: &Domain) {
+    let refused = host.create(domain);
+    assert_eq!(refused.code, 1, "{refused}");
+    assert!(refused.stderr.contains(HELD_ELSEWHERE), "{refused}");
+}
+
+#[test]
+fn a_domain_runs_on_one_host_at_a_time() {
+    let Some(program) = under_test() else { return };
+    let dir = scratch_dir("leases");
+    let [mut first, second] = two_hosts(program, Leases::OfDisks(dir.path()));
+    let domain = Domain::new("vm1", 2);
+
+    let _ = first.create(&domain).success();
+    assert_eq!(first.clients(), ["vm1"], "the domain is registered by its name");
+    let held = first.leases();
+    assert_eq!(held.len(), 2, "one lease for each disk: {held:?}");
+    assert!(held.iter().all(|lease| lease.starts_with(&format!("{DISKS_LOCKSPACE}:"))), "{held:?}");
+    assert_refused(&second, &domain);
+    assert_eq!(second.state("vm1"), "", "it did not stay there");
+    assert_eq!(second.leases(), [""; 0]);
+
+    // The emulator has the registered connection, so the leases do not depend on libvirtd.
+    first.restart_libvirtd();
+    assert_eq!(first.state("vm1"), "running");
+    assert_eq!(first.leases(), held);
+    assert_refused(&second, &domain);
+
+    let _ = first.virsh(&["destroy", "vm1"]).success();
+    bounded::wait_until("the leases to be released", STOP_LIMIT, || first.leases().is_empty());
+    let _ = second.create(&domain).success();
+    assert_refused(&first, &domain);
+}
+
+#[test]
+fn a_paused_domain_lets_another_host_go_on() {
+    let Some(program) = under_test() else { return };
+    let dir = scratch_dir("leases");
+    let [first, second] = two_hosts(program, Leases::OfDisks(dir.path()));
+    let domain = Domain::new("vm1", 1);
+
+    let _ = first.create(&domain).success();
+    let _ = first.virsh(&["suspend", "vm1"]).success();
+    assert_eq!(first.leases(), [""; 0], "a paused domain gives its leases back");
+    let _ = second.create(&domain).success();
+
+    let refused = first.virsh(&["resume", "vm1"]);
+    assert_eq!(refused.code, 1, "{refused}");
+    assert!(refused.stderr.contains(HELD_ELSEWHERE), "{refused}");
+    assert_eq!(first.state("vm1"), "paused");
+
+    let _ = second.virsh(&["destroy", "vm1"]).success();
+    bounded::wait_until("the first host to go on", STOP_LIMIT, || first.virsh(&["resume", "vm1"]).code == 0);
+    assert_eq!(first.leases().len(), 1);
+
+    // A disk that is plugged in or out while the domain runs brings or takes its lease.
+    let more = first.add_image("more.img");
+    let _ = first
+        .virsh(&["attach-disk", "vm1", &more, "sda", "--driver", "qemu", "--subdriver", "raw"])
+        .success();
+    assert_eq!(first.leases().len(), 2);
+    let _ = first.virsh(&["detach-disk", "vm1", "sda"]).success();
+    bounded::wait_until("the lease of the detached disk to go", STOP_LIMIT, || first.leases().len() == 1);
+}
+
+#[test]
+fn disks_marked_as_shareable_are_used_by_both_hosts_but_not_exclusively() {
+    let Some(program) = under_test() else { return };
+    let dir = scratch_dir("leases");
+    let [first, second] = two_hosts(program, Leases::OfDisks(dir.path()));
+    let sharing = Domain::new("vm1", 1).sharing();
+    let _ = first.create(&sharing).success();
+    let _ = second.create(&sharing).success();
+    assert_eq!((first.leases().len(), second.leases().len()), (1, 1));
+
+    let _ = second.virsh(&["destroy", "vm1"]).success();
+    let refused = second.create(&Domain::new("vm1", 1));
+    assert_eq!(refused.code, 1, "exclusive use beside a shared one: {refused}");
+    assert!(refused.stderr.contains("Failed to acquire lock"), "{refused}");
+}
+
+#[test]
+fn a_named_lease_decides_who_may_run() {
+    let Some(program) = under_test() else { return };
+    let hosts = two_hosts(program, Leases::Named);
+    let storage = Storage::file();
+    let _ = hosts[0].sanlock(&["client", "init", "-s", &storage.lockspace_arg(0), "-o", "1"]);
+    let _ = hosts[0].sanlock(&["client", "init", "-r", &storage.resource_arg(1)]);
+    for (host, number) in hosts.iter().zip(1..) {
+        let _ = host.sanlock(&["client", "add_lockspace", "-s", &storage.lockspace_arg(number), "-o", "1"]);
+    }
+    let domain = Domain::new("vm1", 1).with_lease("LS", "R1", Path::new(storage.path()), storage.offset(1));
+    // What another domain uses the lease for is another matter.
+    let rival = Domain::new("vm2", 1).with_lease("LS", "R1", Path::new(storage.path()), storage.offset(1));
+    let without = Domain::new("vm3", 1);
+
+    let _ = hosts[0].create(&domain).success();
+    assert_eq!(hosts[0].leases(), [format!("{}:1", storage.resource_arg(1))]);
+    assert_refused(&hosts[1], &rival);
+    let refused = hosts[0].create(&rival);
+    assert_eq!(refused.code, 1, "{refused}");
+    assert!(refused.stderr.contains("Failed to acquire lock"), "{refused}");
+    let refused = hosts[1].create(&without);
+    assert_eq!(refused.code, 1, "writable disks without a lease: {refused}");
+
+    let _ = hosts[0].virsh(&["destroy", "vm1"]).success();
+    bounded::wait_until("the second host to be granted the lease", STOP_LIMIT, || {
+        hosts[1].create(&rival).code == 0
+    });
+    assert_eq!(hosts[1].leases(), [format!("{}:2", storage.resource_arg(1))]);
+}
+
+#[test]
+fn domains_are_stopped_when_the_lockspace_fails() {
+    let Some(program) = under_test() else { return };
+    let dir = scratch_dir("leases");
+    let host = LibvirtHost::start(program, 1, Leases::OfDisks(dir.path()));
+    // By default the lock manager ends the emulator; otherwise it asks libvirt's own helper to do it.
+    let _ = host.create(&Domain::new("killed", 1)).success();
+    let _ = host.create(&Domain::new("poweredoff", 1).on_lockfailure("poweroff")).success();
+    let _ = host.create(&Domain::new("paused", 1).on_lockfailure("pause")).success();
+    assert_eq!(host.leases().len(), 3);
+
+    damage_host_id(&dir.path().join(DISKS_LOCKSPACE), 1);
+    bounded::wait_until("the domains to be stopped", STOP_LIMIT, || {
+        (host.state("killed"), host.state("poweredoff"), host.state("paused"))
+            == (String::new(), String::new(), "paused".to_owned())
+    });
+    bounded::wait_until("the lockspace to be gone", STOP_LIMIT, || {
+        host.leases().is_empty() && !host.sanlock(&["client", "status"]).contains(DISKS_LOCKSPACE)
+    });
+    assert_eq!(host.state("paused"), "paused", "a paused domain has no leases, so it is left alone");
+    let refused = host.virsh(&["resume", "paused"]);
+    assert_eq!(refused.code, 1, "nothing is granted without the lockspace: {refused}");
+}
