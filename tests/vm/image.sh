@@ -1,14 +1,14 @@
 #!/bin/sh
 # Builds what the guests boot.
 #
-#   image.sh base DIR                      DIR/vmlinuz and DIR/base.cpio: Debian's kernel, modules, busybox
+#   image.sh base DIR                      DIR/vmlinuz and DIR/base.cpio: Debian's kernel, modules, busybox (once)
 #   image.sh programs OUT GUEST=HOST...    OUT: an archive of programs (path in the guest = file here) and their libraries
 #
 # The kernel package is only downloaded and unpacked, never installed. Nothing here needs root.
 set -eu
 umask 022
 PATH=$PATH:/usr/sbin:/sbin
-modules="softdog i6300esb iTCO_wdt i2c-i801 lpc_ich ib700wdt virtio_pci virtio_blk"
+modules="softdog i6300esb iTCO_wdt i2c-i801 lpc_ich ib700wdt virtio_pci virtio_blk dm-mod"
 
 kernel_package() {
     apt-cache depends linux-image-amd64 2>/dev/null |
@@ -22,6 +22,8 @@ download() {
 
 base() {
     mkdir -p "$1"
+    # A base made for another list of modules is made again.
+    [ ! -e "$1/base.cpio" ] || [ "$(cat "$1/modules" 2>/dev/null)" != "$modules" ] || return 0
     work=$(mktemp -d "$1/work.XXXXXX")
     trap 'rm -rf "$work"' EXIT
     # The lists may be missing or out of date.
@@ -55,8 +57,9 @@ base() {
     printf 'passwd: files\ngroup: files\n' >"$root/etc/nsswitch.conf"
     (cd "$root" && find . | cpio -o -H newc --quiet) >"$work/base.cpio"
     cp "$work/kernel/boot/vmlinuz-$version" "$1/vmlinuz"
-    # Last: its presence says that everything is there.
     mv "$work/base.cpio" "$1/base.cpio"
+    # Last: it says that everything is there.
+    echo "$modules" >"$1/modules"
 }
 
 programs() {

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::image::Boot;
 use crate::qmp::Qmp;
-use crate::scenario::{Device, Kind};
+use crate::scenario::{Device, Kind, Outfit};
 use crate::timeline::{GuestNo, Timeline, What};
 use crate::watch::Images;
 
@@ -38,6 +38,8 @@ pub(crate) struct Build<'a> {
     pub(crate) number: GuestNo,
     /// Whose programs it runs.
     pub(crate) kind: Kind,
+    /// What else is in it.
+    pub(crate) outfit: Outfit,
     /// Its watchdog.
     pub(crate) device: Device,
     /// The disks, `None` in a guest without peers and with a clock that jumps over idle time.
@@ -278,8 +280,8 @@ fn emulator(boot: &Boot, build: &Build<'_>, control: &Path, orders: &Path) -> Re
             &format!("virtio-blk-pci,drive=d{number}r,id=d{number},share-rw=on,serial=d{number}"),
         ]);
     }
-    arg(&["-kernel", &path(&boot.kernel)?, "-initrd", &path(boot.initrd(build.kind)?)?]);
-    let modules = format!("virtio_pci,virtio_blk,{}", build.device.modules());
+    arg(&["-kernel", &path(&boot.kernel)?, "-initrd", &path(boot.initrd(build.kind, build.outfit)?)?]);
+    let modules = format!("{},{}", build.outfit.modules(), build.device.modules());
     let line =
         format!("console=ttyS0 quiet panic=-1 guest.name=host{} guest.modules={modules}", build.number + 1);
     arg(&["-append", &line]);

@@ -6,14 +6,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::holder::KILLPATH;
-use crate::scenario::Kind;
+use crate::scenario::{Kind, Outfit};
+
+/// What a guest that shares volume groups has, here and there.
+const LVM: [&str; 3] = ["/sbin/lvm", "/sbin/lvmlockd", "/sbin/lvmlockctl"];
 
 /// Files that every guest boots from.
 pub(crate) struct Boot {
     /// The kernel.
     pub(crate) kernel: PathBuf,
-    ours: Option<PathBuf>,
-    original: Option<PathBuf>,
+    initrds: Vec<((Kind, Outfit), PathBuf)>,
 }
 
 /// The build directory: of this very program, `target/debug` or the like.
@@ -45,67 +47,73 @@ fn script(args: &[&std::ffi::OsStr]) -> Result<(), String> {
 }
 
 impl Boot {
-    /// Prepares what guests of these kinds need: downloads the kernel if it is not there yet, packs the programs.
+    /// Prepares what such guests need: downloads the kernel if it is not there yet, packs the programs.
     ///
     /// # Errors
     /// A program is missing (build first), or a Debian package (see `tests/run packages`).
-    pub(crate) fn prepare(kinds: &[Kind]) -> Result<Self, String> {
+    pub(crate) fn prepare(guests: &[(Kind, Outfit)]) -> Result<Self, String> {
         let work = work_dir()?;
         let base = work.join("kernel");
-        if !base.join("base.cpio").exists() {
-            script(&["base".as_ref(), base.as_os_str()])?;
+        script(&["base".as_ref(), base.as_os_str()])?;
+        let mut initrds: Vec<((Kind, Outfit), PathBuf)> = Vec::new();
+        for guest in guests {
+            if !initrds.iter().any(|(known, _)| known == guest) {
+                initrds.push((*guest, pack(*guest, &work, &base)?));
+            }
         }
-        let graceful = work.join("graceful-stop");
-        let text = format!("#!/bin/sh\necho graceful stop >/dev/ttyS0\n>{}\n", crate::holder::STOP_FILE);
-        fs::write(&graceful, text).map_err(|error| format!("{}: {error}", graceful.display()))?;
-        let pack = |kind: Kind| -> Result<Option<PathBuf>, String> {
-            if !kinds.contains(&kind) {
-                return Ok(None);
-            }
-            let here = build_dir()?;
-            let (sanlock, wdmd, name) = match kind {
-                Kind::Ours => (here.join("sanlock"), here.join("wdmd"), "ours"),
-                Kind::Original => ("/usr/sbin/sanlock".into(), "/usr/sbin/wdmd".into(), "original"),
-            };
-            let init = Path::new(env!("CARGO_MANIFEST_DIR")).join("init.sh");
-            let programs = [
-                ("/init", &init),
-                ("/usr/sbin/sanlock", &sanlock),
-                ("/usr/sbin/wdmd", &wdmd),
-                ("/bin/sanlock-vm", &here.join("sanlock-vm")),
-                (KILLPATH, &graceful),
-            ];
-            let archive = work.join(format!("{name}.cpio"));
-            let mut args = vec!["programs".into(), archive.clone().into_os_string()];
-            for (inside, file) in programs {
-                if !file.exists() {
-                    return Err(format!("no {}: build the workspace, install the packages", file.display()));
-                }
-                let mut pair = std::ffi::OsString::from(format!("{inside}="));
-                pair.push(file);
-                args.push(pair);
-            }
-            let args: Vec<&std::ffi::OsStr> = args.iter().map(AsRef::as_ref).collect();
-            script(&args)?;
-            let initrd = work.join(format!("{name}.initrd"));
-            let whole = concatenate(&[&base.join("base.cpio"), &archive], &initrd);
-            whole.map_err(|error| format!("{}: {error}", initrd.display()))?;
-            Ok(Some(initrd))
-        };
-        Ok(Self { ours: pack(Kind::Ours)?, original: pack(Kind::Original)?, kernel: base.join("vmlinuz") })
+        Ok(Self { initrds, kernel: base.join("vmlinuz") })
     }
 
-    /// The initial file system of a guest of this kind.
+    /// The initial file system of such a guest.
     ///
     /// # Errors
-    /// It was not among the kinds prepared.
-    pub(crate) fn initrd(&self, kind: Kind) -> Result<&Path, String> {
-        let initrd = match kind {
-            Kind::Ours => &self.ours,
-            Kind::Original => &self.original,
-        };
-        initrd.as_deref().ok_or_else(|| format!("nothing prepared for a guest with {kind}"))
+    /// It was not among those prepared.
+    pub(crate) fn initrd(&self, kind: Kind, outfit: Outfit) -> Result<&Path, String> {
+        let initrd = self.initrds.iter().find(|(guest, _)| *guest == (kind, outfit));
+        initrd
+            .map(|(_, path)| path.as_path())
+            .ok_or_else(|| format!("nothing prepared for a guest with {kind}"))
     }
+}
+
+/// Packs the programs of one kind of guest.
+fn pack((kind, outfit): (Kind, Outfit), work: &Path, base: &Path) -> Result<PathBuf, String> {
+    let graceful = work.join("graceful-stop");
+    let text = format!("#!/bin/sh\necho graceful stop >/dev/ttyS0\n>{}\n", crate::holder::STOP_FILE);
+    fs::write(&graceful, text).map_err(|error| format!("{}: {error}", graceful.display()))?;
+    let here = build_dir()?;
+    let (sanlock, wdmd, mut name) = match kind {
+        Kind::Ours => (here.join("sanlock"), here.join("wdmd"), "ours".to_owned()),
+        Kind::Original => ("/usr/sbin/sanlock".into(), "/usr/sbin/wdmd".into(), "original".to_owned()),
+    };
+    let init = Path::new(env!("CARGO_MANIFEST_DIR")).join("init.sh");
+    let mut programs = vec![
+        ("/init", init),
+        ("/usr/sbin/sanlock", sanlock),
+        ("/usr/sbin/wdmd", wdmd),
+        ("/bin/sanlock-vm", here.join("sanlock-vm")),
+        (KILLPATH, graceful),
+    ];
+    if outfit == Outfit::Lvm {
+        name += "-lvm";
+        programs.extend(LVM.map(|path| (path, path.into())));
+    }
+    let archive = work.join(format!("{name}.cpio"));
+    let mut args = vec!["programs".into(), archive.clone().into_os_string()];
+    for (inside, file) in programs {
+        if !file.exists() {
+            return Err(format!("no {}: build the workspace, install the packages", file.display()));
+        }
+        let mut pair = std::ffi::OsString::from(format!("{inside}="));
+        pair.push(file);
+        args.push(pair);
+    }
+    let args: Vec<&std::ffi::OsStr> = args.iter().map(AsRef::as_ref).collect();
+    script(&args)?;
+    let initrd = work.join(format!("{name}.initrd"));
+    let whole = concatenate(&[&base.join("base.cpio"), &archive], &initrd);
+    whole.map_err(|error| format!("{}: {error}", initrd.display()))?;
+    Ok(initrd)
 }
 
 /// The kernel takes archives one after the other.

@@ -8,6 +8,7 @@ mod holder;
 mod image;
 mod judge;
 mod layout;
+mod lvm;
 mod play;
 mod qmp;
 mod scenario;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::guest::{Build, Cut, Guest};
 use crate::image::Boot;
 use crate::layout::{IMAGE_BYTES, LEASE_DISK, LOCKSPACE_OFFSET, RESOURCE_OFFSET, SECOND_LEASE_DISK};
-use crate::scenario::{Daemon, Fault, Outcome, Scenario, Stake, Timing};
+use crate::scenario::{Daemon, Fault, Outcome, Outfit, Scenario, Stake, Timing};
 use crate::timeline::{GuestNo, Timeline, What};
 use crate::watch::{Images, Watcher};
 
@@ -51,7 +51,7 @@ pub(crate) fn play(
     let _watcher = Watcher::start(images, Arc::clone(timeline))?;
     let start = |number: GuestNo| {
         let (kind, device) = (scenario.hosts[number], scenario.device);
-        let build = Build { number, kind, device, images, skip_waits: false };
+        let build = Build { number, kind, device, images, outfit: Outfit::Holder, skip_waits: false };
         Guest::start(boot, &build, sockets, Arc::clone(timeline))
     };
     let (failing, waiting) = thread::scope(|scope| {

@@ -22,6 +22,25 @@ impl fmt::Display for Kind {
     }
 }
 
+/// What a guest has besides the lock manager.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outfit {
+    /// The holder of this program.
+    Holder,
+    /// lvm2 and lvmlockd as well.
+    Lvm,
+}
+
+impl Outfit {
+    /// Modules it needs.
+    pub(crate) fn modules(self) -> &'static str {
+        match self {
+            Self::Holder => "virtio_pci,virtio_blk",
+            Self::Lvm => "virtio_pci,virtio_blk,dm-mod",
+        }
+    }
+}
+
 /// The watchdog of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Device {
@@ -270,4 +289,22 @@ pub(crate) const SOLOS: &[SoloScenario] = &[
     solo("k-ib700-refused", Kind::Ours, Device::Ib700, jumping(UNWORKABLE), Solo::Refused),
     solo("k-original-softdog", Kind::Original, Device::Softdog, jumping(60), Solo::Fires),
     solo("k-original-ib700-refused", Kind::Original, Device::Ib700, jumping(60), Solo::Refused),
+];
+
+/// Two hosts that share a volume group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LvmScenario {
+    /// As in [`Scenario`].
+    pub(crate) name: &'static str,
+    /// Whose lock manager each of them runs.
+    pub(crate) hosts: [Kind; 2],
+    /// Timeouts.
+    pub(crate) timing: Timing,
+}
+
+/// All of them.
+pub(crate) const LVMS: &[LvmScenario] = &[
+    LvmScenario { name: "l-lvm-ours", hosts: [Kind::Ours, Kind::Ours], timing: FAST },
+    LvmScenario { name: "l-lvm-mixed", hosts: [Kind::Ours, Kind::Original], timing: OLD },
+    LvmScenario { name: "l-lvm-original", hosts: [Kind::Original, Kind::Original], timing: OLD },
 ];

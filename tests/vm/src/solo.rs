@@ -10,7 +10,7 @@ use crate::image::Boot;
 use crate::judge::Verdict;
 use crate::layout::{LEASE_DISK, RESOURCE_OFFSET};
 use crate::play::{add_lockspace, start_daemons};
-use crate::scenario::{Solo, SoloScenario};
+use crate::scenario::{Outfit, Solo, SoloScenario};
 use crate::timeline::{Timeline, What};
 use crate::watch::Images;
 
@@ -49,7 +49,14 @@ fn attempt(
     timeline: &Arc<Timeline>,
 ) -> Result<Option<Verdict>, String> {
     let mark = timeline.mark();
-    let build = Build { number: 0, kind: scenario.kind, device: scenario.device, images, skip_waits: true };
+    let build = Build {
+        number: 0,
+        kind: scenario.kind,
+        device: scenario.device,
+        images,
+        outfit: Outfit::Holder,
+        skip_waits: true,
+    };
     let mut guest = Guest::start(boot, &build, sockets, Arc::clone(timeline))?;
     let begin = start_daemons(0, scenario.timing);
     let add = add_lockspace("LS", 0, LEASE_DISK, scenario.timing);

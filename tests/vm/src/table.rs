@@ -10,9 +10,9 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::image::{Boot, work_dir};
 use crate::judge::{Moments, Verdict, judge};
-use crate::scenario::{Kind, PAIRS, SOLOS, Scenario, SoloScenario};
+use crate::scenario::{Kind, LVMS, LvmScenario, Outfit, PAIRS, SOLOS, Scenario, SoloScenario};
 use crate::timeline::Timeline;
-use crate::{play, solo};
+use crate::{lvm, play, solo};
 
 const USAGE: &str = "\
 usage: sanlock-vm list                  names of all scenarios
@@ -30,6 +30,7 @@ const JOBS_MAX: usize = 64;
 enum Any {
     Pair(&'static Scenario),
     Solo(&'static SoloScenario),
+    Lvm(&'static LvmScenario),
 }
 
 impl Any {
@@ -37,13 +38,15 @@ impl Any {
         match self {
             Self::Pair(scenario) => scenario.name,
             Self::Solo(scenario) => scenario.name,
+            Self::Lvm(scenario) => scenario.name,
         }
     }
 
-    fn kinds(self) -> Vec<Kind> {
+    fn guests(self) -> Vec<(Kind, Outfit)> {
         match self {
-            Self::Pair(scenario) => scenario.hosts.to_vec(),
-            Self::Solo(scenario) => vec![scenario.kind],
+            Self::Pair(scenario) => scenario.hosts.map(|kind| (kind, Outfit::Holder)).to_vec(),
+            Self::Solo(scenario) => vec![(scenario.kind, Outfit::Holder)],
+            Self::Lvm(scenario) => scenario.hosts.map(|kind| (kind, Outfit::Lvm)).to_vec(),
         }
     }
 
@@ -52,6 +55,8 @@ impl Any {
             Self::Pair(scenario) => scenario.timing.fire <= ROTATION_FIRE_MAX,
             // Their clock runs ahead of a slow disk: not for a machine that does something else.
             Self::Solo(_) => false,
+            // Have a phase of their own.
+            Self::Lvm(_) => false,
         }
     }
 
@@ -61,13 +66,14 @@ impl Any {
                 (format!("{}, {}", scenario.hosts[0], scenario.hosts[1]), scenario.timing)
             }
             Self::Solo(scenario) => (scenario.kind.to_string(), scenario.timing),
+            Self::Lvm(scenario) => (format!("{}, {}", scenario.hosts[0], scenario.hosts[1]), scenario.timing),
         };
         format!("{hosts:13} {:>3}/{}", timing.fire, timing.io)
     }
 }
 
 fn everything() -> Vec<Any> {
-    PAIRS.iter().map(Any::Pair).chain(SOLOS.iter().map(Any::Solo)).collect()
+    PAIRS.iter().map(Any::Pair).chain(SOLOS.iter().map(Any::Solo)).chain(LVMS.iter().map(Any::Lvm)).collect()
 }
 
 /// Runs the command of these arguments. Exit status 0 when everything played is right, 1 when not, 2 for bad arguments.
@@ -151,8 +157,8 @@ fn days() -> usize {
 
 fn run(chosen: &[Any], jobs: usize) -> ExitCode {
     let start = Instant::now();
-    let kinds: Vec<Kind> = chosen.iter().flat_map(|any| any.kinds()).collect();
-    let (boot, work) = match Boot::prepare(&kinds).and_then(|boot| Ok((boot, work_dir()?))) {
+    let guests: Vec<(Kind, Outfit)> = chosen.iter().flat_map(|any| any.guests()).collect();
+    let (boot, work) = match Boot::prepare(&guests).and_then(|boot| Ok((boot, work_dir()?))) {
         Ok(ready) => ready,
         Err(problem) => {
             eprintln!("sanlock-vm: {problem}");
@@ -203,7 +209,10 @@ fn play_one(any: Any, boot: &Boot, dir: &Path) -> Verdict {
         }
         fs::create_dir_all(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
         let timeline = Arc::new(Timeline::new(&dir.join("timeline.log"))?);
-        let images = play::make_images(dir)?;
+        let images = match any {
+            Any::Lvm(_) => lvm::make_images(dir)?,
+            Any::Pair(_) | Any::Solo(_) => play::make_images(dir)?,
+        };
         // Short paths: the address of a socket has room for 107 bytes.
         let sockets =
             tempfile::Builder::new().prefix("sanlock-vm-").tempdir().map_err(|error| error.to_string())?;
@@ -216,6 +225,10 @@ fn play_one(any: Any, boot: &Boot, dir: &Path) -> Verdict {
                 verdict
             }
             Any::Solo(scenario) => solo::play(scenario, boot, &images, sockets.path(), &timeline)?,
+            Any::Lvm(scenario) => {
+                lvm::play(scenario, boot, &images, sockets.path(), &timeline)?;
+                Verdict::default()
+            }
         };
         for image in images.leases.iter().chain([&images.stamps]) {
             fs::remove_file(image).map_err(|error| format!("{}: {error}", image.display()))?;
