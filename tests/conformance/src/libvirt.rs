@@ -90,7 +90,8 @@ impl LibvirtHost {
     /// When a daemon does not answer.
     #[must_use]
     pub fn start(program: Program, number: u64, leases: Leases<'_>) -> Self {
-        let namespace = Namespace::new(&["/etc/libvirt"], ACCOUNT);
+        // A name with a dot is believed; others are looked up.
+        let namespace = Namespace::new(&format!("host{number}.test"), &["/etc/libvirt"], ACCOUNT);
         configure(&namespace, number, leases);
         let name = format!("host{number}");
         let args = ["daemon", "-D", "-w", "0", "-l", "0", "-h", "0", "-U", "root", "-G", "root", "-e", &name];
@@ -141,13 +142,21 @@ impl LibvirtHost {
     /// When `virsh` does not end.
     #[must_use]
     pub fn create(&self, domain: &Domain) -> Output {
-        for image in &domain.images {
-            sparse_file(&self.namespace.file(image), 1 << 20);
-        }
+        self.make_images(domain);
         let place = format!("/var/lib/{}.xml", domain.name);
         fs::write(self.namespace.file(&place), domain.xml())
             .unwrap_or_else(|error| panic!("{place}: {error}"));
         self.virsh(&["create", &place])
+    }
+
+    /// Makes the images of a domain, empty.
+    ///
+    /// # Panics
+    /// When they cannot be made.
+    pub fn make_images(&self, domain: &Domain) {
+        for image in &domain.images {
+            sparse_file(&self.namespace.file(image), 1 << 20);
+        }
     }
 
     /// Makes another image and returns its path.
@@ -159,6 +168,18 @@ impl LibvirtHost {
         let place = format!("{IMAGES}/{name}");
         sparse_file(&self.namespace.file(&place), 1 << 20);
         place
+    }
+
+    /// Moves a running domain to `other`, whose images are others (hence `--unsafe`); the emulators talk over the socket `meeting`.
+    ///
+    /// # Panics
+    /// When `virsh` does not end.
+    #[must_use]
+    pub fn migrate(&self, name: &str, other: &Self, meeting: &Path) -> Output {
+        let socket = other.namespace.file("/run/libvirt/libvirt-sock");
+        let target = format!("qemu+unix:///system?socket={}", socket.display());
+        let meeting = format!("unix://{}", meeting.display());
+        self.virsh(&["migrate", "--live", "--unsafe", name, &target, "--migrateuri", &meeting])
     }
 
     /// What a domain is doing, as `virsh domstate` says; empty when it does not exist.

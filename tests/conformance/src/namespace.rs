@@ -1,6 +1,6 @@
-//! A pretended host for programs with compiled-in paths: process ids and directories of its own.
+//! A pretended host for programs with compiled-in paths: process ids, directories and a name of its own.
 //!
-//! The programs live in a mount and a process id name space. Whatever they leave behind, daemons
+//! The programs live in mount, process id and host name name spaces. Whatever they leave behind, daemons
 //! included, dies with the name space, and that dies with the test.
 
 use std::fs;
@@ -16,6 +16,7 @@ use crate::wdmd::SOON;
 /// First process: puts the directories and files of `$0` in their places, then reaps what is left to it.
 /// A zombie would count as a living process for whoever ended it, so it does not wait long.
 const INIT: &str = r#"
+hostname "$HOST"
 for place in "$@"; do mount --bind "$0$place" "$place" || exit 1; done
 : >"$0/ready"
 while :; do sleep 0.1; done"#;
@@ -34,13 +35,13 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes it, with `/run`, `/var/lib`, `/var/cache`, `/var/log` and `directories` (which must exist)
+    /// Makes it, with host name `name`, with `/run`, `/var/lib`, `/var/cache`, `/var/log` and `directories` (which must exist)
     /// of its own, and with the user and group `account` besides the machine's.
     ///
     /// # Panics
     /// When it cannot be made; ask [`crate::wdmd::mount_namespaces`] first.
     #[must_use]
-    pub fn new(directories: &[&str], account: &str) -> Self {
+    pub fn new(name: &str, directories: &[&str], account: &str) -> Self {
         let dir = scratch_dir("host");
         let own = |place: &str| dir.path().join(place.trim_start_matches('/'));
         let mut places = OWN_DIRECTORIES.to_vec();
@@ -58,7 +59,8 @@ impl Namespace {
         }
         let mut command = bounded::dying_with_us(Path::new("unshare"));
         command
-            .args(["-m", "-p", "-f", "--kill-child", "--mount-proc", "--propagation", "private"])
+            .env("HOST", name)
+            .args(["-m", "-p", "-u", "-f", "--kill-child", "--mount-proc", "--propagation", "private"])
             .args(["sh", "-c", INIT, text(dir.path())])
             .args(places)
             .args(OWN_FILES);
@@ -85,6 +87,7 @@ impl Namespace {
         let mut command = bounded::dying_with_us(Path::new("nsenter"));
         command
             .arg(format!("--mount=/proc/{pid}/ns/mnt"))
+            .arg(format!("--uts=/proc/{pid}/ns/uts"))
             .arg(format!("--pid=/proc/{pid}/ns/pid_for_children"))
             .arg("--")
             .arg(program)

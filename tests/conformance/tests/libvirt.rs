@@ -90,6 +90,32 @@ fn a_paused_domain_lets_another_host_go_on() {
 }
 
 #[test]
+fn a_domain_that_moves_takes_its_leases_along() {
+    let Some(program) = under_test() else { return };
+    let dir = scratch_dir("leases");
+    let [first, second] = two_hosts(program, Leases::OfDisks(dir.path()));
+    let domain = Domain::new("vm1", 1);
+    let _ = first.create(&domain).success();
+    let held = first.leases();
+
+    second.make_images(&domain);
+    let _ = first.migrate("vm1", &second, &dir.path().join("meeting")).success();
+    assert_eq!((first.state("vm1").as_str(), second.state("vm1").as_str()), ("", "running"));
+    assert_eq!(first.leases(), [""; 0]);
+    let moved = second.leases();
+    assert_eq!(moved.len(), 1, "{moved:?}");
+    // The lease is the same; its version has grown.
+    assert_eq!(version(&moved[0]), (version(&held[0]).0, version(&held[0]).1 + 1), "{held:?}, {moved:?}");
+    assert_refused(&first, &domain);
+}
+
+/// A line of `leases`, split into the lease and its version.
+fn version(lease: &str) -> (&str, u64) {
+    let (lease, version) = lease.rsplit_once(':').unwrap_or_else(|| panic!("no version: {lease}"));
+    (lease, version.parse().unwrap_or_else(|error| panic!("{version:?}: {error}")))
+}
+
+#[test]
 fn disks_marked_as_shareable_are_used_by_both_hosts_but_not_exclusively() {
     let Some(program) = under_test() else { return };
     let dir = scratch_dir("leases");
