@@ -103,6 +103,8 @@ impl Timing {
 const FAST: Timing = Timing { fire: 10, io: 2, grace: None };
 /// With room for killing gently before killing: 46 seconds.
 const GENTLE: Timing = Timing { fire: 30, io: 2, grace: Some(5) };
+/// Fast, but with time for programs to let go between failure and killing.
+const ASKING: Timing = Timing { fire: 10, io: 2, grace: Some(5) };
 /// The only fire timeout of 3.8.5: 84 seconds.
 const OLD: Timing = Timing { fire: 60, io: 3, grace: None };
 
@@ -304,7 +306,7 @@ pub(crate) struct LvmScenario {
 
 /// All of them.
 pub(crate) const LVMS: &[LvmScenario] = &[
-    LvmScenario { name: "l-lvm-ours", hosts: [Kind::Ours, Kind::Ours], timing: FAST },
+    LvmScenario { name: "l-lvm-ours", hosts: [Kind::Ours, Kind::Ours], timing: ASKING },
     LvmScenario { name: "l-lvm-mixed", hosts: [Kind::Ours, Kind::Original], timing: OLD },
     LvmScenario { name: "l-lvm-original", hosts: [Kind::Original, Kind::Original], timing: OLD },
 ];
