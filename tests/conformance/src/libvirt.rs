@@ -26,11 +26,11 @@ const IMAGES: &str = "/var/lib/libvirt/images";
 /// The account that libvirt looks up even if it is told to use another one.
 const ACCOUNT: &str = "libvirt-qemu";
 
-/// A daemon must answer within this time. libvirtd joins its lockspace first, and starts emulators to see
-/// what they can do.
+/// A daemon must answer within this time. libvirtd joins its lockspace first.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// Limit for one command.
-const COMMAND_LIMIT: Duration = Duration::from_secs(60);
+/// Limit for one command. The first domain waits for several emulators, which say what they can do: seconds,
+/// but tens of them on a busy machine.
+const COMMAND_LIMIT: Duration = Duration::from_secs(120);
 
 /// The lockspace in which libvirt keeps the leases of disks.
 pub const DISKS_LOCKSPACE: &str = "__LIBVIRT__DISKS__";
@@ -98,10 +98,15 @@ impl LibvirtHost {
         let mut command = namespace.command(&program.path(), &args);
         command.env_remove("SANLOCK_RUN_DIR").env("SANLOCK_PRIVILEGED", "0");
         let sanlock = Running::start(command);
-        wait_for(&namespace, &program.path(), &["client", "version"]);
+        wait_for(&namespace, &program.path(), &["client", "status"]);
         let libvirtd = Running::start(libvirtd_command(&namespace));
         let host = Self { program, libvirtd, sanlock, namespace };
         host.wait_for_libvirtd();
+        if matches!(leases, Leases::OfDisks(_)) {
+            // libvirtd answers without it as well.
+            let status = host.sanlock(&["client", "status"]);
+            assert!(status.contains(DISKS_LOCKSPACE), "libvirtd has not joined its lockspace: {status}");
+        }
         host
     }
 

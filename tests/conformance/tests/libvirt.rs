@@ -109,6 +109,28 @@ fn a_domain_that_moves_takes_its_leases_along() {
     assert_refused(&first, &domain);
 }
 
+#[test]
+fn a_domain_moves_between_hosts_of_both_programs() {
+    let Some(program) = under_test() else { return };
+    if program == Program::Reference || !Program::both_available() {
+        return; // Once is enough.
+    }
+    let dir = scratch_dir("leases");
+    let leases = Leases::OfDisks(dir.path());
+    let hosts =
+        [LibvirtHost::start(Program::Reference, 1, leases), LibvirtHost::start(Program::Ours, 2, leases)];
+    let domain = Domain::new("vm1", 1);
+    hosts.iter().for_each(|host| host.make_images(&domain));
+
+    let _ = hosts[0].create(&domain).success();
+    for (from, to) in [(&hosts[0], &hosts[1]), (&hosts[1], &hosts[0])] {
+        assert_refused(to, &domain);
+        let _ = from.migrate("vm1", to, &dir.path().join("meeting")).success();
+        assert_eq!((from.leases().len(), to.leases().len()), (0, 1));
+    }
+    assert_refused(&hosts[1], &domain);
+}
+
 /// A line of `leases`, split into the lease and its version.
 fn version(lease: &str) -> (&str, u64) {
     let (lease, version) = lease.rsplit_once(':').unwrap_or_else(|| panic!("no version: {lease}"));
