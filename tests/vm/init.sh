@@ -21,14 +21,14 @@ for module in $(echo "$modules" | tr , ' '); do
 done
 
 # Starts a program that goes on after the order; what it prints goes to the console with its name before each line. Sets
-# PID: the shell that starts it becomes the program.
+# PID. Nothing it starts is a child of the shell that takes orders: a child's end can end that shell's read.
 begin() {
     label=$1
     shift
     mkfifo "/run/$label.out" 2>/dev/null
-    while IFS= read -r line; do echo "$label: $line"; done <"/run/$label.out" >/dev/ttyS0 &
-    "$@" >"/run/$label.out" 2>&1 </dev/null &
-    PID=$!
+    (while IFS= read -r line; do echo "$label: $line"; done <"/run/$label.out" >/dev/ttyS0 &)
+    ("$@" >"/run/$label.out" 2>&1 </dev/null & echo $! >"/run/$label.pid")
+    PID=$(cat "/run/$label.pid")
 }
 
 echo "BOOTED $(cut -d' ' -f1 /proc/uptime)"
