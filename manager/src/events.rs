@@ -78,6 +78,13 @@ impl Manager {
         self.lockspaces.iter().find(|(_, ls)| joined(ls)).map(|(id, _)| *id)
     }
 
+    /// The event streams of a joined lockspace; none of an unknown one.
+    #[must_use]
+    pub fn streams(&self, name: &Name) -> &[ConnId] {
+        let lockspace = self.joined_named(name).and_then(|ls| self.lockspaces.get(&ls));
+        lockspace.map_or(&[], |lockspace| &lockspace.events.streams)
+    }
+
     pub(crate) fn set_event(
         &mut self,
         now: MonoTime,
@@ -171,7 +178,7 @@ impl Manager {
     }
 
     pub(crate) fn end_event(&mut self, conn: ConnId, name: Name, out: &mut Vec<Action>) {
-        // Streams that said goodbye or were closed end by themselves: the front watches them.
+        // Those that said farewell have been closed by now: the front reads what is said on them.
         let code = match self.joined_named(&name) {
             _ if name.is_empty() => ReturnCode::EINVAL.0,
             Some(_) => 0,

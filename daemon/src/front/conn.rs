@@ -21,6 +21,9 @@ pub(super) const PARTIAL_MESSAGE_SECONDS: u64 = 10;
 /// How long a reply may wait for its reader before a plain connection is closed, in seconds.
 pub(super) const UNREAD_REPLY_SECONDS: u64 = 30;
 
+/// What a client says on an event stream that it is about to leave.
+const FAREWELL: u32 = 1;
+
 /// What reading brought.
 #[derive(Debug)]
 pub(super) enum Input {
@@ -163,6 +166,17 @@ impl Conn {
     /// Sends all of a message, or says that it cannot be: an earlier one waits, the socket is full, or the peer is gone.
     pub(super) fn send_whole(&mut self, message: &[u8]) -> bool {
         !self.writes() && matches!(self.stream.write(message), Ok(count) if count == message.len())
+    }
+
+    /// Looks at what the client of a stream said, four bytes at a time and without waiting: whether it is to be parted with. It is
+    /// after the number 1, after less than four bytes, and after the end; not after another number (socket-protocol.md 9).
+    pub(super) fn said_farewell(&self) -> bool {
+        let mut word = [0; 4];
+        match (&self.stream).read(&mut word) {
+            Ok(4) => u32::from_le_bytes(word) == FAREWELL,
+            Err(error) => !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted),
+            Ok(_) => true,
+        }
     }
 
     /// Sends what the socket takes. A peer that is gone loses the reply; its end is noticed by reading.

@@ -115,10 +115,7 @@ impl Front {
                 self.command(id, header, Order::Examine { lockspace, resource });
             }
             RequestBody::RegEvent { lockspace, .. } => self.reg_event(id, header, &lockspace),
-            RequestBody::EndEvent(lockspace) => {
-                let lockspace = convert::lease_name(&lockspace.name);
-                self.command(id, header, Order::EndEvent { lockspace });
-            }
+            RequestBody::EndEvent(lockspace) => self.end_event(id, header, &lockspace),
             RequestBody::SetEvent { lockspace, event } => self.set_event(id, header, &lockspace, &event),
             RequestBody::SetLvb { resource, lvb } => {
                 let (lockspace, name) = convert::resource_name(&resource);

@@ -1,17 +1,20 @@
 //! Host events: setting ours, and the streams on which clients get those of other hosts (socket-protocol.md 7.29, 7.30, 9).
 //!
-//! A stream is a connection that is no longer read: what a client says on it before it closes it is a farewell. It ends when its
-//! client closes it, or does not take an event at once.
+//! A stream is a connection whose requests are no longer read: what a client says on it is a farewell. It ends when its client closes
+//! it or does not take an event at once; whoever said the farewell and left a copy of it open is parted with at the next END_EVENT
+//! of the lockspace, and when a further stream needs the place.
 
 use sanlock_blockio::drive::monotonic_now;
 use sanlock_lease::delta::Event as HostEvent;
 use sanlock_lease::geometry::HostId;
-use sanlock_manager::{Command as Order, ConnId, SetEventFlags};
+use sanlock_lease::name::Name;
+use sanlock_manager::{Command as Order, ConnId, STREAMS_MAX, SetEventFlags};
 use sanlock_wire::flags::SetEventFlags as WireFlags;
 use sanlock_wire::header::Header;
 use sanlock_wire::types::{EventMessage, HostEvent as WireEvent, Lockspace};
 use sanlock_wire::{Reply, code};
 
+use super::conn::Conn;
 use super::{Front, convert};
 
 impl Front {
@@ -52,7 +55,31 @@ impl Front {
         }
         // Unless it becomes a stream.
         conn.closing = true;
-        self.command(id, header, Order::RegEvent { lockspace: convert::lease_name(&lockspace.name) });
+        let lockspace = convert::lease_name(&lockspace.name);
+        if self.manager.streams(&lockspace).len() >= STREAMS_MAX {
+            self.part_with_streams(&lockspace);
+        }
+        self.command(id, header, Order::RegEvent { lockspace });
+    }
+
+    /// END_EVENT: the streams of the lockspace that said farewell end before it is answered.
+    pub(super) fn end_event(&mut self, id: ConnId, header: Header, lockspace: &Lockspace) {
+        let lockspace = convert::lease_name(&lockspace.name);
+        self.part_with_streams(&lockspace);
+        self.command(id, header, Order::EndEvent { lockspace });
+    }
+
+    fn part_with_streams(&mut self, lockspace: &Name) {
+        let leaving: Vec<ConnId> =
+            self.manager.streams(lockspace).iter().copied().filter(|id| self.said_farewell(*id)).collect();
+        for id in leaving {
+            self.close(id);
+        }
+    }
+
+    /// Looks at one message of a stream, without waiting.
+    fn said_farewell(&self, id: ConnId) -> bool {
+        self.slots.conn(id).is_some_and(Conn::said_farewell)
     }
 
     pub(super) fn become_stream(&mut self, id: ConnId) {

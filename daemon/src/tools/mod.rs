@@ -63,10 +63,16 @@ impl Job {
     }
 }
 
-fn refused(header: &Header, job: &Job) -> Reply {
+/// The reply to a job that was not begun. Where clients wait for a structure behind the header, it follows a refusal too.
+fn refused(header: &Header, job: &Job, code: i32) -> Reply {
     match job {
-        Job::Index(_) => IndexJob::reply(header, code::EAGAIN, types::Rentry::new(Name::EMPTY, 0)),
-        _ => Reply::result(header, code::EAGAIN),
+        Job::Index(_) => IndexJob::reply(header, code, types::Rentry::new(Name::EMPTY, 0)),
+        Job::ReadLockspace(request) => Reply::read_lockspace(header, code, 0, **request),
+        Job::ReadResource(request) => Reply::read_resource(header, code, *request.resource()),
+        Job::ReadResourceOwners(request) => {
+            Reply::read_resource_owners(header, code, *request.resource(), Vec::new())
+        }
+        Job::Align(_) | Job::WriteLockspace(_) | Job::WriteResource(_) => Reply::result(header, code),
     }
 }
 
@@ -78,7 +84,7 @@ fn carry_out(global: &Global, late: &Late, header: &Header, job: &Job) -> Reply 
             header.cmd,
             String::from_utf8_lossy(&path)
         ));
-        return refused(header, job);
+        return refused(header, job, code::EAGAIN);
     }
     let limits = Limits {
         write_init: Duration::from_secs(u64::from(global.config.write_init_io_timeout)),
@@ -88,7 +94,7 @@ fn carry_out(global: &Global, late: &Late, header: &Header, job: &Job) -> Reply 
         Ok(io) => io,
         Err(error) => {
             global.log.error(format_args!("{error}"));
-            return refused(header, job);
+            return refused(header, job, code::EAGAIN);
         }
     };
     let failed = |error: ToolError| {
@@ -168,9 +174,9 @@ impl Tools {
             if spawned.is_ok() {
                 state.threads += 1;
             } else if state.threads == 0 {
-                if let Some((header, _, answer)) = state.queue.pop_back() {
+                if let Some((header, job, answer)) = state.queue.pop_back() {
                     drop(state);
-                    answer(Reply::result(&header, code::ENOMEM));
+                    answer(refused(&header, &job, code::ENOMEM));
                     return;
                 }
             }
@@ -214,6 +220,32 @@ fn worker(shared: &(Mutex<State>, Condvar), late: &Late, global: &Global) {
         if waited.timed_out() && state.queue.is_empty() {
             state.threads -= 1;
             return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sanlock_wire::Command;
+
+    /// Clients read a fixed number of bytes behind the header of these, whatever it says (socket-protocol.md 7.19, 7.20, 7.23).
+    #[test]
+    fn a_job_that_was_not_begun_is_answered_in_full() {
+        let lockspace = types::Lockspace::new(Name::truncated("LS"), 1, types::Disk::EMPTY);
+        let resource = types::Resource::new(Name::truncated("LS"), Name::truncated("R"));
+        let resource = types::ResourceSpec::new(resource, vec![types::Disk::EMPTY]).unwrap();
+        for (command, job, payload) in [
+            (Command::Align, Job::Align(Box::new(types::Disk::EMPTY)), 0),
+            (Command::WriteLockspace, Job::WriteLockspace(Box::new(lockspace)), 0),
+            (Command::WriteResource, Job::WriteResource(resource.clone()), 0),
+            (Command::ReadLockspace, Job::ReadLockspace(Box::new(lockspace)), 1104),
+            (Command::ReadResource, Job::ReadResource(resource.clone()), 128),
+            (Command::ReadResourceOwners, Job::ReadResourceOwners(resource), 128),
+        ] {
+            let reply = refused(&Header::request(command, 0, 0, 0, 0), &job, code::ENOMEM);
+            assert_eq!(reply.encode().len(), 32 + payload, "{command:?}");
+            assert_eq!(reply.header.data.cast_signed(), code::ENOMEM, "{command:?}");
         }
     }
 }
