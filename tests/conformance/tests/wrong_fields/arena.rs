@@ -388,6 +388,12 @@ fn masked_status(text: &str) -> String {
         if detail.is_none() {
             skipping = line.starts_with("p -1 ");
         }
+        // The original shows a process under the name of the command it sent last, if that is one of its main loop.
+        let line = if line.starts_with("p ") {
+            line.rsplit_once(' ').map_or(line, |(start, _)| start)
+        } else {
+            line
+        };
         if !skipping && !detail.is_some_and(|detail| VOLATILE.iter().any(|word| detail.starts_with(word))) {
             kept.push_str(line);
             kept.push('\n');
