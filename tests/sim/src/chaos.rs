@@ -43,7 +43,8 @@ impl World {
             return;
         }
         self.break_things(host);
-        match self.dice.between(0, 21) {
+        match self.dice.between(0, 23) {
+            22..=23 => self.rejoin_unseen(host),
             0..=3 => self.lose_path(host, long),
             4..=5 => self.stall(host, None, long),
             6..=7 => {
@@ -95,7 +96,8 @@ impl World {
     fn victim(&mut self) -> usize {
         let last = self.hosts.len() - 1;
         let any = usize::try_from(self.dice.between(0, last as u64)).unwrap_or(0);
-        let holder = self.settings.all_resources().find_map(|r| self.checks.holder(r)).map(|h| h.host);
+        let holder = self.settings.all_resources().find_map(|r| self.checks.somebody_with(r));
+        let holder = holder.map(|(host, _)| host);
         let holding = self.hosts.iter().position(|h| Some(h.id) == holder);
         holding.filter(|_| self.dice.per_mille(750)).unwrap_or(any)
     }
@@ -121,16 +123,16 @@ impl World {
 
     /// Somebody clings to a lease, and its host loses that disk until it is too late.
     fn starve_a_holder(&mut self) {
-        let held = self.settings.all_resources().find_map(|r| Some((r, self.checks.holder(r)?)));
-        let Some((resource, holder)) = held.filter(|(_, holder)| holder.pid != 0) else { return };
-        let Some(host) = self.hosts.iter().position(|h| h.id == holder.host) else { return };
+        let held = self.settings.all_resources().find_map(|r| Some((r, self.checks.somebody_with(r)?)));
+        let Some((resource, (id, pid))) = held.filter(|(_, (_, pid))| *pid != 0) else { return };
+        let Some(host) = self.hosts.iter().position(|h| h.id == id) else { return };
         self.cling(host);
         let h = &self.hosts[host];
         let (fail_secs, dead_secs) = (h.io_timeout.renewal_fail_secs(), h.io_timeout.host_dead_secs(h.fire));
         let until = self.now + self.dice.between(fail_secs * SECOND, dead_secs * 2 * SECOND);
         let disk = layout::disk_of(resource);
         let hangs = self.dice.per_mille(700);
-        self.say(|_| format!("{:?} loses disk {disk} under {}, hangs {hangs}", holder.host, holder.pid));
+        self.say(|_| format!("{id:?} loses disk {disk} under {pid}, hangs {hangs}"));
         let path = if hangs { Path::Hangs { until } } else { Path::Fails { until } };
         self.hosts[host].paths[usize::from(disk)] = path;
     }
@@ -183,6 +185,37 @@ impl World {
         let (asynchronous, unused) = (self.dice.per_mille(500), self.dice.per_mille(200));
         self.say(|_| format!("{id:?} is asked to leave lockspace {disk}"));
         self.administer(host, Command::RemLockspace { spec, asynchronous, unused });
+    }
+
+    /// A host leaves, and while another one does not look it is back already.
+    fn rejoin_unseen(&mut self, host: usize) {
+        let other = usize::try_from(self.dice.any() % self.hosts.len() as u64).unwrap_or(0);
+        if other == host || self.hosts[other].is_reference() {
+            return;
+        }
+        self.leave(host);
+        let renewal = self.hosts[host].io_timeout.renewal_secs() * SECOND;
+        let after = self.dice.between(renewal / 10, 2 * renewal);
+        let epoch = self.hosts[other].epoch;
+        self.at(self.now + after, Event::LooksAway { host: other, epoch, from: host });
+    }
+
+    /// The threads of its lockspaces stand still, and the host it does not see comes back.
+    pub(crate) fn looks_away(&mut self, host: usize, from: usize) {
+        if self.calm {
+            return;
+        }
+        let lockspaces: Vec<u64> =
+            self.daemon(host).map(|d| d.workers.keys().copied().collect()).unwrap_or_default();
+        let renewal = self.hosts[host].io_timeout.renewal_secs() * SECOND;
+        for ls in lockspaces {
+            let long = self.dice.between(renewal, 4 * renewal);
+            self.stall(host, Some(Thread::Lockspace(ls)), long);
+        }
+        for disk in 0..self.settings.disks {
+            let spec = layout::lockspace_spec(disk, self.hosts[from].id);
+            self.administer(from, Command::AddLockspace { spec, io_timeout: 0, asynchronous: true });
+        }
     }
 
     fn shut_down(&mut self, host: usize) {
@@ -301,15 +334,19 @@ impl World {
                 self.checks.marks.stuck += 1;
                 continue;
             }
-            let late: Vec<HostId> = self
-                .hosts
-                .iter()
-                .filter(|h| h.up && (!h.is_reference() || layout::disk_of(resource) == 0))
-                .filter(|h| h.granted_in_calm.get(&resource).copied().unwrap_or(0) == 0)
-                .map(|h| h.id)
-                .collect();
-            for id in late {
-                self.checks.violated(format!("L1/L3/L4: {id:?} never got resource {resource} in the calm"));
+            let shared = self.settings.shared_per_mille > 0;
+            let mut late: Vec<(HostId, &str)> = Vec::new();
+            for h in self.hosts.iter().filter(|h| h.up) {
+                let got = |shared| h.granted_in_calm.get(&(resource, shared)).is_some_and(|n| *n > 0);
+                if !got(false) && (!h.is_reference() || layout::disk_of(resource) == 0) {
+                    late.push((h.id, "never got"));
+                }
+                if shared && !h.is_reference() && !got(true) {
+                    late.push((h.id, "never shared"));
+                }
+            }
+            for (id, never) in late {
+                self.checks.violated(format!("L1/L3/L4: {id:?} {never} resource {resource} in the calm"));
             }
         }
         for host in 0..self.hosts.len() {

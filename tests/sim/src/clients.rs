@@ -13,6 +13,7 @@ use crate::sabotage::Sabotage;
 use crate::world::{Event, World};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::paxos::Held;
+use sanlock_lease::text::ResourceSpec;
 use sanlock_manager::{
     AcquireFlags, Action, Command, ConnId, Event as Told, KillpathProgram, ReleaseWhat, Reply,
     ResourceRequest, Setting, Target, Work,
@@ -47,11 +48,19 @@ pub struct Process {
 pub(crate) enum Asked {
     Acquire {
         pid: i32,
-        resources: Vec<u8>,
+        /// With the mode: whether shared.
+        resources: Vec<(u8, bool)>,
+    },
+    Convert {
+        pid: i32,
+        resource: u8,
+        shared: bool,
     },
     Release {
         pid: i32,
         resources: Vec<u8>,
+        /// Every token of them.
+        all: bool,
     },
     /// How it wants to be stopped.
     Introduced {
@@ -127,7 +136,7 @@ impl World {
     }
 
     /// Hangs a connection on the daemon, if there is one.
-    fn connect(&mut self, host: usize, pid: Option<i32>) -> Option<ConnId> {
+    pub(crate) fn connect(&mut self, host: usize, pid: Option<i32>) -> Option<ConnId> {
         let daemon = self.daemon(host)?;
         let (conn, ci) = daemon.new_conn();
         daemon.clients.insert(conn.0, Client { pid, asked: None });
@@ -142,7 +151,7 @@ impl World {
         self.send(host, Source::Conn(conn), Thread::Front, Message::told(told));
     }
 
-    fn ask(&mut self, host: usize, conn: ConnId, asked: Asked, command: Command) {
+    pub(crate) fn ask(&mut self, host: usize, conn: ConnId, asked: Asked, command: Command) {
         if let Some(client) = self.daemon(host).and_then(|d| d.clients.get_mut(&conn.0)) {
             client.asked = Some(asked);
             self.tell_front(host, conn, Told::Command { conn, command });
@@ -189,6 +198,8 @@ impl World {
             self.exit(host, pid);
         } else if roll < 37 && !self.calm {
             self.hang_up(host, pid);
+        } else if self.converts() {
+            self.convert(host, pid, conn, &held);
         } else {
             self.release(host, pid, conn, &held);
         }
@@ -216,12 +227,9 @@ impl World {
         let mut free: Vec<u8> = self.settings.all_resources().filter(|r| !held.contains(r)).collect();
         let disks = self.settings.disks;
         if self.calm {
-            let h = &mut self.hosts[host];
+            let h = &self.hosts[host];
             free.sort_by_key(|r| h.tried_in_calm.get(r).copied().unwrap_or(0));
             free.truncate(1);
-            for resource in &free {
-                *h.tried_in_calm.entry(*resource).or_default() += 1;
-            }
             return free;
         }
         let mut chosen = Vec::new();
@@ -239,21 +247,35 @@ impl World {
         if resources.is_empty() {
             return self.turn_after(host, pid, SECOND);
         }
-        let request =
-            |r: &u8| ResourceRequest { spec: layout::resource_spec(*r), persistent: false, num_hosts: None };
+        let mut resources: Vec<(u8, bool)> =
+            resources.iter().map(|r| (*r, self.wants_shared(host, *r))).collect();
+        for resource in &resources {
+            *self.hosts[host].tried_in_calm.entry(resource.0).or_default() += u64::from(self.calm);
+        }
+        let id = self.hosts[host].id;
+        // A process may share the same lease several times.
+        let twice = held.iter().find(|r| self.checks.holds(**r, id, pid) == Some(true));
+        if let Some(resource) = twice.filter(|_| self.dice.per_mille(200)) {
+            resources.push((*resource, true));
+        }
+        let request = |(r, shared): &(u8, bool)| {
+            let spec = ResourceSpec { shared: *shared, ..layout::resource_spec(*r) };
+            ResourceRequest { spec, persistent: false, num_hosts: None }
+        };
         let requests = resources.iter().map(request).collect();
+        if self.joins_unseen(host, pid, &resources) {
+            return;
+        }
         let owner_nowait = self.dice.per_mille(600);
         let flags = AcquireFlags { owner_nowait, ..AcquireFlags::default() };
-        // Now and then somebody else asks for it, as `sanlock client acquire -p PID` does.
-        let other = if self.dice.per_mille(150) { self.connect(host, None) } else { None };
-        let target = if other.is_some() { Target::Pid(pid) } else { Target::Own };
+        let (other, target) = self.requester(host, pid);
         let command = Command::Acquire { target, owner_name: layout::name("vm"), resources: requests, flags };
         self.ask(host, other.unwrap_or(conn), Asked::Acquire { pid, resources }, command);
         self.wait_for_reply(host, pid);
     }
 
     /// It waits; now and then not to the end.
-    fn wait_for_reply(&mut self, host: usize, pid: i32) {
+    pub(crate) fn wait_for_reply(&mut self, host: usize, pid: i32) {
         if let Some(process) = self.hosts[host].processes.get_mut(&pid) {
             process.busy = true;
             process.serial += 1;
@@ -272,7 +294,7 @@ impl World {
             (spec.lockspace, spec.name)
         };
         let what = if all { ReleaseWhat::All } else { ReleaseWhat::Named(given.iter().map(names).collect()) };
-        let asked = Asked::Release { pid, resources: given };
+        let asked = Asked::Release { pid, resources: given, all };
         self.ask(host, conn, asked, Command::Release { target: Target::Own, what });
         self.wait_for_reply(host, pid);
     }
@@ -280,7 +302,13 @@ impl World {
     /// The manager has taken a command: unless it refused, what is to be released is nobody's from here on.
     pub(crate) fn accepted(&mut self, host: usize, conn: ConnId, actions: &[Action]) {
         let asked = self.daemon(host).and_then(|d| d.clients.get(&conn.0)).and_then(|c| c.asked.clone());
-        let Some(Asked::Release { pid, resources }) = asked else { return };
+        let (pid, resources, all) = match asked {
+            Some(Asked::Release { pid, resources, all }) => (pid, resources, all),
+            Some(Asked::Convert { pid, resource, shared }) => {
+                return self.convert_accepted(host, (pid, resource, shared), actions);
+            }
+            _ => return,
+        };
         let refused = actions.iter().any(|a| match a {
             Action::Reply { conn: to, reply: Reply::Result(code) } => {
                 *to == conn && *code == ReturnCode::EBUSY.0
@@ -290,7 +318,7 @@ impl World {
         if !refused && !self.sabotaged(Sabotage::KeepsUsing) {
             let id = self.hosts[host].id;
             for resource in resources {
-                self.checks.given_up(resource, id, pid);
+                self.checks.given_up(resource, id, pid, all);
             }
         }
     }
@@ -311,12 +339,15 @@ impl World {
         match asked {
             Some(Asked::Acquire { pid, resources }) => {
                 if code == 0 {
-                    for resource in &resources {
-                        self.granted(host, pid, *resource);
+                    for (resource, shared) in &resources {
+                        self.granted(host, pid, *resource, *shared);
                     }
                 }
                 let after = if code == 0 { self.hold_time() } else { self.pause_before_acquire() };
                 self.answered(host, pid, after);
+            }
+            Some(Asked::Convert { pid, resource, shared }) => {
+                self.convert_replied(host, pid, resource, shared, code);
             }
             Some(Asked::Release { pid, .. }) => {
                 let after = self.pause_before_acquire();
@@ -334,12 +365,12 @@ impl World {
         }
     }
 
-    fn hold_time(&mut self) -> Micros {
+    pub(crate) fn hold_time(&mut self) -> Micros {
         let longest = if self.calm { 500_000 } else { self.settings.hold_ms * 1000 };
         self.dice.spread(10, longest)
     }
 
-    fn answered(&mut self, host: usize, pid: i32, after: Micros) {
+    pub(crate) fn answered(&mut self, host: usize, pid: i32, after: Micros) {
         let Some(process) = self.hosts[host].processes.get_mut(&pid) else { return };
         process.busy = false;
         if process.leaving && process.alive {
@@ -348,7 +379,7 @@ impl World {
         self.turn_after(host, pid, after);
     }
 
-    fn granted(&mut self, host: usize, pid: i32, resource: u8) {
+    pub(crate) fn granted(&mut self, host: usize, pid: i32, resource: u8, shared: bool) {
         let spec = layout::resource_spec(resource);
         let Some(daemon) = self.hosts[host].daemon.as_ref() else { return };
         let found = daemon
@@ -356,31 +387,54 @@ impl World {
             .resources()
             .find(|(_, r)| (r.spec.lockspace, r.spec.name) == (spec.lockspace, spec.name))
             .and_then(|(_, r)| match &r.work {
-                Work::Held { held, .. } => Some(*held),
+                Work::Held { held, tokens } => Some((*held, tokens.clone())),
                 _ => None,
             });
-        if !self.hosts[host].processes.contains_key(&pid) {
+        let Some(process) = self.hosts[host].processes.get(&pid) else {
             return; // it ended before the reply
-        }
+        };
         let id = self.hosts[host].id;
-        let Some(held) = found else {
+        let own = process.conn;
+        if found.as_ref().is_some_and(|(_, tokens)| tokens.iter().all(|t| Some(t.conn) != own)) {
+            // Asked for by somebody else, in the name of a connection that the process had closed meanwhile: the lease goes with it.
+            self.say(|_| format!("{id:?} grants resource {resource} to a connection that {pid} has closed"));
+            self.checks.marks.granted_to_nobody += 1;
+            return;
+        }
+        let found = found.map(|(held, _)| held);
+        let Some(held) = found.filter(|held| held.is_shared() == shared) else {
             let what = format!("S5: {id:?} says that {pid} has resource {resource}, which it does not hold");
             return self.checks.violated(what);
         };
-        self.say(|_| format!("{id:?} GRANTED resource {resource} version {} to {pid}", held.lver()));
+        self.say(|_| {
+            format!("{id:?} GRANTED resource {resource} version {} to {pid}, shared {shared}", held.lver())
+        });
         let generation = held.leader.owner_generation.get();
+        if shared {
+            return self.share(host, pid, resource, generation);
+        }
         self.grant(host, pid, resource, generation, &held);
     }
 
     /// The checks of a grant.
     pub(crate) fn grant(&mut self, host: usize, pid: i32, resource: u8, generation: u64, held: &Held) {
-        let calm = self.calm;
-        *self.hosts[host].granted_in_calm.entry(resource).or_default() += u64::from(calm);
-        let writer = self.writer(host);
-        let life = self.hosts[host].daemon.as_ref().map_or(0, |d| d.life);
-        let armed = self.hosts[host].watchdog.covers(layout::disk_of(resource));
+        let (writer, life) = (self.writer(host), self.life_of(host));
         self.checks.grant(resource, writer, (pid, life), generation, held, &self.disk);
-        if !armed {
+        self.has_got(host, resource, false);
+    }
+
+    /// The checks of a shared grant.
+    pub(crate) fn share(&mut self, host: usize, pid: i32, resource: u8, generation: u64) {
+        let (writer, life) = (self.writer(host), self.life_of(host));
+        self.checks.share(resource, writer, (pid, life), generation, &self.disk);
+        self.has_got(host, resource, true);
+    }
+
+    fn has_got(&mut self, host: usize, resource: u8, shared: bool) {
+        let calm = self.calm;
+        *self.hosts[host].granted_in_calm.entry((resource, shared)).or_default() += u64::from(calm);
+        let writer = self.writer(host);
+        if !self.hosts[host].watchdog.covers(layout::disk_of(resource)) {
             self.checks
                 .violated(format!("S7: {writer:?} was granted {resource} with no watchdog armed for it"));
         }

@@ -91,6 +91,8 @@ pub struct Daemon {
     /// Connections to wdmd, by lockspace, and conversations on them.
     pub(crate) links: BTreeMap<u64, Link>,
     pub(crate) calls: BTreeMap<SourceId, Call>,
+    /// The disk of each lockspace there was ever an order about.
+    pub(crate) watched: BTreeMap<u64, u8>,
     /// What was seen of the hosts in earlier memberships.
     pub(crate) tables: BTreeMap<u8, HostTable>,
     pub(crate) shutting_down: bool,
@@ -129,6 +131,7 @@ impl Daemon {
             clients: BTreeMap::new(),
             links: BTreeMap::new(),
             calls: BTreeMap::new(),
+            watched: BTreeMap::new(),
             tables: BTreeMap::new(),
             shutting_down: false,
             next_age_check: MonoTime::default(),

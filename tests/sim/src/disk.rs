@@ -14,9 +14,10 @@
 //! The reference peers ([`crate::reference`]) are granted more, because they rely on it: none of *their* writes lands after it
 //! was reported as failed.
 
-use sanlock_lease::geometry::SectorSize;
+use sanlock_lease::geometry::{HostId, SectorSize};
 use sanlock_lease::limits::SECTOR_BYTES_MAX;
 use sanlock_lease::machine::{Content, Sectors};
+use sanlock_lease::record::{HostBlock, ModeBlock};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -103,6 +104,26 @@ pub struct SimView {
 }
 
 impl SimView {
+    /// Sabotage: the same without the mode blocks of others.
+    pub(crate) fn without_modes(&mut self, own: HostId) {
+        let others: Vec<u64> =
+            self.sectors.keys().copied().filter(|s| *s > 1 && *s != own.block_sector()).collect();
+        for sector in others {
+            let Some(bytes) = self.sectors.get(&sector) else { continue };
+            let block = HostBlock { mode: ModeBlock::zeroed(), ..HostBlock::from_sector(bytes) };
+            self.replace(sector, &Content::Block(block));
+        }
+    }
+
+    /// Sabotage: another content of a sector that was read.
+    pub(crate) fn replace(&mut self, sector: u64, content: &Content) {
+        if self.sectors.contains_key(&sector) {
+            let mut bytes = vec![0; self.size.slice_len()];
+            content.encode(&mut bytes);
+            self.sectors.insert(sector, bytes.into());
+        }
+    }
+
     /// A read of nothing but zeros.
     #[must_use]
     pub fn new(size: SectorSize, first: u64, count: u64) -> Self {

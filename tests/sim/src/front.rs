@@ -114,6 +114,14 @@ impl World {
                 options.seed = self.dice.any();
                 self.order_task(host, Task::acquire(task, ls, config, options, disks));
             }
+            Action::StartConvert { task, ls, config, mut options, held, disks, .. } => {
+                options.seed = self.dice.any();
+                self.order_task(host, Task::convert(task, ls, config, options, held, disks));
+            }
+            Action::StartErase { task, ls, config, held, disks } => {
+                self.checks.marks.erases += 1;
+                self.order_task(host, Task::erase(task, ls, config, held, disks));
+            }
             Action::StartRelease { task, ls, config, held, disks, .. } => {
                 self.order_task(host, Task::release(task, ls, config, held, disks));
             }
@@ -137,6 +145,7 @@ impl World {
             | Action::WatchdogLive { .. }
             | Action::WatchdogDisarm { .. } => {
                 if let Some(order) = Order::of(&action) {
+                    self.note_disk(host, order.lockspace());
                     self.send(host, front, Thread::Watchdog, Message::Wd(order));
                 }
             }
@@ -158,6 +167,14 @@ impl World {
             other => {
                 self.checks.violated(format!("an action that nobody asked for: {}", short(&other)));
             }
+        }
+    }
+
+    fn note_disk(&mut self, host: usize, ls: u64) {
+        let Some(daemon) = self.daemon(host) else { return };
+        let found = daemon.manager.lockspaces().find(|(id, _)| id.0 == ls);
+        if let Some(disk) = found.map(|(_, l)| layout::disk_of_spec(&l.spec)) {
+            daemon.watched.insert(ls, disk);
         }
     }
 

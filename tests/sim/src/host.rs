@@ -100,8 +100,8 @@ pub struct Host {
     pub(crate) can_disarm: bool,
     /// When something of its daemon last stood still.
     pub(crate) excused: Micros,
-    /// Leases granted since the storm is over, by resource.
-    pub(crate) granted_in_calm: BTreeMap<u8, u64>,
+    /// Leases granted since the storm is over, by resource and whether shared.
+    pub(crate) granted_in_calm: BTreeMap<(u8, bool), u64>,
     /// Attempts since then.
     pub(crate) tried_in_calm: BTreeMap<u8, u64>,
 }

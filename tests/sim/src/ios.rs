@@ -161,7 +161,8 @@ impl World {
             let late = if late { " LATE" } else { "" };
             format!("{:?}'s write of {area:?} {sector} lands{late}", w.hosts[host].id)
         });
-        self.checks.landed(area, sector, &content, (late, orphan), &self.disk);
+        let writer = self.writer(host);
+        self.checks.landed(area, sector, &content, writer, (late, orphan), &self.disk);
     }
 
     /// An operation's completion or deadline reaches its host.
@@ -192,9 +193,12 @@ impl World {
             }
             return;
         }
-        let Some(flying) = self.ios.remove(&io) else { return };
+        let Some(mut flying) = self.ios.remove(&io) else { return };
         if !current {
             return;
+        }
+        if let (Ok(view), JobKey::Task(task), Some(_)) = (&mut flying.result, key, self.sabotage) {
+            self.misread(host, task, flying.area, view);
         }
         let result = match &flying.result {
             Ok(_) if flying.op.is_write() => Ok(&NoSectors as &dyn sanlock_lease::machine::Sectors),

@@ -193,6 +193,13 @@ pub fn block_on(disk: &SimDisk, number: u8, host: HostId) -> HostBlock {
     HostBlock::from_sector(disk.sector(Area::Resource(number), host.block_sector()))
 }
 
+/// Whose block a sector of a resource is.
+#[must_use]
+pub fn block_owner(sector: u64) -> Option<HostId> {
+    let host = HostId::new(sector.checked_sub(1)?)?;
+    (host.block_sector() == sector).then_some(host)
+}
+
 /// A host's delta lease as it lies on the disk.
 #[must_use]
 pub fn delta_on(disk: &SimDisk, number: u8, host: HostId) -> RawLeader {

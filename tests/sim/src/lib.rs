@@ -5,8 +5,7 @@
 //! (threads, messages, timers: [`daemon`], [`worker`], [`tasks`], [`link`]), the processes and the administrator ([`clients`]), and
 //! the watchdog: a device, and wdmd's production decisions ([`mod@wdmd`]). Peers that behave like the original share the first disk ([`reference`](mod@reference), [`peer`]).
 //!
-//! [`Checks`] watches the properties of lease-algorithms.md 13.6 from outside, as far as they concern exclusive leases, and some
-//! of our own. Each of them can fail: [`sabotage`] breaks the hosts in one way after the other, and a test sees to it that it is
+//! [`Checks`] watches the properties of lease-algorithms.md 13.6 from outside, and some of our own. Each of them can fail: [`sabotage`] breaks the hosts in one way after the other, and a test sees to it that it is
 //! noticed.
 //!
 //! # Fault model
@@ -18,20 +17,21 @@
 //! * Processes: [`clients`].
 //! * Power is cut at any moment, and comes back.
 //! * A write of the host id lease that timed out may land when its lockspace has been given up and left long ago: such a write
-//!   alone keeps neither lockspace nor watchdog waiting for ever (the exception to rule R3).
+//!   alone keeps neither lockspace nor watchdog waiting for ever (the exception to rule R3). It prolongs nobody's life (S11).
+//! * A host leaves its lockspace and comes back while another one does not look.
 //! * The rejoin records cannot be written now and then, and are lost with the power half of the time.
 //!
 //! # Checks
 //!
 //! | Code | What |
 //! |---|---|
-//! | S1 to S3, S5 to S11, S13 to S15 | as in lease-algorithms.md 13.6, for exclusive leases |
+//! | S1 to S15 | as in lease-algorithms.md 13.6; S1 to S3 and S5 for exclusive holds, S1, S4 and S12 for shared ones |
 //! | R1, R2, R3 | a ballot value is never forgotten, a block never goes back, a write that may land is waited for |
 //! | W1 | the watchdog never fires while all leases of its host were renewed in time |
 //! | W2 | it never fires for lockspaces that nobody uses and nothing may write in |
 //! | W3 | no lockspace is given up, and no process signalled, because of another lockspace |
 //! | W4 | a holder is gone, or its host is reset, at 8T + F after the last renewal at the latest |
-//! | L | when faults have ended, everybody joins, and everybody gets every lease |
+//! | L | when faults have ended, everybody joins, and everybody gets every lease, exclusively and shared |
 //!
 //! [`World`]: world::World
 //! [`Checks`]: checks::Checks
@@ -55,6 +55,7 @@ pub mod peer;
 pub mod reference;
 pub mod sabotage;
 pub mod settings;
+mod sharing;
 pub mod stage;
 pub mod tasks;
 pub mod wdmd;

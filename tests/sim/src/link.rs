@@ -32,6 +32,15 @@ pub enum Order {
 }
 
 impl Order {
+    /// Which lockspace it is about.
+    pub(crate) fn lockspace(&self) -> u64 {
+        match self {
+            Self::Check { ls, .. } | Self::Arm { ls, .. } | Self::Live { ls, .. } | Self::Disarm { ls } => {
+                *ls
+            }
+        }
+    }
+
     /// What an action of the manager means to the thread, if it is for it.
     pub(crate) fn of(action: &Action) -> Option<Self> {
         let seconds = |fire: &WatchdogFire| u32::try_from(fire.secs()).unwrap_or(u32::MAX);

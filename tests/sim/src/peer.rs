@@ -215,7 +215,7 @@ impl World {
             ..AcquireOptions::default()
         };
         self.set_peer_stage(host, resource, Stage::Acquiring);
-        let work = Work::ReferenceAcquire(ReferenceAcquire::new(config, options));
+        let work = Work::ReferenceAcquire(ReferenceAcquire::new(config, options).careful());
         self.start(host, JobKey::Peer(resource), work);
     }
 

@@ -1,16 +1,20 @@
 //! A peer that follows lease-algorithms.md 4 and 6 to the letter, weaknesses included: it forgets its ballot values (W1),
 //! compares only the host id of the chosen value (W2), retries without end (W9), and never looks whether its lockspace is still
-//! alive (W10). Exclusive mode, one disk.
+//! alive (W10). One disk; no conversions. Shared mode: [`holders`].
 //!
 //! It exists to share a disk with our machines. What it relies on (assumption A7) the simulator grants to it alone.
+
+mod holders;
+
+pub use holders::ReferenceShare;
 
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::hosts::HostSeen;
 use sanlock_lease::machine::{Action, Content, Env, Input, IoFailure, Machine, Op, OpId, Place, Step, View};
-use sanlock_lease::paxos::acquire::{AcquireOptions, AcquireOutcome};
+use sanlock_lease::paxos::acquire::{AcquireOptions, AcquireOutcome, Mode};
 use sanlock_lease::paxos::release::{ReleaseOutcome, Released};
 use sanlock_lease::paxos::{AcquireError, Held, OwnerInfo, PaxosConfig, ReleaseError};
-use sanlock_lease::record::{DBLOCK_RELEASED, Dblock, HostBlock, ModeBlock, RawLeader};
+use sanlock_lease::record::{DBLOCK_RELEASED, Dblock, FLAG_SHORT_HOLD, HostBlock, ModeBlock, RawLeader};
 use sanlock_lease::timing::{IoTimeout, MonoTime};
 use sanlock_lease::verify::{self, Expect, Purpose};
 
@@ -37,6 +41,10 @@ enum Phase {
     Write2,
     Read2,
     Commit,
+    SharerBlock(HostId),
+    SharerDelta(HostId, u64),
+    ClearSharer,
+    GiveBack,
     Delay(MonoTime),
     Done,
 }
@@ -55,6 +63,12 @@ pub struct ReferenceAcquire {
     dblock: Dblock,
     /// Phase 2 was entered: an error from there on leads to [`ReferenceRelease::erase_all`].
     retract: bool,
+    /// Who shares, as phase 1 of all ballots has read it, until it is looked at.
+    sharers: Vec<HostId>,
+    /// The first of them that lives, with the generation of its mode block.
+    living: Option<(HostId, u64)>,
+    careful: bool,
+    giving_back: Option<(ReferenceRelease, AcquireError)>,
 }
 
 impl ReferenceAcquire {
@@ -72,6 +86,10 @@ impl ReferenceAcquire {
             mbal: 0,
             dblock: Dblock::zeroed(),
             retract: false,
+            sharers: Vec::new(),
+            living: None,
+            careful: false,
+            giving_back: None,
         }
     }
 
@@ -121,7 +139,7 @@ impl ReferenceAcquire {
             generation: leader.owner_generation.get(),
             timestamp: leader.timestamp.get(),
             lver: leader.lver.get(),
-            short_hold: false,
+            short_hold: leader.flags.get() & FLAG_SHORT_HOLD != 0,
         }
     }
 
@@ -209,7 +227,8 @@ impl ReferenceAcquire {
         let owner = (leader.owner_id.get(), leader.owner_generation.get());
         if leader.lver.get() == self.next_lver {
             if owner == (self.config.host.get(), self.config.generation) {
-                return self.acquired(leader);
+                self.leader = leader;
+                return self.won(now);
             }
             return self.fail(AcquireError::Owned(Self::info(&leader)));
         }
@@ -255,6 +274,7 @@ impl ReferenceAcquire {
             if self.beaten(&block, host) {
                 return self.aborted(now);
             }
+            self.count_sharer(host, &block);
             let d = block.dblock;
             let usable = verify::dblock(&d, host).is_ok()
                 && d.lver.get() == self.next_lver
@@ -293,6 +313,9 @@ impl ReferenceAcquire {
         leader.write_id = self.config.host.get().into();
         leader.write_generation = self.config.generation.into();
         leader.write_timestamp = now.secs().into();
+        let rest = leader.flags.get() & !FLAG_SHORT_HOLD;
+        let short = self.options.mode == Mode::ShortHold;
+        leader.flags = if short { rest | FLAG_SHORT_HOLD } else { rest }.into();
         leader.seal();
         self.leader = leader;
         leader
@@ -310,6 +333,9 @@ impl ReferenceAcquire {
             (Err(e), Phase::Write2) => return self.fail(AcquireError::DblockWrite(e)),
             (Err(e), Phase::Read1 | Phase::Read2) => return self.fail(AcquireError::DblockRead(e)),
             (Err(e), Phase::Commit) => return self.fail(AcquireError::LeaderWrite(e)),
+            (Err(e), Phase::SharerBlock(_) | Phase::SharerDelta(..) | Phase::ClearSharer) => {
+                return self.give_back(now, AcquireError::Io(e));
+            }
             (Err(e), _) => {
                 self.retract = false;
                 return self.fail(AcquireError::Io(e));
@@ -340,12 +366,17 @@ impl ReferenceAcquire {
             Phase::Read1 => self.phase1_read(now, view),
             Phase::Write2 => self.read_blocks(now, Phase::Read2),
             Phase::Read2 => self.phase2_read(now, view),
-            Phase::Commit if self.dblock.inp.get() == self.config.host.get() => self.acquired(self.leader),
+            Phase::Commit if self.dblock.inp.get() == self.config.host.get() => self.won(now),
+            Phase::SharerBlock(host) => self.sharer_block(now, env, host, view),
+            Phase::SharerDelta(host, generation) => self.sharer_delta(now, env, (host, generation), view),
+            Phase::ClearSharer => self.sharer_cleared(now),
             Phase::Commit => {
                 self.retract = false;
                 self.fail(AcquireError::Other(Self::info(&self.leader)))
             }
-            Phase::Poll(..) | Phase::Delay(_) | Phase::Done => self.fail(AcquireError::Driver),
+            Phase::Poll(..) | Phase::Delay(_) | Phase::GiveBack | Phase::Done => {
+                self.fail(AcquireError::Driver)
+            }
         }
     }
 }
@@ -354,6 +385,10 @@ impl Machine for ReferenceAcquire {
     type Outcome = AcquireOutcome;
 
     fn step(&mut self, now: MonoTime, env: &Env<'_>, input: Input<'_>) -> Step<AcquireOutcome> {
+        if let Some((release, _)) = &mut self.giving_back {
+            let step = release.step(now, env, input);
+            return self.pass_release(step);
+        }
         match (input, self.phase) {
             (Input::Start, _) => self.restart(now),
             (Input::Tick, Phase::Poll(watch, until)) if now >= until => {
@@ -376,6 +411,8 @@ impl Machine for ReferenceAcquire {
 pub struct ReferenceRelease {
     config: PaxosConfig,
     held: Option<Held>,
+    /// What the own block says of a shared hold from now on.
+    mode: ModeBlock,
     next_op: u32,
     step: u8,
 }
@@ -384,13 +421,19 @@ impl ReferenceRelease {
     /// 6.2
     #[must_use]
     pub fn new(config: PaxosConfig, held: Held) -> Self {
-        Self { config, held: Some(held), next_op: 0, step: 0 }
+        Self { config, held: Some(held), mode: ModeBlock::zeroed(), next_op: 0, step: 0 }
     }
 
     /// 6.6: overwrites the own block with zeros and RELEASED, then frees the leader if it says what an acquire of ours writes.
     #[must_use]
     pub fn erase_all(config: PaxosConfig) -> Self {
-        Self { config, held: None, next_op: 0, step: 0 }
+        Self { config, held: None, mode: ModeBlock::zeroed(), next_op: 0, step: 0 }
+    }
+
+    /// 5.2 steps 2 and 3: leaves the exclusive ownership for a shared hold.
+    #[must_use]
+    pub fn to_shared(config: PaxosConfig, held: Held) -> Self {
+        Self { mode: ModeBlock::shared(config.generation), ..Self::new(config, held) }
     }
 
     fn done(&mut self, result: Result<Released, ReleaseError>) -> Step<ReleaseOutcome> {
@@ -406,12 +449,17 @@ impl ReferenceRelease {
         one_op(&mut self.next_op, &self.config, now, Place::Resource(0), action)
     }
 
-    fn start(&mut self, now: MonoTime) -> Step<ReleaseOutcome> {
+    fn begin(&mut self, now: MonoTime) -> Step<ReleaseOutcome> {
         let mut dblock = self.held.map_or(Dblock::zeroed(), |h| h.block.dblock);
         dblock.seal();
         dblock.flags = DBLOCK_RELEASED.into();
-        let content = Content::Block(HostBlock { dblock, mode: ModeBlock::zeroed() });
+        let content = Content::Block(HostBlock { dblock, mode: self.mode });
         self.io(now, Action::Write { sector: self.config.host.block_sector(), content })
+    }
+
+    /// 6.3
+    fn gives_up_sharing(&self) -> bool {
+        self.held.is_some_and(|held| held.is_shared())
     }
 
     fn judge(&mut self, now: MonoTime, view: View<'_>) -> Step<ReleaseOutcome> {
@@ -437,6 +485,7 @@ impl ReferenceRelease {
         let mut free = leader;
         free.timestamp = 0.into();
         free.write_timestamp = now.secs().into();
+        free.flags = (free.flags.get() & !FLAG_SHORT_HOLD).into();
         free.seal();
         self.io(now, Action::Write { sector: 0, content: Content::Leader(free) })
     }
@@ -447,12 +496,17 @@ impl Machine for ReferenceRelease {
 
     fn step(&mut self, now: MonoTime, _: &Env<'_>, input: Input<'_>) -> Step<ReleaseOutcome> {
         let result = match input {
-            Input::Start => return self.start(now),
+            Input::Start => return self.begin(now),
             Input::Tick | Input::CompletedLate { .. } => return Step::Pending,
             Input::Completed { result, .. } => result,
             Input::TimedOut { .. } => Err(IoFailure::TimedOut),
         };
         match (self.step, result) {
+            // A shared hold is given up by the block alone, and taken only with it.
+            (1, Ok(_)) if self.gives_up_sharing() => self.done(Ok(Released::ByFlag)),
+            (1, Err(e)) if self.mode.is_shared() || self.gives_up_sharing() => {
+                self.done(Err(ReleaseError::DblockWrite(e)))
+            }
             // A failed block write is logged and ignored.
             (1, _) => self.io(now, Action::Read { first: 0, count: 1 }),
             (2, Ok(view)) => self.judge(now, view),

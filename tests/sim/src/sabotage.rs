@@ -3,8 +3,13 @@
 //! Production code has no switches for this. What is broken is what the simulator does around it: what the manager is told, what
 //! becomes of its actions, what a machine asks the disk for.
 
+use crate::disk::{Area, SimView};
+use crate::layout;
 use crate::world::World;
-use sanlock_lease::machine::{Action, Content, Op};
+use sanlock_lease::geometry::HostId;
+use sanlock_lease::hosts::HostTable;
+use sanlock_lease::machine::{Action, Content, HostView, Op};
+use sanlock_lease::record::{DBLOCK_RELEASED, Dblock, HostBlock, ModeBlock};
 
 /// What is broken, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +60,23 @@ pub enum Sabotage {
     WrongSector,
     /// A host_id lease goes back to an earlier generation.
     GenerationFalls,
+    /// Nobody asks for a shared hold in the calm.
+    NobodyShares,
+    /// Shared holds of other hosts are not seen.
+    SharersUnseen,
+    /// Whether a sharer lives is judged from the host table alone, as the original does (W3, CE4).
+    TableAlone,
+    /// All sharers are taken for dead.
+    SharersDieYoung,
+    /// The manager does not learn of a second process that shares a lease, so that a conversion is allowed beside it, as the
+    /// original does (W4, CE5).
+    NeighboursUnseen,
+    /// A refused shared acquire erases its block, as the original does (W43).
+    RefusalsErase,
+    /// Blocks are written without their mode block.
+    ModesForgotten,
+    /// A conversion to shared that succeeded is said to have failed.
+    DowngradesDenied,
 }
 
 impl Sabotage {
@@ -71,6 +93,7 @@ impl Sabotage {
                 block.dblock.bal = 0.into();
                 block.dblock.inp = 0.into();
             }
+            (Self::ModesForgotten, Content::Block(block)) => block.mode = ModeBlock::zeroed(),
             (Self::BlocksForget, Content::Block(block)) => {
                 block.dblock.bal = 0.into();
                 block.dblock.inp = 0.into();
@@ -101,6 +124,52 @@ impl World {
         self.sabotage = Some(sabotage);
         self.checks.only(wanted);
         self
+    }
+
+    /// Changes what a machine reads.
+    pub(crate) fn misread(&mut self, host: usize, task: u64, area: Area, view: &mut SimView) {
+        let id = self.hosts[host].id;
+        match (self.sabotage, area) {
+            (Some(Sabotage::SharersUnseen), Area::Resource(_)) => view.without_modes(id),
+            (Some(Sabotage::TableAlone | Sabotage::SharersDieYoung), Area::Lockspace(disk)) => {
+                let own = self.hosts[host].daemon.as_ref().and_then(|d| d.tasks.get(&task));
+                let Some((table, resource)) = own.and_then(|t| t.hosts().zip(t.resource())) else { return };
+                let all = self.sabotaged(Sabotage::SharersDieYoung);
+                for other in (1..=self.hosts.len() as u64).map(layout::host_id) {
+                    if all || self.dead_by_table(host, &table, resource, other) {
+                        let mut delta = layout::delta_on(&self.disk, disk, other);
+                        delta.owner_generation = u64::MAX.into();
+                        delta.seal();
+                        view.replace(other.delta_sector(), &Content::Leader(delta));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Lease-algorithms.md 3.3, of a host that shares the resource.
+    fn dead_by_table(&self, host: usize, table: &HostTable, resource: u8, other: HostId) -> bool {
+        let now = self.hosts[host].clock.at(self.now);
+        let mode = layout::block_on(&self.disk, resource, other).mode;
+        let Some(seen) = table.seen(other).filter(|_| mode.is_shared()) else { return false };
+        let silent = now.secs_since(seen.last_live.unwrap_or(seen.first_check));
+        seen.timestamp == 0
+            || seen.owner_generation > mode.generation.get()
+            || silent > seen.io_timeout.host_dead_secs(self.hosts[host].fire)
+    }
+
+    /// What the original leaves of a host's block when a shared acquire was refused.
+    pub(crate) fn erase_block(&mut self, host: usize, resource: u8) {
+        let mut dblock = Dblock::zeroed();
+        dblock.seal();
+        dblock.flags = DBLOCK_RELEASED.into();
+        let content = Content::Block(HostBlock { dblock, mode: ModeBlock::zeroed() });
+        let (writer, area) = (self.writer(host), Area::Resource(resource));
+        let sector = writer.host.block_sector();
+        self.checks.submitted(writer, area, sector, &content, &self.disk);
+        self.disk.land(area, sector, &content);
+        self.checks.landed(area, sector, &content, writer, (false, false), &self.disk);
     }
 
     /// Whether this is what is broken.

@@ -40,6 +40,8 @@ pub struct Settings {
     pub chaos_mean_secs: u64,
     /// Longest time a process holds a lease.
     pub hold_ms: u64,
+    /// Acquires out of a thousand that ask for a shared hold. 0: nothing is shared, and nothing converted.
+    pub shared_per_mille: u64,
     /// How long faults go on.
     pub stormy_secs: u64,
 }
@@ -66,6 +68,7 @@ impl Settings {
             slow_per_mille: dice.spread(1, 300),
             chaos_mean_secs: dice.spread(5, 300),
             hold_ms: dice.spread(1, 20_000),
+            shared_per_mille: if dice.per_mille(300) { 0 } else { dice.spread(100, 950) },
             stormy_secs: dice.between(100, 500),
         }
     }

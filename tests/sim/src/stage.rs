@@ -24,6 +24,8 @@ pub struct Stage {
     pub now: MonoTime,
     /// How long ago, as far as everybody's table knows, everybody else was last seen to renew. 0: the last look saw it.
     pub silent_secs: u64,
+    /// What everybody's table has of the host id leases, if nobody has looked since.
+    looked: Option<SimDisk>,
 }
 
 /// A machine on the stage, with what its host knows.
@@ -58,6 +60,7 @@ impl Stage {
             disk: layout::formatted(hosts, 1, 1, hosts),
             now: MonoTime::from_secs(1000),
             silent_secs: 0,
+            looked: None,
         };
         for id in 1..=hosts {
             stage.join(id, 1);
@@ -79,9 +82,25 @@ impl Stage {
         self.disk.land(Area::Lockspace(0), host.delta_sector(), &content);
     }
 
+    /// The host's delta lease is free.
+    pub fn leave(&mut self, id: u64, generation: u64) {
+        self.join(id, generation);
+        let host = layout::host_id(id);
+        let mut delta = layout::delta_on(&self.disk, 0, host);
+        delta.timestamp = 0.into();
+        delta.seal();
+        let content = sanlock_lease::machine::Content::Leader(delta);
+        self.disk.land(Area::Lockspace(0), host.delta_sector(), &content);
+    }
+
+    /// Everybody's table is as of now, and stays so: nobody looks any more.
+    pub fn last_look(&mut self) {
+        self.looked = Some(self.disk.clone());
+    }
+
     fn table(&self) -> Everybody {
         let entry = |id| {
-            let delta = layout::delta_on(&self.disk, 0, layout::host_id(id));
+            let delta = layout::delta_on(self.looked.as_ref().unwrap_or(&self.disk), 0, layout::host_id(id));
             HostSeen {
                 first_check: MonoTime::from_secs(1),
                 last_check: MonoTime::from_secs(self.now.secs()),

@@ -1,4 +1,4 @@
-//! The thread of acquires, releases and retracts, as in `daemon/src/resources/`.
+//! The thread of acquires, conversions, releases and retracts, as in `daemon/src/resources/`.
 
 use crate::daemon::{Message, Source, Thread};
 use crate::host::{JobKey, Path};
@@ -10,19 +10,26 @@ use crate::world::{Event, World};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::geometry::Geometry;
 use sanlock_lease::machine::{Input, LockspaceNow};
-use sanlock_lease::paxos::acquire::{AcquireOptions, AcquireOutcome};
+use sanlock_lease::paxos::acquire::{AcquireOptions, AcquireOutcome, Mode};
+use sanlock_lease::paxos::convert::ConvertOutcome;
 use sanlock_lease::paxos::release::{ReleaseOutcome, Released};
-use sanlock_lease::paxos::{AcquireError, Held, PaxosAcquire, PaxosConfig, PaxosRelease, ReleaseError};
+use sanlock_lease::paxos::{
+    AcquireError, Held, PaxosAcquire, PaxosConfig, PaxosConvert, PaxosRelease, PaxosShare, ReleaseError,
+};
 use sanlock_lease::text::DiskSpec;
 use sanlock_lease::timing::MonoTime;
 use sanlock_manager::{Event as Told, LockspaceId, TaskId};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+/// Retries of a shared acquire, as configured by default.
+const SH_RETRIES: u32 = 8;
+
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "a handful per host")]
 enum Kind {
     Acquire(AcquireOptions),
+    Convert(AcquireOptions, Held),
+    Erase(Held),
     Release(Held),
     Retract(Geometry),
 }
@@ -68,6 +75,29 @@ impl Task {
     }
 
     /// As in the manager's action.
+    pub(crate) fn convert(
+        id: TaskId,
+        ls: LockspaceId,
+        config: PaxosConfig,
+        options: AcquireOptions,
+        held: Held,
+        disks: Vec<DiskSpec>,
+    ) -> Self {
+        Self::new(id, ls, config, Kind::Convert(options, held), &disks)
+    }
+
+    /// As in the manager's action.
+    pub(crate) fn erase(
+        id: TaskId,
+        ls: LockspaceId,
+        config: PaxosConfig,
+        held: Held,
+        disks: Vec<DiskSpec>,
+    ) -> Self {
+        Self::new(id, ls, config, Kind::Erase(held), &disks)
+    }
+
+    /// As in the manager's action.
     pub(crate) fn release(
         id: TaskId,
         ls: LockspaceId,
@@ -91,10 +121,24 @@ impl Task {
 
     fn work(&self) -> Work {
         match &self.kind {
+            Kind::Acquire(options) if options.mode == Mode::ShortHold => {
+                Work::Share(PaxosShare::new(self.config, *options, SH_RETRIES))
+            }
+            Kind::Convert(_, held) if !held.is_shared() => {
+                Work::Convert(PaxosConvert::to_shared(self.config, *held))
+            }
+            Kind::Convert(options, held) => {
+                Work::Convert(PaxosConvert::to_exclusive(self.config, *options, *held))
+            }
+            Kind::Erase(held) => Work::Convert(PaxosConvert::erase(self.config, *held)),
             Kind::Acquire(options) => Work::Acquire(PaxosAcquire::new(self.config, *options)),
             Kind::Release(held) => Work::Release(PaxosRelease::new(self.config, *held)),
             Kind::Retract(geometry) => Work::Release(PaxosRelease::retract(self.config, *geometry)),
         }
+    }
+
+    fn asks_to_share(&self) -> bool {
+        matches!(self.kind, Kind::Acquire(options) if options.mode == Mode::ShortHold)
     }
 
     /// The area of its resource.
@@ -197,6 +241,13 @@ impl World {
             Outcome::Acquire(mut outcome) => {
                 if let AcquireOutcome::Failed { error, .. } = &outcome {
                     self.mark(&error.clone());
+                    let task = self.daemon(host).and_then(|d| d.tasks.get(&task).cloned());
+                    let shared = task.filter(|t| t.asks_to_share() && error.is_contention());
+                    if let Some(resource) = shared.and_then(|t| t.resource()) {
+                        if self.sabotaged(Sabotage::RefusalsErase) {
+                            self.erase_block(host, resource);
+                        }
+                    }
                 }
                 if self.sabotaged(Sabotage::OldGeneration) {
                     if let AcquireOutcome::Acquired(held) = &mut outcome {
@@ -204,6 +255,10 @@ impl World {
                     }
                 }
                 Told::AcquireDone { task: id, outcome, value: None, outstanding }
+            }
+            Outcome::Convert(outcome) => {
+                self.convert_marks(&outcome);
+                Told::ConvertDone { task: id, outcome, outstanding }
             }
             Outcome::Release(outcome) => {
                 self.release_ended(host, &outcome);
@@ -250,10 +305,22 @@ impl World {
         }
     }
 
+    fn convert_marks(&mut self, outcome: &ConvertOutcome) {
+        let marks = &mut self.checks.marks;
+        marks.convert_leftovers += u64::from(outcome.erase);
+        if let Err(error) = &outcome.result {
+            marks.converts_refused += u64::from(error.is_contention());
+            marks.converts_failed += u64::from(!error.is_contention());
+            self.mark(&error.clone());
+        }
+    }
+
     pub(crate) fn mark(&mut self, error: &AcquireError) {
         let marks = &mut self.checks.marks;
         match error {
             AcquireError::Live(_) => marks.refused_live += 1,
+            AcquireError::Shared { .. } => marks.refused_shared += 1,
+            AcquireError::Crowded(_) => marks.crowded += 1,
             AcquireError::Other(_) => marks.adopted += 1,
             AcquireError::Owned(_) => marks.lost += 1,
             AcquireError::Newer { .. } => marks.ahead_of_leader += 1,

@@ -160,8 +160,8 @@ impl World {
     pub(crate) fn wd_connect(&mut self, host: usize, ls: u64) -> Option<SourceId> {
         let daemon = self.hosts[host].daemon.as_ref()?;
         let (life, now) = (daemon.life, self.now);
-        let spec = daemon.manager.lockspaces().find(|(id, _)| id.0 == ls).map(|(_, l)| &l.spec);
-        let disk = spec.map_or(0, layout::disk_of_spec);
+        // The thread may be late, and the lockspace gone.
+        let disk = daemon.watched.get(&ls).copied().unwrap_or(0);
         let watchdog = &mut self.hosts[host].watchdog;
         let wdmd = watchdog.process.as_ref()?.life;
         watchdog.next_conn += 1;
@@ -380,14 +380,16 @@ impl World {
         // A source that its daemon left behind, wdmd's own end, and daemons that stood still are reasons enough.
         let doomed = h.watchdog.sources().any(|s| s.dead());
         let recently = self.now.saturating_sub(h.excused) < (h.io_timeout.host_dead_secs(h.fire)) * SECOND;
-        let excused = doomed || h.watchdog.faulted || (h.excused > 0 && recently);
+        let still = h.daemon.as_ref().is_some_and(|d| d.frozen || !d.stalled.is_empty());
+        let excused = doomed || still || h.watchdog.faulted || (h.excused > 0 && recently);
         if !excused {
             let expired = self.checks.expired(id, now);
             let needed = expired.iter().any(|disk| {
                 let mut all = self.settings.all_resources().filter(|r| layout::disk_of(*r) == *disk);
                 // An acquire or release that still runs may be about to write.
                 let runs = h.daemon.as_ref().is_some_and(|d| d.works_on(*disk));
-                runs || self.checks.used(id, *disk) || all.any(|r| self.resource_writes(host, r) > 0)
+                let used = self.checks.used(id, *disk) || self.checks.used_lately(id, *disk);
+                runs || used || all.any(|r| self.resource_writes(host, r) > 0)
             });
             if expired.is_empty() {
                 self.checks

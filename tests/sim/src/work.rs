@@ -8,8 +8,9 @@ use sanlock_lease::delta::{
 use sanlock_lease::hosts::HostTable;
 use sanlock_lease::machine::{Env, Input, Machine, Step};
 use sanlock_lease::paxos::acquire::AcquireOutcome;
+use sanlock_lease::paxos::convert::ConvertOutcome;
 use sanlock_lease::paxos::release::ReleaseOutcome;
-use sanlock_lease::paxos::{PaxosAcquire, PaxosRelease};
+use sanlock_lease::paxos::{PaxosAcquire, PaxosConvert, PaxosRelease, PaxosShare};
 use sanlock_lease::timing::MonoTime;
 
 /// A machine.
@@ -22,6 +23,8 @@ pub enum Work {
     Scan(HostScan),
     Leave(DeltaRelease),
     Acquire(PaxosAcquire),
+    Share(PaxosShare),
+    Convert(PaxosConvert),
     Release(PaxosRelease),
     ReferenceAcquire(ReferenceAcquire),
     ReferenceRelease(ReferenceRelease),
@@ -36,6 +39,7 @@ pub enum Outcome {
     Scan(ScanOutcome),
     Leave(Result<(), LeaveError>),
     Acquire(AcquireOutcome),
+    Convert(Box<ConvertOutcome>),
     Release(ReleaseOutcome),
 }
 
@@ -57,6 +61,8 @@ impl Work {
             Self::Scan(m) => with(m.step(now, env, input), Outcome::Scan),
             Self::Leave(m) => with(m.step(now, env, input), Outcome::Leave),
             Self::Acquire(m) => with(m.step(now, env, input), Outcome::Acquire),
+            Self::Share(m) => with(m.step(now, env, input), Outcome::Acquire),
+            Self::Convert(m) => with(m.step(now, env, input), |o| Outcome::Convert(Box::new(o))),
             Self::Release(m) => with(m.step(now, env, input), Outcome::Release),
             Self::ReferenceAcquire(m) => with(m.step(now, env, input), Outcome::Acquire),
             Self::ReferenceRelease(m) => with(m.step(now, env, input), Outcome::Release),

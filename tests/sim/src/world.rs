@@ -59,6 +59,7 @@ pub(crate) enum Event {
     DescendantEnds { host: usize, epoch: u32, pid: i32 },
     Spawn { host: usize, epoch: u32 },
     Admin { host: usize, epoch: u32 },
+    LooksAway { host: usize, epoch: u32, from: usize },
     WdStart { host: usize, epoch: u32 },
     WdThaw { host: usize, life: u32 },
     WdInput { host: usize, life: u32, input: u64 },
@@ -242,6 +243,7 @@ impl World {
             | Event::DescendantEnds { host, epoch, .. }
             | Event::Spawn { host, epoch }
             | Event::Admin { host, epoch }
+            | Event::LooksAway { host, epoch, .. }
             | Event::WdStart { host, epoch }
             | Event::DeviceFires { host, epoch }
             | Event::PeerWatchdog { host, epoch }
@@ -277,6 +279,7 @@ impl World {
             Event::DescendantEnds { pid, .. } => self.last_copy_closed(host, pid),
             Event::Spawn { .. } => self.spawn(host),
             Event::Admin { .. } => self.admin(host),
+            Event::LooksAway { from, .. } => self.looks_away(host, from),
             Event::WdStart { .. } => self.wd_start(host),
             Event::DeviceFires { .. } => self.device_fires(host),
             Event::PeerWatchdog { .. } => self.peer_watchdog(host),

@@ -7,7 +7,9 @@
 //! |---|---|
 //! | CE1, CE2, CE3, CE8, CE9 | below |
 //! | CE6 | below, as far as it is a matter of the host id lease: who vouches for the old processes is the manager's affair |
-//! | CE4, CE5, CE7 | concern shared mode and lock value blocks: with the issue on all lease operations |
+//! | CE4 | below; the simulator and the model checker find it by themselves too |
+//! | CE5 | a matter of the manager: `tests/sabotage.rs` |
+//! | CE7 | concerns lock value blocks |
 //!
 //! Two further schedules were found by the simulator: a version chosen anew after its traces were erased, and a leader committed
 //! by two hosts, the slower of which rolls it back.
@@ -16,10 +18,10 @@ use sanlock_lease::delta::{DeltaAcquire, DeltaConfig};
 use sanlock_lease::geometry::Geometry;
 use sanlock_lease::machine::{LockspaceNow, Machine};
 use sanlock_lease::paxos::acquire::{AcquireOptions, AcquireOutcome};
-use sanlock_lease::paxos::{AcquireError, Held, PaxosAcquire, PaxosConfig, PaxosRelease};
+use sanlock_lease::paxos::{AcquireError, Held, PaxosAcquire, PaxosConfig, PaxosRelease, PaxosShare};
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
 use sanlock_sim::layout::{self, host_id};
-use sanlock_sim::reference::{ReferenceAcquire, ReferenceRelease};
+use sanlock_sim::reference::{ReferenceAcquire, ReferenceRelease, ReferenceShare};
 use sanlock_sim::stage::{Actor, Stage};
 
 const A: u64 = 1;
@@ -244,6 +246,70 @@ fn ce3_ours_a_repeated_release_cannot_roll_the_leader_back() {
     let mut again = stage.enter(PaxosRelease::retract(config(C, 1), Geometry::B512_M1), 1);
     assert!(stage.to_end(&mut again).result.is_ok());
     assert!(again.written.is_empty());
+}
+
+/// CE4: D (here C) has left, which A's table knows. C comes back under the same name and shares the lease; A has not looked since.
+fn ce4_stage() -> (Stage, Held) {
+    let mut stage = Stage::new(3);
+    stage.leave(C, 1);
+    stage.last_look();
+    stage.join(C, 2);
+    let actor = stage.enter(ReferenceShare::new(config(C, 2), nowait()), 2);
+    let shared = acquire(&mut stage, actor);
+    assert_eq!(layout::block_on(&stage.disk, 0, host_id(C)).mode, shared.block.mode);
+    assert_eq!(layout::leader_on(&stage.disk, 0).timestamp.get(), 0);
+    (stage, shared)
+}
+
+#[test]
+fn ce4_reference_clears_the_mode_block_of_a_living_sharer() {
+    let (mut stage, _) = ce4_stage();
+    let actor = reference(&stage, A, 1);
+    let a = acquire(&mut stage, actor);
+    assert_eq!(a.lver(), 2, "A holds the lease alone while C shares it");
+    assert!(!layout::block_on(&stage.disk, 0, host_id(C)).mode.is_shared());
+}
+
+#[test]
+fn ce4_a_peer_that_looks_at_the_host_id_lease_does_not() {
+    let (mut stage, shared) = ce4_stage();
+    let careful = ReferenceAcquire::new(config(A, 1), nowait()).careful();
+    let actor = stage.enter(careful, 1);
+    assert!(matches!(error(&mut stage, actor), AcquireError::Shared { host, .. } if host == host_id(C)));
+    assert_eq!(layout::block_on(&stage.disk, 0, host_id(C)).mode, shared.block.mode);
+}
+
+#[test]
+fn ce4_ours_refuses_and_leaves_the_mode_block() {
+    let (mut stage, shared) = ce4_stage();
+    let mut a = ours(&stage, A, 1);
+    let outcome = *stage.to_end(&mut a);
+    let refused =
+        |e: &AcquireError| matches!(e, AcquireError::Shared { host, generation: 2 } if *host == host_id(C));
+    assert!(matches!(&outcome, AcquireOutcome::Failed { error, retract: false, .. } if refused(error)));
+    assert_eq!(a.written, [block_sector(A)], "phase 1 alone");
+    assert_eq!(layout::block_on(&stage.disk, 0, host_id(C)).mode, shared.block.mode);
+    // C leaves for good without a release: the lease is A's, and of C's block only the mode is gone.
+    let dblock = layout::block_on(&stage.disk, 0, host_id(C)).dblock;
+    stage.leave(C, 2);
+    let actor = ours(&stage, A, 1);
+    acquire(&mut stage, actor);
+    let cleared = layout::block_on(&stage.disk, 0, host_id(C));
+    assert!(!cleared.mode.is_shared() && cleared.dblock == dblock);
+}
+
+/// The same stage with C and B sharing as ours do: A waits for both.
+#[test]
+fn ce4_ours_two_sharers_of_which_one_came_back() {
+    let (mut stage, _) = ce4_stage();
+    let actor = stage.enter(PaxosShare::new(config(B, 1), nowait(), 8), 1);
+    acquire(&mut stage, actor);
+    let actor = ours(&stage, A, 1);
+    assert!(matches!(error(&mut stage, actor), AcquireError::Shared { host, .. } if host == host_id(B)));
+    stage.leave(B, 1);
+    let actor = ours(&stage, A, 1);
+    assert!(matches!(error(&mut stage, actor), AcquireError::Shared { host, .. } if host == host_id(C)));
+    assert!(layout::block_on(&stage.disk, 0, host_id(C)).mode.is_shared());
 }
 
 /// CE6: the daemon crashed, its processes live; the same host name alone is no reason to skip the long wait.

@@ -89,6 +89,18 @@ fn assert_reached(marks: &Marks) {
         ("a holder ended by the watchdog", marks.saved_by_watchdog),
         ("wdmd killed or standing still", marks.wdmd_faults),
         ("a renewal landed when its lockspace was left", marks.late_delta_landed),
+        ("shared", marks.shared),
+        ("shared by two processes of a host", marks.shared_by_processes),
+        ("shared by two hosts", marks.shared_by_hosts),
+        ("an exclusive acquire refused because somebody shares", marks.refused_shared),
+        ("kept out by others on their way to sharing", marks.crowded),
+        ("a dead sharer's mode block cleared", marks.mode_blocks_cleared),
+        ("converted to exclusive", marks.converted_up),
+        ("converted to shared", marks.converted_down),
+        ("a conversion refused because of other hosts", marks.converts_refused),
+        ("a conversion refused because of another process", marks.converts_beside_others),
+        ("a conversion that failed on the way", marks.converts_failed),
+        ("a conversion that left something in the leader", marks.convert_leftovers),
     ];
     for (what, times) in reached {
         assert!(times > 0, "never reached: {what}");

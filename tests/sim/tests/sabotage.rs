@@ -21,6 +21,38 @@ fn noticed(sabotage: Sabotage, wanted: &'static str) {
     panic!("{sabotage:?} was not noticed as {wanted} in {SEEDS} runs");
 }
 
+/// Worlds in which hosts leave and come back all the time, and one lease is shared and fought for.
+fn restless(seed: u64) -> World {
+    let drawn = Settings::draw(&mut Dice::new(seed ^ 0x5e77), 0);
+    let settings = Settings {
+        ours: 3,
+        disks: 1,
+        resources: 1,
+        processes: 1,
+        shared_per_mille: 700,
+        chaos_mean_secs: 3,
+        hold_ms: 10_000,
+        stormy_secs: 400,
+        ..drawn
+    };
+    World::new(settings, seed, false)
+}
+
+/// CE4: a sharer whose host left and came back while somebody's host table was not looking. Judged from that table alone, as the
+/// original does, it is dead: the simulator finds the exclusive owner beside it by itself. With our rules it finds none.
+#[test]
+fn ce4_sharers_judged_by_the_table_alone_make_two_owners() {
+    const TRIED: u64 = 250;
+    for wanted in ["S12:", "S1:"] {
+        let broken = |seed: &u64| !restless(*seed).with(Sabotage::TableAlone, wanted).run();
+        assert!((1..=TRIED).any(|seed| broken(&seed)), "{wanted} not noticed in {TRIED} runs");
+    }
+    for seed in 1..=60 {
+        let mut world = restless(seed);
+        assert!(world.run(), "seed {seed}: {:?}", world.checks.violations);
+    }
+}
+
 macro_rules! noticed {
     ($($name:ident: $sabotage:ident, $wanted:literal;)*) => {
         $(
@@ -35,8 +67,12 @@ macro_rules! noticed {
 noticed! {
     s1_released_and_used: KeepsUsing, "S1:";
     s1_a_watchdog_that_never_fires: NeverFires, "S1:";
+    s1_shared_holds_of_others_unseen: SharersUnseen, "S1:";
+    s1_ce5_a_conversion_beside_a_process_of_the_host: NeighboursUnseen, "S1:";
+    s1_a_downgrade_that_is_denied: DowngradesDenied, "S1:";
     s2_leaders_that_nobody_chose: LeaderOfNobody, "S2:";
     s3_forgotten_values: BlocksForget, "S3:";
+    s4_blocks_without_their_mode: ModesForgotten, "S4:";
     s5_success_without_a_lease: FalseSuccess, "S5:";
     s5_another_version_than_chosen: OldGeneration, "S5:";
     s6_time_does_not_pass: AgesUnseen, "S6:";
@@ -47,15 +83,18 @@ noticed! {
     s9_generations_that_fall: GenerationFalls, "S9:";
     s10_ballots_of_another_host: ForeignBallots, "S10:";
     s11_owners_taken_for_dead: OwnersDieYoung, "S11:";
+    s12_sharers_taken_for_dead: SharersDieYoung, "S12:";
     s13_released_while_in_use: KeepsUsing, "S13:";
     s14_written_without_a_host_id: WritesWhenGone, "S14:";
     s15_written_elsewhere: WrongSector, "S15:";
     r1_values_erased_by_a_release: ReleasesErase, "R1:";
     r2_blocks_that_go_back: BlocksGoBack, "R2:";
+    r2_refusals_that_erase: RefusalsErase, "R2:";
     r3_forgotten_writes: WritesForgotten, "R3:";
     w1_a_reset_without_a_reason: FiresAtWill, "W1:";
     w2_an_idle_lockspace: NeverDisarms, "W2:";
     w3_a_signal_for_a_bystander: KillsBystanders, "is signalled";
     w4_a_watchdog_that_never_fires: NeverFires, "W4:";
+    l_nobody_shares: NobodyShares, "never shared";
     l_releases_without_an_end: ReleasesNeverEnd, "L1/L3/L4:";
 }

@@ -31,12 +31,30 @@ impl Checks {
     /// What the process holds.
     #[must_use]
     pub fn held_by(&self, host: HostId, pid: i32) -> Vec<u8> {
-        let holds = |h: super::Holder| h.host == host && h.pid == pid;
-        self.resources.iter().filter(|(_, r)| r.holder.is_some_and(holds)).map(|(n, _)| *n).collect()
+        self.holds_of(host).filter(|(_, p, _)| *p == pid).map(|(n, _, _)| n).collect()
     }
 
-    /// The release of a resource is accepted.
-    pub fn given_up(&mut self, resource: u8, host: HostId, pid: i32) {
+    /// What is held on a host: resource, process, and the daemon that granted it.
+    fn holds_of(&self, host: HostId) -> impl Iterator<Item = (u8, i32, u32)> {
+        self.resources.iter().flat_map(move |(number, r)| {
+            let alone = r.holder.filter(|h| h.host == host).map(|h| (*number, h.pid, h.life));
+            let sharers = r.sharers.iter().filter(move |((h, _), _)| *h == host);
+            alone.into_iter().chain(sharers.map(|((_, pid), s)| (*number, *pid, s.life)))
+        })
+    }
+
+    /// Who holds a resource, one of them if it is shared: host and process.
+    #[must_use]
+    pub fn somebody_with(&self, resource: u8) -> Option<(HostId, i32)> {
+        let r = self.resources.get(&resource)?;
+        r.holder.map(|h| (h.host, h.pid)).or_else(|| r.sharers.keys().next().copied())
+    }
+
+    /// The release of a resource is accepted, or of one of several shared holds.
+    pub fn given_up(&mut self, resource: u8, host: HostId, pid: i32, all: bool) {
+        if !all && self.token_given_up(resource, host, pid) {
+            return;
+        }
         self.dropped(resource, host, pid);
         if let Some(all) = self.registered.get_mut(&(host, pid)) {
             all.remove(&resource);
@@ -58,13 +76,25 @@ impl Checks {
 
     /// Nothing is left of it.
     pub fn process_gone(&mut self, host: HostId, pid: i32) {
-        self.registered.remove(&(host, pid));
+        for resource in self.registered.remove(&(host, pid)).unwrap_or_default() {
+            self.user_ended.insert((host, layout::disk_of(resource)), self.now);
+        }
+    }
+
+    /// Whether the last user of this lockspace may have ended without the daemon having had time to notice.
+    #[must_use]
+    pub fn used_lately(&self, host: HostId, disk: u8) -> bool {
+        let ended = self.user_ended.get(&(host, disk)).copied();
+        ended.is_some_and(|ended| self.now.saturating_sub(ended) < LOOK_SECS * crate::clock::SECOND)
     }
 
     /// Power is cut.
     pub fn reset(&mut self, host: HostId) {
         for r in self.resources.values_mut().filter(|r| r.holder.is_some_and(|h| h.host == host)) {
             r.holder = None;
+        }
+        for r in self.resources.values_mut() {
+            r.sharers.retain(|(h, _), _| *h != host);
         }
         self.registered.retain(|(h, _), _| *h != host);
         self.daemon_ended(host);
@@ -87,11 +117,10 @@ impl Checks {
 
     /// W4: whoever holds something is gone, or its host is reset, before 8T + F have passed since the last renewal.
     pub fn nobody_holds_too_long(&mut self, host: HostId, now: MonoTime) {
-        let Self { last_goods, resources, .. } = self;
-        let held = resources.iter().filter(|(_, r)| r.holder.is_some_and(|h| h.host == host && h.pid != 0));
-        let ages = held.map(|(n, _)| {
-            let good = last_goods.get(&(host, layout::disk_of(*n))).copied().unwrap_or_default();
-            (*n, now.secs_since(good))
+        let held = self.holds_of(host).filter(|(_, pid, _)| *pid != 0);
+        let ages = held.map(|(n, _, _)| {
+            let good = self.last_goods.get(&(host, layout::disk_of(n))).copied().unwrap_or_default();
+            (n, now.secs_since(good))
         });
         let worst = ages.max_by_key(|(_, age)| *age).filter(|(_, age)| *age > self.dead_secs);
         if let Some((number, age)) = worst {
@@ -152,10 +181,8 @@ impl Checks {
         let mut broken = Vec::new();
         for ((_, disk), m) in self.members.iter().filter(|((h, _), m)| *h == host && m.life == life) {
             let age = now.secs_since(m.last_good);
-            let held = self.resources.iter().find(|(n, r)| {
-                layout::disk_of(**n) == *disk && r.holder.is_some_and(|h| h.host == host && h.life == life)
-            });
-            if let Some((number, _)) = held.filter(|_| !m.gone && age >= limit) {
+            let held = self.holds_of(host).find(|(n, _, l)| layout::disk_of(*n) == *disk && *l == life);
+            if let Some((number, _, _)) = held.filter(|_| !m.gone && age >= limit) {
                 broken.push(format!(
                     "S6: {number} is held on {host:?}, its lockspace is {age} s old and alive"
                 ));
@@ -195,6 +222,9 @@ impl Checks {
     /// The USED flag of a lockspace is set or cleared.
     pub fn used_flag(&mut self, host: HostId, disk: u8, on: bool) {
         if let Some(member) = self.members.get_mut(&(host, disk)) {
+            if member.used && !on {
+                self.user_ended.insert((host, disk), self.now);
+            }
             member.used = on;
         }
     }
@@ -216,7 +246,7 @@ impl Checks {
     /// How many leases are held on this host.
     #[must_use]
     pub fn held_on(&self, host: HostId) -> usize {
-        self.resources.values().filter(|r| r.holder.is_some_and(|h| h.host == host)).count()
+        self.holds_of(host).count()
     }
 
     /// Whether a process, or what is left of one, was granted something in this lockspace and has not given it up.
@@ -244,11 +274,9 @@ impl Checks {
         if self.members.get(&(host, disk)).is_some_and(|m| m.life == life && m.used) {
             self.violated(format!("S7: {host:?} disarms lockspace {disk}, which is in use (USED)"));
         }
-        let held = self.resources.iter().find(|(n, r)| {
-            layout::disk_of(**n) == disk && r.holder.is_some_and(|h| h.host == host && h.life == life)
-        });
-        if let Some((number, r)) = held {
-            let what = format!("S7: {host:?} disarms lockspace {disk} while {:?} holds {number}", r.holder);
+        let held = self.holds_of(host).find(|(n, _, l)| layout::disk_of(*n) == disk && *l == life);
+        if let Some((number, pid, _)) = held {
+            let what = format!("S7: {host:?} disarms lockspace {disk} while {pid} holds {number}");
             self.violated(what);
         }
     }

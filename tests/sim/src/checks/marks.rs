@@ -22,6 +22,34 @@ marks! {
     acquired,
     /// Grants to a process that then holds leases of two lockspaces.
     acquired_in_both,
+    /// Grants to a connection that its process had closed by then.
+    granted_to_nobody,
+    /// Shared holds granted.
+    shared,
+    /// Among them beside another process of the same host.
+    shared_by_processes,
+    /// Among them beside another host.
+    shared_by_hosts,
+    /// Refused because somebody shares it.
+    refused_shared,
+    /// Shared acquires that others, on their way to a shared hold, kept out to the end.
+    crowded,
+    /// Mode blocks cleared by other hosts.
+    mode_blocks_cleared,
+    /// Shared holds that became exclusive.
+    converted_up,
+    /// Exclusive holds that became shared.
+    converted_down,
+    /// Conversions that others kept from succeeding.
+    converts_refused,
+    /// Conversions that failed on the way.
+    converts_failed,
+    /// Conversions that left something in the leader.
+    convert_leftovers,
+    /// Attempts to take that back while the hold went on.
+    erases,
+    /// Conversions refused because other processes of the host share the lease.
+    converts_beside_others,
     /// Leases freed on disk.
     released,
     /// Refused because the owner lives.

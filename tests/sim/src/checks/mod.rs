@@ -2,6 +2,7 @@
 
 mod hosts;
 mod marks;
+mod sharing;
 
 pub use marks::Marks;
 
@@ -15,6 +16,7 @@ use sanlock_lease::machine::Content;
 use sanlock_lease::paxos::Held;
 use sanlock_lease::record::{Dblock, HostBlock, RawLeader};
 use sanlock_lease::timing::MonoTime;
+use sharing::Sharers;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A proposed owner: host id, generation, timestamp.
@@ -49,6 +51,7 @@ pub struct Writer {
 #[derive(Clone, Debug, Default)]
 struct Resource {
     holder: Option<Holder>,
+    sharers: Sharers,
     /// Owners of the leaders that landed, by version.
     chosen: BTreeMap<u64, Value>,
     /// Values accepted in a phase 2 that landed, by version.
@@ -64,12 +67,16 @@ pub struct Checks {
     delta_generation: BTreeMap<(u8, u64), u64>,
     /// When each delta sector was last written.
     renewed: BTreeMap<(u8, u64), Micros>,
+    /// The last write of each that prolonged its host's life: generation, and when.
+    lived: BTreeMap<(u8, u64), (u64, Micros)>,
     /// The seconds it then carried.
     stamps: BTreeMap<(u8, u64), u64>,
     /// What our hosts believe, by host and disk.
     members: BTreeMap<(HostId, u8), Membership>,
     /// Resources a process was granted and has not released, whoever uses them now.
     registered: BTreeMap<(HostId, i32), BTreeSet<u8>>,
+    /// When a lockspace last lost a user.
+    user_ended: BTreeMap<(HostId, u8), Micros>,
     fail_secs: u64,
     dead_secs: u64,
     /// The last renewals seen to be complete, also of daemons that are gone.
@@ -150,8 +157,14 @@ impl Checks {
         let r = self.resources.entry(resource).or_default();
         let before = r.holder.replace(holder);
         let landed = r.chosen.get(&holder.lver).copied();
+        let beside: Vec<_> = r.sharers.keys().copied().collect();
         if let Some(other) = before {
             self.violated(format!("S1: {holder:?} was granted resource {resource} while {other:?} holds it"));
+        }
+        if !beside.is_empty() {
+            self.violated(format!(
+                "S1: {holder:?} was granted resource {resource} while {beside:?} share it"
+            ));
         }
         if (value.0, value.1) != (writer.host.get(), generation) || landed != Some(value) {
             self.violated(format!("S5: {holder:?} was granted, but the leader that landed says {landed:?}"));
@@ -165,6 +178,7 @@ impl Checks {
         if r.holder.is_some_and(|h| h.host == host && h.pid == pid) {
             r.holder = None;
         }
+        r.sharers.remove(&(host, pid));
     }
 
     /// A write leaves a host.
@@ -175,6 +189,11 @@ impl Checks {
             (Area::Resource(resource), Content::Block(block)) if sector == writer.host.block_sector() => {
                 let before = layout::block_on(disk, resource, writer.host).dblock;
                 self.block_submitted(resource, writer, block, &before);
+            }
+            (Area::Resource(resource), Content::Block(block)) if layout::block_owner(sector).is_some() => {
+                if let Some(owner) = layout::block_owner(sector) {
+                    self.foreign_block_submitted(resource, writer, owner, block, disk);
+                }
             }
             _ => self.violated(format!("S15: {writer:?} writes {content:?} to sector {sector} of {area:?}")),
         }
@@ -218,13 +237,27 @@ impl Checks {
     /// A write is about to reach the disk.
     pub fn landing(&mut self, now: Micros, area: Area, sector: u64, content: &Content, disk: &SimDisk) {
         match (area, content) {
-            (Area::Lockspace(number), _) => {
+            (Area::Lockspace(number), content) => {
                 self.renewed.insert((number, sector), now);
+                if let Content::Delta { leader, .. } = content {
+                    self.delta_lands(now, (number, sector), leader.owner_generation.get());
+                }
             }
             (Area::Resource(resource), Content::Leader(leader)) => {
                 self.owner_replaced(now, resource, leader, disk);
             }
             _ => {}
+        }
+    }
+
+    /// A renewal that lands when its host must be dead prolongs nothing: by then its lockspace had failed, and its host was reset if
+    /// anything was left to protect. Such a write is the exception to rule R3 (decision 8), and may land between somebody's last
+    /// look at the host id and their ballot. A new generation is a new life.
+    fn delta_lands(&mut self, now: Micros, key: (u8, u64), generation: u64) {
+        let dead_after = self.dead_after;
+        let lived = self.lived.entry(key).or_insert((generation, now));
+        if lived.0 != generation || now.saturating_sub(lived.1) < dead_after {
+            *lived = (generation, now);
         }
     }
 
@@ -251,8 +284,8 @@ impl Checks {
             return;
         }
         self.marks.taken_over += 1;
-        let silent =
-            now.saturating_sub(self.renewed.get(&(number, owner.delta_sector())).copied().unwrap_or(0));
+        let (_, lived) = self.lived.get(&(number, owner.delta_sector())).copied().unwrap_or_default();
+        let silent = now.saturating_sub(lived);
         if silent < self.dead_after {
             self.violated(format!("S11: {before:?} replaced by {after:?} after {silent} us of silence"));
         }
@@ -264,6 +297,7 @@ impl Checks {
         area: Area,
         sector: u64,
         content: &Content,
+        writer: Writer,
         (late, orphan): (bool, bool),
         disk: &SimDisk,
     ) {
@@ -278,11 +312,15 @@ impl Checks {
                 self.chosen_stays(resource, disk);
             }
             (Area::Resource(resource), Content::Block(block)) => {
-                if let Some(value) = value_of(&block.dblock) {
+                let own = sector == writer.host.block_sector();
+                if let Some(value) = value_of(&block.dblock).filter(|_| own) {
                     let r = self.resources.entry(resource).or_default();
                     r.accepted.insert((block.dblock.lver.get(), value));
                 }
                 self.chosen_stays(resource, disk);
+                if let Some(owner) = layout::block_owner(sector) {
+                    self.mode_landed(resource, owner, writer, disk);
+                }
             }
             _ => {}
         }
