@@ -3,7 +3,7 @@
 
 use crate::checks::Property;
 use crate::surroundings::Life;
-use crate::turn::SEEN_NEWER;
+use crate::turn::{SEEN_NEWER, SEEN_SHARED};
 use crate::world::{Action, Event, Next, State, World};
 
 /// Steps in which a host on its own has to come to an end.
@@ -83,7 +83,7 @@ impl Calm<'_> {
             };
             let next = self.act(host, event)?;
             flags |= next.effects.flags;
-            granted |= next.effects.granted.is_some();
+            granted |= next.effects.granted.is_some() || next.effects.flags & SEEN_SHARED != 0;
         }
         Err(Property::EverythingEnds)
     }
@@ -103,19 +103,25 @@ impl Calm<'_> {
             self.finish(host)?;
         }
         for host in 0..hosts {
-            if self.state.lives.0[host].0 == Life::Dead {
+            if matches!(self.state.lives.0[host].0, Life::Dead | Life::Left) {
                 self.act(host, Event::Rejoin)?;
                 self.finish(host)?;
             }
-            self.acquires(host)?;
+            if self.world.settings.stale_tables {
+                self.act(host, Event::Look)?;
+            }
+            self.acquires(host, Event::OnceMore)?;
+            if self.world.has_sharers() {
+                self.acquires(host, Event::ShareOnceMore)?;
+            }
         }
         Ok(())
     }
 
     /// The host can have the lease, perhaps after it committed what older ballots left; or is told why nobody can.
-    fn acquires(&mut self, host: usize) -> Result<(), Property> {
+    fn acquires(&mut self, host: usize, event: Event) -> Result<(), Property> {
         for _ in 0..ACQUIRES_MAX {
-            self.act(host, Event::OnceMore)?;
+            self.act(host, event)?;
             let (flags, granted) = self.finish(host)?;
             if granted {
                 return Ok(());

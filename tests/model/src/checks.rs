@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// Something that must never be broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Property {
-    /// S1: at most one process holds the lease. A process counts until it lets go, or until its host is dead for everybody.
+    /// S1: at most one process holds the lease exclusively, and then nobody shares it. A process counts until it lets go, or until its host is dead for everybody.
     OneOwner,
     /// Every lease granted has a larger version than all granted before.
     VersionsRise,
@@ -26,6 +26,10 @@ pub enum Property {
     FlagAfterLettingGo,
     /// S10, R1, R2: a host's block forgets neither ballot nor value nor flag of its version, and goes back to none.
     BlockRemembers,
+    /// S4: while a process of a host shares the lease, that host's mode block says so, with its generation.
+    ModeBlockStays,
+    /// S12: nobody else writes the block of a host one of whose processes shares the lease.
+    SharersStay,
     /// S15, and a release of one's own lease is never refused.
     NothingForeign,
     /// L2: without faults every acquire and release ends in a bounded number of steps of its own.
@@ -37,7 +41,7 @@ pub enum Property {
 
 impl Property {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::OneOwner,
         Self::VersionsRise,
         Self::LeaderNamesOwner,
@@ -46,6 +50,8 @@ impl Property {
         Self::HostIdBeforeWrite,
         Self::FlagAfterLettingGo,
         Self::BlockRemembers,
+        Self::ModeBlockStays,
+        Self::SharersStay,
         Self::NothingForeign,
         Self::EverythingEnds,
         Self::Progress,
@@ -152,6 +158,13 @@ pub struct Marks {
     pub late_leaders: u64,
     pub rolled_back: u64,
     pub taken_from_dead: u64,
+    pub shared: u64,
+    pub shared_by_two: u64,
+    pub refused_shared: u64,
+    pub modes_cleared: u64,
+    pub converted_up: u64,
+    pub converted_down: u64,
+    pub converts_failed: u64,
     pub calms: u64,
     pub calms_told_newer: u64,
 }
@@ -168,6 +181,11 @@ impl Marks {
             (turn::SEEN_RETRACT, &mut self.retracted),
             (turn::SEEN_GONE, &mut self.gone),
             (turn::SEEN_BACKOFF, &mut self.backed_off),
+            (turn::SEEN_SHARED, &mut self.shared),
+            (turn::SEEN_UP, &mut self.converted_up),
+            (turn::SEEN_DOWN, &mut self.converted_down),
+            (turn::SEEN_REFUSED_SHARED, &mut self.refused_shared),
+            (turn::SEEN_CONVERT_FAILED, &mut self.converts_failed),
         ] {
             *mark += u64::from(flags & bit != 0);
         }

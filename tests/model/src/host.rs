@@ -3,17 +3,23 @@
 use crate::HOSTS;
 use crate::disk::ContentId;
 use crate::settings::Kind;
+use crate::settings::Plan;
 use crate::surroundings::Life;
+use crate::surroundings::Lives;
 use sanlock_lease::machine::OpId;
-use sanlock_lease::paxos::{Held, PaxosAcquire, PaxosRelease};
+use sanlock_lease::paxos::{Held, PaxosAcquire, PaxosConvert, PaxosRelease, PaxosShare};
 use sanlock_lease::timing::MonoTime;
-use sanlock_sim::reference::{ReferenceAcquire, ReferenceRelease};
+use sanlock_sim::reference::{ReferenceAcquire, ReferenceRelease, ReferenceShare};
 
 /// A machine of either kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Job {
     Acquire(Box<PaxosAcquire>),
+    Share(Box<PaxosShare>),
+    /// With what was held before.
+    Convert(Box<PaxosConvert>, Box<Held>),
     Release(Box<PaxosRelease>),
+    ReferenceShare(Box<ReferenceShare>),
     ReferenceAcquire(Box<ReferenceAcquire>),
     ReferenceRelease(Box<ReferenceRelease>, Option<Box<Held>>),
 }
@@ -125,6 +131,22 @@ pub struct Host {
     /// What a process of this host holds, until its release is on its way.
     pub holding: Option<Holding>,
     pub(crate) attempts: u8,
+    /// What its acquire is for.
+    pub(crate) plan: Plan,
+    /// The generation with which a process of this host shares the lease, until its release is on its way.
+    pub sharing: Option<u64>,
+    /// What was held exclusively before the conversion that runs.
+    pub(crate) lowering: Option<Holding>,
+    /// A conversion has begun, and its process has not been told how it ended; also if its daemon is gone.
+    pub(crate) between: bool,
+    /// The running conversion takes back what an earlier one left.
+    pub(crate) erasing: bool,
+    /// A read of the own block beside the one that is pending.
+    pub own_read: Option<OpId>,
+    /// The others as this host has last seen them, if tables are stale.
+    pub(crate) seen: Option<Lives>,
+    /// Nothing has become of its acquire yet.
+    pub(crate) fresh: bool,
 }
 
 impl Host {
@@ -143,6 +165,14 @@ impl Host {
             late: Vec::new(),
             holding: None,
             attempts,
+            plan: Plan::Exclusive,
+            sharing: None,
+            lowering: None,
+            between: false,
+            erasing: false,
+            own_read: None,
+            seen: None,
+            fresh: false,
         }
     }
 
@@ -156,7 +186,24 @@ impl Host {
     #[must_use]
     pub fn writes_in_flight(&self) -> bool {
         !self.late.is_empty()
-            || (self.holding.is_none() && matches!(self.pending, Some(Pending::Write { .. })))
+            || (self.pending_is_out() && matches!(self.pending, Some(Pending::Write { .. })))
+    }
+
+    /// Whether a process of this host has the lease, in any mode.
+    #[must_use]
+    pub fn has_lease(&self) -> bool {
+        self.holding.is_some() || self.sharing.is_some()
+    }
+
+    /// Whether a conversion runs.
+    #[must_use]
+    pub fn converts(&self) -> bool {
+        matches!(self.job, Some(Job::Convert(..)))
+    }
+
+    /// The release of a lease still held is not on its way yet, although its first write is known.
+    fn pending_is_out(&self) -> bool {
+        !self.has_lease() || self.converts()
     }
 
     /// Whose machines it runs.
@@ -168,8 +215,7 @@ impl Host {
     /// The host is gone from one moment to the next. What was submitted may land.
     pub fn crash(&mut self) {
         if let Some(Pending::Write { sector, content, .. }) = self.pending {
-            // The release of a lease still held is not on its way yet.
-            if self.holding.is_none() {
+            if self.pending_is_out() {
                 self.late.push(Late { op: None, sector, content });
             }
         }
@@ -179,7 +225,7 @@ impl Host {
 
     /// The lockspace failed; its processes are being killed.
     pub fn lose(&mut self) {
-        if self.holding.is_some() {
+        if !self.pending_is_out() {
             self.stop();
         }
         self.settling = None;
@@ -187,7 +233,7 @@ impl Host {
 
     /// Long enough after a failure that others may take over. A host of ours with writes in flight was reset before (R3, A6).
     pub fn declared_dead(&mut self, life: Life) {
-        self.holding = None;
+        self.let_go_of_all();
         if life == Life::Down || (self.kind == Kind::Ours && self.writes_in_flight()) {
             self.stop();
             self.late.clear();
@@ -197,11 +243,27 @@ impl Host {
     /// The processes of a crashed host are gone, and what was in flight has landed or never will.
     pub fn reset(&mut self) {
         self.stop();
-        self.holding = None;
+        self.let_go_of_all();
         self.late.clear();
     }
 
+    fn let_go_of_all(&mut self) {
+        self.holding = None;
+        self.sharing = None;
+        self.lowering = None;
+        self.between = false;
+    }
+
+    /// Its lockspace is left before anything was begun.
+    pub(crate) fn leave(&mut self) {
+        self.stop();
+        self.attempts += 1;
+        self.fresh = false;
+    }
+
     fn stop(&mut self) {
+        self.own_read = None;
+        self.erasing = false;
         self.job = None;
         self.pending = None;
         self.wait = None;

@@ -3,7 +3,7 @@
 //! The very machines that the daemon runs ([`sanlock_lease::paxos`]) are taken through *every* order of events, up to a limit
 //! on how many faults there are: two or three hosts acquire and release one resource on one disk, and the checker decides when
 //! each operation takes effect, which one fails or times out, when a late write lands, which host crashes, is known to be dead,
-//! or comes back.
+//! or comes back; and which host has looked at the others how long ago, with [`Settings::stale_tables`].
 //!
 //! # What an action is
 //!
@@ -20,7 +20,7 @@
 //!
 //! # What is not modelled
 //!
-//! Joining a lockspace and renewing (the simulator does that), several disks, shared mode, damaged sectors.
+//! Joining a lockspace and renewing, and several processes of one host (the simulator does that), several disks, damaged sectors.
 
 pub mod calm;
 pub mod checks;
@@ -29,13 +29,14 @@ pub mod explore;
 pub mod host;
 pub mod narrate;
 pub mod settings;
+pub mod sharing;
 pub mod surroundings;
 pub mod turn;
 pub mod world;
 
 pub use checks::Property;
 pub use explore::{Limits, Report, Violation, explore};
-pub use settings::{Budget, Kind, Settings, Twist};
+pub use settings::{Budget, Kind, Plan, Settings, Twist};
 pub use world::World;
 
 /// Hosts the resource has room for (`num_hosts`).

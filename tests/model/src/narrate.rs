@@ -26,7 +26,12 @@ impl World {
         }
         for index in 0..self.settings.hosts.len() {
             let (life, generation) = state.lives.0[index];
-            let holds = if self.host(&state, index).holding.is_some() { ", holds the lease" } else { "" };
+            let host = self.host(&state, index);
+            let holds = match (host.holding, host.sharing) {
+                (Some(_), _) => ", holds the lease",
+                (None, Some(_)) => ", shares the lease",
+                (None, None) => "",
+            };
             let alive = if life == Life::Joined { "" } else { " (not joined)" };
             text.push_str(&format!("host {}: generation {generation}{alive}{holds}\n", index + 1));
         }
@@ -52,8 +57,11 @@ impl World {
             Content::Block(b) => {
                 let d = b.dblock;
                 let flag = if d.is_released() { " RELEASED" } else { "" };
+                let mode = b.mode;
+                let shared =
+                    if mode.is_shared() { format!(" SHARED {}", mode.generation) } else { String::new() };
                 format!(
-                    "block version {} mbal {} bal {} value {}/{}/{}{flag}",
+                    "block version {} mbal {} bal {} value {}/{}/{}{flag}{shared}",
                     d.lver, d.mbal, d.bal, d.inp, d.inp2, d.inp3
                 )
             }
@@ -90,7 +98,11 @@ impl World {
             Event::JoinAnew => "its lockspace is REMOVED AND JOINED AGAIN".into(),
             Event::KnownDead => "is KNOWN TO BE DEAD".into(),
             Event::Rejoin => "comes BACK with a new generation".into(),
+            Event::OwnBlock => "looks at its own block already".into(),
+            Event::Look => "looks at the other hosts".into(),
+            Event::Leave => "LEAVES".into(),
             Event::OnceMore => "acquires once more".into(),
+            Event::ShareOnceMore => "shares once more".into(),
         }
     }
 }

@@ -12,6 +12,20 @@ pub enum Kind {
     Reference,
 }
 
+/// What a host's acquire is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Plan {
+    /// An exclusive hold.
+    #[default]
+    Exclusive,
+    /// A shared hold.
+    Shared,
+    /// A shared hold that is then converted to an exclusive one.
+    SharedThenUp,
+    /// An exclusive hold that is then converted to a shared one.
+    ExclusiveThenDown,
+}
+
 /// How often something may still happen, over all hosts together. Everything else is unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Budget {
@@ -23,6 +37,8 @@ pub struct Budget {
     pub crashes: u8,
     /// A lockspace fails on a living host, or is removed and joined again, under a running operation.
     pub lapses: u8,
+    /// A host that has not begun anything leaves the lockspace.
+    pub leaves: u8,
     /// A machine that waits (between ballots, or for a dead owner) is woken at its time.
     pub waits: u8,
 }
@@ -44,6 +60,8 @@ pub enum Twist {
     LivingLookDead,
     /// A process keeps its lease until the release is done.
     ReleasedTooEarly,
+    /// The disk forgets the mode blocks.
+    ModesVanish,
 }
 
 /// One run.
@@ -53,12 +71,16 @@ pub struct Settings {
     pub hosts: Vec<Kind>,
     /// How many acquires each host begins in its life.
     pub attempts: [u8; HOSTS],
+    /// What each host's acquires are for, in order; exclusive holds if nothing is said.
+    pub plans: [Vec<Plan>; HOSTS],
     /// The limits of the rest.
     pub budget: Budget,
     /// Whether only writes of leaders time out, and not those of blocks.
     pub only_leaders_late: bool,
     /// Whether a read of several sectors sees each at a moment of its own.
     pub torn_reads: bool,
+    /// Whether a host's table of the others is as old as its last look, which is an event of its own.
+    pub stale_tables: bool,
     /// Whether acquires wait for a dead owner (without: `OWNER_NOWAIT`).
     pub patient: bool,
     /// Whether a host's clock stands still between its acquires, so that their timestamps do not tell them apart.
@@ -70,6 +92,24 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// This many hosts of one kind, each with an acquire for each of its plans, no faults.
+    #[must_use]
+    pub fn planned(kind: Kind, plans: &[&[Plan]]) -> Self {
+        let attempts: Vec<u8> = plans.iter().map(|p| u8::try_from(p.len()).unwrap_or(u8::MAX)).collect();
+        let mut settings = Self::new(kind, &attempts);
+        for (all, own) in settings.plans.iter_mut().zip(plans) {
+            *all = own.to_vec();
+        }
+        settings
+    }
+
+    /// What the acquire of a host is for when so many are left to it, itself not counted.
+    pub(crate) fn plan(&self, host: usize, left: u8) -> Plan {
+        let plans = &self.plans[host];
+        let number = self.attempts[host].saturating_sub(left + 1);
+        plans.get(usize::from(number)).copied().unwrap_or_default()
+    }
+
     /// This many hosts of one kind, each with this many acquires, no faults.
     #[must_use]
     pub fn new(kind: Kind, attempts: &[u8]) -> Self {
@@ -78,9 +118,11 @@ impl Settings {
         Self {
             hosts: vec![kind; attempts.len()],
             attempts: each,
+            plans: [const { Vec::new() }; HOSTS],
             budget: Budget::default(),
             only_leaders_late: false,
             torn_reads: false,
+            stale_tables: false,
             patient: false,
             same_second: false,
             twist: Twist::None,

@@ -23,6 +23,8 @@ pub enum Life {
     Down,
     /// It has been silent for longer than 8T + F.
     Dead,
+    /// It gave its host id up in order.
+    Left,
 }
 
 /// Life and generation of every host.
@@ -64,6 +66,7 @@ impl Lives {
             // It renews all the time: never the same twice.
             Life::Joined => now.secs(),
             Life::Lost | Life::Down | Life::Dead => LAST_WORDS,
+            Life::Left => 0,
         }
     }
 
@@ -91,7 +94,7 @@ impl Lives {
             let (life, generation) = self.looks(host, settings.twist);
             // Impatient acquires see a host that has just crashed as alive: the table is a moment old.
             let silent = match life {
-                Life::Joined => 0,
+                Life::Joined | Life::Left => 0,
                 Life::Lost | Life::Down if !settings.patient => 0,
                 Life::Lost | Life::Down => SHORT_SECS,
                 Life::Dead => LONG_SECS,

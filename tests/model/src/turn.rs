@@ -7,14 +7,15 @@
 
 use crate::disk::{self, ContentId, Contents, Resource};
 use crate::host::{Holding, Host, Job, Late, Peeked, Pending, Then};
-use crate::settings::{Kind, Settings, Twist};
+use crate::settings::{Kind, Plan, Settings, Twist};
 use crate::surroundings::Lives;
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::machine::{
     Action, Content, Env, Input, IoFailure, LockspaceNow, Machine, NoSectors, Op, OpId, Place, SliceView,
-    Step,
+    Step, View,
 };
 use sanlock_lease::paxos::acquire::{AcquireOptions, AcquireOutcome};
+use sanlock_lease::paxos::convert::ConvertOutcome;
 use sanlock_lease::paxos::release::{ReleaseOutcome, Released};
 use sanlock_lease::paxos::{AcquireError, Held, PaxosAcquire, PaxosConfig, PaxosRelease, ReleaseError};
 use sanlock_lease::record::RawLeader;
@@ -22,11 +23,14 @@ use sanlock_lease::timing::{IoTimeout, MonoTime, WatchdogFire};
 use sanlock_sim::layout;
 use sanlock_sim::reference::{ReferenceAcquire, ReferenceRelease};
 
+const EIO: i32 = 5;
+
 enum Told {
     Io(Vec<Op>),
     Wait(MonoTime),
     Pending,
     Acquire(AcquireOutcome, u32),
+    Convert(Box<ConvertOutcome>, u32),
     Release(ReleaseOutcome, u32),
 }
 
@@ -44,6 +48,9 @@ impl Job {
         match self {
             Self::Acquire(m) => told(m.step(now, env, input), Told::Acquire),
             Self::ReferenceAcquire(m) => told(m.step(now, env, input), Told::Acquire),
+            Self::Share(m) => told(m.step(now, env, input), Told::Acquire),
+            Self::ReferenceShare(m) => told(m.step(now, env, input), Told::Acquire),
+            Self::Convert(m, _) => told(m.step(now, env, input), |o, n| Told::Convert(Box::new(o), n)),
             Self::Release(m) => told(m.step(now, env, input), Told::Release),
             Self::ReferenceRelease(m, _) => told(m.step(now, env, input), Told::Release),
         }
@@ -81,6 +88,16 @@ pub const BROKE_HOST_ID: u16 = 1 << 8;
 pub const BROKE_PLACE: u16 = 1 << 9;
 /// A release was refused.
 pub const BROKE_REFUSED: u16 = 1 << 10;
+/// A shared hold was taken.
+pub const SEEN_SHARED: u16 = 1 << 11;
+/// A shared hold became an exclusive one.
+pub const SEEN_UP: u16 = 1 << 12;
+/// An exclusive hold became a shared one.
+pub const SEEN_DOWN: u16 = 1 << 13;
+/// An acquire or conversion found somebody who shares.
+pub const SEEN_REFUSED_SHARED: u16 = 1 << 14;
+/// A conversion failed.
+pub const SEEN_CONVERT_FAILED: u16 = 1 << 15;
 
 /// What a host may look at during a step.
 #[derive(Clone, Copy, Debug)]
@@ -110,7 +127,7 @@ impl Turn<'_> {
         disk::host_id(self.host.index)
     }
 
-    fn generation(&self) -> Option<u64> {
+    pub(crate) fn generation(&self) -> Option<u64> {
         self.around.lives.generation(self.host.index)
     }
 
@@ -121,6 +138,7 @@ impl Turn<'_> {
     /// The submitted operation takes effect (a write has landed by now) and completes.
     pub fn complete(&mut self) {
         self.let_go();
+        self.own_block();
         match self.host.pending.take() {
             Some(Pending::Read { op, first, count, peeked }) => {
                 let mut seen = self.around.disk;
@@ -155,10 +173,22 @@ impl Turn<'_> {
         }
     }
 
+    /// A read of the own block that goes along with another one sees it now.
+    pub fn own_block(&mut self) {
+        if let Some(op) = self.host.own_read.take() {
+            self.tell_read(op, self.around.disk, self.id().block_sector(), 1);
+        }
+    }
+
+    /// The table of the other hosts is up to date again.
+    pub fn look(&mut self) {
+        self.host.seen = Some(self.around.lives);
+    }
+
     /// The submitted operation fails.
     pub fn fail(&mut self) {
-        const EIO: i32 = 5;
         self.let_go();
+        self.own_block();
         let op = match self.host.pending.take() {
             Some(Pending::Read { op, .. } | Pending::ReadDelta { op, .. } | Pending::Write { op, .. }) => op,
             None => return,
@@ -176,11 +206,13 @@ impl Turn<'_> {
     }
 
     /// A late write has landed, or failed for good.
-    pub fn settled(&mut self, which: usize) {
+    pub fn settled(&mut self, which: usize, landed: bool) {
         let late = self.host.late.remove(which);
         if let Some(op) = late.op {
             if self.host.job.is_some() {
-                self.tell(Input::CompletedLate { op, result: Ok(&NoSectors) });
+                let ok: Result<View<'_>, IoFailure> = Ok(&NoSectors);
+                let result = if landed { ok } else { Err(IoFailure::Os(EIO)) };
+                self.tell(Input::CompletedLate { op, result });
             }
         }
         if self.host.late.is_empty() {
@@ -210,18 +242,21 @@ impl Turn<'_> {
             self.host.settling = Some(Then::Next);
         } else if self.host.attempts > 0 && self.generation().is_some() {
             self.host.attempts -= 1;
+            self.host.plan = self.settings.plan(self.host.index, self.host.attempts);
             self.acquire();
+            self.host.fresh = self.settings.budget.leaves > 0;
         }
     }
 
     /// An acquire beyond the settings' number, if nothing else goes on.
-    pub fn once_more(&mut self) {
+    pub fn once_more(&mut self, plan: Plan) {
         if self.host.job.is_none() && self.host.settling.is_none() {
+            self.host.plan = plan;
             self.acquire();
         }
     }
 
-    fn config(&self) -> PaxosConfig {
+    pub(crate) fn config(&self) -> PaxosConfig {
         layout::paxos_config(
             self.id(),
             self.host.job_generation,
@@ -231,7 +266,7 @@ impl Turn<'_> {
         )
     }
 
-    fn begin(&mut self, job: Job) {
+    pub(crate) fn begin(&mut self, job: Job) {
         self.host.job = Some(job);
         self.tell(Input::Start);
     }
@@ -247,6 +282,9 @@ impl Turn<'_> {
             seed: self.host.index as u64,
             ..AcquireOptions::default()
         };
+        if matches!(self.host.plan, Plan::Shared | Plan::SharedThenUp) {
+            return self.share(options);
+        }
         let config = self.config();
         self.begin(match self.host.kind {
             Kind::Ours => Job::Acquire(Box::new(PaxosAcquire::new(config, options))),
@@ -254,7 +292,7 @@ impl Turn<'_> {
         });
     }
 
-    fn release(&mut self, held: Held) {
+    pub(crate) fn release(&mut self, held: Held) {
         let config = self.config();
         self.begin(match self.host.kind {
             Kind::Ours => Job::Release(Box::new(PaxosRelease::new(config, held))),
@@ -264,7 +302,7 @@ impl Turn<'_> {
         });
     }
 
-    fn retract(&mut self) {
+    pub(crate) fn retract(&mut self) {
         self.effects.flags |= SEEN_RETRACT;
         let config = self.config();
         self.begin(match self.host.kind {
@@ -275,8 +313,13 @@ impl Turn<'_> {
 
     /// The process gives its lease up the moment anything becomes of the first write of the release.
     fn let_go(&mut self) {
-        if self.settings.twist != Twist::ReleasedTooEarly {
+        self.host.fresh = false;
+        if self.host.converts() {
+            self.lowering();
+        } else if self.settings.twist != Twist::ReleasedTooEarly {
             self.host.holding = None;
+            self.host.sharing = None;
+            self.host.between = false;
         }
     }
 
@@ -299,7 +342,8 @@ impl Turn<'_> {
             Some(generation) => LockspaceNow::Alive { generation },
             None => LockspaceNow::Gone,
         };
-        let hosts = self.around.lives.table(self.host.now, self.settings);
+        let seen = self.host.seen.unwrap_or(self.around.lives);
+        let hosts = seen.table(self.host.now, self.settings);
         let env = Env { lockspace, client_alive: true, shutting_down: false, hosts: &hosts };
         match &mut self.host.job {
             Some(job) => job.step(self.host.now, &env, input),
@@ -311,7 +355,8 @@ impl Turn<'_> {
         match told {
             Told::Io(ops) => {
                 self.host.wait = None;
-                let own: Vec<OpId> = ops.iter().filter_map(|op| self.submit(op)).collect();
+                let alone = ops.len() == 1;
+                let own: Vec<OpId> = ops.iter().filter_map(|op| self.submit(op, alone)).collect();
                 for op in own {
                     self.tell_read(op, self.around.disk, self.id().block_sector(), 1);
                 }
@@ -322,19 +367,29 @@ impl Turn<'_> {
             }
             Told::Pending => {}
             Told::Acquire(outcome, outstanding) => self.acquire_done(outcome, outstanding),
+            Told::Convert(outcome, outstanding) => self.convert_done(&outcome, outstanding),
             Told::Release(outcome, outstanding) => self.release_done(outcome, outstanding),
         }
     }
 
-    /// Takes an operation in. A read of the own block is returned to be done at once: nobody else writes that sector, and no
+    /// Whether somebody else may write the own block: to clear the mode block of this host's former life.
+    fn may_be_cleared(&self) -> bool {
+        self.host.job_generation > 1 && self.settings.plans.iter().flatten().any(|p| *p != Plan::Exclusive)
+    }
+
+    /// Takes an operation in. A read of the own block is returned to be done at once where nobody else writes that sector: no
     /// write of our own is in flight, so that its moment makes no difference.
-    fn submit(&mut self, op: &Op) -> Option<OpId> {
+    fn submit(&mut self, op: &Op, alone: bool) -> Option<OpId> {
         let own_block = self.id().block_sector();
         let pending = match (op.place, op.action.clone()) {
             (Place::Resource(_), Action::Read { first, count: 1 })
-                if first == own_block && self.host.late.is_empty() =>
+                if first == own_block && self.host.late.is_empty() && !(alone && self.may_be_cleared()) =>
             {
-                return Some(op.id);
+                if !self.may_be_cleared() {
+                    return Some(op.id);
+                }
+                self.host.own_read = Some(op.id);
+                return None;
             }
             (Place::Resource(_), Action::Read { first, count }) => {
                 Pending::Read { op: op.id, first, count, peeked: Peeked::default() }
@@ -345,7 +400,11 @@ impl Turn<'_> {
             (place, Action::Write { sector, content }) => {
                 let legal = match content {
                     Content::Leader(_) => sector == 0,
-                    Content::Block(_) => sector == own_block,
+                    Content::Block(block) => {
+                        // What is allowed in the blocks of others is looked at when it lands.
+                        let other = disk::block_owner(sector).is_some() && !block.mode.is_shared();
+                        sector == own_block || (other && self.host.plan != Plan::Shared)
+                    }
                     Content::Value(_) | Content::Delta { .. } => false,
                 };
                 if !legal || place == Place::Lockspace {
@@ -362,9 +421,10 @@ impl Turn<'_> {
         None
     }
 
-    fn ended(&mut self) {
+    pub(crate) fn ended(&mut self) {
         self.host.job = None;
         self.host.pending = None;
+        self.host.own_read = None;
         self.host.wait = None;
     }
 
@@ -387,6 +447,7 @@ impl Turn<'_> {
                     AcquireError::Other(_) => SEEN_ADOPTED,
                     AcquireError::Owned(_) => SEEN_LOST,
                     AcquireError::Newer { .. } => SEEN_NEWER,
+                    AcquireError::Shared { .. } => SEEN_REFUSED_SHARED,
                     AcquireError::LockspaceGone => SEEN_GONE,
                     AcquireError::Driver => BROKE_REFUSED,
                     _ => 0,
@@ -405,9 +466,21 @@ impl Turn<'_> {
     }
 
     fn granted(&mut self, held: Held) {
+        if held.is_shared() {
+            return self.shared(held);
+        }
+        self.holds(held);
+        if self.host.plan == Plan::ExclusiveThenDown {
+            self.lower(held);
+        } else {
+            self.release(held);
+        }
+    }
+
+    /// A process has the lease to itself.
+    pub(crate) fn holds(&mut self, held: Held) {
         let leader: RawLeader = held.leader;
         self.effects.granted = Some(self.contents.number(&Content::Leader(leader)));
-        self.release(held);
         let value = (leader.owner_id.get(), leader.owner_generation.get(), leader.timestamp.get());
         self.host.holding = Some(Holding { lver: held.lver(), value });
     }
@@ -419,6 +492,7 @@ impl Turn<'_> {
         };
         self.ended();
         self.host.holding = None;
+        self.host.sharing = None;
         self.effects.flags |= match outcome.result {
             Ok(Released::ByFlag) => SEEN_BY_FLAG,
             Ok(_) => 0,

@@ -6,9 +6,10 @@
 
 use crate::HOSTS;
 use crate::checks::{self, Chosen, Marks, Property};
-use crate::disk::{ContentId, Contents, Resource};
+use crate::disk::{ContentId, Contents, Resource, block_owner};
 use crate::host::{Host, Pending};
-use crate::settings::{Budget, Kind, Settings, Twist};
+use crate::settings::{Budget, Kind, Plan, Settings, Twist};
+use crate::sharing::without_mode;
 use crate::surroundings::{Life, Lives};
 use crate::turn::{Around, Effects, Turn};
 use sanlock_lease::machine::Content;
@@ -57,8 +58,16 @@ pub enum Event {
     KnownDead,
     /// It comes back with the next generation.
     Rejoin,
+    /// The moment of the read of the own block that goes along with the pending one.
+    OwnBlock,
+    /// The host looks at the others.
+    Look,
+    /// The host leaves the lockspace before it has begun anything.
+    Leave,
     /// Only once faults have ended: one more acquire.
     OnceMore,
+    /// The same, of a shared hold.
+    ShareOnceMore,
 }
 
 /// An event of a host, by index.
@@ -142,6 +151,7 @@ impl World {
         for index in 0..HOSTS {
             let kind = self.settings.hosts.get(index).copied().unwrap_or(Kind::Ours);
             let mut host = Host::new(index, kind, self.settings.attempts[index]);
+            host.seen = self.settings.stale_tables.then_some(state.lives);
             let mut effects = Effects::default();
             self.turn(&mut host, &state, |turn| turn.next(), &mut effects);
             state.hosts[index] = self.host_number(host);
@@ -230,6 +240,12 @@ impl World {
                     }
                 }
             }
+            if host.own_read.is_some() {
+                may(Event::OwnBlock);
+            }
+            if host.seen.is_some_and(|seen| seen != state.lives) {
+                may(Event::Look);
+            }
             if host.wait.is_some() && budget.waits > 0 {
                 may(Event::Wake);
             }
@@ -247,11 +263,14 @@ impl World {
                     if busy && budget.crashes > 0 {
                         may(Event::Crash);
                     }
+                    if host.fresh && budget.leaves > 0 {
+                        may(Event::Leave);
+                    }
                     if busy && budget.lapses > 0 {
                         may(Event::Lose);
                         // A lockspace is removed only when its users are gone; of ours also only when no write is in flight.
-                        let quiet = host.holding.is_none()
-                            && (host.kind() == Kind::Reference || !host.writes_in_flight());
+                        let quiet =
+                            !host.has_lease() && (host.kind() == Kind::Reference || !host.writes_in_flight());
                         if quiet && host.works() {
                             may(Event::JoinAnew);
                         }
@@ -262,7 +281,7 @@ impl World {
                     may(Event::KnownDead);
                     may(Event::Rejoin);
                 }
-                Life::Dead => may(Event::Rejoin),
+                Life::Dead | Life::Left => may(Event::Rejoin),
             }
         }
     }
@@ -289,7 +308,7 @@ impl World {
             Twist::LeadersVanish => leader,
             Twist::LaterLeadersVanish => leader && later,
             Twist::BlocksVanish => !leader,
-            Twist::None | Twist::LivingLookDead | Twist::ReleasedTooEarly => false,
+            Twist::None | Twist::LivingLookDead | Twist::ReleasedTooEarly | Twist::ModesVanish => false,
         }
     }
 
@@ -301,6 +320,10 @@ impl World {
         let host = Rc::clone(&self.hosts[state.hosts[index] as usize]);
         spend(&mut state.budget, action.event);
         let landing = Self::landing(&host, action.event).filter(|(_, content)| !self.vanishes(*content));
+        let landing = landing.map(|(sector, content)| match self.settings.twist {
+            Twist::ModesVanish => (sector, without_mode(&mut self.contents, content)),
+            _ => (sector, content),
+        });
         if let Some((sector, content)) = landing {
             state.disk.land(sector, content);
         }
@@ -308,6 +331,7 @@ impl World {
         state.lives.0[index] = match action.event {
             Event::Crash => (Life::Down, generation),
             Event::Lose => (Life::Lost, generation),
+            Event::Leave => (Life::Left, generation),
             Event::KnownDead => (Life::Dead, generation),
             Event::JoinAnew | Event::Rejoin => (Life::Joined, generation + 1),
             _ => (life, generation),
@@ -316,7 +340,7 @@ impl World {
         state.hosts[index] = number;
         broken.extend(checks::of_flags(effects.flags));
         if let Some((sector, content)) = landing {
-            self.landed(before, &mut state, sector, content, &mut broken);
+            self.landed(before, &mut state, index, (sector, content), &mut broken);
         }
         if let Some(leader) = effects.granted {
             self.granted(&mut state, index, leader, &mut broken);
@@ -329,6 +353,10 @@ impl World {
                     }
                 }
             }
+        }
+        if self.has_sharers() {
+            self.check_sharers(&state, &mut broken);
+            self.marks.shared_by_two += u64::from(self.sharers(&state) > 1);
         }
         broken.retain(|property| self.settings.properties.contains(property));
         self.marks.count(effects.flags);
@@ -363,7 +391,8 @@ impl World {
             Event::TimeOut => turn.time_out(),
             Event::Fail | Event::FailLanded => turn.fail(),
             Event::Wake => turn.wake(),
-            Event::Land(which) | Event::LateFails(which) => turn.settled(usize::from(which)),
+            Event::Land(which) => turn.settled(usize::from(which), true),
+            Event::LateFails(which) => turn.settled(usize::from(which), false),
             Event::Crash => turn.host.crash(),
             Event::Lose => turn.host.lose(),
             Event::JoinAnew => {}
@@ -376,7 +405,11 @@ impl World {
                     turn.next();
                 }
             }
-            Event::OnceMore => turn.once_more(),
+            Event::OwnBlock => turn.own_block(),
+            Event::Look => turn.look(),
+            Event::Leave => turn.host.leave(),
+            Event::OnceMore => turn.once_more(Plan::Exclusive),
+            Event::ShareOnceMore => turn.once_more(Plan::Shared),
         };
         self.turn(&mut host, state, act, &mut effects);
         let known = (self.host_number(host), effects);
@@ -388,11 +421,17 @@ impl World {
         &mut self,
         before: &State,
         state: &mut State,
-        sector: u64,
-        content: ContentId,
+        writer: usize,
+        (sector, content): (u64, ContentId),
         broken: &mut Vec<Property>,
     ) {
-        if let Some((host, after)) = checks::block_written(&self.contents, sector, content) {
+        if let Some(owner) = block_owner(sector).filter(|owner| *owner != writer) {
+            let newest = self.histories[state.history as usize].iter().next_back();
+            let newest = newest.map(|(lver, value)| (*lver, value.0));
+            let sharer = Rc::clone(&self.hosts[state.hosts[owner] as usize]);
+            let which = (writer, owner);
+            broken.extend(self.foreign_block_lands(&before.disk, &state.disk, which, (newest, &sharer)));
+        } else if let Some((host, after)) = checks::block_written(&self.contents, sector, content) {
             let old = self.contents.block(before.disk.blocks[host]).dblock;
             let holding = self.host(state, host).holding;
             broken.extend(checks::block_lands(&old, &after, host, holding));
@@ -447,7 +486,11 @@ fn spend(budget: &mut Budget, event: Event) {
         | Event::LateFails(_)
         | Event::KnownDead
         | Event::Rejoin
+        | Event::OwnBlock
+        | Event::Look
+        | Event::ShareOnceMore
         | Event::OnceMore => return,
+        Event::Leave => &mut budget.leaves,
     };
     *purse = purse.saturating_sub(1);
 }
