@@ -381,7 +381,8 @@ impl World {
         let doomed = h.watchdog.sources().any(|s| s.dead());
         let recently = self.now.saturating_sub(h.excused) < (h.io_timeout.host_dead_secs(h.fire)) * SECOND;
         let still = h.daemon.as_ref().is_some_and(|d| d.frozen || !d.stalled.is_empty());
-        let excused = doomed || still || h.watchdog.faulted || (h.excused > 0 && recently);
+        let just_left = self.checks.left_a_failed_one_lately(id);
+        let excused = doomed || still || just_left || h.watchdog.faulted || (h.excused > 0 && recently);
         if !excused {
             let expired = self.checks.expired(id, now);
             let needed = expired.iter().any(|disk| {

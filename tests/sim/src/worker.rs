@@ -323,7 +323,8 @@ impl World {
             worker.stage = Stage::Over;
             let disk = worker.disk;
             let name = self.hosts[host].id;
-            self.checks.left(name, disk);
+            let now = self.hosts[host].clock.at(self.now);
+            self.checks.left(name, disk, now);
         }
         self.report(host, Thread::Lockspace(ls), Told::Left { ls: LockspaceId(ls) });
     }

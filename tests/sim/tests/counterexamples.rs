@@ -9,7 +9,7 @@
 //! | CE6 | below, as far as it is a matter of the host id lease: who vouches for the old processes is the manager's affair |
 //! | CE4 | below; the simulator and the model checker find it by themselves too |
 //! | CE5 | a matter of the manager: `tests/sabotage.rs` |
-//! | CE7 | concerns lock value blocks |
+//! | CE7 | a matter of sizes: `tests/conformance`, value blocks, on both programs |
 //!
 //! Two further schedules were found by the simulator: a version chosen anew after its traces were erased, and a leader committed
 //! by two hosts, the slower of which rolls it back.

@@ -163,8 +163,18 @@ impl Checks {
     }
 
     /// The lockspace is left.
-    pub fn left(&mut self, host: HostId, disk: u8) {
-        self.members.remove(&(host, disk));
+    pub fn left(&mut self, host: HostId, disk: u8, now: MonoTime) {
+        let member = self.members.remove(&(host, disk));
+        if member.is_some_and(|m| m.corrupt || now.secs_since(m.last_good) >= self.fail_secs) {
+            self.left_failed.insert(host, self.now);
+        }
+    }
+
+    /// Whether a lockspace that had failed was left so short a time ago that wdmd may not have been told yet.
+    #[must_use]
+    pub fn left_a_failed_one_lately(&self, host: HostId) -> bool {
+        let left = self.left_failed.get(&host).copied();
+        left.is_some_and(|left| self.now.saturating_sub(left) < LOOK_SECS * crate::clock::SECOND)
     }
 
     /// S14: whether the host may write to resources of this lockspace.

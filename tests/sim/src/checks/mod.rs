@@ -77,6 +77,8 @@ pub struct Checks {
     registered: BTreeMap<(HostId, i32), BTreeSet<u8>>,
     /// When a lockspace last lost a user.
     user_ended: BTreeMap<(HostId, u8), Micros>,
+    /// When a host last left a lockspace that had failed.
+    left_failed: BTreeMap<HostId, Micros>,
     fail_secs: u64,
     dead_secs: u64,
     /// The last renewals seen to be complete, also of daemons that are gone.
