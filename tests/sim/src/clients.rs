@@ -62,6 +62,10 @@ pub(crate) enum Asked {
         /// Every token of them.
         all: bool,
     },
+    /// Orphans to be released.
+    Orphans {
+        pid: i32,
+    },
     /// How it wants to be stopped.
     Introduced {
         pid: i32,
@@ -192,7 +196,9 @@ impl World {
             return self.turn_after(host, pid, after);
         };
         let roll = self.dice.between(0, 99);
-        if held.is_empty() || (roll < 15 && !self.calm && held.len() < 3) {
+        if held.is_empty() && self.releases_orphans() {
+            self.release_orphans(host, pid, conn);
+        } else if held.is_empty() || (roll < 15 && !self.calm && held.len() < 3) {
             self.acquire(host, pid, conn, &held);
         } else if roll < 30 && !self.calm {
             self.exit(host, pid);
@@ -258,16 +264,17 @@ impl World {
         if let Some(resource) = twice.filter(|_| self.dice.per_mille(200)) {
             resources.push((*resource, true));
         }
-        let request = |(r, shared): &(u8, bool)| {
+        let mut requests = Vec::new();
+        for (r, shared) in &resources {
             let spec = ResourceSpec { shared: *shared, ..layout::resource_spec(*r) };
-            ResourceRequest { spec, persistent: false, num_hosts: None }
-        };
-        let requests = resources.iter().map(request).collect();
+            let persistent = !self.calm && self.dice.per_mille(self.settings.persistent_per_mille);
+            requests.push(ResourceRequest { spec, persistent, num_hosts: None });
+        }
         if self.joins_unseen(host, pid, &resources) {
             return;
         }
         let owner_nowait = self.dice.per_mille(600);
-        let flags = AcquireFlags { owner_nowait, ..AcquireFlags::default() };
+        let flags = AcquireFlags { owner_nowait, orphan: self.orphan_use(), ..AcquireFlags::default() };
         let (other, target) = self.requester(host, pid);
         let command = Command::Acquire { target, owner_name: layout::name("vm"), resources: requests, flags };
         self.ask(host, other.unwrap_or(conn), Asked::Acquire { pid, resources }, command);
@@ -353,6 +360,7 @@ impl World {
                 let after = self.pause_before_acquire();
                 self.answered(host, pid, after);
             }
+            Some(Asked::Orphans { pid }) => self.orphans_replied(host, pid, code),
             Some(Asked::Introduced { pid }) => {
                 let after = self.pause_before_acquire();
                 self.answered(host, pid, after);
@@ -395,6 +403,12 @@ impl World {
         };
         let id = self.hosts[host].id;
         let own = process.conn;
+        let life = self.life_of(host);
+        if found.as_ref().is_some_and(|(held, _)| {
+            self.checks.orphaned_version(resource, held.lver()) && !shared && life > 0
+        }) {
+            self.checks.marks.orphans_adopted += 1;
+        }
         if found.as_ref().is_some_and(|(_, tokens)| tokens.iter().all(|t| Some(t.conn) != own)) {
             // Asked for by somebody else, in the name of a connection that the process had closed meanwhile: the lease goes with it.
             self.say(|_| format!("{id:?} grants resource {resource} to a connection that {pid} has closed"));

@@ -161,7 +161,10 @@ impl World {
                 let disk = layout::disk_of_spec(&spec);
                 self.send(host, front, Thread::Records, Message::Drop { disk });
             }
-            Action::Log { text, .. } => self.say(|w| format!("{:?} log: {text}", w.hosts[host].id)),
+            Action::Log { text, .. } => {
+                self.heard(&text);
+                self.say(|w| format!("{:?} log: {text}", w.hosts[host].id));
+            }
             Action::Exit => self.end_daemon(host, "exits"),
             // Requests, host events and the resource index: nobody here asks for them.
             other => {

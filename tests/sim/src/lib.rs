@@ -51,6 +51,7 @@ pub mod host;
 mod ios;
 pub mod layout;
 pub mod link;
+mod orphans;
 pub mod peer;
 pub mod reference;
 pub mod sabotage;

@@ -42,6 +42,8 @@ pub struct Settings {
     pub hold_ms: u64,
     /// Acquires out of a thousand that ask for a shared hold. 0: nothing is shared, and nothing converted.
     pub shared_per_mille: u64,
+    /// Resources out of a thousand that are asked for with PERSISTENT. 0: there are no orphans.
+    pub persistent_per_mille: u64,
     /// How long faults go on.
     pub stormy_secs: u64,
 }
@@ -69,6 +71,7 @@ impl Settings {
             chaos_mean_secs: dice.spread(5, 300),
             hold_ms: dice.spread(1, 20_000),
             shared_per_mille: if dice.per_mille(300) { 0 } else { dice.spread(100, 950) },
+            persistent_per_mille: if dice.per_mille(600) { 0 } else { dice.spread(20, 700) },
             stormy_secs: dice.between(100, 500),
         }
     }

@@ -50,6 +50,12 @@ marks! {
     erases,
     /// Conversions refused because other processes of the host share the lease.
     converts_beside_others,
+    /// Leases that stayed when their process ended.
+    orphaned,
+    /// Exclusive ones among them that a later process took over.
+    orphans_adopted,
+    /// Released without a process.
+    orphans_released,
     /// Leases freed on disk.
     released,
     /// Refused because the owner lives.

@@ -57,6 +57,8 @@ struct Resource {
     /// Values accepted in a phase 2 that landed, by version.
     accepted: BTreeSet<(u64, Value)>,
     top_lver: u64,
+    /// The version last granted exclusively.
+    granted_lver: u64,
 }
 
 /// The properties, watched from outside the hosts.
@@ -136,6 +138,12 @@ impl Checks {
         self.resources.get(&resource)?.holder
     }
 
+    /// Whether this very version was granted before: a second grant of it is the adoption of an orphan.
+    #[must_use]
+    pub fn orphaned_version(&self, resource: u8, lver: u64) -> bool {
+        self.resources.get(&resource).is_some_and(|r| r.granted_lver == lver && r.holder.is_none())
+    }
+
     /// S1, S5: a process is told that it has the lease.
     pub fn grant(
         &mut self,
@@ -158,6 +166,7 @@ impl Checks {
         }
         let r = self.resources.entry(resource).or_default();
         let before = r.holder.replace(holder);
+        r.granted_lver = holder.lver;
         let landed = r.chosen.get(&holder.lver).copied();
         let beside: Vec<_> = r.sharers.keys().copied().collect();
         if let Some(other) = before {
