@@ -313,7 +313,7 @@ impl World {
                 self.at(self.now + SECOND, Event::DescendantEnds { host, epoch, pid });
             } else if !connected && !self.checks.held_by(id, pid).is_empty() {
                 self.at(self.now + SECOND, Event::Exit { host, epoch, pid });
-            } else if self.dice.per_mille(500) {
+            } else if self.dice.per_mille(500) || self.has_killpath(host, pid) {
                 self.at(self.now + 2 * SECOND, Event::Exit { host, epoch, pid });
             } else if self.is_idle(host, pid) {
                 self.turn_after(host, pid, SECOND);

@@ -40,7 +40,7 @@ pub struct Process {
     /// Signals it asks not to be sent.
     restrictions: u32,
     /// It has a program run that is to stop it.
-    killpath: bool,
+    pub(crate) killpath: bool,
 }
 
 /// What a client asked for.

@@ -114,6 +114,12 @@ impl World {
         self.at(self.now + after, Event::Exit { host, epoch, pid });
     }
 
+    /// Whether a program may have been run to stop it. If that did not, and renewals go on again, it is not stopped by force: the
+    /// gentle time counts from the last good renewal. Somebody has to end it.
+    pub(crate) fn has_killpath(&self, host: usize, pid: i32) -> bool {
+        self.hosts[host].processes.get(&pid).is_some_and(|p| p.killpath)
+    }
+
     /// Whether it waits for nothing.
     pub(crate) fn is_idle(&self, host: usize, pid: i32) -> bool {
         self.hosts[host].processes.get(&pid).is_some_and(|p| p.alive && !p.busy)
@@ -122,7 +128,7 @@ impl World {
     /// Its killpath program is to be run: it stops the process, or does not get that far.
     pub(crate) fn run_killpath(&mut self, host: usize, conn: ConnId) {
         let epoch = self.hosts[host].epoch;
-        if self.dice.per_mille(100) {
+        if !self.calm && self.dice.per_mille(100) {
             let told = Told::KillpathLost { conn };
             return self.send(host, Source::Thread(Thread::Front), Thread::Front, Message::told(told));
         }
@@ -132,7 +138,7 @@ impl World {
         if self.hosts[host].processes.get(&pid).is_some_and(|p| p.alive) {
             self.checks.killed(id, pid);
             self.checks.marks.killpaths += 1;
-            if self.dice.per_mille(500) {
+            if self.calm || self.dice.per_mille(500) {
                 let after = self.dice.spread(1_000, 20 * SECOND);
                 self.at(self.now + after, Event::Exit { host, epoch, pid });
             }

@@ -56,6 +56,8 @@ struct Resource {
     chosen: BTreeMap<u64, Value>,
     /// Values accepted in a phase 2 that landed, by version.
     accepted: BTreeSet<(u64, Value)>,
+    /// Values that their owner gave up by flag, by version.
+    flagged: BTreeSet<(u64, Value)>,
     top_lver: u64,
     /// The version last granted exclusively.
     granted_lver: u64,
@@ -288,9 +290,10 @@ impl Checks {
         let same = delta.timestamp.get() != 0
             && delta.owner_id == before.owner_id
             && delta.owner_generation.get() <= before.owner_generation.get();
-        // Whoever saw the flag under a foreign writer's leader is right, even if the owner's own, slow one has landed since.
-        let block = layout::block_on(disk, resource, owner).dblock;
-        let released = block.is_released() && block.lver == before.lver;
+        // Whoever saw the flag under a foreign writer's leader is right, even if the owner's own, slow one has landed since, or its
+        // block has gone on to the next version.
+        let given_up = (before.lver.get(), owner_of(&before));
+        let released = self.resources.get(&resource).is_some_and(|r| r.flagged.contains(&given_up));
         if !same || released {
             return;
         }
@@ -327,6 +330,9 @@ impl Checks {
                 if let Some(value) = value_of(&block.dblock).filter(|_| own) {
                     let r = self.resources.entry(resource).or_default();
                     r.accepted.insert((block.dblock.lver.get(), value));
+                    if block.dblock.is_released() && value.0 == writer.host.get() {
+                        r.flagged.insert((block.dblock.lver.get(), value));
+                    }
                 }
                 self.chosen_stays(resource, disk);
                 if let Some(owner) = layout::block_owner(sector) {
