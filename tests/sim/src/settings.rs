@@ -84,6 +84,8 @@ impl Settings {
     /// How long the run goes on without faults: long enough for every dead host to be noticed and for everybody to have a turn.
     #[must_use]
     pub fn calm_secs(&self) -> u64 {
-        3 * self.io_timeout.host_dead_secs(self.fire) + 100
+        // Twice as much to ask for if everything is asked for in two modes.
+        let more = if self.shared_per_mille > 0 { 40 * self.all_resources().count() as u64 } else { 0 };
+        3 * self.io_timeout.host_dead_secs(self.fire) + 100 + more
     }
 }
