@@ -334,12 +334,15 @@ fn kill<K: Copy>(
     progress: &mut Progress,
     actions: &mut Vec<Action<K>>,
 ) {
-    // A good renewal in between moves this, which lengthens the gentle time.
+    // A good renewal in between moves this, which lengthens the gentle time, but not for ever: who has not ended after as many gentle
+    // attempts as there are at all is ended by force. It will not be joined again while anybody holds something in it.
     let gentle = lockspace.io_timeout.renewal_fail_secs() + lockspace.grace_secs;
     let hard = lockspace.removal
         || now.secs_since(lockspace.last_good) >= gentle
         || lockspace.hard_from.is_some_and(|from| from <= now);
-    for user in users.iter().filter(|u| u.process_alive && u.due(now, hard)) {
+    let is_hard = |u: &User<K>| hard || u.attempts >= KILL_ATTEMPTS_MAX;
+    for user in users.iter().filter(|u| u.process_alive && u.due(now, is_hard(u))) {
+        let hard = is_hard(user);
         let means = match user.killpath {
             _ if hard => Means::Signal(user.restrictions.apply(Signal::Kill)),
             Killpath::Wanted if lockspace.grace_secs > 0 => Means::Killpath,

@@ -280,7 +280,7 @@ impl Manager {
                     format!("release {}:{}: {e} ({code})", resource.spec.lockspace, resource.spec.name);
                 log(out, Level::Error, Some(resource.ls), text);
                 // A lockspace that only looked gone, too old for a moment, still needs it.
-                Err((code, e.is_retryable() || *e == ReleaseError::LockspaceGone))
+                Err((code, outcome.needs_retract() || *e == ReleaseError::LockspaceGone))
             }
         };
         if outstanding > 0 {

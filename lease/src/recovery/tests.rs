@@ -300,15 +300,19 @@ fn a_gentle_lockspace_never_delays_the_end_that_another_demands() {
     assert_eq!(kills, [10, 11, 12, 13, 14]);
 }
 
+/// Renewals succeed again and again and stretch the gentle time. A process that is still there after a hundred attempts, or whose
+/// killpath program did not get anywhere in that time, is ended by force.
 #[test]
-fn a_long_gentle_time_does_not_end_in_the_slow_pace() {
-    // Renewals succeed again and again and stretch the gentle time far over a hundred attempts.
-    let (log, _) = run(lockspace(1), vec![user(7)], 260, |now, ls, _| {
-        if now.secs() > 8 && now.secs() <= 200 {
-            ls.last_good = MonoTime::from_secs(now.secs());
-        }
-    });
-    assert_eq!(seconds(&log, sigkill).first(), Some(&248));
+fn a_gentle_time_that_renewals_stretch_ends_after_a_hundred_attempts() {
+    let with_program = User { killpath: Killpath::Wanted, ..user(8) };
+    for stubborn in [user(7), with_program] {
+        let (log, _) = run(lockspace(1), vec![stubborn], 160, |now, ls, _| {
+            if now.secs() > 8 {
+                ls.last_good = MonoTime::from_secs(now.secs());
+            }
+        });
+        assert_eq!(seconds(&log, sigkill), [107, 117, 127, 137, 147, 157]);
+    }
 }
 
 proptest! {
@@ -364,7 +368,8 @@ proptest! {
             if let Action::Attempt { user, means, hard, .. } = action {
                 let user = users[usize::from(*user)];
                 prop_assert!(user.process_alive);
-                let due = removal || age >= 8 * u64::from(t) + grace;
+                let enough = user.attempts >= KILL_ATTEMPTS_MAX;
+                let due = removal || age >= 8 * u64::from(t) + grace || enough;
                 prop_assert_eq!(*hard, due);
                 let escalates = *hard && !user.hard;
                 prop_assert!(escalates || user.last_attempt.is_none_or(|l| now.secs() > l.secs()));

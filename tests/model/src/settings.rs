@@ -83,6 +83,8 @@ pub struct Settings {
     pub stale_tables: bool,
     /// Whether acquires wait for a dead owner (without: `OWNER_NOWAIT`).
     pub patient: bool,
+    /// Whether leases are renamed when they are released, to the name they have: what changes is the order of the writes.
+    pub renames: bool,
     /// Whether a host's clock stands still between its acquires, so that their timestamps do not tell them apart.
     pub same_second: bool,
     /// What is bent.
@@ -124,6 +126,7 @@ impl Settings {
             torn_reads: false,
             stale_tables: false,
             patient: false,
+            renames: false,
             same_second: false,
             twist: Twist::None,
             properties: Property::ALL.to_vec(),

@@ -295,7 +295,10 @@ impl Turn<'_> {
     pub(crate) fn release(&mut self, held: Held) {
         let config = self.config();
         self.begin(match self.host.kind {
-            Kind::Ours => Job::Release(Box::new(PaxosRelease::new(config, held))),
+            Kind::Ours => {
+                let name = self.settings.renames.then_some(config.resource);
+                Job::Release(Box::new(PaxosRelease::new(config, held).renamed(name)))
+            }
             Kind::Reference => {
                 Job::ReferenceRelease(Box::new(ReferenceRelease::new(config, held)), Some(Box::new(held)))
             }

@@ -2,7 +2,7 @@
 //!
 //! Each test prints how many states it looked at. `MODEL_DEPTH` sets how deep the last one goes.
 
-use sanlock_model::checks::Marks;
+use sanlock_model::checks::{Marks, Property};
 use sanlock_model::{Budget, Kind, Limits, Settings, World, explore};
 
 fn keeps_everything(what: &str, settings: Settings, limits: Limits) -> Marks {
@@ -42,6 +42,37 @@ fn two_hosts_two_late_writes_and_a_crash() {
     let what = "2 hosts, 2 acquires each, 2 late writes, 1 crash";
     let marks = keeps_everything(what, with(&[2, 2], budget), Limits::complete());
     assert!(marks.late_leaders > 0 && marks.retracted > 0 && marks.taken_from_dead > 0);
+}
+
+/// A lease that is renamed is freed by the leader first, whoever wrote it, and marked then. A slow commit may have rolled the leader
+/// back: then it is not renamed, which the release says (-251), and that is all.
+#[test]
+fn leases_that_are_renamed_at_their_release() {
+    for (what, attempts, budget, torn_reads) in [
+        (
+            "2 hosts that rename, 2 acquires each, 2 late writes, 1 crash",
+            vec![2, 2],
+            Budget { late: 2, crashes: 1, waits: 1, ..Budget::default() },
+            false,
+        ),
+        (
+            "3 hosts that rename, 1 acquire each, 1 late write, 1 error",
+            vec![1, 1, 1],
+            Budget { late: 1, errors: 1, waits: 1, ..Budget::default() },
+            false,
+        ),
+        (
+            "3 hosts that rename with torn reads, 1 acquire each, no faults",
+            vec![1, 1, 1],
+            Budget::default(),
+            true,
+        ),
+    ] {
+        let mut settings = Settings { renames: true, torn_reads, ..with(&attempts, budget) };
+        settings.properties.retain(|property| *property != Property::NothingForeign);
+        let marks = keeps_everything(what, settings, Limits::complete());
+        assert!(marks.rolled_back > 0, "{what}");
+    }
 }
 
 /// Every acquire has the timestamp of the host's other acquires: nothing tells their values apart but the rules.

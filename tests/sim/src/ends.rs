@@ -114,8 +114,8 @@ impl World {
         self.at(self.now + after, Event::Exit { host, epoch, pid });
     }
 
-    /// Whether a program may have been run to stop it. If that did not, and renewals go on again, it is not stopped by force: the
-    /// gentle time counts from the last good renewal. Somebody has to end it.
+    /// Whether a program may have been run to stop it. If that did not, and renewals go on again, it is stopped by force after a
+    /// hundred attempts only, which is longer than the calm. Somebody has to end it.
     pub(crate) fn has_killpath(&self, host: usize, pid: i32) -> bool {
         self.hosts[host].processes.get(&pid).is_some_and(|p| p.killpath)
     }

@@ -40,14 +40,14 @@ pub struct ReleaseOutcome {
 
 impl ReleaseOutcome {
     /// Whether the lease is to be given up again, by [`PaxosRelease::retract`] and once nothing is outstanding: the disk did
-    /// not answer, or the leader was freed but our block not marked. In the second case whoever asked has what they wanted, but
+    /// not answer, or our block could not be marked. In the second case whoever asked may have what they wanted, but
     /// another host that found our value in a ballot may still be about to write a leader in our name, and only the flag would
     /// then say that we have let go.
     #[must_use]
     pub fn needs_retract(&self) -> bool {
         match &self.result {
             Ok(_) => self.block_failure.is_some(),
-            Err(e) => e.is_retryable(),
+            Err(e) => e.is_retryable() || self.block_failure.is_some(),
         }
     }
 }
