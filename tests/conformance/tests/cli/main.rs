@@ -9,8 +9,11 @@ mod disk;
 mod play;
 mod script;
 
-use sanlock_conformance::Program;
+use sanlock_conformance::storage::StorageKind;
+use sanlock_conformance::{Host, Program, Storage};
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 fn cases() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/cases")
@@ -61,4 +64,28 @@ scripts! {
     no_daemon
     shutdown
     status
+}
+
+/// A device that ends in errors: its backing file is shorter than it was. The original shows what it has and says nothing.
+#[test]
+fn a_dump_of_storage_that_cannot_be_read_is_a_difference() {
+    let Some(program) = Program::under_test() else { return };
+    let Some(storage) = Storage::new(StorageKind::Loop512) else { return };
+    let host = Host::start(program, "host1");
+    host.init(&storage, 2);
+    let direct = Command::new("losetup").args(["--direct-io=on", storage.path()]).status();
+    assert!(direct.is_ok_and(|status| status.success()), "reads reach the file");
+    let file = File::options().write(true).open(storage.dir().join("leases"));
+    file.and_then(|file| file.set_len(storage.offset(1) + 512)).unwrap_or_else(|error| panic!("{error}"));
+    let dump = host.client(&["direct", "dump", storage.path()]);
+    assert_eq!(dump.stdout.lines().count(), 1, "the heading: {dump}");
+    if program == Program::Ours {
+        assert_eq!(dump.code, 1);
+        assert!(
+            dump.stderr.contains(&format!("at offset {} of {}: EIO", storage.offset(1), storage.path())),
+            "{dump}"
+        );
+    } else {
+        assert_eq!((dump.code, dump.stderr.as_str()), (0, ""));
+    }
 }
