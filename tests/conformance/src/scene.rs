@@ -173,3 +173,30 @@ pub fn acquire_soon(
     });
     (connection, begin.elapsed())
 }
+
+/// Plays a case with every pair of programs side by side: both hosts under test, and each way mixed. Each pair has a scene of its
+/// own with this many resources, in which everybody has seen everybody.
+///
+/// # Panics
+/// When a case does.
+pub fn every_pair(resources: u64, case: impl Fn(&Scene) + Send + Sync + Clone + 'static) {
+    let mut pairs = Vec::new();
+    if let Some(program) = Program::under_test() {
+        pairs.push([program, program]);
+    }
+    if Program::both_available() {
+        pairs.push([Program::Ours, Program::Reference]);
+        pairs.push([Program::Reference, Program::Ours]);
+    }
+    let parts = pairs.into_iter().map(|programs| {
+        let case = case.clone();
+        let name = format!("host 1 {}, host 2 {}", programs[0].word(), programs[1].word());
+        let part: Box<dyn FnOnce() + Send> = Box::new(move || {
+            let scene = Scene::joined(Storage::file(), &programs, resources);
+            scene.wait_until_all_see_all();
+            case(&scene);
+        });
+        (name, part)
+    });
+    bounded::side_by_side(parts.collect());
+}

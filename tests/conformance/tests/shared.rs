@@ -6,7 +6,8 @@ use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use sanlock_conformance::dead_owner::registered;
-use sanlock_conformance::{Holder, Program, Resource, Scene, Storage, Table, bounded};
+use sanlock_conformance::scene::every_pair;
+use sanlock_conformance::{Holder, Program, Resource, Scene, Table, bounded};
 
 /// A refusal that comes and goes with another host's short hold, or with a release in the background.
 const SOON: Duration = Duration::from_secs(20);
@@ -66,31 +67,9 @@ fn owners(scene: &Scene) -> Vec<(u64, u64, u64)> {
     owners.iter().map(|owner| (owner.host_id, owner.generation, owner.timestamp)).collect()
 }
 
-fn every_pair(case: impl Fn(&Scene) + Send + Sync + Clone + 'static) {
-    let mut pairs = Vec::new();
-    if let Some(program) = Program::under_test() {
-        pairs.push([program, program]);
-    }
-    if Program::both_available() {
-        pairs.push([Program::Ours, Program::Reference]);
-        pairs.push([Program::Reference, Program::Ours]);
-    }
-    let parts = pairs.into_iter().map(|programs| {
-        let case = case.clone();
-        let name = format!("host 1 {}, host 2 {}", programs[0].word(), programs[1].word());
-        let part: Box<dyn FnOnce() + Send> = Box::new(move || {
-            let scene = Scene::joined(Storage::file(), &programs, 1);
-            scene.wait_until_all_see_all();
-            case(&scene);
-        });
-        (name, part)
-    });
-    bounded::side_by_side(parts.collect());
-}
-
 #[test]
 fn two_hosts_share_and_neither_gets_it_alone() {
-    every_pair(|scene| {
+    every_pair(1, |scene| {
         let (exclusive, shared) = both_modes(scene);
         let mut table = Table::default();
         let mut first = registered(scene.host(0));
@@ -124,7 +103,7 @@ fn two_hosts_share_and_neither_gets_it_alone() {
 
 #[test]
 fn a_conversion_needs_everybody_else_to_have_let_go() {
-    every_pair(|scene| {
+    every_pair(1, |scene| {
         let (exclusive, shared) = both_modes(scene);
         let mut table = Table::default();
         let mut first = registered(scene.host(0));
@@ -203,7 +182,7 @@ fn a_conversion_beside_a_local_holder_is_a_difference() {
 /// sector, ours keeps the ballot record.
 #[test]
 fn the_mode_block_of_a_host_that_left_is_cleared() {
-    every_pair(|scene| {
+    every_pair(1, |scene| {
         let (exclusive, shared) = both_modes(scene);
         let holder = Holder::start(scene.host(1), &[&format!("{}:SH", scene.storage().resource_arg(1))]);
         assert_eq!(block_of(scene, 2).shared, Some(1));

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use sanlock_conformance::dead_owner::registered;
 use sanlock_conformance::raw::{Connection, Header, SELF, cmd, flag};
+use sanlock_conformance::scene::every_pair;
 use sanlock_conformance::storage::StorageKind;
 use sanlock_conformance::{Holder, Program, Resource, Scene, Storage, Table, bounded};
 
@@ -28,31 +29,9 @@ fn acquire(client: &mut Connection, resource: &Resource) -> i32 {
     client.acquire(std::slice::from_ref(resource), flag::ACQUIRE_LVB, None)
 }
 
-fn every_pair(case: impl Fn(&Scene) + Send + Sync + Clone + 'static) {
-    let mut pairs = Vec::new();
-    if let Some(program) = Program::under_test() {
-        pairs.push([program, program]);
-    }
-    if Program::both_available() {
-        pairs.push([Program::Ours, Program::Reference]);
-        pairs.push([Program::Reference, Program::Ours]);
-    }
-    let parts = pairs.into_iter().map(|programs| {
-        let case = case.clone();
-        let name = format!("host 1 {}, host 2 {}", programs[0].word(), programs[1].word());
-        let part: Box<dyn FnOnce() + Send> = Box::new(move || {
-            let scene = Scene::joined(Storage::file(), &programs, 1);
-            scene.wait_until_all_see_all();
-            case(&scene);
-        });
-        (name, part)
-    });
-    bounded::side_by_side(parts.collect());
-}
-
 #[test]
 fn a_value_goes_from_owner_to_owner() {
-    every_pair(|scene| {
+    every_pair(1, |scene| {
         let own = scene.storage().resource(1);
         let mut table = Table::default();
         let mut clients = [registered(scene.host(0)), registered(scene.host(1))];
@@ -73,7 +52,7 @@ fn a_value_goes_from_owner_to_owner() {
 
 #[test]
 fn shared_holders_read_and_a_conversion_writes() {
-    every_pair(|scene| {
+    every_pair(1, |scene| {
         let (own, shared) = (scene.storage().resource(1), scene.storage().resource(1).shared());
         let mut table = Table::default();
         let mut first = registered(scene.host(0));
@@ -159,7 +138,7 @@ fn a_value_set_by_a_shared_holder_is_a_difference() {
 
 #[test]
 fn the_value_of_a_killed_process_is_written() {
-    every_pair(|scene| {
+    every_pair(1, |scene| {
         let own = scene.storage().resource(1);
         let mut holder = Holder::start_with(scene.host(0), &[&scene.storage().resource_arg(1)], &["-P", "1"]);
         holder.kill();

@@ -63,22 +63,28 @@ pub enum Released {
     NothingToDo,
 }
 
+/// What was read of our block so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+struct OwnRead {
+    /// The one furthest on.
+    best: Option<HostBlock>,
+    /// Largest ballot number on any disk.
+    newest: u64,
+    /// A disk says something else of a shared hold than it should.
+    mode_differs: bool,
+    readable: u32,
+    io: Option<IoFailure>,
+    bad: Option<DblockError>,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::large_enum_variant, reason = "one per machine, part of its value")]
 enum Phase {
     Start,
     /// The value block is written.
     WriteValue(Tally),
-    ReadBlock {
-        best: Option<HostBlock>,
-        /// Largest ballot number on any disk.
-        newest: u64,
-        /// A disk says something else of a shared hold than it should.
-        mode_differs: bool,
-        readable: u32,
-        io: Option<IoFailure>,
-        bad: Option<DblockError>,
-    },
+    /// Our block is read from every disk.
+    ReadBlock(OwnRead),
     /// Our mode block is written beside the ownership.
     Announce(Tally),
     /// Some writes of the mode block timed out, and without them it is open which mode we are in.
@@ -335,31 +341,20 @@ impl PaxosRelease {
         self.after_announce(now, env, tally)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the parts of one phase")]
-    fn after_read_block(
-        &mut self,
-        now: MonoTime,
-        env: &Env<'_>,
-        best: Option<HostBlock>,
-        newest: u64,
-        mode_differs: bool,
-        readable: u32,
-        io: Option<IoFailure>,
-        bad: Option<DblockError>,
-    ) -> Step<ReleaseOutcome> {
-        if self.ballot.is_some_and(|ours| newest > ours) {
+    fn after_read_block(&mut self, now: MonoTime, env: &Env<'_>, read: &OwnRead) -> Step<ReleaseOutcome> {
+        if self.ballot.is_some_and(|ours| read.newest > ours) {
             return self.done(Ok(Released::NothingToDo));
         }
-        let Some(block) = best.filter(|_| readable >= self.config.majority()) else {
+        let Some(block) = read.best.filter(|_| read.readable >= self.config.majority()) else {
             // A disk that comes back may make the majority: only damage alone is final.
-            return self.done(Err(match (io, bad) {
+            return self.done(Err(match (read.io, read.bad) {
                 (None, Some(bad)) => ReleaseError::Dblock(bad),
                 (io, _) => ReleaseError::Io(io.unwrap_or(IoFailure::Short)),
             }));
         };
         // Whatever the last ballot got to: with a value of ours the flag gives that value up; with none it still speaks for an
         // older version that others may have committed in our name, whose flag phase 1 of the last ballot took away.
-        if mode_differs || (!block.dblock.is_unused() && !block.dblock.is_released()) {
+        if read.mode_differs || (!block.dblock.is_unused() && !block.dblock.is_released()) {
             self.write_block(now, env, block)
         } else {
             self.read_leader(now)
@@ -401,14 +396,7 @@ impl PaxosRelease {
                     let sector = self.config.host.block_sector();
                     self.ops.read(disk, self.geometry.sector(), sector, 1, self.deadline(now), For::OwnBlock);
                 }
-                self.submit(Phase::ReadBlock {
-                    best: None,
-                    newest: 0,
-                    mode_differs: false,
-                    readable: 0,
-                    io: None,
-                    bad: None,
-                })
+                self.submit(Phase::ReadBlock(OwnRead::default()))
             }
         }
     }
@@ -417,24 +405,22 @@ impl PaxosRelease {
         let mode = self.mode;
         let mut phase = std::mem::replace(&mut self.phase, Phase::Done);
         match &mut phase {
-            Phase::ReadBlock { best, newest, mode_differs, readable, io, bad } => {
-                match host_block(result, self.config.host) {
-                    Ok(block) => match verify::dblock(&block.dblock, self.config.host) {
-                        Ok(()) => {
-                            *readable += 1;
-                            *newest = (*newest).max(block.dblock.mbal.get());
-                            *mode_differs |= block.mode.is_shared() != mode.is_shared()
-                                || (mode.is_shared() && block.mode.generation != mode.generation);
-                            let key = |b: &HostBlock| (b.dblock.lver.get(), b.dblock.bal.get());
-                            if best.as_ref().is_none_or(|b| key(&block) > key(b)) {
-                                *best = Some(block);
-                            }
+            Phase::ReadBlock(read) => match host_block(result, self.config.host) {
+                Ok(block) => match verify::dblock(&block.dblock, self.config.host) {
+                    Ok(()) => {
+                        read.readable += 1;
+                        read.newest = read.newest.max(block.dblock.mbal.get());
+                        read.mode_differs |= block.mode.is_shared() != mode.is_shared()
+                            || (mode.is_shared() && block.mode.generation != mode.generation);
+                        let key = |b: &HostBlock| (b.dblock.lver.get(), b.dblock.bal.get());
+                        if read.best.as_ref().is_none_or(|b| key(&block) > key(b)) {
+                            read.best = Some(block);
                         }
-                        Err(e) => *bad = bad.or(Some(e)),
-                    },
-                    Err(e) => *io = io.or(Some(e)),
-                }
-            }
+                    }
+                    Err(e) => read.bad = read.bad.or(Some(e)),
+                },
+                Err(e) => read.io = read.io.or(Some(e)),
+            },
             Phase::WriteValue(tally)
             | Phase::Announce(tally)
             | Phase::WriteBlock(tally)
@@ -450,9 +436,7 @@ impl PaxosRelease {
 
     fn advance(&mut self, now: MonoTime, env: &Env<'_>) -> Step<ReleaseOutcome> {
         match std::mem::replace(&mut self.phase, Phase::Done) {
-            Phase::ReadBlock { best, newest, mode_differs, readable, io, bad } => {
-                self.after_read_block(now, env, best, newest, mode_differs, readable, io, bad)
-            }
+            Phase::ReadBlock(read) => self.after_read_block(now, env, &read),
             Phase::WriteValue(tally) => self.after_value(now, env, tally),
             Phase::Announce(tally) | Phase::AwaitBlock(tally) => self.after_announce(now, env, tally),
             Phase::WriteBlock(tally) => self.after_write_block(now, tally),

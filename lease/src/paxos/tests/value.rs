@@ -26,6 +26,16 @@ fn put_value(lab: &mut Lab, fill: u8) {
     put(lab, DISK, LVB_SECTOR, Content::Value(sector(fill)));
 }
 
+/// A free resource on three disks.
+fn three_disks() -> (PaxosConfig, Lab) {
+    let mut lab = free_lab();
+    for disk in (0..3).map(Place::Resource) {
+        lab.disk.add(disk, MIB);
+        put(&mut lab, disk, 0, Content::Leader(leader(0, NOBODY)));
+    }
+    (PaxosConfig { disks: 3, ..config(US) }, lab)
+}
+
 fn taken(lab: &mut Lab, mode: Mode) -> (Held, Option<ValueRead>) {
     let done = take(lab, mode);
     match done.outcome.outcome {
@@ -326,13 +336,7 @@ fn a_mark_that_is_still_to_be_written_is_written_under_the_new_name() {
 /// Two of three leaders have the new name and say free, the third write failed: nothing is left that a retry could do.
 #[test]
 fn a_renaming_release_that_got_to_most_disks_late_is_not_retried_for_ever() {
-    let three = PaxosConfig { disks: 3, ..config(US) };
-    let disk = Place::Resource;
-    let mut lab = free_lab();
-    for n in 0..3 {
-        lab.disk.add(disk(n), MIB);
-        put(&mut lab, disk(n), 0, Content::Leader(leader(0, NOBODY)));
-    }
+    let (three, mut lab) = three_disks();
     let first = held(&acquire_as(&mut lab, three, AcquireOptions::default()));
     // The leader: prompt on disk 0, late on disk 1, refused on disk 2.
     lab.fates(|op: &Op| match (op.place, &op.action) {
@@ -345,7 +349,7 @@ fn a_renaming_release_that_got_to_most_disks_late_is_not_retried_for_ever() {
     assert_eq!(done.outstanding, 1);
     lab.land_all();
     lab.no_faults();
-    let on = |lab: &Lab, n| RawLeader::from_sector(&lab.disk.sector(disk(n), B512, 0));
+    let on = |lab: &Lab, n| RawLeader::from_sector(&lab.disk.sector(Place::Resource(n), B512, 0));
     assert!((0..2).all(|n| name("other").matches(&on(&lab, n).resource_name)), "it is renamed");
 
     let again = retract_renamed(&mut lab, three, first);
@@ -357,13 +361,7 @@ fn a_renaming_release_that_got_to_most_disks_late_is_not_retried_for_ever() {
 #[test]
 fn late_writes_of_the_acquire_are_counted_while_the_value_is_read() {
     for (late_ms, outstanding) in [(12_000, 0), (600_000, 1)] {
-        let three = PaxosConfig { disks: 3, ..config(US) };
-        let disk = Place::Resource;
-        let mut lab = free_lab();
-        for n in 0..3 {
-            lab.disk.add(disk(n), MIB);
-            put(&mut lab, disk(n), 0, Content::Leader(leader(0, NOBODY)));
-        }
+        let (three, mut lab) = three_disks();
         put_value(&mut lab, 7);
         lab.fates(move |op: &Op| match (op.place, &op.action) {
             (Place::Resource(2), crate::machine::Action::Write { sector: 0, .. }) => Fate::after(late_ms),
@@ -380,14 +378,8 @@ fn late_writes_of_the_acquire_are_counted_while_the_value_is_read() {
 /// The value block of several disks is on the first one: without it the lease is to be had, with an error in place of the value.
 #[test]
 fn without_the_first_disk_there_is_a_lease_and_no_value() {
-    let three = PaxosConfig { disks: 3, ..config(US) };
-    let disk = Place::Resource;
-    let mut lab = free_lab();
-    for n in 0..3 {
-        lab.disk.add(disk(n), MIB);
-        put(&mut lab, disk(n), 0, Content::Leader(leader(0, NOBODY)));
-    }
-    lab.disk.remove(disk(0));
+    let (three, mut lab) = three_disks();
+    lab.disk.remove(Place::Resource(0));
     let done = lab.run(&mut PaxosTake::new(three, AcquireOptions::default(), 8, true));
     let AcquireOutcome::Acquired(held) = done.outcome.outcome else { panic!("{done:?}") };
     assert!(matches!(done.outcome.value, Some(Err(_))), "{done:?}");
