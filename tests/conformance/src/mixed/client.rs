@@ -314,8 +314,7 @@ impl Client {
             let Held { spot, name, .. } = leaving[0];
             let name = if name == OTHER_NAME { SPOTS[spot].name } else { OTHER_NAME };
             resources.push(self.site.resource(&SPOTS[spot], name));
-            let unsure = if self.me.program == Program::Ours { 0 } else { NOT_SURE };
-            self.proof.ledger(spot, |entry| entry.name = number_of(name) + unsure);
+            self.proof.ledger(spot, |entry| entry.name = number_of(name) + NOT_SURE);
         }
         self.letting_go(&leaving);
         let changing = leaving.iter().any(|held| SPOTS[held.spot].class == Class::Renamed);

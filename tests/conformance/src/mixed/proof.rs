@@ -60,7 +60,8 @@ pub struct Entry {
 }
 
 /// The original does not change the name where another host has committed the lease in the holder's name: the block's flag is the
-/// release then, and the leader is left alone. How often that happens is counted (`rename-lost`).
+/// release then, and the leader is left alone. Ours does, but such a commit may still be on its way and bring the old name back. How
+/// often a name is lost is counted (`rename-lost`).
 pub const NOT_SURE: u64 = 10;
 
 impl Entry {
