@@ -391,6 +391,13 @@ impl Wdmd<'_> {
     /// When the daemon has ended.
     pub fn signal(&self, signal: Signal) {
         kill(pid_of(self.pid()), signal).unwrap_or_else(|error| panic!("{signal}: {error}"));
+        if signal == Signal::SIGSTOP {
+            // It may be running on another core at this moment.
+            let stat = format!("/proc/{}/stat", self.pid());
+            bounded::wait_until("the daemon to stand still", SOON, || {
+                std::fs::read_to_string(&stat).is_ok_and(|text| text.contains(") T "))
+            });
+        }
     }
 
     /// Ends it as a crash would.
