@@ -228,6 +228,24 @@ pub enum Step<O> {
     },
 }
 
+impl<O> Step<O> {
+    /// The same step of a machine with another kind of outcome.
+    pub fn map<P>(self, wrap: impl FnOnce(O) -> P) -> Step<P> {
+        self.and_then(|outcome, outstanding| Step::Done { outcome: wrap(outcome), outstanding })
+    }
+
+    /// For a machine that runs another one: what that one wants, or, once it has finished, what follows on its outcome and its
+    /// outstanding writes.
+    pub fn and_then<P>(self, next: impl FnOnce(O, u32) -> Step<P>) -> Step<P> {
+        match self {
+            Self::Io(ops) => Step::Io(ops),
+            Self::Wait(until) => Step::Wait(until),
+            Self::Pending => Step::Pending,
+            Self::Done { outcome, outstanding } => next(outcome, outstanding),
+        }
+    }
+}
+
 /// The lockspace a machine works in, as of now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LockspaceNow {

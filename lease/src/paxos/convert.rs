@@ -8,7 +8,7 @@
 //! that nothing has changed. Before that nothing is answered while the write may still land.
 
 use super::acquire::{AcquireOptions, AcquireOutcome, Mode, PaxosAcquire};
-use super::ops::{Event, Ops, Tally};
+use super::ops::{Event, Ops};
 use super::release::{PaxosRelease, ReleaseOutcome};
 use super::share::shared;
 use super::{AcquireError, Held, PaxosConfig};
@@ -36,12 +36,10 @@ pub struct ConvertOutcome {
 enum Stage {
     Up(PaxosAcquire),
     /// The lease is ours alone: the mode block goes.
-    Clear(Held, Ops, Tally),
-    /// The acquire failed after it had proposed us.
-    Undo(AcquireError, PaxosRelease),
+    Clear(Ops),
+    /// What this attempt, which has failed, or an earlier conversion may have left is taken back; then this is the result.
+    Undo(Result<(), AcquireError>, PaxosRelease),
     Down(PaxosRelease),
-    /// What an earlier conversion may have left is taken back.
-    Erase(PaxosRelease),
     Done(Ops),
 }
 
@@ -51,7 +49,6 @@ pub struct PaxosConvert {
     config: PaxosConfig,
     held: Held,
     stage: Stage,
-    value_written: bool,
 }
 
 impl PaxosConvert {
@@ -59,14 +56,14 @@ impl PaxosConvert {
     #[must_use]
     pub fn to_exclusive(config: PaxosConfig, options: AcquireOptions, held: Held) -> Self {
         let options = AcquireOptions { mode: Mode::Upgrade, lver: None, num_hosts: None, ..options };
-        Self { config, held, stage: Stage::Up(PaxosAcquire::new(config, options)), value_written: false }
+        Self { config, held, stage: Stage::Up(PaxosAcquire::new(config, options)) }
     }
 
     /// From exclusive to shared.
     #[must_use]
     pub fn to_shared(config: PaxosConfig, held: Held) -> Self {
         let machine = PaxosRelease::to_shared(config, held).patiently();
-        Self { config, held, stage: Stage::Down(machine), value_written: false }
+        Self { config, held, stage: Stage::Down(machine) }
     }
 
     /// Writes the value block before anything of an exclusive hold is given up ([`PaxosRelease::with_value`]). A conversion to
@@ -85,11 +82,12 @@ impl PaxosConvert {
     #[must_use]
     pub fn erase(config: PaxosConfig, held: Held) -> Self {
         let machine = PaxosRelease::retract_exclusivity(config, held.geometry);
-        Self { config, held, stage: Stage::Erase(machine), value_written: false }
+        Self { config, held, stage: Stage::Undo(Ok(()), machine) }
     }
 
     fn done(&self, result: Result<(), AcquireError>, erase: bool, outstanding: u32) -> Step<ConvertOutcome> {
-        let outcome = ConvertOutcome { result, held: self.held, erase, value_written: self.value_written };
+        let value_written = matches!(&self.stage, Stage::Down(machine) if machine.value_written());
+        let outcome = ConvertOutcome { result, held: self.held, erase, value_written };
         Step::Done { outcome, outstanding }
     }
 
@@ -116,8 +114,8 @@ impl PaxosConvert {
                 let ops = machine.take_ops();
                 let mut undo = PaxosRelease::retract_exclusivity(self.config, geometry).with_ops(ops);
                 let step = undo.step(now, env, Input::Start);
-                self.stage = Stage::Undo(error, undo);
-                self.pass_undo(step)
+                self.stage = Stage::Undo(Err(error), undo);
+                step.and_then(|outcome, outstanding| self.after_release(outcome, outstanding))
             }
         }
     }
@@ -126,84 +124,58 @@ impl PaxosConvert {
     /// anyway, and the release takes it away.
     fn clear(&mut self, now: MonoTime, env: &Env<'_>, mut held: Held, mut ops: Ops) -> Step<ConvertOutcome> {
         held.block.mode = ModeBlock::zeroed();
-        let mut tally = Tally::default();
         if self.config.check_env(env).is_ok() {
             let deadline = now.plus_millis(self.config.io_timeout.millis());
             let (sector, size) = (self.config.host.block_sector(), held.geometry.sector());
             for disk in 0..self.config.disks {
-                if !ops.write(disk, size, sector, Content::Block(held.block), deadline) {
-                    tally.failure = Some(crate::machine::IoFailure::TimedOut);
-                }
+                let _started = ops.write(disk, size, sector, Content::Block(held.block), deadline);
             }
         }
         self.held = held;
         let batch = ops.take_batch();
-        let (idle, outstanding) = (ops.idle(), ops.outstanding());
-        if idle {
-            self.stage = Stage::Done(ops);
-            return self.done(Ok(()), false, outstanding);
+        if ops.idle() {
+            return self.cleared(ops);
         }
-        self.stage = Stage::Clear(held, ops, tally);
+        self.stage = Stage::Clear(ops);
         Step::Io(batch)
     }
 
     fn step_clear(&mut self, input: Input<'_>) -> Step<ConvertOutcome> {
-        let Stage::Clear(_, ops, tally) = &mut self.stage else { return Step::Pending };
-        if let Event::Ended { result, .. } = ops.absorb(input) {
-            tally.count(&result);
-            if ops.idle() {
+        let Stage::Clear(ops) = &mut self.stage else { return Step::Pending };
+        match ops.absorb(input) {
+            Event::Ended { .. } if ops.idle() => {
                 let ops = std::mem::take(ops);
-                let outstanding = ops.outstanding();
-                self.stage = Stage::Done(ops);
-                return self.done(Ok(()), false, outstanding);
+                self.cleared(ops)
             }
+            Event::Ended { .. } | Event::Nothing => Step::Pending,
         }
-        Step::Pending
     }
 
-    fn pass_undo(&mut self, step: Step<ReleaseOutcome>) -> Step<ConvertOutcome> {
-        match step {
-            Step::Io(ops) => Step::Io(ops),
-            Step::Wait(until) => Step::Wait(until),
-            Step::Pending => Step::Pending,
-            Step::Done { outcome, outstanding } => {
-                let Stage::Undo(error, _) = &self.stage else { return Step::Pending };
-                let error = *error;
+    fn cleared(&mut self, ops: Ops) -> Step<ConvertOutcome> {
+        let outstanding = ops.outstanding();
+        self.stage = Stage::Done(ops);
+        self.done(Ok(()), false, outstanding)
+    }
+
+    /// A release has ended: the way down, or what was to be taken back.
+    fn after_release(&mut self, outcome: ReleaseOutcome, outstanding: u32) -> Step<ConvertOutcome> {
+        let erase = outcome.result.is_err() || outcome.block_failure.is_some();
+        match &self.stage {
+            Stage::Undo(result, _) => {
+                let result = *result;
                 let flags = self.held.block.dblock.flags.get() | DBLOCK_RELEASED;
                 self.held.block.dblock.flags = flags.into();
-                self.done(Err(error), outcome.result.is_err() || outcome.block_failure.is_some(), outstanding)
+                self.done(result, erase, outstanding)
             }
-        }
-    }
-
-    fn pass_erase(&mut self, step: Step<ReleaseOutcome>) -> Step<ConvertOutcome> {
-        match step {
-            Step::Io(ops) => Step::Io(ops),
-            Step::Wait(until) => Step::Wait(until),
-            Step::Pending => Step::Pending,
-            Step::Done { outcome, outstanding } => {
-                let flags = self.held.block.dblock.flags.get() | DBLOCK_RELEASED;
-                self.held.block.dblock.flags = flags.into();
-                self.done(Ok(()), outcome.result.is_err() || outcome.block_failure.is_some(), outstanding)
-            }
-        }
-    }
-
-    fn pass_down(&mut self, step: Step<ReleaseOutcome>) -> Step<ConvertOutcome> {
-        match step {
-            Step::Io(ops) => Step::Io(ops),
-            Step::Wait(until) => Step::Wait(until),
-            Step::Pending => Step::Pending,
-            Step::Done { outcome, outstanding } => {
-                let Stage::Down(machine) = &self.stage else { return Step::Pending };
-                self.value_written = outcome.value_written;
-                if !machine.announced() {
-                    let error = outcome.result.map_or_else(AcquireError::Share, |_| AcquireError::Driver);
-                    return self.done(Err(error), false, outstanding);
-                }
+            Stage::Down(machine) if machine.announced() => {
                 self.held = shared(self.held, self.config.generation);
-                self.done(Ok(()), outcome.result.is_err() || outcome.block_failure.is_some(), outstanding)
+                self.done(Ok(()), erase, outstanding)
             }
+            Stage::Down(_) => {
+                let error = outcome.result.map_or_else(AcquireError::Share, |_| AcquireError::Driver);
+                self.done(Err(error), false, outstanding)
+            }
+            Stage::Up(_) | Stage::Clear(_) | Stage::Done(_) => Step::Pending,
         }
     }
 }
@@ -213,24 +185,14 @@ impl Machine for PaxosConvert {
 
     fn step(&mut self, now: MonoTime, env: &Env<'_>, input: Input<'_>) -> Step<ConvertOutcome> {
         match &mut self.stage {
-            Stage::Up(machine) => match machine.step(now, env, input) {
-                Step::Done { outcome, outstanding } => self.after_up(now, env, outcome, outstanding),
-                Step::Io(ops) => Step::Io(ops),
-                Step::Wait(until) => Step::Wait(until),
-                Step::Pending => Step::Pending,
-            },
-            Stage::Clear(..) => self.step_clear(input),
-            Stage::Undo(_, machine) => {
+            Stage::Up(machine) => {
                 let step = machine.step(now, env, input);
-                self.pass_undo(step)
+                step.and_then(|outcome, outstanding| self.after_up(now, env, outcome, outstanding))
             }
-            Stage::Down(machine) => {
+            Stage::Clear(_) => self.step_clear(input),
+            Stage::Undo(_, machine) | Stage::Down(machine) => {
                 let step = machine.step(now, env, input);
-                self.pass_down(step)
-            }
-            Stage::Erase(machine) => {
-                let step = machine.step(now, env, input);
-                self.pass_erase(step)
+                step.and_then(|outcome, outstanding| self.after_release(outcome, outstanding))
             }
             Stage::Done(ops) => {
                 let _late = ops.absorb(input);

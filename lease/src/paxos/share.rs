@@ -69,7 +69,7 @@ impl PaxosShare {
                 let mut share = PaxosRelease::to_shared(self.config, held).with_ops(ops);
                 let step = share.step(now, env, Input::Start);
                 self.stage = Stage::Share(held, share);
-                self.pass_share(step)
+                step.and_then(|outcome, outstanding| self.after_share(outcome, outstanding))
             }
             AcquireOutcome::Failed { error, retract: false, geometry } if outstanding == 0 => {
                 let error = match error {
@@ -91,26 +91,18 @@ impl PaxosShare {
         }
     }
 
-    fn pass_share(&mut self, step: Step<ReleaseOutcome>) -> Step<AcquireOutcome> {
-        match step {
-            Step::Io(ops) => Step::Io(ops),
-            Step::Wait(until) => Step::Wait(until),
-            Step::Pending => Step::Pending,
-            Step::Done { outcome, outstanding } => {
-                let Stage::Share(held, _) = &self.stage else { return Step::Pending };
-                let held = *held;
-                let outcome = match outcome.result {
-                    Ok(_) => AcquireOutcome::Acquired(shared(held, self.config.generation)),
-                    Err(e) => AcquireOutcome::Failed {
-                        error: AcquireError::Share(e),
-                        retract: true,
-                        geometry: held.geometry,
-                    },
-                };
-                // The machine stays, to be told of writes that end late.
-                Step::Done { outcome, outstanding }
-            }
-        }
+    fn after_share(&self, outcome: ReleaseOutcome, outstanding: u32) -> Step<AcquireOutcome> {
+        let Stage::Share(held, _) = &self.stage else { return Step::Pending };
+        let outcome = match outcome.result {
+            Ok(_) => AcquireOutcome::Acquired(shared(*held, self.config.generation)),
+            Err(e) => AcquireOutcome::Failed {
+                error: AcquireError::Share(e),
+                retract: true,
+                geometry: held.geometry,
+            },
+        };
+        // The machine stays, to be told of writes that end late.
+        Step::Done { outcome, outstanding }
     }
 
     fn again(&mut self, now: MonoTime, env: &Env<'_>, until: MonoTime) -> Step<AcquireOutcome> {
@@ -181,7 +173,7 @@ impl Machine for PaxosShare {
             }
             Stage::Share(_, machine) => {
                 let step = machine.step(now, env, input);
-                self.pass_share(step)
+                step.and_then(|outcome, outstanding| self.after_share(outcome, outstanding))
             }
             Stage::Done => Step::Pending,
         }

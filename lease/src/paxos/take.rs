@@ -64,29 +64,21 @@ impl PaxosTake {
         }
     }
 
-    fn pass(&mut self, now: MonoTime, step: Step<AcquireOutcome>) -> Step<Taken> {
-        match step {
-            Step::Io(ops) => Step::Io(ops),
-            Step::Wait(until) => Step::Wait(until),
-            Step::Pending => Step::Pending,
-            Step::Done { outcome: AcquireOutcome::Acquired(held), .. }
-                if self.value && held.geometry.lvb_fits() =>
-            {
-                self.reading = Some(held);
-                let mut ops = ArrayVec::new();
-                ops.push(Op {
-                    id: VALUE_READ,
-                    place: Place::Resource(0),
-                    sector_size: held.geometry.sector(),
-                    action: Action::Read { first: LVB_SECTOR, count: 1 },
-                    deadline: now.plus_millis(self.config.io_timeout.millis()),
-                });
-                Step::Io(ops)
-            }
-            Step::Done { outcome, outstanding } => {
-                Step::Done { outcome: Taken { outcome, value: None }, outstanding }
-            }
-        }
+    fn after_lease(&mut self, now: MonoTime, outcome: AcquireOutcome, outstanding: u32) -> Step<Taken> {
+        let held = match outcome {
+            AcquireOutcome::Acquired(held) if self.value && held.geometry.lvb_fits() => held,
+            outcome => return Step::Done { outcome: Taken { outcome, value: None }, outstanding },
+        };
+        self.reading = Some(held);
+        let mut ops = ArrayVec::new();
+        ops.push(Op {
+            id: VALUE_READ,
+            place: Place::Resource(0),
+            sector_size: held.geometry.sector(),
+            action: Action::Read { first: LVB_SECTOR, count: 1 },
+            deadline: now.plus_millis(self.config.io_timeout.millis()),
+        });
+        Step::Io(ops)
     }
 
     fn value_read(&mut self, value: ValueRead) -> Step<Taken> {
@@ -117,7 +109,7 @@ impl Machine for PaxosTake {
                     Lease::Exclusive(machine) => machine.step(now, env, input),
                     Lease::Shared(machine) => machine.step(now, env, input),
                 };
-                self.pass(now, step)
+                step.and_then(|outcome, outstanding| self.after_lease(now, outcome, outstanding))
             }
         }
     }

@@ -218,6 +218,11 @@ impl PaxosRelease {
         self.announced
     }
 
+    /// Whether the value block is on disk.
+    pub(super) fn value_written(&self) -> bool {
+        self.value_written
+    }
+
     /// A disk with an outstanding write stays known as such.
     pub(super) fn with_ops(mut self, ops: Ops) -> Self {
         self.ops = ops;

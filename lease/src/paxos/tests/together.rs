@@ -19,15 +19,6 @@ enum Outcome {
     Release(ReleaseOutcome),
 }
 
-fn map<O>(step: Step<O>, outcome: fn(O) -> Outcome) -> Step<Outcome> {
-    match step {
-        Step::Io(ops) => Step::Io(ops),
-        Step::Wait(until) => Step::Wait(until),
-        Step::Pending => Step::Pending,
-        Step::Done { outcome: o, outstanding } => Step::Done { outcome: outcome(o), outstanding },
-    }
-}
-
 impl Task {
     fn step(&mut self, now: MonoTime, input: Input<'_>) -> Step<Outcome> {
         let env = Env {
@@ -37,10 +28,10 @@ impl Task {
             hosts: &NoHosts,
         };
         match self {
-            Self::Exclusive(m) => map(m.step(now, &env, input), Outcome::Acquire),
-            Self::Share(m) => map(m.step(now, &env, input), Outcome::Acquire),
-            Self::Convert(m) => map(m.step(now, &env, input), Outcome::Convert),
-            Self::Release(m) => map(m.step(now, &env, input), Outcome::Release),
+            Self::Exclusive(m) => m.step(now, &env, input).map(Outcome::Acquire),
+            Self::Share(m) => m.step(now, &env, input).map(Outcome::Acquire),
+            Self::Convert(m) => m.step(now, &env, input).map(Outcome::Convert),
+            Self::Release(m) => m.step(now, &env, input).map(Outcome::Release),
         }
     }
 }
