@@ -26,7 +26,6 @@ pub mod oneshot;
 mod records;
 mod resources;
 mod start;
-mod step;
 mod tools;
 mod watchdog;
 

@@ -67,20 +67,20 @@ impl Front {
             },
             Action::StartAcquire { task, ls, config, mut options, value, disks } => {
                 options.seed = uuid::Uuid::new_v4().as_u64_pair().0;
-                self.start(task, ls, config, Work::Acquire(options, value), disks);
+                self.start(task, ls, config, Work::Acquire { options, value }, disks);
             }
             Action::StartConvert { task, ls, config, mut options, held, value, disks } => {
                 options.seed = uuid::Uuid::new_v4().as_u64_pair().0;
-                self.start(task, ls, config, Work::Convert(options, Box::new(held), value), disks);
+                self.start(task, ls, config, Work::Convert { options, held: Box::new(held), value }, disks);
             }
             Action::StartErase { task, ls, config, held, disks } => {
-                self.start(task, ls, config, Work::Erase(Box::new(held)), disks);
+                self.start(task, ls, config, Work::Erase { held: Box::new(held) }, disks);
             }
             Action::StartRelease { task, ls, config, held, value, rename, disks } => {
-                self.start(task, ls, config, Work::Release(Box::new(held), value, rename), disks);
+                self.start(task, ls, config, Work::Release { held: Box::new(held), value, rename }, disks);
             }
             Action::StartRetract { task, ls, config, geometry, ballot, value, rename, disks } => {
-                self.start(task, ls, config, Work::Retract(geometry, ballot, value, rename), disks);
+                self.start(task, ls, config, Work::Retract { geometry, ballot, value, rename }, disks);
             }
             Action::ClientGone { task } => self.resources.order(Order::ClientGone(task)),
             Action::ShuttingDown => {

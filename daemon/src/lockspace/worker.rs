@@ -27,7 +27,6 @@ use super::{Control, Report, Shared};
 use crate::global::Global;
 use crate::log::Log;
 use crate::mailbox::Mailbox;
-use crate::step::map_outcome;
 
 /// How long a lockspace that was left waits for writes that may still land, in seconds (lease-algorithms.md 1.2).
 const DRAIN_SECONDS_MAX: u64 = 120;
@@ -59,10 +58,10 @@ impl Machine for LsMachine {
 
     fn step(&mut self, now: MonoTime, env: &Env<'_>, input: Input<'_>) -> Step<LsOutcome> {
         match self {
-            Self::Join(machine) => map_outcome(machine.step(now, env, input), LsOutcome::Join),
-            Self::Renew(machine) => map_outcome(machine.step(now, env, input), LsOutcome::Renew),
-            Self::Scan(machine) => map_outcome(machine.step(now, env, input), LsOutcome::Scan),
-            Self::Leave(machine) => map_outcome(machine.step(now, env, input), LsOutcome::Leave),
+            Self::Join(machine) => machine.step(now, env, input).map(LsOutcome::Join),
+            Self::Renew(machine) => machine.step(now, env, input).map(LsOutcome::Renew),
+            Self::Scan(machine) => machine.step(now, env, input).map(LsOutcome::Scan),
+            Self::Leave(machine) => machine.step(now, env, input).map(LsOutcome::Leave),
         }
     }
 }

@@ -25,8 +25,8 @@ use crate::global::Global;
 use crate::lockspace;
 use crate::mailbox::{self, Mailbox, Sender};
 use opening::{Opening, Openings};
-use task::{Envs, Tag};
-pub(crate) use task::{Hosts, Outcome, TaskMachine};
+pub(crate) use task::Hosts;
+use task::{Envs, Outcome, Tag, TaskMachine};
 
 /// Stack of the thread. Its machines live on the heap.
 const STACK: usize = 256 * 1024;
@@ -37,17 +37,38 @@ const NAP_MS: u64 = 1_000;
 /// What to run.
 #[derive(Debug)]
 pub(crate) enum Work {
-    /// Take a resource, and read its value block if the flag says so.
-    Acquire(AcquireOptions, bool),
-    /// Change the mode of one that is held; to shared, what is to be in its value block is written first.
-    Convert(AcquireOptions, Box<Held>, Option<Arc<[u8]>>),
+    /// Take a resource.
+    Acquire {
+        options: AcquireOptions,
+        /// Whether its value block is read as well.
+        value: bool,
+    },
+    /// Change the mode of one that is held.
+    Convert {
+        options: AcquireOptions,
+        held: Box<Held>,
+        /// What is to be in its value block before it is shared.
+        value: Option<Arc<[u8]>>,
+    },
     /// Take back what an earlier conversion may have left.
-    Erase(Box<Held>),
-    /// Give it back, after writing its value block and with a new name if there are any.
-    Release(Box<Held>, Option<Arc<[u8]>>, Option<Name>),
-    /// Take back what an acquire or an earlier release may have left, of this ballot, after writing the value block if there is any.
-    /// The name is the one that the release was to give.
-    Retract(Geometry, Option<u64>, Option<Arc<[u8]>>, Option<Name>),
+    Erase { held: Box<Held> },
+    /// Give it back.
+    Release {
+        held: Box<Held>,
+        /// What is to be in its value block before that.
+        value: Option<Arc<[u8]>>,
+        rename: Option<Name>,
+    },
+    /// Take back what an acquire or an earlier release may have left.
+    Retract {
+        geometry: Geometry,
+        /// Of this ballot; `None`: of whichever was the last.
+        ballot: Option<u64>,
+        /// What is to be in its value block before that.
+        value: Option<Arc<[u8]>>,
+        /// The name that the release was to give.
+        rename: Option<Name>,
+    },
 }
 
 /// A task.
@@ -185,24 +206,24 @@ impl Thread {
         };
         let Opening { task, tag, .. } = opened;
         let machine = match task.work {
-            Work::Acquire(options, value) => {
+            Work::Acquire { options, value } => {
                 let retries = self.envs.global.config.sh_retries;
                 TaskMachine::Take(Box::new(PaxosTake::new(task.config, options, retries, value)))
             }
-            Work::Erase(held) => TaskMachine::Convert(Box::new(PaxosConvert::erase(task.config, *held))),
-            Work::Convert(_, held, value) if !held.is_shared() => {
+            Work::Erase { held } => TaskMachine::Convert(Box::new(PaxosConvert::erase(task.config, *held))),
+            Work::Convert { held, value, .. } if !held.is_shared() => {
                 TaskMachine::Convert(Box::new(PaxosConvert::to_shared(task.config, *held).with_value(value)))
             }
-            Work::Convert(options, held, _) => {
+            Work::Convert { options, held, .. } => {
                 TaskMachine::Convert(Box::new(PaxosConvert::to_exclusive(task.config, options, *held)))
             }
-            Work::Release(held, value, name) => {
-                let machine = PaxosRelease::new(task.config, *held).with_value(value).renamed(name);
+            Work::Release { held, value, rename } => {
+                let machine = PaxosRelease::new(task.config, *held).with_value(value).renamed(rename);
                 TaskMachine::Release(Box::new(machine))
             }
-            Work::Retract(geometry, ballot, value, name) => {
+            Work::Retract { geometry, ballot, value, rename } => {
                 let machine = PaxosRelease::retract(task.config, geometry);
-                let machine = machine.of_ballot(ballot).with_value(value).renamed(name);
+                let machine = machine.of_ballot(ballot).with_value(value).renamed(rename);
                 TaskMachine::Release(Box::new(machine))
             }
         };
@@ -227,9 +248,6 @@ impl Thread {
                 (self.report)(match outcome {
                     Outcome::Take(taken) => {
                         Event::AcquireDone { task, outcome: taken.outcome, value: taken.value, outstanding }
-                    }
-                    Outcome::Acquire(outcome) => {
-                        Event::AcquireDone { task, outcome, value: None, outstanding }
                     }
                     Outcome::Convert(outcome) => {
                         Event::ConvertDone { task, outcome: Box::new(outcome), outstanding }

@@ -7,32 +7,27 @@ use sanlock_blockio::drive::EnvSource;
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::hosts::HostTable;
 use sanlock_lease::machine::{Env, HostView, Input, Machine, NoHosts, Step};
-use sanlock_lease::paxos::acquire::AcquireOutcome;
 use sanlock_lease::paxos::convert::ConvertOutcome;
 use sanlock_lease::paxos::release::ReleaseOutcome;
 use sanlock_lease::paxos::take::Taken;
-use sanlock_lease::paxos::{PaxosAcquire, PaxosConvert, PaxosRelease, PaxosTake};
+use sanlock_lease::paxos::{PaxosConvert, PaxosRelease, PaxosTake};
 use sanlock_lease::timing::MonoTime;
 use sanlock_manager::TaskId;
 
 use crate::global::Global;
 use crate::lockspace;
-use crate::step::map_outcome;
 
 /// A machine of a task.
-pub(crate) enum TaskMachine {
+pub(super) enum TaskMachine {
     Take(Box<PaxosTake>),
-    /// An acquire of the lease of an index.
-    Acquire(Box<PaxosAcquire>),
     Convert(Box<PaxosConvert>),
     /// A release or a retract.
     Release(Box<PaxosRelease>),
 }
 
 /// What it comes to.
-pub(crate) enum Outcome {
+pub(super) enum Outcome {
     Take(Taken),
-    Acquire(AcquireOutcome),
     Convert(ConvertOutcome),
     Release(ReleaseOutcome),
 }
@@ -42,10 +37,9 @@ impl Machine for TaskMachine {
 
     fn step(&mut self, now: MonoTime, env: &Env<'_>, input: Input<'_>) -> Step<Outcome> {
         match self {
-            Self::Take(machine) => map_outcome(machine.step(now, env, input), Outcome::Take),
-            Self::Acquire(machine) => map_outcome(machine.step(now, env, input), Outcome::Acquire),
-            Self::Convert(machine) => map_outcome(machine.step(now, env, input), Outcome::Convert),
-            Self::Release(machine) => map_outcome(machine.step(now, env, input), Outcome::Release),
+            Self::Take(machine) => machine.step(now, env, input).map(Outcome::Take),
+            Self::Convert(machine) => machine.step(now, env, input).map(Outcome::Convert),
+            Self::Release(machine) => machine.step(now, env, input).map(Outcome::Release),
         }
     }
 }

@@ -10,11 +10,11 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sanlock_blockio::Disk;
 use sanlock_blockio::drive::{Area, Areas, Driver, EnvSource, Report, monotonic_now};
-use sanlock_lease::machine::{Env, IoFailure, LockspaceNow};
+use sanlock_lease::machine::{Env, Input, IoFailure, LockspaceNow, Machine, Step};
 use sanlock_lease::name::Name;
 use sanlock_lease::paxos::acquire::AcquireOutcome;
 use sanlock_lease::paxos::release::ReleaseOutcome;
-use sanlock_lease::paxos::{AcquireError, ReleaseError};
+use sanlock_lease::paxos::{AcquireError, PaxosAcquire, PaxosRelease, ReleaseError};
 use sanlock_lease::rindex::{
     Answer, Entry, Member, RindexCommand, RindexConfig, RindexError, RindexOperation, Want,
 };
@@ -28,7 +28,7 @@ use super::late::Late;
 use crate::global::Global;
 use crate::lockspace;
 use crate::oneshot::{Io, Limits, ToolError, rindex};
-use crate::resources::{Hosts, Outcome, TaskMachine};
+use crate::resources::Hosts;
 
 /// Longest sleep: bounds what a lost wake-up could cost, and how late the end of a lockspace is seen.
 const NAP_MS: u64 = 500;
@@ -184,6 +184,28 @@ impl EnvSource<()> for Envs {
     }
 }
 
+/// What runs on the lease of the index.
+enum LeaseMachine {
+    Acquire(Box<PaxosAcquire>),
+    Release(Box<PaxosRelease>),
+}
+
+enum LeaseOutcome {
+    Acquire(AcquireOutcome),
+    Release(ReleaseOutcome),
+}
+
+impl Machine for LeaseMachine {
+    type Outcome = LeaseOutcome;
+
+    fn step(&mut self, now: MonoTime, env: &Env<'_>, input: Input<'_>) -> Step<LeaseOutcome> {
+        match self {
+            Self::Acquire(machine) => machine.step(now, env, input).map(LeaseOutcome::Acquire),
+            Self::Release(machine) => machine.step(now, env, input).map(LeaseOutcome::Release),
+        }
+    }
+}
+
 struct Runner<'a> {
     global: &'a Arc<Global>,
     late: &'a Late,
@@ -191,7 +213,7 @@ struct Runner<'a> {
     envs: Envs,
     io: Io,
     disk: Arc<Disk>,
-    driver: Driver<TaskMachine, ()>,
+    driver: Driver<LeaseMachine, ()>,
     operation: RindexOperation,
 }
 
@@ -253,8 +275,8 @@ impl<'a> Runner<'a> {
                 Want::Done => {
                     return report(IndexReport::Done((!answered).then(|| self.reply())));
                 }
-                Want::Acquire { machine, offset } => self.acquire(TaskMachine::Acquire(machine), offset),
-                Want::Release { machine, offset } => self.release(TaskMachine::Release(machine), offset),
+                Want::Acquire { machine, offset } => self.acquire(LeaseMachine::Acquire(machine), offset),
+                Want::Release { machine, offset } => self.release(LeaseMachine::Release(machine), offset),
                 Want::Settle => {
                     self.settle();
                     self.late.end(&self.job.path());
@@ -285,9 +307,9 @@ impl<'a> Runner<'a> {
         rindex::transfer(io, disk, want, step).unwrap_or_else(|other| other)
     }
 
-    fn acquire(&mut self, machine: TaskMachine, offset: u64) -> Want {
+    fn acquire(&mut self, machine: LeaseMachine, offset: u64) -> Want {
         let (outcome, outstanding) = match self.drive(machine, offset) {
-            Some((Outcome::Acquire(outcome), outstanding)) => (outcome, outstanding),
+            Some((LeaseOutcome::Acquire(outcome), outstanding)) => (outcome, outstanding),
             _ => (self.not_started(), 0),
         };
         self.step(Answer::Acquired(outcome, outstanding))
@@ -302,9 +324,9 @@ impl<'a> Runner<'a> {
         }
     }
 
-    fn release(&mut self, machine: TaskMachine, offset: u64) -> Want {
+    fn release(&mut self, machine: LeaseMachine, offset: u64) -> Want {
         let (outcome, outstanding) = match self.drive(machine, offset) {
-            Some((Outcome::Release(outcome), outstanding)) => (outcome, outstanding),
+            Some((LeaseOutcome::Release(outcome), outstanding)) => (outcome, outstanding),
             _ => {
                 let result = Err(ReleaseError::Io(IoFailure::Os(libc::EAGAIN)));
                 (ReleaseOutcome { result, block_failure: None, value_written: false }, 0)
@@ -320,7 +342,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Runs a machine on the lease of the index to its end. `None`: it could not be started.
-    fn drive(&mut self, machine: TaskMachine, offset: u64) -> Option<(Outcome, u32)> {
+    fn drive(&mut self, machine: LeaseMachine, offset: u64) -> Option<(LeaseOutcome, u32)> {
         let lease = Area { disk: Ok(Arc::clone(&self.disk)), offset };
         let mut areas = Areas::new().with_resource([lease]);
         if let Some((disk, _)) = self.envs.lockspace.place() {
