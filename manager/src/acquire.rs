@@ -75,15 +75,14 @@ impl Manager {
             return Err(ReturnCode::E2BIG);
         }
         for request in resources {
-            if !self.usable(&request.spec.lockspace) {
-                return Err(ReturnCode::ENOSPC);
-            }
+            self.usable_lockspace(&request.spec.lockspace)?;
         }
         Ok(())
     }
 
-    fn usable(&self, lockspace: &Name) -> bool {
-        self.lockspaces.values().any(|ls| ls.usable() && ls.spec.name == *lockspace)
+    fn usable_lockspace(&self, name: &Name) -> Result<LockspaceId, ReturnCode> {
+        let mut found = self.lockspaces.iter().filter(|(_, ls)| ls.usable() && ls.spec.name == *name);
+        found.next().map(|(id, _)| *id).ok_or(ReturnCode::ENOSPC)
     }
 
     fn target_alive(&self, target: ConnId) -> bool {
@@ -140,12 +139,7 @@ impl Manager {
             self.add_holder(id, token)?;
             return Ok(Begun::Held(id));
         }
-        let ls = self
-            .lockspaces
-            .iter()
-            .find(|(_, ls)| ls.usable() && ls.spec.name == request.spec.lockspace)
-            .map(|(ls, _)| *ls)
-            .ok_or(ReturnCode::ENOSPC)?;
+        let ls = self.usable_lockspace(&request.spec.lockspace)?;
         if !self.require_watchdog(now, ls, out)? {
             return Ok(Begun::Arming(ls));
         }
@@ -181,10 +175,9 @@ impl Manager {
         let resource = Resource {
             spec,
             ls,
-            work: Work::Acquiring { task },
+            work: Work::Acquiring { task, persistent: request.persistent },
             renamed: None,
             ballot: None,
-            persistent: request.persistent,
             pid,
             lver: 0,
             geometry,
@@ -216,9 +209,10 @@ impl Manager {
             self.tasks.remove(&task);
         }
         let Some(resource) = self.resources.get_mut(&id) else { return };
-        if !matches!(resource.work, Work::Acquiring { task: t } if t == task) {
-            return;
-        }
+        let persistent = match resource.work {
+            Work::Acquiring { task: t, persistent } if t == task => persistent,
+            _ => return,
+        };
         let number = resource.for_op.take();
         let ls = resource.ls;
         match outcome {
@@ -227,7 +221,6 @@ impl Manager {
                 let Some((number, conn)) = number.zip(target) else {
                     return self.give_back(id, task, outstanding, out);
                 };
-                let persistent = resource.persistent;
                 resource.work = Work::Held { held, tokens: vec![Token::new(conn, persistent)] };
                 if let Some(Err(error)) = &value {
                     let text = format!(
@@ -270,7 +263,7 @@ impl Manager {
         let Some(id) = self.tasks.remove(&task) else { return };
         let Some(resource) = self.resources.get_mut(&id) else { return };
         match resource.work {
-            Work::Acquiring { task: t } if t == task => {
+            Work::Acquiring { task: t, .. } if t == task => {
                 let number = resource.for_op.take();
                 let text = format!("open {}:{}: {code}", resource.spec.lockspace, resource.spec.name);
                 log(out, Level::Error, Some(resource.ls), text);

@@ -16,7 +16,7 @@ impl Manager {
         &mut self,
         conn: ConnId,
         target: Target,
-        (lockspace, name): (Name, Name),
+        names: (Name, Name),
         shared: bool,
         owner_nowait: bool,
         out: &mut Vec<Action>,
@@ -26,9 +26,7 @@ impl Manager {
             Err(e) => return reply(out, conn, e.0),
         };
         let found = self.conns.get(&target).and_then(|c| {
-            c.held().find(|id| {
-                self.resources.get(id).is_some_and(|r| r.spec.lockspace == lockspace && r.spec.name == name)
-            })
+            c.held().find(|id| self.resources.get(id).is_some_and(|r| r.spec.names() == names))
         });
         let started = match found {
             Some(id) => self.start_convert(id, shared, owner_nowait, out),

@@ -13,7 +13,6 @@ use sanlock_lease::code::ReturnCode;
 use sanlock_lease::name::Name;
 use sanlock_lease::text::ResourceSpec;
 use sanlock_lease::timing::MonoTime;
-use std::collections::BTreeSet;
 
 /// What this host already has under the name of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +28,7 @@ pub(crate) enum Local {
 /// Whether a release that has given its lease the name of `spec` has not ended completely: what it has left to do, or may still
 /// write, would reach the new hold (rule R3).
 fn still_renaming(resource: &Resource, spec: &ResourceSpec) -> bool {
-    resource.spec.lockspace == spec.lockspace && resource.renamed == Some(spec.name)
+    resource.renamed.is_some_and(|name| (resource.spec.lockspace, name) == spec.names())
 }
 
 impl Manager {
@@ -40,7 +39,7 @@ impl Manager {
 
     /// What this host already has under that name decides first (lease-algorithms.md 7.2).
     pub(crate) fn local_state(&self, spec: &ResourceSpec, orphan: OrphanUse) -> Result<Local, ReturnCode> {
-        let same = |r: &Resource| r.spec.lockspace == spec.lockspace && r.spec.name == spec.name;
+        let same = |r: &Resource| r.spec.names() == spec.names();
         if self.resources.values().any(|r| still_renaming(r, spec)) {
             return Err(ReturnCode::EAGAIN);
         }
@@ -121,24 +120,17 @@ impl Manager {
         name: Option<Name>,
         out: &mut Vec<Action>,
     ) -> i32 {
+        // An orphan ends with its lockspace, and no other one has that name before it is gone.
+        let named = self.lockspaces.iter().find(|(_, ls)| ls.spec.name == lockspace);
+        let Some((ls, usable)) = named.map(|(id, ls)| (*id, ls.usable())) else { return 0 };
         let wanted = |r: &Resource| {
-            r.list() == ResourceList::Orphan
-                && r.spec.lockspace == lockspace
-                && name.is_none_or(|name| r.spec.name == name)
+            r.list() == ResourceList::Orphan && r.ls == ls && name.is_none_or(|name| r.spec.name == name)
         };
         let found: Vec<ResourceId> =
             self.resources.iter().filter(|(_, r)| wanted(r)).map(|(id, _)| *id).collect();
-        let spaces: BTreeSet<LockspaceId> =
-            found.iter().filter_map(|id| Some(self.resources.get(id)?.ls)).collect();
-        let ready: BTreeSet<LockspaceId> = spaces
-            .into_iter()
-            .filter(|ls| {
-                let dead = self.lockspaces.get(ls).is_none_or(|ls| !ls.usable());
-                dead || self.require_watchdog(now, *ls, out) == Ok(true)
-            })
-            .collect();
+        let ready = found.is_empty() || !usable || self.require_watchdog(now, ls, out) == Ok(true);
         for id in &found {
-            if self.resources.get(id).is_some_and(|r| ready.contains(&r.ls)) {
+            if ready {
                 self.give_up(*id, None, None, out);
             } else if let Some(resource) = self.resources.get_mut(id) {
                 match resource.unsettled {

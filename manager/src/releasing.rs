@@ -45,17 +45,17 @@ impl Manager {
         let mut result = 0;
         let mut left = VecDeque::new();
         let mut rename = None;
-        let names = match what {
+        let all = match what {
             ReleaseWhat::All => {
                 left.extend(&held);
                 Vec::new()
             }
-            ReleaseWhat::Named(names) => names,
+            ReleaseWhat::Named(all) => all,
             ReleaseWhat::Renamed { from, to } => {
                 let shared = held
                     .iter()
                     .filter_map(|id| self.resources.get(id))
-                    .any(|r| r.spec.shared && (r.spec.lockspace, r.spec.name) == from);
+                    .any(|r| r.spec.shared && r.spec.names() == from);
                 // Its leader is not written, so its name would stay; and a lease without a name could not be used any more.
                 if shared || to.is_empty() {
                     return reply(out, conn, ReturnCode::EINVAL.0);
@@ -68,14 +68,11 @@ impl Manager {
                 return reply(out, conn, number);
             }
         };
-        for (lockspace, name) in names {
+        for names in all {
             // Each name gives up one token; of a shared resource there may be several.
             let found = held.iter().copied().find(|id| {
                 count(&left, *id) < count(&held, *id)
-                    && self
-                        .resources
-                        .get(id)
-                        .is_some_and(|r| r.spec.lockspace == lockspace && r.spec.name == name)
+                    && self.resources.get(id).is_some_and(|r| r.spec.names() == names)
             });
             match found {
                 Some(id) => left.push_back(id),

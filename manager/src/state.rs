@@ -240,6 +240,8 @@ pub enum Work {
     Acquiring {
         /// The task.
         task: TaskId,
+        /// Whether a persistent lease was asked for.
+        persistent: bool,
     },
     /// Acquired; granted once the whole request has succeeded.
     Held {
@@ -278,8 +280,6 @@ pub struct Resource {
     pub(crate) renamed: Option<Name>,
     /// The ballot number of our block when it was given up: what is tried again must not touch a newer one.
     pub(crate) ballot: Option<u64>,
-    /// Whether the acquire that runs asked for a persistent lease.
-    pub(crate) persistent: bool,
     /// Pid of the last exclusive owner.
     pub pid: i32,
     /// Lease version held; 0 if none.

@@ -65,36 +65,36 @@ impl Resource {
     pub(crate) fn unwritten_value(&self) -> Option<Arc<[u8]>> {
         self.value.as_ref().and_then(Value::unwritten)
     }
+
+    fn is_held_as(&self, names: (Name, Name)) -> bool {
+        self.spec.names() == names && self.is_granted()
+    }
+
+    fn set_value(&mut self, bytes: &[u8]) -> Result<(), ReturnCode> {
+        let value = self.value.as_mut().ok_or(ReturnCode::EINVAL)?;
+        if self.converting.is_some() {
+            // Being written, or about to be shared: it would reach nobody.
+            return Err(ReturnCode::EAGAIN);
+        }
+        if self.spec.shared {
+            // A shared holder's value is never written.
+            return Err(ReturnCode::EINVAL);
+        }
+        value.set(bytes, self.geometry.sector().slice_len())
+    }
 }
 
 impl Manager {
-    fn with_value(&self, name: &(Name, Name)) -> Result<ResourceId, ReturnCode> {
-        let same = |r: &Resource| (r.spec.lockspace, r.spec.name) == *name && r.is_granted();
-        let (id, resource) = self.resources.iter().find(|(_, r)| same(r)).ok_or(ReturnCode::ENOENT)?;
-        resource.value.as_ref().ok_or(ReturnCode::EINVAL)?;
-        Ok(*id)
-    }
-
-    pub(crate) fn set_lvb(&mut self, conn: ConnId, name: (Name, Name), bytes: &[u8], out: &mut Vec<Action>) {
-        let result = self.with_value(&name).and_then(|id| {
-            let resource = self.resources.get_mut(&id).ok_or(ReturnCode::ENOENT)?;
-            let sector = resource.geometry.sector().slice_len();
-            match &mut resource.value {
-                // Being written, or about to be shared: it would reach nobody.
-                Some(_) if resource.converting.is_some() => Err(ReturnCode::EAGAIN),
-                // A shared holder's value is never written.
-                Some(_) if resource.spec.shared => Err(ReturnCode::EINVAL),
-                Some(value) => value.set(bytes, sector),
-                None => Err(ReturnCode::EINVAL),
-            }
-        });
+    pub(crate) fn set_lvb(&mut self, conn: ConnId, names: (Name, Name), bytes: &[u8], out: &mut Vec<Action>) {
+        let resource = self.resources.values_mut().find(|r| r.is_held_as(names)).ok_or(ReturnCode::ENOENT);
+        let result = resource.and_then(|r| r.set_value(bytes));
         reply(out, conn, result.err().map_or(0, |code| code.0));
     }
 
-    pub(crate) fn get_lvb(&self, conn: ConnId, name: (Name, Name), length: u32, out: &mut Vec<Action>) {
-        let found = self.with_value(&name).and_then(|id| {
-            let value = self.resources.get(&id).and_then(|r| r.value.as_ref()).ok_or(ReturnCode::ENOENT)?;
-            let content = value.content.clone()?;
+    pub(crate) fn get_lvb(&self, conn: ConnId, names: (Name, Name), length: u32, out: &mut Vec<Action>) {
+        let resource = self.resources.values().find(|r| r.is_held_as(names)).ok_or(ReturnCode::ENOENT);
+        let found = resource.and_then(|resource| {
+            let content = resource.value.as_ref().ok_or(ReturnCode::EINVAL)?.content.clone()?;
             Ok(match usize::try_from(length) {
                 Ok(length) if length > 0 => content.get(..length).map_or(content.clone(), Arc::from),
                 _ => content,

@@ -79,6 +79,12 @@ pub struct ResourceSpec {
 }
 
 impl ResourceSpec {
+    /// Lockspace and name: what tells one resource from another.
+    #[must_use]
+    pub fn names(&self) -> (Name, Name) {
+        (self.lockspace, self.name)
+    }
+
     /// The library's text form (disk-format.md 12.5): paths escaped, names not, always with a version or `SH` at the end.
     ///
     /// A path whose escaped form does not fit 1023 bytes is cut, as the library cuts it.

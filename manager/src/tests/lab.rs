@@ -219,7 +219,7 @@ impl Lab {
     pub(super) fn release(&mut self, conn: u64, names: &[&str]) -> Vec<Action> {
         let named = |n: &&str| {
             let spec = request(n).spec;
-            (spec.lockspace, spec.name)
+            spec.names()
         };
         let what = ReleaseWhat::Named(names.iter().map(named).collect());
         self.command(conn, Command::Release { target: Target::Own, what })
@@ -260,10 +260,7 @@ impl Lab {
 
     pub(super) fn resource(&self, text: &str) -> Option<ResourceId> {
         let spec = request(text).spec;
-        let mut found = self
-            .m
-            .resources()
-            .filter(|(_, r)| r.spec.lockspace == spec.lockspace && r.spec.name == spec.name);
+        let mut found = self.m.resources().filter(|(_, r)| r.spec.names() == spec.names());
         found.next().map(|(id, _)| id)
     }
 
@@ -315,12 +312,12 @@ pub(super) fn retract_of(actions: &[Action]) -> TaskId {
 /// The invariants of the crate's first page.
 pub(super) fn check_invariants(m: &Manager) {
     for (id, r) in &m.resources {
-        let same = |o: &&Resource| o.spec.lockspace == r.spec.lockspace && o.spec.name == r.spec.name;
+        let same = |o: &&Resource| o.spec.names() == r.spec.names();
         assert_eq!(m.resources.values().filter(same).count(), 1, "{r:?} exists twice");
         let tokens = m.conns.values().flat_map(Conn::held).filter(|t| t == id).count();
         assert!(tokens <= 1 || r.spec.shared, "an exclusive resource has one token: {r:?}");
         match r.work {
-            Work::Acquiring { task } | Work::Releasing { task } | Work::Settling { task } => {
+            Work::Acquiring { task, .. } | Work::Releasing { task } | Work::Settling { task } => {
                 assert_eq!(m.tasks.get(&task), Some(id), "its task is known: {r:?}");
             }
             Work::Retry { .. } | Work::Held { .. } => {}

@@ -485,7 +485,7 @@ impl World {
             6 => Command::Release { target, what: ReleaseWhat::All },
             7 => {
                 let spec = request(RESOURCES[which % 5]).spec;
-                Command::Release { target, what: ReleaseWhat::Named(vec![(spec.lockspace, spec.name)]) }
+                Command::Release { target, what: ReleaseWhat::Named(vec![spec.names()]) }
             }
             11 if flag => Command::Release {
                 target,
@@ -496,7 +496,7 @@ impl World {
             },
             11 => {
                 let spec = request(RESOURCES[which % 5]).spec;
-                let from = (spec.lockspace, spec.name);
+                let from = spec.names();
                 Command::Release { target, what: ReleaseWhat::Renamed { from, to: name("renamed") } }
             }
             12 if flag => {
