@@ -6,10 +6,10 @@
 
 use super::init::record;
 use super::leader::{Names, ReadError, find_delta};
-use super::machine::{area, drive, outstanding_text};
+use super::machine::{area, drive};
+use super::report::{Failure, report_as};
 use super::storage::{Storage, StorageError};
 use crate::cli::command::DirectHostId;
-use crate::output::{named, note, print, status_of};
 use sanlock_blockio::Access;
 use sanlock_blockio::drive::{Areas, monotonic_now};
 use sanlock_daemon::config::{Config, Environment, Overrides};
@@ -26,6 +26,17 @@ use sanlock_lease::record::{Bitmap, RawLeader};
 use sanlock_lease::timing::{IoTimeout, IoTimeoutError};
 use sanlock_lease::verify::{self, LeaderError, Purpose};
 
+/// A number that no host can have.
+#[derive(Debug, thiserror::Error)]
+#[error("host id {0} does not exist, the largest one is {HOSTS_MAX}")]
+pub(super) struct NoSuchHost(u64);
+
+/// # Errors
+/// No host can have that id.
+pub(super) fn host(id: u64) -> Result<HostId, NoSuchHost> {
+    HostId::new(id).ok_or(NoSuchHost(id))
+}
+
 /// Why a host id's lease was not written.
 #[derive(Debug, thiserror::Error)]
 enum HostIdError {
@@ -33,8 +44,8 @@ enum HostIdError {
     NoPath,
     #[error("host_id 0 does not exist, give the one whose lease is meant")]
     NoHost,
-    #[error("host id {0} does not exist, the largest one is {HOSTS_MAX}")]
-    HostId(u64),
+    #[error(transparent)]
+    HostId(#[from] NoSuchHost),
     #[error(transparent)]
     IoTimeout(#[from] IoTimeoutError),
     #[error("{0}")]
@@ -59,7 +70,7 @@ enum HostIdError {
     Leave(LeaveError),
 }
 
-impl HostIdError {
+impl Failure for HostIdError {
     fn code(&self) -> i32 {
         match self {
             Self::NoPath | Self::Open(_) => ReturnCode::ENODEV.0,
@@ -80,21 +91,16 @@ impl HostIdError {
     }
 }
 
-/// Carries out what was asked for; `action` is the name that stands in the result line.
+/// Carries out what was asked for; `in_result` is the name that stands in the result line.
 fn carry_out(
-    traced_as: &str,
     action: &str,
+    in_result: &str,
     args: &DirectHostId,
     run: impl FnOnce(&Target<'_>) -> Result<(), HostIdError>,
 ) -> u8 {
-    record(traced_as.as_bytes());
-    let outcome = Target::find(traced_as, args).and_then(|target| run(&target));
-    let result = outcome.as_ref().map_or_else(HostIdError::code, |()| 0);
-    print(format!("{action} done {result}\n"));
-    if let Err(error) = outcome {
-        note(traced_as, &named(&error.to_string(), result));
-    }
-    status_of(result)
+    record(action.as_bytes());
+    let outcome = Target::find(action, args).and_then(|target| run(&target));
+    report_as(action, in_result, &outcome)
 }
 
 pub(super) fn acquire_id(args: &DirectHostId) -> u8 {
@@ -148,7 +154,7 @@ impl<'a> Target<'a> {
         }
         let host = match spec.host_id {
             0 => return Err(HostIdError::NoHost),
-            id => HostId::new(id).ok_or(HostIdError::HostId(id))?,
+            id => host(id)?,
         };
         let io_timeout = IoTimeout::new(args.io_timeout)?;
         let settings = Config::load(&Overrides::default(), &Environment::of_process());
@@ -179,10 +185,6 @@ impl<'a> Target<'a> {
 
     fn drive<M: Machine>(&self, machine: M) -> Result<M::Outcome, HostIdError> {
         // A join is wanted whatever its generation; the other two do not ask.
-        let finished = drive(machine, self.areas.clone(), 0)?;
-        if finished.outstanding > 0 {
-            note(self.action, &outstanding_text(finished.outstanding));
-        }
-        Ok(finished.outcome)
+        Ok(drive(self.action, machine, self.areas.clone(), 0)?.outcome)
     }
 }

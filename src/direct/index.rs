@@ -3,9 +3,10 @@
 //! The lease of the index is not taken: nobody else may be changing it meanwhile.
 
 use super::init::record;
+use super::report::{Failure, report};
 use crate::cli::command::{IndexArgs, OfflineIndexAction};
 use crate::index::{found, request, size_flags};
-use crate::output::{FAILURE, named, note, print, status_of};
+use crate::output::{FAILURE, note, print};
 use sanlock_blockio::EngineKind;
 use sanlock_daemon::oneshot::{
     Io, Limits, ToolError, format_rindex, lookup_rindex, rebuild_rindex, update_rindex,
@@ -28,13 +29,17 @@ pub(super) fn index(action: OfflineIndexAction, args: &IndexArgs) -> u8 {
         return FAILURE;
     }
     let outcome = carry_out(action, args);
-    let result = outcome.as_ref().map_or_else(|error| error.code().0, |_| 0);
-    print(format!("{name} done {result}\n"));
-    match outcome {
-        Ok(text) => print(text),
-        Err(error) => note(name, &named(&error.to_string(), result)),
+    let status = report(name, &outcome);
+    if let Ok(text) = outcome {
+        print(text);
     }
-    status_of(result)
+    status
+}
+
+impl Failure for ToolError {
+    fn code(&self) -> i32 {
+        self.code().0
+    }
 }
 
 fn carry_out(action: OfflineIndexAction, args: &IndexArgs) -> Result<Vec<u8>, ToolError> {

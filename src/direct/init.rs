@@ -2,10 +2,10 @@
 //!
 //! What was there is overwritten without a question, as in the original. The only trace is a line in syslog.
 
+use super::report::{Failure, report};
 use super::storage::{Storage, StorageError};
 use crate::cli::command::InitTarget;
 use crate::cli::given::Sizes;
-use crate::output::{named, note, print, status_of};
 use nix::syslog::{Facility, LogFlags, Severity, openlog, syslog};
 use sanlock_blockio::Access;
 use sanlock_lease::code::ReturnCode;
@@ -36,7 +36,7 @@ enum InitError {
     Storage(#[from] StorageError),
 }
 
-impl InitError {
+impl Failure for InitError {
     fn code(&self) -> i32 {
         match self {
             Self::NoTarget | Self::IoTimeout(_) | Self::Sizes(SizesError::BlockSize { .. }) => {
@@ -56,12 +56,7 @@ pub(super) fn init(target: &InitTarget, sizes: Sizes) -> u8 {
         InitTarget::Lockspace { spec, io_timeout } => init_lockspace(spec, *io_timeout, sizes),
         InitTarget::Resource { spec, num_hosts, clear } => init_resource(spec, *num_hosts, *clear, sizes),
     };
-    let result = outcome.as_ref().map_or_else(InitError::code, |()| 0);
-    print(format!("{ACTION} done {result}\n"));
-    if let Err(error) = outcome {
-        note(ACTION, &named(&error.to_string(), result));
-    }
-    status_of(result)
+    report(ACTION, &outcome)
 }
 
 /// Leaves a trace of what is about to be overwritten. Without a system log it is lost, as in the original.

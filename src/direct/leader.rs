@@ -1,10 +1,11 @@
 //! `read_leader` and `read`: one record, verified and shown (command-line.md 8.3, 8.4; disk-format.md 2.4, 9).
 
 use super::fields;
+use super::report::{Failure, report};
 use super::storage::{Storage, StorageError};
 use crate::cli::command::ReadTarget;
 use crate::cli::given::Sizes;
-use crate::output::{named, note, print, status_of};
+use crate::output::print;
 use sanlock_blockio::Access;
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::geometry::SectorSize;
@@ -34,8 +35,8 @@ pub(super) enum ReadError {
     Leader(#[from] LeaderError),
 }
 
-impl ReadError {
-    pub(super) fn code(&self) -> i32 {
+impl Failure for ReadError {
+    fn code(&self) -> i32 {
         match self {
             Self::NoTarget => ReturnCode::GENERIC.0,
             Self::NoHost => ReturnCode::EINVAL.0,
@@ -140,16 +141,6 @@ fn find_paxos(spec: &ResourceSpec, disk: &DiskSpec, names: Names) -> Found {
     };
     let outcome = verify::paxos(&record, &expect, Purpose::Read);
     Found { record, outcome: outcome.map(drop).map_err(ReadError::from) }
-}
-
-/// Prints `ACTION done RESULT` and gives the exit status.
-fn report(action: &str, outcome: &Result<(), ReadError>) -> u8 {
-    let result = outcome.as_ref().map_or_else(ReadError::code, |()| 0);
-    print(format!("{action} done {result}\n"));
-    if let Err(error) = outcome {
-        note(action, &named(&error.to_string(), result));
-    }
-    status_of(result)
 }
 
 pub(super) fn read_leader(target: &ReadTarget, sizes: Sizes) -> u8 {

@@ -1,16 +1,18 @@
 //! Step machines of the lease code, driven to their end by this process alone.
 
 use super::storage::{Storage, StorageError};
+use crate::output::note;
 use sanlock_blockio::EngineKind;
 use sanlock_blockio::drive::{Area, Areas, Finished, run_blocking};
 use sanlock_lease::machine::{Env, LockspaceNow, Machine, NoHosts};
 
 /// Runs `machine` to its end. Nobody watches the host id it acts for: the one who gave the command vouches for it, and for its
-/// `generation`.
+/// `generation`. Writes that did not end in time are told as a note on `action`.
 ///
 /// # Errors
 /// There is no I/O engine.
 pub(super) fn drive<M: Machine>(
+    action: &str,
     machine: M,
     areas: Areas,
     generation: u64,
@@ -21,7 +23,12 @@ pub(super) fn drive<M: Machine>(
         shutting_down: false,
         hosts: &NoHosts,
     };
-    Ok(run_blocking(EngineKind::probe()?, machine, areas, |_| env)?)
+    let finished = run_blocking(EngineKind::probe()?, machine, areas, |_| env)?;
+    if finished.outstanding > 0 {
+        let writes = finished.outstanding;
+        note(action, &format!("{writes} write(s) did not end in time and may still happen at any time"));
+    }
+    Ok(finished)
 }
 
 /// The area at `offset` of an open disk, or of one that could not be opened.
@@ -31,9 +38,4 @@ pub(super) fn area(storage: &Result<Storage, StorageError>, offset: u64) -> Area
         Err(error) => Err(error.code().saturating_neg()),
     };
     Area { disk, offset }
-}
-
-/// What to say about writes of a machine that may still land.
-pub(super) fn outstanding_text(writes: u32) -> String {
-    format!("{writes} write(s) did not end in time and may still happen at any time")
 }

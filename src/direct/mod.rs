@@ -10,6 +10,7 @@ mod init;
 mod leader;
 mod machine;
 mod next_free;
+mod report;
 mod resource;
 mod scan;
 mod storage;

@@ -5,16 +5,18 @@
 //! owns is never taken, and one is only given up for the host id and generation that own it: the original's `release` reports
 //! success and writes nothing, which is what a call without `-i` and `-g` does here too.
 
+use super::host_id::{NoSuchHost, host};
 use super::init::record;
-use super::machine::{area, drive, outstanding_text};
+use super::machine::{area, drive};
+use super::report::{Failure, report};
 use super::storage::{Storage, StorageError};
 use crate::cli::command::DirectLease;
-use crate::output::{named, note, print, status_of};
+use crate::output::note;
 use sanlock_blockio::Access;
 use sanlock_blockio::drive::Areas;
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::geometry::{Geometry, HostId};
-use sanlock_lease::limits::{HOSTS_MAX, SECTOR_BYTES_MAX};
+use sanlock_lease::limits::SECTOR_BYTES_MAX;
 use sanlock_lease::machine::IoFailure;
 use sanlock_lease::paxos::acquire::{AcquireOptions, AcquireOutcome, Mode};
 use sanlock_lease::paxos::{AcquireError, PaxosAcquire, PaxosConfig, PaxosRelease, ReleaseError};
@@ -32,8 +34,8 @@ enum LeaseError {
     NoDisk,
     #[error("give the host id (-i) and its generation (-g), both from 1")]
     NoIdentity,
-    #[error("host id {0} does not exist, the largest one is {HOSTS_MAX}")]
-    HostId(u64),
+    #[error(transparent)]
+    HostId(#[from] NoSuchHost),
     #[error(transparent)]
     IoTimeout(#[from] IoTimeoutError),
     #[error(transparent)]
@@ -58,7 +60,7 @@ enum LeaseError {
     Release(ReleaseError),
 }
 
-impl LeaseError {
+impl Failure for LeaseError {
     fn code(&self) -> i32 {
         match self {
             Self::NoResource | Self::NoIdentity | Self::IoTimeout(_) | Self::Sizes { .. } => {
@@ -74,15 +76,6 @@ impl LeaseError {
             Self::Release(error) => ReturnCode::from(error).0,
         }
     }
-}
-
-fn report(action: &str, outcome: &Result<(), LeaseError>) -> u8 {
-    let result = outcome.as_ref().map_or_else(LeaseError::code, |()| 0);
-    print(format!("{action} done {result}\n"));
-    if let Err(error) = outcome {
-        note(action, &named(&error.to_string(), result));
-    }
-    status_of(result)
 }
 
 pub(super) fn acquire(args: &DirectLease) -> u8 {
@@ -168,10 +161,7 @@ impl<'a> Lease<'a> {
     /// Gives up what is left of this host's hold or attempt, and marks its block (R2).
     fn retract(&self, action: &str, config: PaxosConfig) -> Result<(), LeaseError> {
         let machine = PaxosRelease::retract(config, self.geometry);
-        let finished = drive(machine, self.areas.clone(), config.generation)?;
-        if finished.outstanding > 0 {
-            note(action, &outstanding_text(finished.outstanding));
-        }
+        let finished = drive(action, machine, self.areas.clone(), config.generation)?;
         if let Some(failure) = finished.outcome.block_failure {
             note(action, &format!("the host's ballot record could not be marked as released: {failure}"));
         }
@@ -182,9 +172,7 @@ impl<'a> Lease<'a> {
 /// The host id and generation that are acted for.
 fn identity(args: &DirectLease) -> Result<(HostId, u64), LeaseError> {
     match (args.host_id, args.generation) {
-        (Some(id), Some(generation)) if id > 0 && generation > 0 => {
-            Ok((HostId::new(id).ok_or(LeaseError::HostId(id))?, generation))
-        }
+        (Some(id), Some(generation)) if id > 0 && generation > 0 => Ok((host(id)?, generation)),
         _ => Err(LeaseError::NoIdentity),
     }
 }
@@ -216,10 +204,7 @@ fn try_acquire(action: &str, args: &DirectLease) -> Result<(), LeaseError> {
         seed: uuid::Uuid::new_v4().as_u64_pair().0,
         mode: Mode::Exclusive,
     };
-    let finished = drive(PaxosAcquire::new(config, options), lease.areas.clone(), generation)?;
-    if finished.outstanding > 0 {
-        note(action, &outstanding_text(finished.outstanding));
-    }
+    let finished = drive(action, PaxosAcquire::new(config, options), lease.areas.clone(), generation)?;
     match finished.outcome {
         AcquireOutcome::Acquired(_) => Ok(()),
         AcquireOutcome::Failed { error, retract, .. } => {

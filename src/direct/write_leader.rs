@@ -5,14 +5,16 @@
 //! ballot blocks after it, stay: they carry values that must not be forgotten (R1).
 
 use super::fields::{self, Edits, FieldError};
+use super::host_id::{NoSuchHost, host};
 use super::init::record as trace;
 use super::leader::{Found, ReadError, lockspace_sector_size};
+use super::report::{Failure, report};
 use super::storage::Storage;
 use crate::cli::command::{ReadTarget, WriteLeader};
-use crate::output::{FAILURE, named, note, print, status_of};
+use crate::output::{FAILURE, note, print};
 use sanlock_blockio::Access;
 use sanlock_lease::code::ReturnCode;
-use sanlock_lease::geometry::{HostId, SectorSize};
+use sanlock_lease::geometry::SectorSize;
 use sanlock_lease::limits::SECTOR_BYTES_MAX;
 use sanlock_lease::name::Name;
 use sanlock_lease::record::RawLeader;
@@ -31,8 +33,8 @@ const EFAULT: i32 = 14;
 enum WriteError {
     #[error(transparent)]
     Read(#[from] ReadError),
-    #[error("host id {0} does not exist")]
-    HostId(u64),
+    #[error(transparent)]
+    HostId(#[from] NoSuchHost),
     #[error(transparent)]
     Field(#[from] FieldError),
     #[error(
@@ -41,7 +43,7 @@ enum WriteError {
     SectorSize(u32),
 }
 
-impl WriteError {
+impl Failure for WriteError {
     fn code(&self) -> i32 {
         match self {
             Self::Read(error) => error.code(),
@@ -71,19 +73,12 @@ pub(super) fn write_leader(args: &WriteLeader) -> u8 {
     };
     trace(&trace_text(&args.target));
     let resource = matches!(args.target, ReadTarget::Resource(_));
-    match change(args, &file, resource) {
-        Ok(record) => {
-            print(format!("{ACTION} done 0\n"));
-            print(fields::text(&record, resource));
-            status_of(0)
-        }
-        Err(error) => {
-            let result = error.code();
-            print(format!("{ACTION} done {result}\n"));
-            note(ACTION, &named(&error.to_string(), result));
-            status_of(result)
-        }
+    let outcome = change(args, &file, resource);
+    let status = report(ACTION, &outcome);
+    if let Ok(record) = outcome {
+        print(fields::text(&record, resource));
     }
+    status
 }
 
 /// Reads the file of values.
@@ -155,7 +150,7 @@ fn find(args: &WriteLeader) -> Result<Place, WriteError> {
             if spec.host_id == 0 {
                 return Err(ReadError::NoHost.into());
             }
-            let host = HostId::new(spec.host_id).ok_or(WriteError::HostId(spec.host_id))?;
+            let host = host(spec.host_id)?;
             let mut storage =
                 Storage::open(&spec.path, Access::ReadWrite).map_err(ReadError::LockspaceOpen)?;
             let size = match args.sizes.sector {
