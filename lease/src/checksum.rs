@@ -17,7 +17,7 @@ const SANLOCK: Algorithm<u32> = Algorithm {
     residue: 0,
 };
 
-static CRC: Crc<u32, Table<1>> = Crc::<u32, Table<1>>::new(&SANLOCK);
+static CRC: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&SANLOCK);
 
 /// The sanlock checksum of `bytes`.
 #[must_use]

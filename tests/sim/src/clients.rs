@@ -256,7 +256,7 @@ impl World {
         let mut resources: Vec<(u8, bool)> =
             resources.iter().map(|r| (*r, self.wants_shared(host, *r))).collect();
         for resource in &resources {
-            *self.hosts[host].tried_in_calm.entry(resource.0).or_default() += u64::from(self.calm);
+            *self.hosts[host].tried_in_calm.or_default(resource.0) += u64::from(self.calm);
         }
         let id = self.hosts[host].id;
         // A process may share the same lease several times.
@@ -446,7 +446,7 @@ impl World {
 
     fn has_got(&mut self, host: usize, resource: u8, shared: bool) {
         let calm = self.calm;
-        *self.hosts[host].granted_in_calm.entry((resource, shared)).or_default() += u64::from(calm);
+        *self.hosts[host].granted_in_calm.or_default((resource, shared)) += u64::from(calm);
         let writer = self.writer(host);
         if !self.hosts[host].watchdog.covers(layout::disk_of(resource)) {
             self.checks

@@ -9,6 +9,7 @@ use crate::clock::{Micros, SECOND};
 use crate::host::{Filed, JobKey};
 use crate::layout;
 use crate::link::{Call, Link, Order};
+use crate::table::Table;
 use crate::tasks::Task;
 use crate::worker::Worker;
 use crate::world::{Event, World};
@@ -17,11 +18,14 @@ use sanlock_lease::hosts::HostTable;
 use sanlock_lease::timing::{IoTimeout, MonoTime, WatchdogFire};
 use sanlock_manager::{ConnId, Event as Told, LockspaceId, Manager, RejoinRecord, Settings, TaskId};
 use sanlock_wdmd::decide::SourceId;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
 /// Renewals remembered.
 const HISTORY: usize = 4;
+
+/// Last messages remembered before those that have arrived are forgotten.
+const SENDERS: usize = 32;
 
 /// A thread of the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,17 +88,17 @@ pub struct Daemon {
     /// Which.
     pub(crate) life: u32,
     pub(crate) manager: Manager,
-    pub(crate) workers: BTreeMap<u64, Worker>,
-    pub(crate) tasks: BTreeMap<u64, Rc<Task>>,
+    pub(crate) workers: Table<u64, Worker>,
+    pub(crate) tasks: Table<u64, Rc<Task>>,
     /// Connections, by number, until the manager forgets them.
-    pub(crate) clients: BTreeMap<u64, Client>,
+    pub(crate) clients: Table<u64, Client>,
     /// Connections to wdmd, by lockspace, and conversations on them.
-    pub(crate) links: BTreeMap<u64, Link>,
-    pub(crate) calls: BTreeMap<SourceId, Call>,
+    pub(crate) links: Table<u64, Link>,
+    pub(crate) calls: Table<SourceId, Call>,
     /// The disk of each lockspace there was ever an order about.
-    pub(crate) watched: BTreeMap<u64, u8>,
+    pub(crate) watched: Table<u64, u8>,
     /// What was seen of the hosts in earlier memberships.
-    pub(crate) tables: BTreeMap<u8, HostTable>,
+    pub(crate) tables: Table<u8, HostTable>,
     pub(crate) shutting_down: bool,
     pub(crate) next_age_check: MonoTime,
     next_conn: u64,
@@ -104,10 +108,10 @@ pub struct Daemon {
     /// All of them do.
     pub(crate) frozen: bool,
     /// On their way, or waiting for a thread that stands still.
-    letters: BTreeMap<u64, Letter>,
+    letters: Table<u64, Letter>,
     waiting: Vec<u64>,
     next_letter: u64,
-    last_arrival: BTreeMap<(Source, Thread), Micros>,
+    last_arrival: Table<(Source, Thread), Micros>,
     /// Completions and timeouts that wait for a thread that stands still.
     backlog: Vec<(u64, bool)>,
 }
@@ -126,23 +130,23 @@ impl Daemon {
         Self {
             life,
             manager: Manager::new(settings),
-            workers: BTreeMap::new(),
-            tasks: BTreeMap::new(),
-            clients: BTreeMap::new(),
-            links: BTreeMap::new(),
-            calls: BTreeMap::new(),
-            watched: BTreeMap::new(),
-            tables: BTreeMap::new(),
+            workers: Table::new(),
+            tasks: Table::new(),
+            clients: Table::new(),
+            links: Table::new(),
+            calls: Table::new(),
+            watched: Table::new(),
+            tables: Table::new(),
             shutting_down: false,
             next_age_check: MonoTime::default(),
             next_conn: 0,
             events: VecDeque::new(),
             stalled: BTreeSet::new(),
             frozen: false,
-            letters: BTreeMap::new(),
+            letters: Table::new(),
             waiting: Vec::new(),
             next_letter: 0,
-            last_arrival: BTreeMap::new(),
+            last_arrival: Table::new(),
             backlog: Vec::new(),
         }
     }
@@ -225,6 +229,9 @@ impl World {
         let Some(daemon) = self.daemon(host) else { return };
         let before = daemon.last_arrival.get(&(from, to)).copied().unwrap_or(0);
         let arrival = (now + delay).max(before);
+        if daemon.last_arrival.len() >= SENDERS {
+            daemon.last_arrival.retain(|_, arrival| *arrival > now);
+        }
         daemon.last_arrival.insert((from, to), arrival);
         let (id, life) = (daemon.next_letter, daemon.life);
         daemon.next_letter += 1;

@@ -14,11 +14,11 @@
 //! The reference peers ([`crate::reference`]) are granted more, because they rely on it: none of *their* writes lands after it
 //! was reported as failed.
 
+use crate::table::Table;
 use sanlock_lease::geometry::{HostId, SectorSize};
 use sanlock_lease::limits::SECTOR_BYTES_MAX;
 use sanlock_lease::machine::{Content, Sectors};
 use sanlock_lease::record::{HostBlock, ModeBlock};
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// An area of a disk. The areas of all disks are kept together: what makes them different disks is that a host can lose its
@@ -48,14 +48,14 @@ const ZEROS: [u8; SECTOR_BYTES_MAX] = [0; SECTOR_BYTES_MAX];
 #[derive(Clone, Debug)]
 pub struct SimDisk {
     size: SectorSize,
-    areas: BTreeMap<Area, BTreeMap<u64, Rc<[u8]>>>,
+    areas: Table<Area, Table<u64, Rc<[u8]>>>,
 }
 
 impl SimDisk {
     /// A disk of zeros.
     #[must_use]
     pub fn new(size: SectorSize) -> Self {
-        Self { size, areas: BTreeMap::new() }
+        Self { size, areas: Table::new() }
     }
 
     /// Its sector size.
@@ -68,7 +68,7 @@ impl SimDisk {
     pub fn land(&mut self, area: Area, sector: u64, content: &Content) {
         let mut bytes = vec![0; self.size.slice_len()];
         content.encode(&mut bytes);
-        self.areas.entry(area).or_default().insert(sector, bytes.into());
+        self.areas.or_default(area).insert(sector, bytes.into());
     }
 
     /// One sector.
@@ -81,7 +81,9 @@ impl SimDisk {
     /// Adds the sectors in use of a range to a read's result.
     pub fn sample(&self, area: Area, first: u64, count: u64, into: &mut SimView) {
         if let Some(sectors) = self.areas.get(&area) {
-            into.sectors.extend(sectors.range(first..first + count).map(|(i, b)| (*i, Rc::clone(b))));
+            for (index, bytes) in sectors.from(first).take_while(|(index, _)| **index < first + count) {
+                into.sectors.insert(*index, Rc::clone(bytes));
+            }
         }
     }
 
@@ -100,7 +102,7 @@ pub struct SimView {
     first: u64,
     count: u64,
     size: SectorSize,
-    sectors: BTreeMap<u64, Rc<[u8]>>,
+    sectors: Table<u64, Rc<[u8]>>,
 }
 
 impl SimView {
@@ -127,7 +129,7 @@ impl SimView {
     /// A read of nothing but zeros.
     #[must_use]
     pub fn new(size: SectorSize, first: u64, count: u64) -> Self {
-        Self { first, count, size, sectors: BTreeMap::new() }
+        Self { first, count, size, sectors: Table::new() }
     }
 }
 
@@ -140,6 +142,6 @@ impl Sectors for SimView {
     }
 
     fn next_in_use(&self, from: u64) -> Option<u64> {
-        self.sectors.range(from..).next().map(|(index, _)| *index)
+        self.sectors.from(from).next().map(|(index, _)| *index)
     }
 }

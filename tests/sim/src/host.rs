@@ -6,13 +6,13 @@ use crate::daemon::Daemon;
 use crate::layout::{self, DISKS_MAX};
 use crate::peer::Peer;
 use crate::settings::Settings;
+use crate::table::Table;
 use crate::wdmd::Watchdog;
 use crate::work::Work;
 use sanlock_lease::delta::DeltaConfig;
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::timing::{IoTimeout, MonoTime, WatchdogFire};
 use sanlock_manager::{RejoinEvidence, RejoinRecord};
-use std::collections::BTreeMap;
 
 /// What a machine works for: a lockspace or a task by the number its manager gave it, or a peer's resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -82,17 +82,17 @@ pub struct Host {
     /// Counts boots: everything of an earlier epoch is void.
     pub(crate) epoch: u32,
     pub(crate) up: bool,
-    pub(crate) jobs: BTreeMap<JobKey, Job>,
+    pub(crate) jobs: Table<JobKey, Box<Job>>,
     pub(crate) serials: u32,
     /// It is a reference peer.
     pub(crate) peer: Option<Peer>,
     /// Our daemon, while there is one.
     pub(crate) daemon: Option<Daemon>,
     /// Processes that live, or have left somebody behind who does, by pid.
-    pub(crate) processes: BTreeMap<i32, Process>,
+    pub(crate) processes: Table<i32, Process>,
     pub(crate) last_pid: i32,
     /// The run directory, by disk.
-    pub(crate) records: BTreeMap<u8, Filed>,
+    pub(crate) records: Table<u8, Filed>,
     pub(crate) watchdog: Watchdog,
     /// Its next renewal of a lockspace lands when all others have long forgotten it.
     pub(crate) very_late: bool,
@@ -101,9 +101,9 @@ pub struct Host {
     /// When something of its daemon last stood still.
     pub(crate) excused: Micros,
     /// Leases granted since the storm is over, by resource and whether shared.
-    pub(crate) granted_in_calm: BTreeMap<(u8, bool), u64>,
+    pub(crate) granted_in_calm: Table<(u8, bool), u64>,
     /// Attempts since then.
-    pub(crate) tried_in_calm: BTreeMap<u8, u64>,
+    pub(crate) tried_in_calm: Table<u8, u64>,
 }
 
 impl Host {
@@ -123,19 +123,19 @@ impl Host {
             paths: vec![Path::Good; usize::from(DISKS_MAX)],
             epoch: 0,
             up: true,
-            jobs: BTreeMap::new(),
+            jobs: Table::new(),
             serials: 0,
             peer: reference.then(|| Peer::new(settings.resources)),
             daemon: None,
-            processes: BTreeMap::new(),
+            processes: Table::new(),
             last_pid: 100,
-            records: BTreeMap::new(),
+            records: Table::new(),
             watchdog: Watchdog::default(),
             very_late: false,
             can_disarm: true,
             excused: 0,
-            granted_in_calm: BTreeMap::new(),
-            tried_in_calm: BTreeMap::new(),
+            granted_in_calm: Table::new(),
+            tried_in_calm: Table::new(),
         }
     }
 

@@ -63,7 +63,7 @@ impl World {
                 let over = !self.is_current(io) && matches!(area, Area::Lockspace(_));
                 io.host == host && io.area == area && io.op.is_write() && !over
             };
-            if self.ios.values().any(to_same) && !writer.reference {
+            if self.flying().any(to_same) && !writer.reference {
                 let what = format!("R3: {writer:?} writes to {area:?} while a write of it is in flight");
                 self.checks.violated(what);
             }
@@ -101,7 +101,7 @@ impl World {
             very_late,
             result,
         };
-        self.ios.insert(io, flying);
+        self.ios.insert(io, Box::new(flying));
         match read {
             None => {
                 if let Some(after) = fate.lands {

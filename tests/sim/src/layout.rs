@@ -10,6 +10,7 @@ use sanlock_lease::record::{
 };
 use sanlock_lease::text::{DiskSpec, LockspaceSpec, ResourceSpec};
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
+use std::sync::LazyLock;
 
 /// Sizes of everything in the simulator.
 pub const GEOMETRY: Geometry = Geometry::B512_M1;
@@ -37,20 +38,36 @@ pub fn resources(disks: u8, on_each: u8) -> impl Iterator<Item = u8> {
     (0..disks).flat_map(move |disk| (0..on_each).map(move |n| disk * RESOURCES_MAX + n))
 }
 
-/// A lockspace's name.
-#[must_use]
-pub fn lockspace(disk: u8) -> Name {
-    name(&format!("lockspace-{disk}"))
+/// The names of everything, made once: they are compared with every request.
+struct Names {
+    lockspaces: Vec<Name>,
+    resources: Vec<Name>,
+    paths: Vec<Vec<u8>>,
 }
 
-fn path(disk: u8) -> Vec<u8> {
-    format!("/disk-{disk}").into_bytes()
+static NAMES: LazyLock<Names> = LazyLock::new(|| Names {
+    lockspaces: (0..DISKS_MAX).map(|disk| name(&format!("lockspace-{disk}"))).collect(),
+    resources: (0..DISKS_MAX * RESOURCES_MAX).map(|number| name(&format!("resource-{number}"))).collect(),
+    paths: (0..DISKS_MAX).map(|disk| format!("/disk-{disk}").into_bytes()).collect(),
+});
+
+/// A lockspace's name.
+///
+/// # Panics
+/// There is no such disk.
+#[must_use]
+pub fn lockspace(disk: u8) -> Name {
+    NAMES.lockspaces[usize::from(disk)]
+}
+
+fn path(disk: u8) -> &'static [u8] {
+    &NAMES.paths[usize::from(disk)]
 }
 
 /// A lockspace as a client names it.
 #[must_use]
 pub fn lockspace_spec(disk: u8, host: HostId) -> LockspaceSpec {
-    LockspaceSpec { name: lockspace(disk), host_id: host.get(), path: path(disk), offset: 0 }
+    LockspaceSpec { name: lockspace(disk), host_id: host.get(), path: path(disk).to_vec(), offset: 0 }
 }
 
 /// The disk of a lockspace.
@@ -73,7 +90,7 @@ pub fn resource_spec(number: u8) -> ResourceSpec {
     ResourceSpec {
         lockspace: lockspace(disk),
         name: resource(number),
-        disks: vec![DiskSpec { path: path(disk), offset }],
+        disks: vec![DiskSpec { path: path(disk).to_vec(), offset }],
         lver: None,
         shared: false,
     }
@@ -90,16 +107,16 @@ pub fn resource_at(place: &DiskSpec) -> Option<u8> {
 /// The resource of these names.
 #[must_use]
 pub fn resource_named(lockspace: Name, name: Name) -> Option<u8> {
-    (0..DISKS_MAX * RESOURCES_MAX).find(|n| {
-        let spec = resource_spec(*n);
-        (spec.lockspace, spec.name) == (lockspace, name)
-    })
+    (0..DISKS_MAX * RESOURCES_MAX).find(|n| resource(*n) == name && self::lockspace(disk_of(*n)) == lockspace)
 }
 
 /// A resource's name.
+///
+/// # Panics
+/// There is no such resource.
 #[must_use]
 pub fn resource(number: u8) -> Name {
-    name(&format!("resource-{number}"))
+    NAMES.resources[usize::from(number)]
 }
 
 /// A host id, which in the simulator is always a legal one.

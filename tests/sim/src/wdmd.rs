@@ -13,11 +13,12 @@ use crate::clock::{Micros, SECOND};
 use crate::daemon::{Message as Letter, Source, Thread};
 use crate::layout;
 use crate::sabotage::Sabotage;
+use crate::table::Table;
 use crate::world::{Event, World};
 use sanlock_lease::timing::MonoTime;
 use sanlock_wdmd::decide::{Action, Armed, Event as Told, Machine, Peer, SourceId, Time};
 use sanlock_wdmd::protocol::{Command, Message};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 /// A wdmd process.
 #[derive(Debug)]
@@ -63,8 +64,8 @@ struct Device {
 pub struct Watchdog {
     process: Option<Process>,
     device: Device,
-    conns: BTreeMap<SourceId, Conn>,
-    inputs: BTreeMap<u64, Told>,
+    conns: Table<SourceId, Conn>,
+    inputs: Table<u64, Told>,
     next_input: u64,
     next_conn: SourceId,
     /// wdmd was killed or stood still in this boot.

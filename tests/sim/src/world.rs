@@ -9,14 +9,15 @@ use crate::dice::Dice;
 use crate::disk::{Area, SimDisk, SimView};
 use crate::host::{Host, Job, JobKey};
 use crate::layout;
+use crate::queue::Queue;
 use crate::sabotage::Sabotage;
 use crate::settings::Settings;
+use crate::table::Table;
 use crate::work::{Outcome, Work};
 use sanlock_lease::machine::{Env, HostView, Input, IoFailure, LockspaceNow, NoHosts, Op, Step};
 use sanlock_lease::paxos::PaxosConfig;
 use sanlock_lease::timing::MonoTime;
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 
 /// Lines kept for the report of a failure.
 const LOG_LINES: usize = 200_000;
@@ -41,7 +42,7 @@ pub struct Io {
 }
 
 /// Something that happens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Sample { io: u64, first: u64, count: u64 },
     Land { io: u64 },
@@ -91,12 +92,11 @@ pub struct World {
     pub(crate) hosts: Vec<Host>,
     pub(crate) dice: Dice,
     pub(crate) calm: bool,
-    pub(crate) ios: BTreeMap<u64, Io>,
+    pub(crate) ios: Table<u64, Box<Io>>,
     /// Daemons started so far.
     pub(crate) lives: u32,
     pub(crate) sabotage: Option<Sabotage>,
-    queue: BinaryHeap<Reverse<(Micros, u64, Event)>>,
-    sequence: u64,
+    queue: Queue<Event>,
     pub(crate) next_io: u64,
     log: Option<VecDeque<String>>,
 }
@@ -126,11 +126,10 @@ impl World {
             hosts,
             dice,
             calm: false,
-            ios: BTreeMap::new(),
+            ios: Table::new(),
             lives: 0,
             sabotage: None,
-            queue: BinaryHeap::new(),
-            sequence: 0,
+            queue: Queue::new(),
             next_io: 0,
             log,
         };
@@ -158,8 +157,10 @@ impl World {
     pub fn run(&mut self) -> bool {
         let end = (self.settings.stormy_secs + self.settings.calm_secs()) * SECOND;
         for _ in 0..EVENTS_MAX {
-            match self.queue.pop() {
-                Some(Reverse((at, _, event))) if at <= end => {
+            // The deadlines of operations that are over.
+            let void = |event: &Event| matches!(event, Event::Deadline { io } if !self.ios.contains_key(io));
+            match self.queue.next(void) {
+                Some((at, event)) if at <= end => {
                     self.now = at;
                     self.checks.time_is(at);
                     self.happen(event);
@@ -177,8 +178,7 @@ impl World {
     }
 
     pub(crate) fn at(&mut self, when: Micros, event: Event) {
-        self.sequence += 1;
-        self.queue.push(Reverse((when.max(self.now), self.sequence, event)));
+        self.queue.plan(when.max(self.now), event);
     }
 
     /// Every second.
@@ -304,7 +304,7 @@ impl World {
         let h = &mut self.hosts[host];
         h.serials += 1;
         let serial = h.serials;
-        h.jobs.insert(key, Job { work, serial, wait: None, done: false });
+        h.jobs.insert(key, Box::new(Job { work, serial, wait: None, done: false }));
         self.deliver(host, key, Input::Start);
     }
 
@@ -313,7 +313,7 @@ impl World {
         let h = &mut self.hosts[host];
         h.serials += 1;
         let serial = h.serials;
-        h.jobs.insert(key, Job { work, serial, wait: None, done: true });
+        h.jobs.insert(key, Box::new(Job { work, serial, wait: None, done: true }));
     }
 
     /// What a machine is told of its lockspace, and whether its client lives.
@@ -414,6 +414,11 @@ impl World {
         }
     }
 
+    /// The operations in flight.
+    pub(crate) fn flying(&self) -> impl Iterator<Item = &Io> {
+        self.ios.values().map(AsRef::as_ref)
+    }
+
     /// Writes of a job whose timeout was reported and whose completion was not.
     pub(crate) fn late_writes(&self, host: usize, key: JobKey) -> usize {
         let h = &self.hosts[host];
@@ -425,25 +430,25 @@ impl World {
                 && Some(io.serial) == serial
                 && io.timed_out
         };
-        self.ios.values().filter(late).filter(|io| io.op.is_write()).count()
+        self.flying().filter(late).filter(|io| io.op.is_write()).count()
     }
 
     /// Writes of a job that have not completed, reported as timed out or not.
     pub(crate) fn writes_of(&self, host: usize, key: JobKey) -> usize {
         let Some(job) = self.hosts[host].jobs.get(&key) else { return 0 };
         let its = |io: &&Io| io.host == host && io.job == key && io.serial == job.serial && io.op.is_write();
-        self.ios.values().filter(its).count()
+        self.flying().filter(its).count()
     }
 
     /// Writes of a host to a resource, of any life, that have not ended.
     pub(crate) fn resource_writes(&self, host: usize, resource: u8) -> usize {
         let its = |io: &&Io| io.host == host && io.area == Area::Resource(resource) && io.op.is_write();
-        self.ios.values().filter(its).count()
+        self.flying().filter(its).count()
     }
 
     /// Writes of a host, of any life, that may still land.
     pub(crate) fn writes_in_flight(&self, host: usize) -> usize {
-        self.ios.values().filter(|io| io.host == host && io.op.is_write()).count()
+        self.flying().filter(|io| io.host == host && io.op.is_write()).count()
     }
 
     /// Events waiting to happen, for tests of the kernel itself.

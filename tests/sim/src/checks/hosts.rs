@@ -70,7 +70,7 @@ impl Checks {
 
     /// Sabotage: somebody else has taken a host id.
     pub fn taken_by_stranger(&mut self, disk: u8, sector: u64) {
-        *self.delta_generation.entry((disk, sector)).or_default() += 1;
+        *self.delta_generation.or_default((disk, sector)) += 1;
         self.renewed.insert((disk, sector), self.now);
     }
 

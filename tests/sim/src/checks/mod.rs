@@ -10,6 +10,7 @@ use crate::clock::{Micros, SECOND};
 use crate::disk::{Area, SimDisk};
 use crate::layout;
 use crate::settings::Settings;
+use crate::table::Table;
 use hosts::Membership;
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::machine::Content;
@@ -66,27 +67,27 @@ struct Resource {
 /// The properties, watched from outside the hosts.
 #[derive(Clone, Debug, Default)]
 pub struct Checks {
-    resources: BTreeMap<u8, Resource>,
+    resources: Table<u8, Resource>,
     /// By disk and sector.
-    delta_generation: BTreeMap<(u8, u64), u64>,
+    delta_generation: Table<(u8, u64), u64>,
     /// When each delta sector was last written.
-    renewed: BTreeMap<(u8, u64), Micros>,
+    renewed: Table<(u8, u64), Micros>,
     /// The last write of each that prolonged its host's life: generation, and when.
-    lived: BTreeMap<(u8, u64), (u64, Micros)>,
+    lived: Table<(u8, u64), (u64, Micros)>,
     /// The seconds it then carried.
-    stamps: BTreeMap<(u8, u64), u64>,
+    stamps: Table<(u8, u64), u64>,
     /// What our hosts believe, by host and disk.
-    members: BTreeMap<(HostId, u8), Membership>,
+    members: Table<(HostId, u8), Membership>,
     /// Resources a process was granted and has not released, whoever uses them now.
-    registered: BTreeMap<(HostId, i32), BTreeSet<u8>>,
+    registered: Table<(HostId, i32), BTreeSet<u8>>,
     /// When a lockspace last lost a user.
-    user_ended: BTreeMap<(HostId, u8), Micros>,
+    user_ended: Table<(HostId, u8), Micros>,
     /// When a host last left a lockspace that had failed.
-    left_failed: BTreeMap<HostId, Micros>,
+    left_failed: Table<HostId, Micros>,
     fail_secs: u64,
     dead_secs: u64,
     /// The last renewals seen to be complete, also of daemons that are gone.
-    last_goods: BTreeMap<(HostId, u8), MonoTime>,
+    last_goods: Table<(HostId, u8), MonoTime>,
     now: Micros,
     only: Option<&'static str>,
     /// Silence after which an owner may be replaced, in true time.
@@ -159,14 +160,14 @@ impl Checks {
         let value = owner_of(&held.leader);
         let holder = Holder { host: writer.host, pid, life, generation, lver: held.lver(), value };
         self.marks.acquired += 1;
-        let all = self.registered.entry((writer.host, pid)).or_default();
+        let all = self.registered.or_default((writer.host, pid));
         all.insert(resource);
         self.marks.acquired_in_both +=
             u64::from(all.iter().any(|r| layout::disk_of(*r) != layout::disk_of(resource)));
         if held.leader.write_id.get() != writer.host.get() {
             self.marks.committed_by_other += 1;
         }
-        let r = self.resources.entry(resource).or_default();
+        let r = self.resources.or_default(resource);
         let before = r.holder.replace(holder);
         r.granted_lver = holder.lver;
         let landed = r.chosen.get(&holder.lver).copied();
@@ -187,7 +188,7 @@ impl Checks {
 
     /// The process no longer holds the resource.
     pub fn dropped(&mut self, resource: u8, host: HostId, pid: i32) {
-        let r = self.resources.entry(resource).or_default();
+        let r = self.resources.or_default(resource);
         if r.holder.is_some_and(|h| h.host == host && h.pid == pid) {
             r.holder = None;
         }
@@ -215,7 +216,7 @@ impl Checks {
     /// S10, R1, R2 and S13, compared with what is on the disk.
     fn block_submitted(&mut self, resource: u8, writer: Writer, block: &HostBlock, b: &Dblock) {
         let d = block.dblock;
-        let r = self.resources.entry(resource).or_default();
+        let r = self.resources.or_default(resource);
         let holder = r.holder;
         let max_hosts = u64::from(layout::GEOMETRY.max_hosts());
         let mut broken = Vec::new();
@@ -268,7 +269,7 @@ impl Checks {
     /// look at the host id and their ballot. A new generation is a new life.
     fn delta_lands(&mut self, now: Micros, key: (u8, u64), generation: u64) {
         let dead_after = self.dead_after;
-        let lived = self.lived.entry(key).or_insert((generation, now));
+        let lived = self.lived.or_insert(key, (generation, now));
         if lived.0 != generation || now.saturating_sub(lived.1) < dead_after {
             *lived = (generation, now);
         }
@@ -328,7 +329,7 @@ impl Checks {
             (Area::Resource(resource), Content::Block(block)) => {
                 let own = sector == writer.host.block_sector();
                 if let Some(value) = value_of(&block.dblock).filter(|_| own) {
-                    let r = self.resources.entry(resource).or_default();
+                    let r = self.resources.or_default(resource);
                     r.accepted.insert((block.dblock.lver.get(), value));
                     if block.dblock.is_released() && value.0 == writer.host.get() {
                         r.flagged.insert((block.dblock.lver.get(), value));
@@ -346,7 +347,7 @@ impl Checks {
     /// S2, and that every leader was chosen by a ballot.
     fn leader_landed(&mut self, resource: u8, leader: &RawLeader) {
         let (lver, value) = (leader.lver.get(), owner_of(leader));
-        let r = self.resources.entry(resource).or_default();
+        let r = self.resources.or_default(resource);
         let mut broken: Vec<String> = Vec::new();
         if lver < r.top_lver {
             self.marks.rolled_back += 1;

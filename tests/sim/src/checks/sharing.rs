@@ -6,9 +6,9 @@
 use super::{Checks, Holder, Writer};
 use crate::disk::SimDisk;
 use crate::layout;
+use crate::table::Table;
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::record::{Dblock, HostBlock};
-use std::collections::BTreeMap;
 
 /// A conversion that a process waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(super) struct Sharer {
 }
 
 /// By host and process; 0 for a reference peer's.
-pub(super) type Sharers = BTreeMap<(HostId, i32), Sharer>;
+pub(super) type Sharers = Table<(HostId, i32), Sharer>;
 
 impl Checks {
     /// Whether the process holds this, and if so whether shared.
@@ -63,14 +63,14 @@ impl Checks {
         disk: &SimDisk,
     ) {
         self.marks.shared += 1;
-        self.registered.entry((writer.host, pid)).or_default().insert(resource);
-        let r = self.resources.entry(resource).or_default();
+        self.registered.or_default((writer.host, pid)).insert(resource);
+        let r = self.resources.or_default(resource);
         let fresh = Sharer { life, generation, count: 0, converting: None };
         let others = r.sharers.keys().filter(|(host, p)| (*host, *p) != (writer.host, pid));
         let (here, elsewhere): (Vec<_>, Vec<_>) = others.copied().partition(|(host, _)| *host == writer.host);
         self.marks.shared_by_processes += u64::from(!here.is_empty());
         self.marks.shared_by_hosts += u64::from(!elsewhere.is_empty());
-        r.sharers.entry((writer.host, pid)).or_insert(fresh).count += 1;
+        r.sharers.or_insert((writer.host, pid), fresh).count += 1;
         if let Some(holder) = r.holder {
             self.violated(format!(
                 "S1: {pid} of {writer:?} shares resource {resource} while {holder:?} holds it"
@@ -81,7 +81,7 @@ impl Checks {
 
     /// The daemon has begun to convert the hold of a process.
     pub fn converting(&mut self, resource: u8, host: HostId, pid: i32, to_shared: bool) {
-        let r = self.resources.entry(resource).or_default();
+        let r = self.resources.or_default(resource);
         if to_shared {
             let Some(holder) = r.holder.take_if(|h| h.host == host && h.pid == pid) else { return };
             let (life, generation) = (holder.life, holder.generation);
@@ -95,7 +95,7 @@ impl Checks {
     /// The end of a conversion: the process is told that it has not got what it asked for, or that it shares from now on.
     pub fn converted(&mut self, resource: u8, writer: Writer, pid: i32, success: bool, disk: &SimDisk) {
         let host = writer.host;
-        let r = self.resources.entry(resource).or_default();
+        let r = self.resources.or_default(resource);
         let Some(sharer) = r.sharers.get_mut(&(host, pid)) else { return };
         match sharer.converting.take() {
             Some(Converting::Down(holder)) if !success => {
@@ -120,12 +120,12 @@ impl Checks {
     /// A process that shares is about to hold exclusively.
     pub fn converted_up(&mut self, resource: u8, host: HostId, pid: i32) {
         self.marks.converted_up += 1;
-        self.resources.entry(resource).or_default().sharers.remove(&(host, pid));
+        self.resources.or_default(resource).sharers.remove(&(host, pid));
     }
 
     /// One token of a shared resource is given up. Whether the process still has another one.
     pub(super) fn token_given_up(&mut self, resource: u8, host: HostId, pid: i32) -> bool {
-        let r = self.resources.entry(resource).or_default();
+        let r = self.resources.or_default(resource);
         let Some(sharer) = r.sharers.get_mut(&(host, pid)) else { return false };
         sharer.count = sharer.count.saturating_sub(1);
         sharer.count > 0
@@ -152,7 +152,7 @@ impl Checks {
             return self.mode_block_stays(resource, writer, disk);
         }
         self.marks.mode_blocks_cleared += 1;
-        let r = self.resources.entry(resource).or_default();
+        let r = self.resources.or_default(resource);
         let sharers: Vec<_> = r.sharers.iter().filter(|((host, _), _)| *host == owner).collect();
         if !sharers.is_empty() {
             let what = format!(
@@ -174,7 +174,7 @@ impl Checks {
         disk: &SimDisk,
     ) {
         let before = layout::block_on(disk, resource, owner);
-        let r = self.resources.entry(resource).or_default();
+        let r = self.resources.or_default(resource);
         let owns = r.chosen.get(&r.top_lver).is_some_and(|value| value.0 == writer.host.get());
         let decided = before.dblock.lver.get() <= r.top_lver;
         let keeps = block.dblock == before.dblock || (decided && block.dblock != Dblock::zeroed());

@@ -1,0 +1,177 @@
+//! What is going to happen, in order of time; what is planned for the same microsecond, in the order it was planned.
+//!
+//! Most of what is planned is a deadline far ahead that means nothing by then. So only the next few milliseconds are kept sorted;
+//! the rest lies in slots by its time, and what has become void is dropped when its slot comes up.
+
+use crate::clock::Micros;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BinaryHeap};
+
+/// Bits of the microseconds within a slot.
+const SLOT_BITS: u32 = 15;
+/// Bits of the slots of a round.
+const ROUND_BITS: u32 = 12;
+/// Slots of a round.
+const SLOTS: u64 = 1 << ROUND_BITS;
+
+#[derive(Clone, Copy, Debug)]
+struct Planned<E> {
+    at: Micros,
+    number: u64,
+    event: E,
+}
+
+impl<E> Planned<E> {
+    fn slot(&self) -> u64 {
+        self.at >> SLOT_BITS
+    }
+}
+
+impl<E> PartialEq for Planned<E> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl<E> Eq for Planned<E> {}
+
+impl<E> PartialOrd for Planned<E> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<E> Ord for Planned<E> {
+    /// Reversed: the heap gives the earliest first.
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.at, other.number).cmp(&(self.at, self.number))
+    }
+}
+
+/// Planned events.
+#[derive(Debug)]
+pub struct Queue<E> {
+    /// Everything in slots up to the current one.
+    near: BinaryHeap<Planned<E>>,
+    /// Which slot, counted from the beginning, is the current one.
+    slot: u64,
+    /// The rest of the current round, by slot.
+    slots: Vec<Vec<Planned<E>>>,
+    /// Later rounds.
+    rounds: BTreeMap<u64, Vec<Planned<E>>>,
+    planned: u64,
+    len: usize,
+}
+
+impl<E> Queue<E> {
+    /// Nothing is planned.
+    #[must_use]
+    pub fn new() -> Self {
+        let slots = (0..SLOTS).map(|_| Vec::new()).collect();
+        Self { near: BinaryHeap::new(), slot: 0, slots, rounds: BTreeMap::new(), planned: 0, len: 0 }
+    }
+
+    /// Plans something for a time that has not passed.
+    pub fn plan(&mut self, at: Micros, event: E) {
+        self.planned += 1;
+        self.len += 1;
+        let planned = Planned { at, number: self.planned, event };
+        let slot = planned.slot();
+        if slot <= self.slot {
+            self.near.push(planned);
+        } else if slot >> ROUND_BITS == self.slot >> ROUND_BITS {
+            self.slots[index(slot)].push(planned);
+        } else {
+            self.rounds.entry(slot >> ROUND_BITS).or_default().push(planned);
+        }
+    }
+
+    /// Takes the next event and its time. What is `void` when its slot comes up never happens.
+    pub fn next(&mut self, void: impl Fn(&E) -> bool) -> Option<(Micros, E)> {
+        while self.near.is_empty() {
+            if self.len == 0 {
+                return None;
+            }
+            self.slot += 1;
+            if self.slot % SLOTS == 0 {
+                for planned in self.rounds.remove(&(self.slot >> ROUND_BITS)).unwrap_or_default() {
+                    self.slots[index(planned.slot())].push(planned);
+                }
+            }
+            let all = &mut self.slots[index(self.slot)];
+            let before = all.len();
+            all.retain(|planned| !void(&planned.event));
+            self.len -= before - all.len();
+            self.near.extend(all.drain(..));
+        }
+        let next = self.near.pop()?;
+        self.len -= 1;
+        Some((next.at, next.event))
+    }
+
+    /// How many events are planned.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl<E> Default for Queue<E> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn index(slot: u64) -> usize {
+    usize::try_from(slot % SLOTS).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dice::Dice;
+
+    #[test]
+    fn events_happen_by_time_and_then_in_the_order_they_were_planned() {
+        let mut dice = Dice::new(3);
+        let mut queue = Queue::new();
+        let (mut now, mut expected, mut seen) = (0, Vec::new(), Vec::new());
+        for number in 0..20_000_u64 {
+            let at =
+                now + if dice.per_mille(300) { dice.between(0, 3) } else { dice.spread(1, 2_000_000_000) };
+            queue.plan(at, number);
+            expected.push((at, number));
+            if dice.per_mille(600) {
+                let next = queue.next(|_| false).expect("planned");
+                now = next.0;
+                seen.push(next);
+            }
+        }
+        while let Some(next) = queue.next(|_| false) {
+            seen.push(next);
+        }
+        expected.sort_unstable();
+        assert_eq!(seen, expected);
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn what_is_void_by_then_never_happens() {
+        let mut queue = Queue::new();
+        for number in 0..100_u64 {
+            queue.plan(1_000_000 * number, number);
+        }
+        let mut happened = 0;
+        while let Some((_, number)) = queue.next(|n| n % 2 == 1 && *n > 0) {
+            assert_eq!(number % 2, 0);
+            happened += 1;
+        }
+        assert_eq!((happened, queue.len()), (50, 0));
+    }
+}
