@@ -110,10 +110,7 @@ impl Manager {
         outstanding: u32,
         out: &mut Vec<Action>,
     ) {
-        let Some(id) = self.tasks.get(&task).copied() else { return };
-        if outstanding == 0 {
-            self.tasks.remove(&task);
-        }
+        let Some(id) = self.task_done(task, outstanding) else { return };
         let Some(resource) = self.resources.get_mut(&id) else { return };
         if resource.converting != Some(task) {
             return;

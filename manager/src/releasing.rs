@@ -242,6 +242,11 @@ impl Manager {
         out.push(Action::StartRetract { task, ls, config, geometry, ballot, value, rename, disks });
     }
 
+    /// The resource of a task that is done. While writes of it are outstanding the task stays known, to be told of their end.
+    pub(crate) fn task_done(&mut self, task: TaskId, outstanding: u32) -> Option<ResourceId> {
+        if outstanding > 0 { self.tasks.get(&task).copied() } else { self.tasks.remove(&task) }
+    }
+
     pub(crate) fn release_done(
         &mut self,
         now: MonoTime,
@@ -250,10 +255,7 @@ impl Manager {
         outstanding: u32,
         out: &mut Vec<Action>,
     ) {
-        let Some(id) = self.tasks.get(&task).copied() else { return };
-        if outstanding == 0 {
-            self.tasks.remove(&task);
-        }
+        let Some(id) = self.task_done(task, outstanding) else { return };
         let Some(resource) = self.resources.get(&id) else { return };
         if !matches!(resource.work, Work::Releasing { task: t } if t == task) {
             return;
