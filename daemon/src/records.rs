@@ -139,12 +139,7 @@ impl Records {
         text.push_str(END);
         text.push('\n');
         let path = self.path(lockspace, *host_id);
-        let fresh = path.with_extension("new");
-        let mut file = File::create(&fresh)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&fresh, &path)?;
-        File::open(&self.directory)?.sync_all()
+        replace(&self.directory, &path, &text)
     }
 
     /// Notes for the time after a reboot which generation this machine has joined with. Without it the join then takes long.
@@ -168,11 +163,26 @@ impl Records {
 
     /// Removes a record. One that is not there is no error.
     fn remove(&self, lockspace: &Name, host_id: u64) -> io::Result<()> {
-        match fs::remove_file(self.path(lockspace, host_id)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        unlink(&self.path(lockspace, host_id))?;
         File::open(&self.directory)?.sync_all()
+    }
+}
+
+/// Replaces a record as a whole. When this has succeeded it is on stable storage, its name too.
+fn replace(directory: &Path, path: &Path, text: &str) -> io::Result<()> {
+    let fresh = path.with_extension("new");
+    let mut file = File::create(&fresh)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&fresh, path)?;
+    File::open(directory)?.sync_all()
+}
+
+/// Removes a file. One that is not there is no error.
+fn unlink(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 

@@ -5,14 +5,14 @@
 //! its hardware's UUID, so that a cloned system disk does not speak for the machine it was copied from.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::name::Name;
 use sanlock_manager::rejoin::RejoinRecord;
 
-use super::{END, hex};
+use super::{END, hex, replace, unlink};
 
 /// Where the records are, if the run directory is the usual one.
 pub(crate) const STATE_DIR: &str = "/var/lib/sanlock";
@@ -69,12 +69,7 @@ impl Reboots {
         if read(&path).is_ok_and(|found| found == text) {
             return Ok(());
         }
-        let fresh = path.with_extension("new");
-        let mut file = File::create(&fresh)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&fresh, &path)?;
-        File::open(&self.directory)?.sync_all()
+        replace(&self.directory, &path, &text)
     }
 
     /// The generation that this machine joined with in an earlier boot, if it was not left in good order since.
@@ -98,10 +93,7 @@ impl Reboots {
     /// # Errors
     /// It is still there.
     pub(crate) fn remove(&self, lockspace: &Name, host_id: u64) -> io::Result<()> {
-        match fs::remove_file(self.path(lockspace, host_id)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        unlink(&self.path(lockspace, host_id))
     }
 }
 
