@@ -1,7 +1,8 @@
 //! Text forms of resources (socket-protocol.md 7.9, 11.6): escaped paths, resource strings, state strings.
 //!
-//! These are the forms of the protocol and of the C library's functions. The `-r` and `-s` arguments of the command line
-//! have further rules of their own.
+//! These are the forms of the protocol, between our daemon and our client library, which know nothing of leases: names are escaped
+//! too, and what is printed can be read again. What the C library's functions make of the same strings, to the byte and with their
+//! quirks, is in `sanlock-lease` (`text::library`), beside the rules for the arguments of the command line.
 
 use crate::flags::ResourceFlags;
 use crate::limits::{MAX_DISKS, MAX_STATE_ITEM, NAME_LEN, PATH_LEN};
@@ -51,7 +52,7 @@ impl StringError {
 }
 
 /// Appends `path` with a backslash before every `:` and blank; a backslash and the byte after it are copied as they are.
-pub fn path_export(out: &mut Vec<u8>, path: &[u8]) {
+fn path_export(out: &mut Vec<u8>, path: &[u8]) {
     let mut bytes = path.iter().copied();
     while let Some(byte) = bytes.next() {
         match byte {
@@ -63,12 +64,6 @@ pub fn path_export(out: &mut Vec<u8>, path: &[u8]) {
             _ => out.push(byte),
         }
     }
-}
-
-/// `path` without any backslash: even a doubled one disappears, as in the C library.
-#[must_use]
-pub fn path_import(path: &[u8]) -> Vec<u8> {
-    path.iter().copied().filter(|&b| b != b'\\').collect()
 }
 
 /// Appends `name` with a backslash before every `:`, blank and backslash, so that [`str_to_res`] gives it back. The C
@@ -279,7 +274,6 @@ mod tests {
         assert_eq!(export(r"/a\:b\ c"), r"/a\:b\ c");
         assert_eq!(export(r"/a\\b"), r"/a\\b");
         assert_eq!(export(r"/end\"), r"/end\");
-        assert_eq!(path_import(br"/a\:b\\c"), b"/a:bc");
     }
 
     #[test]
