@@ -3,8 +3,10 @@
 use std::time::{Duration, Instant};
 
 use crate::bounded;
+use crate::dead_owner::registered;
 use crate::host::Host;
 use crate::program::Program;
+use crate::raw::Connection;
 use crate::storage::{LOCKSPACE, Storage};
 
 /// Hosts appear in each other's tables within this time (io timeout 1).
@@ -92,7 +94,18 @@ impl Scene {
         &self.hosts[index]
     }
 
-    /// The same, to kill or restart it.
+    /// A connection to the host with this list index that is registered for this process and has acquired resource `n`.
+    ///
+    /// # Panics
+    /// When the resource is not to be had.
+    #[must_use]
+    pub fn owning(&self, index: usize, n: u64) -> Connection {
+        let mut connection = registered(self.host(index));
+        assert_eq!(connection.acquire_one(&self.storage.resource(n)), 0, "acquiring resource {n}");
+        connection
+    }
+
+    /// Host with list index `index`, to kill or restart it.
     pub fn host_mut(&mut self, index: usize) -> &mut Host {
         &mut self.hosts[index]
     }

@@ -25,6 +25,7 @@
 pub mod calm;
 pub mod checks;
 pub mod disk;
+pub mod expect;
 pub mod explore;
 pub mod host;
 pub mod narrate;

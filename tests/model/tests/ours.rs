@@ -2,21 +2,8 @@
 //!
 //! Each test prints how many states it looked at. `MODEL_DEPTH` sets how deep the last one goes.
 
-use sanlock_model::checks::{Marks, Property};
-use sanlock_model::{Budget, Kind, Limits, Settings, World, explore};
-
-fn keeps_everything(what: &str, settings: Settings, limits: Limits) -> Marks {
-    let mut world = World::new(settings);
-    let report = explore(&mut world, limits);
-    if let Some(violation) = &report.violation {
-        panic!("{what}: {:?} is broken:\n{}", violation.property, world.narrate(&violation.schedule));
-    }
-    let extent = if report.complete { "complete, depth" } else { "to depth" };
-    println!("{what}: {} states, {} steps, {extent} {}", report.states, report.steps, report.depth);
-    println!("    {:?}", world.marks);
-    assert!(report.complete || report.depth == limits.depth);
-    world.marks
-}
+use sanlock_model::expect::keeps_everything;
+use sanlock_model::{Budget, Kind, Limits, Property, Settings};
 
 fn with(attempts: &[u8], budget: Budget) -> Settings {
     Settings { budget, ..Settings::new(Kind::Ours, attempts) }

@@ -1,20 +1,12 @@
 //! Every property can fail: something is bent on purpose, the machines being ours, and the checker finds it. The properties not
 //! here (`HostIdBeforeWrite`, `BlockRemembers`, `EverythingEnds`, `Progress`) fail on reference peers.
 
-use sanlock_model::{Budget, Kind, Limits, Property, Settings, Twist, World, explore};
+use sanlock_model::expect::found_only_with;
+use sanlock_model::{Budget, Kind, Property, Settings, Twist};
 
 fn breaks(twist: Twist, property: Property) {
-    let settings = Settings {
-        twist,
-        budget: Budget { waits: 1, ..Budget::default() },
-        properties: vec![property],
-        ..Settings::new(Kind::Ours, &[2, 2])
-    };
-    let report = explore(&mut World::new(settings.clone()), Limits::complete());
-    let found = report.violation.map(|violation| violation.property);
-    assert_eq!(found, Some(property), "{twist:?} after {} states", report.states);
-    let straight = Settings { twist: Twist::None, ..settings };
-    assert_eq!(explore(&mut World::new(straight), Limits::complete()).violation, None, "without the twist");
+    let budget = Budget { waits: 1, ..Budget::default() };
+    found_only_with(twist, property, Settings { budget, ..Settings::new(Kind::Ours, &[2, 2]) });
 }
 
 #[test]

@@ -2,25 +2,12 @@
 //! checker finds CE4 on reference peers by itself.
 
 use sanlock_model::Plan::{Exclusive, ExclusiveThenDown, Shared, SharedThenUp};
-use sanlock_model::checks::Marks;
+use sanlock_model::expect::{found_only_with, keeps_everything};
 use sanlock_model::world::Event;
 use sanlock_model::{Budget, Kind, Limits, Plan, Property, Settings, Twist, World, explore};
 
 fn planned(plans: &[&[Plan]], budget: Budget) -> Settings {
     Settings { budget, ..Settings::planned(Kind::Ours, plans) }
-}
-
-fn keeps_everything(what: &str, settings: Settings, limits: Limits) -> Marks {
-    let mut world = World::new(settings);
-    let report = explore(&mut world, limits);
-    if let Some(violation) = &report.violation {
-        panic!("{what}: {:?} is broken:\n{}", violation.property, world.narrate(&violation.schedule));
-    }
-    let extent = if report.complete { "complete, depth" } else { "to depth" };
-    println!("{what}: {} states, {} steps, {extent} {}", report.states, report.steps, report.depth);
-    println!("    {:?}", world.marks);
-    assert!(report.complete || report.depth == limits.depth);
-    world.marks
 }
 
 #[test]
@@ -158,13 +145,7 @@ fn ce4_a_living_sharer_is_cleared_by_a_table_that_is_old() {
 
 fn breaks(twist: Twist, property: Property) {
     let budget = Budget { waits: 1, ..Budget::default() };
-    let settings = planned(&[&[Shared, Exclusive], &[Exclusive, Shared]], budget);
-    let settings = Settings { twist, properties: vec![property], ..settings };
-    let report = explore(&mut World::new(settings.clone()), Limits::complete());
-    let found = report.violation.map(|violation| violation.property);
-    assert_eq!(found, Some(property), "{twist:?} after {} states", report.states);
-    let straight = Settings { twist: Twist::None, ..settings };
-    assert_eq!(explore(&mut World::new(straight), Limits::complete()).violation, None, "without the twist");
+    found_only_with(twist, property, planned(&[&[Shared, Exclusive], &[Exclusive, Shared]], budget));
 }
 
 #[test]

@@ -44,6 +44,14 @@ fn taken(lab: &mut Lab, mode: Mode) -> (Held, Option<ValueRead>) {
     }
 }
 
+/// A lab in which the lease is ours, with nothing traced yet.
+fn owned() -> (Lab, Held) {
+    let mut lab = free_lab();
+    let (held, _) = taken(&mut lab, Mode::Exclusive);
+    lab.trace.clear();
+    (lab, held)
+}
+
 #[test]
 fn the_value_is_read_when_the_lease_is_ours_in_either_mode() {
     for mode in [Mode::Exclusive, Mode::ShortHold] {
@@ -106,9 +114,7 @@ fn there_is_no_value_where_the_area_has_no_room_for_one() {
 
 #[test]
 fn a_release_writes_the_value_first_and_the_next_owner_reads_it() {
-    let mut lab = free_lab();
-    let (held, _) = taken(&mut lab, Mode::Exclusive);
-    lab.trace.clear();
+    let (mut lab, held) = owned();
     let done = lab.run(&mut PaxosRelease::new(config(US), held).with_value(Some(sector(9))));
     assert_eq!(done.outcome.result, Ok(Released::LeaderFreed));
     assert!(done.outcome.value_written);
@@ -148,9 +154,7 @@ fn nothing_is_given_up_while_the_value_is_not_on_disk() {
 
 #[test]
 fn no_value_is_written_without_the_lockspace() {
-    let mut lab = free_lab();
-    let (held, _) = taken(&mut lab, Mode::Exclusive);
-    lab.trace.clear();
+    let (mut lab, held) = owned();
     lab.lockspace = LockspaceNow::Gone;
     let done = lab.run(&mut PaxosRelease::new(config(US), held).with_value(Some(sector(9))));
     assert_eq!((done.outcome.result, lab.brief()), (Err(ReleaseError::LockspaceGone), vec![]));
@@ -159,9 +163,7 @@ fn no_value_is_written_without_the_lockspace() {
 
 #[test]
 fn a_conversion_to_shared_writes_the_value_before_anybody_can_share() {
-    let mut lab = free_lab();
-    let (held, _) = taken(&mut lab, Mode::Exclusive);
-    lab.trace.clear();
+    let (mut lab, held) = owned();
     nth_write(&mut lab, 0, Fate::fail(IoFailure::Os(5)));
     let mut machine = PaxosConvert::to_shared(config(US), held).with_value(Some(sector(9)));
     let done = lab.run(&mut machine).outcome;
@@ -179,9 +181,7 @@ fn a_conversion_to_shared_writes_the_value_before_anybody_can_share() {
 
 #[test]
 fn a_value_of_another_size_is_not_written() {
-    let mut lab = free_lab();
-    let (held, _) = taken(&mut lab, Mode::Exclusive);
-    lab.trace.clear();
+    let (mut lab, held) = owned();
     let done = lab.run(&mut PaxosRelease::new(config(US), held).with_value(Some(vec![1; 4096].into())));
     assert_eq!((done.outcome.result, lab.brief()), (Err(ReleaseError::Driver), vec![]));
 }

@@ -14,9 +14,7 @@ fn when_the_third_of_eight_fails_the_first_two_are_released_on_disk() {
     let earlier = scene.storage().resource(10);
     assert_eq!(client.acquire_one(&earlier), 0);
 
-    let mut other = host.connect();
-    other.register();
-    assert_eq!(other.acquire_one(&scene.storage().resource(3)), 0);
+    let mut other = scene.owning(0, 3);
 
     let eight: Vec<Resource> = (1..=8).map(|n| scene.storage().resource(n)).collect();
     assert_eq!(client.acquire(&eight, 0, None), -17);
@@ -53,9 +51,7 @@ fn a_lease_refused_by_another_host_undoes_the_whole_command() {
     let Some(program) = Program::under_test() else { return };
     let scene = Scene::two_hosts(program, 3);
     scene.wait_until_all_see_all();
-    let mut owner = scene.host(1).connect();
-    owner.register();
-    assert_eq!(owner.acquire_one(&scene.storage().resource(2)), 0);
+    let _owner = scene.owning(1, 2);
     let mut client = scene.host(0).connect();
     client.register();
     let three: Vec<Resource> = (1..=3).map(|n| scene.storage().resource(n)).collect();

@@ -68,9 +68,7 @@ fn some_commands_close_a_plain_connection_and_others_do_not() {
 fn no_command_closes_a_registered_connection() {
     let Some(program) = Program::under_test() else { return };
     let scene = Scene::one_host(program, 1);
-    let mut client = scene.host(0).connect();
-    client.register();
-    assert_eq!(client.acquire_one(&scene.storage().resource(1)), 0);
+    let mut client = scene.owning(0, 1);
     for (command, payload, _) in commands() {
         client.send_message(Header { data2: raw::SELF, ..Header::request(command, payload.len()) }, &payload);
         assert_eq!(client.receive().cmd, command);
@@ -171,9 +169,7 @@ fn killpath_of_another_process_is_refused() {
 fn a_conversion_cut_short_leaves_nobody_busy() {
     let Some(program) = Program::ours_under_test("leaves the target busy for ever") else { return };
     let scene = Scene::one_host(program, 1);
-    let mut target = scene.host(0).connect();
-    target.register();
-    assert_eq!(target.acquire_one(&scene.storage().resource(1)), 0);
+    let mut target = scene.owning(0, 1);
     let us = std::process::id();
     let mut other = scene.host(0).connect();
     let header = Header { data2: us, ..Header::request(cmd::CONVERT, 128) };

@@ -105,9 +105,7 @@ fn a_request_without_disks_is_refused() {
 fn a_request_record_that_is_none_is_refused() {
     let Some(program) = Program::under_test() else { return };
     let scene = Scene::one_host(program, 1);
-    let mut owner = scene.host(0).connect();
-    owner.register();
-    assert_eq!(owner.acquire_one(&scene.storage().resource(1)), 0);
+    let mut owner = scene.owning(0, 1);
     let file = File::options().read(true).write(true).open(scene.storage().path()).unwrap();
     let sector = scene.storage().offset(1) + 512;
     let record = || {
@@ -138,9 +136,7 @@ fn a_registered_connection_becomes_no_stream() {
         return;
     };
     let scene = Scene::one_host(program, 1);
-    let mut client = scene.host(0).connect();
-    client.register();
-    assert_eq!(client.acquire_one(&scene.storage().resource(1)), 0);
+    let mut client = scene.owning(0, 1);
     assert_eq!(client.request(cmd::REG_EVENT, 0, 0, 0, &event_payload("LS", [0; 4])).result(), -22);
     assert_eq!(client.inquire(None).count, 1);
 }

@@ -120,9 +120,7 @@ fn registering_twice_changes_nothing() {
         return;
     };
     let scene = Scene::one_host(program, 1);
-    let mut client = scene.host(0).connect();
-    client.register();
-    assert_eq!(client.acquire_one(&scene.storage().resource(1)), 0);
+    let mut client = scene.owning(0, 1);
     client.register();
     assert_eq!(client.inquire(None).count, 1);
     drop(client);

@@ -37,9 +37,7 @@ fn a_used_lockspace_stays_when_only_an_unused_one_may_go() {
     let Some(program) = Program::under_test() else { return };
     let scene = Scene::one_host(program, 1);
     let host = scene.host(0);
-    let mut client = host.connect();
-    client.register();
-    assert_eq!(client.acquire_one(&scene.storage().resource(1)), 0);
+    let mut client = scene.owning(0, 1);
     let lockspace = scene.storage().lockspace(1);
     assert_eq!(host.connect().rem_lockspace(&lockspace, flag::REM_UNUSED), -16);
     assert_eq!(host.connect().inq_lockspace(&lockspace, 0), 0);

@@ -1,0 +1,36 @@
+//! What a test expects of an exploration.
+
+use crate::checks::{Marks, Property};
+use crate::explore::{Limits, explore};
+use crate::settings::{Settings, Twist};
+use crate::world::World;
+
+/// Every schedule within the limits keeps every property. Prints how many states were looked at, and returns what happened in them.
+///
+/// # Panics
+/// With the schedule that breaks a property; or there are more states than the limits allow.
+pub fn keeps_everything(what: &str, settings: Settings, limits: Limits) -> Marks {
+    let mut world = World::new(settings);
+    let report = explore(&mut world, limits);
+    if let Some(violation) = &report.violation {
+        panic!("{what}: {:?} is broken:\n{}", violation.property, world.narrate(&violation.schedule));
+    }
+    let extent = if report.complete { "complete, depth" } else { "to depth" };
+    println!("{what}: {} states, {} steps, {extent} {}", report.states, report.steps, report.depth);
+    println!("    {:?}", world.marks);
+    assert!(report.complete || report.depth == limits.depth);
+    world.marks
+}
+
+/// The property is broken with the twist, and with nothing bent it is kept.
+///
+/// # Panics
+/// It is not so.
+pub fn found_only_with(twist: Twist, property: Property, settings: Settings) {
+    let settings = Settings { twist, properties: vec![property], ..settings };
+    let report = explore(&mut World::new(settings.clone()), Limits::complete());
+    let found = report.violation.map(|violation| violation.property);
+    assert_eq!(found, Some(property), "{twist:?} after {} states", report.states);
+    let straight = Settings { twist: Twist::None, ..settings };
+    assert_eq!(explore(&mut World::new(straight), Limits::complete()).violation, None, "without the twist");
+}
