@@ -215,6 +215,14 @@ fn set_lvb_is_sized_by_its_length() {
 }
 
 #[test]
+fn what_was_received_of_a_message_is_counted() {
+    let bytes = Header::request(Command::Version, 0, 0, 0, 0).encode();
+    let mut decoder = RequestDecoder::new();
+    assert_eq!(decoder.feed(&mut &bytes[..5]), Ok(None));
+    assert_eq!((decoder.buffered(), decoder.wants()), (5, bytes.len() - 5));
+}
+
+#[test]
 fn skipping_is_bounded_and_holds_nothing() {
     let mut header = Header::request(Command::Version, 0, MAX_SKIP, 0, 0);
     header.cmd = 77;

@@ -1,7 +1,7 @@
 //! Flags and result codes have the numbers of the specification (socket-protocol.md 4.1, 5).
 
-use sanlock_wire::code;
 use sanlock_wire::flags::*;
+use sanlock_wire::{Command, code};
 
 #[test]
 fn every_flag_has_the_value_of_the_specification() {
@@ -84,4 +84,80 @@ fn every_result_code_has_the_number_of_the_specification() {
         assert_eq!(code::name(-number), Some(pair[1]));
     }
     assert_eq!((code::SANLK_ACQUIRE_IDLIVE, code::ENOTCONN, code::EOPNOTSUPP), (-243, -107, -95));
+}
+
+/// Socket-protocol.md 5: an errno is answered negated.
+#[test]
+fn every_errno_is_the_negated_number_of_the_system() {
+    let pairs = [
+        (code::ENOENT, libc::ENOENT),
+        (code::ESRCH, libc::ESRCH),
+        (code::EIO, libc::EIO),
+        (code::ENXIO, libc::ENXIO),
+        (code::E2BIG, libc::E2BIG),
+        (code::EAGAIN, libc::EAGAIN),
+        (code::ENOMEM, libc::ENOMEM),
+        (code::EACCES, libc::EACCES),
+        (code::EBUSY, libc::EBUSY),
+        (code::EEXIST, libc::EEXIST),
+        (code::ENODEV, libc::ENODEV),
+        (code::EINVAL, libc::EINVAL),
+        (code::ENOTTY, libc::ENOTTY),
+        (code::ENOSPC, libc::ENOSPC),
+        (code::EPIPE, libc::EPIPE),
+        (code::ERANGE, libc::ERANGE),
+        (code::ENOCSI, libc::ENOCSI),
+        (code::ELIBACC, libc::ELIBACC),
+        (code::ELIBBAD, libc::ELIBBAD),
+        (code::ELIBSCN, libc::ELIBSCN),
+        (code::EMSGSIZE, libc::EMSGSIZE),
+        (code::EOPNOTSUPP, libc::EOPNOTSUPP),
+        (code::ECONNRESET, libc::ECONNRESET),
+        (code::ENOTCONN, libc::ENOTCONN),
+        (code::ECONNREFUSED, libc::ECONNREFUSED),
+        (code::EALREADY, libc::EALREADY),
+        (code::EINPROGRESS, libc::EINPROGRESS),
+        (code::ESTALE, libc::ESTALE),
+        (code::EUCLEAN, libc::EUCLEAN),
+    ];
+    for (code, errno) in pairs {
+        assert_eq!(code, -errno);
+    }
+}
+
+/// Socket-protocol.md 5, "5.1.1 adds".
+#[test]
+fn the_codes_that_only_5_1_1_has() {
+    let codes = [
+        code::SANLK_WRONG_GENERATION,
+        code::SANLK_WRONG_CAW,
+        code::SANLK_CAW_CONFIG,
+        code::SANLK_CAW_OPEN,
+        code::SANLK_CAW_IOCTL,
+        code::SANLK_CAW_MISCOMPARE,
+        code::SANLK_CAW_ERROR,
+        code::SANLK_IOTYPE,
+        code::SANLK_CAW_ILLEGAL,
+    ];
+    assert_eq!(codes.to_vec(), (280..=288).map(|number: i32| -number).collect::<Vec<_>>());
+}
+
+/// The left column of the table in socket-protocol.md 2.3, without REG_EVENT, which closes on failure only.
+#[test]
+fn the_commands_that_end_a_plain_connection() {
+    let mut closing: Vec<&str> =
+        Command::ALL.iter().filter(|command| command.closes_plain_connection()).map(|c| c.name()).collect();
+    let table = "SHUTDOWN STATUS LOG_DUMP HOST_STATUS RENEWAL GET_LOCKSPACES GET_HOSTS END_EVENT SET_CONFIG";
+    let mut expected: Vec<&str> = table.split(' ').collect();
+    closing.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(closing, expected);
+}
+
+/// Socket-protocol.md 2.6.
+#[test]
+fn the_commands_whose_data2_names_a_process() {
+    let targeted: Vec<&str> =
+        Command::ALL.iter().filter(|command| command.is_targeted()).map(|c| c.name()).collect();
+    assert_eq!(targeted, ["ACQUIRE", "RELEASE", "INQUIRE", "KILLPATH", "CONVERT"]);
 }
