@@ -31,6 +31,15 @@ fn still_renaming(resource: &Resource, spec: &ResourceSpec) -> bool {
     resource.renamed.is_some_and(|name| (resource.spec.lockspace, name) == spec.names())
 }
 
+/// Whether this is the lease of `spec` under another name, as it may be called since another host renamed it. What this host has left
+/// to do under the name it knew, or may still write, would reach the new hold (rule R3); and of a lease that it still holds the disk
+/// says that it may have it.
+fn other_name_of(resource: &Resource, spec: &ResourceSpec) -> bool {
+    resource.spec.lockspace == spec.lockspace
+        && resource.spec.name != spec.name
+        && resource.spec.disks.iter().any(|disk| spec.disks.contains(disk))
+}
+
 impl Manager {
     /// Whether a lockspace has orphans, those included that are about to be adopted.
     pub(crate) fn has_orphans(&self, ls: LockspaceId) -> bool {
@@ -40,7 +49,7 @@ impl Manager {
     /// What this host already has under that name decides first (lease-algorithms.md 7.2).
     pub(crate) fn local_state(&self, spec: &ResourceSpec, orphan: OrphanUse) -> Result<Local, ReturnCode> {
         let same = |r: &Resource| r.spec.names() == spec.names();
-        if self.resources.values().any(|r| still_renaming(r, spec)) {
+        if self.resources.values().any(|r| still_renaming(r, spec) || other_name_of(r, spec)) {
             return Err(ReturnCode::EAGAIN);
         }
         let Some((id, found)) = self.resources.iter().find(|(_, r)| same(r)) else {

@@ -23,13 +23,19 @@ pub(super) fn ls_spec(text: &str) -> LockspaceSpec {
     LockspaceSpec { name: name(text), host_id: HOST, path: format!("/{text}").into_bytes(), offset: 0 }
 }
 
+/// A place for each name.
+fn place(resource: &str) -> DiskSpec {
+    let number = resource.bytes().fold(0, |sum, byte| sum * 256 + u64::from(byte));
+    DiskSpec { path: b"/disk".to_vec(), offset: number << 20 }
+}
+
 /// "LS:R" or "R", which is in "ls".
 pub(super) fn request(text: &str) -> ResourceRequest {
     let (lockspace, resource) = text.split_once(':').unwrap_or(("ls", text));
     let spec = ResourceSpec {
         lockspace: name(lockspace),
         name: name(resource),
-        disks: vec![DiskSpec { path: b"/disk".to_vec(), offset: 0 }],
+        disks: vec![place(resource)],
         ..ResourceSpec::default()
     };
     ResourceRequest { spec, persistent: false, num_hosts: None }

@@ -11,6 +11,7 @@ use sanlock_lease::paxos::release::{ReleaseOutcome, Released};
 use sanlock_lease::paxos::take::ValueRead;
 use sanlock_lease::paxos::{AcquireError, ReleaseError};
 use sanlock_lease::record::ModeBlock;
+use sanlock_lease::text::DiskSpec;
 use std::sync::Arc;
 
 const SECTOR: usize = 512;
@@ -236,8 +237,7 @@ fn a_renamed_lease_is_not_taken_under_its_new_name_before_the_rest_of_its_releas
     let (first, _) = release(&rename(&mut lab, "r", "new"));
     assert_eq!(lab.released_without_mark(first), [replied(0, 0)]);
     assert_eq!(lab.list("r"), Some(ResourceList::Rem));
-    // In this lab every resource has the same disk and offset.
-    assert_eq!(lab.acquire(0, Target::Own, &["new"]), [replied(0, -11)]);
+    assert_eq!(acquire_as(&mut lab, "r", "new"), [replied(0, -11)]);
 }
 
 /// The same without any error: of several disks one is slow, and its write may land on what is taken under the new name.
@@ -248,7 +248,50 @@ fn a_renamed_lease_is_not_taken_under_its_new_name_while_a_write_of_its_release_
     let (first, _) = release(&rename(&mut lab, "r", "new"));
     assert_eq!(lab.released(first, Ok(Released::LeaderFreed), 1), [replied(0, 0)]);
     assert_eq!(lab.list("r"), Some(ResourceList::Rem));
-    assert_eq!(lab.acquire(0, Target::Own, &["new"]), [replied(0, -11)]);
+    assert_eq!(acquire_as(&mut lab, "r", "new"), [replied(0, -11)]);
+}
+
+/// Another host has renamed the lease meanwhile: what is left of ours under its old name would land on the new hold (rule R3).
+#[test]
+fn a_lease_renamed_by_others_is_not_taken_while_a_write_for_its_old_name_may_land() {
+    let (mut lab, _) = Lab::ready();
+    lab.hold(0, "r");
+    let (first, _) = release(&lab.release(0, &["r"]));
+    assert_eq!(lab.released(first, Ok(Released::ByFlag), 1), [replied(0, 0)]);
+    assert_eq!(acquire_as(&mut lab, "r", "new"), [replied(0, -11)]);
+    // Also of an acquire that has failed, and while one runs.
+    let failing = task(&lab.acquire(1, Target::Own, &["s"]));
+    assert_eq!(acquire_as(&mut lab, "s", "new"), [replied(0, -11)]);
+    lab.failed(failing, live_owner(), false, 1);
+    assert_eq!(acquire_as(&mut lab, "s", "new"), [replied(0, -11)]);
+}
+
+/// A leader that lands late can bring another name of a held lease back. On disk this host owns it, so that a second process would
+/// get it beside the first.
+#[test]
+fn a_lease_that_is_held_is_not_taken_under_another_name() {
+    let (mut lab, _) = Lab::ready();
+    lab.hold(0, "r");
+    assert_eq!(acquire_as(&mut lab, "r", "old"), [replied(0, -11)]);
+    let second = DiskSpec { path: b"/second".to_vec(), offset: 7 };
+    let mut both = request("old");
+    both.spec.disks = vec![second.clone(), request("r").spec.disks.remove(0)];
+    assert_eq!(acquire_with(&mut lab, both), [replied(0, -11)], "one common disk is enough");
+    let mut elsewhere = request("old");
+    elsewhere.spec.disks = vec![second];
+    task(&acquire_with(&mut lab, elsewhere));
+}
+
+fn acquire_with(lab: &mut Lab, request: ResourceRequest) -> Vec<Action> {
+    let (resources, flags) = (vec![request], AcquireFlags::default());
+    lab.command(0, Command::Acquire { target: Target::Own, owner_name: name("vm"), resources, flags })
+}
+
+/// Takes what lies at the place of `there` under another name.
+fn acquire_as(lab: &mut Lab, there: &str, text: &str) -> Vec<Action> {
+    let mut other = request(text);
+    other.spec.disks = request(there).spec.disks;
+    acquire_with(lab, other)
 }
 
 /// A conversion that fails gives nothing up, so there is no reason to give the value up either.

@@ -12,11 +12,12 @@ use crate::layout;
 use crate::sabotage::Sabotage;
 use crate::world::{Event, World};
 use sanlock_lease::code::ReturnCode;
+use sanlock_lease::name::Name;
 use sanlock_lease::paxos::Held;
 use sanlock_lease::text::ResourceSpec;
 use sanlock_manager::{
-    AcquireFlags, Action, Command, ConnId, Event as Told, KillpathProgram, ReleaseWhat, Reply,
-    ResourceRequest, Setting, Target, Work,
+    AcquireFlags, Action, Command, ConnId, Event as Told, KillpathProgram, OrphanUse, Reply, ResourceRequest,
+    Setting, Target, Work,
 };
 
 /// Acquires of a herd start within this time of each other.
@@ -50,6 +51,8 @@ pub(crate) enum Asked {
         pid: i32,
         /// With the mode: whether shared.
         resources: Vec<(u8, bool)>,
+        /// Versions demanded.
+        demanded: Vec<(u8, u64)>,
     },
     Convert {
         pid: i32,
@@ -61,6 +64,21 @@ pub(crate) enum Asked {
         resources: Vec<u8>,
         /// Every token of them.
         all: bool,
+        /// The name that the only one gets.
+        to: Option<Name>,
+    },
+    /// What it holds.
+    Inquire {
+        pid: i32,
+    },
+    GetValue {
+        pid: i32,
+        resource: u8,
+    },
+    SetValue {
+        pid: i32,
+        resource: u8,
+        bytes: Vec<u8>,
     },
     /// Orphans to be released.
     Orphans {
@@ -204,6 +222,8 @@ impl World {
             self.exit(host, pid);
         } else if roll < 37 && !self.calm {
             self.hang_up(host, pid);
+        } else if self.looks_at_holds() {
+            self.look_at_holds(host, pid, conn, &held);
         } else if self.converts() {
             self.convert(host, pid, conn, &held);
         } else {
@@ -264,20 +284,24 @@ impl World {
         if let Some(resource) = twice.filter(|_| self.dice.per_mille(200)) {
             resources.push((*resource, true));
         }
-        let mut requests = Vec::new();
+        let orphan = self.orphan_use();
+        let (mut requests, mut demanded) = (Vec::new(), Vec::new());
         for (r, shared) in &resources {
-            let spec = ResourceSpec { shared: *shared, ..layout::resource_spec(*r) };
+            // An orphan is what it is.
+            let lver = if orphan == OrphanUse::Refuse { self.demands(*r) } else { None };
+            demanded.extend(lver.map(|lver| (*r, lver)));
+            let spec = ResourceSpec { shared: *shared, lver, ..self.spec_of(host, *r) };
             let persistent = !self.calm && self.dice.per_mille(self.settings.persistent_per_mille);
-            requests.push(ResourceRequest { spec, persistent, num_hosts: None });
+            requests.push(ResourceRequest { spec, persistent, num_hosts: self.wants_num_hosts() });
         }
         if self.joins_unseen(host, pid, &resources) {
             return;
         }
         let owner_nowait = self.dice.per_mille(600);
-        let flags = AcquireFlags { owner_nowait, orphan: self.orphan_use(), ..AcquireFlags::default() };
+        let flags = AcquireFlags { owner_nowait, orphan, lvb: self.wants_value() };
         let (other, target) = self.requester(host, pid);
         let command = Command::Acquire { target, owner_name: layout::name("vm"), resources: requests, flags };
-        self.ask(host, other.unwrap_or(conn), Asked::Acquire { pid, resources }, command);
+        self.ask(host, other.unwrap_or(conn), Asked::Acquire { pid, resources, demanded }, command);
         self.wait_for_reply(host, pid);
     }
 
@@ -296,12 +320,8 @@ impl World {
     pub(crate) fn release(&mut self, host: usize, pid: i32, conn: ConnId, held: &[u8]) {
         let all = self.calm || self.dice.per_mille(600);
         let given = if all { held.to_vec() } else { held[..1].to_vec() };
-        let names = |r: &u8| {
-            let spec = layout::resource_spec(*r);
-            (spec.lockspace, spec.name)
-        };
-        let what = if all { ReleaseWhat::All } else { ReleaseWhat::Named(given.iter().map(names).collect()) };
-        let asked = Asked::Release { pid, resources: given, all };
+        let (what, to) = self.what_to_release(host, pid, &given, all);
+        let asked = Asked::Release { pid, resources: given, all, to };
         self.ask(host, conn, asked, Command::Release { target: Target::Own, what });
         self.wait_for_reply(host, pid);
     }
@@ -309,8 +329,8 @@ impl World {
     /// The manager has taken a command: unless it refused, what is to be released is nobody's from here on.
     pub(crate) fn accepted(&mut self, host: usize, conn: ConnId, actions: &[Action]) {
         let asked = self.daemon(host).and_then(|d| d.clients.get(&conn.0)).and_then(|c| c.asked.clone());
-        let (pid, resources, all) = match asked {
-            Some(Asked::Release { pid, resources, all }) => (pid, resources, all),
+        let (pid, resources, all, to) = match asked {
+            Some(Asked::Release { pid, resources, all, to }) => (pid, resources, all, to),
             Some(Asked::Convert { pid, resource, shared }) => {
                 return self.convert_accepted(host, (pid, resource, shared), actions);
             }
@@ -325,6 +345,7 @@ impl World {
         if !refused && !self.sabotaged(Sabotage::KeepsUsing) {
             let id = self.hosts[host].id;
             for resource in resources {
+                self.checks.releasing(resource, id, to);
                 self.checks.given_up(resource, id, pid, all);
             }
         }
@@ -344,11 +365,12 @@ impl World {
             self.tell_front(host, conn, Told::ConnClosed { conn });
         }
         match asked {
-            Some(Asked::Acquire { pid, resources }) => {
+            Some(Asked::Acquire { pid, resources, demanded }) => {
                 if code == 0 {
                     for (resource, shared) in &resources {
                         self.granted(host, pid, *resource, *shared);
                     }
+                    self.check_demands(host, pid, &demanded);
                 }
                 let after = if code == 0 { self.hold_time() } else { self.pause_before_acquire() };
                 self.answered(host, pid, after);
@@ -356,9 +378,16 @@ impl World {
             Some(Asked::Convert { pid, resource, shared }) => {
                 self.convert_replied(host, pid, resource, shared, code);
             }
-            Some(Asked::Release { pid, .. }) => {
+            Some(Asked::Release { pid, resources, .. }) => {
+                let id = self.hosts[host].id;
+                for resource in resources.into_iter().filter(|_| code == 0) {
+                    self.checks.released(resource, id, &self.disk);
+                }
                 let after = self.pause_before_acquire();
                 self.answered(host, pid, after);
+            }
+            Some(asked @ (Asked::Inquire { .. } | Asked::GetValue { .. } | Asked::SetValue { .. })) => {
+                self.value_replied(host, &asked, reply);
             }
             Some(Asked::Orphans { pid }) => self.orphans_replied(host, pid, code),
             Some(Asked::Introduced { pid }) => {
@@ -390,14 +419,12 @@ impl World {
     pub(crate) fn granted(&mut self, host: usize, pid: i32, resource: u8, shared: bool) {
         let spec = layout::resource_spec(resource);
         let Some(daemon) = self.hosts[host].daemon.as_ref() else { return };
-        let found = daemon
-            .manager
-            .resources()
-            .find(|(_, r)| (r.spec.lockspace, r.spec.name) == (spec.lockspace, spec.name))
-            .and_then(|(_, r)| match &r.work {
+        let found = daemon.manager.resources().filter(|(_, r)| r.spec.disks == spec.disks).find_map(
+            |(_, r)| match &r.work {
                 Work::Held { held, tokens } => Some((*held, tokens.clone())),
                 _ => None,
-            });
+            },
+        );
         let Some(process) = self.hosts[host].processes.get(&pid) else {
             return; // it ended before the reply
         };

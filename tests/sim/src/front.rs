@@ -5,7 +5,7 @@ use crate::daemon::{Message, Source, Thread};
 use crate::layout;
 use crate::link::Order;
 use crate::sabotage::Sabotage;
-use crate::tasks::Task;
+use crate::tasks::{Kind, Task};
 use crate::worker::{Shared, Worker};
 use crate::world::{Event, World};
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
@@ -110,23 +110,26 @@ impl World {
             Action::Leave { ls, release } => {
                 self.send(host, front, Thread::Lockspace(ls.0), Message::Leave { release });
             }
-            Action::StartAcquire { task, ls, config, mut options, disks, .. } => {
+            Action::StartAcquire { task, ls, config, mut options, value, disks } => {
                 options.seed = self.dice.any();
-                self.order_task(host, Task::acquire(task, ls, config, options, disks));
+                self.order_task(host, Task::new(task, ls, config, Kind::Acquire(options, value), &disks));
             }
-            Action::StartConvert { task, ls, config, mut options, held, disks, .. } => {
+            Action::StartConvert { task, ls, config, mut options, held, value, disks } => {
                 options.seed = self.dice.any();
-                self.order_task(host, Task::convert(task, ls, config, options, held, disks));
+                let kind = Kind::Convert(options, held, value);
+                self.order_task(host, Task::new(task, ls, config, kind, &disks));
             }
             Action::StartErase { task, ls, config, held, disks } => {
                 self.checks.marks.erases += 1;
-                self.order_task(host, Task::erase(task, ls, config, held, disks));
+                self.order_task(host, Task::new(task, ls, config, Kind::Erase(held), &disks));
             }
-            Action::StartRelease { task, ls, config, held, disks, .. } => {
-                self.order_task(host, Task::release(task, ls, config, held, disks));
+            Action::StartRelease { task, ls, config, held, value, rename, disks } => {
+                let kind = Kind::Release(held, value, rename);
+                self.order_task(host, Task::new(task, ls, config, kind, &disks));
             }
-            Action::StartRetract { task, ls, config, geometry, disks, .. } => {
-                self.order_task(host, Task::retract(task, ls, config, geometry, disks));
+            Action::StartRetract { task, ls, config, geometry, ballot, value, rename, disks } => {
+                let kind = Kind::Retract(geometry, ballot, value, rename);
+                self.order_task(host, Task::new(task, ls, config, kind, &disks));
             }
             Action::ClientGone { task } => {
                 self.send(host, front, Thread::Resources, Message::ClientGone(task));
@@ -186,6 +189,7 @@ impl World {
             task.config.fire = WatchdogFire::new(*WatchdogFire::RANGE.start()).unwrap_or(task.config.fire);
             task.config.io_timeout = IoTimeout::new(1).unwrap_or(task.config.io_timeout);
         }
+        self.spoil_task(&mut task);
         let message = Message::Start(Box::new(task));
         self.send(host, Source::Thread(Thread::Front), Thread::Resources, message);
     }

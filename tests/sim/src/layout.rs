@@ -2,6 +2,7 @@
 
 use crate::disk::{Area, SimDisk};
 use sanlock_lease::geometry::{Geometry, HostId};
+use sanlock_lease::limits::LVB_SECTOR;
 use sanlock_lease::machine::Content;
 use sanlock_lease::name::Name;
 use sanlock_lease::paxos::PaxosConfig;
@@ -119,6 +120,12 @@ pub fn resource(number: u8) -> Name {
     NAMES.resources[usize::from(number)]
 }
 
+/// The other name a resource may get.
+#[must_use]
+pub fn other_name(number: u8) -> Name {
+    name(&format!("renamed-{number}"))
+}
+
 /// A host id, which in the simulator is always a legal one.
 ///
 /// # Panics
@@ -202,6 +209,18 @@ pub fn formatted(hosts: u64, disks: u8, on_each: u8, num_hosts: u64) -> SimDisk 
 #[must_use]
 pub fn leader_on(disk: &SimDisk, number: u8) -> RawLeader {
     RawLeader::from_sector(disk.sector(Area::Resource(number), 0))
+}
+
+/// The leader of a resource that those who read the disk now go by.
+#[must_use]
+pub fn leader_in_force(disk: &SimDisk, number: u8) -> Option<RawLeader> {
+    Some(leader_on(disk, number))
+}
+
+/// The value block of a resource as it lies on the disk.
+#[must_use]
+pub fn value_on(disk: &SimDisk, number: u8) -> &[u8] {
+    disk.sector(Area::Resource(number), LVB_SECTOR)
 }
 
 /// A host's block of a resource as it lies on the disk.

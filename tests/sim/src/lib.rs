@@ -61,6 +61,7 @@ mod sharing;
 pub mod stage;
 pub mod table;
 pub mod tasks;
+mod values;
 pub mod wdmd;
 pub mod work;
 pub mod worker;

@@ -32,7 +32,7 @@ impl World {
         let disk = u8::try_from(self.dice.any() % u64::from(self.settings.disks)).unwrap_or(0);
         let all = self.dice.per_mille(700);
         let mut here = self.settings.all_resources().filter(|r| layout::disk_of(*r) == disk);
-        let name = here.next().filter(|_| !all).map(layout::resource);
+        let name = here.next().filter(|_| !all).map(|r| self.spec_of(host, r).name);
         let what = ReleaseWhat::Orphans { lockspace: layout::lockspace(disk), name };
         let command = Command::Release { target: Target::Own, what };
         self.ask(host, conn, Asked::Orphans { pid }, command);

@@ -5,9 +5,11 @@
 
 use crate::disk::{Area, SimView};
 use crate::layout;
+use crate::tasks::{Kind, Task};
 use crate::world::World;
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::hosts::HostTable;
+use sanlock_lease::limits::LVB_SECTOR;
 use sanlock_lease::machine::{Action, Content, HostView, Op};
 use sanlock_lease::record::{DBLOCK_RELEASED, Dblock, HostBlock, ModeBlock};
 
@@ -77,6 +79,18 @@ pub enum Sabotage {
     ModesForgotten,
     /// A conversion to shared that succeeded is said to have failed.
     DowngradesDenied,
+    /// Value blocks that were set are not written.
+    ValuesForgotten,
+    /// Value blocks are read as they were in the beginning.
+    ValuesUnseen,
+    /// Something else is written as the value.
+    ValuesElsewhere,
+    /// Leases keep their name.
+    RenamesForgotten,
+    /// Leaders are given another lease's name.
+    NamesMixed,
+    /// Any version will do.
+    DemandsIgnored,
 }
 
 impl Sabotage {
@@ -92,6 +106,13 @@ impl Sabotage {
             (Self::ReleasesErase, Content::Block(block)) if block.dblock.is_released() => {
                 block.dblock.bal = 0.into();
                 block.dblock.inp = 0.into();
+            }
+            (Self::ValuesElsewhere, Content::Value(value)) => {
+                *value = value.iter().map(|byte| byte ^ 1).collect::<Vec<u8>>().into();
+            }
+            (Self::NamesMixed, Content::Leader(leader)) => {
+                leader.resource_name = layout::other_name(200).to_field();
+                leader.seal();
             }
             (Self::ModesForgotten, Content::Block(block)) => block.mode = ModeBlock::zeroed(),
             (Self::BlocksForget, Content::Block(block)) => {
@@ -131,6 +152,10 @@ impl World {
         let id = self.hosts[host].id;
         match (self.sabotage, area) {
             (Some(Sabotage::SharersUnseen), Area::Resource(_)) => view.without_modes(id),
+            (Some(Sabotage::ValuesUnseen), Area::Resource(_)) => {
+                let zeros = vec![0; self.disk.sector_size().slice_len()];
+                view.replace(LVB_SECTOR, &Content::Value(zeros.into()));
+            }
             (Some(Sabotage::TableAlone | Sabotage::SharersDieYoung), Area::Lockspace(disk)) => {
                 let own = self.hosts[host].daemon.as_ref().and_then(|d| d.tasks.get(&task));
                 let Some((table, resource)) = own.and_then(|t| t.hosts().zip(t.resource())) else { return };
@@ -170,6 +195,21 @@ impl World {
         self.checks.submitted(writer, area, sector, &content, &self.disk);
         self.disk.land(area, sector, &content);
         self.checks.landed(area, sector, &content, writer, (false, false), &self.disk);
+    }
+
+    /// Changes what a task is to do.
+    pub(crate) fn spoil_task(&self, task: &mut Task) {
+        match (self.sabotage, &mut task.kind) {
+            (
+                Some(Sabotage::ValuesForgotten),
+                Kind::Convert(_, _, value) | Kind::Release(_, value, _) | Kind::Retract(_, _, value, _),
+            ) => *value = None,
+            (Some(Sabotage::RenamesForgotten), Kind::Release(_, _, name) | Kind::Retract(_, _, _, name)) => {
+                *name = None;
+            }
+            (Some(Sabotage::DemandsIgnored), Kind::Acquire(options, _)) => options.lver = None,
+            _ => {}
+        }
     }
 
     /// Whether this is what is broken.

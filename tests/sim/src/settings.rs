@@ -44,6 +44,12 @@ pub struct Settings {
     pub shared_per_mille: u64,
     /// Resources out of a thousand that are asked for with PERSISTENT. 0: there are no orphans.
     pub persistent_per_mille: u64,
+    /// Acquires out of a thousand that ask for the value block. 0: holders do nothing but hold.
+    pub values_per_mille: u64,
+    /// Releases of an exclusive hold out of a thousand that give the lease its other name.
+    pub renames_per_mille: u64,
+    /// Acquires out of a thousand that demand a version, and as many that change the number of hosts.
+    pub demands_per_mille: u64,
     /// How long faults go on.
     pub stormy_secs: u64,
 }
@@ -72,6 +78,9 @@ impl Settings {
             hold_ms: dice.spread(1, 20_000),
             shared_per_mille: if dice.per_mille(300) { 0 } else { dice.spread(100, 950) },
             persistent_per_mille: if dice.per_mille(600) { 0 } else { dice.spread(20, 700) },
+            values_per_mille: if dice.per_mille(400) { 0 } else { dice.spread(200, 1000) },
+            renames_per_mille: if dice.per_mille(500) || references > 0 { 0 } else { dice.spread(20, 500) },
+            demands_per_mille: if dice.per_mille(500) { 0 } else { dice.spread(10, 200) },
             stormy_secs: dice.between(100, 500),
         }
     }

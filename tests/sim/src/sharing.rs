@@ -42,7 +42,7 @@ impl World {
         let at = usize::try_from(self.dice.between(0, last)).unwrap_or(0);
         let Some(resource) = held.get(at).copied() else { return };
         let shared = self.checks.holds(resource, id, pid) == Some(false);
-        let spec = layout::resource_spec(resource);
+        let spec = self.spec_of(host, resource);
         let owner_nowait = self.dice.per_mille(600);
         let (other, target) = self.requester(host, pid);
         let command =
@@ -77,8 +77,7 @@ impl World {
     /// How many tokens the manager has of a resource.
     fn shared_here(&self, host: usize, resource: u8) -> usize {
         let spec = layout::resource_spec(resource);
-        let same =
-            |r: &sanlock_manager::Resource| (r.spec.lockspace, r.spec.name) == (spec.lockspace, spec.name);
+        let same = |r: &sanlock_manager::Resource| r.spec.disks == spec.disks;
         let daemon = self.hosts[host].daemon.as_ref();
         let found = daemon.and_then(|d| d.manager.resources().find(|(_, r)| same(r)));
         found.map_or(0, |(_, r)| r.tokens().len())

@@ -10,28 +10,39 @@ use crate::world::{Event, World};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::geometry::Geometry;
 use sanlock_lease::machine::{Input, LockspaceNow};
+use sanlock_lease::name::Name;
 use sanlock_lease::paxos::acquire::{AcquireOptions, AcquireOutcome, Mode};
 use sanlock_lease::paxos::convert::ConvertOutcome;
 use sanlock_lease::paxos::release::{ReleaseOutcome, Released};
+use sanlock_lease::paxos::take::Taken;
 use sanlock_lease::paxos::{
-    AcquireError, Held, PaxosAcquire, PaxosConfig, PaxosConvert, PaxosRelease, PaxosShare, ReleaseError,
+    AcquireError, Held, PaxosConfig, PaxosConvert, PaxosRelease, PaxosTake, ReleaseError,
 };
 use sanlock_lease::text::DiskSpec;
 use sanlock_lease::timing::MonoTime;
+use sanlock_lease::verify::LeaderError;
 use sanlock_manager::{Event as Told, LockspaceId, TaskId};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Retries of a shared acquire, as configured by default.
 const SH_RETRIES: u32 = 8;
 
+/// What is to be run, as in `daemon/src/resources/`.
 #[derive(Debug)]
-enum Kind {
-    Acquire(AcquireOptions),
-    Convert(AcquireOptions, Held),
+pub(crate) enum Kind {
+    /// Take a resource, and read its value block if the flag says so.
+    Acquire(AcquireOptions, bool),
+    /// Change the mode of one that is held; to shared, what is to be in its value block is written first.
+    Convert(AcquireOptions, Held, Option<Arc<[u8]>>),
+    /// Take back what an earlier conversion may have left.
     Erase(Held),
-    Release(Held),
-    Retract(Geometry),
+    /// Give it back, after writing its value block and with a new name if there are any.
+    Release(Held, Option<Arc<[u8]>>, Option<Name>),
+    /// Take back what an acquire or an earlier release may have left: of this ballot, after writing the value block, and of a lease
+    /// that was to get this name.
+    Retract(Geometry, Option<u64>, Option<Arc<[u8]>>, Option<Name>),
 }
 
 /// A task.
@@ -40,7 +51,7 @@ pub struct Task {
     pub(crate) id: TaskId,
     pub(crate) ls: LockspaceId,
     pub(crate) config: PaxosConfig,
-    kind: Kind,
+    pub(crate) kind: Kind,
     /// The resource its disk is.
     resource: Option<u8>,
     client_gone: Cell<bool>,
@@ -49,7 +60,14 @@ pub struct Task {
 }
 
 impl Task {
-    fn new(id: TaskId, ls: LockspaceId, config: PaxosConfig, kind: Kind, disks: &[DiskSpec]) -> Self {
+    /// As in the manager's action.
+    pub(crate) fn new(
+        id: TaskId,
+        ls: LockspaceId,
+        config: PaxosConfig,
+        kind: Kind,
+        disks: &[DiskSpec],
+    ) -> Self {
         let resource = disks.first().and_then(layout::resource_at);
         Self {
             id,
@@ -63,82 +81,38 @@ impl Task {
         }
     }
 
-    /// As in the manager's action.
-    pub(crate) fn acquire(
-        id: TaskId,
-        ls: LockspaceId,
-        config: PaxosConfig,
-        options: AcquireOptions,
-        disks: Vec<DiskSpec>,
-    ) -> Self {
-        Self::new(id, ls, config, Kind::Acquire(options), &disks)
-    }
-
-    /// As in the manager's action.
-    pub(crate) fn convert(
-        id: TaskId,
-        ls: LockspaceId,
-        config: PaxosConfig,
-        options: AcquireOptions,
-        held: Held,
-        disks: Vec<DiskSpec>,
-    ) -> Self {
-        Self::new(id, ls, config, Kind::Convert(options, held), &disks)
-    }
-
-    /// As in the manager's action.
-    pub(crate) fn erase(
-        id: TaskId,
-        ls: LockspaceId,
-        config: PaxosConfig,
-        held: Held,
-        disks: Vec<DiskSpec>,
-    ) -> Self {
-        Self::new(id, ls, config, Kind::Erase(held), &disks)
-    }
-
-    /// As in the manager's action.
-    pub(crate) fn release(
-        id: TaskId,
-        ls: LockspaceId,
-        config: PaxosConfig,
-        held: Held,
-        disks: Vec<DiskSpec>,
-    ) -> Self {
-        Self::new(id, ls, config, Kind::Release(held), &disks)
-    }
-
-    /// As in the manager's action.
-    pub(crate) fn retract(
-        id: TaskId,
-        ls: LockspaceId,
-        config: PaxosConfig,
-        geometry: Geometry,
-        disks: Vec<DiskSpec>,
-    ) -> Self {
-        Self::new(id, ls, config, Kind::Retract(geometry), &disks)
-    }
-
+    /// The very machine that the daemon runs for this.
     fn work(&self) -> Work {
         match &self.kind {
-            Kind::Acquire(options) if options.mode == Mode::ShortHold => {
-                Work::Share(PaxosShare::new(self.config, *options, SH_RETRIES))
-            }
-            Kind::Convert(_, held) if !held.is_shared() => {
-                Work::Convert(PaxosConvert::to_shared(self.config, *held))
-            }
-            Kind::Convert(options, held) => {
-                Work::Convert(PaxosConvert::to_exclusive(self.config, *options, *held))
+            Kind::Acquire(options, value) => {
+                Work::Take(PaxosTake::new(self.config, *options, SH_RETRIES, *value))
             }
             Kind::Erase(held) => Work::Convert(PaxosConvert::erase(self.config, *held)),
-            Kind::Acquire(options) => Work::Acquire(PaxosAcquire::new(self.config, *options)),
-            Kind::Release(held) => Work::Release(PaxosRelease::new(self.config, *held)),
-            Kind::Retract(geometry) => Work::Release(PaxosRelease::retract(self.config, *geometry)),
+            Kind::Convert(_, held, value) if !held.is_shared() => {
+                Work::Convert(PaxosConvert::to_shared(self.config, *held).with_value(value.clone()))
+            }
+            Kind::Convert(options, held, _) => {
+                Work::Convert(PaxosConvert::to_exclusive(self.config, *options, *held))
+            }
+            Kind::Release(held, value, name) => {
+                Work::Release(PaxosRelease::new(self.config, *held).with_value(value.clone()).renamed(*name))
+            }
+            Kind::Retract(geometry, ballot, value, name) => Work::Release(
+                PaxosRelease::retract(self.config, *geometry)
+                    .of_ballot(*ballot)
+                    .with_value(value.clone())
+                    .renamed(*name),
+            ),
         }
     }
 
     fn asks_to_share(&self) -> bool {
-        matches!(self.kind, Kind::Acquire(options) if options.mode == Mode::ShortHold)
+        matches!(self.kind, Kind::Acquire(options, _) if options.mode == Mode::ShortHold)
+    }
+
+    /// Whether it takes a lease, rather than changing or giving up one.
+    pub(crate) fn takes(&self) -> bool {
+        matches!(self.kind, Kind::Acquire(..))
     }
 
     /// The area of its resource.
@@ -196,6 +170,11 @@ impl World {
             return self.report(host, Thread::Resources, told);
         };
         task.shared.replace(Some(Rc::clone(&worker.shared)));
+        if let Some(resource) = task.resource.filter(|_| task.takes()) {
+            let id = self.hosts[host].id;
+            self.checks.value_forgotten(resource, id);
+        }
+        let Some(daemon) = self.daemon(host) else { return };
         let id = task.id;
         let disk = task.resource.map_or(0, layout::disk_of);
         let (millis, life) = (task.config.io_timeout.millis(), daemon.life);
@@ -238,7 +217,7 @@ impl World {
         let outstanding = u32::try_from(late).unwrap_or(u32::MAX);
         let outstanding = if self.sabotaged(Sabotage::WritesForgotten) { 0 } else { outstanding };
         let told = match outcome {
-            Outcome::Acquire(mut outcome) => {
+            Outcome::Take(Taken { mut outcome, value }) => {
                 if let AcquireOutcome::Failed { error, .. } = &outcome {
                     self.mark(&error.clone());
                     let task = self.daemon(host).and_then(|d| d.tasks.get(&task).cloned());
@@ -254,7 +233,7 @@ impl World {
                         held.leader.lver = (held.leader.lver.get() + 1).into();
                     }
                 }
-                Told::AcquireDone { task: id, outcome, value: None, outstanding }
+                Told::AcquireDone { task: id, outcome, value, outstanding }
             }
             Outcome::Convert(outcome) => {
                 self.convert_marks(&outcome);
@@ -326,6 +305,8 @@ impl World {
             AcquireError::Newer { .. } => marks.ahead_of_leader += 1,
             AcquireError::LockspaceGone => marks.stopped_by_lockspace += 1,
             AcquireError::ClientGone => marks.stopped_by_client += 1,
+            AcquireError::Leader(LeaderError::Resource { .. }) => marks.misnamed += 1,
+            AcquireError::Lver { .. } => marks.demands_refused += 1,
             AcquireError::Driver => {
                 let code = ReturnCode::from(error);
                 self.checks.violated(format!("a machine was driven against its rules: {code:?}"));

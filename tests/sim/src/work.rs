@@ -10,20 +10,19 @@ use sanlock_lease::machine::{Env, Input, Machine, Step};
 use sanlock_lease::paxos::acquire::AcquireOutcome;
 use sanlock_lease::paxos::convert::ConvertOutcome;
 use sanlock_lease::paxos::release::ReleaseOutcome;
-use sanlock_lease::paxos::{PaxosAcquire, PaxosConvert, PaxosRelease, PaxosShare};
+use sanlock_lease::paxos::take::Taken;
+use sanlock_lease::paxos::{PaxosConvert, PaxosRelease, PaxosTake};
 use sanlock_lease::timing::MonoTime;
 
 /// A machine.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "each variant is the machine it holds")]
-#[expect(clippy::large_enum_variant, reason = "a handful per host")]
 pub enum Work {
     Join(DeltaAcquire),
     Renewal(Renewal),
     Scan(HostScan),
     Leave(DeltaRelease),
-    Acquire(PaxosAcquire),
-    Share(PaxosShare),
+    Take(PaxosTake),
     Convert(PaxosConvert),
     Release(PaxosRelease),
     ReferenceAcquire(ReferenceAcquire),
@@ -38,6 +37,7 @@ pub enum Outcome {
     Renewal(RenewOutcome),
     Scan(ScanOutcome),
     Leave(Result<(), LeaveError>),
+    Take(Taken),
     Acquire(AcquireOutcome),
     Convert(Box<ConvertOutcome>),
     Release(ReleaseOutcome),
@@ -60,8 +60,7 @@ impl Work {
             Self::Renewal(m) => with(m.step(now, env, input), Outcome::Renewal),
             Self::Scan(m) => with(m.step(now, env, input), Outcome::Scan),
             Self::Leave(m) => with(m.step(now, env, input), Outcome::Leave),
-            Self::Acquire(m) => with(m.step(now, env, input), Outcome::Acquire),
-            Self::Share(m) => with(m.step(now, env, input), Outcome::Acquire),
+            Self::Take(m) => with(m.step(now, env, input), Outcome::Take),
             Self::Convert(m) => with(m.step(now, env, input), |o| Outcome::Convert(Box::new(o))),
             Self::Release(m) => with(m.step(now, env, input), Outcome::Release),
             Self::ReferenceAcquire(m) => with(m.step(now, env, input), Outcome::Acquire),

@@ -134,7 +134,7 @@ impl World {
                     self.drain(host, ls, false);
                 }
             }
-            Outcome::Acquire(_) | Outcome::Convert(_) | Outcome::Release(_) => {}
+            Outcome::Take(_) | Outcome::Acquire(_) | Outcome::Convert(_) | Outcome::Release(_) => {}
         }
         self.worker_look(host, ls);
     }

@@ -93,6 +93,8 @@ pub struct World {
     pub(crate) dice: Dice,
     pub(crate) calm: bool,
     pub(crate) ios: Table<u64, Box<Io>>,
+    /// Values set so far.
+    pub(crate) last_value: u64,
     /// Daemons started so far.
     pub(crate) lives: u32,
     pub(crate) sabotage: Option<Sabotage>,
@@ -127,6 +129,7 @@ impl World {
             dice,
             calm: false,
             ios: Table::new(),
+            last_value: 0,
             lives: 0,
             sabotage: None,
             queue: Queue::new(),

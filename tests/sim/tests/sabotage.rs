@@ -53,6 +53,25 @@ fn ce4_sharers_judged_by_the_table_alone_make_two_owners() {
     }
 }
 
+/// A value block whose write timed out and was forgotten lands when somebody else has the lease.
+#[test]
+fn v2_values_that_land_late() {
+    let broken = |seed: &u64| {
+        let drawn = Settings::draw(&mut Dice::new(seed ^ 0x5e77), 0);
+        let settings = Settings {
+            resources: 1,
+            hold_ms: 4000,
+            processes: 2,
+            shared_per_mille: 0,
+            values_per_mille: 1000,
+            timeouts_per_mille: 120,
+            ..drawn
+        };
+        !World::new(settings, *seed, false).with(Sabotage::WritesForgotten, "hold by now").run()
+    };
+    assert!((1..=SEEDS).any(|seed| broken(&seed)), "not noticed in {SEEDS} runs");
+}
+
 macro_rules! noticed {
     ($($name:ident: $sabotage:ident, $wanted:literal;)*) => {
         $(
@@ -95,6 +114,13 @@ noticed! {
     w2_an_idle_lockspace: NeverDisarms, "W2:";
     w3_a_signal_for_a_bystander: KillsBystanders, "is signalled";
     w4_a_watchdog_that_never_fires: NeverFires, "W4:";
+    v1_values_not_read: ValuesUnseen, "V1:";
+    v2_other_values: ValuesElsewhere, "nobody has set";
+    v3_values_not_written: ValuesForgotten, "V3:";
+    n1_names_of_others: NamesMixed, "N1:";
+    n2_names_not_given: RenamesForgotten, "N2:";
+    d1_any_version: DemandsIgnored, "D1:";
+    i1_released_and_used: KeepsUsing, "I1:";
     l_nobody_shares: NobodyShares, "never shared";
     l_releases_without_an_end: ReleasesNeverEnd, "L1/L3/L4:";
 }

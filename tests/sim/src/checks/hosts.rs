@@ -27,6 +27,13 @@ pub(super) struct Membership {
     corrupt: bool,
 }
 
+impl Membership {
+    /// Whether it is marked dead.
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone
+    }
+}
+
 impl Checks {
     /// What the process holds.
     #[must_use]
@@ -102,6 +109,7 @@ impl Checks {
 
     /// The daemon is gone.
     pub fn daemon_ended(&mut self, host: HostId) {
+        self.values_gone(host);
         self.members.retain(|(h, _), _| *h != host);
     }
 

@@ -56,6 +56,26 @@ marks! {
     orphans_adopted,
     /// Released without a process.
     orphans_released,
+    /// Value blocks set by holders.
+    values_set,
+    /// Read by holders.
+    values_read,
+    /// Read as another host had set them.
+    values_of_others,
+    /// Written.
+    values_written,
+    /// Refused, for want of one or because it could not be read.
+    values_refused,
+    /// Leases that got another name.
+    renamed,
+    /// Refused because the lease goes by another name.
+    misnamed,
+    /// Granted at the version demanded.
+    demands_met,
+    /// Refused because it is at another version than the one demanded.
+    demands_refused,
+    /// Processes told what they hold.
+    inquired,
     /// Leases freed on disk.
     released,
     /// Refused because the owner lives.

@@ -3,6 +3,7 @@
 mod hosts;
 mod marks;
 mod sharing;
+mod values;
 
 pub use marks::Marks;
 
@@ -19,6 +20,7 @@ use sanlock_lease::record::{Dblock, HostBlock, RawLeader};
 use sanlock_lease::timing::MonoTime;
 use sharing::Sharers;
 use std::collections::{BTreeMap, BTreeSet};
+use values::Values;
 
 /// A proposed owner: host id, generation, timestamp.
 pub type Value = (u64, u64, u64);
@@ -93,6 +95,7 @@ pub struct Checks {
     /// Silence after which an owner may be replaced, in true time.
     dead_after: Micros,
     mixed: bool,
+    values: Values,
     /// What was broken.
     pub violations: Vec<String>,
     /// What was reached.
@@ -199,7 +202,10 @@ impl Checks {
     pub fn submitted(&mut self, writer: Writer, area: Area, sector: u64, content: &Content, disk: &SimDisk) {
         match (area, content) {
             (Area::Lockspace(_), Content::Delta { .. }) if sector == writer.host.delta_sector() => {}
-            (Area::Resource(_), Content::Leader(_)) if sector == 0 => {}
+            (Area::Resource(resource), Content::Leader(leader)) if sector == 0 => {
+                self.name_submitted(resource, writer, leader);
+            }
+            (area, Content::Value(_)) if Self::is_value_place(area, sector) => {}
             (Area::Resource(resource), Content::Block(block)) if sector == writer.host.block_sector() => {
                 let before = layout::block_on(disk, resource, writer.host).dblock;
                 self.block_submitted(resource, writer, block, &before);
@@ -324,7 +330,11 @@ impl Checks {
             (Area::Resource(resource), Content::Leader(leader)) => {
                 self.marks.late_leader_landed += u64::from(late);
                 self.leader_landed(resource, leader);
+                self.name_landed(resource, leader);
                 self.chosen_stays(resource, disk);
+            }
+            (Area::Resource(resource), Content::Value(content)) => {
+                self.value_landing(resource, writer, content);
             }
             (Area::Resource(resource), Content::Block(block)) => {
                 let own = sector == writer.host.block_sector();
