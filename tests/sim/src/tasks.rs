@@ -196,8 +196,8 @@ impl World {
 
     fn start_failed(&mut self, host: usize, task: u64, code: i32) {
         let from = Source::Thread(Thread::Resources);
-        if let Some(daemon) = self.daemon(host) {
-            daemon.tasks.remove(&task);
+        self.task_over(host, task);
+        if self.daemon(host).is_some() {
             self.checks.marks.opens_failed += 1;
             let told = Told::StartFailed { task: TaskId(task), code };
             self.send(host, from, Thread::Front, Message::told(told));
@@ -257,8 +257,15 @@ impl World {
 
     fn forget_task(&mut self, host: usize, task: u64) {
         self.hosts[host].jobs.remove(&JobKey::Task(task));
-        if let Some(daemon) = self.daemon(host) {
-            daemon.tasks.remove(&task);
+        self.task_over(host, task);
+    }
+
+    /// The front does not know yet.
+    fn task_over(&mut self, host: usize, task: u64) {
+        let id = self.hosts[host].id;
+        let ended = self.daemon(host).and_then(|daemon| daemon.tasks.remove(&task));
+        if let Some(resource) = ended.and_then(|task| task.resource()) {
+            self.checks.user_ended(id, layout::disk_of(resource));
         }
     }
 

@@ -88,6 +88,11 @@ impl Checks {
         }
     }
 
+    /// Something that used this lockspace has ended.
+    pub fn user_ended(&mut self, host: HostId, disk: u8) {
+        self.user_ended.insert((host, disk), self.now);
+    }
+
     /// Whether the last user of this lockspace may have ended without the daemon having had time to notice.
     #[must_use]
     pub fn used_lately(&self, host: HostId, disk: u8) -> bool {
