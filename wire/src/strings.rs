@@ -111,7 +111,7 @@ pub fn str_to_res(text: &[u8]) -> Result<ResourceSpec, StringError> {
     if text.len() < 3 {
         return Err(StringError::TooShort { len: text.len() });
     }
-    let fields = split_unescaped(text)?;
+    let fields = split_unescaped(text);
     let colons = fields.len() - 1;
     if colons == 0 || colons == 2 {
         return Err(StringError::Malformed("number of fields"));
@@ -121,20 +121,26 @@ pub fn str_to_res(text: &[u8]) -> Result<ResourceSpec, StringError> {
         return Err(StringError::TooManyDisks { count });
     }
     let mut fields = fields.into_iter();
-    let mut next = || fields.next().unwrap_or_default();
-    let lockspace_name = string_name(&next())?;
-    let mut resource = Resource::new(lockspace_name, string_name(&next())?);
+    // A backslash at the end is seen where it stands: an error of an earlier field comes first.
+    let mut next = || {
+        fields
+            .next()
+            .unwrap_or_else(|| Ok(Vec::new()))
+            .map_err(|Dangling| StringError::Malformed("backslash at the end"))
+    };
+    let lockspace_name = string_name(&next()?)?;
+    let mut resource = Resource::new(lockspace_name, string_name(&next()?)?);
     let mut disks = Vec::new();
     for _ in 0..count {
-        let path = next();
+        let path = next()?;
         if path.is_empty() || path.len() >= PATH_LEN {
             return Err(StringError::Malformed("length of a path"));
         }
-        let offset = decimal_prefix(&next()).ok_or(StringError::Malformed("an offset is not a number"))?;
+        let offset = decimal_prefix(&next()?).ok_or(StringError::Malformed("an offset is not a number"))?;
         disks.push(Disk::new(path, offset)?);
     }
     if (colons - 1) % 2 == 1 {
-        let last = next();
+        let last = next()?;
         if last.is_empty() {
             return Err(StringError::Malformed("last field is empty"));
         }
@@ -163,28 +169,33 @@ pub fn args_to_state<'a>(specs: impl IntoIterator<Item = &'a ResourceSpec>) -> R
     Ok(out)
 }
 
-/// Parses a state string: splits at blanks that are not escaped, then as [`str_to_res`]. An unescaped blank before the
-/// third colon of an item belongs to the item, so that a blank in a first path survives.
+/// Parses a state string: splits at blanks, then as [`str_to_res`]. A blank before the third colon of an item belongs to the
+/// item, so that a blank in a first path survives, and so does a byte after a backslash, even after one that is itself escaped:
+/// that is how the C library splits.
 ///
 /// # Errors
 /// The error of the first item that does not parse; [`StringError::TooShort`] for an empty string or a trailing blank,
 /// [`StringError::TooLong`] for an item above 4399 bytes.
 pub fn state_to_args(state: &[u8]) -> Result<Vec<ResourceSpec>, StringError> {
     let mut specs = Vec::new();
-    let (mut start, mut colons, mut escaped) = (0, 0, false);
-    for (index, &byte) in state.iter().enumerate() {
+    let (mut text, mut colons, mut previous) = (Vec::new(), 0, 0);
+    for &byte in state {
         match byte {
-            _ if escaped => escaped = false,
-            b'\\' => escaped = true,
-            b':' => colons += 1,
-            b' ' if colons >= 3 => {
-                specs.push(item(state.get(start..index).unwrap_or(&[]))?);
-                (start, colons) = (index + 1, 0);
+            _ if previous == b'\\' => text.push(byte),
+            b' ' if colons < 3 => text.extend_from_slice(b"\\ "),
+            b' ' => {
+                specs.push(item(&text)?);
+                text.clear();
+                colons = 0;
             }
-            _ => {}
+            _ => {
+                colons += u32::from(byte == b':');
+                text.push(byte);
+            }
         }
+        previous = byte;
     }
-    specs.push(item(state.get(start..).unwrap_or(&[]))?);
+    specs.push(item(&text)?);
     Ok(specs)
 }
 
@@ -195,8 +206,11 @@ fn item(text: &[u8]) -> Result<ResourceSpec, StringError> {
     str_to_res(text)
 }
 
+/// A field that ends in a backslash.
+struct Dangling;
+
 /// Splits at unescaped colons and removes one level of backslashes.
-fn split_unescaped(text: &[u8]) -> Result<Vec<Vec<u8>>, StringError> {
+fn split_unescaped(text: &[u8]) -> Vec<Result<Vec<u8>, Dangling>> {
     let mut fields = vec![];
     let mut field = vec![];
     let mut bytes = text.iter().copied();
@@ -204,14 +218,17 @@ fn split_unescaped(text: &[u8]) -> Result<Vec<Vec<u8>>, StringError> {
         match byte {
             b'\\' => match bytes.next() {
                 Some(next) => field.push(next),
-                None => return Err(StringError::Malformed("backslash at the end")),
+                None => {
+                    fields.push(Err(Dangling));
+                    return fields;
+                }
             },
-            b':' => fields.push(core::mem::take(&mut field)),
+            b':' => fields.push(Ok(core::mem::take(&mut field))),
             _ => field.push(byte),
         }
     }
-    fields.push(field);
-    Ok(fields)
+    fields.push(Ok(field));
+    fields
 }
 
 fn string_name(field: &[u8]) -> Result<Name, StringError> {
@@ -223,39 +240,42 @@ fn string_name(field: &[u8]) -> Result<Name, StringError> {
 
 /// A decimal number at the beginning; what follows is ignored and a minus wraps. `None` without digits.
 fn decimal_prefix(field: &[u8]) -> Option<u64> {
-    let field = field.trim_ascii_start();
-    let (negative, digits) = match field.split_first() {
-        Some((b'-', rest)) => (true, rest),
-        Some((b'+', rest)) => (false, rest),
-        _ => (false, field),
-    };
+    let (negative, digits) = sign(field);
     digits.first().filter(|b| b.is_ascii_digit())?;
-    let value = digits_value(digits, 10);
-    Some(if negative { value.wrapping_neg() } else { value })
+    Some(digits_value(negative, digits, 10))
 }
 
 /// A number as `strtoull` with base 0 reads it; garbage is 0.
 fn number_base_0(field: &[u8]) -> u64 {
-    let field = field.trim_ascii_start();
-    let (negative, digits) = match field.split_first() {
-        Some((b'-', rest)) => (true, rest),
-        Some((b'+', rest)) => (false, rest),
-        _ => (false, field),
-    };
-    let value = match digits {
-        [b'0', b'x' | b'X', rest @ ..] => digits_value(rest, 16),
-        [b'0', rest @ ..] => digits_value(rest, 8),
-        _ => digits_value(digits, 10),
-    };
-    if negative { value.wrapping_neg() } else { value }
+    let (negative, digits) = sign(field);
+    match digits {
+        [b'0', b'x' | b'X', rest @ ..] => digits_value(negative, rest, 16),
+        [b'0', rest @ ..] => digits_value(negative, rest, 8),
+        _ => digits_value(negative, digits, 10),
+    }
 }
 
-/// The leading digits, saturating.
-fn digits_value(digits: &[u8], base: u32) -> u64 {
-    digits
+/// Whether there is a minus, and what follows the blanks and the sign that C skips.
+fn sign(field: &[u8]) -> (bool, &[u8]) {
+    let start = field.iter().position(|b| !matches!(b, b' ' | b'\t'..=b'\r')).unwrap_or(field.len());
+    match field.get(start..).unwrap_or_default() {
+        [b'-', rest @ ..] => (true, rest),
+        [b'+', rest @ ..] => (false, rest),
+        rest => (false, rest),
+    }
+}
+
+/// The leading digits. A number beyond 64 bits is the largest one, whatever its sign.
+fn digits_value(negative: bool, digits: &[u8], base: u32) -> u64 {
+    let value = digits
         .iter()
         .map_while(|&b| char::from(b).to_digit(base))
-        .fold(0u64, |value, digit| value.saturating_mul(base.into()).saturating_add(digit.into()))
+        .try_fold(0_u64, |value, digit| value.checked_mul(base.into())?.checked_add(digit.into()));
+    match value {
+        None => u64::MAX,
+        Some(value) if negative => value.wrapping_neg(),
+        Some(value) => value,
+    }
 }
 
 #[cfg(test)]
@@ -293,6 +313,9 @@ mod tests {
         assert_eq!(str_to_res(b"L:R").unwrap().disks().len(), 0);
         assert_eq!(str_to_res(br"L:R\:X:/a\:b:12abc").unwrap().resource().name.name_bytes(), b"R:X");
         assert_eq!(str_to_res(b"L:R:/p:-1").unwrap().disks()[0].offset.get(), u64::MAX);
+        assert_eq!(str_to_res(b"L:R:/p:\x0b5").unwrap().disks()[0].offset.get(), 5);
+        let beyond = str_to_res(b"L:R:/p:-99999999999999999999:-99999999999999999999").unwrap();
+        assert_eq!((beyond.disks()[0].offset.get(), beyond.resource().lver.get()), (u64::MAX, u64::MAX));
         for (text, code) in [
             ("L", -6),
             ("LRS", -1),
@@ -302,6 +325,7 @@ mod tests {
             ("L:R::0", -1),
             (r"L:R:/p:0\", -1),
             ("L:R:/1:0:/2:0:/3:0:/4:0:/5:0", -2),
+            (r"L:R:/1:0:/2:0:/3:0:/4:0:/5:0\", -2),
         ] {
             assert_eq!(str_to_res(text.as_bytes()).unwrap_err().code(), code, "{text}");
         }
@@ -329,6 +353,9 @@ mod tests {
         assert_eq!(specs[1].resource().name.name_bytes(), b"S");
         assert_eq!(state_to_args(b"").unwrap_err().code(), -6);
         assert_eq!(state_to_args(b"L:R:/p:0:1 ").unwrap_err().code(), -6);
+        // As the C library: a blank after two backslashes does not split, and a lone blank counts as two bytes.
+        assert_eq!(state_to_args(br"L:R:/a:0:1\\ L:S:/c:0:1").unwrap_err().code(), -1);
+        assert_eq!(state_to_args(b"L ").unwrap_err().code(), -1);
         let long = format!("L:R:/{}:0:1", "p".repeat(4400));
         assert_eq!(state_to_args(long.as_bytes()).unwrap_err().code(), -22);
     }
