@@ -492,7 +492,7 @@ fn fate(op: &Op, fault: u8, limit: u64) -> Fate {
         26 => Fate::lands_unseen(1),
         27 => Fate::lands_unseen(limit + part * 1000),
         28 => Fate::after(part * limit / 10).stale(),
-        29 => Fate { lands_ms: None, ..Fate::after(limit + part) },
+        29 => Fate { lands_ms: None, failure: Some(IoFailure::Os(5)), ..Fate::after(limit + part) },
         _ if op.is_write() => Fate { lands_ms: Some(limit * part), ..Fate::never() },
         _ => Fate::prompt(),
     }
