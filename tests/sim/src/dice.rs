@@ -25,6 +25,12 @@ impl Dice {
         low + self.any() % (high - low + 1)
     }
 
+    /// A number from `-below` to `above`.
+    pub fn around(&mut self, below: u64, above: u64) -> i64 {
+        let signed = |n| i64::try_from(n).unwrap_or(i64::MAX);
+        signed(self.between(0, below.saturating_add(above))) - signed(below)
+    }
+
     /// True this many times out of a thousand.
     pub fn per_mille(&mut self, chance: u64) -> bool {
         self.any() % 1000 < chance

@@ -98,6 +98,8 @@ pub struct Host {
     pub(crate) very_late: bool,
     /// Whether the device can be disarmed.
     pub(crate) can_disarm: bool,
+    /// How wrong it is.
+    pub(crate) device_ppm: i64,
     /// When something of its daemon last stood still.
     pub(crate) excused: Micros,
     /// Leases granted since the storm is over, by resource and whether shared.
@@ -133,6 +135,7 @@ impl Host {
             watchdog: Watchdog::default(),
             very_late: false,
             can_disarm: true,
+            device_ppm: 0,
             excused: 0,
             granted_in_calm: Table::new(),
             tried_in_calm: Table::new(),

@@ -11,7 +11,9 @@
 //! # Fault model
 //!
 //! * Disks and single operations: [`disk`]; a host loses its way to one disk or to all: [`chaos`].
-//! * Clocks drift by up to half a percent, and have different zeros.
+//! * 2 to 16 hosts, each with its own io timeout of those that go with the watchdog fire timeout F. F is the same for all: another one
+//!   is outside the assumptions (A4).
+//! * Clocks have different zeros and run wrong, watchdog devices early or late, by as much as may be: [`bounds`].
 //! * A daemon, or one of its threads, stands still for any time; the rest goes on. Then it takes in what came meanwhile, in any
 //!   order that keeps that of each sender. It crashes, shuts down, and is started again; its processes go on.
 //! * Processes: [`clients`].
@@ -37,6 +39,7 @@
 //! [`Checks`]: checks::Checks
 #![forbid(unsafe_code)]
 
+pub mod bounds;
 pub mod chaos;
 pub mod checks;
 pub mod clients;

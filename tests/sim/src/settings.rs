@@ -1,8 +1,10 @@
 //! What a run consists of.
 
+use crate::bounds::{self, DEVICE_LONG_PPM};
 use crate::dice::Dice;
 use crate::layout::{self, DISKS_MAX};
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
+use sanlock_wdmd::decide::test_interval;
 
 /// Io timeout and watchdog fire timeout that go together.
 const TIMES: [(u32, u32); 7] = [(10, 60), (5, 60), (3, 60), (5, 20), (2, 30), (2, 10), (1, 10)];
@@ -22,14 +24,20 @@ pub struct Settings {
     pub num_hosts: u64,
     /// Processes of a host of ours.
     pub processes: u32,
-    /// Everybody's io timeout.
+    /// The io timeout of most hosts, and the longest one.
     pub io_timeout: IoTimeout,
+    /// Hosts out of a thousand with another one, down to the shortest that goes with the fire timeout.
+    pub other_timeouts_per_mille: u64,
     /// Everybody's watchdog fire timeout.
     pub fire: WatchdogFire,
     /// Seconds of gentle killing.
     pub grace_secs: u64,
-    /// Clocks gain or lose up to this much.
+    /// Clocks gain or lose up to this much; [`crate::bounds`] says how much they may.
     pub drift_ppm: u64,
+    /// Watchdog devices run long by up to this much.
+    pub device_long_ppm: u64,
+    /// For so long a whole machine stands still, its clock and its watchdog device too, in any stretch of 8T + F.
+    pub lag_ms: u64,
     /// Operations out of a thousand that exceed their limit.
     pub timeouts_per_mille: u64,
     /// Operations out of a thousand that fail with an error.
@@ -60,17 +68,24 @@ impl Settings {
     pub fn draw(dice: &mut Dice, references: u64) -> Self {
         let at = usize::try_from(dice.between(0, TIMES.len() as u64 - 1)).unwrap_or(0);
         let (io, fire) = TIMES[at];
+        let io_timeout = IoTimeout::new(io).unwrap_or(IoTimeout::DEFAULT);
+        let fire = WatchdogFire::new(fire).unwrap_or(WatchdogFire::DEFAULT);
+        let (drift_ppm, device_long_ppm, lag_ms) = Self::draw_clocks(dice, references, io_timeout, fire);
+        let many = dice.per_mille(150);
         Self {
-            ours: dice.between(2, 4) - u64::from(references > 1),
+            ours: if many { dice.spread(5, 16) } else { dice.between(2, 5) },
             references,
             disks: 1 + u8::from(dice.per_mille(500)) % DISKS_MAX,
             resources: 1 + u8::from(dice.per_mille(300)),
             num_hosts: dice.between(0, 12),
             processes: 1 + u32::from(dice.per_mille(600)) + u32::from(dice.per_mille(200)),
-            io_timeout: IoTimeout::new(io).unwrap_or(IoTimeout::DEFAULT),
-            fire: WatchdogFire::new(fire).unwrap_or(WatchdogFire::DEFAULT),
+            io_timeout,
+            other_timeouts_per_mille: if dice.per_mille(500) { 0 } else { dice.spread(100, 1000) },
+            fire,
             grace_secs: if dice.per_mille(500) { 40 } else { dice.between(0, 20) },
-            drift_ppm: if dice.per_mille(500) { 0 } else { dice.spread(10, 5000) },
+            drift_ppm,
+            device_long_ppm,
+            lag_ms,
             timeouts_per_mille: if dice.per_mille(250) { 0 } else { dice.spread(1, 60) },
             errors_per_mille: if dice.per_mille(300) { 0 } else { dice.spread(1, 40) },
             slow_per_mille: dice.spread(1, 300),
@@ -83,6 +98,37 @@ impl Settings {
             demands_per_mille: if dice.per_mille(500) { 0 } else { dice.spread(10, 200) },
             stormy_secs: dice.between(100, 500),
         }
+    }
+
+    /// How wrong clocks and devices are, and how long machines stand still: nothing, as much as there may be of one of them, or
+    /// something of each.
+    fn draw_clocks(
+        dice: &mut Dice,
+        references: u64,
+        io_timeout: IoTimeout,
+        fire: WatchdogFire,
+    ) -> (u64, u64, u64) {
+        if references > 0 {
+            let most = bounds::drift_ppm_of_originals(io_timeout, fire);
+            return (dice.spread(1, most), dice.between(0, DEVICE_LONG_PPM), 0);
+        }
+        let device = if dice.per_mille(400) { 0 } else { dice.between(1, DEVICE_LONG_PPM) };
+        let spare = bounds::spare_ms(fire, device);
+        let lag = if dice.per_mille(600) { 0 } else { dice.between(1, spare * 9 / 10) };
+        let most = bounds::drift_ppm(io_timeout, fire, device, lag);
+        let drift = match dice.between(0, 9) {
+            0..=2 => 0,
+            3..=5 => dice.between(0, most),
+            _ => most,
+        };
+        (drift, device, lag)
+    }
+
+    /// The shortest io timeout that goes with the fire timeout (rule R11).
+    #[must_use]
+    pub fn shortest_io_timeout(&self) -> u64 {
+        let fire = u32::try_from(self.fire.secs()).unwrap_or(u32::MAX);
+        u64::from(test_interval(fire)) / 6 + 1
     }
 
     /// The numbers of the resources.

@@ -2,6 +2,7 @@
 //!
 //! Events at the same microsecond happen in the order they were scheduled, so a run depends on its seed and settings alone.
 
+use crate::bounds::DEVICE_SHORT_PPM;
 use crate::checks::{Checks, Writer};
 use crate::clock::{Clock, Micros, SECOND};
 use crate::daemon::{Thread, thread_of};
@@ -16,7 +17,7 @@ use crate::table::Table;
 use crate::work::{Outcome, Work};
 use sanlock_lease::machine::{Env, HostView, Input, IoFailure, LockspaceNow, NoHosts, Op, Step};
 use sanlock_lease::paxos::PaxosConfig;
-use sanlock_lease::timing::MonoTime;
+use sanlock_lease::timing::{IoTimeout, MonoTime};
 use std::collections::VecDeque;
 
 /// Lines kept for the report of a failure.
@@ -113,12 +114,29 @@ impl World {
             layout::formatted(count, settings.disks, settings.resources, settings.num_hosts.max(count));
         let mut hosts = Vec::new();
         for id in 1..=count {
-            let drift = i64::try_from(dice.between(0, 2 * settings.drift_ppm)).unwrap_or(0);
-            let drift = drift - i64::try_from(settings.drift_ppm).unwrap_or(0);
+            let most = i64::try_from(settings.drift_ppm).unwrap_or(0);
+            // As wrong as it may be, half of the time.
+            let drift = match dice.between(0, 3) {
+                0 => most,
+                1 => -most,
+                _ => dice.around(settings.drift_ppm, settings.drift_ppm),
+            };
             let clock = Clock::new(dice.between(1, 10_000_000_000), drift);
-            hosts.push(Host::new(layout::host_id(id), id > settings.ours, clock, &settings));
+            let mut host = Host::new(layout::host_id(id), id > settings.ours, clock, &settings);
+            host.device_ppm = dice.around(DEVICE_SHORT_PPM, settings.device_long_ppm);
+            if dice.per_mille(settings.other_timeouts_per_mille) {
+                let secs = dice.between(settings.shortest_io_timeout(), settings.io_timeout.secs());
+                host.io_timeout =
+                    u32::try_from(secs).ok().and_then(|s| IoTimeout::new(s).ok()).unwrap_or(host.io_timeout);
+            }
+            hosts.push(host);
         }
-        let checks = Checks::new(&settings);
+        let mut checks = Checks::new(&settings);
+        for host in &hosts {
+            checks.goes_by(host.id, host.io_timeout);
+            checks.marks.other_timeouts += u64::from(host.io_timeout != settings.io_timeout);
+        }
+        checks.marks.many_hosts += u64::from(count > 8);
         let log = logging.then(VecDeque::new);
         let mut world = Self {
             settings,

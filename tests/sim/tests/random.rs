@@ -75,6 +75,8 @@ fn assert_reached(marks: &Marks) {
         ("a leader landed late", marks.late_leader_landed),
         ("a leader rolled back", marks.rolled_back),
         ("retracted", marks.retracted),
+        ("hosts with different io timeouts", marks.other_timeouts),
+        ("more than eight hosts", marks.many_hosts),
         ("a host reset", marks.resets),
         ("a lockspace failed", marks.failed_lockspaces),
         ("joined again", marks.joins),

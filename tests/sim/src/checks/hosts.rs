@@ -135,7 +135,8 @@ impl Checks {
             let good = self.last_goods.get(&(host, layout::disk_of(n))).copied().unwrap_or_default();
             (n, now.secs_since(good))
         });
-        let worst = ages.max_by_key(|(_, age)| *age).filter(|(_, age)| *age > self.dead_secs);
+        let dead_secs = self.fire.map_or(0, |fire| self.io_timeout(host).host_dead_secs(fire));
+        let worst = ages.max_by_key(|(_, age)| *age).filter(|(_, age)| *age > dead_secs);
         if let Some((number, age)) = worst {
             self.violated(format!("W4: {number} is still held on {host:?}, {age} s after its last renewal"));
         }
@@ -166,7 +167,7 @@ impl Checks {
 
     /// The lockspace is marked dead: it must have deserved it.
     pub fn gone(&mut self, host: HostId, disk: u8, now: MonoTime, asked: bool) {
-        let fail_secs = self.fail_secs;
+        let fail_secs = self.fail_secs(host);
         let Some(member) = self.members.get_mut(&(host, disk)) else { return };
         member.gone = true;
         let age = now.secs_since(member.last_good);
@@ -178,7 +179,7 @@ impl Checks {
     /// The lockspace is left.
     pub fn left(&mut self, host: HostId, disk: u8, now: MonoTime) {
         let member = self.members.remove(&(host, disk));
-        if member.is_some_and(|m| m.corrupt || now.secs_since(m.last_good) >= self.fail_secs) {
+        if member.is_some_and(|m| m.corrupt || now.secs_since(m.last_good) >= self.fail_secs(host)) {
             self.left_failed.insert(host, self.now);
         }
     }
@@ -194,13 +195,13 @@ impl Checks {
     pub fn may_write(&self, host: HostId, disk: u8, now: MonoTime) -> bool {
         self.members
             .get(&(host, disk))
-            .is_some_and(|m| !m.gone && now.secs_since(m.last_good) < self.fail_secs)
+            .is_some_and(|m| !m.gone && now.secs_since(m.last_good) < self.fail_secs(host))
     }
 
     /// S6, S8: whoever holds something in a lockspace that is too old, or not its host's any more, is being stopped. To be called
     /// whenever the front has done something, which it does at least once a second unless it stands still.
     pub fn ages(&mut self, host: HostId, life: u32, now: MonoTime) {
-        let limit = self.fail_secs + LOOK_SECS;
+        let limit = self.fail_secs(host) + LOOK_SECS;
         let mut broken = Vec::new();
         for ((_, disk), m) in self.members.iter().filter(|((h, _), m)| *h == host && m.life == life) {
             let age = now.secs_since(m.last_good);
@@ -212,7 +213,7 @@ impl Checks {
             }
             let on_disk = self.delta_generation.get(&(*disk, host.delta_sector())).copied().unwrap_or(0);
             let since = self.renewed.get(&(*disk, host.delta_sector())).copied().unwrap_or(0);
-            if on_disk != m.generation && !m.gone && self.stale_since(since) {
+            if on_disk != m.generation && !m.gone && self.stale_since(host, since) {
                 broken.push(format!("S8: {host:?} believes in {m:?}, the disk says generation {on_disk}"));
             }
         }
@@ -222,8 +223,8 @@ impl Checks {
     }
 
     /// Whether this was longer ago than a renewal interval and what an attempt may take.
-    fn stale_since(&self, since: u64) -> bool {
-        self.now.saturating_sub(since) > self.fail_secs * crate::clock::SECOND
+    fn stale_since(&self, host: HostId, since: u64) -> bool {
+        self.now.saturating_sub(since) > self.fail_secs(host) * crate::clock::SECOND
     }
 
     /// True time, for rules that no host's clock decides.
@@ -262,7 +263,7 @@ impl Checks {
     #[must_use]
     pub fn expired(&self, host: HostId, now: MonoTime) -> Vec<u8> {
         let own = self.members.iter().filter(|((h, _), _)| *h == host);
-        let late = own.filter(|(_, m)| m.corrupt || now.secs_since(m.last_good) >= self.fail_secs);
+        let late = own.filter(|(_, m)| m.corrupt || now.secs_since(m.last_good) >= self.fail_secs(host));
         late.map(|((_, disk), _)| *disk).collect()
     }
 

@@ -106,6 +106,10 @@ marks! {
     retracted,
     /// Disks that could not be opened.
     opens_failed,
+    /// Hosts with another io timeout than most.
+    other_timeouts,
+    /// Runs with more than eight hosts.
+    many_hosts,
     /// Hosts reset.
     resets,
     /// Hosts reset by their watchdog.

@@ -17,7 +17,7 @@ use sanlock_lease::geometry::HostId;
 use sanlock_lease::machine::Content;
 use sanlock_lease::paxos::Held;
 use sanlock_lease::record::{Dblock, HostBlock, RawLeader};
-use sanlock_lease::timing::MonoTime;
+use sanlock_lease::timing::{IoTimeout, MonoTime, WatchdogFire};
 use sharing::Sharers;
 use std::collections::{BTreeMap, BTreeSet};
 use values::Values;
@@ -51,6 +51,14 @@ pub struct Writer {
     pub reference: bool,
 }
 
+/// A sign of life on the disk.
+#[derive(Clone, Copy, Debug)]
+struct Lived {
+    generation: u64,
+    at: Micros,
+    io_timeout: IoTimeout,
+}
+
 #[derive(Clone, Debug, Default)]
 struct Resource {
     holder: Option<Holder>,
@@ -74,8 +82,8 @@ pub struct Checks {
     delta_generation: Table<(u8, u64), u64>,
     /// When each delta sector was last written.
     renewed: Table<(u8, u64), Micros>,
-    /// The last write of each that prolonged its host's life: generation, and when.
-    lived: Table<(u8, u64), (u64, Micros)>,
+    /// The last write of each that prolonged its host's life.
+    lived: Table<(u8, u64), Lived>,
     /// The seconds it then carried.
     stamps: Table<(u8, u64), u64>,
     /// What our hosts believe, by host and disk.
@@ -86,14 +94,14 @@ pub struct Checks {
     user_ended: Table<(HostId, u8), Micros>,
     /// When a host last left a lockspace that had failed.
     left_failed: Table<HostId, Micros>,
-    fail_secs: u64,
-    dead_secs: u64,
+    /// The io timeout of each host.
+    io_timeouts: Table<HostId, IoTimeout>,
+    fire: Option<WatchdogFire>,
     /// The last renewals seen to be complete, also of daemons that are gone.
     last_goods: Table<(HostId, u8), MonoTime>,
     now: Micros,
     only: Option<&'static str>,
-    /// Silence after which an owner may be replaced, in true time.
-    dead_after: Micros,
+    drift_ppm: u64,
     mixed: bool,
     values: Values,
     /// What was broken.
@@ -115,15 +123,32 @@ impl Checks {
     /// Nothing happened yet.
     #[must_use]
     pub fn new(settings: &Settings) -> Self {
-        let dead = settings.io_timeout.host_dead_secs(settings.fire) * SECOND;
         Self {
-            fail_secs: settings.io_timeout.renewal_fail_secs(),
-            dead_secs: settings.io_timeout.host_dead_secs(settings.fire),
+            fire: Some(settings.fire),
             mixed: settings.references > 0,
-            // A fast clock's seconds are short.
-            dead_after: dead - dead * settings.drift_ppm / 1_000_000,
+            drift_ppm: settings.drift_ppm,
             ..Self::default()
         }
+    }
+
+    /// The io timeout that a host goes by from now on.
+    pub fn goes_by(&mut self, host: HostId, io_timeout: IoTimeout) {
+        self.io_timeouts.insert(host, io_timeout);
+    }
+
+    fn io_timeout(&self, host: HostId) -> IoTimeout {
+        self.io_timeouts.get(&host).copied().unwrap_or(IoTimeout::DEFAULT)
+    }
+
+    /// 8T of a host.
+    fn fail_secs(&self, host: HostId) -> u64 {
+        self.io_timeout(host).renewal_fail_secs()
+    }
+
+    /// Silence after which a host with this io timeout may be replaced, in true time: a fast clock's seconds are short.
+    fn dead_after(&self, io_timeout: IoTimeout) -> Micros {
+        let secs = io_timeout.host_dead_secs(self.fire.unwrap_or(WatchdogFire::DEFAULT));
+        secs * SECOND * 1_000_000 / (1_000_000 + self.drift_ppm)
     }
 
     /// Notes a violation.
@@ -260,7 +285,7 @@ impl Checks {
             (Area::Lockspace(number), content) => {
                 self.renewed.insert((number, sector), now);
                 if let Content::Delta { leader, .. } = content {
-                    self.delta_lands(now, (number, sector), leader.owner_generation.get());
+                    self.delta_lands(now, (number, sector), leader);
                 }
             }
             (Area::Resource(resource), Content::Leader(leader)) => {
@@ -273,11 +298,13 @@ impl Checks {
     /// A renewal that lands when its host must be dead prolongs nothing: by then its lockspace had failed, and its host was reset if
     /// anything was left to protect. Such a write is the exception to rule R3 (decision 8), and may land between somebody's last
     /// look at the host id and their ballot. A new generation is a new life.
-    fn delta_lands(&mut self, now: Micros, key: (u8, u64), generation: u64) {
-        let dead_after = self.dead_after;
-        let lived = self.lived.or_insert(key, (generation, now));
-        if lived.0 != generation || now.saturating_sub(lived.1) < dead_after {
-            *lived = (generation, now);
+    fn delta_lands(&mut self, now: Micros, key: (u8, u64), leader: &RawLeader) {
+        let io_timeout = IoTimeout::from_disk(leader.io_timeout.get(), IoTimeout::DEFAULT);
+        let fresh = Lived { generation: leader.owner_generation.get(), at: now, io_timeout };
+        let before = self.lived.get(&key).copied().unwrap_or(fresh);
+        let over = now.saturating_sub(before.at) >= self.dead_after(before.io_timeout);
+        if before.generation != fresh.generation || !over {
+            self.lived.insert(key, fresh);
         }
     }
 
@@ -305,9 +332,9 @@ impl Checks {
             return;
         }
         self.marks.taken_over += 1;
-        let (_, lived) = self.lived.get(&(number, owner.delta_sector())).copied().unwrap_or_default();
-        let silent = now.saturating_sub(lived);
-        if silent < self.dead_after {
+        let Some(lived) = self.lived.get(&(number, owner.delta_sector())).copied() else { return };
+        let silent = now.saturating_sub(lived.at);
+        if silent < self.dead_after(lived.io_timeout) {
             self.violated(format!("S11: {before:?} replaced by {after:?} after {silent} us of silence"));
         }
     }
