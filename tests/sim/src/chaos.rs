@@ -75,20 +75,20 @@ impl World {
 
     /// What some sabotage does now and then.
     fn break_things(&mut self, host: usize) {
-        let id = self.hosts[host].id;
+        let own = self.hosts[host].claims;
         if self.sabotaged(Sabotage::FiresAtWill) {
             self.fire(host);
         }
         if self.sabotaged(Sabotage::CorruptUnseen) {
-            let mut delta = layout::delta_on(&self.disk, 0, id);
+            let mut delta = layout::delta_on(&self.disk, 0, own);
             delta.owner_generation = (delta.owner_generation.get() + 1).into();
             delta.resource_name = layout::name("stranger").to_field();
             delta.seal();
             let content = Content::Leader(delta);
             let area = crate::disk::Area::Lockspace(0);
-            self.disk.land(area, id.delta_sector(), &content);
+            self.disk.land(area, own.delta_sector(), &content);
             self.checks.time_is(self.now);
-            self.checks.taken_by_stranger(0, id.delta_sector());
+            self.checks.taken_by_stranger(0, own.delta_sector());
         }
     }
 
@@ -181,7 +181,7 @@ impl World {
     fn leave(&mut self, host: usize) {
         let id = self.hosts[host].id;
         let disk = u8::try_from(self.dice.between(0, u64::from(self.settings.disks) - 1)).unwrap_or(0);
-        let spec = layout::lockspace_spec(disk, id);
+        let spec = layout::lockspace_spec(disk, self.hosts[host].claims);
         let (asynchronous, unused) = (self.dice.per_mille(500), self.dice.per_mille(200));
         self.say(|_| format!("{id:?} is asked to leave lockspace {disk}"));
         self.administer(host, Command::RemLockspace { spec, asynchronous, unused });
@@ -213,7 +213,7 @@ impl World {
             self.stall(host, Some(Thread::Lockspace(ls)), long);
         }
         for disk in 0..self.settings.disks {
-            let spec = layout::lockspace_spec(disk, self.hosts[from].id);
+            let spec = layout::lockspace_spec(disk, self.hosts[from].claims);
             self.administer(from, Command::AddLockspace { spec, io_timeout: 0, asynchronous: true });
         }
     }
@@ -293,7 +293,8 @@ impl World {
                 self.resume(host, Some(thread));
             }
             let stuck = self.ios.values().any(|io| io.host == host && (io.very_late || !io.completes));
-            if stuck && self.hosts[host].up {
+            let lost = self.hosts[host].claims != self.hosts[host].id;
+            if (stuck || lost) && self.hosts[host].up {
                 self.reset(host);
             }
             self.let_go(host);

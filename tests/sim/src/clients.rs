@@ -504,14 +504,13 @@ impl World {
         let epoch = self.hosts[host].epoch;
         let next = if self.calm { 3 * SECOND } else { self.dice.spread(SECOND / 2, 30 * SECOND) };
         self.at(self.now + next, Event::Admin { host, epoch });
-        let id = self.hosts[host].id;
         for disk in 0..self.settings.disks {
             self.flag(host, disk);
             let known = self.hosts[host].daemon.as_ref().is_none_or(|d| d.lockspace_on(disk).is_some());
             if known && !self.dice.per_mille(20) {
                 continue;
             }
-            let spec = layout::lockspace_spec(disk, id);
+            let spec = layout::lockspace_spec(disk, self.hosts[host].claims);
             let asynchronous = self.dice.per_mille(500);
             self.administer(host, Command::AddLockspace { spec, io_timeout: 0, asynchronous });
         }

@@ -62,7 +62,7 @@ pub enum Message {
     Start(Box<Task>),
     ClientGone(TaskId),
     Save { ls: LockspaceId, serial: u64, disk: u8, record: RejoinRecord },
-    Drop { disk: u8 },
+    Drop { disk: u8, host_id: u64 },
     Wd(Order),
     WdReply { conn: SourceId, message: sanlock_wdmd::protocol::Message },
     WdClosed { conn: SourceId },
@@ -195,6 +195,7 @@ impl World {
         if !self.hosts[host].up || self.hosts[host].daemon.is_some() {
             return;
         }
+        self.new_identity(host);
         self.lives += 1;
         let (life, grace) = (self.lives, self.settings.grace_secs);
         let h = &mut self.hosts[host];
@@ -273,16 +274,17 @@ impl World {
             (Thread::Lockspace(ls), message) => self.worker_order(host, ls, message),
             (Thread::Records, Message::Save { ls, serial, disk, record }) => {
                 // A record that cannot be written is removed.
+                let key = (disk, layout::host_id(record.host_id));
                 if self.calm || self.dice.per_mille(970) {
                     let (boot, life) = (self.hosts[host].epoch, self.life_of(host));
-                    self.hosts[host].records.insert(disk, Filed { boot, life, record });
+                    self.hosts[host].records.insert(key, Filed { boot, life, record });
                 } else {
-                    self.hosts[host].records.remove(&disk);
+                    self.hosts[host].records.remove(&key);
                 }
                 self.report(host, Thread::Records, Told::RejoinSaved { ls, serial });
             }
-            (Thread::Records, Message::Drop { disk }) => {
-                self.hosts[host].records.remove(&disk);
+            (Thread::Records, Message::Drop { disk, host_id }) => {
+                self.hosts[host].records.remove(&(disk, layout::host_id(host_id)));
             }
             (Thread::Watchdog, Message::Wd(order)) => self.link_order(host, order),
             (Thread::Watchdog, Message::WdReply { conn, message }) => self.link_reply(host, conn, message),

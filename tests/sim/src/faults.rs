@@ -61,6 +61,11 @@ impl Fate {
         Self { completes: Some(takes), lands: Some(takes), failure: None }
     }
 
+    /// The same, except that what has not landed at its limit never does.
+    pub fn in_time(self, limit: Micros) -> Self {
+        Self { lands: self.lands.filter(|after| *after < limit), ..self }
+    }
+
     /// It exceeds its limit. A write lands before it, later, or never; the completion is seen after that, or never.
     fn late(dice: &mut Dice, limit: Micros) -> Self {
         if limit > LONG_LIMIT_SECS * SECOND && dice.per_mille(850) {

@@ -162,7 +162,8 @@ impl World {
             }
             Action::DropRejoin { spec } => {
                 let disk = layout::disk_of_spec(&spec);
-                self.send(host, front, Thread::Records, Message::Drop { disk });
+                let host_id = spec.host_id;
+                self.send(host, front, Thread::Records, Message::Drop { disk, host_id });
             }
             Action::Log { text, .. } => {
                 self.heard(&text);

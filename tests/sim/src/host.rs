@@ -11,6 +11,7 @@ use crate::wdmd::Watchdog;
 use crate::work::Work;
 use sanlock_lease::delta::DeltaConfig;
 use sanlock_lease::geometry::HostId;
+use sanlock_lease::record::RawLeader;
 use sanlock_lease::timing::{IoTimeout, MonoTime, WatchdogFire};
 use sanlock_manager::{RejoinEvidence, RejoinRecord};
 
@@ -72,8 +73,14 @@ pub struct Filed {
 /// A host.
 #[derive(Debug)]
 pub struct Host {
-    /// In every lockspace.
+    /// Which machine it is, for the log and the checks: the host id it should have.
     pub(crate) id: HostId,
+    /// The host id it is configured with, in every lockspace. Another machine may have the same one.
+    pub(crate) claims: HostId,
+    /// The last record by which it claimed a host id, and by which machine. For sabotage.
+    pub(crate) claimed: Option<(u32, RawLeader)>,
+    /// Counts its host names.
+    pub(crate) names: u32,
     pub(crate) clock: Clock,
     pub(crate) io_timeout: IoTimeout,
     pub(crate) fire: WatchdogFire,
@@ -91,8 +98,8 @@ pub struct Host {
     /// Processes that live, or have left somebody behind who does, by pid.
     pub(crate) processes: Table<i32, Process>,
     pub(crate) last_pid: i32,
-    /// The run directory, by disk.
-    pub(crate) records: Table<u8, Filed>,
+    /// The run directory, by disk and host id.
+    pub(crate) records: Table<(u8, HostId), Filed>,
     pub(crate) watchdog: Watchdog,
     /// Its next renewal of a lockspace lands when all others have long forgotten it.
     pub(crate) very_late: bool,
@@ -114,6 +121,9 @@ impl Host {
     pub fn new(id: HostId, reference: bool, clock: Clock, settings: &Settings) -> Self {
         Self {
             id,
+            claims: id,
+            claimed: None,
+            names: 0,
             clock,
             io_timeout: settings.io_timeout,
             fire: settings.fire,
@@ -159,8 +169,8 @@ impl Host {
     pub(crate) fn delta_config(&self, disk: u8) -> DeltaConfig {
         DeltaConfig {
             lockspace: layout::lockspace(disk),
-            host: self.id,
-            host_name: layout::name(&format!("machine-{}", self.id)),
+            host: self.claims,
+            host_name: layout::name(&format!("machine-{}.{}", self.id, self.names)),
             io_timeout: self.io_timeout,
             fire: self.fire,
         }
@@ -168,7 +178,9 @@ impl Host {
 
     /// What the run directory says of an earlier instance.
     pub(crate) fn evidence(&self, disk: u8) -> RejoinEvidence {
-        let Some(Filed { boot, life, record }) = self.records.get(&disk) else { return RejoinEvidence::None };
+        let Some(Filed { boot, life, record }) = self.records.get(&(disk, self.claims)) else {
+            return RejoinEvidence::None;
+        };
         let generation = record.generation;
         if *boot != self.epoch {
             return RejoinEvidence::OtherBoot { generation };

@@ -7,7 +7,7 @@ use crate::faults::Fate;
 use crate::host::JobKey;
 use crate::layout;
 use crate::world::{Event, Io, World};
-use sanlock_lease::machine::{Action, Input, NoSectors, Op, Place};
+use sanlock_lease::machine::{Action, Content, Input, NoSectors, Op, Place};
 
 impl World {
     /// The area an operation of this job is on.
@@ -71,11 +71,18 @@ impl World {
         let limit = self.hosts[host].clock.when(op.deadline).saturating_sub(self.now);
         let renewal = op.is_write() && matches!(job, JobKey::Renewal(_));
         let very_late = renewal && std::mem::take(&mut self.hosts[host].very_late);
+        if let (JobKey::Join(_), Action::Write { content: Content::Delta { leader, .. }, .. }) =
+            (job, &op.action)
+        {
+            self.hosts[host].claimed = Some((serial, *leader));
+        }
+        let claim = op.is_write() && matches!(job, JobKey::Join(_) | JobKey::Leave(_));
         let fate = if very_late {
             Fate::very_late(&mut self.dice, limit)
         } else {
             Fate::of(&mut self.dice, &self.hosts[host], area.disk(), self.now, limit, self.calm)
         };
+        let fate = if claim && self.claims_land_in_time() { fate.in_time(limit) } else { fate };
         let io = self.next_io;
         self.next_io += 1;
         let size = self.disk.sector_size();
@@ -200,6 +207,9 @@ impl World {
         if let (Ok(view), JobKey::Task(task), Some(_)) = (&mut flying.result, key, self.sabotage) {
             self.misread(host, task, flying.area, view);
         }
+        if let (Ok(view), JobKey::Join(_)) = (&mut flying.result, key) {
+            self.claim_unchecked(host, flying.serial, view);
+        }
         let result = match &flying.result {
             Ok(_) if flying.op.is_write() => Ok(&NoSectors as &dyn sanlock_lease::machine::Sectors),
             Ok(view) => Ok(view as &dyn sanlock_lease::machine::Sectors),
@@ -226,7 +236,6 @@ impl World {
 
 /// An operation in a few words.
 fn brief(op: &Op) -> String {
-    use sanlock_lease::machine::Content;
     match &op.action {
         Action::Read { first, count } => format!("{:?} read {first}+{count}", op.id),
         Action::Write { sector, content: Content::Block(b) } => {

@@ -51,6 +51,7 @@ mod ends;
 pub mod faults;
 mod front;
 pub mod host;
+mod identity;
 mod ios;
 pub mod layout;
 pub mod link;

@@ -91,6 +91,8 @@ pub enum Sabotage {
     NamesMixed,
     /// Any version will do.
     DemandsIgnored,
+    /// Whoever joins finds its own record whatever is on the disk: nobody notices that somebody else claims the same host id.
+    ClaimsUnchecked,
 }
 
 impl Sabotage {
@@ -149,7 +151,7 @@ impl World {
 
     /// Changes what a machine reads.
     pub(crate) fn misread(&mut self, host: usize, task: u64, area: Area, view: &mut SimView) {
-        let id = self.hosts[host].id;
+        let id = self.hosts[host].claims;
         match (self.sabotage, area) {
             (Some(Sabotage::SharersUnseen), Area::Resource(_)) => view.without_modes(id),
             (Some(Sabotage::ValuesUnseen), Area::Resource(_)) => {
@@ -160,7 +162,7 @@ impl World {
                 let own = self.hosts[host].daemon.as_ref().and_then(|d| d.tasks.get(&task));
                 let Some((table, resource)) = own.and_then(|t| t.hosts().zip(t.resource())) else { return };
                 let all = self.sabotaged(Sabotage::SharersDieYoung);
-                for other in (1..=self.hosts.len() as u64).map(layout::host_id) {
+                for other in (1..=self.settings.host_ids()).map(layout::host_id) {
                     if all || self.dead_by_table(host, &table, resource, other) {
                         let mut delta = layout::delta_on(&self.disk, disk, other);
                         delta.owner_generation = u64::MAX.into();
@@ -170,6 +172,15 @@ impl World {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Shows a join what it wrote itself.
+    pub(crate) fn claim_unchecked(&self, host: usize, serial: u32, view: &mut SimView) {
+        let h = &self.hosts[host];
+        let claimed = h.claimed.filter(|(by, _)| *by == serial && self.sabotaged(Sabotage::ClaimsUnchecked));
+        if let Some((_, leader)) = claimed {
+            view.replace(h.claims.delta_sector(), &Content::Leader(leader));
         }
     }
 
@@ -191,7 +202,7 @@ impl World {
         dblock.flags = DBLOCK_RELEASED.into();
         let content = Content::Block(HostBlock { dblock, mode: ModeBlock::zeroed() });
         let (writer, area) = (self.writer(host), Area::Resource(resource));
-        let sector = writer.host.block_sector();
+        let sector = self.hosts[host].claims.block_sector();
         self.checks.submitted(writer, area, sector, &content, &self.disk);
         self.disk.land(area, sector, &content);
         self.checks.landed(area, sector, &content, writer, (false, false), &self.disk);

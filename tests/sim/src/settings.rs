@@ -58,6 +58,11 @@ pub struct Settings {
     pub renames_per_mille: u64,
     /// Acquires out of a thousand that demand a version, and as many that change the number of hosts.
     pub demands_per_mille: u64,
+    /// Machines out of a thousand that start, or start a daemon, with another host id than their own: one that nobody has, or another
+    /// machine's.
+    pub misconfigured_per_mille: u64,
+    /// Daemons out of a thousand that start with a new host name.
+    pub renamed_per_mille: u64,
     /// How long faults go on.
     pub stormy_secs: u64,
 }
@@ -96,6 +101,12 @@ impl Settings {
             values_per_mille: if dice.per_mille(400) { 0 } else { dice.spread(200, 1000) },
             renames_per_mille: if dice.per_mille(500) || references > 0 { 0 } else { dice.spread(20, 500) },
             demands_per_mille: if dice.per_mille(500) { 0 } else { dice.spread(10, 200) },
+            misconfigured_per_mille: if references > 0 || dice.per_mille(600) {
+                0
+            } else {
+                dice.spread(20, 600)
+            },
+            renamed_per_mille: if dice.per_mille(500) { 0 } else { dice.spread(20, 1000) },
             stormy_secs: dice.between(100, 500),
         }
     }
@@ -129,6 +140,12 @@ impl Settings {
     pub fn shortest_io_timeout(&self) -> u64 {
         let fire = u32::try_from(self.fire.secs()).unwrap_or(u32::MAX);
         u64::from(test_interval(fire)) / 6 + 1
+    }
+
+    /// Host ids there are: one for each machine, and one that nobody should have.
+    #[must_use]
+    pub fn host_ids(&self) -> u64 {
+        self.ours + self.references + 1
     }
 
     /// The numbers of the resources.

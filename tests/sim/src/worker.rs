@@ -141,6 +141,9 @@ impl World {
 
     fn join_ended(&mut self, host: usize, ls: u64, outcome: JoinOutcome) {
         let id = LockspaceId(ls);
+        if let Err(error) = &outcome {
+            self.refused_id(error);
+        }
         let joined = match outcome {
             Ok(joined) => joined,
             Err(error) if self.unsettled(host, ls) => {

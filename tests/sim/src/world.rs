@@ -110,8 +110,12 @@ impl World {
     pub fn new(settings: Settings, seed: u64, logging: bool) -> Self {
         let mut dice = Dice::new(seed);
         let count = settings.ours + settings.references;
-        let disk =
-            layout::formatted(count, settings.disks, settings.resources, settings.num_hosts.max(count));
+        let disk = layout::formatted(
+            settings.host_ids(),
+            settings.disks,
+            settings.resources,
+            settings.num_hosts.max(settings.host_ids()),
+        );
         let mut hosts = Vec::new();
         for id in 1..=count {
             let most = i64::try_from(settings.drift_ppm).unwrap_or(0);
@@ -134,6 +138,7 @@ impl World {
         let mut checks = Checks::new(&settings);
         for host in &hosts {
             checks.goes_by(host.id, host.io_timeout);
+            checks.claims_to_be(host.id, host.claims);
             checks.marks.other_timeouts += u64::from(host.io_timeout != settings.io_timeout);
         }
         checks.marks.many_hosts += u64::from(count > 8);
@@ -313,7 +318,7 @@ impl World {
     /// Who works on which resource.
     pub(crate) fn paxos_config(&self, host: usize, generation: u64, resource: u8) -> PaxosConfig {
         let h = &self.hosts[host];
-        layout::paxos_config(h.id, generation, resource, h.io_timeout, h.fire)
+        layout::paxos_config(h.claims, generation, resource, h.io_timeout, h.fire)
     }
 
     pub(crate) fn writer(&self, host: usize) -> Writer {

@@ -80,6 +80,7 @@ noticed! {
     s7_no_expiry: ArmsNothing, "no watchdog armed";
     s7_disarmed_while_in_use: DisarmsEarly, "disarms lockspace";
     s8_a_stranger_on_our_host_id: CorruptUnseen, "S8:";
+    s8_two_machines_claim_one_host_id: ClaimsUnchecked, "which host";
     s9_generations_that_fall: GenerationFalls, "S9:";
     s10_ballots_of_another_host: ForeignBallots, "S10:";
     s11_owners_taken_for_dead: OwnersDieYoung, "S11:";

@@ -25,6 +25,10 @@ pub(super) struct Membership {
     used: bool,
     /// Its renewals found that it is not its own any more.
     corrupt: bool,
+    /// The host id.
+    id: HostId,
+    /// When its last renewal was seen to be complete.
+    good_at: u64,
 }
 
 impl Membership {
@@ -120,19 +124,22 @@ impl Checks {
 
     /// S8: a lockspace is joined.
     pub fn joined(&mut self, host: HostId, disk: u8, life: u32, generation: u64, last_good: MonoTime) {
-        let fresh = Membership { life, generation, last_good, gone: false, used: false, corrupt: false };
+        let id = self.id_of(host);
+        let (gone, used, corrupt, good_at) = (false, false, false, self.now);
+        let fresh = Membership { life, generation, last_good, gone, used, corrupt, id, good_at };
+        self.is_the_only_one(host, disk, &fresh);
         if let Some(before) = self.members.insert((host, disk), fresh) {
             self.violated(format!("S8: {host:?} joins lockspace {disk} as {fresh:?} while it is {before:?}"));
         }
-        self.last_goods.insert((host, disk), last_good);
+        self.last_goods.insert((host, disk, life), last_good);
         self.generation_is(host, disk, generation);
     }
 
     /// W4: whoever holds something is gone, or its host is reset, before 8T + F have passed since the last renewal.
     pub fn nobody_holds_too_long(&mut self, host: HostId, now: MonoTime) {
         let held = self.holds_of(host).filter(|(_, pid, _)| *pid != 0);
-        let ages = held.map(|(n, _, _)| {
-            let good = self.last_goods.get(&(host, layout::disk_of(n))).copied().unwrap_or_default();
+        let ages = held.map(|(n, _, life)| {
+            let good = self.last_goods.get(&(host, layout::disk_of(n), life)).copied().unwrap_or_default();
             (n, now.secs_since(good))
         });
         let dead_secs = self.fire.map_or(0, |fire| self.io_timeout(host).host_dead_secs(fire));
@@ -146,10 +153,26 @@ impl Checks {
     pub fn renewed(&mut self, host: HostId, disk: u8, life: u32, last_good: MonoTime) {
         let Some(member) = self.members.get_mut(&(host, disk)).filter(|m| m.life == life) else { return };
         member.last_good = member.last_good.max(last_good);
-        self.last_goods.insert((host, disk), member.last_good);
+        member.good_at = self.now;
+        self.last_goods.insert((host, disk, life), member.last_good);
+    }
+
+    /// S8: nobody else believes to have that host id. Whoever has not renewed for 8T does not rely on it any more.
+    fn is_the_only_one(&mut self, host: HostId, disk: u8, fresh: &Membership) {
+        let believes = |(other, d): &(HostId, u8), m: &Membership| {
+            let young = self.now.saturating_sub(m.good_at) < self.fail_secs(*other) * crate::clock::SECOND;
+            *other != host && *d == disk && m.id == fresh.id && !m.gone && !m.corrupt && young
+        };
+        let found = self.members.iter().find(|(key, m)| believes(key, m)).map(|(key, m)| (key.0, *m));
+        if let Some((other, m)) = found {
+            self.violated(format!(
+                "S8: {host:?} joins lockspace {disk} as {fresh:?}, which {other:?} is, too: {m:?}"
+            ));
+        }
     }
 
     fn generation_is(&mut self, host: HostId, disk: u8, generation: u64) {
+        let host = self.id_of(host);
         let on_disk = self.delta_generation.get(&(disk, host.delta_sector())).copied().unwrap_or(0);
         if on_disk != generation {
             self.violated(format!(
@@ -211,8 +234,9 @@ impl Checks {
                     "S6: {number} is held on {host:?}, its lockspace is {age} s old and alive"
                 ));
             }
-            let on_disk = self.delta_generation.get(&(*disk, host.delta_sector())).copied().unwrap_or(0);
-            let since = self.renewed.get(&(*disk, host.delta_sector())).copied().unwrap_or(0);
+            let sector = m.id.delta_sector();
+            let on_disk = self.delta_generation.get(&(*disk, sector)).copied().unwrap_or(0);
+            let since = self.renewed.get(&(*disk, sector)).copied().unwrap_or(0);
             if on_disk != m.generation && !m.gone && self.stale_since(host, since) {
                 broken.push(format!("S8: {host:?} believes in {m:?}, the disk says generation {on_disk}"));
             }
@@ -283,7 +307,7 @@ impl Checks {
 
     /// S7: the watchdog is told when the lockspace expires: not later than 8T after what is on disk.
     pub fn expires(&mut self, host: HostId, disk: u8, expiry: u64, fail_secs: u64) {
-        let landed = self.stamps.get(&(disk, host.delta_sector())).copied().unwrap_or(0);
+        let landed = self.stamps.get(&(disk, self.id_of(host).delta_sector())).copied().unwrap_or(0);
         // 0: freed meanwhile; the message that takes the expiry back is on its way.
         if landed != 0 && expiry > landed + fail_secs {
             self.violated(format!(
@@ -305,13 +329,19 @@ impl Checks {
         }
     }
 
-    /// S9. A renewal that lands when its host has given up and left is the one exception: nothing keeps it from that (R3), and it
-    /// harms nobody, because whoever it overwrites notices.
-    pub(super) fn delta_landed(&mut self, disk: u8, sector: u64, leader: &RawLeader, orphan: bool) {
+    /// S9. A renewal that lands when its host has given up and left, or has been replaced by another machine with its host id, is the
+    /// one exception: nothing keeps it from that (R3), and it harms nobody, because whoever it overwrites notices.
+    pub(super) fn delta_landed(
+        &mut self,
+        disk: u8,
+        sector: u64,
+        leader: &RawLeader,
+        (late, orphan): (bool, bool),
+    ) {
         let generation = leader.owner_generation.get();
         let key = (disk, sector);
         let before = self.delta_generation.insert(key, generation).unwrap_or(0);
-        if orphan {
+        if orphan || (late && generation < before) {
             self.marks.late_delta_landed += 1;
             return;
         }

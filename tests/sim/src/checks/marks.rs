@@ -108,6 +108,14 @@ marks! {
     opens_failed,
     /// Hosts with another io timeout than most.
     other_timeouts,
+    /// Daemons started with a host id that is not their machine's own.
+    misconfigured,
+    /// Those with one that another machine had at the time.
+    twins,
+    /// Daemons started with a new host name.
+    renamed,
+    /// Joins that found somebody else on their host id, or lost it to somebody who came at the same time.
+    refused_ids,
     /// Runs with more than eight hosts.
     many_hosts,
     /// Hosts reset.

@@ -28,8 +28,10 @@ pub type Value = (u64, u64, u64);
 /// A process that holds a resource exclusively.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Its host.
+    /// Its machine.
     pub host: HostId,
+    /// The host id it has it with.
+    pub id: HostId,
     /// The process; 0 for a reference peer's.
     pub pid: i32,
     /// The daemon that granted it.
@@ -45,7 +47,7 @@ pub struct Holder {
 /// Who writes, for the rules that only our own machines keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Writer {
-    /// The host.
+    /// The machine.
     pub host: HostId,
     /// Whether it is a reference peer.
     pub reference: bool,
@@ -94,11 +96,13 @@ pub struct Checks {
     user_ended: Table<(HostId, u8), Micros>,
     /// When a host last left a lockspace that had failed.
     left_failed: Table<HostId, Micros>,
+    /// The host id each machine is configured with.
+    identities: Table<HostId, HostId>,
     /// The io timeout of each host.
     io_timeouts: Table<HostId, IoTimeout>,
     fire: Option<WatchdogFire>,
     /// The last renewals seen to be complete, also of daemons that are gone.
-    last_goods: Table<(HostId, u8), MonoTime>,
+    last_goods: Table<(HostId, u8, u32), MonoTime>,
     now: Micros,
     only: Option<&'static str>,
     drift_ppm: u64,
@@ -134,6 +138,16 @@ impl Checks {
     /// The io timeout that a host goes by from now on.
     pub fn goes_by(&mut self, host: HostId, io_timeout: IoTimeout) {
         self.io_timeouts.insert(host, io_timeout);
+    }
+
+    /// The host id that a machine is configured with from now on.
+    pub fn claims_to_be(&mut self, machine: HostId, id: HostId) {
+        self.identities.insert(machine, id);
+    }
+
+    /// The host id of a machine.
+    fn id_of(&self, machine: HostId) -> HostId {
+        self.identities.get(&machine).copied().unwrap_or(machine)
     }
 
     fn io_timeout(&self, host: HostId) -> IoTimeout {
@@ -186,13 +200,14 @@ impl Checks {
         disk: &SimDisk,
     ) {
         let value = owner_of(&held.leader);
-        let holder = Holder { host: writer.host, pid, life, generation, lver: held.lver(), value };
+        let id = self.id_of(writer.host);
+        let holder = Holder { host: writer.host, id, pid, life, generation, lver: held.lver(), value };
         self.marks.acquired += 1;
         let all = self.registered.or_default((writer.host, pid));
         all.insert(resource);
         self.marks.acquired_in_both +=
             u64::from(all.iter().any(|r| layout::disk_of(*r) != layout::disk_of(resource)));
-        if held.leader.write_id.get() != writer.host.get() {
+        if held.leader.write_id.get() != id.get() {
             self.marks.committed_by_other += 1;
         }
         let r = self.resources.or_default(resource);
@@ -208,7 +223,7 @@ impl Checks {
                 "S1: {holder:?} was granted resource {resource} while {beside:?} share it"
             ));
         }
-        if (value.0, value.1) != (writer.host.get(), generation) || landed != Some(value) {
+        if (value.0, value.1) != (id.get(), generation) || landed != Some(value) {
             self.violated(format!("S5: {holder:?} was granted, but the leader that landed says {landed:?}"));
         }
         self.chosen_stays(resource, disk);
@@ -225,14 +240,15 @@ impl Checks {
 
     /// A write leaves a host.
     pub fn submitted(&mut self, writer: Writer, area: Area, sector: u64, content: &Content, disk: &SimDisk) {
+        let id = self.id_of(writer.host);
         match (area, content) {
-            (Area::Lockspace(_), Content::Delta { .. }) if sector == writer.host.delta_sector() => {}
+            (Area::Lockspace(_), Content::Delta { .. }) if sector == id.delta_sector() => {}
             (Area::Resource(resource), Content::Leader(leader)) if sector == 0 => {
                 self.name_submitted(resource, writer, leader);
             }
             (area, Content::Value(_)) if Self::is_value_place(area, sector) => {}
-            (Area::Resource(resource), Content::Block(block)) if sector == writer.host.block_sector() => {
-                let before = layout::block_on(disk, resource, writer.host).dblock;
+            (Area::Resource(resource), Content::Block(block)) if sector == id.block_sector() => {
+                let before = layout::block_on(disk, resource, id).dblock;
                 self.block_submitted(resource, writer, block, &before);
             }
             (Area::Resource(resource), Content::Block(block)) if layout::block_owner(sector).is_some() => {
@@ -247,11 +263,12 @@ impl Checks {
     /// S10, R1, R2 and S13, compared with what is on the disk.
     fn block_submitted(&mut self, resource: u8, writer: Writer, block: &HostBlock, b: &Dblock) {
         let d = block.dblock;
+        let id = self.id_of(writer.host);
         let r = self.resources.or_default(resource);
         let holder = r.holder;
         let max_hosts = u64::from(layout::GEOMETRY.max_hosts());
         let mut broken = Vec::new();
-        if d.mbal.get() != 0 && d.mbal.get() % max_hosts != writer.host.get() % max_hosts {
+        if d.mbal.get() != 0 && d.mbal.get() % max_hosts != id.get() % max_hosts {
             broken.push("S10: ballot number of another host");
         }
         if b.lver == d.lver {
@@ -271,7 +288,7 @@ impl Checks {
         if d.lver.get() < b.lver.get() && !writer.reference {
             broken.push("R2: the block goes back to an older version");
         }
-        if d.is_released() && holder.is_some_and(|h| h.host == writer.host && h.lver == d.lver.get()) {
+        if d.is_released() && holder.is_some_and(|h| h.id == id && h.lver == d.lver.get()) {
             broken.push("S13: RELEASED while a process holds the lease");
         }
         for what in broken {
@@ -352,7 +369,7 @@ impl Checks {
         self.marks.late_landed += u64::from(late);
         match (area, content) {
             (Area::Lockspace(number), Content::Delta { leader, .. }) => {
-                self.delta_landed(number, sector, leader, orphan);
+                self.delta_landed(number, sector, leader, (late, orphan));
             }
             (Area::Resource(resource), Content::Leader(leader)) => {
                 self.marks.late_leader_landed += u64::from(late);
@@ -364,11 +381,12 @@ impl Checks {
                 self.value_landing(resource, writer, content);
             }
             (Area::Resource(resource), Content::Block(block)) => {
-                let own = sector == writer.host.block_sector();
+                let id = self.id_of(writer.host);
+                let own = sector == id.block_sector();
                 if let Some(value) = value_of(&block.dblock).filter(|_| own) {
                     let r = self.resources.or_default(resource);
                     r.accepted.insert((block.dblock.lver.get(), value));
-                    if block.dblock.is_released() && value.0 == writer.host.get() {
+                    if block.dblock.is_released() && value.0 == id.get() {
                         r.flagged.insert((block.dblock.lver.get(), value));
                     }
                 }

@@ -22,6 +22,8 @@ pub(super) enum Converting {
 /// A process that holds a resource shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sharer {
+    /// The host id it is shared with.
+    pub(super) id: HostId,
     /// The daemon that granted it.
     pub(super) life: u32,
     /// The generation in its host's mode block.
@@ -64,8 +66,9 @@ impl Checks {
     ) {
         self.marks.shared += 1;
         self.registered.or_default((writer.host, pid)).insert(resource);
+        let id = self.id_of(writer.host);
         let r = self.resources.or_default(resource);
-        let fresh = Sharer { life, generation, count: 0, converting: None };
+        let fresh = Sharer { id, life, generation, count: 0, converting: None };
         let others = r.sharers.keys().filter(|(host, p)| (*host, *p) != (writer.host, pid));
         let (here, elsewhere): (Vec<_>, Vec<_>) = others.copied().partition(|(host, _)| *host == writer.host);
         self.marks.shared_by_processes += u64::from(!here.is_empty());
@@ -84,9 +87,9 @@ impl Checks {
         let r = self.resources.or_default(resource);
         if to_shared {
             let Some(holder) = r.holder.take_if(|h| h.host == host && h.pid == pid) else { return };
-            let (life, generation) = (holder.life, holder.generation);
+            let (id, life, generation) = (holder.id, holder.life, holder.generation);
             let converting = Some(Converting::Down(holder));
-            r.sharers.insert((host, pid), Sharer { life, generation, count: 1, converting });
+            r.sharers.insert((host, pid), Sharer { id, life, generation, count: 1, converting });
         } else if let Some(sharer) = r.sharers.get_mut(&(host, pid)) {
             sharer.converting = Some(Converting::Up);
         }
@@ -133,13 +136,15 @@ impl Checks {
 
     /// S4: the host's mode block says what its processes believe.
     fn mode_block_stays(&mut self, resource: u8, writer: Writer, disk: &SimDisk) {
-        let mode = layout::block_on(disk, resource, writer.host).mode;
+        let mode_of = |id| layout::block_on(disk, resource, id).mode;
         let Some(r) = self.resources.get(&resource) else { return };
         let sharers =
             r.sharers.iter().filter(|((host, _), s)| *host == writer.host && s.converting.is_none());
-        let wrong: Vec<_> =
-            sharers.filter(|(_, s)| !mode.is_shared() || mode.generation.get() != s.generation).collect();
+        let wrong: Vec<_> = sharers
+            .filter(|(_, s)| !mode_of(s.id).is_shared() || mode_of(s.id).generation.get() != s.generation)
+            .collect();
         if let Some(((_, pid), sharer)) = wrong.first() {
+            let mode = mode_of(sharer.id);
             let what =
                 format!("S4: {pid} of {writer:?} is {sharer:?} of {resource}, its block says {mode:?}");
             self.violated(what);
@@ -148,12 +153,12 @@ impl Checks {
 
     /// S4 and S12: a block has landed in the sector of `owner`.
     pub(super) fn mode_landed(&mut self, resource: u8, owner: HostId, writer: Writer, disk: &SimDisk) {
-        if owner == writer.host {
+        if owner == self.id_of(writer.host) {
             return self.mode_block_stays(resource, writer, disk);
         }
         self.marks.mode_blocks_cleared += 1;
         let r = self.resources.or_default(resource);
-        let sharers: Vec<_> = r.sharers.iter().filter(|((host, _), _)| *host == owner).collect();
+        let sharers: Vec<_> = r.sharers.iter().filter(|(_, s)| s.id == owner).collect();
         if !sharers.is_empty() {
             let what = format!(
                 "S12: {writer:?} clears the mode block of {owner:?} in {resource}, where {sharers:?} share"
@@ -174,8 +179,9 @@ impl Checks {
         disk: &SimDisk,
     ) {
         let before = layout::block_on(disk, resource, owner);
+        let id = self.id_of(writer.host);
         let r = self.resources.or_default(resource);
-        let owns = r.chosen.get(&r.top_lver).is_some_and(|value| value.0 == writer.host.get());
+        let owns = r.chosen.get(&r.top_lver).is_some_and(|value| value.0 == id.get());
         let decided = before.dblock.lver.get() <= r.top_lver;
         let keeps = block.dblock == before.dblock || (decided && block.dblock != Dblock::zeroed());
         if block.mode.is_shared() || !owns || !(keeps || writer.reference) {

@@ -1,0 +1,78 @@
+//! Who a machine says it is: its host id and its host name, as configured when its daemon starts.
+//!
+//! # Fault model
+//!
+//! * A daemon starts with a new name: the original's default name is a new one every time. No two machines ever have the same name
+//!   (assumption A8).
+//! * A machine comes back with another host id than its own, at once or after any time, with or without a reset: one that nobody has,
+//!   or one that another machine has, has had, or is just about to take. What is left of its former daemon goes on with the former one.
+//! * So two machines may have one host id, which A8 rules out. One of them must lose. That holds as long as the writes that claim a
+//!   host id, or free it, do not land after their daemon was told that they timed out ([`World::claims_land_in_time`]). The claimant
+//!   who lost would otherwise take the lease away from the one who won, who notices only at its next renewal.
+
+use crate::layout;
+use crate::world::World;
+use sanlock_lease::delta::JoinError;
+use sanlock_lease::geometry::HostId;
+
+impl World {
+    /// A daemon is about to start: its administrator may have changed something.
+    pub(crate) fn new_identity(&mut self, host: usize) {
+        let own = self.hosts[host].id;
+        if self.hosts[host].is_reference() {
+            return;
+        }
+        let claims = if self.calm {
+            own
+        } else if self.dice.per_mille(self.settings.misconfigured_per_mille) {
+            self.wrong_id(host)
+        } else if self.dice.per_mille(500) {
+            own
+        } else {
+            self.hosts[host].claims
+        };
+        if !self.calm && self.dice.per_mille(self.settings.renamed_per_mille) {
+            self.hosts[host].names += 1;
+            self.checks.marks.renamed += 1;
+        }
+        self.hosts[host].claims = claims;
+        self.checks.claims_to_be(own, claims);
+        if claims != own {
+            let twin = self.has_twin(host);
+            self.checks.marks.misconfigured += 1;
+            self.checks.marks.twins += u64::from(twin);
+            self.say(|_| format!("{own:?} is configured as {claims:?}, twin {twin}"));
+        }
+    }
+
+    /// Some other machine's, or nobody's; often that of one that holds something.
+    fn wrong_id(&mut self, host: usize) -> HostId {
+        let mut holders = self.settings.all_resources().filter_map(|r| self.checks.somebody_with(r));
+        let holder = holders.find(|(machine, _)| *machine != self.hosts[host].id).map(|(machine, _)| machine);
+        if let Some(machine) = holder.filter(|_| self.dice.per_mille(500)) {
+            let found = self.hosts.iter().find(|h| h.id == machine && !h.is_reference());
+            if let Some(other) = found {
+                return other.claims;
+            }
+        }
+        layout::host_id(self.dice.between(1, self.settings.host_ids()))
+    }
+
+    /// Whether another machine that is up has the same host id.
+    pub(crate) fn has_twin(&self, host: usize) -> bool {
+        let claims = self.hosts[host].claims;
+        self.hosts.iter().enumerate().any(|(other, h)| other != host && h.up && h.claims == claims)
+    }
+
+    /// Whether the writes by which this host claims or frees its host id land in time or never: they must where machines may be
+    /// configured with each other's host id.
+    pub(crate) fn claims_land_in_time(&self) -> bool {
+        self.settings.misconfigured_per_mille > 0
+    }
+
+    /// A join ended without success.
+    pub(crate) fn refused_id(&mut self, error: &JoinError) {
+        self.checks.marks.refused_ids +=
+            u64::from(matches!(error, JoinError::Busy { .. } | JoinError::Lost { .. }));
+    }
+}
