@@ -55,7 +55,11 @@ impl World {
                 return other.claims;
             }
         }
-        layout::host_id(self.dice.between(1, self.settings.host_ids()))
+        // The last one is nobody's; those before it are the reference peers', who are left alone.
+        match self.dice.between(0, self.settings.ours) {
+            0 => layout::host_id(self.settings.host_ids()),
+            id => layout::host_id(id),
+        }
     }
 
     /// Whether another machine that is up has the same host id.
@@ -72,7 +76,7 @@ impl World {
 
     /// A join ended without success.
     pub(crate) fn refused_id(&mut self, error: &JoinError) {
-        self.checks.marks.refused_ids +=
-            u64::from(matches!(error, JoinError::Busy { .. } | JoinError::Lost { .. }));
+        self.checks.marks.refused_ids += u64::from(matches!(error, JoinError::Busy { .. }));
+        self.checks.marks.lost_ids += u64::from(matches!(error, JoinError::Lost { .. }));
     }
 }

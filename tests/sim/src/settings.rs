@@ -101,11 +101,7 @@ impl Settings {
             values_per_mille: if dice.per_mille(400) { 0 } else { dice.spread(200, 1000) },
             renames_per_mille: if dice.per_mille(500) || references > 0 { 0 } else { dice.spread(20, 500) },
             demands_per_mille: if dice.per_mille(500) { 0 } else { dice.spread(10, 200) },
-            misconfigured_per_mille: if references > 0 || dice.per_mille(600) {
-                0
-            } else {
-                dice.spread(20, 600)
-            },
+            misconfigured_per_mille: if dice.per_mille(600) { 0 } else { dice.spread(20, 600) },
             renamed_per_mille: if dice.per_mille(500) { 0 } else { dice.spread(20, 1000) },
             stormy_secs: dice.between(100, 500),
         }

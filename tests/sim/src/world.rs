@@ -159,8 +159,10 @@ impl World {
             next_io: 0,
             log,
         };
+        // One after the other, or all at once, as when the power of the whole site comes back.
+        let spread = if world.dice.per_mille(300) { SECOND / 50 } else { 3 * SECOND };
         for host in 0..world.hosts.len() {
-            let first = world.dice.between(0, 3 * SECOND);
+            let first = world.dice.between(0, spread);
             if world.hosts[host].is_reference() {
                 world.at(first, Event::PeerTick { host, epoch: 0 });
             } else {

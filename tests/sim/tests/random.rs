@@ -79,6 +79,7 @@ fn assert_reached(marks: &Marks) {
         ("more than eight hosts", marks.many_hosts),
         ("a daemon with another machine's host id", marks.twins),
         ("a join refused for somebody else", marks.refused_ids),
+        ("a host id lost to who came at the same time", marks.lost_ids),
         ("a daemon with a new host name", marks.renamed),
         ("a host reset", marks.resets),
         ("a lockspace failed", marks.failed_lockspaces),

@@ -114,8 +114,10 @@ marks! {
     twins,
     /// Daemons started with a new host name.
     renamed,
-    /// Joins that found somebody else on their host id, or lost it to somebody who came at the same time.
+    /// Joins that found somebody else on their host id.
     refused_ids,
+    /// Joins that lost their host id to somebody who came at the same time.
+    lost_ids,
     /// Runs with more than eight hosts.
     many_hosts,
     /// Hosts reset.
