@@ -33,7 +33,7 @@ impl World {
         };
         if !self.calm && self.dice.per_mille(self.settings.renamed_per_mille) {
             self.hosts[host].names += 1;
-            self.checks.marks.renamed += 1;
+            self.checks.marks.new_names += 1;
         }
         self.hosts[host].claims = claims;
         self.checks.claims_to_be(own, claims);

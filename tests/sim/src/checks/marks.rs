@@ -113,7 +113,7 @@ marks! {
     /// Those with one that another machine had at the time.
     twins,
     /// Daemons started with a new host name.
-    renamed,
+    new_names,
     /// Joins that found somebody else on their host id.
     refused_ids,
     /// Joins that lost their host id to somebody who came at the same time.
