@@ -103,6 +103,7 @@ impl World {
             op,
             area,
             to_land: false,
+            since: self.now,
             timed_out: false,
             completes: fate.completes.is_some(),
             very_late,
@@ -162,6 +163,9 @@ impl World {
         }
         let Action::Write { sector, content } = flying.op.action.clone() else { return };
         let (area, late, host) = (flying.area, flying.timed_out, flying.host);
+        // A renewal that somebody who took the host id has overtaken.
+        let renewal = matches!(flying.job, JobKey::Renewal(_));
+        let orphan = orphan || (renewal && self.checks.last_landing(area, sector) > flying.since);
         self.checks.landing(self.now, area, sector, &content, &self.disk);
         self.disk.land(area, sector, &content);
         self.say(|w| {

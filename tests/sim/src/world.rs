@@ -36,6 +36,8 @@ pub struct Io {
     pub(crate) area: Area,
     /// A write that will land, but has not yet.
     pub(crate) to_land: bool,
+    /// When it was submitted.
+    pub(crate) since: Micros,
     pub(crate) timed_out: bool,
     pub(crate) completes: bool,
     pub(crate) very_late: bool,

@@ -4,6 +4,7 @@
 //! granted what. Times are the host's own.
 
 use super::Checks;
+use crate::disk::Area;
 use crate::layout;
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::record::RawLeader;
@@ -329,19 +330,20 @@ impl Checks {
         }
     }
 
+    /// When a sector of a lockspace was last written.
+    #[must_use]
+    pub fn last_landing(&self, area: Area, sector: u64) -> u64 {
+        let Area::Lockspace(disk) = area else { return 0 };
+        self.renewed.get(&(disk, sector)).copied().unwrap_or(0)
+    }
+
     /// S9. A renewal that lands when its host has given up and left, or has been replaced by another machine with its host id, is the
     /// one exception: nothing keeps it from that (R3), and it harms nobody, because whoever it overwrites notices.
-    pub(super) fn delta_landed(
-        &mut self,
-        disk: u8,
-        sector: u64,
-        leader: &RawLeader,
-        (late, orphan): (bool, bool),
-    ) {
+    pub(super) fn delta_landed(&mut self, disk: u8, sector: u64, leader: &RawLeader, orphan: bool) {
         let generation = leader.owner_generation.get();
         let key = (disk, sector);
         let before = self.delta_generation.insert(key, generation).unwrap_or(0);
-        if orphan || (late && generation < before) {
+        if orphan {
             self.marks.late_delta_landed += 1;
             return;
         }

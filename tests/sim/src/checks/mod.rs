@@ -369,7 +369,7 @@ impl Checks {
         self.marks.late_landed += u64::from(late);
         match (area, content) {
             (Area::Lockspace(number), Content::Delta { leader, .. }) => {
-                self.delta_landed(number, sector, leader, (late, orphan));
+                self.delta_landed(number, sector, leader, orphan);
             }
             (Area::Resource(resource), Content::Leader(leader)) => {
                 self.marks.late_leader_landed += u64::from(late);

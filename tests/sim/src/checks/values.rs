@@ -106,10 +106,13 @@ impl Checks {
 
     /// The release of a hold is accepted.
     pub fn releasing(&mut self, resource: u8, host: HostId, to: Option<Name>) {
-        let Some(holder) = self.holder(resource).filter(|h| h.host == host) else { return };
-        self.values.releasing.insert((resource, host));
+        let holder = self.holder(resource).filter(|h| h.host == host);
         if let Some(to) = to {
-            self.values.renames.insert((resource, host), (to, holder.lver));
+            // A process may have ended since it asked.
+            self.values.renames.insert((resource, host), (to, holder.map_or(0, |h| h.lver)));
+        }
+        if holder.is_some() {
+            self.values.releasing.insert((resource, host));
         }
     }
 
@@ -128,7 +131,7 @@ impl Checks {
     fn renamed(&mut self, resource: u8, host: HostId, disk: &SimDisk) {
         let Some((to, lver)) = self.values.renames.get(&(resource, host)).copied() else { return };
         let Some(leader) = layout::leader_in_force(disk, resource) else { return };
-        let ours = leader.lver.get() == lver && leader.write_id.get() == host.get();
+        let ours = leader.lver.get() == lver && leader.write_id.get() == self.id_of(host).get();
         self.marks.renamed += u64::from(ours);
         let dead = self.members.get(&(host, layout::disk_of(resource))).is_none_or(|m| m.is_gone());
         if ours && !dead && !to.matches(&leader.resource_name) {
@@ -163,7 +166,8 @@ impl Checks {
     pub fn demand_met(&mut self, resource: u8, host: HostId, demanded: u64, granted: u64) {
         self.marks.demands_met += 1;
         let Some(r) = self.resources.get(&resource) else { return };
-        let own = |version: u64| r.chosen.get(&version).is_some_and(|value| value.0 == host.get());
+        let id = self.id_of(host);
+        let own = |version: u64| r.chosen.get(&version).is_some_and(|value| value.0 == id.get());
         if granted <= demanded || !(demanded + 1..granted).all(own) {
             self.violated(format!(
                 "D1: {host:?} asked for {resource} at version {demanded} and was granted {granted}"
