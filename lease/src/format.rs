@@ -1,8 +1,9 @@
 //! What formatting writes: whole areas, ready to be written by whoever does I/O (disk-format.md 2.3, 6.2, 6.3, 7.6, 7.7).
 //!
-//! A lockspace takes two writes, in this order: the area with a first record that nobody accepts ([`Lockspace::area`]), then the
-//! first sector as it should be ([`Lockspace::first_sector`]). Until the second is on disk, nobody can join. A resource takes one
-//! write.
+//! A write of a whole area may be cut short anywhere, and what is left of it mixed with what was there before: a leader of the new
+//! lease beside ballots of the old one, or the other way round. So the first sector, without which nobody accepts anything, is taken
+//! away before the rest is written, and put in place after it ([`Lockspace::writes`], [`Resource::writes`]): what was not formatted to
+//! the end reads as not formatted.
 
 use crate::geometry::{AlignSize, Geometry, GeometryError, SectorSize};
 use crate::name::Name;
@@ -82,7 +83,14 @@ impl Lockspace {
         record
     }
 
-    /// The first write, at the offset of the lockspace: every record final, but that of host id 1 without magic.
+    /// The writes, in this order, all at the offset of the lockspace: no first record; every record final, but that of host id 1
+    /// without magic; the record of host id 1.
+    #[must_use]
+    pub fn writes(&self) -> [Vec<u8>; 3] {
+        [vec![0; self.geometry.sector().slice_len()], self.area(), self.first_sector()]
+    }
+
+    /// Every record final, but that of host id 1 without magic.
     #[must_use]
     pub fn area(&self) -> Vec<u8> {
         let mut area = blank(self.geometry);
@@ -97,7 +105,7 @@ impl Lockspace {
         area
     }
 
-    /// The second write, at the same offset: the record of host id 1 as it should be.
+    /// The record of host id 1 as it should be.
     #[must_use]
     pub fn first_sector(&self) -> Vec<u8> {
         let mut sector = vec![0; self.geometry.sector().slice_len()];
@@ -131,8 +139,28 @@ pub fn num_hosts(asked: u32, geometry: Geometry) -> u16 {
 }
 
 impl Resource {
-    /// The only write, at the offset of the resource. Ballots, shared holds, the lock value block and the version of whatever
-    /// was there are gone afterwards.
+    /// The writes, in this order, all at the offset of the resource. `block`: the smallest write that the storage takes, in bytes; a
+    /// lease with smaller sectors cannot be used there, and is written at once.
+    #[must_use]
+    pub fn writes(&self, block: u32) -> Vec<Vec<u8>> {
+        let sector = self.geometry.sector();
+        let mut area = self.area();
+        if sector.bytes() < block {
+            return vec![area];
+        }
+        let Some(first) = area.get(..sector.slice_len()).map(<[u8]>::to_vec) else { return vec![area] };
+        if self.cleared_at.is_some() {
+            // Whatever becomes of the rest: nobody reads a lease here from now on.
+            return vec![first, area];
+        }
+        let none = vec![0; sector.slice_len()];
+        if let Some(place) = area.get_mut(..sector.slice_len()) {
+            place.copy_from_slice(&none);
+        }
+        vec![none, area, first]
+    }
+
+    /// The whole area. Ballots, shared holds, the lock value block and the version of whatever was there are gone afterwards.
     #[must_use]
     pub fn area(&self) -> Vec<u8> {
         let mut leader = RawLeader::zeroed();

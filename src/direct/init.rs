@@ -89,9 +89,9 @@ fn init_lockspace(spec: &LockspaceSpec, io_timeout: u32, sizes: Sizes) -> Result
     record(&text);
     let mut storage = Storage::open(&spec.path, Access::ReadWrite).map_err(InitError::LockspaceOpen)?;
     let lockspace = Lockspace { name: spec.name, geometry: choose(sizes, &storage)?, io_timeout };
-    // In this order: nobody accepts the lockspace before its last byte is there.
-    storage.format(spec.offset, &lockspace.area())?;
-    storage.format(spec.offset, &lockspace.first_sector())?;
+    for bytes in lockspace.writes() {
+        storage.format(spec.offset, &bytes)?;
+    }
     Ok(())
 }
 
@@ -111,7 +111,9 @@ fn init_resource(spec: &ResourceSpec, num_hosts: u32, clear: bool, sizes: Sizes)
             num_hosts: format::num_hosts(num_hosts, geometry),
             cleared_at: clear.then(monotonic_seconds),
         };
-        storage.format(disk.offset, &resource.area())?;
+        for bytes in resource.writes(storage.disk().logical_block_size()) {
+            storage.format(disk.offset, &bytes)?;
+        }
     }
     Ok(())
 }

@@ -105,8 +105,8 @@ fn read_record(
 
 /// Formats a lockspace for hosts of this io timeout in seconds, 0 for the default. What was there is lost, whoever uses it.
 ///
-/// Two writes: the area, in which the first record is not valid, then that record (disk-format.md 6.3). After a failure of
-/// either nobody can join; after -202 the write may still happen at any time.
+/// Several writes, the last of which makes the first record valid (disk-format.md 6.3). After a failure of any of them nobody can join;
+/// after -202 the write may still happen at any time.
 ///
 /// # Errors
 /// -19: no path, or not to be opened. -1: sizes that do not go together. -22: an io timeout above 255, or sectors that the
@@ -117,12 +117,11 @@ pub fn write_lockspace(io: &mut Io, request: &Lockspace, io_timeout: u32) -> Res
     let io_timeout = if io_timeout == 0 { IoTimeout::DEFAULT } else { IoTimeout::new(io_timeout)? };
     let (sector, block) = (geometry.sector().bytes(), disk.logical_block_size());
     if sector < block {
-        // The second write would be refused, with the first one done.
+        // Writes of a single record would be refused.
         return Err(ToolError::SectorBelowBlock { sector, block });
     }
     let name = Name::from_field(request.name.as_raw());
     let lockspace = format::Lockspace { name, geometry, io_timeout };
     let offset = request.host_id_disk.offset.get();
-    io.write(&disk, offset, &lockspace.area())?;
-    io.write(&disk, offset, &lockspace.first_sector())
+    lockspace.writes().iter().try_for_each(|bytes| io.write(&disk, offset, bytes))
 }

@@ -158,16 +158,16 @@ pub fn write_resource(
         return Err(ToolError::NumHosts { found: i32::from_ne_bytes(num_hosts.to_ne_bytes()) });
     }
     let (lockspace, name) = names(request.resource());
-    let area = format::Resource {
+    let resource = format::Resource {
         lockspace,
         name,
         geometry,
         num_hosts: format::num_hosts(num_hosts, geometry),
         cleared_at: flags.contains(WriteFlags::CLEAR).then(monotonic_seconds),
-    }
-    .area();
+    };
+    let writes = resource.writes(block);
     for (disk, place) in disks.iter().zip(request.disks()) {
-        io.write(disk, place.offset.get(), &area)?;
+        writes.iter().try_for_each(|bytes| io.write(disk, place.offset.get(), bytes))?;
     }
     Ok(())
 }

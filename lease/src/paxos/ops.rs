@@ -4,7 +4,7 @@
 use crate::geometry::SectorSize;
 use crate::limits::{DISKS_MAX, OPS_PER_STEP_MAX};
 use crate::machine::{Action, Content, Input, IoFailure, Op, OpId, Place, View};
-use crate::record::RawLeader;
+use crate::record::{FLAG_SHORT_HOLD, RawLeader};
 use crate::timing::MonoTime;
 use arrayvec::ArrayVec;
 
@@ -186,7 +186,10 @@ pub(super) enum Verdict<E> {
     Failed(E),
     /// Too few readable.
     TooFew(u32),
-    /// No majority agrees.
+    /// A majority is readable and does not agree. This is the leader of the highest version: that version is decided, or nobody
+    /// would have written it, but whoever did may not have got to more disks.
+    Newest(RawLeader),
+    /// The leaders of the highest version contradict each other.
     Differ,
 }
 
@@ -213,12 +216,25 @@ impl<E: Copy> Votes<E> {
             let same = self.leaders.iter().filter(|o| o.same_state(l)).count();
             u32::try_from(same).unwrap_or(0) >= majority
         };
-        // A release that reached only some disks leaves leaders that differ in the timestamp alone: free is what was meant.
-        let mut in_force = self.leaders.iter().filter(agreed);
-        let free = in_force.clone().find(|l| l.timestamp.get() == 0);
-        match free.or_else(|| in_force.next()) {
-            Some(leader) => Verdict::Leader(*leader),
-            None => Verdict::Differ,
+        match free_or_first(self.leaders.iter().filter(agreed)) {
+            Some(leader) => Verdict::Leader(leader),
+            None => self.newest().map_or(Verdict::Differ, Verdict::Newest),
         }
     }
+
+    /// The leader of the highest version, if all that have it agree. Whoever enters shared mode takes SHORT_HOLD away in the write that
+    /// frees the leader: that is no other state.
+    fn newest(&self) -> Option<RawLeader> {
+        let plain = |l: &RawLeader| RawLeader { flags: (l.flags.get() & !FLAG_SHORT_HOLD).into(), ..*l };
+        let top = self.leaders.iter().max_by_key(|l| l.lver.get())?;
+        let newest = self.leaders.iter().filter(|l| l.lver == top.lver);
+        newest.clone().all(|l| plain(l).same_state(&plain(top))).then(|| free_or_first(newest)).flatten()
+    }
+}
+
+/// Of leaders in the same state. A release that reached only some disks leaves leaders that differ in the timestamp alone: free is what
+/// was meant.
+fn free_or_first<'a>(mut leaders: impl Iterator<Item = &'a RawLeader> + Clone) -> Option<RawLeader> {
+    let free = leaders.clone().find(|l| l.timestamp.get() == 0);
+    free.or_else(|| leaders.next()).copied()
 }

@@ -145,17 +145,28 @@ impl RindexOperation {
             Ok(layout) => layout,
             Err(e) => return self.fail(e),
         };
-        let index = Index::empty(layout, &header);
-        self.queue("writing the index", layout.base(), index.bytes().to_vec(), Limit::Init);
+        const INDEX: &str = "writing the index";
+        // The header is taken away first and put in place last: an index that was not formatted to the end is none.
+        let (base, sector) = (layout.base(), geometry.sector().slice_len());
+        let mut area = Index::empty(layout, &header).bytes().to_vec();
+        let header: Vec<u8> = area.iter_mut().take(sector).map(std::mem::take).collect();
+        self.queue(INDEX, base, vec![0; sector], Limit::Init);
+        self.queue(INDEX, base, area, Limit::Init);
         let lease = self.resource(lease_name(), geometry, 0, None);
-        self.queue("writing the lease of the index", layout.lease(), lease, Limit::Init);
+        self.queue_area("writing the lease of the index", layout.lease(), &lease);
+        self.queue(INDEX, base, header, Limit::Init);
         self.next_write(now, env)
     }
 
-    /// A whole resource area.
-    fn resource(&self, name: Name, geometry: Geometry, num_hosts: u32, cleared_at: Option<u64>) -> Vec<u8> {
+    fn resource(&self, name: Name, geometry: Geometry, num_hosts: u32, cleared_at: Option<u64>) -> Resource {
         let num_hosts = format::num_hosts(num_hosts, geometry);
-        Resource { lockspace: self.config.lockspace, name, geometry, num_hosts, cleared_at }.area()
+        Resource { lockspace: self.config.lockspace, name, geometry, num_hosts, cleared_at }
+    }
+
+    fn queue_area(&mut self, what: &'static str, offset: u64, resource: &Resource) {
+        for bytes in resource.writes(resource.geometry.sector().bytes()) {
+            self.queue(what, offset, bytes, Limit::Init);
+        }
     }
 
     fn after_header(&mut self, now: MonoTime, result: Result<&[u8], IoFailure>) -> Want {
@@ -271,12 +282,8 @@ impl RindexOperation {
                     return Err(RindexError::Exists { name, offset: layout.area(slot) });
                 }
                 let slot = index.first_free().ok_or(RindexError::Full(layout.count))?;
-                self.queue(
-                    AREA,
-                    layout.area(slot),
-                    self.resource(name, geometry, num_hosts, None),
-                    Limit::Init,
-                );
+                let resource = self.resource(name, geometry, num_hosts, None);
+                self.queue_area(AREA, layout.area(slot), &resource);
                 index.set(slot, name);
                 self.queue_entry(ENTRY, &index, slot);
                 self.entry = Entry { name: Name::default(), offset: layout.area(slot) };
@@ -286,7 +293,7 @@ impl RindexOperation {
                 index.clear(slot);
                 self.queue_entry(ENTRY, &index, slot);
                 let cleared = self.resource(name, geometry, 0, Some(now.secs()));
-                self.queue(AREA, layout.area(slot), cleared, Limit::Init);
+                self.queue_area(AREA, layout.area(slot), &cleared);
             }
             RindexCommand::Add { name, offset, .. } => {
                 let slot = layout.slot(offset)?;

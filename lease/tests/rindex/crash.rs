@@ -111,14 +111,24 @@ fn cut_off_rebuild() {
 #[test]
 fn cut_off_format() {
     for torn in TEARS {
-        for writes in 0..2 {
+        for writes in 0..6 {
             let mut rig = Rig::usual();
             rig.run(create("a")).unwrap();
             rig.writes_left.set(writes);
             rig.torn = torn;
             let format = RindexCommand::Format { geometry: Geometry::B512_M1, max_resources: 0 };
             assert_eq!(rig.drive(None, format), None);
-            rig.assert_sound(&format!("format cut off at write {writes}"));
+            let when = format!("format cut off at write {writes}, {torn} bytes torn");
+            // The old index, none, or the new one.
+            let begun = writes > 0 || torn > 0;
+            let ended = writes == 5 && torn > 0;
+            if begun && !ended {
+                rig.writes_left.set(u32::MAX);
+                let looked = rig.run_as(None, lookup("", 0)).unwrap_err();
+                assert!(matches!(looked, RindexError::Magic { found: 0 }), "{when}: {looked}");
+                assert_eq!(rig.run_as(None, format), entry("", 0));
+            }
+            rig.assert_sound(&when);
         }
     }
 }

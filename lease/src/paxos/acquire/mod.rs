@@ -355,12 +355,17 @@ impl PaxosAcquire {
     fn leader_verdict(&self, votes: &LeaderVotes) -> Result<RawLeader, AcquireError> {
         let disks = self.config.disks;
         match votes.verdict(disks, self.config.majority()) {
-            Verdict::Leader(leader) => Ok(leader),
+            // Taken from whoever it names, it becomes the next version, which is then written to every disk.
+            Verdict::Leader(leader) | Verdict::Newest(leader) => Ok(leader),
             Verdict::Failed(LeaderFail::Io(e)) => Err(AcquireError::Io(e)),
             Verdict::Failed(LeaderFail::Leader(e)) => Err(AcquireError::Leader(e)),
             Verdict::TooFew(readable) => Err(AcquireError::LeaderRead { readable, disks }),
             Verdict::Differ => Err(AcquireError::LeaderDiff),
         }
+    }
+
+    fn is_agreed(&self, votes: &LeaderVotes) -> bool {
+        matches!(votes.verdict(self.config.disks, self.config.majority()), Verdict::Leader(_))
     }
 
     fn owner_info(&self, leader: &RawLeader) -> OwnerInfo {
@@ -508,6 +513,10 @@ impl PaxosAcquire {
             Phase::OwnerDelta(Some(delta)) => self.after_owner_delta(now, env, delta),
             Phase::OwnerBlock(blocks) => self.after_owner_block(now, &blocks),
             Phase::Leader(votes, then) => match self.leader_verdict(&votes) {
+                // A commit that a majority does not have yet is nobody's success, ours included.
+                Ok(leader) if leader.lver != self.leader.lver && !self.is_agreed(&votes) => {
+                    self.restart(now, env)
+                }
                 Ok(leader) => self.after_leader(now, env, leader, then),
                 Err(e) => self.fail(e),
             },

@@ -18,7 +18,8 @@ impl PaxosRelease {
     ) -> Step<ReleaseOutcome> {
         let disks = self.config.disks;
         let leader = match votes.verdict(disks, self.config.majority()) {
-            Verdict::Leader(leader) => leader,
+            // Ours on some disks only, it is freed on all of them.
+            Verdict::Leader(leader) | Verdict::Newest(leader) => leader,
             // Whoever owned the lease after us has renamed it: our flag has released it.
             Verdict::Failed(LeaderFail::Leader(LeaderError::Resource { .. }))
                 if self.flagged && self.block_failure.is_none() =>

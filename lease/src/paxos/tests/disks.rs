@@ -1,6 +1,7 @@
 //! Several disks: the basic cases of a majority (lease-algorithms.md 4.8).
 
 use super::*;
+use crate::record::FLAG_SHORT_HOLD;
 
 fn three() -> PaxosConfig {
     PaxosConfig { disks: 3, ..config(US) }
@@ -91,8 +92,71 @@ fn the_leader_in_force_is_the_majoritys() {
         lab.hosts = seen(2, 1, 800, 990, 990);
         assert_eq!(code(&acquire3(&mut lab)), -243);
     }
-    let mut lab = lab3([old, new, leader(6, NOBODY)]);
+}
+
+/// A commit, or a release, that was cut short between two disks: half of them have it, which is no majority, and the other half is
+/// none either.
+#[test]
+fn where_no_majority_agrees_the_highest_version_is_in_force() {
+    let (old, new) = (leader(4, NOBODY), leader(5, owned_by(2, 1)));
+    let two = PaxosConfig { disks: 2, ..config(US) };
+    for leaders in [[old, new, new], [new, old, old]] {
+        let mut lab = lab3(leaders);
+        lab.hosts = seen(2, 1, 800, 990, 990);
+        // Whoever it names lives: it owns the version, told or not.
+        assert_eq!(code(&acquire_as(&mut lab, two, AcquireOptions::default())), -243);
+        assert!(writes(&lab).is_empty());
+        lab.hosts = seen(2, 1, 1, 2, 990);
+        let done = acquire_as(&mut lab, two, AcquireOptions::default());
+        assert_eq!(held(&done).lver(), 6);
+        assert_eq!(leader_on(&lab, 0), leader_on(&lab, 1));
+    }
+    // Entering shared mode ends with a write that frees the leader and takes a flag away.
+    let mut short = new;
+    short.flags = (short.flags.get() | FLAG_SHORT_HOLD).into();
+    short.seal();
+    let mut lab = lab3([short, leader(5, Owner { timestamp: 0, ..owned_by(2, 1) }), new]);
+    assert_eq!(held(&acquire_as(&mut lab, two, AcquireOptions::default())).lver(), 6);
+    let mut lab = lab3([old, leader(6, NOBODY), new]);
+    assert_eq!(held(&acquire3(&mut lab)).lver(), 7);
+    // One version with two owners is damage.
+    let mut lab = lab3([old, new, leader(5, owned_by(3, 1))]);
     assert_eq!(code(&acquire3(&mut lab)), -222);
+}
+
+/// The very value of an attempt, committed by another host on half of the disks only: the attempt goes on until a majority has it.
+#[test]
+fn a_commit_of_our_value_on_half_of_the_disks_is_no_success() {
+    let two = PaxosConfig { disks: 2, ..config(US) };
+    let mut lab = lab3([leader(4, NOBODY); 3]);
+    before_round(&mut lab, READ_2, |lab| {
+        let value = block_of(lab, US).dblock;
+        let ours = Owner { id: US, generation: 1, timestamp: value.inp3.get(), writer: 2 };
+        put(lab, disk(1), 0, Content::Leader(leader(5, ours)));
+    });
+    let done = acquire_as(&mut lab, two, AcquireOptions::default());
+    assert!(held(&done).lver() >= 5);
+    assert_eq!(leader_on(&lab, 0), leader_on(&lab, 1));
+    assert_eq!(leader_on(&lab, 0).lver.get(), held(&done).lver());
+}
+
+/// What a failed commit left on half of the disks is taken back from there.
+#[test]
+fn half_a_commit_is_taken_back() {
+    let two = PaxosConfig { disks: 2, ..config(US) };
+    let mut lab = lab3([leader(4, NOBODY); 3]);
+    lab.fates(|op| match op.action {
+        crate::machine::Action::Write { sector: 0, .. } if op.place == disk(1) => {
+            Fate::fail(IoFailure::Os(5))
+        }
+        _ => Fate::prompt(),
+    });
+    assert_eq!(failure(&acquire_as(&mut lab, two, AcquireOptions::default())).1, -5);
+    lab.no_faults();
+    let done = lab.run(&mut PaxosRelease::retract(two, Geometry::B512_M1));
+    assert_eq!(done.outcome.result, Ok(Released::LeaderFreed));
+    assert_eq!(leader_on(&lab, 0), leader_on(&lab, 1));
+    assert!(!state(&leader_on(&lab, 0)).2);
 }
 
 #[test]
