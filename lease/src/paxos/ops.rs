@@ -203,8 +203,14 @@ impl<E: Copy> Votes<E> {
         }
     }
 
-    /// The leader that a majority agrees on up to its timestamp (lease-algorithms.md 4.8).
-    pub(super) fn verdict(&self, disks: u8, majority: u32) -> Verdict<E> {
+    /// The leader that a majority agrees on up to its timestamp (lease-algorithms.md 4.8). Two hosts may have written it, each to some
+    /// of the disks: then one by a writer that is preferred counts, on however few disks it is.
+    pub(super) fn verdict(
+        &self,
+        disks: u8,
+        majority: u32,
+        prefer: impl Fn(&RawLeader) -> bool,
+    ) -> Verdict<E> {
         let readable = u32::try_from(self.leaders.len()).unwrap_or(0);
         if readable < majority {
             return match self.error {
@@ -216,25 +222,29 @@ impl<E: Copy> Votes<E> {
             let same = self.leaders.iter().filter(|o| o.same_state(l)).count();
             u32::try_from(same).unwrap_or(0) >= majority
         };
-        match free_or_first(self.leaders.iter().filter(agreed)) {
+        match in_force(self.leaders.iter().filter(agreed), &prefer) {
             Some(leader) => Verdict::Leader(leader),
-            None => self.newest().map_or(Verdict::Differ, Verdict::Newest),
+            None => self.newest(&prefer).map_or(Verdict::Differ, Verdict::Newest),
         }
     }
 
     /// The leader of the highest version, if all that have it agree. Whoever enters shared mode takes SHORT_HOLD away in the write that
     /// frees the leader: that is no other state.
-    fn newest(&self) -> Option<RawLeader> {
+    fn newest(&self, prefer: impl Fn(&RawLeader) -> bool) -> Option<RawLeader> {
         let plain = |l: &RawLeader| RawLeader { flags: (l.flags.get() & !FLAG_SHORT_HOLD).into(), ..*l };
         let top = self.leaders.iter().max_by_key(|l| l.lver.get())?;
         let newest = self.leaders.iter().filter(|l| l.lver == top.lver);
-        newest.clone().all(|l| plain(l).same_state(&plain(top))).then(|| free_or_first(newest)).flatten()
+        newest.clone().all(|l| plain(l).same_state(&plain(top))).then(|| in_force(newest, prefer)).flatten()
     }
 }
 
 /// Of leaders in the same state. A release that reached only some disks leaves leaders that differ in the timestamp alone: free is what
 /// was meant.
-fn free_or_first<'a>(mut leaders: impl Iterator<Item = &'a RawLeader> + Clone) -> Option<RawLeader> {
+fn in_force<'a>(
+    mut leaders: impl Iterator<Item = &'a RawLeader> + Clone,
+    prefer: impl Fn(&RawLeader) -> bool,
+) -> Option<RawLeader> {
     let free = leaders.clone().find(|l| l.timestamp.get() == 0);
-    free.or_else(|| leaders.next()).copied()
+    let preferred = leaders.clone().find(|l| prefer(l));
+    free.or(preferred).or_else(|| leaders.next()).copied()
 }

@@ -24,20 +24,26 @@ pub(super) struct OwnBlock {
 }
 
 impl OwnBlock {
-    /// Takes in the block of one disk. Of several disks the one furthest on counts: highest version, then highest ballot.
+    /// Takes in the block of one disk. Of several disks the one furthest on counts: highest version, then highest ballot. A RELEASED
+    /// flag on any of them stays with its value: it was written after the process had let go, and may have reached that disk alone.
     pub(super) fn merge(&mut self, block: &Dblock) {
         self.readable += 1;
         self.mbal = self.mbal.max(block.mbal.get());
         let (lver, bal) = (block.lver.get(), block.bal.get());
+        let value = (bal > 0 && block.inp.get() > 0).then(|| Value {
+            host: block.inp.get(),
+            generation: block.inp2.get(),
+            timestamp: block.inp3.get(),
+        });
+        let same = self.readable > 1 && lver == self.lver && value == self.value;
+        let released = block.is_released() || (same && self.released);
         if (lver, bal) > (self.lver, self.bal) || self.readable == 1 {
             self.lver = lver;
             self.bal = bal;
-            self.value = (bal > 0 && block.inp.get() > 0).then(|| Value {
-                host: block.inp.get(),
-                generation: block.inp2.get(),
-                timestamp: block.inp3.get(),
-            });
-            self.released = block.is_released();
+            self.value = value;
+            self.released = released;
+        } else if same {
+            self.released = released;
         }
     }
 

@@ -72,6 +72,14 @@ impl Dblock {
         self.is_unused() || self.checksum.get() == self.computed_checksum()
     }
 
+    /// Whether its host wrote this after the other one, as found on different disks. The number grows with every ballot for a version,
+    /// a value is accepted in a ballot after that has begun, and the flag comes last.
+    #[must_use]
+    pub fn written_after(&self, other: &Self) -> bool {
+        let order = |b: &Self| (b.lver.get(), b.mbal.get(), b.bal.get(), b.is_released());
+        order(self) > order(other)
+    }
+
     /// Whether [`DBLOCK_RELEASED`] is set.
     #[must_use]
     pub fn is_released(&self) -> bool {

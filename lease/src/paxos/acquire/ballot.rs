@@ -76,7 +76,8 @@ impl PaxosAcquire {
         for host in &round.blocks.shared {
             insert(&mut self.holders, *host);
         }
-        match round.leaders.verdict(self.config.disks, self.config.majority()) {
+        let majority = self.config.majority();
+        match round.leaders.verdict(self.config.disks, majority, super::in_the_owners_name) {
             Verdict::Leader(leader) if leader.lver.get() >= self.next_lver() => {
                 // The version is decided.
                 return Some(self.after_leader(now, env, leader, Then::Ballot));

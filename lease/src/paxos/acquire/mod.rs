@@ -354,7 +354,7 @@ impl PaxosAcquire {
 
     fn leader_verdict(&self, votes: &LeaderVotes) -> Result<RawLeader, AcquireError> {
         let disks = self.config.disks;
-        match votes.verdict(disks, self.config.majority()) {
+        match votes.verdict(disks, self.config.majority(), in_the_owners_name) {
             // Taken from whoever it names, it becomes the next version, which is then written to every disk.
             Verdict::Leader(leader) | Verdict::Newest(leader) => Ok(leader),
             Verdict::Failed(LeaderFail::Io(e)) => Err(AcquireError::Io(e)),
@@ -365,7 +365,10 @@ impl PaxosAcquire {
     }
 
     fn is_agreed(&self, votes: &LeaderVotes) -> bool {
-        matches!(votes.verdict(self.config.disks, self.config.majority()), Verdict::Leader(_))
+        matches!(
+            votes.verdict(self.config.disks, self.config.majority(), in_the_owners_name),
+            Verdict::Leader(_)
+        )
     }
 
     fn owner_info(&self, leader: &RawLeader) -> OwnerInfo {
@@ -555,6 +558,11 @@ impl PaxosAcquire {
         }
         self.reread_leader(now, if poll { Then::Watch } else { Then::Ballot })
     }
+}
+
+/// Whether somebody else wrote the leader in the owner's name. Then the owner may have released it by flag alone.
+fn in_the_owners_name(leader: &RawLeader) -> bool {
+    leader.write_id != leader.owner_id
 }
 
 pub(super) fn host_block(result: Result<View<'_>, IoFailure>, host: HostId) -> Result<HostBlock, IoFailure> {

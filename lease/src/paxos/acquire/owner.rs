@@ -21,7 +21,7 @@ pub(super) struct Watch {
     pub(super) seen: Option<u64>,
 }
 
-/// The owner's block as read from several disks: the one with the highest version counts.
+/// The owner's block as read from several disks: the one written last counts, for a disk may have missed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub(super) struct OwnerBlocks {
     pub(super) best: Option<HostBlock>,
@@ -34,7 +34,7 @@ impl OwnerBlocks {
         match result {
             Ok(block) => match verify::dblock(&block.dblock, owner) {
                 Ok(()) => {
-                    if self.best.is_none_or(|b| block.dblock.lver.get() > b.dblock.lver.get()) {
+                    if self.best.is_none_or(|best| block.dblock.written_after(&best.dblock)) {
                         self.best = Some(block);
                     }
                 }

@@ -17,7 +17,9 @@ impl PaxosRelease {
         votes: &Votes<LeaderFail>,
     ) -> Step<ReleaseOutcome> {
         let disks = self.config.disks;
-        let leader = match votes.verdict(disks, self.config.majority()) {
+        // Whoever reads a leader of ours takes us for the owner until it is free, so ours is to be freed on whichever disk it is.
+        let ours = |leader: &RawLeader| leader.write_id.get() == self.config.host.get();
+        let leader = match votes.verdict(disks, self.config.majority(), ours) {
             // Ours on some disks only, it is freed on all of them.
             Verdict::Leader(leader) | Verdict::Newest(leader) => leader,
             // Whoever owned the lease after us has renamed it: our flag has released it.

@@ -72,6 +72,8 @@ struct OwnRead {
     newest: u64,
     /// A disk says something else of a shared hold than it should.
     mode_differs: bool,
+    /// A disk has a block without the flag.
+    unmarked: bool,
     readable: u32,
     io: Option<IoFailure>,
     bad: Option<DblockError>,
@@ -350,16 +352,21 @@ impl PaxosRelease {
         if self.ballot.is_some_and(|ours| read.newest > ours) {
             return self.done(Ok(Released::NothingToDo));
         }
-        let Some(block) = read.best.filter(|_| read.readable >= self.config.majority()) else {
+        let Some(mut block) = read.best.filter(|_| read.readable >= self.config.majority()) else {
             // A disk that comes back may make the majority: only damage alone is final.
             return self.done(Err(match (read.io, read.bad) {
                 (None, Some(bad)) => ReleaseError::Dblock(bad),
                 (io, _) => ReleaseError::Io(io.unwrap_or(IoFailure::Short)),
             }));
         };
+        if block.dblock.mbal.get() < read.newest {
+            // No disk goes back to a ballot before its last.
+            block.dblock.mbal = read.newest.into();
+            block.dblock.seal();
+        }
         // Whatever the last ballot got to: with a value of ours the flag gives that value up; with none it still speaks for an
         // older version that others may have committed in our name, whose flag phase 1 of the last ballot took away.
-        if read.mode_differs || (!block.dblock.is_unused() && !block.dblock.is_released()) {
+        if read.mode_differs || (!block.dblock.is_unused() && read.unmarked) {
             self.write_block(now, env, block)
         } else {
             self.read_leader(now)
@@ -417,6 +424,7 @@ impl PaxosRelease {
                         read.newest = read.newest.max(block.dblock.mbal.get());
                         read.mode_differs |= block.mode.is_shared() != mode.is_shared()
                             || (mode.is_shared() && block.mode.generation != mode.generation);
+                        read.unmarked |= !block.dblock.is_released();
                         let key = |b: &HostBlock| (b.dblock.lver.get(), b.dblock.bal.get());
                         if read.best.as_ref().is_none_or(|b| key(&block) > key(b)) {
                             read.best = Some(block);

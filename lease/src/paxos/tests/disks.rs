@@ -260,3 +260,118 @@ fn one_unreadable_or_foreign_disk_does_not_decide() {
         held(&acquire3(&mut lab));
     }
 }
+
+/// The owner's last write counts, not the first disk: a block that a disk missed says nothing of the release that it missed.
+#[test]
+fn an_owner_has_released_if_its_latest_block_says_so_on_whichever_disk() {
+    let missed = block([2, 0, 0, 0, 0, 5]);
+    let latest = released(block([2, 2, 2, 1, 500, 5]));
+    for n in 0..3 {
+        let mut lab = lab3([leader(5, Owner { writer: 3, ..owned_by(2, 1) }); 3]);
+        lab.hosts = seen(2, 1, 800, 990, 990);
+        for other in 0..3 {
+            put(&mut lab, disk(other), 3, Content::Block(if other == n { missed } else { latest }));
+        }
+        assert_eq!(held(&acquire3(&mut lab)).lver(), 6, "disk {n}");
+    }
+    // And the other way round: of a ballot that went on after a flag for another value the flag is over.
+    let older = released(block([2, 2, 2, 1, 400, 5]));
+    let newer = block([2002, 2002, 2, 1, 500, 5]);
+    for n in 0..3 {
+        let mut lab = lab3([leader(5, Owner { writer: 3, ..owned_by(2, 1) }); 3]);
+        lab.hosts = seen(2, 1, 800, 990, 990);
+        for other in 0..3 {
+            put(&mut lab, disk(other), 3, Content::Block(if other == n { older } else { newer }));
+        }
+        assert_eq!(code(&acquire3(&mut lab)), -243, "disk {n}");
+    }
+}
+
+/// A flag that reached one disk only stays with its value: the process has let go.
+#[test]
+fn a_flag_of_ours_on_a_single_disk_is_kept() {
+    let value = block([1, 1, US, 1, 777, 2]);
+    // Accepted again in a later ballot that did not see the flag.
+    let again = block([2001, 2001, US, 1, 777, 2]);
+    for n in 0..3 {
+        for rest in [value, again] {
+            let mut lab = lab3([leader(1, Owner { timestamp: 0, ..owned_by(2, 1) }); 3]);
+            for other in 0..3 {
+                let content = if other == n { released(value) } else { rest };
+                put(&mut lab, disk(other), 2, Content::Block(content));
+            }
+            let mut count = 0;
+            // After phase 1 nothing is written any more.
+            lab.fates(move |op| {
+                count += u32::from(op.is_write());
+                if op.is_write() && count > 3 { Fate::fail(IoFailure::Os(5)) } else { Fate::prompt() }
+            });
+            acquire3(&mut lab);
+            for other in 0..3 {
+                assert!(block_on(&lab, other, US).dblock.is_released(), "disk {n}, then {other}");
+            }
+        }
+    }
+}
+
+/// A retract marks every disk it can reach, also where one of them is marked already.
+#[test]
+fn a_retract_marks_the_disks_that_an_earlier_one_missed() {
+    for n in 0..3 {
+        let mut lab = lab3([leader(2, Owner { writer: 3, ..owned_by(US, 1) }); 3]);
+        let value = block([1, 1, US, 1, 500, 2]);
+        for other in 0..3 {
+            let content = if other == n { released(value) } else { value };
+            put(&mut lab, disk(other), 2, Content::Block(content));
+        }
+        let done = lab.run(&mut PaxosRelease::retract(three(), Geometry::B512_M1));
+        assert_eq!(done.outcome.result, Ok(Released::ByFlag), "disk {n}");
+        assert!((0..3).all(|other| block_on(&lab, other, US).dblock.is_released()), "disk {n}");
+    }
+}
+
+/// A disk that a failed ballot of ours reached alone keeps its larger number when the retract marks it.
+#[test]
+fn a_retract_takes_no_disk_back_to_an_older_ballot() {
+    for n in 0..3 {
+        let mut lab = free3();
+        for other in 0..3 {
+            let mbal = if other == n { 1 } else { 2001 };
+            put(&mut lab, disk(other), 2, Content::Block(block([mbal, 0, 0, 0, 0, 1])));
+        }
+        let done = lab.run(&mut PaxosRelease::retract(three(), Geometry::B512_M1));
+        assert!(done.outcome.result.is_ok());
+        for other in 0..3 {
+            let block = block_on(&lab, other, US).dblock;
+            assert_eq!((block.mbal.get(), block.is_released(), block.is_valid()), (2001, true, true), "{n}");
+        }
+    }
+}
+
+/// The owner and a host that found its value both wrote the leader, each to be seen on some of the disks. Whoever releases frees it
+/// if one of those it reads is its own; whoever acquires looks for the flag if one of those it reads is not the owner's.
+#[test]
+fn a_leader_that_two_hosts_wrote_is_released_for_everybody() {
+    let (mine, named) = (leader(1, owned_by(US, 1)), leader(1, Owner { writer: 2, ..owned_by(US, 1) }));
+    let held_block = block([1, 1, US, 1, 500, 1]);
+    let lease = Held { leader: mine, block: held_block, geometry: Geometry::B512_M1 };
+    for written in [[mine, named, mine], [mine, named, named], [named, mine, named]] {
+        for missing in 0..3 {
+            let mut lab = lab3(written);
+            (0..3).for_each(|n| put(&mut lab, disk(n), 2, Content::Block(held_block)));
+            let lost = move |op: &Op| op.place == disk(missing);
+            lab.fates(move |op| if lost(op) { Fate::fail(IoFailure::Os(5)) } else { Fate::prompt() });
+            let done = lab.run(&mut PaxosRelease::new(three(), lease));
+            assert!(done.outcome.result.is_ok());
+            lab.no_faults();
+            let other = PaxosConfig { host: host(3), ..three() };
+            lab.hosts = seen(US, 1, 800, 990, 990);
+            let next = acquire_as(&mut lab, other, AcquireOptions::default());
+            assert!(
+                matches!(next.outcome, AcquireOutcome::Acquired(h) if h.lver() == 2),
+                "{written:?} without {missing}: {:?}",
+                next.outcome
+            );
+        }
+    }
+}
