@@ -48,7 +48,11 @@ struct Calm<'a> {
 
 impl Calm<'_> {
     fn act(&mut self, host: usize, event: Event) -> Result<Next, Property> {
-        let action = Action { host: u8::try_from(host).unwrap_or(u8::MAX), event };
+        self.act_on(host, 0, event)
+    }
+
+    fn act_on(&mut self, host: usize, disk: u8, event: Event) -> Result<Next, Property> {
+        let action = Action { host: u8::try_from(host).unwrap_or(u8::MAX), disk, event };
         self.actions.push(action);
         let next = self.world.next(&self.state, action);
         self.state = next.state;
@@ -76,12 +80,13 @@ impl Calm<'_> {
         let (mut flags, mut granted) = (0, false);
         for _ in 0..STEPS_MAX {
             let h = self.world.host(&self.state, host);
-            let event = match (h.pending.is_some(), h.wait.is_some()) {
-                (true, _) => Event::Complete,
-                (false, true) => Event::Wake,
-                (false, false) => return Ok((flags, granted)),
+            let running = h.running.iter().find(|r| r.ended.is_none());
+            let (disk, event) = match (running, h.wait.is_some()) {
+                (Some(running), _) => (running.disk, Event::Complete),
+                (None, true) => (0, Event::Wake),
+                (None, false) => return Ok((flags, granted)),
             };
-            let next = self.act(host, event)?;
+            let next = self.act_on(host, disk, event)?;
             flags |= next.effects.flags;
             granted |= next.effects.granted.is_some() || next.effects.flags & SEEN_SHARED != 0;
         }
@@ -91,6 +96,12 @@ impl Calm<'_> {
     fn run(&mut self, in_flight: InFlight) -> Result<(), Property> {
         self.world.marks.calms += 1;
         let hosts = self.world.settings.hosts.len();
+        let disks = self.world.settings.disks;
+        for (host, disk) in (0..hosts).flat_map(|host| (0..disks).map(move |disk| (host, disk))) {
+            if self.world.host(&self.state, host).is_cut_off(disk) {
+                self.act_on(host, disk, Event::PathBack)?;
+            }
+        }
         for host in 0..hosts {
             self.settle(host, in_flight)?;
         }

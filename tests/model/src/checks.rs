@@ -110,23 +110,34 @@ pub fn block_lands(before: &Dblock, after: &Dblock, host: usize, holding: Option
     broken
 }
 
-/// Whether a ballot for the held version could still choose somebody else.
+/// Whether no ballot for the held version can choose anybody else, whichever majority of the disks it reads.
 #[must_use]
-pub fn blocks_keep_owner(contents: &Contents, disk: &Resource, holding: Holding) -> bool {
-    let mut best: Option<(u64, Value)> = None;
-    for block in disk.blocks {
-        let Content::Block(block) = contents.content(block) else { continue };
-        let d = &block.dblock;
-        if d.lver.get() > holding.lver {
-            return true; // no ballot for the held version can complete
-        }
-        if let Some(value) = value_of(d).filter(|_| d.lver.get() == holding.lver) {
-            if best.is_none_or(|(bal, _)| d.bal.get() > bal) {
-                best = Some((d.bal.get(), value));
+pub fn blocks_keep_owner(contents: &Contents, disks: &[Resource], holding: Holding) -> bool {
+    let majority = disks.len() / 2 + 1;
+    let all = 1_usize << disks.len();
+    let mut readable = (0..all).filter(|set| set.count_ones() as usize == majority);
+    readable.all(|set| {
+        let read = disks.iter().enumerate().filter(|(number, _)| set & (1 << number) != 0);
+        let blocks = read.flat_map(|(_, disk)| disk.blocks);
+        let mut best: Option<(u64, Value)> = None;
+        let mut disagree = false;
+        for block in blocks {
+            let Content::Block(block) = contents.content(block) else { continue };
+            let d = &block.dblock;
+            if d.lver.get() > holding.lver {
+                return true; // no ballot for the held version can complete
+            }
+            if let Some(value) = value_of(d).filter(|_| d.lver.get() == holding.lver) {
+                let bal = d.bal.get();
+                match best {
+                    Some((b, v)) if b == bal => disagree |= v != value,
+                    Some((b, _)) if b > bal => {}
+                    _ => (best, disagree) = (Some((bal, value)), false),
+                }
             }
         }
-    }
-    best.map(|(_, value)| value) == Some(holding.value)
+        !disagree && best.map(|(_, value)| value) == Some(holding.value)
+    })
 }
 
 /// What a host's own step broke.
@@ -142,31 +153,40 @@ pub fn of_flags(flags: u16) -> Vec<Property> {
     broken
 }
 
-/// How often something interesting happened: a run that reaches none of it proves nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it")]
-pub struct Marks {
-    pub granted: u64,
-    pub refused_live: u64,
-    pub adopted: u64,
-    pub lost: u64,
-    pub newer: u64,
-    pub released_by_flag: u64,
-    pub retracted: u64,
-    pub gone: u64,
-    pub backed_off: u64,
-    pub late_leaders: u64,
-    pub rolled_back: u64,
-    pub taken_from_dead: u64,
-    pub shared: u64,
-    pub shared_by_two: u64,
-    pub refused_shared: u64,
-    pub modes_cleared: u64,
-    pub converted_up: u64,
-    pub converted_down: u64,
-    pub converts_failed: u64,
-    pub calms: u64,
-    pub calms_told_newer: u64,
+/// Counters with names, so that a run can say which of them must not stay 0.
+macro_rules! counters {
+    ($(#[$doc:meta])* pub struct $name:ident { $($field:ident),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[expect(missing_docs, reason = "the names say it")]
+        pub struct $name {
+            $(pub $field: u64,)*
+        }
+
+        impl $name {
+            /// The counter of this name.
+            ///
+            /// # Panics
+            /// There is none.
+            #[must_use]
+            pub fn get(&self, name: &str) -> u64 {
+                match name {
+                    $(stringify!($field) => self.$field,)*
+                    _ => panic!("no counter {name:?}"),
+                }
+            }
+        }
+    };
+}
+pub(crate) use counters;
+
+counters! {
+    /// How often something interesting happened: a run that reaches none of it proves nothing.
+    pub struct Marks {
+        granted, refused_live, adopted, lost, newer, released_by_flag, retracted, gone, backed_off, late_leaders, rolled_back,
+        taken_from_dead, shared, shared_by_two, refused_shared, modes_cleared, converted_up, converted_down, converts_failed, calms,
+        calms_told_newer, committed_by_another, adopted_while_releasing, late_leader_after_release, granted_without_a_disk,
+    }
 }
 
 impl Marks {

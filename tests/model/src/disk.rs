@@ -1,7 +1,7 @@
-//! The shared disk: one resource of three hosts. A sector is a number: the place of its content in a table of all contents
-//! that ever turned up.
+//! The shared disks: one resource of three hosts, on one disk or three. A sector is a number: the place of its content in a table
+//! of all contents that ever turned up.
 
-use crate::HOSTS;
+use crate::{DISKS, HOSTS};
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::limits::SECTOR_BYTES_MAX;
 use sanlock_lease::machine::{Content, Sectors};
@@ -52,6 +52,11 @@ impl Contents {
         &self.contents[id as usize].1
     }
 
+    /// The same, or nothing for a sector that was not read.
+    fn bytes_if(&self, id: ContentId) -> &[u8] {
+        self.contents.get(id as usize).map_or(&ZEROS, |(_, bytes)| bytes)
+    }
+
     /// A content that is a leader.
     #[must_use]
     pub fn leader(&self, id: ContentId) -> RawLeader {
@@ -72,13 +77,16 @@ impl Contents {
 }
 
 /// The sectors of the resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Resource {
     /// Sector 0.
     pub leader: ContentId,
     /// The block of each host.
     pub blocks: [ContentId; HOSTS],
 }
+
+/// The areas of the resource. With fewer disks than [`DISKS`] the last ones are never touched.
+pub type Disks = [Resource; DISKS];
 
 /// Whose block a sector is.
 #[must_use]
@@ -104,14 +112,24 @@ impl Resource {
         }
     }
 
+    /// The same with the sectors outside a range set to a fixed number: what a read of that range depends on.
+    #[must_use]
+    pub fn only(&self, first: u64, count: u64) -> Self {
+        let within = |sector: u64, content| {
+            if (first..first + count).contains(&sector) { content } else { ContentId::MAX }
+        };
+        let block = |host: usize| within(FIRST_BLOCK + host as u64, self.blocks[host]);
+        Self { leader: within(0, self.leader), blocks: std::array::from_fn(block) }
+    }
+
     /// A read of a range, at this very moment.
     #[must_use]
     pub fn view<'a>(&self, contents: &'a Contents, first: u64, count: u64) -> View<'a> {
         View {
             first,
             count,
-            leader: contents.bytes(self.leader),
-            blocks: self.blocks.map(|b| contents.bytes(b)),
+            leader: contents.bytes_if(self.leader),
+            blocks: self.blocks.map(|b| contents.bytes_if(b)),
         }
     }
 }
@@ -133,7 +151,7 @@ impl Sectors for View<'_> {
         Some(match block_owner(index) {
             Some(host) => self.blocks[host],
             None if index == 0 => self.leader,
-            None => &ZEROS[..self.leader.len()],
+            None => &ZEROS[..layout::GEOMETRY.sector().slice_len()],
         })
     }
 

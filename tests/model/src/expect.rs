@@ -5,11 +5,13 @@ use crate::explore::{Limits, explore};
 use crate::settings::{Settings, Twist};
 use crate::world::World;
 
-/// Every schedule within the limits keeps every property. Prints how many states were looked at, and returns what happened in them.
+/// Every schedule within the limits keeps every property, and what is to be reached is reached. Prints how many states were looked
+/// at, and returns what happened in them.
 ///
 /// # Panics
-/// With the schedule that breaks a property; or there are more states than the limits allow.
+/// With the schedule that breaks a property, or the name of what was not reached; or there are more states than the limits allow.
 pub fn keeps_everything(what: &str, settings: Settings, limits: Limits) -> Marks {
+    let sometimes = settings.sometimes.clone();
     let mut world = World::new(settings);
     let report = explore(&mut world, limits);
     if let Some(violation) = &report.violation {
@@ -19,6 +21,9 @@ pub fn keeps_everything(what: &str, settings: Settings, limits: Limits) -> Marks
     println!("{what}: {} states, {} steps, {extent} {}", report.states, report.steps, report.depth);
     println!("    {:?}", world.marks);
     assert!(report.complete || report.depth == limits.depth);
+    for name in sometimes {
+        assert!(world.marks.get(name) > 0, "{what}: never {name}");
+    }
     world.marks
 }
 

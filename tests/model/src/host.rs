@@ -1,7 +1,7 @@
 //! One host: the machine it runs, its writes in flight, and the lease its process holds.
 
 use crate::HOSTS;
-use crate::disk::ContentId;
+use crate::disk::{ContentId, Resource};
 use crate::settings::Kind;
 use crate::settings::Plan;
 use crate::surroundings::Life;
@@ -53,13 +53,11 @@ impl Peeked {
     }
 }
 
-/// The operation a host has submitted.
+/// What a submitted operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pending {
-    /// Sectors of the resource.
+    /// Reads sectors of the resource.
     Read {
-        /// Its number.
-        op: OpId,
         /// First sector.
         first: u64,
         /// How many.
@@ -67,17 +65,13 @@ pub enum Pending {
         /// Sectors whose moment has passed already, if reads are no snapshots.
         peeked: Peeked,
     },
-    /// Somebody's host id lease.
+    /// Reads somebody's host id lease.
     ReadDelta {
-        /// Its number.
-        op: OpId,
         /// Whose.
         host: usize,
     },
-    /// A sector of the resource.
+    /// Writes a sector of the resource.
     Write {
-        /// Its number.
-        op: OpId,
         /// Which sector.
         sector: u64,
         /// What.
@@ -85,11 +79,47 @@ pub enum Pending {
     },
 }
 
+/// What became of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ended {
+    /// A read saw this of its range.
+    Saw(Resource),
+    /// A read of a host id lease, whose moment is when the machine is told: it runs alone.
+    SawDelta,
+    /// A write landed.
+    Written,
+    /// An error.
+    Failed,
+    /// Its time is over, and nothing else of it is known.
+    TimedOut,
+    /// Its time was over, and then it landed or failed for good.
+    Settled {
+        /// Whether it landed.
+        landed: bool,
+    },
+}
+
+/// An operation a host has submitted, until its machine has been told what became of it. A machine acts only when everything that it
+/// started side by side has ended, which [`crate::turn`] makes sure of; so it is told of all at once, in a fixed order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Running {
+    /// Its number.
+    pub op: OpId,
+    /// On which disk; host id leases lie on none of them.
+    pub disk: u8,
+    /// What it does.
+    pub what: Pending,
+    /// What became of it, if anything has.
+    pub ended: Option<Ended>,
+}
+
 /// A write that its host was told has timed out, or whose host crashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Late {
     /// Its number, while somebody waits for its completion.
     pub(crate) op: Option<OpId>,
+    /// On which disk.
+    pub disk: u8,
     /// Which sector.
     pub sector: u64,
     /// What.
@@ -101,6 +131,8 @@ pub struct Late {
 pub(crate) enum Then {
     Next,
     Retract,
+    /// The release of the lease that is held.
+    Release,
 }
 
 /// A lease that a process holds.
@@ -121,11 +153,15 @@ pub struct Host {
     /// The generation the job works with.
     pub(crate) job_generation: u64,
     /// What the job waits for.
-    pub pending: Option<Pending>,
+    pub running: Vec<Running>,
+    /// The disks that the host cannot reach, a bit each.
+    pub(crate) lost: u8,
     /// When the job wants to be woken.
     pub wait: Option<MonoTime>,
     pub(crate) now: MonoTime,
     pub(crate) settling: Option<Then>,
+    /// The lease that is held while its acquire settles.
+    pub(crate) unsettled: Option<Box<Held>>,
     /// Writes that may still land.
     pub late: Vec<Late>,
     /// What a process of this host holds, until its release is on its way.
@@ -158,10 +194,12 @@ impl Host {
             kind,
             job: None,
             job_generation: 0,
-            pending: None,
+            running: Vec::new(),
+            lost: 0,
             wait: None,
             now: BEGIN,
             settling: None,
+            unsettled: None,
             late: Vec::new(),
             holding: None,
             attempts,
@@ -185,14 +223,32 @@ impl Host {
     /// Whether a write of this host may still land.
     #[must_use]
     pub fn writes_in_flight(&self) -> bool {
-        !self.late.is_empty()
-            || (self.pending_is_out() && matches!(self.pending, Some(Pending::Write { .. })))
+        let writes = |r: &Running| r.ended.is_none() && matches!(r.what, Pending::Write { .. });
+        !self.late.is_empty() || (self.pending_is_out() && self.running.iter().any(writes))
+    }
+
+    /// The operation on a disk that nothing has become of yet.
+    #[must_use]
+    pub fn pending(&self, disk: u8) -> Option<Pending> {
+        self.running.iter().find(|r| r.disk == disk && r.ended.is_none()).map(|r| r.what)
+    }
+
+    /// Whether the host can't reach a disk.
+    #[must_use]
+    pub fn is_cut_off(&self, disk: u8) -> bool {
+        self.lost & (1 << disk) != 0
     }
 
     /// Whether a process of this host has the lease, in any mode.
     #[must_use]
     pub fn has_lease(&self) -> bool {
         self.holding.is_some() || self.sharing.is_some()
+    }
+
+    /// Whether a lease is being given up.
+    #[must_use]
+    pub fn releases(&self) -> bool {
+        matches!(self.job, Some(Job::Release(_) | Job::ReferenceRelease(..)))
     }
 
     /// Whether a conversion runs.
@@ -214,9 +270,10 @@ impl Host {
 
     /// The host is gone from one moment to the next. What was submitted may land.
     pub fn crash(&mut self) {
-        if let Some(Pending::Write { sector, content, .. }) = self.pending {
-            if self.pending_is_out() {
-                self.late.push(Late { op: None, sector, content });
+        let out = self.pending_is_out();
+        for running in self.running.iter().filter(|r| out && r.ended.is_none()) {
+            if let Pending::Write { sector, content } = running.what {
+                self.late.push(Late { op: None, disk: running.disk, sector, content });
             }
         }
         self.late.iter_mut().for_each(|late| late.op = None);
@@ -229,6 +286,7 @@ impl Host {
             self.stop();
         }
         self.settling = None;
+        self.unsettled = None;
     }
 
     /// Long enough after a failure that others may take over. A host of ours with writes in flight was reset before (R3, A6).
@@ -245,6 +303,20 @@ impl Host {
         self.stop();
         self.let_go_of_all();
         self.late.clear();
+    }
+
+    /// The process gives a lease up whose acquire has not settled: what was written is taken back afterwards.
+    pub(crate) fn give_up(&mut self) {
+        if self.unsettled.take().is_some() {
+            self.let_go_of_all();
+            self.settling = Some(Then::Retract);
+        }
+    }
+
+    /// Whether that may happen.
+    #[must_use]
+    pub fn may_give_up(&self) -> bool {
+        self.unsettled.is_some()
     }
 
     fn let_go_of_all(&mut self) {
@@ -265,7 +337,8 @@ impl Host {
         self.own_read = None;
         self.erasing = false;
         self.job = None;
-        self.pending = None;
+        self.running.clear();
+        self.unsettled = None;
         self.wait = None;
         self.settling = None;
     }

@@ -24,6 +24,7 @@
 
 pub mod calm;
 pub mod checks;
+pub mod delta;
 pub mod disk;
 pub mod expect;
 pub mod explore;
@@ -42,6 +43,8 @@ pub use world::World;
 
 /// Hosts the resource has room for (`num_hosts`).
 pub const HOSTS: usize = 3;
+/// Disks the resource may lie on.
+pub const DISKS: usize = 3;
 
 /// The number of the next entry of a table.
 fn number_of(len: usize) -> u32 {

@@ -13,16 +13,20 @@ impl World {
         let mut state = self.begin();
         for action in schedule {
             let index = usize::from(action.host);
-            let what = self.what(self.host(&state, index), action.event);
+            let what = self.what(self.host(&state, index), action);
             let next = self.next(&state, *action);
             let granted = if next.effects.granted.is_some() { " => GRANTED" } else { "" };
             let broken = next.broken.first().map(|p| format!(" => BROKEN {p:?}")).unwrap_or_default();
             text.push_str(&format!("host {}: {what}{granted}{broken}\n", index + 1));
             state = next.state;
         }
-        text.push_str(&format!("leader on disk: {:?}\n", self.contents.leader(state.disk.leader)));
-        for (index, block) in state.disk.blocks.iter().enumerate() {
-            text.push_str(&format!("block of host {}: {}\n", index + 1, self.content(*block)));
+        let disks = self.settings.disks;
+        for (number, disk) in self.disks(&state).iter().enumerate().take(usize::from(disks)) {
+            let place = if disks > 1 { format!("disk {}, ", number + 1) } else { String::new() };
+            text.push_str(&format!("{place}leader on disk: {:?}\n", self.contents.leader(disk.leader)));
+            for (index, block) in disk.blocks.iter().enumerate() {
+                text.push_str(&format!("{place}block of host {}: {}\n", index + 1, self.content(*block)));
+            }
         }
         for index in 0..self.settings.hosts.len() {
             let (life, generation) = state.lives.0[index];
@@ -44,8 +48,9 @@ impl World {
         for action in schedule {
             state = self.next(&state, *action).state;
         }
-        let leader = self.contents.leader(state.disk.leader).lver.get();
-        (leader, state.disk.blocks.map(|block| self.contents.block(block).dblock.lver.get()))
+        let disk = self.disks(&state)[0];
+        let leader = self.contents.leader(disk.leader).lver.get();
+        (leader, disk.blocks.map(|block| self.contents.block(block).dblock.lver.get()))
     }
 
     fn content(&self, content: u32) -> String {
@@ -70,18 +75,23 @@ impl World {
         }
     }
 
-    fn what(&self, host: &Host, event: Event) -> String {
-        let pending = match host.pending {
-            Some(Pending::Read { first, count: 1, .. }) => format!("read of sector {first}"),
-            Some(Pending::Read { .. }) => "read of leader and blocks".into(),
-            Some(Pending::ReadDelta { host, .. }) => {
+    fn what(&self, host: &Host, action: &Action) -> String {
+        let Action { disk, event, .. } = *action;
+        let place = if self.settings.disks > 1 { format!(" on disk {}", disk + 1) } else { String::new() };
+        let pending = match host.pending(disk) {
+            Some(Pending::Read { first, count: 1, .. }) => format!("read of sector {first}{place}"),
+            Some(Pending::Read { .. }) => format!("read of leader and blocks{place}"),
+            Some(Pending::ReadDelta { host }) => {
                 format!("read of the host id lease of host {}", host + 1)
             }
-            Some(Pending::Write { content, .. }) => format!("write of {}", self.content(content)),
+            Some(Pending::Write { content, .. }) => format!("write of {}{place}", self.content(content)),
             None => "nothing".into(),
         };
         let late = |which: u8| {
-            host.late.get(usize::from(which)).map(|l| self.content(l.content)).unwrap_or_default()
+            let late = host.late.get(usize::from(which));
+            let place =
+                |disk| if self.settings.disks > 1 { format!(" on disk {}", disk + 1) } else { String::new() };
+            late.map(|l| format!("{}{}", self.content(l.content), place(l.disk))).unwrap_or_default()
         };
         match event {
             Event::Complete => pending,
@@ -98,6 +108,9 @@ impl World {
             Event::JoinAnew => "its lockspace is REMOVED AND JOINED AGAIN".into(),
             Event::KnownDead => "is KNOWN TO BE DEAD".into(),
             Event::Rejoin => "comes BACK with a new generation".into(),
+            Event::LosePath => format!("LOSES THE PATH to disk {}", disk + 1),
+            Event::PathBack => format!("reaches disk {} again", disk + 1),
+            Event::GiveUp => "gives its lease up, which has not settled".into(),
             Event::OwnBlock => "looks at its own block already".into(),
             Event::Look => "looks at the other hosts".into(),
             Event::Leave => "LEAVES".into(),

@@ -41,6 +41,8 @@ pub struct Budget {
     pub leaves: u8,
     /// A machine that waits (between ballots, or for a dead owner) is woken at its time.
     pub waits: u8,
+    /// A host loses its path to one of several disks; it may come back at any time.
+    pub paths: u8,
 }
 
 /// Something made wrong on purpose, so that a property must fail.
@@ -73,6 +75,12 @@ pub struct Settings {
     pub attempts: [u8; HOSTS],
     /// What each host's acquires are for, in order; exclusive holds if nothing is said.
     pub plans: [Vec<Plan>; HOSTS],
+    /// How many disks the resource lies on.
+    pub disks: u8,
+    /// The disks on which faults may happen: writes that are late, errors, lost paths.
+    pub faulty: Vec<u8>,
+    /// Whether a machine is told of the results of operations side by side in the order of the disks, or the other way round.
+    pub told_backwards: bool,
     /// The limits of the rest.
     pub budget: Budget,
     /// Whether only writes of leaders time out, and not those of blocks.
@@ -89,6 +97,8 @@ pub struct Settings {
     pub same_second: bool,
     /// What is bent.
     pub twist: Twist,
+    /// What has to be reached, by the names of [`crate::checks::Marks`]: a run that never gets there shows nothing.
+    pub sometimes: Vec<&'static str>,
     /// The properties to look at; a violation of another one is passed over.
     pub properties: Vec<Property>,
 }
@@ -103,6 +113,19 @@ impl Settings {
             *all = own.to_vec();
         }
         settings
+    }
+
+    /// The same with faults.
+    #[must_use]
+    pub fn with(self, budget: Budget) -> Self {
+        Self { budget, ..self }
+    }
+
+    /// The same, which has to reach these besides a grant.
+    #[must_use]
+    pub fn reaching(mut self, sometimes: &[&'static str]) -> Self {
+        self.sometimes.extend(sometimes);
+        self
     }
 
     /// What the acquire of a host is for when so many are left to it, itself not counted.
@@ -120,6 +143,9 @@ impl Settings {
         Self {
             hosts: vec![kind; attempts.len()],
             attempts: each,
+            disks: 1,
+            faulty: vec![0, 1, 2],
+            told_backwards: false,
             plans: [const { Vec::new() }; HOSTS],
             budget: Budget::default(),
             only_leaders_late: false,
@@ -129,6 +155,7 @@ impl Settings {
             renames: false,
             same_second: false,
             twist: Twist::None,
+            sometimes: vec!["granted"],
             properties: Property::ALL.to_vec(),
         }
     }

@@ -36,7 +36,9 @@ impl Turn<'_> {
     pub(crate) fn shared(&mut self, held: Held) {
         self.effects.flags |= turn::SEEN_SHARED;
         self.host.sharing = Some(held.block.mode.generation.get());
-        if self.host.plan == Plan::SharedThenUp {
+        if self.host.kind == Kind::Ours && !self.host.late.is_empty() {
+            self.settle_first(held);
+        } else if self.host.plan == Plan::SharedThenUp {
             let options = AcquireOptions { owner_nowait: true, ..AcquireOptions::default() };
             let job = PaxosConvert::to_exclusive(self.config(), options, held);
             self.host.between = true;
@@ -119,9 +121,13 @@ impl World {
             if holder.is_some() {
                 broken.push(Property::OneOwner);
             }
-            let mode = self.contents.block(state.disk.blocks[index]).mode;
-            let says = mode.is_shared() && mode.generation.get() == generation;
-            if !says && !host.between {
+            let disks = self.disks(state);
+            let disks = &disks[..usize::from(self.settings.disks)];
+            let says = |disk: &&Resource| {
+                let mode = self.contents.block(disk.blocks[index]).mode;
+                mode.is_shared() && mode.generation.get() == generation
+            };
+            if disks.iter().filter(says).count() <= disks.len() / 2 && !host.between {
                 broken.push(Property::ModeBlockStays);
             }
         }

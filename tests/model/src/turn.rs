@@ -5,8 +5,8 @@
 //! hands a lease to a process only if the lockspace is still the one the acquire began with. A reference host does as the
 //! original does: it cleans up and repeats at once.
 
-use crate::disk::{self, ContentId, Contents, Resource};
-use crate::host::{Holding, Host, Job, Late, Peeked, Pending, Then};
+use crate::disk::{self, ContentId, Contents, Disks, Resource};
+use crate::host::{Ended, Holding, Host, Job, Late, Peeked, Pending, Running, Then};
 use crate::settings::{Kind, Plan, Settings, Twist};
 use crate::surroundings::Lives;
 use sanlock_lease::geometry::HostId;
@@ -103,7 +103,7 @@ pub const SEEN_CONVERT_FAILED: u16 = 1 << 15;
 #[derive(Clone, Copy, Debug)]
 pub struct Around {
     /// The resource.
-    pub disk: Resource,
+    pub disks: Disks,
     /// The hosts.
     pub lives: Lives,
 }
@@ -135,40 +135,88 @@ impl Turn<'_> {
         self.host.kind == Kind::Ours
     }
 
-    /// The submitted operation takes effect (a write has landed by now) and completes.
-    pub fn complete(&mut self) {
+    /// The operation on a disk takes effect (a write has landed by now).
+    pub fn complete(&mut self, disk: u8) {
         self.let_go();
         self.own_block();
-        match self.host.pending.take() {
-            Some(Pending::Read { op, first, count, peeked }) => {
-                let mut seen = self.around.disk;
+        let seen = self.around.disks[usize::from(disk)];
+        self.end(disk, |what| match what {
+            Pending::Read { first, count, peeked } => {
+                let mut seen = seen;
                 seen.leader = peeked.leader.unwrap_or(seen.leader);
                 for (block, peeked) in seen.blocks.iter_mut().zip(peeked.blocks) {
                     *block = peeked.unwrap_or(*block);
                 }
-                self.tell_read(op, seen, first, count);
+                Ended::Saw(seen.only(first, count))
             }
-            Some(Pending::ReadDelta { op, host }) => {
-                let settings = self.settings;
-                let sector = self.around.lives.delta_sector(host, self.host.now, settings.twist);
+            Pending::ReadDelta { .. } => Ended::SawDelta,
+            Pending::Write { .. } => Ended::Written,
+        });
+    }
+
+    fn end(&mut self, disk: u8, ended: impl FnOnce(Pending) -> Ended) {
+        let running = self.host.running.iter_mut().find(|r| r.disk == disk && r.ended.is_none());
+        if let Some(running) = running {
+            running.ended = Some(ended(running.what));
+            self.tell_of_all();
+        }
+    }
+
+    /// Tells the machine of everything, once everything has ended. What was late and has settled comes first: the machine must know
+    /// that before it goes on.
+    fn tell_of_all(&mut self) {
+        if self.host.running.is_empty() || self.host.running.iter().any(|r| r.ended.is_none()) {
+            return;
+        }
+        let mut all = std::mem::take(&mut self.host.running);
+        if self.settings.told_backwards {
+            all.reverse();
+        }
+        all.sort_by_key(|r| !matches!(r.ended, Some(Ended::Settled { .. })));
+        let mut told = Told::Pending;
+        for running in &all {
+            assert!(matches!(told, Told::Pending), "a machine went on before everything had ended");
+            told = self.tell_of(running);
+        }
+        self.follow(told);
+    }
+
+    fn tell_of(&mut self, running: &Running) -> Told {
+        let op = running.op;
+        let ok: Result<View<'_>, IoFailure> = Ok(&NoSectors);
+        match (running.ended, running.what) {
+            (Some(Ended::Saw(seen)), Pending::Read { first, count, .. }) => {
+                self.step_read(op, seen, first, count)
+            }
+            (Some(Ended::SawDelta), Pending::ReadDelta { host }) => {
+                let sector = self.around.lives.delta_sector(host, self.host.now, self.settings.twist);
                 let view = SliceView {
                     first: disk::host_id(host).delta_sector(),
                     size: layout::GEOMETRY.sector(),
                     bytes: &sector,
                 };
-                self.tell(Input::Completed { op, result: Ok(&view) });
+                self.step(Input::Completed { op, result: Ok(&view) })
             }
-            Some(Pending::Write { op, .. }) => self.tell(Input::Completed { op, result: Ok(&NoSectors) }),
-            None => {}
+            (Some(Ended::Written), _) => self.step(Input::Completed { op, result: ok }),
+            (Some(Ended::TimedOut), _) => self.step(Input::TimedOut { op }),
+            (Some(Ended::Settled { landed }), _) => {
+                let result = if landed { ok } else { Err(IoFailure::Os(EIO)) };
+                // Another one has ended after it, so the machine does not go on yet.
+                let _pending = self.step(Input::TimedOut { op });
+                self.step(Input::CompletedLate { op, result })
+            }
+            _ => self.step(Input::Completed { op, result: Err(IoFailure::Os(EIO)) }),
         }
     }
 
     /// The moment of one sector of the submitted read: 0 the leader, from 1 on the hosts' blocks.
-    pub fn peek(&mut self, part: usize) {
-        if let Some(Pending::Read { peeked, .. }) = &mut self.host.pending {
+    pub fn peek(&mut self, disk: u8, part: usize) {
+        let now = self.around.disks[usize::from(disk)];
+        let running = self.host.running.iter_mut().find(|r| r.disk == disk && r.ended.is_none());
+        if let Some(Running { what: Pending::Read { peeked, .. }, .. }) = running {
             match part.checked_sub(1) {
-                None => peeked.leader = Some(self.around.disk.leader),
-                Some(host) => peeked.blocks[host] = Some(self.around.disk.blocks[host]),
+                None => peeked.leader = Some(now.leader),
+                Some(host) => peeked.blocks[host] = Some(now.blocks[host]),
             }
         }
     }
@@ -176,7 +224,8 @@ impl Turn<'_> {
     /// A read of the own block that goes along with another one sees it now.
     pub fn own_block(&mut self) {
         if let Some(op) = self.host.own_read.take() {
-            self.tell_read(op, self.around.disk, self.id().block_sector(), 1);
+            let told = self.step_read(op, self.around.disks[0], self.id().block_sector(), 1);
+            self.follow(told);
         }
     }
 
@@ -185,23 +234,20 @@ impl Turn<'_> {
         self.host.seen = Some(self.around.lives);
     }
 
-    /// The submitted operation fails.
-    pub fn fail(&mut self) {
+    /// The operation on a disk fails.
+    pub fn fail(&mut self, disk: u8) {
         self.let_go();
         self.own_block();
-        let op = match self.host.pending.take() {
-            Some(Pending::Read { op, .. } | Pending::ReadDelta { op, .. } | Pending::Write { op, .. }) => op,
-            None => return,
-        };
-        self.tell(Input::Completed { op, result: Err(IoFailure::Os(EIO)) });
+        self.end(disk, |_| Ended::Failed);
     }
 
-    /// The submitted write times out.
-    pub fn time_out(&mut self) {
+    /// The write on a disk times out.
+    pub fn time_out(&mut self, disk: u8) {
         self.let_go();
-        if let Some(Pending::Write { op, sector, content }) = self.host.pending.take() {
-            self.host.late.push(Late { op: Some(op), sector, content });
-            self.tell(Input::TimedOut { op });
+        let running = self.host.running.iter().find(|r| r.disk == disk && r.ended.is_none());
+        if let Some(Running { op, what: Pending::Write { sector, content }, .. }) = running.copied() {
+            self.host.late.push(Late { op: Some(op), disk, sector, content });
+            self.end(disk, |_| Ended::TimedOut);
         }
     }
 
@@ -209,7 +255,9 @@ impl Turn<'_> {
     pub fn settled(&mut self, which: usize, landed: bool) {
         let late = self.host.late.remove(which);
         if let Some(op) = late.op {
-            if self.host.job.is_some() {
+            if let Some(running) = self.host.running.iter_mut().find(|r| r.op == op) {
+                running.ended = Some(Ended::Settled { landed });
+            } else if self.host.job.is_some() {
                 let ok: Result<View<'_>, IoFailure> = Ok(&NoSectors);
                 let result = if landed { ok } else { Err(IoFailure::Os(EIO)) };
                 self.tell(Input::CompletedLate { op, result });
@@ -219,9 +267,20 @@ impl Turn<'_> {
             match self.host.settling.take() {
                 Some(Then::Retract) => self.retract(),
                 Some(Then::Next) => self.next(),
+                Some(Then::Release) => {
+                    if let Some(held) = self.host.unsettled.take() {
+                        self.release(*held);
+                    }
+                }
                 None => {}
             }
         }
+    }
+
+    /// One of the paths to the disks is lost, or there again. What is under way may come to anything.
+    pub fn path(&mut self, disk: u8, lost: bool) {
+        let bit = 1 << disk;
+        self.host.lost = if lost { self.host.lost | bit } else { self.host.lost & !bit };
     }
 
     /// What it waited for has come. If somebody is known to be dead, the wait was long enough for that.
@@ -257,13 +316,10 @@ impl Turn<'_> {
     }
 
     pub(crate) fn config(&self) -> PaxosConfig {
-        layout::paxos_config(
-            self.id(),
-            self.host.job_generation,
-            0,
-            IoTimeout::DEFAULT,
-            WatchdogFire::DEFAULT,
-        )
+        let (host, generation) = (self.id(), self.host.job_generation);
+        let disks = self.settings.disks;
+        let one = layout::paxos_config(host, generation, 0, IoTimeout::DEFAULT, WatchdogFire::DEFAULT);
+        PaxosConfig { disks, ..one }
     }
 
     pub(crate) fn begin(&mut self, job: Job) {
@@ -326,13 +382,13 @@ impl Turn<'_> {
         }
     }
 
-    fn tell_read(&mut self, op: OpId, seen: Resource, first: u64, count: u64) {
+    fn step_read(&mut self, op: OpId, seen: Resource, first: u64, count: u64) -> Told {
         // The view borrows the table that a step may add to: a step adds nothing while it looks at the view.
         let contents = std::mem::take(self.contents);
         let view = seen.view(&contents, first, count);
         let told = self.step(Input::Completed { op, result: Ok(&view) });
         *self.contents = contents;
-        self.follow(told);
+        told
     }
 
     fn tell(&mut self, input: Input<'_>) {
@@ -358,11 +414,7 @@ impl Turn<'_> {
         match told {
             Told::Io(ops) => {
                 self.host.wait = None;
-                let alone = ops.len() == 1;
-                let own: Vec<OpId> = ops.iter().filter_map(|op| self.submit(op, alone)).collect();
-                for op in own {
-                    self.tell_read(op, self.around.disk, self.id().block_sector(), 1);
-                }
+                self.submit_all(&ops);
             }
             Told::Wait(until) => {
                 self.host.wait = Some(until);
@@ -380,25 +432,62 @@ impl Turn<'_> {
         self.host.job_generation > 1 && self.settings.plans.iter().flatten().any(|p| *p != Plan::Exclusive)
     }
 
-    /// Takes an operation in. A read of the own block is returned to be done at once where nobody else writes that sector: no
-    /// write of our own is in flight, so that its moment makes no difference.
-    fn submit(&mut self, op: &Op, alone: bool) -> Option<OpId> {
+    /// Takes operations in. Reads of the own block are done at once where nobody else writes that sector: no write of our own is in
+    /// flight, so that their moment makes no difference. Neither does it when an operation on a lost path fails; but of a host that
+    /// reaches no disk at all one operation is left to end later, for its process to hold a lease until then.
+    fn submit_all(&mut self, ops: &[Op]) {
+        let alone = ops.len() == 1 || self.settings.disks > 1;
+        let own: Vec<&Op> = ops.iter().filter(|op| self.submit(op, alone)).collect();
+        let out = &mut self.host.running;
+        if let Some(last) = out.last_mut().filter(|last| last.ended.is_some()) {
+            let last = last.op;
+            if out.iter().all(|r| r.ended.is_some()) && own.is_empty() {
+                out.iter_mut().filter(|r| r.op == last).for_each(|r| r.ended = None);
+            }
+        }
+        if own.is_empty() {
+            return;
+        }
+        if self.settings.disks == 1 {
+            for op in own {
+                let told = self.step_read(op.id, self.around.disks[0], self.id().block_sector(), 1);
+                self.follow(told);
+            }
+            return;
+        }
+        for op in own {
+            let Place::Resource(disk) = op.place else { continue };
+            let sector = self.id().block_sector();
+            let what = Pending::Read { first: sector, count: 1, peeked: Peeked::default() };
+            let seen = self.around.disks[usize::from(disk)].only(sector, 1);
+            let ended = if self.host.is_cut_off(disk) { Ended::Failed } else { Ended::Saw(seen) };
+            self.host.running.push(Running { op: op.id, disk, what, ended: Some(ended) });
+        }
+        self.tell_of_all();
+    }
+
+    /// Returns whether it is a read of the own block that is to be done at once.
+    fn submit(&mut self, op: &Op, alone: bool) -> bool {
         let own_block = self.id().block_sector();
-        let pending = match (op.place, op.action.clone()) {
+        let disk = match op.place {
+            Place::Resource(disk) => disk,
+            Place::Lockspace => 0,
+        };
+        let what = match (op.place, op.action.clone()) {
             (Place::Resource(_), Action::Read { first, count: 1 })
                 if first == own_block && self.host.late.is_empty() && !(alone && self.may_be_cleared()) =>
             {
                 if !self.may_be_cleared() {
-                    return Some(op.id);
+                    return true;
                 }
                 self.host.own_read = Some(op.id);
-                return None;
+                return false;
             }
             (Place::Resource(_), Action::Read { first, count }) => {
-                Pending::Read { op: op.id, first, count, peeked: Peeked::default() }
+                Pending::Read { first, count, peeked: Peeked::default() }
             }
             (Place::Lockspace, Action::Read { first, .. }) => {
-                Pending::ReadDelta { op: op.id, host: usize::try_from(first).unwrap_or(usize::MAX) }
+                Pending::ReadDelta { host: usize::try_from(first).unwrap_or(usize::MAX) }
             }
             (place, Action::Write { sector, content }) => {
                 let legal = match content {
@@ -416,17 +505,19 @@ impl Turn<'_> {
                 if self.generation() != Some(self.host.job_generation) {
                     self.effects.flags |= BROKE_HOST_ID;
                 }
-                Pending::Write { op: op.id, sector, content: self.contents.number(&content) }
+                Pending::Write { sector, content: self.contents.number(&content) }
             }
         };
-        assert!(self.host.pending.is_none(), "one operation at a time on one disk");
-        self.host.pending = Some(pending);
-        None
+        assert!(self.host.pending(disk).is_none(), "one operation at a time on one disk");
+        let cut_off = op.place != Place::Lockspace && self.host.is_cut_off(disk);
+        let ended = cut_off.then_some(Ended::Failed);
+        self.host.running.push(Running { op: op.id, disk, what, ended });
+        false
     }
 
     pub(crate) fn ended(&mut self) {
         self.host.job = None;
-        self.host.pending = None;
+        self.host.running.clear();
         self.host.own_read = None;
         self.host.wait = None;
     }
@@ -473,11 +564,20 @@ impl Turn<'_> {
             return self.shared(held);
         }
         self.holds(held);
+        if self.ours() && !self.host.late.is_empty() {
+            return self.settle_first(held);
+        }
         if self.host.plan == Plan::ExclusiveThenDown {
             self.lower(held);
         } else {
             self.release(held);
         }
+    }
+
+    /// A majority of the disks has it, a write to another one is still on its way: the release waits for that (R3).
+    pub(crate) fn settle_first(&mut self, held: Held) {
+        self.host.unsettled = Some(Box::new(held));
+        self.host.settling = Some(Then::Release);
     }
 
     /// A process has the lease to itself.

@@ -4,25 +4,27 @@
 //! step of a machine that was taken before is looked up too. Equality of states is therefore equality of the machines
 //! themselves (`Clone + Eq + Hash`), never of a digest of them.
 
-use crate::HOSTS;
 use crate::checks::{self, Chosen, Marks, Property};
-use crate::disk::{ContentId, Contents, Resource, block_owner};
+use crate::disk::{ContentId, Contents, Disks, Resource, block_owner};
+use crate::explore::Fold;
 use crate::host::{Host, Pending};
 use crate::settings::{Budget, Kind, Plan, Settings, Twist};
 use crate::sharing::without_mode;
 use crate::surroundings::{Life, Lives};
 use crate::turn::{Around, Effects, Turn};
+use crate::{DISKS, HOSTS};
 use sanlock_lease::machine::Content;
+use sanlock_lease::record::RawLeader;
 use std::collections::HashMap;
 use std::fmt;
-use std::hash::Hash;
+use std::hash::{BuildHasherDefault, Hash};
 use std::rc::Rc;
 
 /// Everything there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     pub(crate) hosts: [u32; HOSTS],
-    pub(crate) disk: Resource,
+    disks: [u32; DISKS],
     history: u32,
     pub(crate) lives: Lives,
     last_granted: u8,
@@ -58,6 +60,12 @@ pub enum Event {
     KnownDead,
     /// It comes back with the next generation.
     Rejoin,
+    /// A process gives up a lease of which a write is still on its way.
+    GiveUp,
+    /// The host loses its path to a disk.
+    LosePath,
+    /// It has it again.
+    PathBack,
     /// The moment of the read of the own block that goes along with the pending one.
     OwnBlock,
     /// The host looks at the others.
@@ -75,6 +83,8 @@ pub enum Event {
 pub struct Action {
     /// Whose.
     pub host: u8,
+    /// On which disk, if that says anything.
+    pub disk: u8,
     /// What.
     pub event: Event,
 }
@@ -96,12 +106,25 @@ pub struct Next {
     pub broken: Vec<Property>,
 }
 
+/// A write that lands.
+#[derive(Clone, Copy)]
+struct Landing {
+    late: bool,
+    disk: u8,
+    sector: u64,
+    content: ContentId,
+}
+
 /// Everything one turn of a host depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct TurnKey {
     host: u32,
     event: Event,
-    disk: Resource,
+    disk: u8,
+    /// What a read that ends now sees.
+    seen: Resource,
+    /// The own block, which may be read at once.
+    own: [ContentId; DISKS],
     lives: Lives,
 }
 
@@ -113,6 +136,8 @@ pub struct World {
     pub(crate) contents: Contents,
     hosts: Vec<Rc<Host>>,
     host_numbers: HashMap<Rc<Host>, u32>,
+    resources: Vec<Resource>,
+    resource_numbers: HashMap<Resource, u32, BuildHasherDefault<Fold>>,
     histories: Vec<Chosen>,
     history_numbers: HashMap<Chosen, u32>,
     turns: HashMap<TurnKey, (u32, Effects)>,
@@ -129,6 +154,8 @@ impl World {
             contents: Contents::default(),
             hosts: Vec::new(),
             host_numbers: HashMap::new(),
+            resources: Vec::new(),
+            resource_numbers: HashMap::default(),
             histories: Vec::new(),
             history_numbers: HashMap::new(),
             turns: HashMap::new(),
@@ -138,11 +165,12 @@ impl World {
 
     /// A free lease, and every host about to acquire it.
     pub fn begin(&mut self) -> State {
-        let disk = Resource::formatted(&mut self.contents);
+        let formatted = Resource::formatted(&mut self.contents);
+        let disks = [self.resource_number(formatted); DISKS];
         let history = self.history_number(Chosen::new());
         let mut state = State {
             hosts: [0; HOSTS],
-            disk,
+            disks,
             history,
             lives: Lives([(Life::Joined, 1); HOSTS]),
             last_granted: 0,
@@ -168,6 +196,22 @@ impl World {
         self.hosts.push(Rc::clone(&host));
         self.host_numbers.insert(host, number);
         number
+    }
+
+    fn resource_number(&mut self, resource: Resource) -> u32 {
+        if let Some(number) = self.resource_numbers.get(&resource) {
+            return *number;
+        }
+        let number = crate::number_of(self.resources.len());
+        self.resources.push(resource);
+        self.resource_numbers.insert(resource, number);
+        number
+    }
+
+    /// The disks in a state.
+    #[must_use]
+    pub fn disks(&self, state: &State) -> Disks {
+        state.disks.map(|number| self.resources[number as usize])
     }
 
     fn history_number(&mut self, chosen: Chosen) -> u32 {
@@ -202,7 +246,10 @@ impl World {
         let mut turn = Turn {
             host,
             settings: &self.settings,
-            around: Around { disk: state.disk, lives: state.lives },
+            around: Around {
+                disks: state.disks.map(|number| self.resources[number as usize]),
+                lives: state.lives,
+            },
             contents: &mut self.contents,
             effects: *effects,
         };
@@ -217,12 +264,11 @@ impl World {
         for index in 0..self.settings.hosts.len() {
             let host = self.host(state, index);
             let number = u8::try_from(index).unwrap_or(u8::MAX);
-            let mut may = |event| into.push(Action { host: number, event });
-            let write = matches!(host.pending, Some(Pending::Write { .. }));
-            let leader = matches!(host.pending, Some(Pending::Write { sector: 0, .. }));
-            if host.pending.is_some() {
+            for running in host.running.iter().filter(|r| r.ended.is_none()) {
+                let disk = running.disk;
+                let mut may = |event| into.push(Action { host: number, disk, event });
                 may(Event::Complete);
-                if let Some(Pending::Read { count: 2.., peeked, .. }) = host.pending {
+                if let Pending::Read { count: 2.., peeked, .. } = running.what {
                     let hosts = self.settings.hosts.len();
                     let parts = (0..=hosts).filter(|part| *part != index + 1 && !peeked.has(*part));
                     // Of the last part the moment is the end itself.
@@ -230,21 +276,35 @@ impl World {
                         parts.for_each(|part| may(Event::Peek(u8::try_from(part).unwrap_or(u8::MAX))));
                     }
                 }
-                if write && budget.late > 0 && (leader || !self.settings.only_leaders_late) {
+                let write = matches!(running.what, Pending::Write { .. });
+                let leader = matches!(running.what, Pending::Write { sector: 0, .. });
+                let faulty = self.settings.faulty.contains(&disk);
+                if faulty && write && budget.late > 0 && (leader || !self.settings.only_leaders_late) {
                     may(Event::TimeOut);
                 }
-                if budget.errors > 0 {
+                if (faulty && budget.errors > 0) || host.is_cut_off(disk) {
                     may(Event::Fail);
                     if write {
                         may(Event::FailLanded);
                     }
                 }
             }
+            for disk in self.settings.faulty.iter().copied().filter(|disk| *disk < self.settings.disks) {
+                if host.is_cut_off(disk) {
+                    into.push(Action { host: number, disk, event: Event::PathBack });
+                } else if budget.paths > 0 && host.works() {
+                    into.push(Action { host: number, disk, event: Event::LosePath });
+                }
+            }
+            let mut may = |event| into.push(Action { host: number, disk: 0, event });
             if host.own_read.is_some() {
                 may(Event::OwnBlock);
             }
             if host.seen.is_some_and(|seen| seen != state.lives) {
                 may(Event::Look);
+            }
+            if host.may_give_up() {
+                may(Event::GiveUp);
             }
             if host.wait.is_some() && budget.waits > 0 {
                 may(Event::Wake);
@@ -286,15 +346,15 @@ impl World {
         }
     }
 
-    /// The write that an event lets land.
-    fn landing(host: &Host, event: Event) -> Option<(u64, ContentId)> {
-        match (event, host.pending) {
-            (Event::Complete | Event::FailLanded, Some(Pending::Write { sector, content, .. })) => {
-                Some((sector, content))
+    /// The write that an action lets land: disk, sector, content.
+    fn landing(host: &Host, action: Action) -> Option<Landing> {
+        match (action.event, host.pending(action.disk)) {
+            (Event::Complete | Event::FailLanded, Some(Pending::Write { sector, content })) => {
+                Some(Landing { late: false, disk: action.disk, sector, content })
             }
             (Event::Land(which), _) => {
                 let late = host.late.get(usize::from(which))?;
-                Some((late.sector, late.content))
+                Some(Landing { late: true, disk: late.disk, sector: late.sector, content: late.content })
             }
             _ => None,
         }
@@ -319,13 +379,15 @@ impl World {
         let mut broken = Vec::new();
         let host = Rc::clone(&self.hosts[state.hosts[index] as usize]);
         spend(&mut state.budget, action.event);
-        let landing = Self::landing(&host, action.event).filter(|(_, content)| !self.vanishes(*content));
-        let landing = landing.map(|(sector, content)| match self.settings.twist {
-            Twist::ModesVanish => (sector, without_mode(&mut self.contents, content)),
-            _ => (sector, content),
-        });
-        if let Some((sector, content)) = landing {
-            state.disk.land(sector, content);
+        let mut landing = Self::landing(&host, action).filter(|landing| !self.vanishes(landing.content));
+        if let Some(landing) = &mut landing {
+            if self.settings.twist == Twist::ModesVanish {
+                landing.content = without_mode(&mut self.contents, landing.content);
+            }
+            let on = &mut state.disks[usize::from(landing.disk)];
+            let mut resource = self.resources[*on as usize];
+            resource.land(landing.sector, landing.content);
+            *on = self.resource_number(resource);
         }
         let (life, generation) = state.lives.0[index];
         state.lives.0[index] = match action.event {
@@ -336,19 +398,21 @@ impl World {
             Event::JoinAnew | Event::Rejoin => (Life::Joined, generation + 1),
             _ => (life, generation),
         };
-        let (number, effects) = self.host_turn(state.hosts[index], &state, life, action.event);
+        let (number, effects) = self.host_turn(state.hosts[index], &state, life, action);
         state.hosts[index] = number;
         broken.extend(checks::of_flags(effects.flags));
-        if let Some((sector, content)) = landing {
-            self.landed(before, &mut state, index, (sector, content), &mut broken);
+        if let Some(landing) = landing {
+            self.landed(before, &mut state, index, landing, &mut broken);
         }
         if let Some(leader) = effects.granted {
             self.granted(&mut state, index, leader, &mut broken);
         }
         if landing.is_some() || effects.granted.is_some() {
+            let disks = self.disks(&state);
+            let disks = &disks[..usize::from(self.settings.disks)];
             for holder in 0..self.settings.hosts.len() {
                 if let Some(holding) = self.host(&state, holder).holding {
-                    if !checks::blocks_keep_owner(&self.contents, &state.disk, holding) {
+                    if !checks::blocks_keep_owner(&self.contents, disks, holding) {
                         broken.push(Property::BlocksKeepOwner);
                     }
                 }
@@ -360,36 +424,35 @@ impl World {
         }
         broken.retain(|property| self.settings.properties.contains(property));
         self.marks.count(effects.flags);
-        if matches!(action.event, Event::Land(_)) && landing.is_some_and(|(sector, _)| sector == 0) {
-            self.marks.late_leaders += 1;
-        }
         Next { state, effects, broken }
     }
 
     /// The host's own part, looked up if it was taken before.
-    fn host_turn(&mut self, number: u32, state: &State, life: Life, event: Event) -> (u32, Effects) {
-        let mut key = TurnKey { host: number, event, disk: state.disk, lives: state.lives };
+    fn host_turn(&mut self, number: u32, state: &State, life: Life, action: Action) -> (u32, Effects) {
+        let Action { disk, event, .. } = action;
         let before = Rc::clone(&self.hosts[number as usize]);
-        // Only a read looks further than at the own block.
-        let own = state.disk.blocks[before.index];
-        let unseen = Resource { leader: own, blocks: [own; HOSTS] };
-        match (event, before.pending) {
-            (Event::Complete, Some(Pending::Read { count: 1, first: 0, .. })) => {
-                key.disk = Resource { leader: state.disk.leader, ..unseen };
+        let disks = self.disks(state);
+        let seen = match (event, before.pending(disk)) {
+            (Event::Complete | Event::Peek(_), Some(Pending::Read { first, count, .. })) => {
+                disks[usize::from(disk)].only(first, count)
             }
-            (Event::Complete | Event::Peek(_), Some(Pending::Read { .. })) => {}
-            _ => key.disk = unseen,
-        }
+            _ => Resource::default(),
+        };
+        let own = disks.map(|disk| disk.blocks[before.index]);
+        let key = TurnKey { host: number, event, disk, seen, own, lives: state.lives };
         if let Some(known) = self.turns.get(&key) {
             return *known;
         }
         let mut host = Host::clone(&before);
         let mut effects = Effects::default();
         let act = |turn: &mut Turn<'_>| match event {
-            Event::Complete => turn.complete(),
-            Event::Peek(part) => turn.peek(usize::from(part)),
-            Event::TimeOut => turn.time_out(),
-            Event::Fail | Event::FailLanded => turn.fail(),
+            Event::Complete => turn.complete(disk),
+            Event::Peek(part) => turn.peek(disk, usize::from(part)),
+            Event::TimeOut => turn.time_out(disk),
+            Event::Fail | Event::FailLanded => turn.fail(disk),
+            Event::GiveUp => turn.host.give_up(),
+            Event::LosePath => turn.path(disk, true),
+            Event::PathBack => turn.path(disk, false),
             Event::Wake => turn.wake(),
             Event::Land(which) => turn.settled(usize::from(which), true),
             Event::LateFails(which) => turn.settled(usize::from(which), false),
@@ -422,25 +485,28 @@ impl World {
         before: &State,
         state: &mut State,
         writer: usize,
-        (sector, content): (u64, ContentId),
+        Landing { late, disk, sector, content }: Landing,
         broken: &mut Vec<Property>,
     ) {
+        let on = usize::from(disk);
+        let (old, new) = (self.disks(before)[on], self.disks(state)[on]);
         if let Some(owner) = block_owner(sector).filter(|owner| *owner != writer) {
             let newest = self.histories[state.history as usize].iter().next_back();
             let newest = newest.map(|(lver, value)| (*lver, value.0));
             let sharer = Rc::clone(&self.hosts[state.hosts[owner] as usize]);
             let which = (writer, owner);
-            broken.extend(self.foreign_block_lands(&before.disk, &state.disk, which, (newest, &sharer)));
+            broken.extend(self.foreign_block_lands(&old, &new, which, (newest, &sharer)));
         } else if let Some((host, after)) = checks::block_written(&self.contents, sector, content) {
-            let old = self.contents.block(before.disk.blocks[host]).dblock;
+            let old = self.contents.block(old.blocks[host]).dblock;
             let holding = self.host(state, host).holding;
             broken.extend(checks::block_lands(&old, &after, host, holding));
         } else if sector == 0 {
             let leader = self.contents.leader(content);
-            let old = self.contents.leader(before.disk.leader);
+            let old = self.contents.leader(old.leader);
             self.marks.rolled_back += u64::from(leader.lver.get() < old.lver.get());
             let owner = usize::try_from(old.owner_id.get()).unwrap_or(0);
             let dead = (1..=HOSTS).contains(&owner) && before.lives.0[owner - 1].0 == Life::Dead;
+            self.mark_leader(state, late, &old, &leader);
             if dead && old.timestamp.get() != 0 && leader.lver.get() > old.lver.get() {
                 self.marks.taken_from_dead += 1;
             }
@@ -448,6 +514,21 @@ impl World {
                 Ok(chosen) => state.history = self.history_number(chosen),
                 Err(property) => broken.push(property),
             }
+        }
+    }
+
+    fn mark_leader(&mut self, state: &State, late: bool, old: &RawLeader, new: &RawLeader) {
+        let marks = &mut self.marks;
+        marks.late_leaders += u64::from(late);
+        let freed = old.timestamp.get() == 0 && old.lver.get() >= new.lver.get() && old.lver.get() > 0;
+        marks.late_leader_after_release += u64::from(late && freed);
+        if new.timestamp.get() == 0 || new.write_id == new.owner_id {
+            return;
+        }
+        marks.committed_by_another += 1;
+        let owner = usize::try_from(new.owner_id.get()).unwrap_or(0);
+        if (1..=HOSTS).contains(&owner) && self.host(state, owner - 1).releases() {
+            self.marks.adopted_while_releasing += 1;
         }
     }
 
@@ -459,6 +540,11 @@ impl World {
             broken.push(Property::OneOwner);
         }
         let held = self.contents.leader(leader);
+        let disks = self.disks(state);
+        let behind = disks[..usize::from(self.settings.disks)]
+            .iter()
+            .any(|disk| self.contents.leader(disk.leader).lver.get() < held.lver.get());
+        self.marks.granted_without_a_disk += u64::from(behind);
         let value = checks::owner_of(&held);
         let own = u64::from(state.lives.0[host].1);
         let landed = self.histories[state.history as usize].get(&held.lver.get()) == Some(&value);
@@ -480,6 +566,7 @@ fn spend(budget: &mut Budget, event: Event) {
         Event::Wake => &mut budget.waits,
         Event::Crash => &mut budget.crashes,
         Event::Lose | Event::JoinAnew => &mut budget.lapses,
+        Event::LosePath => &mut budget.paths,
         Event::Complete
         | Event::Peek(_)
         | Event::Land(_)
@@ -487,6 +574,8 @@ fn spend(budget: &mut Budget, event: Event) {
         | Event::KnownDead
         | Event::Rejoin
         | Event::OwnBlock
+        | Event::GiveUp
+        | Event::PathBack
         | Event::Look
         | Event::ShareOnceMore
         | Event::OnceMore => return,

@@ -122,7 +122,7 @@ fn three_hosts_everything_to_a_depth() {
         Ok(depth) => depth,
         Err(e) => panic!("MODEL_DEPTH is {text:?}, expected a number of steps: {e}"),
     });
-    let budget = Budget { late: 2, errors: 1, crashes: 1, lapses: 1, leaves: 0, waits: 2 };
+    let budget = Budget { late: 2, errors: 1, crashes: 1, lapses: 1, waits: 2, ..Budget::default() };
     let limits = Limits { depth: depth.unwrap_or(DEPTH), states: usize::MAX, calm_every: 97 };
     let what = "3 hosts, 2 acquires each, 2 late writes, 1 error, 1 crash, 1 lapse";
     keeps_everything(what, with(&[2, 2, 2], budget), limits);
