@@ -6,6 +6,7 @@ use crate::host::Path;
 use crate::layout;
 use crate::peer::{Membership, Stage};
 use crate::sabotage::Sabotage;
+use crate::vm::Standing;
 use crate::world::{Event, World};
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::machine::Content;
@@ -42,8 +43,12 @@ impl World {
             }
             return;
         }
+        if self.hosts[host].stopped_until > self.now {
+            return;
+        }
+        self.suspend_for_a_moment(host);
         self.break_things(host);
-        match self.dice.between(0, 23) {
+        match self.dice.between(0, 24) {
             22..=23 => self.rejoin_unseen(host),
             0..=3 => self.lose_path(host, long),
             4..=5 => self.stall(host, None, long),
@@ -69,12 +74,14 @@ impl World {
                     self.wd_freeze(host, long);
                 }
             }
+            24 if !self.hosts[host].watchdog.faulted => self.stop_machine(host, long, Standing::Neither),
             _ => self.starve_a_holder(),
         }
     }
 
     /// What some sabotage does now and then.
     fn break_things(&mut self, host: usize) {
+        self.suspend(host);
         let own = self.hosts[host].claims;
         if self.sabotaged(Sabotage::FiresAtWill) {
             self.fire(host);

@@ -66,6 +66,7 @@ pub mod stage;
 pub mod table;
 pub mod tasks;
 mod values;
+pub mod vm;
 pub mod wdmd;
 pub mod work;
 pub mod worker;

@@ -109,6 +109,19 @@ impl<E> Queue<E> {
         Some((next.at, next.event))
     }
 
+    /// Moves everything that is planned to another time, not an earlier one. What was planned for the same time before stays in its
+    /// order.
+    pub fn postpone(&mut self, to: impl Fn(Micros, &E) -> Micros) {
+        let slots = self.slots.iter_mut().flat_map(|slot| slot.drain(..));
+        let mut all: Vec<Planned<E>> = self.near.drain().chain(slots).collect();
+        all.extend(std::mem::take(&mut self.rounds).into_values().flatten());
+        all.sort_by_key(|planned| (planned.at, planned.number));
+        self.len = 0;
+        for planned in all {
+            self.plan(to(planned.at, &planned.event).max(planned.at), planned.event);
+        }
+    }
+
     /// How many events are planned.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -3,15 +3,18 @@
 //! Production code has no switches for this. What is broken is what the simulator does around it: what the manager is told, what
 //! becomes of its actions, what a machine asks the disk for.
 
+use crate::clock::{Clock, SECOND};
 use crate::disk::{Area, SimView};
 use crate::layout;
 use crate::tasks::{Kind, Task};
+use crate::vm::Standing;
 use crate::world::World;
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::hosts::HostTable;
 use sanlock_lease::limits::LVB_SECTOR;
 use sanlock_lease::machine::{Action, Content, HostView, Op};
 use sanlock_lease::record::{DBLOCK_RELEASED, Dblock, HostBlock, ModeBlock};
+use sanlock_lease::timing::WatchdogFire;
 
 /// What is broken, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +94,14 @@ pub enum Sabotage {
     NamesMixed,
     /// Any version will do.
     DemandsIgnored,
+    /// Machines are suspended with their clocks and watchdogs, for longer than others wait (A3, A4).
+    MachinesSuspended,
+    /// Machines stand still with their watchdogs, which fire when they go on (A4).
+    WatchdogsSuspended,
+    /// Clocks are further apart than the margin pays for (A3).
+    ClocksBeyondBounds,
+    /// Every host has a fire timeout of its own (A4).
+    FireTimeoutsDiffer,
     /// Whoever joins finds its own record whatever is on the disk: nobody notices that somebody else claims the same host id.
     ClaimsUnchecked,
 }
@@ -145,8 +156,33 @@ impl World {
     #[must_use]
     pub fn with(mut self, sabotage: Sabotage, wanted: &'static str) -> Self {
         self.sabotage = Some(sabotage);
+        self.beyond_assumptions();
         self.checks.only(wanted);
         self
+    }
+
+    /// What is wrong with machines from the beginning.
+    fn beyond_assumptions(&mut self) {
+        for (n, host) in self.hosts.iter_mut().enumerate() {
+            if self.sabotage == Some(Sabotage::ClocksBeyondBounds) {
+                host.clock = Clock::new(1_000_000, if n == 0 { -150_000 } else { 150_000 });
+            }
+            if self.sabotage == Some(Sabotage::FireTimeoutsDiffer) && n == 0 {
+                let longer = u32::try_from(host.fire.secs()).unwrap_or(0) * 4;
+                host.fire = WatchdogFire::new(longer).unwrap_or(host.fire);
+            }
+        }
+    }
+
+    /// A machine stands still in a way that nothing is safe from.
+    pub(crate) fn suspend(&mut self, host: usize) {
+        let dead_secs = self.hosts[host].io_timeout.host_dead_secs(self.hosts[host].fire);
+        let long = self.dice.between(dead_secs, 3 * dead_secs) * SECOND;
+        if self.sabotaged(Sabotage::MachinesSuspended) {
+            self.stop_machine(host, long, Standing::Both);
+        } else if self.sabotaged(Sabotage::WatchdogsSuspended) {
+            self.stop_machine(host, long, Standing::Device);
+        }
     }
 
     /// Changes what a machine reads.

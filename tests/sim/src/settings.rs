@@ -77,6 +77,8 @@ impl Settings {
         let fire = WatchdogFire::new(fire).unwrap_or(WatchdogFire::DEFAULT);
         let (drift_ppm, device_long_ppm, lag_ms) = Self::draw_clocks(dice, references, io_timeout, fire);
         let many = dice.per_mille(150);
+        // Machines that may be given each other's host id have the same io timeout (lease-algorithms.md 13.4, 6).
+        let mistakes = if dice.per_mille(600) { 0 } else { dice.spread(20, 600) };
         Self {
             ours: if many { dice.spread(5, 16) } else { dice.between(2, 5) },
             references,
@@ -85,7 +87,11 @@ impl Settings {
             num_hosts: dice.between(0, 12),
             processes: 1 + u32::from(dice.per_mille(600)) + u32::from(dice.per_mille(200)),
             io_timeout,
-            other_timeouts_per_mille: if dice.per_mille(500) { 0 } else { dice.spread(100, 1000) },
+            other_timeouts_per_mille: if mistakes > 0 || dice.per_mille(200) {
+                0
+            } else {
+                dice.spread(100, 1000)
+            },
             fire,
             grace_secs: if dice.per_mille(500) { 40 } else { dice.between(0, 20) },
             drift_ppm,
@@ -101,7 +107,7 @@ impl Settings {
             values_per_mille: if dice.per_mille(400) { 0 } else { dice.spread(200, 1000) },
             renames_per_mille: if dice.per_mille(500) || references > 0 { 0 } else { dice.spread(20, 500) },
             demands_per_mille: if dice.per_mille(500) { 0 } else { dice.spread(10, 200) },
-            misconfigured_per_mille: if dice.per_mille(600) { 0 } else { dice.spread(20, 600) },
+            misconfigured_per_mille: mistakes,
             renamed_per_mille: if dice.per_mille(500) { 0 } else { dice.spread(20, 1000) },
             stormy_secs: dice.between(100, 500),
         }
@@ -115,14 +121,12 @@ impl Settings {
         io_timeout: IoTimeout,
         fire: WatchdogFire,
     ) -> (u64, u64, u64) {
-        if references > 0 {
-            let most = bounds::drift_ppm_of_originals(io_timeout, fire);
-            return (dice.spread(1, most), dice.between(0, DEVICE_LONG_PPM), 0);
-        }
         let device = if dice.per_mille(400) { 0 } else { dice.between(1, DEVICE_LONG_PPM) };
         let spare = bounds::spare_ms(fire, device);
         let lag = if dice.per_mille(600) { 0 } else { dice.between(1, spare * 9 / 10) };
         let most = bounds::drift_ppm(io_timeout, fire, device, lag);
+        let originals = bounds::drift_ppm_of_originals(io_timeout, fire);
+        let most = if references > 0 { most.min(originals) } else { most };
         let drift = match dice.between(0, 9) {
             0..=2 => 0,
             3..=5 => dice.between(0, most),

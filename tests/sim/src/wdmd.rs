@@ -433,6 +433,11 @@ impl World {
 }
 
 impl Watchdog {
+    /// The device stands still for that long.
+    pub(crate) fn device_stands_still(&mut self, long: Micros) {
+        self.device.pinged += long;
+    }
+
     fn sources(&self) -> impl Iterator<Item = &sanlock_wdmd::decide::Source> {
         self.process.iter().flat_map(|p| p.machine.sources().map(|(_, s)| s))
     }

@@ -101,7 +101,7 @@ pub struct World {
     /// Daemons started so far.
     pub(crate) lives: u32,
     pub(crate) sabotage: Option<Sabotage>,
-    queue: Queue<Event>,
+    pub(crate) queue: Queue<Event>,
     pub(crate) next_io: u64,
     log: Option<VecDeque<String>>,
 }

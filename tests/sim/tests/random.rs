@@ -77,6 +77,8 @@ fn assert_reached(marks: &Marks) {
         ("retracted", marks.retracted),
         ("hosts with different io timeouts", marks.other_timeouts),
         ("more than eight hosts", marks.many_hosts),
+        ("a machine that stands still", marks.machines_stopped),
+        ("a machine suspended with its clock and watchdog", marks.machines_suspended),
         ("a daemon with another machine's host id", marks.twins),
         ("a join refused for somebody else", marks.refused_ids),
         ("a host id lost to who came at the same time", marks.lost_ids),

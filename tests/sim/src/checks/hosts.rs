@@ -308,7 +308,7 @@ impl Checks {
 
     /// S7: the watchdog is told when the lockspace expires: not later than 8T after what is on disk.
     pub fn expires(&mut self, host: HostId, disk: u8, expiry: u64, fail_secs: u64) {
-        let landed = self.stamps.get(&(disk, self.id_of(host).delta_sector())).copied().unwrap_or(0);
+        let landed = self.stamps.get(&(disk, host)).copied().unwrap_or(0);
         // 0: freed meanwhile; the message that takes the expiry back is on its way.
         if landed != 0 && expiry > landed + fail_secs {
             self.violated(format!(
@@ -339,7 +339,13 @@ impl Checks {
 
     /// S9. A renewal that lands when its host has given up and left, or has been replaced by another machine with its host id, is the
     /// one exception: nothing keeps it from that (R3), and it harms nobody, because whoever it overwrites notices.
-    pub(super) fn delta_landed(&mut self, disk: u8, sector: u64, leader: &RawLeader, orphan: bool) {
+    pub(super) fn delta_landed(
+        &mut self,
+        (disk, sector): (u8, u64),
+        machine: HostId,
+        leader: &RawLeader,
+        orphan: bool,
+    ) {
         let generation = leader.owner_generation.get();
         let key = (disk, sector);
         let before = self.delta_generation.insert(key, generation).unwrap_or(0);
@@ -347,7 +353,7 @@ impl Checks {
             self.marks.late_delta_landed += 1;
             return;
         }
-        self.stamps.insert(key, leader.timestamp.get());
+        self.stamps.insert((disk, machine), leader.timestamp.get());
         if generation < before {
             self.violated(format!(
                 "S9: generation in delta sector {sector} of {disk} falls from {before} to {generation}"

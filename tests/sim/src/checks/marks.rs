@@ -118,6 +118,10 @@ marks! {
     refused_ids,
     /// Joins that lost their host id to somebody who came at the same time.
     lost_ids,
+    /// Machines that stood still as a whole, their clocks and watchdogs excepted.
+    machines_stopped,
+    /// Those that stood still with both for a moment.
+    machines_suspended,
     /// Runs with more than eight hosts.
     many_hosts,
     /// Hosts reset.

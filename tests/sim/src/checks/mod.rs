@@ -86,8 +86,8 @@ pub struct Checks {
     renewed: Table<(u8, u64), Micros>,
     /// The last write of each that prolonged its host's life.
     lived: Table<(u8, u64), Lived>,
-    /// The seconds it then carried.
-    stamps: Table<(u8, u64), u64>,
+    /// The seconds that each machine's last renewal on a disk carried.
+    stamps: Table<(u8, HostId), u64>,
     /// What our hosts believe, by host and disk.
     members: Table<(HostId, u8), Membership>,
     /// Resources a process was granted and has not released, whoever uses them now.
@@ -369,7 +369,7 @@ impl Checks {
         self.marks.late_landed += u64::from(late);
         match (area, content) {
             (Area::Lockspace(number), Content::Delta { leader, .. }) => {
-                self.delta_landed(number, sector, leader, orphan);
+                self.delta_landed((number, sector), writer.host, leader, orphan);
             }
             (Area::Resource(resource), Content::Leader(leader)) => {
                 self.marks.late_leader_landed += u64::from(late);
