@@ -391,6 +391,7 @@ impl Scene {
     /// Everything in flight lands, and the world is as it was before the machine.
     pub fn calm(&mut self) {
         self.lab.land_all();
+        self.lab.cancel_hooks();
         self.lab.no_faults();
         self.lab.lockspace = LockspaceNow::Alive { generation: self.generation };
         self.lab.client_alive = true;

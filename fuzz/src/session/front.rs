@@ -4,7 +4,7 @@
 use sanlock_lease::delta::Event as HostEvent;
 use sanlock_manager::{Command as Order, KillpathProgram, Reply as Answer, SetEventFlags, Setting};
 use sanlock_wire::flags::{
-    AddFlags, ConfigCommand, ConvertFlags, InqFlags, KillpathFlags, RemFlags, ResourceFlags,
+    AddFlags, ConfigCommand, ConvertFlags, InqFlags, KillpathFlags, RemFlags, ResourceFlags, RindexCmdFlags,
     SetEventFlags as WireEvent,
 };
 use sanlock_wire::header::{Header, Target};
@@ -93,11 +93,13 @@ pub(super) fn way(request: &Request) -> Way {
             });
             Order::SetConfig { lockspace: convert::lease_name(&lockspace.name), setting }
         }
-        RequestBody::FormatRindex(index) | RequestBody::RebuildRindex(index) => index_order(header, index),
+        RequestBody::FormatRindex(index) | RequestBody::RebuildRindex(index) => {
+            return index_way(header, index);
+        }
         RequestBody::UpdateRindex(index, _)
         | RequestBody::LookupRindex(index, _)
         | RequestBody::CreateResource(index, _)
-        | RequestBody::DeleteResource(index, _) => index_order(header, index),
+        | RequestBody::DeleteResource(index, _) => return index_way(header, index),
         RequestBody::ExamineLockspace(lockspace) => {
             Order::Examine { lockspace: convert::lease_name(&lockspace.name), resource: None }
         }
@@ -170,9 +172,16 @@ fn refused(header: &Header, refusal: Refusal) -> Way {
     }))
 }
 
-fn index_order(header: &Header, index: &types::Rindex) -> Order {
-    let lease = !matches!(header.command(), Some(Command::FormatRindex | Command::LookupRindex));
-    Order::Index { lockspace: convert::lease_name(&index.lockspace_name), lease }
+/// Formatting an index needs no lockspace, and neither does anything else that says so, but creating and deleting.
+fn index_way(header: &Header, index: &types::Rindex) -> Way {
+    let command = header.command();
+    let flag = RindexCmdFlags::from_bits_truncate(header.cmd_flags).contains(RindexCmdFlags::NO_LOCKSPACE);
+    let member = matches!(command, Some(Command::CreateResource | Command::DeleteResource));
+    if command == Some(Command::FormatRindex) || (flag && !member) {
+        return Way::Storage;
+    }
+    let lockspace = convert::lease_name(&index.lockspace_name);
+    Way::Order(Order::Index { lockspace, lease: command != Some(Command::LookupRindex) })
 }
 
 fn set_event(header: &Header, lockspace: &types::Lockspace, event: &types::HostEvent) -> Order {

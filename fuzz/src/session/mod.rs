@@ -2,14 +2,17 @@
 //!
 //! The core is the production decoder, the production conversion of structures, the production manager and the production
 //! encoder; in place of sockets, threads and disks stand the fuzzer's choices. [`front`] is what the daemon's front does between
-//! them, [`world`] what the rest of the daemon answers.
+//! them, [`world`] and [`results`] what the rest of the daemon answers.
 //!
 //! * Nothing panics, and every request that has an answer gets exactly one, which the client can decode.
 //! * A token is granted only for a lease that a machine acquired, in its generation, and that nothing gave up since.
 //! * Nothing is written for a resource while something else may be, nor in a lockspace that is gone or unwatched.
 //! * What is remembered is within the limits, and once all clients are gone and everything has ended, nothing is.
 
+mod ending;
 mod front;
+mod requests;
+mod results;
 mod world;
 
 use crate::data::Data;

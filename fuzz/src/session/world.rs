@@ -1,24 +1,19 @@
 //! Everything around the manager: what it may be told next follows from what it has asked for.
 
-use sanlock_lease::delta::{Event as HostEvent, JoinError, Joined};
-use sanlock_lease::geometry::{Geometry, HostId};
-use sanlock_lease::machine::IoFailure;
 use sanlock_lease::name::Name;
-use sanlock_lease::paxos::acquire::{AcquireOutcome, Mode};
-use sanlock_lease::paxos::convert::ConvertOutcome;
-use sanlock_lease::paxos::release::{ReleaseOutcome, Released};
-use sanlock_lease::paxos::{AcquireError, Held, OwnerInfo, PaxosConfig, ReleaseError};
-use sanlock_lease::record::{HostBlock, ModeBlock, RawLeader};
+use sanlock_lease::paxos::acquire::Mode;
+use sanlock_lease::paxos::{Held, PaxosConfig};
 use sanlock_lease::timing::{IoTimeout, MonoTime, WatchdogFire};
 use sanlock_manager::{
-    Action, Command as Order, ConnId, Event, LOCKSPACES_MAX, LockspaceId, Manager, Request as Wish,
-    ResourceId, ResourceList, Settings, TOKENS_MAX, TaskId, Work,
+    Action, Command as Order, ConnId, Event, LOCKSPACES_MAX, LockspaceId, Manager, ResourceId, Settings,
+    TOKENS_MAX, TaskId,
 };
 use sanlock_wire::flags::RestrictFlags;
 use sanlock_wire::{Command, Reply, Request, RequestBody, RequestDecoder};
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::front::{self, Way};
+use super::requests::request;
 use crate::convert;
 use crate::data::Data;
 
@@ -26,8 +21,6 @@ use crate::data::Data;
 const CLIENTS_MAX: usize = 12;
 /// Renewals remembered.
 const HISTORY: usize = 3;
-/// Seconds after which everything must have come to its end: killing, draining and retries included.
-const END_SECS: u64 = 3000;
 /// Requests of one piece of bytes.
 const REQUESTS_PER_PIECE: usize = 64;
 
@@ -35,12 +28,12 @@ type Key = (Name, Name);
 
 /// One connection.
 #[derive(Default)]
-struct Client {
+pub(super) struct Client {
     decoder: RequestDecoder,
     /// The request being worked on.
     pending: Option<Request>,
-    pid: Option<i32>,
-    pid_gone: bool,
+    pub(super) pid: Option<i32>,
+    pub(super) pid_gone: bool,
     /// Nothing is read any more.
     deaf: bool,
     muted: bool,
@@ -48,14 +41,14 @@ struct Client {
 }
 
 #[derive(Clone, Copy)]
-struct Index {
-    ls: LockspaceId,
-    conn: ConnId,
-    lease: bool,
-    answered: bool,
+pub(super) struct Index {
+    pub(super) ls: LockspaceId,
+    pub(super) conn: ConnId,
+    pub(super) lease: bool,
+    pub(super) answered: bool,
 }
 
-enum Machine {
+pub(super) enum Machine {
     Acquire { ls: LockspaceId, generation: u64, shared: bool },
     Convert(Box<Held>),
     Release { value: bool },
@@ -63,46 +56,37 @@ enum Machine {
 
 /// See the module.
 pub(super) struct World {
-    m: Manager,
-    now: MonoTime,
-    watchdog: bool,
-    next_conn: u64,
-    open: BTreeMap<ConnId, Client>,
-    closed: BTreeMap<ConnId, Client>,
-    joining: BTreeSet<LockspaceId>,
-    joined: BTreeMap<LockspaceId, u64>,
-    gone: BTreeSet<LockspaceId>,
-    leaving: BTreeSet<LockspaceId>,
-    machines: BTreeMap<TaskId, Machine>,
-    unsettled: BTreeSet<TaskId>,
-    names: BTreeMap<TaskId, Key>,
+    pub(super) m: Manager,
+    pub(super) now: MonoTime,
+    pub(super) watchdog: bool,
+    pub(super) next_conn: u64,
+    pub(super) open: BTreeMap<ConnId, Client>,
+    pub(super) closed: BTreeMap<ConnId, Client>,
+    pub(super) joining: BTreeSet<LockspaceId>,
+    pub(super) joined: BTreeMap<LockspaceId, u64>,
+    pub(super) gone: BTreeSet<LockspaceId>,
+    pub(super) leaving: BTreeSet<LockspaceId>,
+    pub(super) machines: BTreeMap<TaskId, Machine>,
+    pub(super) unsettled: BTreeSet<TaskId>,
+    pub(super) names: BTreeMap<TaskId, Key>,
     /// Leases that a machine acquired and that nothing gave up since, with the lockspace they were acquired in.
-    owned: BTreeMap<Key, LockspaceId>,
-    saves: Vec<(LockspaceId, u64)>,
-    indexes: BTreeMap<TaskId, Index>,
-    storage: BTreeSet<ConnId>,
-    checks: BTreeSet<LockspaceId>,
-    arms: BTreeSet<LockspaceId>,
-    armed: BTreeSet<LockspaceId>,
-    lost: BTreeSet<LockspaceId>,
-    looking: BTreeMap<LockspaceId, Vec<ResourceId>>,
-    generation: u64,
-    exited: bool,
-    calm: bool,
+    pub(super) owned: BTreeMap<Key, LockspaceId>,
+    pub(super) saves: Vec<(LockspaceId, u64)>,
+    pub(super) indexes: BTreeMap<TaskId, Index>,
+    pub(super) storage: BTreeSet<ConnId>,
+    pub(super) checks: BTreeSet<LockspaceId>,
+    pub(super) arms: BTreeSet<LockspaceId>,
+    pub(super) armed: BTreeSet<LockspaceId>,
+    pub(super) lost: BTreeSet<LockspaceId>,
+    pub(super) looking: BTreeMap<LockspaceId, Vec<ResourceId>>,
+    pub(super) generation: u64,
+    pub(super) exited: bool,
+    pub(super) calm: bool,
 }
 
-fn nth<T: Copy>(mut items: impl ExactSizeIterator<Item = T>, pick: usize) -> Option<T> {
+pub(super) fn nth<T: Copy>(mut items: impl ExactSizeIterator<Item = T>, pick: usize) -> Option<T> {
     let count = items.len();
     if count == 0 { None } else { items.nth(pick % count) }
-}
-
-fn held(generation: u64, lver: u64, shared: bool) -> Held {
-    let mut leader = RawLeader::zeroed();
-    leader.owner_id = 1.into();
-    leader.owner_generation = generation.into();
-    leader.lver = lver.into();
-    let mode = if shared { ModeBlock::shared(generation) } else { ModeBlock::zeroed() };
-    Held { leader, block: HostBlock { mode, ..HostBlock::zeroed() }, geometry: Geometry::B512_M1 }
 }
 
 impl World {
@@ -218,7 +202,7 @@ impl World {
         self.event(Event::ConnOpened { conn, ci });
     }
 
-    fn close(&mut self, conn: ConnId) {
+    pub(super) fn close(&mut self, conn: ConnId) {
         let Some(client) = self.open.remove(&conn) else { return };
         self.closed.insert(conn, client);
         self.event(Event::ConnClosed { conn });
@@ -298,7 +282,7 @@ impl World {
     }
 
     /// The answer to the request in progress; the client may be gone.
-    fn answered(&mut self, conn: ConnId) -> Option<Request> {
+    pub(super) fn answered(&mut self, conn: ConnId) -> Option<Request> {
         let client = match self.open.get_mut(&conn) {
             Some(client) => client,
             None => self.closed.get_mut(&conn)?,
@@ -308,7 +292,7 @@ impl World {
         request
     }
 
-    fn event(&mut self, event: Event) {
+    pub(super) fn event(&mut self, event: Event) {
         let mut events = vec![event];
         while let Some(event) = events.pop() {
             let mut out = Vec::new();
@@ -376,7 +360,7 @@ impl World {
     }
 
     /// Carries an action out, or remembers it; what has to be told at once.
-    fn take(&mut self, action: Action) -> Option<Event> {
+    pub(super) fn take(&mut self, action: Action) -> Option<Event> {
         match action {
             Action::Reply { conn, reply } => self.reply(conn, &reply),
             Action::BecomeStream { conn } => {
@@ -433,8 +417,7 @@ impl World {
                     // Its client has gone while the watchdog was being armed.
                     return Some(Event::IndexDone { task });
                 };
-                let lease =
-                    !matches!(request.body, RequestBody::LookupRindex(..) | RequestBody::FormatRindex(_));
+                let lease = !matches!(request.body, RequestBody::LookupRindex(..));
                 self.indexes.insert(task, Index { ls, conn, lease, answered: false });
             }
             Action::ClientGone { task } => assert!(self.machines.contains_key(&task)),
@@ -481,388 +464,4 @@ impl World {
             }
         }
     }
-
-    fn lockspace(&mut self, data: &mut Data<'_>) {
-        let (pick, detail) = (data.below(8), data.byte());
-        if let Some(ls) = nth(self.leaving.iter().copied(), pick).filter(|_| self.calm || detail % 2 == 0) {
-            self.leaving.remove(&ls);
-            self.joining.remove(&ls);
-            self.joined.remove(&ls);
-            self.event(Event::Left { ls });
-        } else if let Some(ls) = nth(self.joining.iter().copied(), pick) {
-            self.joining.remove(&ls);
-            let result = match detail {
-                0..=199 => {
-                    self.generation += 1;
-                    self.joined.insert(ls, self.generation);
-                    let mut leader = RawLeader::zeroed();
-                    leader.owner_generation = self.generation.into();
-                    Ok(Joined { geometry: Geometry::B512_M1, leader, last_good: self.now })
-                }
-                200..=219 => Err(JoinError::Stopped { freed: true }),
-                220..=239 => Err(JoinError::Read(IoFailure::TimedOut)),
-                _ => Err(JoinError::Busy { owner: Name::default(), generation: 3 }),
-            };
-            self.event(Event::JoinDone { ls, result });
-        } else if let Some(ls) = nth(self.joined.keys().copied(), pick) {
-            self.event(match detail {
-                240..=255 => Event::Corrupt { ls, code: -260, text: String::new() },
-                200..=239 => Event::RenewalFailed { ls, code: -202, text: String::new() },
-                _ => Event::Renewed { ls, timestamp: self.now, read_ms: 1, write_ms: 1 },
-            });
-        }
-    }
-
-    /// A machine ends, in one of the ways it can.
-    fn machine(&mut self, data: &mut Data<'_>) {
-        let Some(task) = nth(self.machines.keys().copied(), data.below(16)) else { return };
-        let Some(machine) = self.machines.remove(&task) else { return };
-        let (how, detail) = (data.byte(), data.byte());
-        let outstanding = u32::from(detail % 4 == 3);
-        if how == 255 {
-            let code = i32::from(detail) - 300;
-            return self.event(Event::StartFailed { task, code });
-        }
-        if outstanding > 0 {
-            self.unsettled.insert(task);
-        }
-        match machine {
-            Machine::Acquire { ls, generation, shared } => {
-                let fail =
-                    |error, retract| AcquireOutcome::Failed { error, retract, geometry: Geometry::B512_M1 };
-                let info = OwnerInfo { host_id: 2, generation: 1, timestamp: 9, lver: 3, short_hold: false };
-                let outcome = match how {
-                    0..=159 => AcquireOutcome::Acquired(held(generation, u64::from(detail), shared)),
-                    160..=199 => fail(AcquireError::Live(info), false),
-                    200..=229 => fail(AcquireError::LeaderWrite(IoFailure::TimedOut), true),
-                    _ => fail(AcquireError::LockspaceGone, how % 2 == 0),
-                };
-                let acquired = matches!(outcome, AcquireOutcome::Acquired(_));
-                if let Some(key) = self.names.get(&task).filter(|_| acquired) {
-                    self.owned.insert(*key, ls);
-                }
-                let value = match detail / 4 % 4 {
-                    0 => None,
-                    1 => Some(Err(IoFailure::Os(5))),
-                    _ => Some(Ok(vec![0; 512].into())),
-                };
-                let value = value.filter(|_| acquired);
-                self.event(Event::AcquireDone { task, outcome, value, outstanding });
-            }
-            Machine::Convert(before) => {
-                let ok = how < 160;
-                let shared = before.is_shared() != ok;
-                let result = if ok { Ok(()) } else { Err(AcquireError::LockspaceGone) };
-                let generation = before.leader.owner_generation.get();
-                let held = held(generation, before.lver(), shared);
-                let erase = detail % 3 == 0;
-                let outcome = Box::new(ConvertOutcome { result, held, erase, value_written: false });
-                self.event(Event::ConvertDone { task, outcome, outstanding });
-            }
-            Machine::Release { value } => {
-                let result = match how {
-                    0..=159 => Ok(Released::LeaderFreed),
-                    160..=179 => Ok(Released::ByFlag),
-                    180..=199 if value => Err(ReleaseError::Value(IoFailure::Os(5))),
-                    180..=219 => Err(ReleaseError::LeaderWrite(IoFailure::TimedOut)),
-                    220..=239 => Err(ReleaseError::LockspaceGone),
-                    _ => Err(ReleaseError::Lver { expected: 1, found: 2 }),
-                };
-                let before = matches!(result, Err(ReleaseError::Value(_) | ReleaseError::LockspaceGone));
-                let outcome = ReleaseOutcome { result, block_failure: None, value_written: value && !before };
-                self.event(Event::ReleaseDone { task, outcome, outstanding });
-            }
-        }
-    }
-
-    /// Writes land, records are saved, operations on indexes end.
-    fn settle(&mut self, data: &mut Data<'_>) {
-        let pick = data.below(8);
-        if !self.saves.is_empty() && data.one_in(2) {
-            let (ls, serial) = self.saves.remove(0);
-            return self.event(Event::RejoinSaved { ls, serial });
-        }
-        if let Some(task) = nth(self.indexes.keys().copied(), pick) {
-            let Some(index) = self.indexes.get(&task).copied() else { return };
-            if !index.answered {
-                self.answered_storage(index.conn);
-            }
-            if data.one_in(3) && !index.answered {
-                self.indexes.insert(task, Index { answered: true, ..index });
-                return self.event(Event::IndexSettling { task });
-            }
-            self.indexes.remove(&task);
-            return self.event(Event::IndexDone { task });
-        }
-        if let Some(task) = nth(self.unsettled.iter().copied(), pick) {
-            // Not before the machine has ended.
-            if !self.machines.contains_key(&task) {
-                self.unsettled.remove(&task);
-                self.event(Event::Settled { task });
-            }
-        }
-    }
-
-    fn watch(&mut self, data: &mut Data<'_>) {
-        let (pick, detail) = (data.below(8), data.byte());
-        if let Some(ls) = nth(self.checks.iter().copied(), pick) {
-            self.checks.remove(&ls);
-            let result = match detail {
-                250..=255 => Err("no answer".to_owned()),
-                // Too long for an io timeout of 1.
-                240..=249 => Ok(6),
-                _ => Ok(2),
-            };
-            self.event(Event::WatchdogChecked { ls, result });
-        } else if let Some(ls) = nth(self.arms.iter().copied(), pick) {
-            self.arms.remove(&ls);
-            let result = if detail >= 220 { Err("no answer".to_owned()) } else { Ok(()) };
-            if result.is_ok() {
-                self.armed.insert(ls);
-            }
-            self.event(Event::WatchdogArmed { ls, result });
-        } else if let Some(ls) = nth(self.armed.iter().copied(), pick).filter(|_| detail >= 250) {
-            self.armed.remove(&ls);
-            self.lost.insert(ls);
-            self.event(Event::WatchdogLost { ls, text: String::new() });
-        }
-    }
-
-    /// Requests are found, or other hosts show events.
-    fn others(&mut self, data: &mut Data<'_>) {
-        let pick = data.below(8);
-        if let Some(ls) = nth(self.looking.keys().copied(), pick) {
-            let leases = self.looking.remove(&ls).unwrap_or_default();
-            let found = leases.into_iter().filter(|_| !data.one_in(5));
-            let found: Vec<Wish> = found.map(|resource| Wish { resource, lver: 0, force_mode: 0 }).collect();
-            let found = found
-                .into_iter()
-                .map(|wish| Wish { lver: data.number(), force_mode: u32::from(data.byte() % 4), ..wish })
-                .collect();
-            self.event(Event::RequestsLooked { ls, found });
-        } else if let Some(ls) = nth(self.joined.keys().copied(), pick) {
-            let event = HostEvent { generation: data.number(), event: data.number(), data: 2 };
-            let Some(from) = HostId::new(data.number()) else { return };
-            self.event(Event::Noticed { ls, from, generation: data.number(), event });
-        }
-    }
-
-    /// A thread that worked on storage answers.
-    fn storage(&mut self, data: &mut Data<'_>) {
-        let Some(conn) = nth(self.storage.iter().copied(), data.below(8)) else { return };
-        self.storage.remove(&conn);
-        let Some(request) = self.answered(conn) else { return };
-        if let (RequestBody::Request(spec), true) = (&request.body, data.one_in(2)) {
-            let lockspace = convert::lease_name(&spec.resource().lockspace_name);
-            self.event(Event::Requested { lockspace, owner: data.number() });
-        }
-    }
-
-    fn answered_storage(&mut self, conn: ConnId) {
-        // Its client may be gone and forgotten by now.
-        if self.open.contains_key(&conn) || self.closed.contains_key(&conn) {
-            let _request = self.answered(conn);
-        }
-    }
-
-    /// Everybody leaves, everything under way comes to a good end, and the daemon is told to stop: then nothing is left.
-    pub(super) fn finish(&mut self) {
-        self.calm = true;
-        let mut sound = Data::new(&[]);
-        for second in 0..END_SECS {
-            if self.exited {
-                return;
-            }
-            self.now = self.now.plus_secs(1);
-            self.event(Event::Tick);
-            for conn in self.open.keys().copied().collect::<Vec<_>>() {
-                self.close(conn);
-            }
-            for conn in self
-                .closed
-                .iter()
-                .filter(|(_, c)| c.pid.is_some() && !c.pid_gone)
-                .map(|(id, _)| *id)
-                .collect::<Vec<_>>()
-            {
-                if let Some(client) = self.closed.get_mut(&conn) {
-                    client.pid_gone = true;
-                }
-                self.event(Event::PidGone { conn });
-            }
-            for _ in 0..40 {
-                for step in [Self::lockspace, Self::machine, Self::settle, Self::watch, Self::storage] {
-                    step(self, &mut sound);
-                }
-                while !self.saves.is_empty() {
-                    let (ls, serial) = self.saves.remove(0);
-                    self.event(Event::RejoinSaved { ls, serial });
-                }
-            }
-            if second == 2 {
-                self.last_words();
-            }
-        }
-        panic!("nothing ends: {:#?}", self.m);
-    }
-
-    /// What SET_CONFIG keeps a lockspace for is taken back, and the daemon is told to end.
-    fn last_words(&mut self) {
-        let names: Vec<Name> = self.m.lockspaces().map(|(_, lockspace)| lockspace.spec.name).collect();
-        for lockspace in names {
-            for setting in
-                [sanlock_manager::Setting::Used(false), sanlock_manager::Setting::UsedByOrphans(false)]
-            {
-                let mut out = Vec::new();
-                let conn = ConnId(u64::MAX);
-                self.m.handle(self.now, Event::ConnOpened { conn, ci: 900 }, &mut out);
-                let command = Order::SetConfig { lockspace, setting: Some(setting) };
-                self.m.handle(self.now, Event::Command { conn, command }, &mut out);
-                self.m.handle(self.now, Event::ConnClosed { conn }, &mut out);
-                out.retain(|action| {
-                    !matches!(
-                        action,
-                        Action::Reply { conn: ConnId(u64::MAX), .. }
-                            | Action::Forget { conn: ConnId(u64::MAX) }
-                    )
-                });
-                for action in out {
-                    if let Some(event) = self.take(action) {
-                        self.event(event);
-                    }
-                }
-            }
-        }
-        let orphans =
-            self.m.resources().filter(|(_, resource)| resource.list() == ResourceList::Orphan).count();
-        let waiting =
-            self.m.resources().filter(|(_, resource)| !matches!(resource.work, Work::Retry { .. })).count();
-        // Whatever is left is an orphan, or something that is still being given up.
-        assert!(orphans <= waiting || waiting == 0);
-        assert!(self.m.conns().next().is_none(), "connections whose clients are gone: {:#?}", self.m);
-        let conn = ConnId(u64::MAX - 1);
-        self.open.insert(conn, Client::default());
-        self.event(Event::ConnOpened { conn, ci: 901 });
-        self.event(Event::Command { conn, command: Order::Shutdown { force: true } });
-        self.close(conn);
-    }
-}
-
-/// A request as a client might send it, mostly well-formed.
-fn request(data: &mut Data<'_>) -> Vec<u8> {
-    use sanlock_wire::types::{
-        HostEvent, Killpath, Lockspace, Options, Rentry, Resource, ResourceSpec, Rindex,
-    };
-    let command = match data.byte() {
-        common @ 0..=127 => [
-            Command::Acquire,
-            Command::Release,
-            Command::Convert,
-            Command::Acquire,
-            Command::AddLockspace,
-            Command::RemLockspace,
-            Command::Register,
-            Command::Inquire,
-        ]
-        .get(usize::from(common % 8))
-        .copied()
-        .unwrap_or(Command::Version),
-        _ => data.pick(Command::ALL).unwrap_or(Command::Version),
-    };
-    let name =
-        |data: &mut Data<'_>, names: &[&str]| sanlock_wire::Name::truncated(data.pick(names).unwrap_or("ls"));
-    let disk = sanlock_wire::Disk::new(b"/d", 1 << 20).unwrap_or(sanlock_wire::Disk::EMPTY);
-    let spaces = ["ls", "two", "ls", ""];
-    let resource = |data: &mut Data<'_>| {
-        let mut resource = Resource::new(name(data, &spaces), name(data, &["a", "b", "c", "d", "e", ""]));
-        resource.flags = u32::from(data.byte()).into();
-        resource.lver = u64::from(data.byte()).into();
-        resource.data32 = u32::from(data.byte()).into();
-        resource
-    };
-    let spec = |data: &mut Data<'_>| ResourceSpec::new(resource(data), vec![disk]).ok();
-    let lockspace = |data: &mut Data<'_>| {
-        let id = [1, 1, 2, 0, 2001].get(data.below(5)).copied().unwrap_or(1);
-        Box::new(Lockspace::new(name(data, &spaces), id, disk))
-    };
-    let mut count = 0;
-    let body = match command {
-        Command::Acquire => {
-            let number = 1 + data.below(3);
-            let resources: Vec<ResourceSpec> = (0..number).filter_map(|_| spec(data)).collect();
-            count = u32::try_from(resources.len()).unwrap_or(0);
-            RequestBody::Acquire { resources, options: Options::new(sanlock_wire::Name::truncated("o")) }
-        }
-        Command::Release => {
-            let number = 1 + data.below(2);
-            let resources: Vec<Resource> = (0..number).map(|_| resource(data)).collect();
-            count = u32::try_from(resources.len()).unwrap_or(0);
-            RequestBody::Release(resources)
-        }
-        Command::AddLockspace => RequestBody::AddLockspace(lockspace(data)),
-        Command::RemLockspace => RequestBody::RemLockspace(lockspace(data)),
-        Command::InqLockspace => RequestBody::InqLockspace(lockspace(data)),
-        Command::ExamineLockspace => RequestBody::ExamineLockspace(lockspace(data)),
-        Command::ExamineResource => RequestBody::ExamineResource(resource(data)),
-        Command::SetConfig => RequestBody::SetConfig(lockspace(data)),
-        Command::EndEvent => RequestBody::EndEvent(lockspace(data)),
-        Command::RegEvent | Command::SetEvent => {
-            let lockspace = lockspace(data);
-            let event = HostEvent {
-                host_id: data.number().into(),
-                generation: data.number().into(),
-                event: data.number().into(),
-                data: 7.into(),
-            };
-            if command == Command::RegEvent {
-                RequestBody::RegEvent { lockspace, event }
-            } else {
-                RequestBody::SetEvent { lockspace, event }
-            }
-        }
-        Command::Convert => RequestBody::Convert(resource(data)),
-        Command::SetLvb => {
-            let resource = resource(data);
-            let len = 1 + usize::from(data.byte()) * 3;
-            RequestBody::SetLvb { resource, lvb: vec![7; len] }
-        }
-        Command::GetLvb => RequestBody::GetLvb(resource(data)),
-        Command::Killpath => RequestBody::Killpath(Box::new(Killpath::new(b"/bin/k", data.piece()))),
-        Command::Request => match spec(data) {
-            Some(spec) => RequestBody::Request(spec),
-            None => RequestBody::Version,
-        },
-        Command::LookupRindex | Command::CreateResource | Command::DeleteResource | Command::UpdateRindex => {
-            let index = Box::new(Rindex::new(name(data, &spaces), disk));
-            let entry = Rentry::new(name(data, &["a", "b"]), 0);
-            match command {
-                Command::LookupRindex => RequestBody::LookupRindex(index, entry),
-                Command::CreateResource => RequestBody::CreateResource(index, entry),
-                Command::DeleteResource => RequestBody::DeleteResource(index, entry),
-                _ => RequestBody::UpdateRindex(index, entry),
-            }
-        }
-        Command::Register => RequestBody::Register,
-        Command::Inquire => RequestBody::Inquire,
-        Command::Restrict => RequestBody::Restrict,
-        Command::Shutdown => RequestBody::Shutdown,
-        Command::ShutdownWait => RequestBody::ShutdownWait,
-        _ => RequestBody::Version,
-    };
-    let flags = u32::from(data.byte());
-    let target = match data.byte() {
-        pid @ 0..=63 => 100 + u32::from(pid % 6),
-        _ => u32::MAX,
-    };
-    let number = match command {
-        Command::Acquire | Command::Release => count,
-        _ => u32::from(data.byte()),
-    };
-    let mut payload = Vec::new();
-    body.encode(&mut payload);
-    // What cannot be put together here is sent as VERSION.
-    let command = if matches!(body, RequestBody::Version) { Command::Version } else { command };
-    let target = if command == Command::GetLvb { u32::from(data.byte()) } else { target };
-    let header = sanlock_wire::Header::request(command, flags, payload.len(), number, target);
-    [header.encode().as_slice(), &payload].concat()
 }

@@ -196,6 +196,11 @@ impl Lab {
         self.at(self.now.plus_secs(secs), hook);
     }
 
+    /// What was to be done later is not done.
+    pub fn cancel_hooks(&mut self) {
+        self.hooks.clear();
+    }
+
     /// What was submitted, briefly: see [`Traced::brief`].
     #[must_use]
     pub fn brief(&self) -> Vec<(u64, i64)> {
