@@ -26,6 +26,8 @@ pub const OPERATIONS_MAX: usize = 40_000;
 const CHANGES_MAX: usize = 8;
 /// Records of an area.
 const RECORDS_MAX: usize = 40;
+/// Seconds after which a disk that does not answer has ended the lockspace: longer than any wait for an owner.
+const STUCK_SECS: u64 = 20_000;
 /// Faults of one input: then the disk is sound, so that bounded work is left.
 const FAULTS_MAX: usize = 64;
 
@@ -364,6 +366,8 @@ impl Scene {
         self.lab.fates(move |op| {
             left.borrow_mut().next().map_or_else(Fate::prompt, |fault| fate(op, fault, limit))
         });
+        // A write that a conversion waits for may never end; then the lockspace does.
+        self.lab.after_secs(STUCK_SECS, |lab| lab.lockspace = LockspaceNow::Gone);
         let changes = data.below(CHANGES_MAX);
         self.disturbed = changes > 0;
         for _ in 0..changes {
