@@ -30,6 +30,7 @@ fn two_hosts_on_three_disks_of_which_one_crashes() {
 fn two_hosts_of_which_one_loses_a_disk() {
     let budget = Budget { waits: 1, paths: 1, ..Budget::default() };
     let settings = Settings { faulty: vec![0], ..three_disks(&[1, 1], budget) };
+    let settings = settings.reaching(&["granted_without_a_disk"]);
     let what = "2 hosts, 3 disks, 1 acquire each, a path to the first disk lost";
     let marks = keeps_everything(what, settings, Limits::complete());
     assert!(marks.granted > 0 && marks.retracted > 0 && marks.rolled_back > 0);
@@ -43,4 +44,48 @@ fn two_hosts_on_three_disks_of_which_one_lags() {
     let what = "2 hosts, 3 disks, 1 acquire each, 1 late write to the last disk";
     let marks = keeps_everything(what, settings, Limits::complete());
     assert!(marks.late_leaders > 0 && marks.retracted > 0 && marks.rolled_back > 0);
+}
+
+#[test]
+#[ignore = "long: millions of states"]
+fn three_hosts_on_three_disks() {
+    let settings =
+        three_disks(&[1, 1, 1], Budget::default()).reaching(&["adopted", "lost", "released_by_flag"]);
+    let limits = Limits { states: 40_000_000, calm_every: 997, ..Limits::complete() };
+    keeps_everything("3 hosts, 3 disks, 1 acquire each, no retried ballot", settings, limits);
+}
+
+/// Wherever it happens: the results of operations side by side are told in the other order, too.
+#[test]
+#[ignore = "long: millions of states"]
+fn faults_on_every_disk_whatever_the_order() {
+    for told_backwards in [false, true] {
+        for (fault, budget) in [
+            ("a path lost", Budget { waits: 1, paths: 1, ..Budget::default() }),
+            ("1 late write", Budget { waits: 1, late: 1, ..Budget::default() }),
+        ] {
+            let settings = Settings { told_backwards, ..three_disks(&[1, 1], budget) };
+            let order = if told_backwards { "told backwards" } else { "told in order" };
+            let what = format!("2 hosts, 3 disks, 1 acquire each, {fault} anywhere, {order}");
+            keeps_everything(
+                &what,
+                settings.reaching(&["granted_without_a_disk", "retracted"]),
+                Limits::complete(),
+            );
+        }
+    }
+}
+
+#[test]
+#[ignore = "long: millions of states"]
+fn a_crash_beside_a_disk_that_lags_or_is_lost() {
+    for (fault, budget) in [
+        ("its path lost", Budget { crashes: 1, paths: 1, ..Budget::default() }),
+        ("1 late write to it", Budget { crashes: 1, late: 1, ..Budget::default() }),
+    ] {
+        let settings = Settings { faulty: vec![0], ..three_disks(&[1, 1], budget) };
+        let what = format!("2 hosts, 3 disks, 1 acquire each, 1 crash, the first disk with {fault}");
+        let limits = Limits { states: 40_000_000, ..Limits::complete() };
+        keeps_everything(&what, settings.reaching(&["taken_from_dead", "granted_without_a_disk"]), limits);
+    }
 }

@@ -115,9 +115,68 @@ fn three_hosts_a_late_write_and_an_error() {
     keeps_everything(what, with(&[1, 1, 1], budget), Limits::complete());
 }
 
+/// The 3-host ballot: whoever it is crashes at whichever step, and comes back, or is known to be dead, at any later one.
+#[test]
+fn three_hosts_of_which_one_crashes_at_any_step() {
+    let budget = Budget { crashes: 1, waits: 1, ..Budget::default() };
+    let settings = with(&[1, 1, 1], budget).reaching(&["taken_from_dead", "adopted", "lost", "late_leaders"]);
+    keeps_everything("3 hosts, 1 acquire each, 1 crash", settings, Limits::complete());
+}
+
+#[test]
+#[ignore = "long: millions of states"]
+fn three_hosts_a_crash_and_a_late_write() {
+    let budget = Budget { crashes: 1, late: 1, waits: 1, ..Budget::default() };
+    let settings = with(&[1, 1, 1], budget).reaching(&["taken_from_dead", "adopted", "retracted"]);
+    let limits = Limits { states: 40_000_000, ..Limits::complete() };
+    keeps_everything("3 hosts, 1 acquire each, 1 crash, 1 late write", settings, limits);
+}
+
+#[test]
+#[ignore = "long: millions of states"]
+fn three_hosts_a_crash_and_an_acquire_after_it() {
+    let budget = Budget { crashes: 1, waits: 1, ..Budget::default() };
+    let settings = with(&[2, 1, 1], budget).reaching(&["taken_from_dead", "adopted", "late_leaders"]);
+    let limits = Limits { states: 40_000_000, ..Limits::complete() };
+    keeps_everything("3 hosts, 2, 1 and 1 acquires, 1 crash", settings, limits);
+}
+
+/// As many crashes as hosts, beside a late write.
+#[test]
+#[ignore = "long: millions of states"]
+fn three_hosts_each_of_which_may_crash() {
+    let budget = Budget { crashes: 3, late: 1, waits: 1, ..Budget::default() };
+    let settings = with(&[1, 1, 1], budget).reaching(&["taken_from_dead", "adopted", "retracted"]);
+    let limits = Limits { states: 40_000_000, ..Limits::complete() };
+    keeps_everything("3 hosts, 1 acquire each, 3 crashes, 1 late write", settings, limits);
+}
+
+#[test]
+#[ignore = "long: millions of states"]
+fn three_hosts_two_acquires_each_and_a_crash() {
+    let budget = Budget { crashes: 1, ..Budget::default() };
+    let settings = with(&[2, 2, 2], budget).reaching(&["taken_from_dead", "adopted", "late_leaders"]);
+    let limits = Limits { states: 40_000_000, ..Limits::complete() };
+    keeps_everything("3 hosts, 2 acquires each, 1 crash, no retried ballot", settings, limits);
+}
+
+/// A host that releases while another one that found its value in a ballot is about to commit it in its name, or does so late.
+#[test]
+fn a_release_beside_a_ballot_that_adopts_the_releaser() {
+    let budget = Budget { late: 1, waits: 1, ..Budget::default() };
+    let settings = with(&[1, 2], budget).reaching(&[
+        "adopted_while_releasing",
+        "late_leader_after_release",
+        "released_by_flag",
+        "committed_by_another",
+    ]);
+    let what = "2 hosts, 1 and 2 acquires, 1 late write: release beside adoption";
+    keeps_everything(what, settings, Limits { calm_every: 5, ..Limits::complete() });
+}
+
 #[test]
 fn three_hosts_everything_to_a_depth() {
-    const DEPTH: u32 = 13;
+    const DEPTH: u32 = 11;
     let depth = std::env::var("MODEL_DEPTH").ok().map(|text| match text.parse() {
         Ok(depth) => depth,
         Err(e) => panic!("MODEL_DEPTH is {text:?}, expected a number of steps: {e}"),
