@@ -9,7 +9,8 @@ use sanlock_lease::hosts::HostSeen;
 use sanlock_lease::machine::{Action, Content, HostView, IoFailure, LockspaceNow, Op, Place};
 use sanlock_lease::name::Name;
 use sanlock_lease::record::{
-    Bitmap, DELTA_MAGIC, DELTA_VERSION, HostBlock, MODE_SHARED, PAXOS_MAGIC, PAXOS_VERSION, RawLeader,
+    Bitmap, DELTA_MAGIC, DELTA_VERSION, HostBlock, MODE_SHARED, ModeBlock, PAXOS_MAGIC, PAXOS_VERSION,
+    RawLeader,
 };
 use sanlock_lease::testing::{Fate, Lab};
 use sanlock_lease::timing::{IoTimeout, MonoTime, WatchdogFire};
@@ -175,7 +176,11 @@ impl Scene {
         };
         let disks = (0..self.disks).filter(|disk| mask & (1 << disk) != 0);
         let size = self.inner.sector();
-        match data.below(8) {
+        let kind = match data.byte() {
+            kind @ 240..=255 => return self.holder(data, kind < 248, disks.collect()),
+            kind => kind % 8,
+        };
+        match kind {
             0 | 1 => {
                 let leader = self.leader(data);
                 disks.map(|disk| leader_sector(Place::Resource(disk), size, 0, &leader, None)).collect()
@@ -211,6 +216,47 @@ impl Scene {
                 }
             }
         }
+    }
+
+    /// A host that owns the lease, or holds it shared, with the delta lease of a host that is alive, or was.
+    fn holder(&self, data: &mut Data<'_>, owns: bool, disks: Vec<u8>) -> Vec<Sector> {
+        let (host, generation, timestamp) = (host_id(data), data.number().max(1), data.number().max(1));
+        let mut delta = RawLeader::from_sector(&self.delta(&mut Data::new(&[]), host).bytes);
+        delta.owner_id = host.get().into();
+        delta.owner_generation = generation.into();
+        delta.timestamp = timestamp.into();
+        delta.io_timeout = u16::from(data.byte()).into();
+        delta.seal();
+        let number = host.delta_sector();
+        let mut sectors = vec![leader_sector(Place::Lockspace, self.outer.sector(), number, &delta, None)];
+        let size = self.inner.sector();
+        if owns {
+            let mut leader = self.leader(&mut Data::new(&[]));
+            leader.owner_id = host.get().into();
+            leader.owner_generation = generation.into();
+            leader.lver = data.number().into();
+            leader.timestamp = timestamp.into();
+            leader.write_id = if data.one_in(4) { data.number() } else { host.get() }.into();
+            leader.seal();
+            sectors.extend(
+                disks.iter().map(|disk| leader_sector(Place::Resource(*disk), size, 0, &leader, None)),
+            );
+        } else {
+            let mut block = HostBlock::zeroed();
+            block.mode = ModeBlock::shared(generation);
+            let mut bytes = vec![0; 160];
+            block.encode(&mut bytes);
+            let number = host.block_sector();
+            let sector = |disk: &u8| Sector {
+                place: Place::Resource(*disk),
+                size,
+                number,
+                at: 0,
+                bytes: bytes.clone(),
+            };
+            sectors.extend(disks.iter().map(sector));
+        }
+        sectors
     }
 
     /// A leader of the resource: without choices as it is formatted.
