@@ -81,15 +81,20 @@ pub enum AcquireError {
         /// The larger ballot number seen.
         seen: u64,
     },
-    /// A block is ahead of the leader by more than one version: the leader was rolled back (rule R9). Nothing more is written.
+    /// The leader was rolled back (rule R9), and a host that may be alive may own a version that the blocks have passed over.
     #[error(
-        "the ballot record of {host} is at lease version {lver}, the leader at {leader}: the leader is stale, initialise the lease again once nobody uses it"
+        "the leader was rolled back to lease version {leader} while ballot records are at {ahead}, and host id {host} generation {generation}, \
+         which may be alive, may own version {lver}: acquire and release the lease there, or let that host leave the lockspace"
     )]
     Newer {
-        /// Whose block.
+        /// Who may own it.
         host: HostId,
-        /// Its version.
+        /// Its generation, by its ballot record.
+        generation: u64,
+        /// The version it may own.
         lver: u64,
+        /// The largest version of any ballot record.
+        ahead: u64,
         /// The leader's version.
         leader: u64,
     },

@@ -9,8 +9,7 @@
 //!   ([`ops::Ops`]), and reports the number in [`crate::machine::Step::Done`]; who drives it starts nothing new for the resource before
 //!   they have settled.
 //! * R4: success needs the very value this attempt proposed; see [`acquire`].
-//! * R9, rolled-back leader: a block ahead of the leader stops the acquire with [`AcquireError::Newer`], after everything was
-//!   read once more.
+//! * R9, rolled-back leader: a block ahead of the leader makes its version the one the ballot is for; see `acquire/repair.rs`.
 //! * R10: [`crate::machine::Env`] is looked at before every write.
 
 pub mod acquire;

@@ -12,6 +12,7 @@ mod holders;
 mod io_plan;
 mod owner;
 mod release;
+mod repair;
 mod shared;
 mod together;
 mod value;

@@ -121,25 +121,37 @@ impl Calm<'_> {
             if self.world.settings.stale_tables {
                 self.act(host, Event::Look)?;
             }
-            self.acquires(host, Event::OnceMore)?;
-            if self.world.has_sharers() {
-                self.acquires(host, Event::ShareOnceMore)?;
+        }
+        // Who is refused because of what another may own has its turn after that one had.
+        let mut turns: Vec<(usize, Event)> = (0..hosts).map(|host| (host, Event::OnceMore)).collect();
+        if self.world.has_sharers() {
+            turns.extend((0..hosts).map(|host| (host, Event::ShareOnceMore)));
+        }
+        let mut refused = Vec::new();
+        for (host, event) in turns {
+            if !self.acquires(host, event)? {
+                self.world.marks.calms_told_newer += 1;
+                refused.push((host, event));
+            }
+        }
+        for (host, event) in refused {
+            if !self.acquires(host, event)? {
+                return Err(Property::Progress);
             }
         }
         Ok(())
     }
 
-    /// The host can have the lease, perhaps after it committed what older ballots left; or is told why nobody can.
-    fn acquires(&mut self, host: usize, event: Event) -> Result<(), Property> {
+    /// Whether the host can have the lease, perhaps after it committed what older ballots left; or is told who is in its way.
+    fn acquires(&mut self, host: usize, event: Event) -> Result<bool, Property> {
         for _ in 0..ACQUIRES_MAX {
             self.act(host, event)?;
             let (flags, granted) = self.finish(host)?;
             if granted {
-                return Ok(());
+                return Ok(true);
             }
             if flags & SEEN_NEWER != 0 {
-                self.world.marks.calms_told_newer += 1;
-                return Ok(());
+                return Ok(false);
             }
         }
         Err(Property::Progress)

@@ -34,8 +34,8 @@ pub enum Property {
     NothingForeign,
     /// L2: without faults every acquire and release ends in a bounded number of steps of its own.
     EverythingEnds,
-    /// L1, L3, L4: once faults end and everybody comes to an end, every host can acquire the lease. Or it is told by name that the
-    /// leader was rolled back (R9).
+    /// L1, L3, L4: once faults end and everybody comes to an end, every host can acquire the lease. A host that is refused because of
+    /// what a living host may own (R9) can when that host has had its turn.
     Progress,
 }
 
@@ -110,9 +110,10 @@ pub fn block_lands(before: &Dblock, after: &Dblock, host: usize, holding: Option
     broken
 }
 
-/// Whether no ballot for the held version can choose anybody else, whichever majority of the disks it reads.
+/// Whether no ballot for the held version can choose anybody else, whichever majority of the disks it reads; and, with hosts of ours
+/// `alone`, nobody has begun a later version: a block is the proof that the owner before it is gone (R9).
 #[must_use]
-pub fn blocks_keep_owner(contents: &Contents, disks: &[Resource], holding: Holding) -> bool {
+pub fn blocks_keep_owner(contents: &Contents, disks: &[Resource], holding: Holding, alone: bool) -> bool {
     let majority = disks.len() / 2 + 1;
     let all = 1_usize << disks.len();
     let mut readable = (0..all).filter(|set| set.count_ones() as usize == majority);
@@ -125,7 +126,7 @@ pub fn blocks_keep_owner(contents: &Contents, disks: &[Resource], holding: Holdi
             let Content::Block(block) = contents.content(block) else { continue };
             let d = &block.dblock;
             if d.lver.get() > holding.lver {
-                return true; // no ballot for the held version can complete
+                return !alone; // no ballot for the held version can complete
             }
             if let Some(value) = value_of(d).filter(|_| d.lver.get() == holding.lver) {
                 let bal = d.bal.get();
@@ -184,7 +185,7 @@ counters! {
     /// How often something interesting happened: a run that reaches none of it proves nothing.
     pub struct Marks {
         granted, refused_live, adopted, lost, newer, released_by_flag, retracted, gone, backed_off, late_leaders, rolled_back,
-        taken_from_dead, shared, shared_by_two, refused_shared, modes_cleared, converted_up, converted_down, converts_failed, calms,
+        repaired, taken_from_dead, shared, shared_by_two, refused_shared, modes_cleared, converted_up, converted_down, converts_failed, calms,
         calms_told_newer, committed_by_another, adopted_while_releasing, late_leader_after_release, granted_without_a_disk,
     }
 }

@@ -408,11 +408,12 @@ impl World {
             self.granted(&mut state, index, leader, &mut broken);
         }
         if landing.is_some() || effects.granted.is_some() {
+            let alone = self.settings.hosts.iter().all(|kind| *kind == Kind::Ours);
             let disks = self.disks(&state);
             let disks = &disks[..usize::from(self.settings.disks)];
             for holder in 0..self.settings.hosts.len() {
                 if let Some(holding) = self.host(&state, holder).holding {
-                    if !checks::blocks_keep_owner(&self.contents, disks, holding) {
+                    if !checks::blocks_keep_owner(&self.contents, disks, holding, alone) {
                         broken.push(Property::BlocksKeepOwner);
                     }
                 }
@@ -520,6 +521,8 @@ impl World {
     fn mark_leader(&mut self, state: &State, late: bool, old: &RawLeader, new: &RawLeader) {
         let marks = &mut self.marks;
         marks.late_leaders += u64::from(late);
+        // Of several disks one may have missed a version.
+        marks.repaired += u64::from(!late && self.settings.disks == 1 && new.lver.get() > old.lver.get() + 1);
         let freed = old.timestamp.get() == 0 && old.lver.get() >= new.lver.get() && old.lver.get() > 0;
         marks.late_leader_after_release += u64::from(late && freed);
         if new.timestamp.get() == 0 || new.write_id == new.owner_id {

@@ -338,8 +338,8 @@ impl World {
             return;
         }
         for resource in self.settings.all_resources() {
-            if self.is_stuck(resource) {
-                self.checks.marks.stuck += 1;
+            if self.generation_fell(resource) {
+                self.checks.marks.generations_fell += 1;
                 continue;
             }
             let shared = self.settings.shared_per_mille > 0;
@@ -373,17 +373,10 @@ impl World {
         }
     }
 
-    /// A leader rolled back by more than one version: every acquire ends with -212 (rule R9) until the lease is initialised
-    /// again. And what a generation that fell leaves behind.
-    fn is_stuck(&self, resource: u8) -> bool {
+    /// A late renewal brought back an old generation of the owner, which had no record of the newer one: then its leases of the
+    /// newer generation stay (W14).
+    fn generation_fell(&self, resource: u8) -> bool {
         let leader = layout::leader_on(&self.disk, resource);
-        let hosts = (1..=leader.num_hosts.get()).filter_map(HostId::new);
-        let top = hosts.map(|h| layout::block_on(&self.disk, resource, h).dblock.lver.get()).max();
-        if top.is_some_and(|top| top > leader.lver.get() + 1) {
-            return true;
-        }
-        // Or a late renewal brought back an old generation of its owner, which had no record of the newer one: then its leases of
-        // the newer generation stay (W14).
         let Some(owner) = HostId::new(leader.owner_id.get()).filter(|_| leader.timestamp.get() != 0) else {
             return false;
         };

@@ -309,7 +309,7 @@ impl World {
             AcquireError::Crowded(_) => marks.crowded += 1,
             AcquireError::Other(_) => marks.adopted += 1,
             AcquireError::Owned(_) => marks.lost += 1,
-            AcquireError::Newer { .. } => marks.ahead_of_leader += 1,
+            AcquireError::Newer { .. } => marks.passed_over += 1,
             AcquireError::LockspaceGone => marks.stopped_by_lockspace += 1,
             AcquireError::ClientGone => marks.stopped_by_client += 1,
             AcquireError::Leader(LeaderError::Resource { .. }) => marks.misnamed += 1,

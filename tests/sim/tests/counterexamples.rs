@@ -215,19 +215,22 @@ fn ce3_reference_goes_on_for_ever() {
 }
 
 #[test]
-fn ce3_ours_says_so_and_writes_nothing_more() {
+fn ce3_ours_brings_the_version_in_use_back() {
     let (mut stage, third) = ce3_stage();
-    let mut b = ours(&stage, B, 1);
-    let outcome = *stage.to_end(&mut b);
+    let b = ours(&stage, B, 1);
+    assert!(matches!(error(&mut stage, b), AcquireError::Other(o) if (o.host_id, o.lver) == (A, 3)));
+    let leader = layout::leader_on(&stage.disk, 0);
+    assert_eq!((leader.owner_id.get(), leader.lver.get(), leader.write_id.get()), (A, 3, B));
+    // A reference peer finds its way out of its ballots with it, too; and A's own release goes by flag.
+    let mut peer = reference(&stage, B, 1);
     assert!(matches!(
-        outcome,
-        AcquireOutcome::Failed { error: AcquireError::Newer { host, lver: 3, leader: 1 }, retract: false, .. }
-            if host == host_id(A)
+        stage.to_end(&mut peer),
+        AcquireOutcome::Failed { error: AcquireError::Live(o), .. } if o.host_id == A
     ));
-    assert_eq!(b.written, [block_sector(B)], "phase 1, before the block was seen");
-    // A's own release goes by flag.
     release(&mut stage, A, third);
     assert!(layout::block_on(&stage.disk, 0, host_id(A)).dblock.is_released());
+    let actor = reference(&stage, B, 1);
+    assert_eq!(acquire(&mut stage, actor).lver(), 4);
 }
 
 /// CE3 as far as it is our own doing: we do not repeat a release before its write has settled, and then there is nothing left to do.

@@ -4,7 +4,7 @@ use super::{AcquireOutcome, Mode, PaxosAcquire, Phase, Round, Then};
 use crate::limits::BACKOFF_MIN_MS;
 use crate::machine::{Content, Env, IoFailure, Step};
 use crate::paxos::blocks::insert;
-use crate::paxos::ops::{Tally, Verdict, Votes};
+use crate::paxos::ops::{Tally, Verdict};
 use crate::paxos::{AcquireError, Held, LeaderFail, Value};
 use crate::record::{FLAG_SHORT_HOLD, RawLeader};
 use crate::timing::MonoTime;
@@ -21,6 +21,11 @@ impl PaxosAcquire {
         }
         if let Err(e) = self.check_env(env) {
             return self.fail(e);
+        }
+        if self.own.lver > self.next_lver() {
+            // Our own block is ahead of the leader, and goes back for nobody.
+            self.last_error = AcquireError::Ballot { seen: self.own.mbal };
+            return self.look_again(now);
         }
         let Some(mbal) = self.own.next_mbal(self.seen_mbal, self.config.host, self.geometry.max_hosts())
         else {
@@ -58,7 +63,7 @@ impl PaxosAcquire {
     }
 
     /// Whether a round of reads is complete and undamaged.
-    fn check_round(&self, round: &Round) -> Result<(), AcquireError> {
+    pub(super) fn check_round(&self, round: &Round) -> Result<(), AcquireError> {
         if let Some(bad) = round.blocks.bad {
             return Err(AcquireError::Dblock(bad));
         }
@@ -76,6 +81,7 @@ impl PaxosAcquire {
         for host in &round.blocks.shared {
             insert(&mut self.holders, *host);
         }
+        self.hosts_in_use = self.hosts_in_use.max(round.blocks.in_use);
         let majority = self.config.majority();
         match round.leaders.verdict(self.config.disks, majority, super::in_the_owners_name) {
             Verdict::Leader(leader) if leader.lver.get() >= self.next_lver() => {
@@ -88,9 +94,9 @@ impl PaxosAcquire {
             Verdict::Failed(LeaderFail::Leader(e)) => return Some(self.fail(AcquireError::Leader(e))),
         }
         let blocks = &round.blocks;
-        if let Some((host, lver)) = blocks.newer {
-            self.last_error = AcquireError::Newer { host, lver, leader: self.leader.lver.get() };
-            return Some(self.read_again(now));
+        if blocks.newer.is_some() {
+            self.last_error = AcquireError::Ballot { seen: blocks.newer_mbal };
+            return Some(self.look_again(now));
         }
         if blocks.mbal > self.own.mbal {
             self.seen_mbal = blocks.mbal;
@@ -110,6 +116,14 @@ impl PaxosAcquire {
             return step;
         }
         self.accepted = round.blocks.accepted.map(|(_, value)| value);
+        if self.accepted.is_some() && !self.wide {
+            // The version may have been decided long ago, and the leader rolled back to an older number of hosts.
+            self.wide = true;
+            if self.leader.num_hosts.get() < u64::from(self.geometry.max_hosts()) {
+                self.read_blocks(now);
+                return self.submit(Phase::Read1(Round::default()));
+            }
+        }
         self.before_value(now, env)
     }
 
@@ -174,6 +188,8 @@ impl PaxosAcquire {
     pub(super) fn new_leader(&self, now: MonoTime, value: Value) -> RawLeader {
         let mut leader = self.leader;
         leader.lver = self.next_lver().into();
+        // An older leader may say less than is in use by now. Whoever reads no further than it says must not miss those.
+        leader.num_hosts = leader.num_hosts.get().max(self.hosts_in_use).into();
         leader.owner_id = value.host.into();
         leader.owner_generation = value.generation.into();
         leader.timestamp = value.timestamp.into();
@@ -243,41 +259,5 @@ impl PaxosAcquire {
 
     pub(super) fn next_random(&mut self) -> u64 {
         crate::paxos::random(&mut self.random)
-    }
-
-    pub(super) fn read_again(&mut self, now: MonoTime) -> Step<AcquireOutcome> {
-        self.read_leaders(now);
-        self.submit(Phase::AgainLeader(Votes::default()))
-    }
-
-    pub(super) fn after_again_leader(
-        &mut self,
-        now: MonoTime,
-        env: &Env<'_>,
-        leader: RawLeader,
-    ) -> Step<AcquireOutcome> {
-        if leader.lver != self.leader.lver {
-            // Only a slow look: the leader has caught up.
-            return self.restart(now, env);
-        }
-        self.leader = leader;
-        self.read_blocks(now);
-        self.submit(Phase::AgainBlocks(Round::default(), leader))
-    }
-
-    pub(super) fn after_again_blocks(
-        &mut self,
-        now: MonoTime,
-        env: &Env<'_>,
-        round: &Round,
-        leader: RawLeader,
-    ) -> Step<AcquireOutcome> {
-        if let Err(e) = self.check_round(round) {
-            return self.fail(e);
-        }
-        match round.blocks.newer {
-            Some((host, lver)) => self.fail(AcquireError::Newer { host, lver, leader: leader.lver.get() }),
-            None => self.restart(now, env),
-        }
     }
 }

@@ -81,7 +81,7 @@ impl HolderDelta {
 /// * Its host id was given up, or taken anew, since: it is gone. A free record of an *older* generation is the release of an
 ///   earlier instance that landed late, and says nothing.
 /// * Else only silence counts: the record is what the table has seen for longer than the dead time, and still is.
-fn maybe_alive(
+pub(super) fn maybe_alive(
     asked: MonoTime,
     host: HostId,
     generation: u64,

@@ -25,6 +25,7 @@
 mod ballot;
 mod holders;
 mod owner;
+mod repair;
 
 use super::blocks::{Blocks, FIRST_BLOCK};
 use super::ops::{Event, For, Ops, Tally, Verdict, Votes};
@@ -38,6 +39,7 @@ use crate::timing::MonoTime;
 use crate::verify::{self, DblockError};
 use holders::{HolderBlocks, HolderDelta};
 use owner::{OwnerBlocks, Watch};
+use repair::{Claim, Claims};
 
 /// What a lease is taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -129,9 +131,11 @@ enum Phase {
     Commit(Tally, RawLeader),
     /// Waiting before the next ballot.
     Backoff(MonoTime),
-    /// A block is ahead of the leader: read everything once more, write nothing (R9).
+    /// A block is ahead of the leader: everything is read once more (R9).
     AgainLeader(LeaderVotes),
-    AgainBlocks(Round, RawLeader),
+    AgainBlocks(Round, Claims),
+    /// The delta lease of a host that may own a version between the two; when the look began.
+    ClaimDelta(Claim, MonoTime, Option<Result<RawLeader, IoFailure>>),
     Done,
 }
 
@@ -179,6 +183,14 @@ pub struct PaxosAcquire {
     geometry: Geometry,
     /// The leader that the current round builds on.
     leader: RawLeader,
+    /// The version this round is for, if that is not the leader's next one: the leader was rolled back (R9).
+    ahead: Option<u64>,
+    /// Whether blocks beyond the leader's `num_hosts` are read too: the leader may be one that a newer number was overwritten with.
+    wide: bool,
+    /// The largest host id whose block was seen to be in use for this version or a later one, or for a shared hold.
+    hosts_in_use: u64,
+    /// Who may own a version between the leader's and the one this round is to be for.
+    claims: Claims,
     /// Our block as it lies on disk.
     own: OwnBlock,
     /// The ballot number of the next ballot must be above this.
@@ -224,6 +236,10 @@ impl PaxosAcquire {
             contending_since: None,
             geometry: config.geometry,
             leader: RawLeader::zeroed(),
+            ahead: None,
+            wide: false,
+            hosts_in_use: 0,
+            claims: Claims::default(),
             own: OwnBlock::default(),
             seen_mbal: 0,
             proposed: None,
@@ -266,7 +282,13 @@ impl PaxosAcquire {
 
     /// The version this round is for.
     fn next_lver(&self) -> u64 {
-        self.leader.lver.get().saturating_add(1)
+        self.ahead.unwrap_or_else(|| self.leader.lver.get().saturating_add(1))
+    }
+
+    /// The blocks that a ballot looks at: host ids from 1 to this.
+    fn last_host(&self) -> u64 {
+        let num_hosts = self.leader.num_hosts.get();
+        if self.wide { num_hosts.max(u64::from(self.geometry.max_hosts())) } else { num_hosts }
     }
 
     fn deadline(&self, now: MonoTime) -> MonoTime {
@@ -312,7 +334,7 @@ impl PaxosAcquire {
 
     /// Leader, request record and the blocks of all hosts, in one read.
     fn read_blocks(&mut self, now: MonoTime) {
-        let count = FIRST_BLOCK + self.leader.num_hosts.get();
+        let count = FIRST_BLOCK + self.last_host();
         for disk in 0..self.config.disks {
             self.ops.read(disk, self.geometry.sector(), 0, count, self.deadline(now), For::Blocks);
         }
@@ -331,6 +353,7 @@ impl PaxosAcquire {
 
     fn first_read(&mut self, now: MonoTime) -> Step<AcquireOutcome> {
         self.watch = None;
+        self.ahead = None;
         // On a single disk the own block is read along with the leader; its place is a guess until the sizes are known.
         let with_own = self.config.disks == 1;
         self.read_leaders(now);
@@ -396,6 +419,8 @@ impl PaxosAcquire {
         let guessed_right = geometry == self.geometry;
         self.geometry = geometry;
         self.leader = leader;
+        // Committed in another host's name: that host may have asked for more hosts, and this be an older number.
+        self.wide |= leader.write_id != leader.owner_id;
         match own {
             Some(own) if guessed_right => self.after_own(now, env, &own),
             _ => {
@@ -425,9 +450,6 @@ impl PaxosAcquire {
         }
         if let Err(e) = self.check_num_hosts() {
             return self.fail(e);
-        }
-        if self.own.lver > self.next_lver() {
-            return self.read_again(now);
         }
         let ours = self.leader.owner_id.get() == self.config.host.get();
         let generation = self.leader.owner_generation.get();
@@ -490,19 +512,32 @@ impl PaxosAcquire {
                 | Phase::ClearHolder(tally),
                 For::Write,
             ) => tally.count(&result),
-            (Phase::Read1(round) | Phase::Read2(round) | Phase::AgainBlocks(round, _), For::Blocks) => {
-                match result {
-                    Ok(view) => {
-                        let num_hosts = self.leader.num_hosts.get();
-                        round.blocks.merge(view, num_hosts, self.next_lver(), self.config.host);
-                        round.leaders.put(self.config.decode_leader(Ok(view)));
-                    }
-                    Err(e) => round.io = round.io.or(Some(e)),
+            (Phase::AgainBlocks(round, claims), For::Blocks) => {
+                if let Ok(view) = result {
+                    claims.merge(view, self.last_host(), self.leader.lver.get(), self.config.host);
                 }
+                self.record_round(round, result);
+            }
+            (Phase::Read1(round) | Phase::Read2(round), For::Blocks) => self.record_round(round, result),
+            (Phase::ClaimDelta(claim, _, delta), For::Delta) => {
+                let sector = claim.host.delta_sector();
+                *delta = Some(result.and_then(|view| {
+                    view.sector(sector).map(RawLeader::from_sector).ok_or(IoFailure::Short)
+                }));
             }
             _ => {}
         }
         self.phase = phase;
+    }
+
+    fn record_round(&self, round: &mut Round, result: Result<View<'_>, IoFailure>) {
+        match result {
+            Ok(view) => {
+                round.blocks.merge(view, self.last_host(), self.next_lver(), self.config.host);
+                round.leaders.put(self.config.decode_leader(Ok(view)));
+            }
+            Err(e) => round.io = round.io.or(Some(e)),
+        }
     }
 
     /// Everything the current phase waited for has ended.
@@ -535,8 +570,12 @@ impl PaxosAcquire {
                 Ok(leader) => self.after_again_leader(now, env, leader),
                 Err(e) => self.fail(e),
             },
-            Phase::AgainBlocks(round, leader) => self.after_again_blocks(now, env, &round, leader),
+            Phase::AgainBlocks(round, claims) => self.after_again_blocks(now, env, &round, claims),
+            Phase::ClaimDelta(claim, asked, Some(delta)) => {
+                self.after_claim_delta(now, env, claim, asked, delta)
+            }
             Phase::Start
+            | Phase::ClaimDelta(_, _, None)
             | Phase::OwnerDelta(None)
             | Phase::OwnerPoll(_)
             | Phase::Backoff(_)

@@ -1,4 +1,4 @@
-//! The ballot: numbers, adopted values, commits by others, rules R1, R4 and R9, bounds.
+//! The ballot: numbers, adopted values, commits by others, rules R1 and R4, bounds.
 
 use super::*;
 use crate::limits::{BACKOFF_MIN_MS, BALLOTS_MAX};
@@ -263,63 +263,6 @@ fn an_older_value_of_ours_committed_by_another_host_is_not_success_either() {
     });
     let held = held(&acquire_plain(&mut lab));
     assert_eq!((held.lver(), held.leader.timestamp.get()), (2, 1000));
-}
-
-/// R9: a block ahead of the leader by more than one version. Everything is read once more, nothing is written after that.
-#[test]
-fn a_block_ahead_of_a_rolled_back_leader_stops_the_acquire() {
-    let mut lab = lab(leader(1, Owner { timestamp: 0, ..owned_by(3, 1) }));
-    put_block(&mut lab, 2, block([4002, 4002, 2, 1, 700, 3]));
-    let done = acquire_plain(&mut lab);
-    let (error, code, retract) = failure(&done);
-    assert_eq!(error, AcquireError::Newer { host: host(2), lver: 3, leader: 1 });
-    assert_eq!((code, retract), (-212, false));
-    assert_eq!(lab.brief(), [(0, 1), (2, 1), (2, -1), (0, 10), (0, 1), (0, 10)]);
-    assert_eq!(leader_of(&lab).lver.get(), 1);
-}
-
-#[test]
-fn our_own_block_ahead_of_the_leader_stops_the_acquire_before_any_write() {
-    let mut lab = lab(leader(1, Owner { timestamp: 0, ..owned_by(3, 1) }));
-    let ours = released(block([4001, 4001, US, 1, 700, 3]));
-    put_block(&mut lab, US, ours);
-    let done = acquire_plain(&mut lab);
-    assert_eq!(failure(&done), (AcquireError::Newer { host: host(US), lver: 3, leader: 1 }, -212, false));
-    assert!(writes(&lab).is_empty());
-    assert_eq!(block_of(&lab, US), ours);
-}
-
-#[test]
-fn the_block_furthest_ahead_is_named() {
-    let mut lab = lab(leader(1, NOBODY));
-    put_block(&mut lab, 2, block([4002, 4002, 2, 1, 700, 4]));
-    put_block(&mut lab, 3, block([4003, 4003, 3, 1, 700, 6]));
-    put_block(&mut lab, 4, block([4004, 4004, 4, 1, 700, 5]));
-    assert!(matches!(
-        failure(&acquire_plain(&mut lab)).0,
-        AcquireError::Newer { host: h, lver: 6, leader: 1 } if h == host(3)
-    ));
-}
-
-/// Met in phase 2, after our value was written: the value may be adopted by others, so a retract must follow.
-#[test]
-fn a_block_ahead_met_in_phase_2_asks_for_a_retract() {
-    let mut lab = lab(leader(1, NOBODY));
-    before_round(&mut lab, READ_2, |lab| put_block(lab, 2, block([4002, 4002, 2, 1, 700, 4])));
-    let done = acquire_plain(&mut lab);
-    assert_eq!((code(&done), failure(&done).2), (-212, true));
-    assert_eq!(lab.brief()[6..], [(0, 1), (0, 10)]);
-}
-
-/// Only a slow look: the leader has caught up when it is read again.
-#[test]
-fn a_block_ahead_of_a_leader_that_has_moved_on_starts_the_acquire_again() {
-    let mut lab = lab(leader(1, NOBODY));
-    before_round(&mut lab, READ_1, |lab| {
-        put_block(lab, 2, released(block([4002, 4002, 2, 1, 700, 3])));
-        put_leader(lab, leader(3, Owner { timestamp: 0, ..owned_by(2, 1) }));
-    });
-    assert_eq!(held(&acquire_plain(&mut lab)).lver(), 4);
 }
 
 #[test]

@@ -84,6 +84,43 @@ fn num_hosts_is_changed_by_an_acquire_that_says_so() {
     assert_eq!(leader_of(&lab).num_hosts.get(), 3);
 }
 
+/// Host 3 asked for 16 hosts with version 3, host 12 has owned version 4 since. A commit of version 3 by host 2, in host 3's name and with
+/// the number of before, has landed only now: host 12 is found all the same, and stays in sight.
+#[test]
+fn an_owner_beyond_an_older_number_of_hosts_is_found() {
+    let by_2 = Owner { id: 3, generation: 1, timestamp: 500, writer: 2 };
+    let by_3 = Owner { timestamp: 0, ..owned_by(3, 1) };
+    for (what, stale) in [("one in another's name", leader(3, by_2)), ("one version older", leader(2, by_3))]
+    {
+        let mut lab = lab(stale);
+        put_block(&mut lab, 3, released(block([4003, 4003, 3, 1, 500, 3])));
+        put_block(&mut lab, 12, block([6012, 6012, 12, 1, 700, 4]));
+        put_delta(&mut lab, 3, delta(3, 1, 950));
+        lab.hosts = seen(3, 1, 800, 990, 995);
+        let done = acquire(&mut lab, nowait());
+        assert!(
+            matches!(failure(&done).0, AcquireError::Other(o) if (o.host_id, o.lver) == (12, 4)),
+            "{what}"
+        );
+        assert_eq!(leader_of(&lab).num_hosts.get(), 12, "{what}");
+    }
+}
+
+/// The same with a host that holds the lease shared.
+#[test]
+fn a_shared_holder_beyond_an_older_number_of_hosts_is_found() {
+    let mut lab = lab(leader(3, Owner { id: 3, generation: 1, timestamp: 500, writer: 2 }));
+    put_block(&mut lab, 3, released(block([4003, 4003, 3, 1, 500, 3])));
+    let mut shared = released(block([6012, 6012, 12, 1, 700, 4]));
+    shared.mode = ModeBlock::shared(1);
+    put_block(&mut lab, 12, shared);
+    put_delta(&mut lab, 3, delta(3, 1, 950));
+    put_delta(&mut lab, 12, delta(12, 1, 950));
+    lab.hosts = seen(3, 1, 800, 990, 995);
+    let done = acquire(&mut lab, nowait());
+    assert_eq!(failure(&done).0, AcquireError::Shared { host: host(12), generation: 1 });
+}
+
 #[test]
 fn num_hosts_may_not_exclude_ourselves_or_exceed_the_area() {
     for num_hosts in [3, 2001] {

@@ -375,3 +375,39 @@ fn a_leader_that_two_hosts_wrote_is_released_for_everybody() {
         }
     }
 }
+
+/// R9 over several disks: a leader that was rolled back on a majority. A copy of a block on one disk is enough to be ahead.
+#[test]
+fn a_leader_rolled_back_on_a_majority_is_repaired_on_all() {
+    let stale = leader(1, Owner { timestamp: 0, ..owned_by(3, 1) });
+    for behind in 0..3 {
+        let mut leaders = [stale; 3];
+        leaders[usize::from(behind)] = leader(3, owned_by(2, 1));
+        let mut lab = lab3(leaders);
+        put(&mut lab, disk(behind), 3, Content::Block(block([4002, 4002, 2, 1, 500, 3])));
+        let done = acquire3(&mut lab);
+        assert!(matches!(failure(&done).0, AcquireError::Other(o) if (o.host_id, o.lver) == (2, 3)));
+        assert!((0..3).all(|n| state(&leader_on(&lab, n)) == (2, 1, true, 3, US)), "disk {behind}");
+    }
+}
+
+/// A mark on one disk is enough to show that a host in between has let go; an older copy of its block says nothing.
+#[test]
+fn of_a_host_in_between_the_newest_copy_and_any_mark_count() {
+    let claim = block([4003, 4003, 3, 1, 700, 3]);
+    let newer = block([6003, 0, 0, 0, 0, 4]);
+    for (what, copies, expected) in [
+        ("nowhere marked", [claim, claim, claim], -212),
+        ("marked on one", [claim, released(claim), claim], 0),
+        ("gone on to the next version on one", [claim, claim, newer], 0),
+    ] {
+        let mut lab = lab3([leader(1, Owner { timestamp: 0, ..owned_by(5, 1) }); 3]);
+        for (n, copy) in (0..).zip(copies) {
+            put(&mut lab, disk(n), 4, Content::Block(copy));
+        }
+        put(&mut lab, disk(1), 5, Content::Block(block([6004, 0, 0, 0, 0, 4])));
+        let done = acquire3(&mut lab);
+        let found = if expected == 0 { i32::from(held(&done).lver() != 4) } else { code(&done) };
+        assert_eq!(found, expected, "{what}");
+    }
+}

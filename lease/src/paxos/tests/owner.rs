@@ -248,7 +248,7 @@ fn a_live_owner_of_a_leader_written_by_another_host_is_asked_by_flag() {
     assert_eq!(held(&acquire_plain(&mut lab)).lver(), 6);
     assert_eq!(
         lab.brief(),
-        [(0, 1), (2, 1), (1, 1), (3, 1), (0, 1), (2, -1), (0, 10), (2, -1), (0, 10), (0, -1)]
+        [(0, 1), (2, 1), (1, 1), (3, 1), (0, 1), (2, -1), (0, 2002), (2, -1), (0, 2002), (0, -1)]
     );
 }
 

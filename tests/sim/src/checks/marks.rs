@@ -88,8 +88,8 @@ marks! {
     committed_by_other,
     /// A silent owner replaced.
     taken_over,
-    /// Refused because the leader is stale.
-    ahead_of_leader,
+    /// Refused because the leader was rolled back, and a living host may own a version that was passed over (rule R9).
+    passed_over,
     /// Acquires that ended because of their lockspace.
     stopped_by_lockspace,
     /// Acquires that ended because their client was gone.
@@ -102,6 +102,8 @@ marks! {
     late_delta_landed,
     /// Leaders that went back to an older version.
     rolled_back,
+    /// Leaders of a version more than one ahead of the one on disk: repairs (rule R9).
+    repaired,
     /// Leases taken back after an acquire of unknown outcome, or by flag.
     retracted,
     /// Disks that could not be opened.
@@ -152,8 +154,8 @@ marks! {
     drained_in_vain,
     /// Daemons started again.
     restarts,
-    /// Resources whose leader was rolled back too far (rule R9).
-    stuck,
+    /// Resources whose owner's generation fell.
+    generations_fell,
     /// Versions that a reference peer used again.
     versions_reused,
 }

@@ -306,6 +306,8 @@ impl Checks {
                 }
             }
             (Area::Resource(resource), Content::Leader(leader)) => {
+                let before = layout::leader_on(disk, resource).lver.get();
+                self.marks.repaired += u64::from(leader.lver.get() > before + 1);
                 self.owner_replaced(now, resource, leader, disk);
             }
             _ => {}
@@ -441,7 +443,11 @@ impl Checks {
         for host in (1..=num_hosts).filter_map(HostId::new) {
             let d = layout::block_on(disk, resource, host).dblock;
             if d.lver.get() > holder.lver {
-                return; // no ballot for the held version can complete
+                // No ballot for the held version can complete. A block of ours proves that the owner before it is gone (R9).
+                if !self.mixed {
+                    self.violated(format!("S3: {holder:?} holds, but {host:?} has begun {d:?}"));
+                }
+                return;
             }
             let (bal, value) = (d.bal.get(), value_of(&d));
             if let Some(value) = value.filter(|_| d.lver.get() == holder.lver) {
