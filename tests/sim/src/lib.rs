@@ -60,6 +60,7 @@ pub mod peer;
 pub mod queue;
 pub mod reference;
 pub mod sabotage;
+pub mod script;
 pub mod settings;
 mod sharing;
 pub mod stage;

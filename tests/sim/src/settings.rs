@@ -44,7 +44,7 @@ pub struct Settings {
     pub errors_per_mille: u64,
     /// Operations out of a thousand that are slow, within their limit.
     pub slow_per_mille: u64,
-    /// Mean time between larger faults (lost paths, pauses, crashes, …).
+    /// Mean time between larger faults (lost paths, pauses, crashes, …). 0: there are none.
     pub chaos_mean_secs: u64,
     /// Longest time a process holds a lease.
     pub hold_ms: u64,

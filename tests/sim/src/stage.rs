@@ -52,6 +52,13 @@ impl HostView for Everybody {
     }
 }
 
+impl<M: Machine> Actor<M> {
+    /// Takes its next operation away if that is a write.
+    pub fn take_write(&mut self) -> Option<Op> {
+        if self.pending.front().is_some_and(Op::is_write) { self.pending.pop_front() } else { None }
+    }
+}
+
 impl Stage {
     /// A free resource at version 0, and this many hosts, joined with generation 1.
     #[must_use]
@@ -88,6 +95,17 @@ impl Stage {
         let host = layout::host_id(id);
         let mut delta = layout::delta_on(&self.disk, 0, host);
         delta.timestamp = 0.into();
+        delta.seal();
+        let content = sanlock_lease::machine::Content::Leader(delta);
+        self.disk.land(Area::Lockspace(0), host.delta_sector(), &content);
+    }
+
+    /// The same, last held by an instance with this io timeout.
+    pub fn leave_with(&mut self, id: u64, generation: u64, io_timeout: IoTimeout) {
+        self.leave(id, generation);
+        let host = layout::host_id(id);
+        let mut delta = layout::delta_on(&self.disk, 0, host);
+        delta.io_timeout = io_timeout.to_disk().into();
         delta.seal();
         let content = sanlock_lease::machine::Content::Leader(delta);
         self.disk.land(Area::Lockspace(0), host.delta_sector(), &content);
@@ -248,6 +266,11 @@ impl Stage {
         if let Action::Write { sector, content } = &op.action {
             self.disk.land(Self::area(op), *sector, content);
         }
+    }
+
+    /// Tells the actor that an operation it was relieved of has completed in time.
+    pub fn completed<M: Machine>(&self, actor: &mut Actor<M>, op: &Op) {
+        self.tell(actor, Input::Completed { op: op.id, result: Ok(&NoSectors) });
     }
 
     /// Tells the actor that a held back operation has completed after all.

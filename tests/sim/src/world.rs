@@ -175,7 +175,9 @@ impl World {
             }
         }
         world.at(world.settings.stormy_secs * SECOND, Event::Calm);
-        world.at(SECOND, Event::Chaos);
+        if settings.chaos_mean_secs > 0 {
+            world.at(SECOND, Event::Chaos);
+        }
         world.at(SECOND, Event::Look);
         world
     }
@@ -240,7 +242,7 @@ impl World {
         log.skip(skip).cloned().collect()
     }
 
-    fn happen(&mut self, event: Event) {
+    pub(crate) fn happen(&mut self, event: Event) {
         match event {
             Event::Sample { io, first, count } => self.sample(io, first, count),
             Event::Land { io } => self.land(io),

@@ -1,0 +1,53 @@
+//! Whole worlds with a plan: nothing goes wrong by chance, and what does go wrong is said by the test.
+
+use crate::clock::{Micros, SECOND};
+use crate::host::Path;
+use crate::world::{Event, World};
+
+impl World {
+    /// Goes on until this is so, or until this time. Returns whether it is so.
+    pub fn run_until(&mut self, end: Micros, so: impl Fn(&Self) -> bool) -> bool {
+        while !so(self) {
+            let void = |event: &Event| matches!(event, Event::Deadline { io } if !self.ios.contains_key(io));
+            match self.queue.next(void) {
+                Some((at, event)) if at <= end && self.checks.violations.is_empty() => {
+                    self.now = at;
+                    self.checks.time_is(at);
+                    self.happen(event);
+                }
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    /// Who holds a resource exclusively, as a process that lives and waits for nothing: the position of its host, and the process.
+    #[must_use]
+    pub fn who_holds(&self, resource: u8) -> Option<(usize, i32)> {
+        let holder = self.checks.holder(resource)?;
+        let host = self.hosts.iter().position(|h| h.id == holder.host)?;
+        let process = self.hosts[host].processes.get(&holder.pid)?;
+        (process.alive && !process.busy && !process.killpath).then_some((host, holder.pid))
+    }
+
+    /// The process keeps what it holds, and no signal ends it.
+    pub fn clings(&mut self, host: usize, pid: i32) {
+        if let Some(process) = self.hosts[host].processes.get_mut(&pid) {
+            process.unkillable = true;
+            process.serial += 1;
+        }
+    }
+
+    /// The host's way to a disk hangs from now on.
+    pub fn cut(&mut self, host: usize, disk: u8) {
+        let until = self.now + 1_000_000 * SECOND;
+        self.hosts[host].paths[usize::from(disk)] = Path::Hangs { until };
+    }
+
+    /// The second that the host's last renewal on the disk carries, by its own clock, and what that clock shows now.
+    #[must_use]
+    pub fn renewal(&self, host: usize, disk: u8) -> (u64, u64) {
+        let delta = crate::layout::delta_on(&self.disk, disk, self.hosts[host].claims);
+        (delta.timestamp.get(), self.hosts[host].clock.at(self.now).secs())
+    }
+}

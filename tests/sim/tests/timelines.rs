@@ -1,0 +1,180 @@
+//! The worked timelines of lease-algorithms.md 10.4 and 16, played with the production code.
+
+use sanlock_lease::delta::{DeltaAcquire, DeltaConfig};
+use sanlock_lease::machine::Op;
+use sanlock_lease::timing::{IoTimeout, WatchdogFire};
+use sanlock_sim::dice::Dice;
+use sanlock_sim::layout::{self, host_id};
+use sanlock_sim::settings::Settings;
+use sanlock_sim::stage::{Actor, Stage};
+use sanlock_sim::world::World;
+
+const SECOND: u64 = 1_000_000;
+
+/// Two hosts on one disk that want one lease, and no trouble at all.
+fn quiet(io: u32, fire: u32, grace_secs: u64, seed: u64) -> World {
+    let drawn = Settings::draw(&mut Dice::new(1), 0);
+    let settings = Settings {
+        ours: 2,
+        disks: 1,
+        resources: 1,
+        processes: 1,
+        io_timeout: IoTimeout::new(io).unwrap_or(IoTimeout::DEFAULT),
+        fire: WatchdogFire::new(fire).unwrap_or(WatchdogFire::DEFAULT),
+        grace_secs,
+        other_timeouts_per_mille: 0,
+        misconfigured_per_mille: 0,
+        renamed_per_mille: 0,
+        drift_ppm: 0,
+        device_long_ppm: 0,
+        lag_ms: 0,
+        timeouts_per_mille: 0,
+        errors_per_mille: 0,
+        slow_per_mille: 0,
+        chaos_mean_secs: 0,
+        shared_per_mille: 0,
+        persistent_per_mille: 0,
+        values_per_mille: 0,
+        renames_per_mille: 0,
+        demands_per_mille: 0,
+        hold_ms: 20_000,
+        stormy_secs: 100_000,
+        ..drawn
+    };
+    World::new(settings, seed, true)
+}
+
+/// Seconds of the lines of the log that contain this, from the time given on.
+fn times(world: &World, from: u64, what: &str) -> Vec<f64> {
+    let lines = world.log_tail(usize::MAX);
+    let at = |line: &String| line.split_whitespace().next().and_then(|s| s.parse::<f64>().ok());
+    let found = lines.iter().filter(|line| line.contains(what)).filter_map(at);
+    found.map(|at| at - from as f64 / 1e6).filter(|at| *at >= 0.0).collect()
+}
+
+/// 10.4: the storage of a host dies right after a renewal, and a process that nothing can stop holds a lease. Warnings from 6T on,
+/// failed and SIGTERM at 8T, SIGKILL at 8T + grace, reset before 8T + F, and the lease is somebody else's after that.
+fn storage_dies(io: u32, fire: u32, grace: u64) {
+    let mut world = quiet(io, fire, grace, 3);
+    let (t, f) = (u64::from(io), u64::from(fire));
+    assert!(world.run_until(1000 * SECOND, |w| w.now > 100 * SECOND && w.who_holds(0).is_some()));
+    let Some((host, pid)) = world.who_holds(0) else { panic!("nobody holds it") };
+    world.clings(host, pid);
+    let (before, _) = world.renewal(host, 0);
+    assert!(world.run_until(world.now + 100 * SECOND, |w| w.renewal(host, 0).0 != before));
+    world.cut(host, 0);
+    let zero = world.now;
+    let end = zero + 3 * (8 * t + f) * SECOND;
+    assert!(world.run_until(end, |w| w.who_holds(0).is_some_and(|(other, _)| other != host)));
+    assert!(world.checks.violations.is_empty(), "{:?}", world.checks.violations);
+
+    let first = |what| times(&world, zero, what).first().copied();
+    let within = |what: &str, at: Option<f64>, low: u64, high: u64| {
+        let at = at.unwrap_or_else(|| panic!("T {t} F {f}: never: {what}"));
+        assert!(
+            (low as f64 - 1.0..=high as f64 + 2.0).contains(&at),
+            "T {t} F {f}: {what} at {at}, not in {low}..{high}"
+        );
+        at
+    };
+    within("failed", first("front does Gone"), 8 * t, 8 * t);
+    let terms = times(&world, zero, "signal: Term");
+    // SIGKILL at once if the process does not want SIGTERM.
+    within("the first signal", first("signal: "), 8 * t, 8 * t);
+    assert!(terms.len() as u64 <= grace + 3, "one attempt a second: {terms:?}");
+    let reset = within("reset", first("reset by its watchdog"), 8 * t, 8 * t + f);
+    assert!(reset <= (8 * t + f) as f64, "reset at {reset}");
+    let kill = first("signal: Kill");
+    if !terms.is_empty() && (8 * t + grace + 2) as f64 <= reset {
+        within("SIGKILL", kill, 8 * t + grace, 8 * t + grace);
+    }
+    let granted = world.now - zero;
+    // Seen to be silent since a look after the renewal; a look comes every 2T and a second.
+    assert!(granted > (8 * t + f) * SECOND, "taken over after {granted} us");
+    within("taken over", Some(granted as f64 / 1e6), 8 * t + f, 8 * t + f + 2 * t + 10);
+    assert!(reset < granted as f64 / 1e6);
+}
+
+#[test]
+fn lease_algorithms_10_4_the_storage_of_a_host_dies() {
+    // T, F, grace; the columns of 10.4, and those of wdmd.md 12.
+    for (io, fire, grace) in [(10, 60, 34), (5, 60, 34), (3, 60, 34), (5, 30, 10), (2, 10, 0), (1, 10, 0)] {
+        storage_dies(io, fire, grace);
+    }
+}
+
+fn joining(id: u64, name: &str, io: u32) -> DeltaAcquire {
+    let config = DeltaConfig {
+        lockspace: layout::lockspace(0),
+        host: host_id(id),
+        host_name: layout::name(name),
+        io_timeout: IoTimeout::new(io).unwrap_or(IoTimeout::DEFAULT),
+        fire: WatchdogFire::DEFAULT,
+    };
+    DeltaAcquire::new(config, None)
+}
+
+/// A claim that is about to be written: the write is taken out of the actor's hands and lands when the script says so.
+fn up_to_claim(stage: &mut Stage, actor: &mut Actor<DeltaAcquire>) -> Op {
+    for _ in 0..1000 {
+        if let Some(op) = actor.take_write() {
+            return op;
+        }
+        stage.one(actor);
+    }
+    panic!("no claim");
+}
+
+/// 16.1: free, the join takes 2T; the sequence is sizes, own sector, write, and after 2T own sector again.
+#[test]
+fn lease_algorithms_16_1_a_join_of_a_free_host_id() {
+    let mut stage = Stage::new(3);
+    stage.leave(1, 4);
+    let begin = stage.now;
+    let mut join = stage.enter(joining(1, "machine-1", 10), 1);
+    let joined = stage.to_end(&mut join).unwrap();
+    assert_eq!((joined.generation(), joined.last_good), (5, begin));
+    assert_eq!(stage.now.secs_since(begin), 20);
+    assert_eq!(joined.leader.timestamp.get(), begin.secs());
+}
+
+/// 13.4, 6: two machines with one host id and one io timeout see it free at the same time. However slow the write of one is, within its
+/// limit, one of them loses.
+#[test]
+fn lease_algorithms_13_4_of_two_claims_with_one_io_timeout_one_loses() {
+    for slow_secs in 0..10 {
+        let mut stage = Stage::new(3);
+        stage.leave(1, 4);
+        let mut a = stage.enter(joining(1, "machine-a", 10), 1);
+        let mut b = stage.enter(joining(1, "machine-b", 10), 1);
+        let first = up_to_claim(&mut stage, &mut a);
+        let second = up_to_claim(&mut stage, &mut b);
+        stage.land(&first);
+        stage.completed(&mut a, &first);
+        stage.now = stage.now.plus_secs(slow_secs);
+        stage.land(&second);
+        stage.completed(&mut b, &second);
+        assert!(stage.to_end(&mut a).is_err(), "it was overwritten before it looked again");
+        assert!(stage.to_end(&mut b).is_ok());
+    }
+}
+
+/// The same with different io timeouts, which is what may not be: the write of the one may take longer than the other one waits. Two
+/// machines then have one host id and one generation, until the next renewal of the first.
+#[test]
+fn claims_with_different_io_timeouts_are_not_kept_apart() {
+    let mut stage = Stage::new(3);
+    stage.leave_with(1, 4, IoTimeout::new(1).unwrap());
+    let mut a = stage.enter(joining(1, "machine-a", 1), 1);
+    let mut b = stage.enter(joining(1, "machine-b", 10), 1);
+    let first = up_to_claim(&mut stage, &mut a);
+    let second = up_to_claim(&mut stage, &mut b);
+    stage.land(&first);
+    stage.completed(&mut a, &first);
+    let one = stage.to_end(&mut a).unwrap();
+    assert!(stage.now < second.deadline, "within its limit");
+    stage.land(&second);
+    stage.completed(&mut b, &second);
+    let other = stage.to_end(&mut b).unwrap();
+    assert_eq!(one.generation(), other.generation());
+}
