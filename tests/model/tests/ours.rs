@@ -151,15 +151,6 @@ fn three_hosts_each_of_which_may_crash() {
     keeps_everything("3 hosts, 1 acquire each, 3 crashes, 1 late write", settings, limits);
 }
 
-#[test]
-#[ignore = "long: millions of states"]
-fn three_hosts_two_acquires_each_and_a_crash() {
-    let budget = Budget { crashes: 1, ..Budget::default() };
-    let settings = with(&[2, 2, 2], budget).reaching(&["taken_from_dead", "adopted", "late_leaders"]);
-    let limits = Limits { states: 40_000_000, ..Limits::complete() };
-    keeps_everything("3 hosts, 2 acquires each, 1 crash, no retried ballot", settings, limits);
-}
-
 /// A host that releases while another one that found its value in a ballot is about to commit it in its name, or does so late.
 #[test]
 fn a_release_beside_a_ballot_that_adopts_the_releaser() {
