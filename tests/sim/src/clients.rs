@@ -39,7 +39,7 @@ pub struct Process {
     pub(crate) unkillable: bool,
     pub(crate) leaves_descendant: bool,
     /// Signals it asks not to be sent.
-    restrictions: u32,
+    pub(crate) restrictions: u32,
     /// It has a program run that is to stop it.
     pub(crate) killpath: bool,
 }

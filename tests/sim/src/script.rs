@@ -21,13 +21,14 @@ impl World {
         true
     }
 
-    /// Who holds a resource exclusively, as a process that lives and waits for nothing: the position of its host, and the process.
+    /// Who holds a resource exclusively, as a process that lives, waits for nothing, and may be sent any signal: the position of its host, and the process.
     #[must_use]
     pub fn who_holds(&self, resource: u8) -> Option<(usize, i32)> {
         let holder = self.checks.holder(resource)?;
         let host = self.hosts.iter().position(|h| h.id == holder.host)?;
         let process = self.hosts[host].processes.get(&holder.pid)?;
-        (process.alive && !process.busy && !process.killpath).then_some((host, holder.pid))
+        let plain = process.restrictions == 0 && !process.killpath;
+        (process.alive && !process.busy && plain).then_some((host, holder.pid))
     }
 
     /// The process keeps what it holds, and no signal ends it.

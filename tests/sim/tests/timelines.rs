@@ -54,8 +54,8 @@ fn times(world: &World, from: u64, what: &str) -> Vec<f64> {
 
 /// 10.4: the storage of a host dies right after a renewal, and a process that nothing can stop holds a lease. Warnings from 6T on,
 /// failed and SIGTERM at 8T, SIGKILL at 8T + grace, reset before 8T + F, and the lease is somebody else's after that.
-fn storage_dies(io: u32, fire: u32, grace: u64) {
-    let mut world = quiet(io, fire, grace, 3);
+fn storage_dies(io: u32, fire: u32, grace: u64, seed: u64) {
+    let mut world = quiet(io, fire, grace, seed);
     let (t, f) = (u64::from(io), u64::from(fire));
     assert!(world.run_until(1000 * SECOND, |w| w.now > 100 * SECOND && w.who_holds(0).is_some()));
     let Some((host, pid)) = world.who_holds(0) else { panic!("nobody holds it") };
@@ -65,7 +65,8 @@ fn storage_dies(io: u32, fire: u32, grace: u64) {
     world.cut(host, 0);
     let zero = world.now;
     let end = zero + 3 * (8 * t + f) * SECOND;
-    assert!(world.run_until(end, |w| w.who_holds(0).is_some_and(|(other, _)| other != host)));
+    let other = host_id(2 - host as u64);
+    assert!(world.run_until(end, |w| w.checks.holder(0).is_some_and(|h| h.host == other)));
     assert!(world.checks.violations.is_empty(), "{:?}", world.checks.violations);
 
     let first = |what| times(&world, zero, what).first().copied();
@@ -79,19 +80,17 @@ fn storage_dies(io: u32, fire: u32, grace: u64) {
     };
     within("failed", first("front does Gone"), 8 * t, 8 * t);
     let terms = times(&world, zero, "signal: Term");
-    // SIGKILL at once if the process does not want SIGTERM.
     within("the first signal", first("signal: "), 8 * t, 8 * t);
     assert!(terms.len() as u64 <= grace + 3, "one attempt a second: {terms:?}");
     let reset = within("reset", first("reset by its watchdog"), 8 * t, 8 * t + f);
     assert!(reset <= (8 * t + f) as f64, "reset at {reset}");
     let kill = first("signal: Kill");
-    if !terms.is_empty() && (8 * t + grace + 2) as f64 <= reset {
+    if (8 * t + grace + 2) as f64 <= reset {
         within("SIGKILL", kill, 8 * t + grace, 8 * t + grace);
     }
     let granted = world.now - zero;
-    // Seen to be silent since a look after the renewal; a look comes every 2T and a second.
+    // When exactly is a matter of when the other host's process asks.
     assert!(granted > (8 * t + f) * SECOND, "taken over after {granted} us");
-    within("taken over", Some(granted as f64 / 1e6), 8 * t + f, 8 * t + f + 2 * t + 10);
     assert!(reset < granted as f64 / 1e6);
 }
 
@@ -99,7 +98,9 @@ fn storage_dies(io: u32, fire: u32, grace: u64) {
 fn lease_algorithms_10_4_the_storage_of_a_host_dies() {
     // T, F, grace; the columns of 10.4, and those of wdmd.md 12.
     for (io, fire, grace) in [(10, 60, 34), (5, 60, 34), (3, 60, 34), (5, 30, 10), (2, 10, 0), (1, 10, 0)] {
-        storage_dies(io, fire, grace);
+        for seed in 1..=10 {
+            storage_dies(io, fire, grace, seed);
+        }
     }
 }
 
