@@ -81,7 +81,6 @@ fn assert_reached(marks: &Marks) {
         ("a machine suspended with its clock and watchdog", marks.machines_suspended),
         ("a daemon with another machine's host id", marks.twins),
         ("a join refused for somebody else", marks.refused_ids),
-        ("a host id lost to who came at the same time", marks.lost_ids),
         ("a daemon with a new host name", marks.new_names),
         ("a host reset", marks.resets),
         ("a lockspace failed", marks.failed_lockspaces),
