@@ -29,14 +29,14 @@ fn open(scene: &Scene) -> File {
 fn sector(scene: &Scene, number: u64) -> [u8; SECTOR] {
     let mut bytes = [0; SECTOR];
     let at = scene.storage().offset(1) + number * SECTOR as u64;
-    open(scene).read_exact_at(&mut bytes, at).unwrap();
+    open(scene).read_exact_at(&mut bytes, at).expect("the sector is read");
     bytes
 }
 
 /// `mbal` and `lver` of the block of the host with this index (disk-format.md 7.4).
 fn block(scene: &Scene, host: usize) -> (u64, u64) {
     let bytes = sector(scene, host as u64 + 2);
-    let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
     (number(0), number(40))
 }
 
@@ -55,8 +55,8 @@ fn rolled_back() -> Option<(Scene, Connection)> {
     let a = scene.owning(A, 1);
     assert_eq!((scene.lver(1), scene.owner(1)), (3, Some((A as u64 + 1, 1))));
     let file = open(&scene);
-    file.write_all_at(&first, scene.storage().offset(1)).unwrap();
-    file.sync_all().unwrap();
+    file.write_all_at(&first, scene.storage().offset(1)).expect("the leader is written");
+    file.sync_all().expect("the leader is on disk");
     assert_eq!((scene.lver(1), scene.owner(1)), (1, None));
     Some((scene, a))
 }
