@@ -350,6 +350,9 @@ impl Checks {
         let key = (disk, sector);
         let before = self.delta_generation.insert(key, generation).unwrap_or(0);
         if orphan {
+            // Its host may still have been told that it renewed in time, and go by that.
+            let stamp = self.stamps.or_insert((disk, machine), 0);
+            *stamp = (*stamp).max(leader.timestamp.get());
             self.marks.late_delta_landed += 1;
             return;
         }
