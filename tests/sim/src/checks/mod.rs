@@ -244,7 +244,7 @@ impl Checks {
         match (area, content) {
             (Area::Lockspace(_), Content::Delta { .. }) if sector == id.delta_sector() => {}
             (Area::Resource(resource), Content::Leader(leader)) if sector == 0 => {
-                self.name_submitted(resource, writer, leader);
+                self.name_submitted(resource, writer, leader, disk);
             }
             (area, Content::Value(_)) if Self::is_value_place(area, sector) => {}
             (Area::Resource(resource), Content::Block(block)) if sector == id.block_sector() => {

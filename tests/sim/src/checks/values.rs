@@ -5,7 +5,7 @@
 //! | V1 | a holder reads what is in its lease's value block, or what its own host has set and not yet written |
 //! | V2 | a value is written for the lease it was set for, and lands while nobody of another host holds that |
 //! | V3 | a release that succeeds has written what was set |
-//! | N1 | a leader has a name that its version, or the one before, had; or the one its owner gives it |
+//! | N1 | a leader has a name that its version, or the one before, had; or the one its owner gives it; or that of the leader it repairs |
 //! | N2 | a rename that succeeds is on the disk, unless others have gone on since |
 //! | D1 | between the version demanded and the one granted nobody else owned the lease |
 //! | I1 | INQUIRE says what the process holds |
@@ -140,7 +140,13 @@ impl Checks {
     }
 
     /// N1: a leader is about to be written.
-    pub(super) fn name_submitted(&mut self, resource: u8, writer: Writer, leader: &RawLeader) {
+    pub(super) fn name_submitted(
+        &mut self,
+        resource: u8,
+        writer: Writer,
+        leader: &RawLeader,
+        disk: &SimDisk,
+    ) {
         let (lver, name) = (leader.lver.get(), Name::from_field(&leader.resource_name));
         let had = |version: u64| {
             let names = self.values.names.get(&(resource, version));
@@ -149,7 +155,11 @@ impl Checks {
         let given = leader.timestamp.get() == 0
             && self.values.renames.get(&(resource, writer.host)).is_some_and(|(to, _)| *to == name);
         let first = lver <= 1 && name == layout::resource(resource);
-        if !(had(lver) || had(lver.saturating_sub(1)) || given || first) {
+        // The ballot that repairs a leader which was rolled back (rule R9) knows of no other name than that leader's.
+        let repairs = layout::leader_in_force(disk, resource).is_some_and(|before| {
+            before.lver.get() + 1 < lver && before.resource_name == leader.resource_name
+        });
+        if !(had(lver) || had(lver.saturating_sub(1)) || given || first || repairs) {
             self.violated(format!("N1: {writer:?} names {resource} {name} in {leader:?}"));
         }
     }
