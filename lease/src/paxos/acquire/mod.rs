@@ -201,6 +201,8 @@ pub struct PaxosAcquire {
     value: Option<Value>,
     /// Whether something on disk may make us owner although we report failure.
     tainted: bool,
+    /// The leader is what a majority of the disks says, not only the newest of several.
+    agreed: bool,
     /// Whether the first ballot may use the leader as it was read.
     leader_fresh: bool,
     watch: Option<Watch>,
@@ -245,6 +247,7 @@ impl PaxosAcquire {
             proposed: None,
             value: None,
             tainted: false,
+            agreed: false,
             leader_fresh: false,
             watch: None,
             holders: Vec::new(),
@@ -544,7 +547,10 @@ impl PaxosAcquire {
     fn advance(&mut self, now: MonoTime, env: &Env<'_>) -> Step<AcquireOutcome> {
         match std::mem::replace(&mut self.phase, Phase::Done) {
             Phase::First { leaders, own, with_own } => match self.leader_verdict(&leaders) {
-                Ok(leader) => self.after_first(now, env, leader, with_own.then_some(own)),
+                Ok(leader) => {
+                    self.agreed = self.is_agreed(&leaders);
+                    self.after_first(now, env, leader, with_own.then_some(own))
+                }
                 Err(e) => self.fail(e),
             },
             Phase::Own(own) => self.after_own(now, env, &own),

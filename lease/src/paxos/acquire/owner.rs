@@ -140,9 +140,10 @@ impl PaxosAcquire {
     }
 
     /// The owner is alive (lease-algorithms.md 4.4): refused, unless somebody else wrote the leader in its name and its own
-    /// block says that it has released.
+    /// block says that it has released. The same where a majority has another leader: releasing, the owner may have seen that one,
+    /// and left its flag alone.
     pub(super) fn owner_alive(&mut self, now: MonoTime) -> Step<AcquireOutcome> {
-        if self.leader.write_id == self.leader.owner_id {
+        if self.leader.write_id == self.leader.owner_id && self.agreed {
             let info = self.owner_info(&self.leader);
             return self.fail(AcquireError::Live(info));
         }

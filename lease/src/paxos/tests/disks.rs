@@ -287,6 +287,25 @@ fn an_owner_has_released_if_its_latest_block_says_so_on_whichever_disk() {
     }
 }
 
+/// Three releases were slow, each on another disk: the last owner saw an older leader, free, on a majority, and left its flag alone.
+#[test]
+fn where_no_majority_agrees_the_owners_flag_counts_though_it_wrote_the_leader_itself() {
+    let leaders = [leader(5, owned_by(2, 1)), leader(4, NOBODY), leader(3, NOBODY)];
+    for (mark, expected) in [(true, Ok(6)), (false, Err(-243))] {
+        let mut lab = lab3(leaders);
+        lab.hosts = seen(2, 1, 800, 990, 990);
+        let own = block([2, 2, 2, 1, 500, 5]);
+        for n in 0..3 {
+            put(&mut lab, disk(n), 3, Content::Block(if mark { released(own) } else { own }));
+        }
+        let done = acquire3(&mut lab);
+        match expected {
+            Ok(lver) => assert_eq!(held(&done).lver(), lver),
+            Err(number) => assert_eq!(code(&done), number),
+        }
+    }
+}
+
 /// A flag that reached one disk only stays with its value: the process has let go.
 #[test]
 fn a_flag_of_ours_on_a_single_disk_is_kept() {
