@@ -230,11 +230,15 @@ impl<E: Copy> Votes<E> {
 
     /// The leader of the highest version, if all that have it agree. Whoever enters shared mode takes SHORT_HOLD away in the write that
     /// frees the leader: that is no other state.
+    ///
+    /// Leaders with different numbers of hosts decide nothing: hosts that read blocks up to different ones would not see each other's.
     fn newest(&self, prefer: impl Fn(&RawLeader) -> bool) -> Option<RawLeader> {
         let plain = |l: &RawLeader| RawLeader { flags: (l.flags.get() & !FLAG_SHORT_HOLD).into(), ..*l };
         let top = self.leaders.iter().max_by_key(|l| l.lver.get())?;
         let newest = self.leaders.iter().filter(|l| l.lver == top.lver);
-        newest.clone().all(|l| plain(l).same_state(&plain(top))).then(|| in_force(newest, prefer)).flatten()
+        let sure = newest.clone().all(|l| plain(l).same_state(&plain(top)))
+            && self.leaders.iter().all(|l| l.num_hosts == top.num_hosts);
+        sure.then(|| in_force(newest, prefer)).flatten()
     }
 }
 

@@ -48,6 +48,9 @@ impl World {
         }
         self.suspend_for_a_moment(host);
         self.break_things(host);
+        if self.dice.per_mille(self.settings.disk_faults_per_mille) {
+            return self.damage(long);
+        }
         match self.dice.between(0, 24) {
             22..=23 => self.rejoin_unseen(host),
             0..=3 => self.lose_path(host, long),
@@ -141,21 +144,21 @@ impl World {
         let hangs = self.dice.per_mille(700);
         self.say(|_| format!("{id:?} loses disk {disk} under {pid}, hangs {hangs}"));
         let path = if hangs { Path::Hangs { until } } else { Path::Fails { until } };
-        self.hosts[host].paths[usize::from(disk)] = path;
+        self.set_path(host, disk, path);
     }
 
     fn lose_path(&mut self, host: usize, long: Micros) {
         let until = self.now + long;
         let hangs = self.dice.per_mille(700);
         let all = self.dice.per_mille(300);
-        let only = u8::try_from(self.dice.between(0, u64::from(self.settings.disks) - 1)).unwrap_or(0);
-        for disk in 0..self.settings.disks {
+        let only = u8::try_from(self.dice.between(0, u64::from(self.settings.all_disks()) - 1)).unwrap_or(0);
+        for disk in 0..self.settings.all_disks() {
             if all || disk == only {
                 self.say(|w| {
                     format!("{:?} loses disk {disk} for {long} us, hangs {hangs}", w.hosts[host].id)
                 });
                 let path = if hangs { Path::Hangs { until } } else { Path::Fails { until } };
-                self.hosts[host].paths[usize::from(disk)] = path;
+                self.set_path(host, disk, path);
             }
         }
     }
@@ -290,7 +293,7 @@ impl World {
         self.calm = true;
         self.say(|_| "calm".to_owned());
         for host in 0..self.hosts.len() {
-            self.hosts[host].paths.fill(Path::Good);
+            self.good_paths(host);
             self.hosts[host].very_late = false;
             let stalled: Vec<Thread> =
                 self.daemon(host).map(|d| d.stalled.iter().copied().collect()).unwrap_or_default();
@@ -338,7 +341,7 @@ impl World {
             return;
         }
         for resource in self.settings.all_resources() {
-            if self.generation_fell(resource) {
+            if self.is_stuck(resource) {
                 self.checks.marks.generations_fell += 1;
                 continue;
             }
@@ -373,10 +376,24 @@ impl World {
         }
     }
 
-    /// A late renewal brought back an old generation of the owner, which had no record of the newer one: then its leases of the
-    /// newer generation stay (W14).
-    fn generation_fell(&self, resource: u8) -> bool {
-        let leader = layout::leader_on(&self.disk, resource);
+    /// The disks of a lease disagree for good, or a late renewal brought back an old generation of the owner, which had no record of
+    /// the newer one: then its leases of the newer generation stay (W14).
+    fn is_stuck(&self, resource: u8) -> bool {
+        let legs = self.settings.legs;
+        // No majority agrees, and the disks that are left differ in what the highest version cannot decide: how many hosts count, or
+        // the name.
+        let dead = self.dead_disk;
+        let living: Vec<u8> =
+            (0..legs).filter(|leg| Some(layout::leg_disk(resource, *leg)) != dead).collect();
+        let basis = |leg: u8| {
+            let leader = layout::leader_on(&self.disk, resource, leg);
+            (leader.num_hosts, leader.resource_name)
+        };
+        let differ = living.windows(2).any(|pair| basis(pair[0]) != basis(pair[1]));
+        let in_force = layout::leader_in_force(&self.disk, resource);
+        let Some(leader) = in_force.filter(|_| !(differ && living.len() < usize::from(legs))) else {
+            return differ;
+        };
         let Some(owner) = HostId::new(leader.owner_id.get()).filter(|_| leader.timestamp.get() != 0) else {
             return false;
         };

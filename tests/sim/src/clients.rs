@@ -417,7 +417,7 @@ impl World {
     }
 
     pub(crate) fn granted(&mut self, host: usize, pid: i32, resource: u8, shared: bool) {
-        let spec = layout::resource_spec(resource);
+        let spec = layout::resource_spec(resource, self.settings.legs);
         let Some(daemon) = self.hosts[host].daemon.as_ref() else { return };
         let found = daemon.manager.resources().filter(|(_, r)| r.spec.disks == spec.disks).find_map(
             |(_, r)| match &r.work {

@@ -27,17 +27,26 @@ use std::rc::Rc;
 pub enum Area {
     /// A lockspace, by number, which is also the number of its disk.
     Lockspace(u8),
-    /// A resource, by number; see [`crate::layout::disk_of`].
-    Resource(u8),
+    /// A resource, by number, and one of the disks it lies on, from 0; see [`crate::layout::leg_disk`].
+    Resource(u8, u8),
 }
 
 impl Area {
+    /// The lockspace it belongs to.
+    #[must_use]
+    pub fn lockspace(self) -> u8 {
+        match self {
+            Self::Lockspace(number) => number,
+            Self::Resource(number, _) => crate::layout::disk_of(number),
+        }
+    }
+
     /// The disk it is on.
     #[must_use]
     pub fn disk(self) -> u8 {
         match self {
             Self::Lockspace(disk) => disk,
-            Self::Resource(number) => crate::layout::disk_of(number),
+            Self::Resource(number, leg) => crate::layout::leg_disk(number, leg),
         }
     }
 }
@@ -48,14 +57,37 @@ const ZEROS: [u8; SECTOR_BYTES_MAX] = [0; SECTOR_BYTES_MAX];
 #[derive(Clone, Debug)]
 pub struct SimDisk {
     size: SectorSize,
+    legs: u8,
     areas: Table<Area, Table<u64, Rc<[u8]>>>,
 }
 
 impl SimDisk {
-    /// A disk of zeros.
+    /// Disks of zeros, with resources on so many of them each.
     #[must_use]
-    pub fn new(size: SectorSize) -> Self {
-        Self { size, areas: Table::new() }
+    pub fn new(size: SectorSize, legs: u8) -> Self {
+        Self { size, legs, areas: Table::new() }
+    }
+
+    /// Disks that each resource lies on.
+    #[must_use]
+    pub fn legs(&self) -> u8 {
+        self.legs
+    }
+
+    /// How many of them are a majority.
+    #[must_use]
+    pub fn majority(&self) -> u32 {
+        u32::from(self.legs) / 2 + 1
+    }
+
+    /// The sectors of an area that were ever written.
+    pub(crate) fn area(&self, area: Area) -> Option<&Table<u64, Rc<[u8]>>> {
+        self.areas.get(&area)
+    }
+
+    /// Puts a whole area back as it once was.
+    pub(crate) fn restore(&mut self, area: Area, sectors: Table<u64, Rc<[u8]>>) {
+        self.areas.insert(area, sectors);
     }
 
     /// Its sector size.

@@ -49,10 +49,16 @@ impl Fate {
         let takes = if trouble && dice.per_mille(s.slow_per_mille) {
             dice.spread(5_000, longest)
         } else {
-            dice.spread(100, 5_000)
+            dice.spread(10, 5_000)
         };
         let takes = takes.min(longest);
         Self { completes: Some(takes), lands: Some(dice.between(takes / 2, takes)), failure: None }
+    }
+
+    /// Its disk could not be opened.
+    #[must_use]
+    pub fn not_open() -> Self {
+        Self { completes: Some(1), lands: None, failure: Some(IoFailure::NotOpen(EIO)) }
     }
 
     /// A write that lands after everybody has stopped waiting for it.

@@ -23,10 +23,10 @@ impl World {
                 Place::Lockspace,
                 JobKey::Join(ls) | JobKey::Renewal(ls) | JobKey::Scan(ls) | JobKey::Leave(ls),
             ) => Some(Area::Lockspace(daemon?.workers.get(&ls)?.disk)),
-            (Place::Resource(_), JobKey::Task(task)) => {
-                Some(Area::Resource(daemon?.tasks.get(&task)?.resource()?))
+            (Place::Resource(leg), JobKey::Task(task)) if leg < self.settings.legs => {
+                Some(Area::Resource(daemon?.tasks.get(&task)?.resource()?, leg))
             }
-            (Place::Resource(_), JobKey::Peer(number)) => Some(Area::Resource(number)),
+            (Place::Resource(0), JobKey::Peer(number)) => Some(Area::Resource(number, 0)),
             _ => None,
         }
     }
@@ -53,8 +53,8 @@ impl World {
             let writer = self.writer(host);
             self.checks.submitted(writer, area, *sector, content, &self.disk);
             let own_now = self.hosts[host].clock.at(self.now);
-            let resource = matches!(area, Area::Resource(_)) && !writer.reference;
-            if resource && !self.checks.may_write(writer.host, area.disk(), own_now) {
+            let resource = matches!(area, Area::Resource(..)) && !writer.reference;
+            if resource && !self.checks.may_write(writer.host, area.lockspace(), own_now) {
                 let what = format!("S14: {writer:?} writes sector {sector} of {area:?} without its host id");
                 self.checks.violated(what);
             }
@@ -77,7 +77,9 @@ impl World {
             self.hosts[host].claimed = Some((serial, *leader));
         }
         let claim = op.is_write() && matches!(job, JobKey::Join(_) | JobKey::Leave(_));
-        let fate = if very_late {
+        let fate = if !self.is_open(host, job, area) {
+            Fate::not_open()
+        } else if very_late {
             Fate::very_late(&mut self.dice, limit)
         } else {
             Fate::of(&mut self.dice, &self.hosts[host], area.disk(), self.now, limit, self.calm)
@@ -123,6 +125,13 @@ impl World {
             self.at(self.now + after, Event::Complete { io });
         }
         self.at(self.now + limit, Event::Deadline { io });
+    }
+
+    /// Whether the disk of an operation could be opened when its task began.
+    fn is_open(&self, host: usize, job: JobKey, area: Area) -> bool {
+        let (JobKey::Task(task), Area::Resource(_, leg)) = (job, area) else { return true };
+        let task = self.hosts[host].daemon.as_ref().and_then(|d| d.tasks.get(&task));
+        task.is_none_or(|task| task.has_open(leg))
     }
 
     /// A read looks at its sectors in up to three pieces, each at its own moment.

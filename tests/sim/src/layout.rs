@@ -23,12 +23,21 @@ pub fn name(text: &str) -> Name {
     Name::new(&bytes[..bytes.len().min(48)]).unwrap_or_default()
 }
 
-/// Disks there may be, each with one lockspace of the same number.
-pub const DISKS_MAX: u8 = 2;
-/// Resources there may be on a disk.
+/// Disks there may be. The first ones have a lockspace each, of the same number.
+pub const DISKS_MAX: u8 = 3;
+/// Lockspaces there may be.
+pub const LOCKSPACES_MAX: u8 = 2;
+/// Resources there may be in a lockspace.
 pub const RESOURCES_MAX: u8 = 4;
 
-/// The disk, and so the lockspace, of a resource.
+/// The disk of a leg of a resource: its lockspace's, and the ones after that. So every disk but the first ones may have legs of
+/// several lockspaces' resources.
+#[must_use]
+pub fn leg_disk(resource: u8, leg: u8) -> u8 {
+    (disk_of(resource) + leg) % DISKS_MAX
+}
+
+/// The first disk of a resource, which is its lockspace's.
 #[must_use]
 pub fn disk_of(resource: u8) -> u8 {
     resource / RESOURCES_MAX
@@ -74,41 +83,38 @@ pub fn lockspace_spec(disk: u8, host: HostId) -> LockspaceSpec {
 /// The disk of a lockspace.
 #[must_use]
 pub fn disk_of_spec(spec: &LockspaceSpec) -> u8 {
-    (0..DISKS_MAX).find(|disk| path(*disk) == spec.path).unwrap_or(0)
+    (0..LOCKSPACES_MAX).find(|disk| path(*disk) == spec.path).unwrap_or(0)
 }
 
 /// The disk of a lockspace of this name.
 #[must_use]
 pub fn disk_of_name(lockspace_name: Name) -> u8 {
-    (0..DISKS_MAX).find(|disk| lockspace(*disk) == lockspace_name).unwrap_or(0)
+    (0..LOCKSPACES_MAX).find(|disk| lockspace(*disk) == lockspace_name).unwrap_or(0)
 }
 
-/// A resource as a client names it.
+/// A resource as a client names it, on so many disks.
 #[must_use]
-pub fn resource_spec(number: u8) -> ResourceSpec {
-    let disk = disk_of(number);
-    let offset = (1 + u64::from(number % RESOURCES_MAX)) * GEOMETRY.align().bytes();
+pub fn resource_spec(number: u8, legs: u8) -> ResourceSpec {
+    let place = |leg: u8| {
+        let area = 1 + u64::from(leg * RESOURCES_MAX + number % RESOURCES_MAX);
+        DiskSpec { path: path(leg_disk(number, leg)).to_vec(), offset: area * GEOMETRY.align().bytes() }
+    };
     ResourceSpec {
-        lockspace: lockspace(disk),
+        lockspace: lockspace(disk_of(number)),
         name: resource(number),
-        disks: vec![DiskSpec { path: path(disk).to_vec(), offset }],
+        disks: (0..legs).map(place).collect(),
         lver: None,
         shared: false,
     }
 }
 
-/// The resource at a place.
+/// The resource that has a leg at a place.
 #[must_use]
 pub fn resource_at(place: &DiskSpec) -> Option<u8> {
     let disk = (0..DISKS_MAX).find(|disk| path(*disk) == place.path)?;
-    let number = u8::try_from(place.offset / GEOMETRY.align().bytes()).ok()?.checked_sub(1)?;
-    Some(disk * RESOURCES_MAX + number)
-}
-
-/// The resource of these names.
-#[must_use]
-pub fn resource_named(lockspace: Name, name: Name) -> Option<u8> {
-    (0..DISKS_MAX * RESOURCES_MAX).find(|n| resource(*n) == name && self::lockspace(disk_of(*n)) == lockspace)
+    let area = u8::try_from(place.offset / GEOMETRY.align().bytes()).ok()?.checked_sub(1)?;
+    let (leg, number) = (area / RESOURCES_MAX, area % RESOURCES_MAX);
+    Some((disk + DISKS_MAX - leg % DISKS_MAX) % DISKS_MAX * RESOURCES_MAX + number)
 }
 
 /// A resource's name.
@@ -189,10 +195,10 @@ pub fn free_delta(disk: u8) -> RawLeader {
     delta
 }
 
-/// Disks with a formatted lockspace of some hosts and this many resources on each.
+/// Disks with a formatted lockspace of some hosts and this many resources of each, on so many disks.
 #[must_use]
-pub fn formatted(hosts: u64, disks: u8, on_each: u8, num_hosts: u64) -> SimDisk {
-    let mut disk = SimDisk::new(GEOMETRY.sector());
+pub fn formatted(hosts: u64, disks: u8, on_each: u8, legs: u8, num_hosts: u64) -> SimDisk {
+    let mut disk = SimDisk::new(GEOMETRY.sector(), legs);
     for number in 0..disks {
         for id in 1..=hosts {
             let content = Content::Delta { leader: free_delta(number), bitmap: Bitmap::default() };
@@ -200,33 +206,51 @@ pub fn formatted(hosts: u64, disks: u8, on_each: u8, num_hosts: u64) -> SimDisk 
         }
     }
     for number in resources(disks, on_each) {
-        disk.land(Area::Resource(number), 0, &Content::Leader(free_leader(number, num_hosts)));
+        for leg in 0..legs {
+            disk.land(Area::Resource(number, leg), 0, &Content::Leader(free_leader(number, num_hosts)));
+        }
     }
     disk
 }
 
-/// The leader of a resource as it lies on the disk.
+/// The leader of a resource as it lies on one of its disks.
 #[must_use]
-pub fn leader_on(disk: &SimDisk, number: u8) -> RawLeader {
-    RawLeader::from_sector(disk.sector(Area::Resource(number), 0))
+pub fn leader_on(disk: &SimDisk, number: u8, leg: u8) -> RawLeader {
+    RawLeader::from_sector(disk.sector(Area::Resource(number, leg), 0))
 }
 
-/// The leader of a resource that those who read the disk now go by.
+/// The leader of a resource that whoever can read all of its disks goes by: what a majority of them agrees on up to the timestamp, and
+/// if they differ in that alone, the free one. `None` if no majority agrees.
 #[must_use]
 pub fn leader_in_force(disk: &SimDisk, number: u8) -> Option<RawLeader> {
-    Some(leader_on(disk, number))
+    let all: Vec<RawLeader> = (0..disk.legs()).map(|leg| leader_on(disk, number, leg)).collect();
+    let agreed = |l: &&RawLeader| {
+        let same = all.iter().filter(|other| other.same_state(l)).count();
+        u32::try_from(same).is_ok_and(|same| same >= disk.majority())
+    };
+    let in_force: Vec<&RawLeader> = all.iter().filter(agreed).collect();
+    in_force.iter().find(|l| l.timestamp.get() == 0).or(in_force.first()).map(|l| **l)
 }
 
-/// The value block of a resource as it lies on the disk.
+/// The name of a resource that whoever looks at its disks takes for the present one: the newest leader's, if no majority agrees.
+#[must_use]
+pub fn name_on(disk: &SimDisk, number: u8) -> Name {
+    let all = (0..disk.legs()).map(|leg| leader_on(disk, number, leg));
+    let newest = || all.max_by_key(|l| (l.lver.get(), l.timestamp.get() == 0));
+    let leader = leader_in_force(disk, number).or_else(newest);
+    leader.map_or_else(|| resource(number), |leader| Name::from_field(&leader.resource_name))
+}
+
+/// The value block of a resource as it lies on the first of its disks, the only one that has it.
 #[must_use]
 pub fn value_on(disk: &SimDisk, number: u8) -> &[u8] {
-    disk.sector(Area::Resource(number), LVB_SECTOR)
+    disk.sector(Area::Resource(number, 0), LVB_SECTOR)
 }
 
-/// A host's block of a resource as it lies on the disk.
+/// A host's block of a resource as it lies on one of its disks.
 #[must_use]
-pub fn block_on(disk: &SimDisk, number: u8, host: HostId) -> HostBlock {
-    HostBlock::from_sector(disk.sector(Area::Resource(number), host.block_sector()))
+pub fn block_on(disk: &SimDisk, number: u8, leg: u8, host: HostId) -> HostBlock {
+    HostBlock::from_sector(disk.sector(Area::Resource(number, leg), host.block_sector()))
 }
 
 /// Whose block a sector of a resource is.

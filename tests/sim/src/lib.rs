@@ -10,7 +10,7 @@
 //!
 //! # Fault model
 //!
-//! * Disks and single operations: [`disk`]; a host loses its way to one disk or to all: [`chaos`].
+//! * Disks as such, lost, old or dead: `damage.rs`. Single operations: [`disk`]; a host loses its way to one disk or to all: [`chaos`].
 //! * 2 to 16 hosts, each with its own io timeout of those that go with the watchdog fire timeout F. F is the same for all: another one
 //!   is outside the assumptions (A4).
 //! * Clocks have different zeros and run wrong, watchdog devices early or late, by as much as may be: [`bounds`].
@@ -33,6 +33,7 @@
 //! | W2 | it never fires for lockspaces that nobody uses and nothing may write in |
 //! | W3 | no lockspace is given up, and no process signalled, because of another lockspace |
 //! | W4 | a holder is gone, or its host is reset, at 8T + F after the last renewal at the latest |
+//! | V1 to V3, N1, N2, D1, I1 | value blocks, names, versions demanded, INQUIRE: `checks/values.rs` |
 //! | L | when faults have ended, everybody joins, and everybody gets every lease, exclusively and shared |
 //!
 //! [`World`]: world::World
@@ -45,6 +46,7 @@ pub mod checks;
 pub mod clients;
 pub mod clock;
 pub mod daemon;
+mod damage;
 pub mod dice;
 pub mod disk;
 mod ends;

@@ -104,6 +104,10 @@ pub enum Sabotage {
     FireTimeoutsDiffer,
     /// Whoever joins finds its own record whatever is on the disk: nobody notices that somebody else claims the same host id.
     ClaimsUnchecked,
+    /// Two of three disks come back with old content.
+    OldDisks,
+    /// One of them does, though another one has missed a write.
+    OldBesideStale,
 }
 
 impl Sabotage {
@@ -189,8 +193,8 @@ impl World {
     pub(crate) fn misread(&mut self, host: usize, task: u64, area: Area, view: &mut SimView) {
         let id = self.hosts[host].claims;
         match (self.sabotage, area) {
-            (Some(Sabotage::SharersUnseen), Area::Resource(_)) => view.without_modes(id),
-            (Some(Sabotage::ValuesUnseen), Area::Resource(_)) => {
+            (Some(Sabotage::SharersUnseen), Area::Resource(..)) => view.without_modes(id),
+            (Some(Sabotage::ValuesUnseen), Area::Resource(..)) => {
                 let zeros = vec![0; self.disk.sector_size().slice_len()];
                 view.replace(LVB_SECTOR, &Content::Value(zeros.into()));
             }
@@ -223,7 +227,7 @@ impl World {
     /// Lease-algorithms.md 3.3, of a host that shares the resource.
     fn dead_by_table(&self, host: usize, table: &HostTable, resource: u8, other: HostId) -> bool {
         let now = self.hosts[host].clock.at(self.now);
-        let mode = layout::block_on(&self.disk, resource, other).mode;
+        let mode = layout::block_on(&self.disk, resource, 0, other).mode;
         let Some(seen) = table.seen(other).filter(|_| mode.is_shared()) else { return false };
         let silent = now.secs_since(seen.last_live.unwrap_or(seen.first_check));
         seen.timestamp == 0
@@ -237,11 +241,13 @@ impl World {
         dblock.seal();
         dblock.flags = DBLOCK_RELEASED.into();
         let content = Content::Block(HostBlock { dblock, mode: ModeBlock::zeroed() });
-        let (writer, area) = (self.writer(host), Area::Resource(resource));
+        let writer = self.writer(host);
         let sector = self.hosts[host].claims.block_sector();
-        self.checks.submitted(writer, area, sector, &content, &self.disk);
-        self.disk.land(area, sector, &content);
-        self.checks.landed(area, sector, &content, writer, (false, false), &self.disk);
+        for area in (0..self.settings.legs).map(|leg| Area::Resource(resource, leg)) {
+            self.checks.submitted(writer, area, sector, &content, &self.disk);
+            self.disk.land(area, sector, &content);
+            self.checks.landed(area, sector, &content, writer, (false, false), &self.disk);
+        }
     }
 
     /// Changes what a task is to do.

@@ -2,7 +2,7 @@
 
 use crate::bounds::{self, DEVICE_LONG_PPM};
 use crate::dice::Dice;
-use crate::layout::{self, DISKS_MAX};
+use crate::layout::{self, DISKS_MAX, LOCKSPACES_MAX};
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
 use sanlock_wdmd::decide::test_interval;
 
@@ -18,6 +18,12 @@ pub struct Settings {
     pub references: u64,
     /// Disks, each with a lockspace.
     pub disks: u8,
+    /// Disks that each resource lies on, from its lockspace's on.
+    pub legs: u8,
+    /// Larger faults out of a thousand that concern a disk as such: lost by all hosts, or back with old content.
+    pub disk_faults_per_mille: u64,
+    /// One of the disks without a lockspace fails for ever, where a majority is left.
+    pub dead_disk: bool,
     /// Resources on each disk.
     pub resources: u8,
     /// `num_hosts` of the resources, at least the number of hosts.
@@ -82,8 +88,11 @@ impl Settings {
         Self {
             ours: if many { dice.spread(5, 16) } else { dice.between(2, 5) },
             references,
-            disks: 1 + u8::from(dice.per_mille(500)) % DISKS_MAX,
+            disks: 1 + u8::from(dice.per_mille(500)) % LOCKSPACES_MAX,
             resources: 1 + u8::from(dice.per_mille(300)),
+            legs: if references > 0 || dice.per_mille(550) { 1 } else { 2 + u8::from(dice.per_mille(750)) },
+            disk_faults_per_mille: dice.spread(50, 600),
+            dead_disk: dice.per_mille(400),
             num_hosts: dice.between(0, 12),
             processes: 1 + u32::from(dice.per_mille(600)) + u32::from(dice.per_mille(200)),
             io_timeout,
@@ -146,6 +155,12 @@ impl Settings {
     #[must_use]
     pub fn host_ids(&self) -> u64 {
         self.ours + self.references + 1
+    }
+
+    /// Disks with anything on them.
+    #[must_use]
+    pub fn all_disks(&self) -> u8 {
+        (self.disks + self.legs - 1).min(DISKS_MAX)
     }
 
     /// The numbers of the resources.

@@ -64,7 +64,7 @@ impl Stage {
     #[must_use]
     pub fn new(hosts: u64) -> Self {
         let mut stage = Self {
-            disk: layout::formatted(hosts, 1, 1, hosts),
+            disk: layout::formatted(hosts, 1, 1, 1, hosts),
             now: MonoTime::from_secs(1000),
             silent_secs: 0,
             looked: None,
@@ -171,7 +171,7 @@ impl Stage {
     fn area(op: &Op) -> Area {
         match op.place {
             Place::Lockspace => Area::Lockspace(0),
-            Place::Resource(_) => Area::Resource(0),
+            Place::Resource(_) => Area::Resource(0, 0),
         }
     }
 

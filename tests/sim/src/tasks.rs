@@ -55,6 +55,8 @@ pub struct Task {
     /// The resource its disk is.
     resource: Option<u8>,
     client_gone: Cell<bool>,
+    /// The legs whose disks could be opened, a bit each.
+    open: Cell<u8>,
     settling: Cell<bool>,
     shared: RefCell<Option<Rc<Shared>>>,
 }
@@ -76,6 +78,7 @@ impl Task {
             kind,
             resource,
             client_gone: Cell::new(false),
+            open: Cell::new(0),
             settling: Cell::new(false),
             shared: RefCell::new(None),
         }
@@ -115,7 +118,12 @@ impl Task {
         matches!(self.kind, Kind::Acquire(..))
     }
 
-    /// The area of its resource.
+    /// Whether the disk of a leg could be opened.
+    pub(crate) fn has_open(&self, leg: u8) -> bool {
+        self.open.get() & (1 << leg) != 0
+    }
+
+    /// Its resource.
     pub(crate) fn resource(&self) -> Option<u8> {
         self.resource
     }
@@ -176,22 +184,41 @@ impl World {
         }
         let Some(daemon) = self.daemon(host) else { return };
         let id = task.id;
-        let disk = task.resource.map_or(0, layout::disk_of);
         let (millis, life) = (task.config.io_timeout.millis(), daemon.life);
-        daemon.tasks.insert(id.0, Rc::new(task));
-        let opens = self.dice.per_mille(500);
-        match self.hosts[host].path(disk, self.now) {
-            Path::Fails { .. } if !opens => self.start_failed(host, id.0, -5),
-            Path::Hangs { .. } if !opens => {
-                self.at(self.now + millis * 1000, Event::OpenFailed { host, life, task: id.0 });
+        let (mut open, mut hangs) = (0, false);
+        for leg in 0..self.settings.legs {
+            let disk = task.resource.map_or(0, |resource| layout::leg_disk(resource, leg));
+            let path = self.hosts[host].path(disk, self.now);
+            if path == Path::Good || self.dice.per_mille(500) {
+                open |= 1 << leg;
+            } else {
+                hangs |= matches!(path, Path::Hangs { .. });
             }
-            _ => self.start_task(host, id.0),
+        }
+        task.open.set(open);
+        let Some(daemon) = self.daemon(host) else { return };
+        daemon.tasks.insert(id.0, Rc::new(task));
+        if hangs {
+            self.at(self.now + millis * 1000, Event::OpenFailed { host, life, task: id.0 });
+        } else {
+            self.opened(host, id.0, -5);
         }
     }
 
     /// An open has taken too long.
     pub(crate) fn open_failed(&mut self, host: usize, task: u64) {
-        self.start_failed(host, task, ReturnCode::AIO_TIMEOUT.0);
+        self.opened(host, task, ReturnCode::AIO_TIMEOUT.0);
+    }
+
+    /// Every disk is open, or will not be: a majority is enough.
+    fn opened(&mut self, host: usize, task: u64, code: i32) {
+        let Some(found) = self.daemon(host).and_then(|d| d.tasks.get(&task).cloned()) else { return };
+        let open = found.open.get().count_ones();
+        if open < self.disk.majority() {
+            return self.start_failed(host, task, code);
+        }
+        self.checks.marks.opened_in_part += u64::from(open < u32::from(self.settings.legs));
+        self.start_task(host, task);
     }
 
     fn start_failed(&mut self, host: usize, task: u64, code: i32) {

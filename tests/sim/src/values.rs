@@ -17,16 +17,13 @@ impl World {
     /// The names and the place of a resource, as a client of this host would know them: under the name that its daemon holds it by, or
     /// else the one on the disk.
     pub(crate) fn spec_of(&self, host: usize, resource: u8) -> ResourceSpec {
-        let spec = layout::resource_spec(resource);
+        let spec = layout::resource_spec(resource, self.settings.legs);
         let daemon = self.hosts[host].daemon.as_ref();
         let held = daemon.and_then(|d| {
             let here = |r: &&sanlock_manager::Resource| r.spec.disks == spec.disks;
             d.manager.resources().map(|(_, r)| r).filter(here).find(|r| matches!(r.work, Work::Held { .. }))
         });
-        let on_disk = || {
-            let leader = layout::leader_in_force(&self.disk, resource);
-            leader.map_or(spec.name, |leader| Name::from_field(&leader.resource_name))
-        };
+        let on_disk = || layout::name_on(&self.disk, resource);
         ResourceSpec { name: held.map_or_else(on_disk, |r| r.spec.name), ..spec }
     }
 
@@ -126,7 +123,7 @@ impl World {
         all: bool,
     ) -> (ReleaseWhat, Option<Name>) {
         if let (Some((from, to)), Some(resource)) = (self.renames(host, pid, given), given.first()) {
-            let from = (layout::resource_spec(*resource).lockspace, from);
+            let from = (layout::lockspace(layout::disk_of(*resource)), from);
             return (ReleaseWhat::Renamed { from, to }, Some(to));
         }
         let names = given.iter().map(|r| self.spec_of(host, *r)).map(|spec| (spec.lockspace, spec.name));

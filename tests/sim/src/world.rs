@@ -6,6 +6,7 @@ use crate::bounds::DEVICE_SHORT_PPM;
 use crate::checks::{Checks, Writer};
 use crate::clock::{Clock, Micros, SECOND};
 use crate::daemon::{Thread, thread_of};
+use crate::damage::Copy;
 use crate::dice::Dice;
 use crate::disk::{Area, SimDisk, SimView};
 use crate::host::{Host, Job, JobKey};
@@ -98,6 +99,10 @@ pub struct World {
     pub(crate) ios: Table<u64, Box<Io>>,
     /// Values set so far.
     pub(crate) last_value: u64,
+    /// What disks once held, by disk.
+    pub(crate) copies: Table<u8, Copy>,
+    /// A disk that has failed for ever.
+    pub(crate) dead_disk: Option<u8>,
     /// Daemons started so far.
     pub(crate) lives: u32,
     pub(crate) sabotage: Option<Sabotage>,
@@ -116,6 +121,7 @@ impl World {
             settings.host_ids(),
             settings.disks,
             settings.resources,
+            settings.legs,
             settings.num_hosts.max(settings.host_ids()),
         );
         let mut hosts = Vec::new();
@@ -155,6 +161,8 @@ impl World {
             calm: false,
             ios: Table::new(),
             last_value: 0,
+            copies: Table::new(),
+            dead_disk: None,
             lives: 0,
             sabotage: None,
             queue: Queue::new(),
@@ -474,7 +482,9 @@ impl World {
 
     /// Writes of a host to a resource, of any life, that have not ended.
     pub(crate) fn resource_writes(&self, host: usize, resource: u8) -> usize {
-        let its = |io: &&Io| io.host == host && io.area == Area::Resource(resource) && io.op.is_write();
+        let its = |io: &&Io| {
+            io.host == host && matches!(io.area, Area::Resource(r, _) if r == resource) && io.op.is_write()
+        };
         self.flying().filter(its).count()
     }
 

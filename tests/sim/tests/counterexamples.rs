@@ -136,7 +136,7 @@ fn ce1_ours_the_late_write_rolls_the_leader_back_by_one_version_only() {
     let b = acquire(&mut stage, actor);
     assert_eq!((lease.lver(), b.lver()), (1, 2));
     stage.land(&late);
-    assert_eq!(layout::leader_on(&stage.disk, 0).lver.get(), 1, "rolled back under B");
+    assert_eq!(layout::leader_on(&stage.disk, 0, 0).lver.get(), 1, "rolled back under B");
     // Everybody else finds B's value in B's block.
     let actor = ours(&stage, C, 1);
     assert!(matches!(error(&mut stage, actor), AcquireError::Other(info) if info.host_id == B));
@@ -219,7 +219,7 @@ fn ce3_ours_brings_the_version_in_use_back() {
     let (mut stage, third) = ce3_stage();
     let b = ours(&stage, B, 1);
     assert!(matches!(error(&mut stage, b), AcquireError::Other(o) if (o.host_id, o.lver) == (A, 3)));
-    let leader = layout::leader_on(&stage.disk, 0);
+    let leader = layout::leader_on(&stage.disk, 0, 0);
     assert_eq!((leader.owner_id.get(), leader.lver.get(), leader.write_id.get()), (A, 3, B));
     // A reference peer finds its way out of its ballots with it, too; and A's own release goes by flag.
     let mut peer = reference(&stage, B, 1);
@@ -228,7 +228,7 @@ fn ce3_ours_brings_the_version_in_use_back() {
         AcquireOutcome::Failed { error: AcquireError::Live(o), .. } if o.host_id == A
     ));
     release(&mut stage, A, third);
-    assert!(layout::block_on(&stage.disk, 0, host_id(A)).dblock.is_released());
+    assert!(layout::block_on(&stage.disk, 0, 0, host_id(A)).dblock.is_released());
     let actor = reference(&stage, B, 1);
     assert_eq!(acquire(&mut stage, actor).lver(), 4);
 }
@@ -259,8 +259,8 @@ fn ce4_stage() -> (Stage, Held) {
     stage.join(C, 2);
     let actor = stage.enter(ReferenceShare::new(config(C, 2), nowait()), 2);
     let shared = acquire(&mut stage, actor);
-    assert_eq!(layout::block_on(&stage.disk, 0, host_id(C)).mode, shared.block.mode);
-    assert_eq!(layout::leader_on(&stage.disk, 0).timestamp.get(), 0);
+    assert_eq!(layout::block_on(&stage.disk, 0, 0, host_id(C)).mode, shared.block.mode);
+    assert_eq!(layout::leader_on(&stage.disk, 0, 0).timestamp.get(), 0);
     (stage, shared)
 }
 
@@ -270,7 +270,7 @@ fn ce4_reference_clears_the_mode_block_of_a_living_sharer() {
     let actor = reference(&stage, A, 1);
     let a = acquire(&mut stage, actor);
     assert_eq!(a.lver(), 2, "A holds the lease alone while C shares it");
-    assert!(!layout::block_on(&stage.disk, 0, host_id(C)).mode.is_shared());
+    assert!(!layout::block_on(&stage.disk, 0, 0, host_id(C)).mode.is_shared());
 }
 
 #[test]
@@ -279,7 +279,7 @@ fn ce4_a_peer_that_looks_at_the_host_id_lease_does_not() {
     let careful = ReferenceAcquire::new(config(A, 1), nowait()).careful();
     let actor = stage.enter(careful, 1);
     assert!(matches!(error(&mut stage, actor), AcquireError::Shared { host, .. } if host == host_id(C)));
-    assert_eq!(layout::block_on(&stage.disk, 0, host_id(C)).mode, shared.block.mode);
+    assert_eq!(layout::block_on(&stage.disk, 0, 0, host_id(C)).mode, shared.block.mode);
 }
 
 #[test]
@@ -291,13 +291,13 @@ fn ce4_ours_refuses_and_leaves_the_mode_block() {
         |e: &AcquireError| matches!(e, AcquireError::Shared { host, generation: 2 } if *host == host_id(C));
     assert!(matches!(&outcome, AcquireOutcome::Failed { error, retract: false, .. } if refused(error)));
     assert_eq!(a.written, [block_sector(A)], "phase 1 alone");
-    assert_eq!(layout::block_on(&stage.disk, 0, host_id(C)).mode, shared.block.mode);
+    assert_eq!(layout::block_on(&stage.disk, 0, 0, host_id(C)).mode, shared.block.mode);
     // C leaves for good without a release: the lease is A's, and of C's block only the mode is gone.
-    let dblock = layout::block_on(&stage.disk, 0, host_id(C)).dblock;
+    let dblock = layout::block_on(&stage.disk, 0, 0, host_id(C)).dblock;
     stage.leave(C, 2);
     let actor = ours(&stage, A, 1);
     acquire(&mut stage, actor);
-    let cleared = layout::block_on(&stage.disk, 0, host_id(C));
+    let cleared = layout::block_on(&stage.disk, 0, 0, host_id(C));
     assert!(!cleared.mode.is_shared() && cleared.dblock == dblock);
 }
 
@@ -312,7 +312,7 @@ fn ce4_ours_two_sharers_of_which_one_came_back() {
     stage.leave(B, 1);
     let actor = ours(&stage, A, 1);
     assert!(matches!(error(&mut stage, actor), AcquireError::Shared { host, .. } if host == host_id(C)));
-    assert!(layout::block_on(&stage.disk, 0, host_id(C)).mode.is_shared());
+    assert!(layout::block_on(&stage.disk, 0, 0, host_id(C)).mode.is_shared());
 }
 
 /// CE6: the daemon crashed, its processes live; the same host name alone is no reason to skip the long wait.

@@ -24,6 +24,7 @@ pub(super) struct Watch {
 /// The owner's block as read from several disks: the one written last counts, for a disk may have missed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub(super) struct OwnerBlocks {
+    pub(super) readable: u32,
     pub(super) best: Option<HostBlock>,
     pub(super) io: Option<IoFailure>,
     pub(super) bad: Option<DblockError>,
@@ -34,6 +35,7 @@ impl OwnerBlocks {
         match result {
             Ok(block) => match verify::dblock(&block.dblock, owner) {
                 Ok(()) => {
+                    self.readable += 1;
                     if self.best.is_none_or(|best| block.dblock.written_after(&best.dblock)) {
                         self.best = Some(block);
                     }
@@ -162,7 +164,8 @@ impl PaxosAcquire {
         if let Some(bad) = blocks.bad {
             return self.fail(AcquireError::Dblock(bad));
         }
-        let Some(block) = blocks.best else {
+        // A minority may have missed that the mark it shows is gone.
+        let Some(block) = blocks.best.filter(|_| blocks.readable >= self.config.majority()) else {
             return self.fail(AcquireError::Io(blocks.io.unwrap_or(IoFailure::Short)));
         };
         // The flag speaks for the leader's version. A block of version 0 was erased by the original, which does that only

@@ -430,3 +430,55 @@ fn of_a_host_in_between_the_newest_copy_and_any_mark_count() {
         assert_eq!(found, expected, "{what}");
     }
 }
+
+/// Hosts that read blocks up to different numbers would not see each other's.
+#[test]
+fn leaders_that_count_different_hosts_are_no_basis() {
+    let mut wider = leader(6, NOBODY);
+    wider.num_hosts = (NUM_HOSTS + 4).into();
+    wider.seal();
+    let mut lab = lab3([leader(4, NOBODY), leader(5, NOBODY), wider]);
+    assert_eq!(code(&acquire3(&mut lab)), -222);
+}
+
+/// A retract that read disks of different age writes the block back. Its ballot number must not fall: the same number used twice, with
+/// another value each time, makes two owners.
+#[test]
+fn a_retract_keeps_the_largest_ballot_number_of_all_disks() {
+    for stale in 0..3 {
+        let mut lab = free3();
+        for n in 0..3 {
+            let mbal = if n == stale { 2001 } else { 4001 };
+            put(&mut lab, disk(n), 2, Content::Block(block([mbal, 0, 0, 0, 0, 1])));
+        }
+        let done = lab.run(&mut PaxosRelease::retract(three(), Geometry::B512_M1));
+        assert!(done.outcome.result.is_ok());
+        for n in 0..3 {
+            let found = block_on(&lab, n, US);
+            assert_eq!(fields(&found), [4001, 0, 0, 0, 0, 1], "disk {n}, {stale} was stale");
+            assert!(found.dblock.is_valid() && found.dblock.is_released());
+        }
+    }
+}
+
+/// The owner gave an earlier value of the same version up and won it with another one; a disk that missed this still shows the mark, and
+/// is the only one that answers when its record is asked for.
+#[test]
+fn a_mark_on_a_minority_takes_no_lease_from_its_owner() {
+    for stale in 0..3 {
+        let mut lab = lab3([leader(5, Owner { writer: 3, ..owned_by(2, 1) }); 3]);
+        for n in 0..3 {
+            let earlier = released(block([2, 2, 2, 1, 400, 5]));
+            let now = block([4002, 4002, 2, 1, 500, 5]);
+            put(&mut lab, disk(n), 3, Content::Block(if n == stale { earlier } else { now }));
+        }
+        lab.hosts = seen(2, 1, 800, 990, 990);
+        lab.fates(move |op| match op.action {
+            crate::machine::Action::Read { first: 3, count: 1 } if op.place != disk(stale) => {
+                Fate::fail(IoFailure::Os(5))
+            }
+            _ => Fate::prompt(),
+        });
+        assert_eq!(code(&acquire3(&mut lab)), -5, "disk {stale}");
+    }
+}

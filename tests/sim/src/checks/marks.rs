@@ -126,6 +126,18 @@ marks! {
     machines_suspended,
     /// Runs with more than eight hosts.
     many_hosts,
+    /// Leases of several disks worked on with one of them not open.
+    opened_in_part,
+    /// Leases of several disks granted.
+    acquired_on_legs,
+    /// Among them with the leader on some of them only.
+    acquired_on_some,
+    /// Disks lost by all hosts.
+    disks_lost,
+    /// Disks that came back with old content, different from what they had.
+    disks_old,
+    /// Disks that failed for ever.
+    disks_dead,
     /// Hosts reset.
     resets,
     /// Hosts reset by their watchdog.

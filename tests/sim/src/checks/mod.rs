@@ -1,6 +1,7 @@
 //! What must hold in every state (lease-algorithms.md 13.6). Violations are collected; a run ends at the first.
 
 mod hosts;
+mod legs;
 mod marks;
 mod sharing;
 mod values;
@@ -67,8 +68,10 @@ struct Resource {
     sharers: Sharers,
     /// Owners of the leaders that landed, by version.
     chosen: BTreeMap<u64, Value>,
-    /// Values accepted in a phase 2 that landed, by version.
-    accepted: BTreeSet<(u64, Value)>,
+    /// Values accepted in a phase 2 that landed, by version and host: on which legs.
+    accepted: BTreeMap<(u64, Value, HostId), u8>,
+    /// The legs that a leader of each version landed on.
+    committed: BTreeMap<u64, u8>,
     /// Values that their owner gave up by flag, by version.
     flagged: BTreeSet<(u64, Value)>,
     top_lver: u64,
@@ -213,7 +216,10 @@ impl Checks {
         let r = self.resources.or_default(resource);
         let before = r.holder.replace(holder);
         r.granted_lver = holder.lver;
-        let landed = r.chosen.get(&holder.lver).copied();
+        let legs = r.committed.get(&holder.lver).map_or(0, |legs| legs.count_ones());
+        let landed = r.chosen.get(&holder.lver).copied().filter(|_| legs >= disk.majority());
+        self.marks.acquired_on_legs += u64::from(disk.legs() > 1);
+        self.marks.acquired_on_some += u64::from(legs < u32::from(disk.legs()));
         let beside: Vec<_> = r.sharers.keys().copied().collect();
         if let Some(other) = before {
             self.violated(format!("S1: {holder:?} was granted resource {resource} while {other:?} holds it"));
@@ -243,17 +249,20 @@ impl Checks {
         let id = self.id_of(writer.host);
         match (area, content) {
             (Area::Lockspace(_), Content::Delta { .. }) if sector == id.delta_sector() => {}
-            (Area::Resource(resource), Content::Leader(leader)) if sector == 0 => {
+            (Area::Resource(resource, _), Content::Leader(leader)) if sector == 0 => {
                 self.name_submitted(resource, writer, leader, disk);
             }
             (area, Content::Value(_)) if Self::is_value_place(area, sector) => {}
-            (Area::Resource(resource), Content::Block(block)) if sector == id.block_sector() => {
-                let before = layout::block_on(disk, resource, id).dblock;
-                self.block_submitted(resource, writer, block, &before);
+            (Area::Resource(resource, _), Content::Block(block)) if sector == id.block_sector() => {
+                for before in legs::known_blocks(disk, resource, id) {
+                    self.block_submitted(resource, writer, block, &before);
+                }
             }
-            (Area::Resource(resource), Content::Block(block)) if layout::block_owner(sector).is_some() => {
+            (Area::Resource(resource, leg), Content::Block(block))
+                if layout::block_owner(sector).is_some() =>
+            {
                 if let Some(owner) = layout::block_owner(sector) {
-                    self.foreign_block_submitted(resource, writer, owner, block, disk);
+                    self.foreign_block_submitted((resource, leg), writer, owner, block, disk);
                 }
             }
             _ => self.violated(format!("S15: {writer:?} writes {content:?} to sector {sector} of {area:?}")),
@@ -305,9 +314,9 @@ impl Checks {
                     self.delta_lands(now, (number, sector), leader);
                 }
             }
-            (Area::Resource(resource), Content::Leader(leader)) => {
-                let before = layout::leader_on(disk, resource).lver.get();
-                self.marks.repaired += u64::from(leader.lver.get() > before + 1);
+            (Area::Resource(resource, _), Content::Leader(leader)) => {
+                let before = layout::leader_in_force(disk, resource).map_or(0, |l| l.lver.get());
+                self.marks.repaired += u64::from(before > 0 && leader.lver.get() > before + 1);
                 self.owner_replaced(now, resource, leader, disk);
             }
             _ => {}
@@ -330,7 +339,7 @@ impl Checks {
     /// S11: a silent owner is replaced only after its time. What the owner writes itself is no replacement, and leaders that
     /// others wrote in its name are left to S1.
     fn owner_replaced(&mut self, now: Micros, resource: u8, after: &RawLeader, disk: &SimDisk) {
-        let before = layout::leader_on(disk, resource);
+        let Some(before) = layout::leader_in_force(disk, resource) else { return };
         let number = layout::disk_of(resource);
         let replaced = before.timestamp.get() != 0
             && after.timestamp.get() != 0
@@ -373,21 +382,21 @@ impl Checks {
             (Area::Lockspace(number), Content::Delta { leader, .. }) => {
                 self.delta_landed((number, sector), writer.host, leader, orphan);
             }
-            (Area::Resource(resource), Content::Leader(leader)) => {
+            (Area::Resource(resource, leg), Content::Leader(leader)) => {
                 self.marks.late_leader_landed += u64::from(late);
-                self.leader_landed(resource, leader);
+                self.leader_landed((resource, leg), leader, disk);
                 self.name_landed(resource, leader);
                 self.chosen_stays(resource, disk);
             }
-            (Area::Resource(resource), Content::Value(content)) => {
+            (Area::Resource(resource, _), Content::Value(content)) => {
                 self.value_landing(resource, writer, content);
             }
-            (Area::Resource(resource), Content::Block(block)) => {
+            (Area::Resource(resource, leg), Content::Block(block)) => {
                 let id = self.id_of(writer.host);
                 let own = sector == id.block_sector();
                 if let Some(value) = value_of(&block.dblock).filter(|_| own) {
                     let r = self.resources.or_default(resource);
-                    r.accepted.insert((block.dblock.lver.get(), value));
+                    *r.accepted.entry((block.dblock.lver.get(), value, id)).or_default() |= 1 << leg;
                     if block.dblock.is_released() && value.0 == id.get() {
                         r.flagged.insert((block.dblock.lver.get(), value));
                     }
@@ -402,7 +411,7 @@ impl Checks {
     }
 
     /// S2, and that every leader was chosen by a ballot.
-    fn leader_landed(&mut self, resource: u8, leader: &RawLeader) {
+    fn leader_landed(&mut self, (resource, leg): (u8, u8), leader: &RawLeader, disk: &SimDisk) {
         let (lver, value) = (leader.lver.get(), owner_of(leader));
         let r = self.resources.or_default(resource);
         let mut broken: Vec<String> = Vec::new();
@@ -420,10 +429,14 @@ impl Checks {
         r.top_lver = r.top_lver.max(lver);
         if value.2 != 0 {
             let chosen = *r.chosen.entry(lver).or_insert(value);
+            *r.committed.entry(lver).or_default() |= 1 << leg;
             if chosen != value {
                 broken.push(format!("S2: version {lver} has owner {chosen:?} and now {value:?}"));
             }
-            if !r.accepted.contains(&(lver, value)) {
+            let first = HostId::new(1).map(|host| (lver, value, host));
+            let mut all = first.into_iter().flat_map(|first| r.accepted.range(first..));
+            let mut all = all.by_ref().take_while(|((l, v, _), _)| (*l, *v) == (lver, value));
+            if !all.any(|(_, legs)| legs.count_ones() >= disk.majority()) {
                 broken.push(format!("S2: a leader of version {lver} with {value:?} that no ballot accepted"));
             }
             if lver > 1 && !r.chosen.contains_key(&(lver - 1)) {
@@ -435,29 +448,52 @@ impl Checks {
         }
     }
 
+    /// A disk has another content all of a sudden.
+    pub fn content_changed(&mut self, resource: u8, disk: &SimDisk) {
+        self.chosen_stays(resource, disk);
+    }
+
     /// S3, on the blocks as they lie on the disk: a ballot for the held version can choose nobody but the holder.
     fn chosen_stays(&mut self, resource: u8, disk: &SimDisk) {
         let Some(holder) = self.holder(resource) else { return };
-        let num_hosts = layout::leader_on(disk, resource).num_hosts.get();
+        for set in legs::majorities(disk) {
+            let num_hosts =
+                legs::legs_of(set).map(|leg| layout::leader_on(disk, resource, leg).num_hosts.get()).max();
+            let best = self.would_choose(resource, set, num_hosts.unwrap_or(0), &holder, disk);
+            if best.is_some_and(|best| best != Some(holder.value)) {
+                self.violated(format!("S3: {holder:?} holds, but a ballot would choose {best:?}"));
+            }
+        }
+    }
+
+    /// What a ballot for the held version would choose that reads these legs. `None`: it cannot complete.
+    fn would_choose(
+        &mut self,
+        resource: u8,
+        set: u8,
+        num_hosts: u64,
+        holder: &Holder,
+        disk: &SimDisk,
+    ) -> Option<Option<Value>> {
         let mut best: Option<(u64, Value)> = None;
         for host in (1..=num_hosts).filter_map(HostId::new) {
-            let d = layout::block_on(disk, resource, host).dblock;
-            if d.lver.get() > holder.lver {
-                // No ballot for the held version can complete. A block of ours proves that the owner before it is gone (R9).
-                if !self.mixed {
-                    self.violated(format!("S3: {holder:?} holds, but {host:?} has begun {d:?}"));
+            for leg in legs::legs_of(set) {
+                let d = layout::block_on(disk, resource, leg, host).dblock;
+                if d.lver.get() > holder.lver {
+                    // No ballot for the held version can complete. A block of ours proves that the owner before it is gone (R9).
+                    if !self.mixed {
+                        self.violated(format!("S3: {holder:?} holds, but {host:?} has begun {d:?}"));
+                    }
+                    return None;
                 }
-                return;
-            }
-            let (bal, value) = (d.bal.get(), value_of(&d));
-            if let Some(value) = value.filter(|_| d.lver.get() == holder.lver) {
-                if best.is_none_or(|(b, _)| bal > b) {
-                    best = Some((bal, value));
+                let (bal, value) = (d.bal.get(), value_of(&d));
+                if let Some(value) = value.filter(|_| d.lver.get() == holder.lver) {
+                    if best.is_none_or(|(b, _)| bal > b) {
+                        best = Some((bal, value));
+                    }
                 }
             }
         }
-        if best.map(|(_, v)| v) != Some(holder.value) {
-            self.violated(format!("S3: {holder:?} holds, but a ballot would choose {best:?}"));
-        }
+        Some(best.map(|(_, value)| value))
     }
 }

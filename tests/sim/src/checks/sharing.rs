@@ -8,7 +8,7 @@ use crate::disk::SimDisk;
 use crate::layout;
 use crate::table::Table;
 use sanlock_lease::geometry::HostId;
-use sanlock_lease::record::{Dblock, HostBlock};
+use sanlock_lease::record::{Dblock, HostBlock, ModeBlock};
 
 /// A conversion that a process waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,17 +136,24 @@ impl Checks {
 
     /// S4: the host's mode block says what its processes believe.
     fn mode_block_stays(&mut self, resource: u8, writer: Writer, disk: &SimDisk) {
-        let mode_of = |id| layout::block_on(disk, resource, id).mode;
+        let modes_of = |id| -> Vec<_> {
+            (0..disk.legs()).map(|leg| layout::block_on(disk, resource, leg, id).mode).collect()
+        };
+        // Enough for every majority to have one.
+        let least = usize::from(disk.legs()) + 1 - usize::try_from(disk.majority()).unwrap_or(0);
         let Some(r) = self.resources.get(&resource) else { return };
         let sharers =
             r.sharers.iter().filter(|((host, _), s)| *host == writer.host && s.converting.is_none());
         let wrong: Vec<_> = sharers
-            .filter(|(_, s)| !mode_of(s.id).is_shared() || mode_of(s.id).generation.get() != s.generation)
+            .filter(|(_, s)| {
+                let right = |m: &&ModeBlock| m.is_shared() && m.generation.get() == s.generation;
+                modes_of(s.id).iter().filter(right).count() < least
+            })
             .collect();
         if let Some(((_, pid), sharer)) = wrong.first() {
-            let mode = mode_of(sharer.id);
+            let modes = modes_of(sharer.id);
             let what =
-                format!("S4: {pid} of {writer:?} is {sharer:?} of {resource}, its block says {mode:?}");
+                format!("S4: {pid} of {writer:?} is {sharer:?} of {resource}, its blocks say {modes:?}");
             self.violated(what);
         }
     }
@@ -172,13 +179,13 @@ impl Checks {
     /// very version: that is decided, so the record says nothing any more.
     pub(super) fn foreign_block_submitted(
         &mut self,
-        resource: u8,
+        (resource, leg): (u8, u8),
         writer: Writer,
         owner: HostId,
         block: &HostBlock,
         disk: &SimDisk,
     ) {
-        let before = layout::block_on(disk, resource, owner);
+        let before = layout::block_on(disk, resource, leg, owner);
         let id = self.id_of(writer.host);
         let r = self.resources.or_default(resource);
         let owns = r.chosen.get(&r.top_lver).is_some_and(|value| value.0 == id.get());

@@ -20,8 +20,8 @@ use sanlock_lease::record::RawLeader;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Versions whose names are remembered.
-const VERSIONS: u64 = 4;
+/// Versions whose names are remembered: a slow host may go by a leader that others have left far behind.
+const VERSIONS: u64 = 1000;
 
 /// What is known of values and names.
 #[derive(Clone, Debug, Default)]
@@ -198,7 +198,7 @@ impl Checks {
 
     /// S15: where values belong.
     pub(super) fn is_value_place(area: Area, sector: u64) -> bool {
-        matches!(area, Area::Resource(_)) && sector == LVB_SECTOR
+        matches!(area, Area::Resource(_, 0)) && sector == LVB_SECTOR
     }
 }
 
