@@ -48,7 +48,9 @@ impl World {
         }
         self.suspend_for_a_moment(host);
         self.break_things(host);
-        if self.dice.per_mille(self.settings.disk_faults_per_mille) {
+        // To a lease on one disk most of them mean nothing.
+        let often = if self.settings.legs > 1 { 1 } else { 10 };
+        if self.dice.per_mille(self.settings.disk_faults_per_mille / often) {
             return self.damage(long);
         }
         match self.dice.between(0, 24) {
