@@ -243,12 +243,12 @@ impl<E: Copy> Votes<E> {
 }
 
 /// Of leaders in the same state. A release that reached only some disks leaves leaders that differ in the timestamp alone: free is what
-/// was meant.
+/// was meant. Which disk answers first makes no difference: the next reading, compared with this one, would look like a change.
 fn in_force<'a>(
-    mut leaders: impl Iterator<Item = &'a RawLeader> + Clone,
+    leaders: impl Iterator<Item = &'a RawLeader>,
     prefer: impl Fn(&RawLeader) -> bool,
 ) -> Option<RawLeader> {
-    let free = leaders.clone().find(|l| l.timestamp.get() == 0);
-    let preferred = leaders.clone().find(|l| prefer(l));
-    free.or(preferred).or_else(|| leaders.next()).copied()
+    let rank =
+        |l: &&RawLeader| (l.timestamp.get() != 0, !prefer(l), l.write_id.get(), l.write_timestamp.get());
+    leaders.min_by_key(rank).copied()
 }

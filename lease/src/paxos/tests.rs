@@ -14,6 +14,7 @@ mod owner;
 mod release;
 mod repair;
 mod shared;
+mod stale_disks;
 mod together;
 mod value;
 

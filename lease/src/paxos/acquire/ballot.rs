@@ -94,6 +94,12 @@ impl PaxosAcquire {
             Verdict::Failed(LeaderFail::Leader(e)) => return Some(self.fail(AcquireError::Leader(e))),
         }
         let blocks = &round.blocks;
+        if !self.wide && round.num_hosts > self.last_host() {
+            // A leader that was rolled back, or that a disk has kept: on its basis hosts may take part whose blocks we do not look at.
+            self.wide = true;
+            self.last_error = AcquireError::Ballot { seen: blocks.mbal };
+            return Some(self.restart(now, env));
+        }
         if blocks.newer.is_some() {
             self.last_error = AcquireError::Ballot { seen: blocks.newer_mbal };
             return Some(self.look_again(now));

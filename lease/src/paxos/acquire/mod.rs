@@ -144,6 +144,8 @@ enum Phase {
 struct Round {
     blocks: Blocks,
     leaders: LeaderVotes,
+    /// The largest number of hosts that any of these leaders names.
+    num_hosts: u64,
     io: Option<IoFailure>,
 }
 
@@ -537,7 +539,10 @@ impl PaxosAcquire {
         match result {
             Ok(view) => {
                 round.blocks.merge(view, self.last_host(), self.next_lver(), self.config.host);
-                round.leaders.put(self.config.decode_leader(Ok(view)));
+                let leader = self.config.decode_leader(Ok(view));
+                let num_hosts = leader.as_ref().map_or(0, |l| l.num_hosts.get());
+                round.num_hosts = round.num_hosts.max(num_hosts);
+                round.leaders.put(leader);
             }
             Err(e) => round.io = round.io.or(Some(e)),
         }

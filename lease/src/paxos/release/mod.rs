@@ -349,7 +349,9 @@ impl PaxosRelease {
     }
 
     fn after_read_block(&mut self, now: MonoTime, env: &Env<'_>, read: &OwnRead) -> Step<ReleaseOutcome> {
-        if self.ballot.is_some_and(|ours| read.newest > ours) {
+        // Of the copies of the block that is furthest on: a disk may have kept the number of a ballot that got no further, from before.
+        let ballot = read.best.map_or(0, |best| best.dblock.mbal.get());
+        if self.ballot.is_some_and(|ours| ballot > ours) {
             return self.done(Ok(Released::NothingToDo));
         }
         let Some(mut block) = read.best.filter(|_| read.readable >= self.config.majority()) else {
@@ -425,7 +427,10 @@ impl PaxosRelease {
                         read.mode_differs |= block.mode.is_shared() != mode.is_shared()
                             || (mode.is_shared() && block.mode.generation != mode.generation);
                         read.unmarked |= !block.dblock.is_released();
-                        let key = |b: &HostBlock| (b.dblock.lver.get(), b.dblock.bal.get());
+                        let key = |b: &HostBlock| {
+                            let d = &b.dblock;
+                            (d.lver.get(), d.bal.get(), d.mbal.get())
+                        };
                         if read.best.as_ref().is_none_or(|b| key(&block) > key(b)) {
                             read.best = Some(block);
                         }

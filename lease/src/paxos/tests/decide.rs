@@ -121,6 +121,27 @@ fn a_shared_holder_beyond_an_older_number_of_hosts_is_found() {
     assert_eq!(failure(&done).0, AcquireError::Shared { host: host(12), generation: 1 });
 }
 
+/// Host 1 is on its way to version 6 and looks at three hosts, to which the lease was narrowed. The leader is rolled back to version 4 and
+/// eight hosts: host 5 comes back to life, finds host 1's block ahead, has begun a larger ballot for version 6 (R9), and has read that
+/// host 1 has no value yet. One of the two must see the other.
+#[test]
+fn a_host_beyond_a_narrowed_number_of_hosts_is_seen_after_a_roll_back() {
+    for round in [READ_1, WRITE_2] {
+        let mut lab = free_lab();
+        let mut narrow = leader(5, Owner { timestamp: 0, ..owned_by(2, 1) });
+        narrow.num_hosts = 3.into();
+        narrow.seal();
+        put_leader(&mut lab, narrow);
+        before_round(&mut lab, round, |lab| {
+            put_leader(lab, leader(4, Owner { timestamp: 0, ..owned_by(3, 1) }));
+            put_block(lab, 5, block([2005, 0, 0, 0, 0, 6]));
+        });
+        let held = held(&acquire_plain(&mut lab));
+        assert_eq!((held.lver(), held.block.dblock.mbal.get()), (6, 4001), "before round {round}");
+        assert_eq!(leader_of(&lab).num_hosts.get(), 8, "before round {round}");
+    }
+}
+
 #[test]
 fn num_hosts_may_not_exclude_ourselves_or_exceed_the_area() {
     for num_hosts in [3, 2001] {

@@ -3,15 +3,15 @@
 use super::*;
 use crate::record::FLAG_SHORT_HOLD;
 
-fn three() -> PaxosConfig {
+pub(super) fn three() -> PaxosConfig {
     PaxosConfig { disks: 3, ..config(US) }
 }
 
-fn disk(n: u8) -> Place {
+pub(super) fn disk(n: u8) -> Place {
     Place::Resource(n)
 }
 
-fn lab3(leaders: [RawLeader; 3]) -> Lab {
+pub(super) fn lab3(leaders: [RawLeader; 3]) -> Lab {
     let mut lab = free_lab();
     for (n, record) in (0..).zip(leaders) {
         lab.disk.add(disk(n), MIB);
@@ -28,11 +28,11 @@ fn leader_on(lab: &Lab, n: u8) -> RawLeader {
     RawLeader::from_sector(&lab.disk.sector(disk(n), B512, 0))
 }
 
-fn block_on(lab: &Lab, n: u8, id: u64) -> HostBlock {
+pub(super) fn block_on(lab: &Lab, n: u8, id: u64) -> HostBlock {
     HostBlock::from_sector(&lab.disk.sector(disk(n), B512, id + 1))
 }
 
-fn acquire3(lab: &mut Lab) -> Finished<AcquireOutcome> {
+pub(super) fn acquire3(lab: &mut Lab) -> Finished<AcquireOutcome> {
     acquire_as(lab, three(), AcquireOptions::default())
 }
 

@@ -1,0 +1,47 @@
+//! Several disks that say different things: what each has missed, kept or got from another host.
+
+use super::disks::{acquire3, block_on, disk, lab3, three};
+use super::*;
+
+/// Two hosts committed one value, each on another disk. Which of the two disks answers first must not look like a change: silence is
+/// counted from the first look on.
+#[test]
+fn of_leaders_in_one_state_the_same_counts_whichever_comes_first() {
+    let by = |writer| leader(5, Owner { writer, ..owned_by(2, 1) });
+    let mut lab = lab3([by(3), by(4), by(3)]);
+    lab.disk.remove(disk(2));
+    let mut turn = 0;
+    // The disks take turns in being the slower one.
+    lab.fates(move |op| {
+        turn += u32::from(op.place == disk(0));
+        Fate::after(if op.place == disk(u8::from(turn % 2 == 0)) { 2 } else { 1 })
+    });
+    let began = lab.now;
+    let done = acquire3(&mut lab);
+    assert_eq!(held(&done).lver(), 6);
+    let dead = IoTimeout::DEFAULT.host_dead_secs(WatchdogFire::DEFAULT);
+    assert!(done.at.secs_since(began) <= dead + 5, "{:?}", done.at);
+}
+
+/// A disk that alone took the blocks of two failed attempts, was away while the lease was taken, and is back for the release: its ballot
+/// number is larger, and yet older.
+#[test]
+fn a_release_is_not_kept_from_a_lease_by_a_disk_with_a_larger_ballot_number_from_before() {
+    for n in 0..3 {
+        let mut lab = lab3([leader(1, owned_by(US, 1)); 3]);
+        for other in 0..3 {
+            let copy =
+                if other == n { block([6001, 0, 0, 0, 0, 1]) } else { block([4001, 4001, US, 1, 500, 1]) };
+            put(&mut lab, disk(other), 2, Content::Block(copy));
+        }
+        let again = PaxosRelease::retract(three(), Geometry::B512_M1).of_ballot(Some(4001));
+        assert_eq!(lab.run(&mut again.clone()).outcome.result, Ok(Released::LeaderFreed), "disk {n}");
+        for other in 0..3 {
+            let copy = block_on(&lab, other, US);
+            assert_eq!((fields(&copy), copy.dblock.is_released()), ([6001, 4001, US, 1, 500, 1], true));
+        }
+        // What began later is another matter, even if it has got to this disk only.
+        put(&mut lab, disk(n), 2, Content::Block(block([8001, 0, 0, 0, 0, 2])));
+        assert_eq!(lab.run(&mut again.clone()).outcome.result, Ok(Released::NothingToDo), "disk {n}");
+    }
+}
