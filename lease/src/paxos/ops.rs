@@ -228,17 +228,18 @@ impl<E: Copy> Votes<E> {
         }
     }
 
-    /// The leader of the highest version, if all that have it agree. Whoever enters shared mode takes SHORT_HOLD away in the write that
-    /// frees the leader: that is no other state.
-    ///
-    /// Leaders with different numbers of hosts decide nothing: hosts that read blocks up to different ones would not see each other's.
+    /// The leader of the highest version, if all that have it agree on its owner. Whoever enters shared mode takes SHORT_HOLD away in the
+    /// write that frees the leader: that is no other state. Nor is another number of hosts, which an owner may have asked for and a host
+    /// that committed in its name not: a ballot looks at all hosts where any disk names more than the leader it builds on.
     fn newest(&self, prefer: impl Fn(&RawLeader) -> bool) -> Option<RawLeader> {
-        let plain = |l: &RawLeader| RawLeader { flags: (l.flags.get() & !FLAG_SHORT_HOLD).into(), ..*l };
+        let plain = |l: &RawLeader| RawLeader {
+            flags: (l.flags.get() & !FLAG_SHORT_HOLD).into(),
+            num_hosts: 0.into(),
+            ..*l
+        };
         let top = self.leaders.iter().max_by_key(|l| l.lver.get())?;
         let newest = self.leaders.iter().filter(|l| l.lver == top.lver);
-        let sure = newest.clone().all(|l| plain(l).same_state(&plain(top)))
-            && self.leaders.iter().all(|l| l.num_hosts == top.num_hosts);
-        sure.then(|| in_force(newest, prefer)).flatten()
+        newest.clone().all(|l| plain(l).same_state(&plain(top))).then(|| in_force(newest, prefer)).flatten()
     }
 }
 

@@ -24,7 +24,7 @@ fn free3() -> Lab {
     lab3([leader(0, NOBODY); 3])
 }
 
-fn leader_on(lab: &Lab, n: u8) -> RawLeader {
+pub(super) fn leader_on(lab: &Lab, n: u8) -> RawLeader {
     RawLeader::from_sector(&lab.disk.sector(disk(n), B512, 0))
 }
 
@@ -429,16 +429,6 @@ fn of_a_host_in_between_the_newest_copy_and_any_mark_count() {
         let found = if expected == 0 { i32::from(held(&done).lver() != 4) } else { code(&done) };
         assert_eq!(found, expected, "{what}");
     }
-}
-
-/// Hosts that read blocks up to different numbers would not see each other's.
-#[test]
-fn leaders_that_count_different_hosts_are_no_basis() {
-    let mut wider = leader(6, NOBODY);
-    wider.num_hosts = (NUM_HOSTS + 4).into();
-    wider.seal();
-    let mut lab = lab3([leader(4, NOBODY), leader(5, NOBODY), wider]);
-    assert_eq!(code(&acquire3(&mut lab)), -222);
 }
 
 /// A retract that read disks of different age writes the block back. Its ballot number must not fall: the same number used twice, with
