@@ -47,6 +47,9 @@ impl World {
             return;
         }
         self.suspend_for_a_moment(host);
+        if self.hosts[host].stopped_until > self.now {
+            return;
+        }
         self.break_things(host);
         // To a lease on one disk most of them mean nothing.
         let often = if self.settings.legs > 1 { 1 } else { 10 };

@@ -151,6 +151,13 @@ impl Daemon {
         }
     }
 
+    /// What is on its way between its threads arrives later.
+    pub(crate) fn arrivals_later(&mut self, now: Micros, later: impl Fn(Micros) -> Micros) {
+        for last in self.last_arrival.values_mut().filter(|last| **last > now) {
+            *last = later(*last);
+        }
+    }
+
     /// Whether this thread reacts.
     pub(crate) fn runs(&self, thread: Thread) -> bool {
         !self.frozen && !self.stalled.contains(&thread)

@@ -59,16 +59,20 @@ impl World {
             Standing::Both => self.checks.marks.machines_suspended += 1,
             Standing::Neither | Standing::Device => self.checks.marks.machines_stopped += 1,
         }
+        let later = |at: Micros| if clock { at + long } else { at.max(until) };
+        // What is on its way arrives later, and what is sent afterwards not before it.
+        let now = self.now;
+        self.hosts[host].watchdog.arrivals_later(now, later);
+        if let Some(daemon) = self.daemon(host) {
+            daemon.arrivals_later(now, later);
+        }
         let ios = &self.ios;
-        self.queue.postpone(|at, event| {
-            let later = if clock { at + long } else { at.max(until) };
-            match event {
-                Event::Complete { io } if ios.get(io).is_some_and(|io| io.host == host) => at.max(until),
-                Event::Deadline { io } if ios.get(io).is_some_and(|io| io.host == host) => later,
-                Event::DeviceFires { host: of, .. } if *of == host => at + if device { long } else { 0 },
-                event if event.of_machine() == Some(host) => later,
-                _ => at,
-            }
+        self.queue.postpone(|at, event| match event {
+            Event::Complete { io } if ios.get(io).is_some_and(|io| io.host == host) => at.max(until),
+            Event::Deadline { io } if ios.get(io).is_some_and(|io| io.host == host) => later(at),
+            Event::DeviceFires { host: of, .. } if *of == host => at + if device { long } else { 0 },
+            event if event.of_machine() == Some(host) => later(at),
+            _ => at,
         });
     }
 
@@ -86,7 +90,7 @@ impl World {
 
 impl Event {
     /// The machine on which it happens. The watchdog device and operations in flight go on without it.
-    fn of_machine(&self) -> Option<usize> {
+    pub(crate) fn of_machine(&self) -> Option<usize> {
         match *self {
             Self::Wake { host, .. }
             | Self::FrontTick { host, .. }

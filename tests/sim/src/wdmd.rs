@@ -433,6 +433,13 @@ impl World {
 }
 
 impl Watchdog {
+    /// What is on its way between wdmd and the daemon arrives later.
+    pub(crate) fn arrivals_later(&mut self, now: Micros, later: impl Fn(Micros) -> Micros) {
+        for conn in self.conns.values_mut().filter(|conn| conn.last > now) {
+            conn.last = later(conn.last);
+        }
+    }
+
     /// The device stands still for that long.
     pub(crate) fn device_stands_still(&mut self, long: Micros) {
         self.device.pinged += long;

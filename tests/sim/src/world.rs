@@ -218,7 +218,9 @@ impl World {
     }
 
     pub(crate) fn at(&mut self, when: Micros, event: Event) {
-        self.queue.plan(when.max(self.now), event);
+        // Nothing happens on a machine that stands still.
+        let still = event.of_machine().map_or(0, |host| self.hosts[host].stopped_until);
+        self.queue.plan(when.max(self.now).max(still), event);
     }
 
     /// Every second.
