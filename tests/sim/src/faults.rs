@@ -67,9 +67,12 @@ impl Fate {
         Self { completes: Some(takes), lands: Some(takes), failure: None }
     }
 
-    /// The same, except that what has not landed at its limit never does.
+    /// The same, except that what has not landed at its limit never does, and then fails.
     pub fn in_time(self, limit: Micros) -> Self {
-        Self { lands: self.lands.filter(|after| *after < limit), ..self }
+        match self.lands {
+            Some(after) if after >= limit => Self { lands: None, failure: Some(IoFailure::Os(EIO)), ..self },
+            _ => self,
+        }
     }
 
     /// It exceeds its limit. A write lands before it, later, or never; the completion is seen after that, or never.

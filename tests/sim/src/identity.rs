@@ -6,10 +6,12 @@
 //!   (assumption A8).
 //! * A machine comes back with another host id than its own, at once or after any time, with or without a reset: one that nobody has,
 //!   or one that another machine has, has had, or is just about to take. What is left of its former daemon goes on with the former one.
-//! * So two machines may have one host id, which A8 rules out. One of them must lose. That holds as long as the writes that claim a
-//!   host id, or free it, do not land after their daemon was told that they timed out ([`World::claims_land_in_time`]). The claimant
-//!   who lost would otherwise take the lease away from the one who won, who notices only at its next renewal.
+//! * So two machines may have one host id, which A8 rules out. One of them must lose. That holds as long as no write of theirs to the
+//!   host id lease lands late ([`World::lands_before`]): a claim or a release within its limit or never, a renewal before anybody else
+//!   may take the id, or never. `tests/timelines.rs` has what a late renewal does here.
 
+use crate::clock::Micros;
+use crate::host::JobKey;
 use crate::layout;
 use crate::world::World;
 use sanlock_lease::delta::JoinError;
@@ -68,10 +70,24 @@ impl World {
         self.hosts.iter().enumerate().any(|(other, h)| other != host && h.up && h.claims == claims)
     }
 
-    /// Whether the writes by which this host claims or frees its host id land in time or never: they must where machines may be
-    /// configured with each other's host id.
-    pub(crate) fn claims_land_in_time(&self) -> bool {
-        self.settings.misconfigured_per_mille > 0
+    /// When a write of its host id lease has landed or never does, from now, where machines may be configured with each other's host
+    /// id: a claim or a release at its limit, a renewal before anybody else may take the id.
+    pub(crate) fn lands_before(&self, host: usize, job: JobKey, limit: Micros) -> Option<Micros> {
+        if self.settings.misconfigured_per_mille == 0 {
+            return None;
+        }
+        let h = &self.hosts[host];
+        match job {
+            JobKey::Join(_) | JobKey::Leave(_) => Some(limit),
+            JobKey::Renewal(_) => {
+                let renewal = h.jobs.get(&job)?.work.renewal()?;
+                let dead = renewal.last_good().plus_secs(h.io_timeout.host_dead_secs(h.fire));
+                // By the fastest clock.
+                let left = h.clock.when(dead).saturating_sub(self.now);
+                Some(left - left * 2 * self.settings.drift_ppm.min(400_000) / 1_000_000)
+            }
+            _ => None,
+        }
     }
 
     /// A join ended without success.

@@ -76,7 +76,6 @@ impl World {
         {
             self.hosts[host].claimed = Some((serial, *leader));
         }
-        let claim = op.is_write() && matches!(job, JobKey::Join(_) | JobKey::Leave(_));
         let fate = if !self.is_open(host, job, area) {
             Fate::not_open()
         } else if very_late {
@@ -84,7 +83,10 @@ impl World {
         } else {
             Fate::of(&mut self.dice, &self.hosts[host], area.disk(), self.now, limit, self.calm)
         };
-        let fate = if claim && self.claims_land_in_time() { fate.in_time(limit) } else { fate };
+        let fate = match self.lands_before(host, job, limit).filter(|_| op.is_write()) {
+            Some(end) => fate.in_time(end),
+            None => fate,
+        };
         let io = self.next_io;
         self.next_io += 1;
         let size = self.disk.sector_size();

@@ -9,6 +9,7 @@ use sanlock_lease::hosts::HostSeen;
 use sanlock_lease::machine::{
     Action, Env, HostView, Input, LockspaceNow, Machine, NoSectors, Op, Place, Sectors, Step,
 };
+use sanlock_lease::record::RawLeader;
 use sanlock_lease::timing::{IoTimeout, MonoTime};
 use std::collections::VecDeque;
 
@@ -109,6 +110,12 @@ impl Stage {
         delta.seal();
         let content = sanlock_lease::machine::Content::Leader(delta);
         self.disk.land(Area::Lockspace(0), host.delta_sector(), &content);
+    }
+
+    /// A record lands in the host's sector of the lockspace.
+    pub fn land_delta(&mut self, id: u64, leader: RawLeader) {
+        let content = sanlock_lease::machine::Content::Leader(leader);
+        self.disk.land(Area::Lockspace(0), layout::host_id(id).delta_sector(), &content);
     }
 
     /// Everybody's table is as of now, and stays so: nobody looks any more.

@@ -105,6 +105,11 @@ fn lease_algorithms_10_4_the_storage_of_a_host_dies() {
 }
 
 fn joining(id: u64, name: &str, io: u32) -> DeltaAcquire {
+    rejoining(id, name, io, None)
+}
+
+/// The same, vouching for an earlier instance of that generation.
+fn rejoining(id: u64, name: &str, io: u32, vouched: Option<u64>) -> DeltaAcquire {
     let config = DeltaConfig {
         lockspace: layout::lockspace(0),
         host: host_id(id),
@@ -112,7 +117,7 @@ fn joining(id: u64, name: &str, io: u32) -> DeltaAcquire {
         io_timeout: IoTimeout::new(io).unwrap_or(IoTimeout::DEFAULT),
         fire: WatchdogFire::DEFAULT,
     };
-    DeltaAcquire::new(config, None)
+    DeltaAcquire::new(config, vouched)
 }
 
 /// A claim that is about to be written: the write is taken out of the actor's hands and lands when the script says so.
@@ -178,4 +183,24 @@ fn claims_with_different_io_timeouts_are_not_kept_apart() {
     stage.completed(&mut b, &second);
     let other = stage.to_end(&mut b).unwrap();
     assert_eq!(one.generation(), other.generation());
+}
+
+/// Outside the assumptions (A8, A7), found by the simulator. A's renewal hangs for longer than 8T + F; B, configured with the same host
+/// id, takes it with the next generation; then A's renewal lands over B's record. A's daemon knows that nothing of its former instance
+/// is left, finds that instance's record, does not wait, and takes the very generation that B has.
+#[test]
+fn a_fast_rejoin_over_ones_own_late_renewal_repeats_a_generation() {
+    let mut stage = Stage::new(3);
+    let mut a = stage.enter(joining(1, "machine-a", 10), 1);
+    stage.leave(1, 0);
+    let a = stage.to_end(&mut a).unwrap_or_else(|e| panic!("{e}"));
+    let mut b = stage.enter(joining(1, "machine-b", 10), 1);
+    let b = stage.to_end(&mut b).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(b.generation(), a.generation() + 1);
+    // What hung all the time.
+    stage.land_delta(1, a.leader);
+    let mut again = stage.enter(rejoining(1, "machine-a", 10, Some(a.generation())), 1);
+    let begin = stage.now;
+    let again = stage.to_end(&mut again).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!((again.generation(), stage.now.secs_since(begin)), (b.generation(), 20));
 }
