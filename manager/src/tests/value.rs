@@ -272,11 +272,11 @@ fn a_lease_renamed_by_others_is_not_taken_while_a_write_for_its_old_name_may_lan
 fn a_lease_that_is_held_is_not_taken_under_another_name() {
     let (mut lab, _) = Lab::ready();
     lab.hold(0, "r");
-    assert_eq!(acquire_as(&mut lab, "r", "old"), [replied(0, -11)]);
+    assert_eq!(acquire_as(&mut lab, "r", "old"), [replied(0, -227)]);
     let second = DiskSpec { path: b"/second".to_vec(), offset: 7 };
     let mut both = request("old");
     both.spec.disks = vec![second.clone(), request("r").spec.disks.remove(0)];
-    assert_eq!(acquire_with(&mut lab, both), [replied(0, -11)], "one common disk is enough");
+    assert_eq!(acquire_with(&mut lab, both), [replied(0, -227)], "one common disk is enough");
     let mut elsewhere = request("old");
     elsewhere.spec.disks = vec![second];
     task(&acquire_with(&mut lab, elsewhere));
