@@ -1,0 +1,22 @@
+# fish completion for wdmd. Made from its help by wdmd/tests/manual.rs.
+
+complete -c wdmd -f
+complete -c wdmd -l version -d 'print version'
+complete -c wdmd -s V -d 'print version'
+complete -c wdmd -l help -d 'print usage'
+complete -c wdmd -s h -d 'print usage'
+complete -c wdmd -l dump -d 'print debug from daemon'
+complete -c wdmd -s d -d 'print debug from daemon'
+complete -c wdmd -l probe -d 'print path of functional watchdog device'
+complete -c wdmd -s p -d 'print path of functional watchdog device'
+complete -c wdmd -l trytimeout -x -d 'test whether a watchdog device takes a timeout of n seconds'
+complete -c wdmd -s t -x -d 'test whether a watchdog device takes a timeout of n seconds'
+complete -c wdmd -l forcefire -d 'with -t: let the device reset this machine'
+complete -c wdmd -s F -d 'with -t: let the device reset this machine'
+complete -c wdmd -s D -d 'debug: no fork and print all logging to stderr'
+complete -c wdmd -s H -x -a '0 1' -d 'use high priority features (1 yes, 0 no, default 0)'
+complete -c wdmd -s G -x -d 'group ownership for the socket (default sanlock)'
+complete -c wdmd -s S -x -a '0 1' -d 'allow script tests (default 0)'
+complete -c wdmd -s s -r -F -d 'path to scripts dir (default /etc/wdmd.d)'
+complete -c wdmd -s k -x -d 'kill unfinished scripts after num seconds (default 0)'
+complete -c wdmd -s w -r -F -d 'the watchdog device to use: its path, its name in /sys/class/watchdog,'
