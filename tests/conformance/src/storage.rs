@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::bounded;
 use crate::program::missing;
 
-/// Lockspace and up to this many resources fit.
+/// Areas of storage that is not asked for a number: a lockspace and the resources of most cases.
 const AREAS: u64 = 16;
 
 /// Limit for losetup.
@@ -60,6 +60,7 @@ impl StorageKind {
 #[derive(Debug)]
 pub struct Storage {
     kind: StorageKind,
+    areas: u64,
     path: PathBuf,
     device: Option<LoopDevice>,
     dir: TempDir,
@@ -72,9 +73,18 @@ impl Storage {
     /// When files cannot be made, and when loop devices are missing under `CI`.
     #[must_use]
     pub fn new(kind: StorageKind) -> Option<Self> {
+        Self::with_areas(kind, AREAS)
+    }
+
+    /// The same with room for `areas` lockspaces and leases.
+    ///
+    /// # Panics
+    /// When files cannot be made, and when loop devices are missing under `CI`.
+    #[must_use]
+    pub fn with_areas(kind: StorageKind, areas: u64) -> Option<Self> {
         let dir = scratch_dir("disk");
         let file = dir.path().join("leases");
-        sparse_file(&file, kind.align_size() * AREAS);
+        sparse_file(&file, kind.align_size() * areas);
         let device = match kind {
             StorageKind::File => None,
             StorageKind::Loop512 | StorageKind::Loop4096 => {
@@ -82,7 +92,7 @@ impl Storage {
             }
         };
         let path = device.as_ref().map_or(file, |device| device.path.clone());
-        Some(Self { kind, path, device, dir })
+        Some(Self { kind, areas, path, device, dir })
     }
 
     /// A regular file, which is always to be had.
@@ -103,7 +113,7 @@ impl Storage {
         let dir = TempDir::new_in(parent).unwrap_or_else(|error| panic!("{}: {error}", parent.display()));
         let path = dir.path().join("leases");
         sparse_file(&path, StorageKind::File.align_size() * AREAS);
-        Self { kind: StorageKind::File, path, device: None, dir }
+        Self { kind: StorageKind::File, areas: AREAS, path, device: None, dir }
     }
 
     /// What this is.
@@ -141,7 +151,7 @@ impl Storage {
     /// Byte offset of area `n`.
     #[must_use]
     pub fn offset(&self, n: u64) -> u64 {
-        assert!(n < AREAS, "area {n} of {AREAS}");
+        assert!(n < self.areas, "area {n} of {}", self.areas);
         n * self.kind.align_size()
     }
 

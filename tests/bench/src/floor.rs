@@ -1,0 +1,105 @@
+//! The reads and writes of an acquire and a release without any daemon: what the disk alone takes.
+//!
+//! The chain is that of our plan (docs/decisions/0001): leader and own block, write block, read all blocks, write block, read all
+//! blocks, write leader; and for a release: write block, read leader, write leader.
+
+use std::fs::File;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::time::{Duration, Instant};
+
+use nix::fcntl::OFlag;
+
+use crate::place::Place;
+
+/// Alignment of buffers for direct I/O: no device wants more.
+const PAGE: usize = 4096;
+
+/// Sectors in front of the hosts' blocks: leader and request record.
+const SECTORS_BEFORE_BLOCKS: u64 = 2;
+
+/// A lease area on which the chains are run. The contents mean nothing.
+#[derive(Debug)]
+pub struct Chain {
+    file: File,
+    offset: u64,
+    sector: usize,
+    blocks: usize,
+    memory: Vec<u8>,
+}
+
+impl Chain {
+    /// On area `area` of `place`, for a lease of `num_hosts` hosts. Writes the whole area, so that no read meets a hole.
+    ///
+    /// # Panics
+    /// When the storage cannot be used.
+    #[must_use]
+    pub fn new(place: &Place, area: u64, num_hosts: u64) -> Self {
+        let flags = OFlag::O_DIRECT | OFlag::O_SYNC;
+        let file = File::options().read(true).write(true).custom_flags(flags.bits()).open(place.path());
+        let file = file.unwrap_or_else(|error| panic!("{}: {error}", place.path()));
+        let length = usize::try_from(place.align()).unwrap_or_else(|_| panic!("the area is too large"));
+        let sector = place.sector() as usize;
+        // As the original: the next power of two (lease-algorithms.md 1.5).
+        let sectors = (num_hosts + SECTORS_BEFORE_BLOCKS).next_power_of_two();
+        let blocks = usize::try_from(sectors).map_or(length, |sectors| length.min(sectors * sector));
+        let mut chain =
+            Self { file, offset: area * place.align(), sector, blocks, memory: vec![0; length + PAGE] };
+        chain.write(0, length);
+        chain
+    }
+
+    /// The chain of an acquire of a free lease; how long it took.
+    pub fn acquire(&mut self) -> Duration {
+        let begin = Instant::now();
+        self.read(3 * self.sector);
+        self.write(2 * self.sector, self.sector);
+        self.read(self.blocks);
+        self.write(2 * self.sector, self.sector);
+        self.read(self.blocks);
+        self.write(0, self.sector);
+        begin.elapsed()
+    }
+
+    /// The chain of a release; how long it took.
+    pub fn release(&mut self) -> Duration {
+        let begin = Instant::now();
+        self.write(2 * self.sector, self.sector);
+        self.read(self.sector);
+        self.write(0, self.sector);
+        begin.elapsed()
+    }
+
+    /// The part of the memory that may be handed to a direct read or write.
+    fn aligned(&mut self, length: usize) -> (&File, &mut [u8]) {
+        let begin = self.memory.as_ptr().align_offset(PAGE);
+        (&self.file, &mut self.memory[begin..begin + length])
+    }
+
+    fn read(&mut self, length: usize) {
+        let offset = self.offset;
+        let (file, bytes) = self.aligned(length);
+        file.read_exact_at(bytes, offset).unwrap_or_else(|error| panic!("reading {length} bytes: {error}"));
+    }
+
+    fn write(&mut self, at: usize, length: usize) {
+        let offset = self.offset + at as u64;
+        let (file, bytes) = self.aligned(length);
+        file.write_all_at(bytes, offset).unwrap_or_else(|error| panic!("writing {length} bytes: {error}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::place::PlaceKind;
+
+    #[test]
+    fn the_chain_reads_what_the_number_of_hosts_demands() {
+        let Some(place) = Place::new(PlaceKind::File, 2) else { return };
+        assert_eq!(Chain::new(&place, 0, 2000).blocks, 1 << 20);
+        assert_eq!(Chain::new(&place, 0, 62).blocks, 32 << 10);
+        let mut chain = Chain::new(&place, 1, 8);
+        assert_eq!(chain.blocks, 8 << 10);
+        assert!(chain.acquire() > Duration::ZERO && chain.release() > Duration::ZERO);
+    }
+}

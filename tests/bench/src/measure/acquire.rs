@@ -1,0 +1,140 @@
+//! One client: acquire and release of a free lease, shared and exclusive, converted, eight at a time, on four disks.
+
+use std::time::Instant;
+
+use sanlock_conformance::{Connection, Resource};
+
+use super::Setting;
+use crate::floor::Chain;
+use crate::row::{Row, Unit};
+use crate::site::{Site, join_all};
+
+/// Areas of each program: the lockspace, the single lease, eight leases, four disks.
+const AREAS: u64 = 14;
+const SINGLE: u64 = 1;
+const EIGHT: std::ops::Range<u64> = 2..10;
+const DISKS: [u64; 4] = [10, 11, 12, 13];
+
+/// Operations of one program before it is the next one's turn.
+const TURN: u32 = 10;
+
+/// What one program's operations took, in microseconds.
+#[derive(Default)]
+struct Times {
+    acquire: Vec<f64>,
+    release: Vec<f64>,
+    shared: Vec<f64>,
+    shared_release: Vec<f64>,
+    down: Vec<f64>,
+    up: Vec<f64>,
+    eight: Vec<f64>,
+    eight_release: Vec<f64>,
+    disks: Vec<f64>,
+    disks_release: Vec<f64>,
+}
+
+/// Runs the measure.
+#[must_use]
+pub fn run(setting: &Setting) -> Vec<Row> {
+    let Some(place) = setting.place(2 * AREAS + 1) else { return Vec::new() };
+    let sites = Site::both(&place, AREAS, 1);
+    join_all(&sites, setting.io_timeout());
+    let mut clients = sites.each_ref().map(Client::new);
+    let mut chain = Chain::new(&place, 2 * AREAS, 2000);
+    let (mut raw_acquire, mut raw_release) = (Vec::new(), Vec::new());
+    // Once for nothing: the first ballot of a lease meets blocks that were never used.
+    for client in &mut clients {
+        client.turn(1);
+        client.times = Times::default();
+    }
+    for _ in 0..setting.pick(2, if place.kind().delay_ms() > 1 { 10 } else { 40 }) {
+        for client in &mut clients {
+            client.turn(TURN);
+        }
+        for _ in 0..TURN {
+            raw_acquire.push(micros(chain.acquire()));
+            raw_release.push(micros(chain.release()));
+        }
+    }
+    let [original, ours] = clients.map(|client| client.times);
+    rows(original, ours, [raw_acquire, raw_release], place.kind().delay_ms())
+}
+
+fn rows(original: Times, ours: Times, [raw_acquire, raw_release]: [Vec<f64>; 2], delay_ms: u64) -> Vec<Row> {
+    let slow = delay_ms > 0;
+    let row = |name, original, ours| Row::new(name, Unit::Micros, original, ours);
+    let acquire = row("acquire", original.acquire, ours.acquire).with_floor(raw_acquire);
+    let release = row("release", original.release, ours.release).with_floor(raw_release);
+    let eight = row("acquire of 8 leases", original.eight, ours.eight);
+    let disks = row("acquire, 4 disks", original.disks, ours.disks);
+    vec![
+        // Six operations that depend on each other in both: where each of them takes long there is nothing to gain.
+        if slow {
+            acquire.not_slower().floor_wanted(1.15)
+        } else {
+            acquire.ratio_wanted(0.45).floor_wanted(1.15)
+        },
+        if slow { release.not_slower() } else { release.ratio_wanted(0.8) },
+        row("acquire shared", original.shared, ours.shared).not_slower(),
+        row("release shared", original.shared_release, ours.shared_release).not_slower(),
+        row("exclusive to shared", original.down, ours.down).not_slower(),
+        row("shared to exclusive", original.up, ours.up).not_slower(),
+        if delay_ms >= 10 { eight.ratio_wanted(0.25) } else { eight.not_slower() },
+        row("release of 8 leases", original.eight_release, ours.eight_release).not_slower(),
+        if delay_ms >= 10 { disks.ratio_wanted(0.25) } else { disks.not_slower() },
+        row("release, 4 disks", original.disks_release, ours.disks_release).not_slower(),
+    ]
+}
+
+struct Client {
+    connection: Connection,
+    single: Resource,
+    eight: Vec<Resource>,
+    disks: Resource,
+    times: Times,
+}
+
+impl Client {
+    fn new(site: &Site) -> Self {
+        let single = site.resource(SINGLE);
+        let eight: Vec<Resource> = EIGHT.map(|area| site.resource(area)).collect();
+        let disks = site.resource_on(&DISKS);
+        for resource in eight.iter().chain([&single, &disks]) {
+            site.format(resource, 0);
+        }
+        Self { connection: site.registered(0), single, eight, disks, times: Times::default() }
+    }
+
+    /// `count` operations of every kind.
+    fn turn(&mut self, count: u32) {
+        for _ in 0..count {
+            let single = std::slice::from_ref(&self.single);
+            let disks = std::slice::from_ref(&self.disks);
+            let shared = self.single.clone().shared();
+            let (c, t) = (&mut self.connection, &mut self.times);
+            timed(&mut t.acquire, || c.acquire(single, 0, None));
+            timed(&mut t.release, || c.release(single, 0, None));
+            timed(&mut t.shared, || c.acquire_one(&shared));
+            timed(&mut t.shared_release, || c.release_one(&shared));
+            timed(&mut Vec::new(), || c.acquire(single, 0, None));
+            timed(&mut t.down, || c.convert(&shared));
+            timed(&mut t.up, || c.convert(&self.single));
+            timed(&mut Vec::new(), || c.release(single, 0, None));
+            timed(&mut t.eight, || c.acquire(&self.eight, 0, None));
+            timed(&mut t.eight_release, || c.release(&self.eight, 0, None));
+            timed(&mut t.disks, || c.acquire(disks, 0, None));
+            timed(&mut t.disks_release, || c.release(disks, 0, None));
+        }
+    }
+}
+
+fn timed(times: &mut Vec<f64>, operation: impl FnOnce() -> i32) {
+    let begin = Instant::now();
+    let result = operation();
+    times.push(micros(begin.elapsed()));
+    assert_eq!(result, 0, "nothing stands in the way of this operation");
+}
+
+fn micros(time: std::time::Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}

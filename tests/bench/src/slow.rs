@@ -1,0 +1,265 @@
+//! A file of which every read and write takes longer: a file system in user space with one file in it.
+//!
+//! Operations wait side by side, as they do on a storage array: a second one that begins meanwhile ends right after the first.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use fuser::consts::{FOPEN_DIRECT_IO, FUSE_ASYNC_DIO};
+use fuser::{
+    BackgroundSession, FileAttr, FileType, Filesystem, KernelConfig, MountOption, ReplyAttr, ReplyData,
+    ReplyEntry, ReplyOpen, ReplyWrite, Request,
+};
+use nix::errno::Errno;
+use sanlock_conformance::program::missing;
+use sanlock_conformance::storage::{scratch_dir, text};
+use tempfile::TempDir;
+
+/// Operations that wait at a time; further ones wait for a free worker.
+const WORKERS: u16 = 128;
+/// Operations that wait for a worker; further ones fail with EAGAIN. The kernel has at most [`WORKERS`] on its way, so none does.
+const QUEUE_MAX: usize = 4096;
+/// Bytes of one request of the kernel at most.
+const REQUEST_MAX: u32 = 1 << 20;
+/// How long the kernel believes what it was told about the file.
+const TTL: Duration = Duration::from_secs(3600);
+/// Writes to one file may go side by side (a bit of the reply to an open that has no name in the library).
+const FOPEN_PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
+
+const ROOT: u64 = 1;
+const FILE: u64 = 2;
+const NAME: &str = "leases";
+
+/// The mounted file.
+#[derive(Debug)]
+pub struct SlowFile {
+    path: PathBuf,
+    // Unmounts; before the directory goes.
+    session: Option<BackgroundSession>,
+    _dir: TempDir,
+}
+
+impl SlowFile {
+    /// The file `behind`, each of whose operations takes `delay_ms` longer; `None` with a message when file systems in user
+    /// space are not to be had.
+    ///
+    /// # Panics
+    /// When `behind` cannot be opened.
+    #[must_use]
+    pub fn over(behind: &str, delay_ms: u64) -> Option<Self> {
+        let file = File::options().read(true).write(true).open(behind);
+        let file = file.unwrap_or_else(|error| panic!("{behind}: {error}"));
+        let length = file.metadata().unwrap_or_else(|error| panic!("{behind}: {error}")).len();
+        let dir = scratch_dir("slow");
+        let slow = Slow { length, queue: workers(Arc::new(file), Duration::from_millis(delay_ms)) };
+        let options = [MountOption::FSName("bench".to_owned()), MountOption::RW];
+        match fuser::spawn_mount2(slow, dir.path(), &options) {
+            Ok(session) => {
+                let path = dir.path().join(NAME);
+                Some(Self { path, session: Some(session), _dir: dir })
+            }
+            Err(error) => {
+                let _ =
+                    missing(&format!("a file system in user space on {} ({error})", dir.path().display()));
+                None
+            }
+        }
+    }
+
+    /// Path for the daemons.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        text(Path::new(&self.path))
+    }
+}
+
+impl Drop for SlowFile {
+    fn drop(&mut self) {
+        drop(self.session.take());
+    }
+}
+
+/// One operation that waits for its time.
+struct Waiting {
+    since: Instant,
+    operation: Operation,
+}
+
+enum Operation {
+    Read { offset: u64, size: u32, reply: ReplyData },
+    Write { offset: u64, data: Vec<u8>, reply: ReplyWrite },
+}
+
+/// Threads that each let one operation wait and then do it. They end when the sender is gone.
+fn workers(file: Arc<File>, delay: Duration) -> SyncSender<Waiting> {
+    let (sender, receiver) = sync_channel(QUEUE_MAX);
+    let receiver = Arc::new(Mutex::new(receiver));
+    for _ in 0..WORKERS {
+        let (file, receiver) = (Arc::clone(&file), Arc::clone(&receiver));
+        thread::spawn(move || work(&file, delay, &receiver));
+    }
+    sender
+}
+
+fn work(file: &File, delay: Duration, receiver: &Mutex<Receiver<Waiting>>) {
+    loop {
+        let next = receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(Waiting { since, operation }) = next else { return };
+        thread::sleep(delay.saturating_sub(since.elapsed()));
+        match operation {
+            Operation::Read { offset, size, reply } => {
+                let mut bytes = vec![0; size as usize];
+                match file.read_at(&mut bytes, offset) {
+                    Ok(length) => reply.data(&bytes[..length]),
+                    Err(error) => reply.error(error.raw_os_error().unwrap_or(Errno::EIO as i32)),
+                }
+            }
+            Operation::Write { offset, data, reply } => match file.write_at(&data, offset) {
+                Ok(length) => reply.written(u32::try_from(length).unwrap_or(u32::MAX)),
+                Err(error) => reply.error(error.raw_os_error().unwrap_or(Errno::EIO as i32)),
+            },
+        }
+    }
+}
+
+struct Slow {
+    length: u64,
+    queue: SyncSender<Waiting>,
+}
+
+impl Slow {
+    fn attributes(&self, inode: u64) -> Option<FileAttr> {
+        let (kind, perm, size) = match inode {
+            ROOT => (FileType::Directory, 0o755, 0),
+            FILE => (FileType::RegularFile, 0o600, self.length),
+            _ => return None,
+        };
+        let then = SystemTime::UNIX_EPOCH;
+        Some(FileAttr {
+            ino: inode,
+            size,
+            blocks: size / 512,
+            atime: then,
+            mtime: then,
+            ctime: then,
+            crtime: then,
+            kind,
+            perm,
+            nlink: 1,
+            uid: nix::unistd::geteuid().as_raw(),
+            gid: nix::unistd::getegid().as_raw(),
+            rdev: 0,
+            blksize: 4096,
+            flags: 0,
+        })
+    }
+
+    fn enqueue(&self, operation: Operation) {
+        let refused = self.queue.try_send(Waiting { since: Instant::now(), operation });
+        let Err(TrySendError::Full(waiting) | TrySendError::Disconnected(waiting)) = refused else { return };
+        match waiting.operation {
+            Operation::Read { reply, .. } => reply.error(Errno::EAGAIN as i32),
+            Operation::Write { reply, .. } => reply.error(Errno::EAGAIN as i32),
+        }
+    }
+}
+
+impl Filesystem for Slow {
+    fn init(&mut self, _: &Request<'_>, config: &mut KernelConfig) -> Result<(), i32> {
+        // Each of these is refused, and the smaller value kept, where the kernel cannot do it.
+        let _ = config.add_capabilities(FUSE_ASYNC_DIO);
+        let _ = config.set_max_background(WORKERS);
+        let _ = config.set_max_write(REQUEST_MAX);
+        Ok(())
+    }
+
+    fn lookup(&mut self, _: &Request<'_>, parent: u64, name: &OsStr, reply: ReplyEntry) {
+        match self.attributes(FILE) {
+            Some(file) if parent == ROOT && name == NAME => reply.entry(&TTL, &file, 0),
+            _ => reply.error(Errno::ENOENT as i32),
+        }
+    }
+
+    fn getattr(&mut self, _: &Request<'_>, inode: u64, _: Option<u64>, reply: ReplyAttr) {
+        match self.attributes(inode) {
+            Some(found) => reply.attr(&TTL, &found),
+            None => reply.error(Errno::ENOENT as i32),
+        }
+    }
+
+    fn open(&mut self, _: &Request<'_>, inode: u64, _: i32, reply: ReplyOpen) {
+        match inode {
+            FILE => reply.opened(0, FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES),
+            _ => reply.error(Errno::EISDIR as i32),
+        }
+    }
+
+    fn read(
+        &mut self,
+        _: &Request<'_>,
+        _: u64,
+        _: u64,
+        offset: i64,
+        size: u32,
+        _: i32,
+        _: Option<u64>,
+        reply: ReplyData,
+    ) {
+        let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::EINVAL as i32) };
+        self.enqueue(Operation::Read { offset, size, reply });
+    }
+
+    fn write(
+        &mut self,
+        _: &Request<'_>,
+        _: u64,
+        _: u64,
+        offset: i64,
+        data: &[u8],
+        _: u32,
+        _: i32,
+        _: Option<u64>,
+        reply: ReplyWrite,
+    ) {
+        let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::EINVAL as i32) };
+        self.enqueue(Operation::Write { offset, data: data.to_vec(), reply });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_takes_longer_and_they_wait_side_by_side() {
+        let dir = scratch_dir("behind");
+        let behind = dir.path().join("file");
+        std::fs::write(&behind, vec![7; 1 << 16]).unwrap();
+        let Some(slow) = SlowFile::over(text(&behind), 30) else { return };
+        let file = File::options().read(true).write(true).open(slow.path()).unwrap();
+        let begin = Instant::now();
+        thread::scope(|scope| {
+            for n in 0..8_u64 {
+                let file = &file;
+                scope.spawn(move || file.write_all_at(&[1; 512], n * 512).unwrap());
+            }
+        });
+        let written = begin.elapsed();
+        assert!(written >= Duration::from_millis(30), "{written:?}");
+        assert!(written < Duration::from_millis(8 * 30), "one after the other: {written:?}");
+        let begin = Instant::now();
+        let mut bytes = [0; 1024];
+        file.read_exact_at(&mut bytes, 7 * 512).unwrap();
+        assert!(begin.elapsed() >= Duration::from_millis(30));
+        assert_eq!((bytes[511], bytes[512]), (1, 7));
+        drop(file);
+        drop(slow);
+        assert_eq!(std::fs::read(&behind).unwrap()[..4096], [1; 4096]);
+    }
+}
