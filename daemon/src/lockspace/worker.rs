@@ -97,6 +97,8 @@ struct Worker<'a> {
     leave: Option<bool>,
     /// The generation it is joined with.
     generation: Option<u64>,
+    /// By when its last writes must have ended for its record to be the proof that no other instance followed.
+    sole_if_ended_before: Option<MonoTime>,
     /// What the next renewals are to carry, until the machine knows.
     outgoing: Option<(HostEvent, Box<Bitmap>)>,
 }
@@ -145,6 +147,7 @@ pub(super) fn run(
         done: Vec::new(),
         leave: None,
         generation: None,
+        sole_if_ended_before: None,
         outgoing: None,
     };
     match worker.live(table) {
@@ -189,6 +192,7 @@ impl Worker<'_> {
             Some(LsMachine::Scan(scan)) => Some(scan.table().clone()),
             _ => None,
         };
+        self.sole_if_ended_before = self.renewal(renewal).and_then(Renewal::sole_if_ended_before);
         self.driver.retire(renewal);
         self.driver.retire(scan);
         Ok(table)
@@ -428,8 +432,18 @@ impl Worker<'_> {
             self.turn(Some(limit));
             self.done.clear();
         }
-        if let Some(generation) = self.generation.filter(|_| self.driver.unsettled() > 0) {
+        let Some(generation) = self.generation else { return };
+        let outlived = self.driver.unsettled() > 0;
+        if outlived {
             self.log.error(format_args!("given up with a write of the host_id lease that may still land"));
+        }
+        let overtaken = self.sole_if_ended_before.is_some_and(|end| monotonic_now() >= end);
+        if overtaken {
+            self.log.warn(format_args!(
+                "a write of the host_id lease ended when another host might have taken it: joining anew waits"
+            ));
+        }
+        if outlived || overtaken {
             self.global.records.outlived(self.config.lockspace, self.config.host, generation, self.log);
         }
     }

@@ -199,6 +199,8 @@ pub struct Renewal {
     info: ReadInfo,
     late_read: Option<LateRead>,
     write: Option<OwnWrite>,
+    /// Whether a write ended when somebody else might have had the lease already.
+    overtaken: bool,
     next_op: u32,
 }
 
@@ -222,6 +224,7 @@ impl Renewal {
             info: ReadInfo::default(),
             late_read: None,
             write: None,
+            overtaken: false,
             next_op: 0,
         }
     }
@@ -261,6 +264,21 @@ impl Renewal {
     #[must_use]
     pub fn write_outstanding(&self) -> bool {
         self.write.is_some()
+    }
+
+    /// By when the outstanding write, if there is one, must have ended for the record on disk to be a proof that nobody else took
+    /// the host id; `None`: there is none, and it is.
+    ///
+    /// A write that ended 8·T + F or more after the last good renewal may have landed over the record of another machine that was
+    /// given the same host id. Our record on disk does not then say that it is the last instance (rule R7).
+    #[must_use]
+    pub fn sole_if_ended_before(&self) -> Option<MonoTime> {
+        if self.overtaken { Some(MonoTime::default()) } else { self.write.map(|_| self.others_may_take()) }
+    }
+
+    /// When another machine may have the lease at the earliest.
+    fn others_may_take(&self) -> MonoTime {
+        self.last_good.plus_secs(self.config.io_timeout.host_dead_secs(self.config.fire))
     }
 
     /// When the next attempt is due: 2T after the last good renewal, and not before the pause after the last attempt.
@@ -427,6 +445,7 @@ impl Renewal {
         result: Result<(), IoFailure>,
     ) -> Option<RenewOutcome> {
         self.write = None;
+        self.overtaken |= now >= self.others_may_take();
         if self.corrupt.is_some() {
             return None;
         }

@@ -54,6 +54,11 @@ impl HostView for Everybody {
 }
 
 impl<M: Machine> Actor<M> {
+    /// The machine, to be asked.
+    pub fn machine(&self) -> &M {
+        &self.machine
+    }
+
     /// Takes its next operation away if that is a write.
     pub fn take_write(&mut self) -> Option<Op> {
         if self.pending.front().is_some_and(Op::is_write) { self.pending.pop_front() } else { None }

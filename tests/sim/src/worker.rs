@@ -313,7 +313,15 @@ impl World {
     }
 
     fn thread_ends(&mut self, host: usize, ls: u64, failed: bool) {
-        self.checks.marks.drained_in_vain += u64::from(self.unsettled(host, ls));
+        let unsettled = self.unsettled(host, ls);
+        self.checks.marks.drained_in_vain += u64::from(unsettled);
+        let now = self.hosts[host].clock.at(self.now);
+        let renewal = self.hosts[host].jobs.get(&JobKey::Renewal(ls)).and_then(|j| j.work.renewal());
+        let overtaken = renewal.and_then(Renewal::sole_if_ended_before).is_some_and(|end| now >= end);
+        self.checks.marks.overtaken += u64::from(overtaken);
+        if unsettled || overtaken {
+            self.outlived(host, ls);
+        }
         let from = Source::Thread(Thread::Lockspace(ls));
         let scan = self.hosts[host].jobs.get(&JobKey::Scan(ls)).and_then(|j| j.work.table());
         if let Some(table) = scan.filter(|_| !failed).cloned() {
@@ -326,10 +334,21 @@ impl World {
             worker.stage = Stage::Over;
             let disk = worker.disk;
             let name = self.hosts[host].id;
-            let now = self.hosts[host].clock.at(self.now);
             self.checks.left(name, disk, now);
         }
         self.report(host, Thread::Lockspace(ls), Told::Left { ls: LockspaceId(ls) });
+    }
+
+    /// Notes in the run directory that the record on disk proves nothing about the instance that ends.
+    fn outlived(&mut self, host: usize, ls: u64) {
+        let Some(worker) = self.worker(host, ls) else { return };
+        let (disk, generation) = (worker.disk, worker.shared.generation.get());
+        let h = &mut self.hosts[host];
+        if let Some(filed) =
+            h.records.get_mut(&(disk, h.claims)).filter(|f| f.record.generation == generation)
+        {
+            filed.record.outlived = true;
+        }
     }
 
     /// What a machine of the thread is told: a join is wanted until the lockspace is marked gone.

@@ -282,6 +282,24 @@ fn a_foreign_host_seen_while_our_write_is_outstanding_ends_everything() {
     assert!(!renewal.write_outstanding());
 }
 
+/// Found by the simulator: a renewal of machine A hung for so long that machine B, configured with the same host id, took it; then it
+/// landed over B's record. A found its own record, did not wait, and took the generation that B had.
+#[test]
+fn a_write_that_ended_when_others_might_have_the_lease_makes_our_record_no_proof() {
+    for (ends_after_ms, outstanding, sole) in
+        [(60_000, false, true), (69_000, true, false), (100_000, true, false)]
+    {
+        let (mut lab, mut renewal) = joined();
+        let end = renewal.last_good().plus_secs(68); // 8T + F
+        assert_eq!(renewal.sole_if_ended_before(), None);
+        lab.fates(move |op| if op.is_write() { Fate::after(ends_after_ms) } else { Fate::prompt() });
+        attempt(&mut lab, &mut renewal);
+        assert_eq!(renewal.sole_if_ended_before(), outstanding.then_some(end), "{ends_after_ms} ms");
+        lab.pass(&mut renewal, 110);
+        assert_eq!(renewal.sole_if_ended_before().is_none(), sole, "{ends_after_ms} ms");
+    }
+}
+
 #[test]
 fn another_io_timeout_on_disk_is_told_and_replaced() {
     let (mut lab, mut renewal) = joined();

@@ -164,6 +164,8 @@ marks! {
     left_orderly,
     /// Lockspaces left while a write of the host id lease could still land.
     drained_in_vain,
+    /// Lockspaces left whose last write ended when others might have had the host id.
+    overtaken,
     /// Daemons started again.
     restarts,
     /// Resources whose owner's generation fell.
