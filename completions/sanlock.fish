@@ -12,7 +12,7 @@ function __sanlock_at
             case client direct
                 set where $words[1]
                 set -q words[2]; and set where "$words[1] $words[2]"
-            case daemon demo help version
+            case daemon explain demo help version
                 set where $words[1]
             case '*'
                 set where "client $words[1]"
@@ -24,6 +24,7 @@ end
 complete -c sanlock -n "__sanlock_at ''" -a daemon -d 'start the lock manager'
 complete -c sanlock -n "__sanlock_at ''" -a client -d 'ask the daemon (may be left out)'
 complete -c sanlock -n "__sanlock_at ''" -a direct -d 'access storage without the daemon, and without its protection'
+complete -c sanlock -n "__sanlock_at ''" -a explain -d 'say what a result number or an error name means, and what to do'
 complete -c sanlock -n "__sanlock_at ''" -a demo -d 'show two hosts locking each other out on a scratch file'
 complete -c sanlock -n "__sanlock_at ''" -a help -d 'print this text'
 complete -c sanlock -n "__sanlock_at ''" -a version -d 'print the version'

@@ -1,6 +1,6 @@
 //! The `sanlock` command: reads its arguments, asks the daemon or looks at storage, prints. It holds no lease logic.
 //!
-//! [`cli`] turns the arguments into a plain value, [`client`], [`direct`], [`daemon`] and [`demo`] carry it out.
+//! [`cli`] turns the arguments into a plain value, [`client`], [`direct`], [`daemon`], [`explain`] and [`demo`] carry it out.
 #![forbid(unsafe_code)]
 
 mod cli;
@@ -8,8 +8,10 @@ mod client;
 mod daemon;
 mod demo;
 mod direct;
+mod explain;
 mod index;
 mod output;
+mod subject;
 mod version;
 
 use cli::{Command, Parsed, UsageError};
@@ -48,6 +50,7 @@ fn run(command: Command) -> u8 {
             SUCCESS
         }
         Command::Daemon(overrides) => daemon::run(&overrides),
+        Command::Explain(args) => explain::run(&args),
         Command::Demo(args) => u8::try_from(demo::run(&args)).unwrap_or(FAILURE),
         Command::Client(action) => client::run(action),
         Command::Direct(action) => direct::run(action),

@@ -4,7 +4,7 @@
 //! original drops it.
 
 use sanlock_sys::clock;
-use sanlock_wire::{Command, code};
+use sanlock_wire::code;
 use std::io::Write;
 
 /// Exit status of a command that did what it was asked to.
@@ -28,18 +28,35 @@ pub(crate) fn note(action: &str, text: &str) {
     print_error(format!("sanlock: {action}: {text}\n"));
 }
 
+/// Why something failed, for people (docs/decisions/0013-explanations.md), on stderr in two lines:
+/// `sanlock: ACTION: OBJECT: REASON: SYMBOL (RESULT)` and `sanlock: ACTION: next: STEP; more: sanlock explain RESULT`.
+///
+/// `object`: what the action was to work on, may be empty; `next`: what to do, as a phrase.
+pub(crate) fn failure(action: &str, object: &str, reason: &str, result: i32, next: Option<&str>) {
+    print_error(failure_text(action, object, reason, result, next));
+}
+
+fn failure_text(action: &str, object: &str, reason: &str, result: i32, next: Option<&str>) -> String {
+    let object = if object.is_empty() { String::new() } else { format!("{object}: ") };
+    let more = if code::advice(result).is_some() {
+        format!("'sanlock explain {result}' says more")
+    } else {
+        LOG.to_owned()
+    };
+    let next = next.map_or_else(String::new, |next| format!("{next}; "));
+    format!("sanlock: {action}: {object}{}\nsanlock: {action}: next: {next}{more}\n", named(reason, result))
+}
+
+/// The last resort where a result is unknown.
+const LOG: &str = "read the daemon's log (/var/log/sanlock.log, 'sanlock client log_dump')";
+
 /// The exit status for a result number: only 0 is success, a positive number is not (command-line.md 5.1).
 pub(crate) fn status_of(result: i32) -> u8 {
     if result == 0 { SUCCESS } else { FAILURE }
 }
 
-/// A result number in plain words: cause, symbol, number.
-pub(crate) fn describe(result: i32, command: Option<Command>) -> String {
-    named(code::explain(result, command).unwrap_or("the reason is not known"), result)
-}
-
 /// A cause with the symbol and the number of its result.
-pub(crate) fn named(cause: &str, result: i32) -> String {
+fn named(cause: &str, result: i32) -> String {
     match code::name(result) {
         Some(name) => format!("{cause}: {name} ({result})"),
         None => format!("{cause} ({result})"),
@@ -51,5 +68,30 @@ pub(crate) fn debug(lines: &[String]) {
     let (date, mono, tid) = (clock::civil_now(false), clock::monotonic_seconds(), nix::unistd::gettid());
     for line in lines {
         print_error(format!("{date} {mono} [{tid}]: {line}\n"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_name_action_object_reason_and_next_step() {
+        assert_eq!(
+            failure_text(
+                "acquire",
+                "resource LS:R",
+                "somebody has it",
+                code::SANLK_ACQUIRE_IDLIVE,
+                Some("wait")
+            ),
+            "sanlock: acquire: resource LS:R: somebody has it: SANLK_ACQUIRE_IDLIVE (-243)\n\
+             sanlock: acquire: next: wait; 'sanlock explain -243' says more\n"
+        );
+        assert_eq!(
+            failure_text("x", "", "nobody knows why", -200, None),
+            "sanlock: x: nobody knows why (-200)\n\
+             sanlock: x: next: read the daemon's log (/var/log/sanlock.log, 'sanlock client log_dump')\n"
+        );
     }
 }

@@ -13,6 +13,9 @@ macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $value:literal;)*) => {
         impl ReturnCode {
             $($(#[$doc])* pub const $name: Self = Self($value);)*
+
+            /// Every result that this crate has a constant for.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
         }
     };
 }

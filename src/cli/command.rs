@@ -34,6 +34,8 @@ pub(crate) enum Command {
     Daemon(Box<Overrides>),
     /// Show two hosts at work.
     Demo(DemoArgs),
+    /// Say what a result means.
+    Explain(ExplainArgs),
     /// Ask the daemon.
     Client(ClientAction),
     /// Look at, or format, storage.
@@ -56,6 +58,15 @@ pub(crate) struct DemoArgs {
     /// Confirm that the contents of --device may be destroyed
     #[arg(long, requires = "device")]
     pub(crate) yes_overwrite: bool,
+}
+
+/// `sanlock explain`: what a result number or error name means, what usually causes it, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq, Parser)]
+#[command(name = "sanlock explain", disable_version_flag = true)]
+pub(crate) struct ExplainArgs {
+    /// Result as printed or logged: -243, 243, SANLK_ACQUIRE_IDLIVE, EAGAIN; none lists all
+    #[arg(value_name = "CODE|NAME", allow_negative_numbers = true)]
+    pub(crate) codes: Vec<String>,
 }
 
 /// Order of `status` (command-line.md 7.1).

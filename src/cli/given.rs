@@ -89,7 +89,8 @@ impl<'a> Given<'a> {
         if self.resources.len() >= RESOURCES_PER_REQUEST_MAX {
             return Err(UsageError::like_original(format!(
                 "resource args over max {RESOURCES_PER_REQUEST_MAX}\n"
-            )));
+            ))
+            .and_explain(&format!("one command takes up to {RESOURCES_PER_REQUEST_MAX} resources (-r): use another one for the rest")));
         }
         let spec = strict::resource(value).map_err(|error| {
             UsageError::like_original(format!("resource arg parse error {}\n\n", error.code()))
@@ -135,6 +136,7 @@ impl<'a> Given<'a> {
                  Use one of: 512/1M, 4096/1M, 4096/2M, 4096/4M, 4096/8M.\n",
                 sector.unwrap_or(0)
             ))
+            .and_explain("-Z and -A: give a pair that exists, or neither")
         };
         let sizes = Sizes {
             sector: sector.map(|bytes| SectorSize::from_bytes(bytes).ok_or_else(invalid)).transpose()?,

@@ -2,9 +2,9 @@
 
 use super::UsageError;
 use super::command::{
-    AcquireArgs, ClientAction, Command, DEFAULT_IO_TIMEOUT, DemoArgs, DirectAction, DirectHostId,
-    DirectLease, DumpDetail, IndexAction, IndexArgs, InitTarget, NO_PID, OfflineIndexAction, ReadTarget,
-    StatusOrder, WriteLeader,
+    AcquireArgs, ClientAction, Command, DEFAULT_IO_TIMEOUT, DirectAction, DirectHostId, DirectLease,
+    DumpDetail, IndexAction, IndexArgs, InitTarget, NO_PID, OfflineIndexAction, ReadTarget, StatusOrder,
+    WriteLeader,
 };
 use super::given::{Given, SWITCH};
 use crate::output::{FAILURE, SUCCESS};
@@ -52,18 +52,24 @@ pub(crate) fn parse(args: &[Vec<u8>]) -> Result<Parsed, UsageError> {
             Ok(Command::BuildInfo { program }.into())
         }
         b"daemon" => parse_daemon(&Given::read(rest)?),
-        b"demo" => parse_demo(rest),
+        b"demo" => parse_new("demo", rest, Command::Demo),
+        b"explain" => parse_new("explain", rest, Command::Explain),
         b"client" => parse_client(rest),
         b"direct" => parse_direct(rest),
         _ => parse_client(&args[1..]),
     }
 }
 
-fn parse_demo(args: &[Vec<u8>]) -> Result<Parsed, UsageError> {
-    let argv = std::iter::once(OsString::from("sanlock demo"))
+/// Reads the arguments of a command that the original does not have.
+fn parse_new<T: Parser>(
+    name: &str,
+    args: &[Vec<u8>],
+    command: fn(T) -> Command,
+) -> Result<Parsed, UsageError> {
+    let argv = std::iter::once(OsString::from(format!("sanlock {name}")))
         .chain(args.iter().map(|arg| OsString::from_vec(arg.clone())));
-    match DemoArgs::try_parse_from(argv) {
-        Ok(demo) => Ok(Command::Demo(demo).into()),
+    match T::try_parse_from(argv) {
+        Ok(args) => Ok(command(args).into()),
         Err(error) => {
             let text = error.render().to_string().into_bytes();
             Err(if error.use_stderr() {
@@ -109,6 +115,12 @@ fn unknown(kind: &str, action: &[u8]) -> UsageError {
     UsageError::like_original(text)
 }
 
+/// An action that no release has.
+fn no_action(kind: &str, action: &[u8]) -> UsageError {
+    let name = String::from_utf8_lossy(action);
+    unknown(kind, action).and_explain(&format!("{name:?} is no {kind} action; 'sanlock help' lists them"))
+}
+
 /// What to say about an action of a later release of the original than the one whose commands these are.
 fn later(name: &str) -> String {
     format!("{name} is an action of sanlock 5.1, which this version does not have")
@@ -122,7 +134,7 @@ fn parse_client(args: &[Vec<u8>]) -> Result<Parsed, UsageError> {
     if CLIENT_NOT_HERE.contains(&name.as_ref()) {
         return Err(unknown("client", action).and_explain(&later(&name)));
     }
-    let Some(build) = client_action(&name) else { return Err(unknown("client", action)) };
+    let Some(build) = client_action(&name) else { return Err(no_action("client", action)) };
     let mut given = Given::read(rest)?;
     let debug_lines = std::mem::take(&mut given.debug_lines);
     Ok(Parsed { debug_lines, command: Command::Client(build(&given)?) })
@@ -247,7 +259,7 @@ fn parse_direct(args: &[Vec<u8>]) -> Result<Parsed, UsageError> {
         "rebuild",
     ];
     if !ACTIONS.contains(&name.as_ref()) {
-        return Err(unknown("direct", action));
+        return Err(no_action("direct", action));
     }
     let mut given = Given::read(options)?;
     let debug_lines = std::mem::take(&mut given.debug_lines);

@@ -14,6 +14,9 @@ const DEBUG: u8 = b'D';
 /// The option that ends the options.
 const COMMAND: u8 = b'c';
 
+/// Where the options stand.
+const HELP: &str = "'sanlock help' lists them";
+
 /// One option as it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Token<'a> {
@@ -42,7 +45,10 @@ pub(crate) fn tokenize(args: &[Vec<u8>]) -> Result<Vec<Token<'_>>, UsageError> {
             let mut text = b"unknown option ".to_vec();
             text.extend_from_slice(arg);
             text.extend_from_slice(b"\nspace required before option value\n");
-            return Err(UsageError::like_original(text));
+            let arg = String::from_utf8_lossy(arg);
+            return Err(UsageError::like_original(text).and_explain(&format!(
+                "{arg:?} is no option: an option is a dash and one letter, its value the next argument; {HELP}"
+            )));
         };
         if letter == DEBUG {
             tokens.push(Token::Debug);
@@ -50,14 +56,19 @@ pub(crate) fn tokenize(args: &[Vec<u8>]) -> Result<Vec<Token<'_>>, UsageError> {
             continue;
         }
         let Some((value, after_value)) = after.split_first() else {
-            return Err(UsageError::like_original(message(b"option '", letter, b"' requires arg\n")));
+            return Err(UsageError::like_original(message(b"option '", letter, b"' requires arg\n"))
+                .and_explain(&format!(
+                    "-{} needs a value as its next argument; {HELP}",
+                    char::from(letter)
+                )));
         };
         if letter == COMMAND {
             tokens.push(Token::Command(after));
             break;
         }
         if !WITH_VALUE.contains(&letter) {
-            return Err(UsageError::like_original(message(b"unknown option: ", letter, b"\n")));
+            return Err(UsageError::like_original(message(b"unknown option: ", letter, b"\n"))
+                .and_explain(&format!("there is no option -{}; {HELP}", char::from(letter))));
         }
         tokens.push(Token::Value { letter, value });
         rest = after_value;
@@ -100,7 +111,11 @@ mod tests {
         ] {
             let error = tokenize(&args(list)).unwrap_err();
             assert_eq!(String::from_utf8_lossy(&error.stdout), stdout, "{list:?}");
-            assert!(error.stderr.is_empty(), "{list:?}");
+            let stderr = String::from_utf8(error.stderr).unwrap();
+            assert!(
+                stderr.starts_with("sanlock: ") && stderr.ends_with("'sanlock help' lists them\n"),
+                "{stderr}"
+            );
         }
     }
 

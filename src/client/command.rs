@@ -9,6 +9,7 @@ use super::owner::explain_refusal;
 use super::{explain, result_of};
 use crate::cli::command::AcquireArgs;
 use crate::output::{FAILURE, note, print, print_error};
+use crate::subject::resources;
 use sanlock_client::Client;
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -57,7 +58,7 @@ pub(super) fn command(client: &Client, args: &AcquireArgs, argv: &[Vec<u8>]) -> 
         Err(error) => {
             progress.line(&format!("register done {}", error.result_code()));
             progress.flush();
-            explain(ACTION, &error);
+            explain(ACTION, &resources(&args.resources), &error);
             note(ACTION, "the command was not run");
             return FAILURE;
         }
@@ -70,7 +71,7 @@ pub(super) fn command(client: &Client, args: &AcquireArgs, argv: &[Vec<u8>]) -> 
     progress.line(&format!("acquire done {}", result_of(&outcome)));
     if let Err(error) = outcome {
         progress.flush();
-        explain(ACTION, &error);
+        explain(ACTION, &resources(&args.resources), &error);
         explain_refusal(client, ACTION, &args.resources, &error);
         return FAILURE;
     }

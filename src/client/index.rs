@@ -4,6 +4,7 @@ use super::done;
 use crate::cli::command::{IndexAction, IndexArgs};
 use crate::index::{found, request};
 use crate::output::print;
+use crate::subject;
 use sanlock_client::wire::flags::RindexCmdFlags;
 use sanlock_client::{Client, ClientError};
 
@@ -29,7 +30,7 @@ pub(super) fn index(client: &Client, action: IndexAction, args: &IndexArgs) -> u
             },
         ),
     };
-    let status = done(name, &outcome);
+    let status = done(name, &subject::index(args), &outcome);
     if let Ok(text) = outcome {
         print(text);
     }

@@ -4,17 +4,18 @@ use super::convert::{lockspace_text, name};
 use super::progress::with_progress;
 use super::{done, explain, failed, result_of, shown, silent_failure};
 use crate::output::{FAILURE, SUCCESS, note, print};
+use crate::subject;
 use crate::version::{COMPATIBLE, Version};
 use sanlock_client::wire::flags::{HostState, LockspaceFlags};
 use sanlock_client::wire::limits::PROTOCOL_VERSION;
-use sanlock_client::wire::{Host, StateRecord, code};
+use sanlock_client::wire::{Host, Lockspace, StateRecord, code};
 use sanlock_client::{Client, DaemonVersion};
 use sanlock_lease::name::Name;
 
 pub(super) fn gets(client: &Client, with_hosts: bool) -> u8 {
     let lockspaces = match client.get_lockspaces() {
         Ok(lockspaces) => lockspaces,
-        Err(error) => return failed("gets", &error),
+        Err(error) => return failed("gets", "", &error),
     };
     for lockspace in lockspaces {
         let flags = LockspaceFlags::from_bits_truncate(lockspace.flags.get());
@@ -36,13 +37,17 @@ pub(super) fn gets(client: &Client, with_hosts: bool) -> u8 {
                 }
                 Err(error) => {
                     out.extend_from_slice(format!("hosts error {}\n", error.result_code()).as_bytes());
-                    explain("gets", &error);
+                    explain("gets", &format!("hosts of lockspace {}", lockspace_name(&lockspace)), &error);
                 }
             }
         }
         print(out);
     }
     SUCCESS
+}
+
+fn lockspace_name(lockspace: &Lockspace) -> String {
+    String::from_utf8_lossy(lockspace.name.name_bytes()).into_owned()
 }
 
 fn host_line(host: &Host) -> Vec<u8> {
@@ -57,7 +62,7 @@ pub(super) fn renewal(client: &Client, lockspace: Name) -> u8 {
     }
     match client.renewal(name(lockspace)) {
         Ok((_, records)) => shown(&records.iter().flat_map(renewal_line).collect::<Vec<_>>()),
-        Err(error) => silent_failure("renewal", &error),
+        Err(error) => silent_failure("renewal", &subject::lockspace_name(lockspace), &error),
     }
 }
 
@@ -83,7 +88,7 @@ pub(super) fn log_dump(client: &Client) -> u8 {
             print(log);
             FAILURE
         }
-        Err(error) => silent_failure("log_dump", &error),
+        Err(error) => silent_failure("log_dump", "", &error),
     }
 }
 
@@ -91,7 +96,7 @@ pub(super) fn version(client: &Client) -> u8 {
     let daemon = client.version();
     if let Err(error) = &daemon {
         print(format!("daemon version error {}\n", error.result_code()));
-        explain("version", error);
+        explain("version", "", error);
     }
     let daemon = daemon.unwrap_or(DaemonVersion { version: 0, protocol: 0 });
     shown(
@@ -120,7 +125,7 @@ pub(super) fn shutdown(client: &Client, force: u32, wait: u32) -> u8 {
     if wait != 0 {
         let outcome =
             with_progress(ACTION, "waiting for the daemon to end", || client.shutdown_wait(force != 0));
-        return done(ACTION, &outcome);
+        return done(ACTION, "", &outcome);
     }
     // Asked before, because a daemon without lockspaces is gone afterwards.
     let lockspaces = if force == 0 { client.get_lockspaces().map_or(0, |list| list.len()) } else { 0 };
@@ -133,7 +138,7 @@ pub(super) fn shutdown(client: &Client, force: u32, wait: u32) -> u8 {
             ),
         );
     }
-    done(ACTION, &outcome)
+    done(ACTION, "", &outcome)
 }
 
 #[cfg(test)]

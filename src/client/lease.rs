@@ -5,6 +5,7 @@ use super::owner::explain_refusal;
 use super::{done, explain, result_of};
 use crate::cli::command::{AcquireArgs, NO_PID};
 use crate::output::{note, print, status_of};
+use crate::subject;
 use sanlock_client::wire::flags::{AcquireFlags, ConvertFlags, ReleaseFlags, ResourceFlags};
 use sanlock_client::wire::{Resource, code};
 use sanlock_client::{Client, ClientError, Inquiry};
@@ -24,12 +25,22 @@ pub(super) fn acquire(client: &Client, pid: i32, args: &AcquireArgs) -> u8 {
     }
     let outcome =
         wire_resources(args).and_then(|resources| client.acquire(pid, acquire_flags(args), &resources, None));
-    let status = done(ACTION, &outcome);
+    let status = done(ACTION, &object(&subject::resources(&args.resources), pid), &outcome);
     if let Err(error) = &outcome {
         explain_target(ACTION, pid, error);
         explain_refusal(client, ACTION, &args.resources, error);
     }
     status
+}
+
+/// What was to be worked on, and whose it is.
+fn object(resources: &str, pid: i32) -> String {
+    match (resources.is_empty(), pid == NO_PID) {
+        (true, true) => String::new(),
+        (true, false) => format!("pid {pid}"),
+        (false, true) => resources.to_owned(),
+        (false, false) => format!("{resources} for pid {pid}"),
+    }
 }
 
 /// `-p` is what most often is missing when the daemon answers "busy".
@@ -68,7 +79,7 @@ pub(super) fn release(
         outcome.as_ref().map_or_else(|error| i64::from(error.result_code()), |count| i64::from(*count));
     print(format!("{ACTION} done {result}\n"));
     if let Err(error) = &outcome {
-        explain(ACTION, error);
+        explain(ACTION, &object(&subject::resources(resources), pid), error);
         explain_target(ACTION, pid, error);
     }
     status_of(i32::from(result != 0))
@@ -87,7 +98,7 @@ pub(super) fn convert(client: &Client, pid: i32, resource: Option<&ResourceSpec>
         wanted.flags = ResourceFlags::SHARED.bits().into();
     }
     let outcome = client.convert(pid, ConvertFlags::empty(), wanted);
-    let status = done(ACTION, &outcome);
+    let status = done(ACTION, &object(&subject::resource(spec), pid), &outcome);
     if let Err(error) = &outcome {
         explain_target(ACTION, pid, error);
         explain_refusal(client, ACTION, std::slice::from_ref(spec), error);
@@ -104,7 +115,7 @@ pub(super) fn inquire(client: &Client, pid: i32, debug: bool) -> u8 {
         Ok(inquiry) => print(inquiry_text(inquiry, debug)),
         Err(error) => {
             print(format!("{ACTION} done {result} res_count 0\n"));
-            explain(ACTION, error);
+            explain(ACTION, &object("", pid), error);
             explain_target(ACTION, pid, error);
         }
     }

@@ -5,6 +5,7 @@ use super::done;
 use super::progress::with_progress;
 use crate::cli::command::DEFAULT_IO_TIMEOUT;
 use crate::output::print;
+use crate::subject;
 use sanlock_client::wire::flags::{AddFlags, ConfigCommand, InqFlags, RemFlags};
 use sanlock_client::{Client, ClientError};
 use sanlock_lease::name::Name;
@@ -22,7 +23,7 @@ pub(super) fn add(client: &Client, spec: &LockspaceSpec, io_timeout: u32) -> u8 
     let outcome = lockspace(spec).map_err(ClientError::from).and_then(|lockspace| {
         with_progress(action, what, || client.add_lockspace_timeout(&lockspace, AddFlags::empty(), sent))
     });
-    done(action, &outcome)
+    done(action, &subject::lockspace(spec), &outcome)
 }
 
 pub(super) fn inquire(client: &Client, spec: &LockspaceSpec) -> u8 {
@@ -31,7 +32,7 @@ pub(super) fn inquire(client: &Client, spec: &LockspaceSpec) -> u8 {
     let outcome = lockspace(spec)
         .map_err(ClientError::from)
         .and_then(|lockspace| client.inq_lockspace(&lockspace, InqFlags::empty()));
-    done(ACTION, &outcome)
+    done(ACTION, &subject::lockspace(spec), &outcome)
 }
 
 pub(super) fn remove(client: &Client, spec: &LockspaceSpec) -> u8 {
@@ -41,7 +42,7 @@ pub(super) fn remove(client: &Client, spec: &LockspaceSpec) -> u8 {
     let outcome = lockspace(spec).map_err(ClientError::from).and_then(|lockspace| {
         with_progress(ACTION, what, || client.rem_lockspace(&lockspace, RemFlags::empty()))
     });
-    done(ACTION, &outcome)
+    done(ACTION, &subject::lockspace(spec), &outcome)
 }
 
 pub(super) fn set_config(client: &Client, lockspace: Name, config: Option<ConfigCommand>) -> u8 {
@@ -49,5 +50,5 @@ pub(super) fn set_config(client: &Client, lockspace: Name, config: Option<Config
     let number = config.map_or(0, u32::from);
     print(format!("{ACTION} {lockspace} {number}\n"));
     let outcome = client.set_config(name(lockspace), number);
-    done(ACTION, &outcome)
+    done(ACTION, &subject::lockspace_name(lockspace), &outcome)
 }

@@ -16,8 +16,9 @@ mod status;
 mod storage;
 
 use crate::cli::command::ClientAction;
-use crate::output::{FAILURE, SUCCESS, describe, note, print, status_of};
+use crate::output::{FAILURE, SUCCESS, failure, print, status_of};
 use sanlock_client::wire::types::HostEvent;
+use sanlock_client::wire::{Command, code};
 use sanlock_client::{Client, ClientError};
 
 /// Carries out an action and returns the exit status.
@@ -71,40 +72,59 @@ fn result_of<T>(outcome: &Result<T, ClientError>) -> i32 {
     outcome.as_ref().map_or_else(ClientError::result_code, |_| 0)
 }
 
-/// Says why something failed, in plain words.
-fn explain(action: &str, error: &ClientError) {
-    let command = match error {
-        ClientError::Daemon { command, .. } => Some(*command),
-        _ => None,
-    };
+/// Says why something failed, in plain words, and what to do. `object`: what was to be worked on.
+fn explain(action: &str, object: &str, error: &ClientError) {
+    let result = error.result_code();
     match error {
-        ClientError::Daemon { .. } | ClientError::Io { .. } => {
-            note(action, &describe(error.result_code(), command));
+        ClientError::Daemon { command, .. } => {
+            let next = code::next_step(result, Some(*command));
+            failure(action, object, cause(result, Some(*command)), result, next);
         }
-        _ => note(action, &format!("{error} ({})", error.result_code())),
+        // It is the socket that failed, whatever was to be asked.
+        ClientError::Io { op, .. } => {
+            let client = Client::new();
+            let socket = format!("{op} on {}", client.socket_path().display());
+            failure(action, &socket, cause(result, None), result, code::next_step(result, None));
+        }
+        ClientError::Closed | ClientError::Reply(_) | ClientError::Desynchronised | ClientError::State(_) => {
+            failure(action, object, &error.to_string(), result, code::next_step(code::EPIPE, None));
+        }
+        ClientError::Argument(_)
+        | ClientError::NoPath
+        | ClientError::NoLockspace
+        | ClientError::NoDisks
+        | ClientError::Path(_) => {
+            let next = Some("give what is missing or wrong as 'sanlock help' shows it");
+            failure(action, object, &error.to_string(), result, next);
+        }
     }
 }
 
+/// What a result usually means.
+fn cause(result: i32, command: Option<Command>) -> &'static str {
+    code::explain(result, command).unwrap_or("the reason is not known")
+}
+
 /// Prints `ACTION done RESULT`, explains a failure, and gives the exit status.
-fn done<T>(action: &str, outcome: &Result<T, ClientError>) -> u8 {
+fn done<T>(action: &str, object: &str, outcome: &Result<T, ClientError>) -> u8 {
     let result = result_of(outcome);
     print(format!("{action} done {result}\n"));
     if let Err(error) = outcome {
-        explain(action, error);
+        explain(action, object, error);
     }
     status_of(result)
 }
 
 /// For actions that print nothing on stdout when they fail.
-fn silent_failure(action: &str, error: &ClientError) -> u8 {
-    explain(action, error);
+fn silent_failure(action: &str, object: &str, error: &ClientError) -> u8 {
+    explain(action, object, error);
     FAILURE
 }
 
 /// Prints `ACTION error RESULT` and explains it.
-fn failed(action: &str, error: &ClientError) -> u8 {
+fn failed(action: &str, object: &str, error: &ClientError) -> u8 {
     print(format!("{action} error {}\n", error.result_code()));
-    silent_failure(action, error)
+    silent_failure(action, object, error)
 }
 
 /// The exit status of an action that printed what was asked for.

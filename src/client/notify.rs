@@ -3,6 +3,7 @@
 use super::convert::{lockspace as wire_lockspace, name, names, request as wire_request};
 use super::done;
 use crate::output::{note, print};
+use crate::subject;
 use sanlock_client::wire::code;
 use sanlock_client::wire::flags::{RequestFlags, SetEventFlags};
 use sanlock_client::wire::types::HostEvent;
@@ -19,7 +20,7 @@ pub(super) fn request(client: &Client, resource: Option<&ResourceSpec>, force_mo
         }
         None => Err(ClientError::NoDisks),
     };
-    done(ACTION, &outcome)
+    done(ACTION, &resource.map(subject::resource).unwrap_or_default(), &outcome)
 }
 
 pub(super) fn examine(
@@ -41,7 +42,12 @@ pub(super) fn examine(
             return 1;
         }
     };
-    done(ACTION, &outcome)
+    let object = match (resource, lockspace) {
+        (Some(spec), _) => subject::resource(spec),
+        (None, Some(spec)) => subject::lockspace(spec),
+        (None, None) => String::new(),
+    };
+    done(ACTION, &object, &outcome)
 }
 
 pub(super) fn set_event(client: &Client, lockspace: Name, event: HostEvent) -> u8 {
@@ -53,5 +59,5 @@ pub(super) fn set_event(client: &Client, lockspace: Name, event: HostEvent) -> u
         event.data.get()
     ));
     let outcome = client.set_event(name(lockspace), event, SetEventFlags::empty());
-    done(ACTION, &outcome)
+    done(ACTION, &format!("host {host} of lockspace {lockspace}"), &outcome)
 }

@@ -1,9 +1,10 @@
 //! `status` and `host_status`: the daemon's records, a line each (command-line.md 7.1, 7.2).
 
 use super::convert::{lockspace_text, name, resource_text};
-use super::{shown, silent_failure};
+use super::{explain, shown, silent_failure};
 use crate::cli::command::StatusOrder;
-use crate::output::{FAILURE, SUCCESS, note, print};
+use crate::output::{FAILURE, SUCCESS, print};
+use crate::subject;
 use sanlock_client::Client;
 use sanlock_client::wire::flags::ResourceFlags;
 use sanlock_client::wire::{Attachment, StateRecord, StateType};
@@ -15,7 +16,7 @@ const SORTED_RECORDS_MAX: usize = 1024;
 pub(super) fn status(client: &Client, order: StatusOrder, debug: bool) -> u8 {
     let records = match client.status(0) {
         Ok(records) => records,
-        Err(error) => return silent_failure("status", &error),
+        Err(error) => return silent_failure("status", "", &error),
     };
     if !can_be_listed(records.len(), order) {
         print(format!("cannot sort over {SORTED_RECORDS_MAX}\n"));
@@ -161,12 +162,12 @@ pub(super) fn host_status(client: &Client, lockspace: Name, debug: bool) -> u8 {
     if !lockspace.is_empty() {
         return match client.host_status(name(lockspace)) {
             Ok(records) => shown(&hosts(&records, debug)),
-            Err(error) => silent_failure("host_status", &error),
+            Err(error) => silent_failure("host_status", &subject::lockspace_name(lockspace), &error),
         };
     }
     let records = match client.status(StateType::Lockspace as u32) {
         Ok(records) => records,
-        Err(error) => return silent_failure("host_status", &error),
+        Err(error) => return silent_failure("host_status", "", &error),
     };
     for record in records.iter().filter(|r| r.state_type() == Some(StateType::Lockspace)) {
         let mut out = b"lockspace ".to_vec();
@@ -176,7 +177,7 @@ pub(super) fn host_status(client: &Client, lockspace: Name, debug: bool) -> u8 {
             Ok(records) => out.extend_from_slice(&hosts(&records, debug)),
             Err(error) => {
                 let lockspace = String::from_utf8_lossy(record.name.name_bytes());
-                note("host_status", &format!("lockspace {lockspace}: {error}"));
+                explain("host_status", &format!("lockspace {lockspace}"), &error);
             }
         }
         print(out);

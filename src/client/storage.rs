@@ -5,6 +5,7 @@ use super::{done, explain, failed, shown};
 use crate::cli::command::{InitTarget, ReadTarget};
 use crate::cli::given::Sizes;
 use crate::output::{FAILURE, note, print, status_of};
+use crate::subject;
 use sanlock_client::wire::flags::{ResourceFlags, WriteFlags};
 use sanlock_client::wire::{Host, Resource};
 use sanlock_client::{Client, ClientError};
@@ -34,7 +35,7 @@ pub(super) fn init(client: &Client, target: &InitTarget, sizes: Sizes) -> u8 {
                 .and_then(|resource| client.write_resource(&resource, *num_hosts, *num_hosts, flags))
         }
     };
-    done(ACTION, &outcome)
+    done(ACTION, &target.subject(), &outcome)
 }
 
 pub(super) fn read(client: &Client, target: &ReadTarget, sizes: Sizes, owners: bool, debug: bool) -> u8 {
@@ -49,7 +50,7 @@ pub(super) fn read(client: &Client, target: &ReadTarget, sizes: Sizes, owners: b
     };
     match outcome {
         Ok(text) => shown(&text),
-        Err(error) => failed("read", &error),
+        Err(error) => failed("read", &target.subject(), &error),
     }
 }
 
@@ -120,7 +121,7 @@ pub(super) fn align(client: &Client, spec: &DiskSpec) -> u8 {
     };
     print(format!("{ACTION} done {result}\n"));
     if let Err(error) = &outcome {
-        explain(ACTION, error);
+        explain(ACTION, &subject::place(spec), error);
     }
     status_of(i32::from(result != 0))
 }

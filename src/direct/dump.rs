@@ -1,9 +1,11 @@
 //! `dump`: a table of the leases on storage (command-line.md 8.5).
 
+use super::report::failed;
 use super::scan::{Area, find_geometry};
 use super::storage::Storage;
 use crate::cli::command::DumpDetail;
 use crate::output::{FAILURE, SUCCESS, note, print};
+use crate::subject;
 use sanlock_blockio::Access;
 use sanlock_lease::geometry::Geometry;
 use sanlock_lease::name::Name;
@@ -37,8 +39,7 @@ pub(super) fn dump(range: Option<&DumpRange>, detail: DumpDetail, geometry: Opti
         Ok(storage) => storage,
         Err(error) => {
             print([b"Device ", range.disk.path.as_slice(), b" not found.\n"].concat());
-            note(ACTION, &error.to_string());
-            return FAILURE;
+            return failed(ACTION, &subject::place(&range.disk), &error);
         }
     };
     let geometry = match geometry.map_or_else(
@@ -48,12 +49,18 @@ pub(super) fn dump(range: Option<&DumpRange>, detail: DumpDetail, geometry: Opti
         Ok(Some(geometry)) => geometry,
         Ok(None) => {
             print("Cannot find sector_size and align_size, set with -A and -Z.\n");
+            note(
+                ACTION,
+                &format!(
+                    "{}: no lease begins there or after it: check path and offset",
+                    subject::place(&range.disk)
+                ),
+            );
             return FAILURE;
         }
         Err(error) => {
             print("Cannot find sector_size and align_size, set with -A and -Z.\n");
-            note(ACTION, &error.to_string());
-            return FAILURE;
+            return failed(ACTION, &subject::place(&range.disk), &error);
         }
     };
     print(heading(detail));
@@ -83,8 +90,7 @@ fn dump_areas(storage: &mut Storage, range: &DumpRange, detail: DumpDetail, geom
             },
             Err(error) if error.is_beyond_end() => break,
             Err(error) => {
-                note(ACTION, &error.to_string());
-                return FAILURE;
+                return failed(ACTION, &subject::place(&range.disk), &error);
             }
         }
         distance = distance.saturating_add(align);

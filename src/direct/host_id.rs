@@ -7,9 +7,10 @@
 use super::init::record;
 use super::leader::{Names, ReadError, find_delta};
 use super::machine::{area, drive};
-use super::report::{Failure, report_as};
+use super::report::{Failure, first_step, report_as};
 use super::storage::{Storage, StorageError};
 use crate::cli::command::DirectHostId;
+use crate::subject;
 use sanlock_blockio::Access;
 use sanlock_blockio::drive::{Areas, monotonic_now};
 use sanlock_daemon::config::{Config, Environment, Overrides};
@@ -89,6 +90,16 @@ impl Failure for HostIdError {
             Self::Leave(error) => ReturnCode::from(error).0,
         }
     }
+
+    fn next(&self) -> Option<&'static str> {
+        match self {
+            Self::Join(JoinError::Leader(error)) | Self::Read(ReadError::Leader(error)) => {
+                first_step(ReturnCode::from(error).0)
+            }
+            Self::NeverOwned | Self::NoPath | Self::NoHost => first_step(ReturnCode::EINVAL.0),
+            error => first_step(error.code()),
+        }
+    }
 }
 
 /// Carries out what was asked for; `in_result` is the name that stands in the result line.
@@ -100,7 +111,7 @@ fn carry_out(
 ) -> u8 {
     record(action.as_bytes());
     let outcome = Target::find(action, args).and_then(|target| run(&target));
-    report_as(action, in_result, &outcome)
+    report_as(action, in_result, &subject::lockspace(&args.lockspace), &outcome)
 }
 
 pub(super) fn acquire_id(args: &DirectHostId) -> u8 {

@@ -7,6 +7,7 @@ use super::report::{Failure, report};
 use crate::cli::command::{IndexArgs, OfflineIndexAction};
 use crate::index::{found, request, size_flags};
 use crate::output::{FAILURE, note, print};
+use crate::subject;
 use sanlock_blockio::EngineKind;
 use sanlock_daemon::oneshot::{
     Io, Limits, ToolError, format_rindex, lookup_rindex, rebuild_rindex, update_rindex,
@@ -29,7 +30,7 @@ pub(super) fn index(action: OfflineIndexAction, args: &IndexArgs) -> u8 {
         return FAILURE;
     }
     let outcome = carry_out(action, args);
-    let status = report(name, &outcome);
+    let status = report(name, &subject::index(args), &outcome);
     if let Ok(text) = outcome {
         print(text);
     }

@@ -2,7 +2,7 @@
 //!
 //! What was there is overwritten without a question, as in the original. The only trace is a line in syslog.
 
-use super::report::{Failure, report};
+use super::report::{Failure, first_step, report};
 use super::storage::{Storage, StorageError};
 use crate::cli::command::InitTarget;
 use crate::cli::given::Sizes;
@@ -14,6 +14,7 @@ use sanlock_lease::geometry::{AlignSize, Geometry, SectorSize};
 use sanlock_lease::text::{LockspaceSpec, ResourceSpec};
 use sanlock_lease::timing::{IoTimeout, IoTimeoutError};
 use sanlock_sys::clock::monotonic_seconds;
+use sanlock_wire::{Command, code};
 
 const ACTION: &str = "init";
 /// Name under which changes are recorded in syslog.
@@ -48,6 +49,13 @@ impl Failure for InitError {
             Self::Storage(error) => error.code(),
         }
     }
+
+    fn next(&self) -> Option<&'static str> {
+        match self {
+            Self::Sizes(_) => code::next_step(ReturnCode::GENERIC.0, Some(Command::WriteLockspace)),
+            error => first_step(error.code()),
+        }
+    }
 }
 
 pub(super) fn init(target: &InitTarget, sizes: Sizes) -> u8 {
@@ -56,7 +64,7 @@ pub(super) fn init(target: &InitTarget, sizes: Sizes) -> u8 {
         InitTarget::Lockspace { spec, io_timeout } => init_lockspace(spec, *io_timeout, sizes),
         InitTarget::Resource { spec, num_hosts, clear } => init_resource(spec, *num_hosts, *clear, sizes),
     };
-    report(ACTION, &outcome)
+    report(ACTION, &target.subject(), &outcome)
 }
 
 /// Leaves a trace of what is about to be overwritten. Without a system log it is lost, as in the original.

@@ -145,14 +145,14 @@ fn find_paxos(spec: &ResourceSpec, disk: &DiskSpec, names: Names) -> Found {
 
 pub(super) fn read_leader(target: &ReadTarget, sizes: Sizes) -> u8 {
     let found = find(target, sizes, Names::All);
-    let status = report("read_leader", &found.outcome);
+    let status = report("read_leader", &target.subject(), &found.outcome);
     print(fields::text(&found.record, matches!(target, ReadTarget::Resource(_))));
     status
 }
 
 pub(super) fn read(target: &ReadTarget, sizes: Sizes) -> u8 {
     let found = find(target, sizes, Names::Given);
-    let status = report("read", &found.outcome);
+    let status = report("read", &target.subject(), &found.outcome);
     if found.outcome.is_ok() {
         print(line(target, &found.record));
     }

@@ -1,5 +1,6 @@
 //! Step machines of the lease code, driven to their end by this process alone.
 
+use super::report::Failure;
 use super::storage::{Storage, StorageError};
 use crate::output::note;
 use sanlock_blockio::EngineKind;

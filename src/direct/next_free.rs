@@ -1,8 +1,10 @@
 //! `next_free`: where the next lease can go (command-line.md 8.6).
 
+use super::report::failed;
 use super::scan::{Area, find_geometry};
 use super::storage::{Storage, StorageError};
 use crate::output::{FAILURE, SUCCESS, note, print};
+use crate::subject;
 use sanlock_blockio::Access;
 use sanlock_lease::geometry::Geometry;
 use sanlock_lease::text::DiskSpec;
@@ -20,10 +22,7 @@ pub(super) fn next_free(start: Option<&DiskSpec>, geometry: Option<Geometry>) ->
             SUCCESS
         }
         Ok(None) => FAILURE,
-        Err(error) => {
-            note(ACTION, &error.to_string());
-            FAILURE
-        }
+        Err(error) => failed(ACTION, &subject::place(start), &error),
     }
 }
 

@@ -8,10 +8,11 @@
 use super::host_id::{NoSuchHost, host};
 use super::init::record;
 use super::machine::{area, drive};
-use super::report::{Failure, report};
+use super::report::{Failure, first_step, report};
 use super::storage::{Storage, StorageError};
 use crate::cli::command::DirectLease;
 use crate::output::note;
+use crate::subject;
 use sanlock_blockio::Access;
 use sanlock_blockio::drive::Areas;
 use sanlock_lease::code::ReturnCode;
@@ -76,18 +77,31 @@ impl Failure for LeaseError {
             Self::Release(error) => ReturnCode::from(error).0,
         }
     }
+
+    fn next(&self) -> Option<&'static str> {
+        match self {
+            Self::NoLease(error) => first_step(ReturnCode::from(error).0),
+            Self::NoDisk => first_step(ReturnCode::EINVAL.0),
+            error => first_step(error.code()),
+        }
+    }
 }
 
 pub(super) fn acquire(args: &DirectLease) -> u8 {
     const ACTION: &str = "acquire";
     record(ACTION.as_bytes());
-    report(ACTION, &try_acquire(ACTION, args))
+    report(ACTION, &object(args), &try_acquire(ACTION, args))
 }
 
 pub(super) fn release(args: &DirectLease) -> u8 {
     const ACTION: &str = "release";
     record(ACTION.as_bytes());
-    report(ACTION, &try_release(ACTION, args))
+    report(ACTION, &object(args), &try_release(ACTION, args))
+}
+
+/// What an error message names.
+fn object(args: &DirectLease) -> String {
+    args.resource.as_ref().map(subject::resource).unwrap_or_default()
 }
 
 /// A lease on its disks, and what its leader says.

@@ -13,7 +13,7 @@ const STEPS_MAX: u64 = 1024;
 
 /// What begins at an offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Area {
+pub(crate) enum Area {
     /// Host id leases.
     Lockspace,
     /// A resource's lease.
@@ -24,7 +24,7 @@ pub(super) enum Area {
 
 impl Area {
     /// What a first sector says. A cleared lease is none.
-    pub(super) fn of(sector: &[u8]) -> Option<Self> {
+    pub(crate) fn of(sector: &[u8]) -> Option<Self> {
         match RawLeader::from_sector(sector).magic.get() {
             DELTA_MAGIC => Some(Self::Lockspace),
             PAXOS_MAGIC => Some(Self::Resource),
@@ -34,7 +34,7 @@ impl Area {
     }
 
     /// The sizes that a first sector states.
-    fn geometry(self, sector: &[u8]) -> Option<Geometry> {
+    pub(crate) fn geometry(self, sector: &[u8]) -> Option<Geometry> {
         match self {
             Self::Lockspace | Self::Resource => verify::sizes(&RawLeader::from_sector(sector)).ok(),
             Self::Rindex => {
@@ -52,7 +52,7 @@ impl Area {
 ///
 /// # Errors
 /// A read failed for another reason than the end of the storage.
-pub(super) fn find_geometry(
+pub(crate) fn find_geometry(
     storage: &mut Storage,
     start: u64,
     size: Option<u64>,

@@ -1,5 +1,6 @@
 //! An open file or device, read and written with time limits.
 
+use super::report::Failure;
 use sanlock_blockio::{
     Access, BlockingIo, Disk, DiskKind, EngineError, EngineKind, IoError, IoErrorKind, OpenError,
 };
@@ -20,7 +21,7 @@ const EISDIR: i32 = -21;
 
 /// Why storage could not be used.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum StorageError {
+pub(crate) enum StorageError {
     /// It cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -32,9 +33,8 @@ pub(super) enum StorageError {
     Engine(#[from] EngineError),
 }
 
-impl StorageError {
-    /// The result number.
-    pub(super) fn code(&self) -> i32 {
+impl Failure for StorageError {
+    fn code(&self) -> i32 {
         match self {
             Self::Open(OpenError::NotADisk { path }) if path.is_dir() => EISDIR,
             Self::Open(error) => error.code(),
@@ -42,15 +42,17 @@ impl StorageError {
             Self::Engine(_) => EIO,
         }
     }
+}
 
+impl StorageError {
     /// Whether the range goes beyond the end of the storage.
-    pub(super) fn is_beyond_end(&self) -> bool {
+    pub(crate) fn is_beyond_end(&self) -> bool {
         matches!(self, Self::Io(IoError { kind: IoErrorKind::Short { .. }, .. }))
     }
 }
 
 /// An open file or device.
-pub(super) struct Storage {
+pub(crate) struct Storage {
     io: BlockingIo,
     disk: Arc<Disk>,
 }
@@ -58,30 +60,30 @@ pub(super) struct Storage {
 impl Storage {
     /// # Errors
     /// The path cannot be opened in time and with direct I/O, or there is no I/O engine.
-    pub(super) fn open(path: &[u8], access: Access) -> Result<Self, StorageError> {
+    pub(crate) fn open(path: &[u8], access: Access) -> Result<Self, StorageError> {
         let disk = Disk::open_timeout(Path::new(OsStr::from_bytes(path)), access, TIMEOUT)?;
         let io = BlockingIo::new(EngineKind::probe()?)?;
         Ok(Self { io, disk })
     }
 
     /// The disk.
-    pub(super) fn disk(&self) -> &Disk {
+    pub(crate) fn disk(&self) -> &Disk {
         &self.disk
     }
 
     /// The disk, for a machine that outlives this value.
-    pub(super) fn shared_disk(&self) -> Arc<Disk> {
+    pub(crate) fn shared_disk(&self) -> Arc<Disk> {
         Arc::clone(&self.disk)
     }
 
     /// Bytes available, `None` for a file, which may grow.
-    pub(super) fn fixed_size(&self) -> Option<u64> {
+    pub(crate) fn fixed_size(&self) -> Option<u64> {
         (self.disk.kind() == DiskKind::Block).then(|| self.disk.size())
     }
 
     /// # Errors
     /// [`StorageError::Io`].
-    pub(super) fn read(&mut self, offset: u64, len: usize) -> Result<Vec<u8>, StorageError> {
+    pub(crate) fn read(&mut self, offset: u64, len: usize) -> Result<Vec<u8>, StorageError> {
         let mut bytes = vec![0; len];
         self.io.read_exact_at(&self.disk, offset, &mut bytes, TIMEOUT)?;
         Ok(bytes)
@@ -91,13 +93,13 @@ impl Storage {
     ///
     /// # Errors
     /// [`StorageError::Io`]; after a timeout the write may still happen.
-    pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), StorageError> {
+    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), StorageError> {
         Ok(self.io.write_all_at(&self.disk, offset, bytes, TIMEOUT)?)
     }
 
     /// # Errors
     /// [`StorageError::Io`].
-    pub(super) fn format(&mut self, offset: u64, bytes: &[u8]) -> Result<(), StorageError> {
+    pub(crate) fn format(&mut self, offset: u64, bytes: &[u8]) -> Result<(), StorageError> {
         Ok(self.io.write_all_at(&self.disk, offset, bytes, FORMAT_TIMEOUT)?)
     }
 }

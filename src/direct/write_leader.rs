@@ -11,7 +11,7 @@ use super::leader::{Found, ReadError, lockspace_sector_size};
 use super::report::{Failure, report};
 use super::storage::Storage;
 use crate::cli::command::{ReadTarget, WriteLeader};
-use crate::output::{FAILURE, note, print};
+use crate::output::{FAILURE, failure, note, print};
 use sanlock_blockio::Access;
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::geometry::SectorSize;
@@ -65,8 +65,14 @@ pub(super) fn write_leader(args: &WriteLeader) -> u8 {
         Err(errno) => {
             let path = args.file.as_deref().unwrap_or(b"(null)");
             print([format!("open error {errno} ").as_bytes(), path, b"\n"].concat());
-            if args.file.is_none() {
-                note(ACTION, "give the file with the values: -F FILE");
+            match &args.file {
+                None => note(ACTION, "give the file with the values: -F FILE"),
+                Some(path) => {
+                    let file = format!("file of values {}", String::from_utf8_lossy(path));
+                    let reason = std::io::Error::from_raw_os_error(errno).to_string();
+                    let next = Some("check that the file exists and can be read");
+                    failure(ACTION, &file, &reason, errno.saturating_neg(), next);
+                }
             }
             return FAILURE;
         }
@@ -74,7 +80,7 @@ pub(super) fn write_leader(args: &WriteLeader) -> u8 {
     trace(&trace_text(&args.target));
     let resource = matches!(args.target, ReadTarget::Resource(_));
     let outcome = change(args, &file, resource);
-    let status = report(ACTION, &outcome);
+    let status = report(ACTION, &args.target.subject(), &outcome);
     if let Ok(record) = outcome {
         print(fields::text(&record, resource));
     }

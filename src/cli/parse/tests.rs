@@ -1,6 +1,7 @@
 //! Argument vectors and what they mean. Rows marked with a golden file were recorded from 3.8.5.
 
 use super::*;
+use crate::cli::command::{DemoArgs, ExplainArgs};
 use crate::cli::given::Sizes;
 use sanlock_lease::geometry::{AlignSize, Geometry, SectorSize};
 use sanlock_lease::text::ResourceSpec;
@@ -75,7 +76,9 @@ fn unknown_actions() {
         ("Status", "client action \"Status\" is unknown\n"),
         ("client frobnicate -q", "client action \"frobnicate\" is unknown\n"),
     ] {
-        assert_eq!(refused(line), (stdout.to_owned(), String::new()), "{line:?}");
+        let (found, stderr) = refused(line);
+        assert_eq!(found, stdout, "{line:?}");
+        assert!(stderr.ends_with(" action; 'sanlock help' lists them\n"), "{line:?}: {stderr}");
     }
 }
 
@@ -317,7 +320,8 @@ fn sizes_check() {
         ("-Z 1000", "1000", "0"), // the original takes this for "no size given"
     ] {
         let (stdout, stderr) = refused(&format!("direct init -s LS:0:/a:0 {options}"));
-        assert_eq!((stdout, stderr), (invalid(sector, align), String::new()), "{options}");
+        assert_eq!(stdout, invalid(sector, align), "{options}");
+        assert!(stderr.contains("-Z and -A"), "{options}: {stderr}");
     }
     assert!(refused("init -r LS:R:/a:0 -Z 512 -A 1m").1.contains("-A 1m is no align size"));
     for options in
@@ -436,6 +440,19 @@ fn demo_options() {
 }
 
 #[test]
+fn explain_options() {
+    let explain = |codes: &[&str]| {
+        Command::Explain(ExplainArgs { codes: codes.iter().map(|&code| code.to_owned()).collect() })
+    };
+    assert_eq!(command("explain"), explain(&[]));
+    assert_eq!(command("explain -243"), explain(&["-243"]));
+    assert_eq!(command("explain 243 EAGAIN -5"), explain(&["243", "EAGAIN", "-5"]));
+    assert!(refused("explain --all").1.contains("--all"));
+    // Like every word that is no command, it stays an unknown action elsewhere.
+    assert_eq!(refused("client explain -243").0, "client action \"explain\" is unknown\n");
+}
+
+#[test]
 fn resource_indexes() {
     let index = |path: &str, offset| RindexSpec {
         lockspace: name("LS"),
@@ -478,5 +495,5 @@ fn resource_indexes() {
     }
     assert!(refused("client lookup -x LS:/rx:1X").1.contains("-x LS:/rx:1X"));
     assert!(refused("client lookup -e r:1X").1.contains("-e r:1X"));
-    assert_eq!(refused("direct delete"), ("direct action \"delete\" is unknown\n".to_owned(), String::new()));
+    assert_eq!(refused("direct delete").0, "direct action \"delete\" is unknown\n");
 }

@@ -1,12 +1,14 @@
-//! Result codes: numbers, names, the C library's texts, and what a code usually means.
+//! Result codes: numbers, names, the C library's texts, what a code usually means, what causes it and what to do about it.
 //!
 //! A result is a signed number (socket-protocol.md 5): 0 or positive is success, -1 to -199 a negated errno, -201 to -299
 //! a `SANLK_*` code. Codes of 5.1.1 are included because its daemons may answer them; there -250 and -251 became -252 and
 //! -253, without any other meaning for the old numbers.
 
+mod advice;
 mod explain;
 mod names;
 
+pub use advice::{Advice, advice, all as all_advice, meanings_by_command, next_step, parse};
 pub use explain::explain;
 pub use names::{name, strerror};
 

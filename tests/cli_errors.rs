@@ -1,0 +1,204 @@
+//! What people are told when something fails: every row names what failed, on what, why, and what to do next
+//! (docs/decisions/0013-explanations.md). Only what needs no daemon; `conformance` has the answers of daemons.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use std::path::Path;
+use std::process::Command;
+
+/// Runs the program, with `DIR` replaced; exit status, stdout, stderr.
+fn run(dir: &Path, line: &str) -> (Option<i32>, String, String) {
+    let args = line.split_whitespace().map(|word| word.replace("DIR", dir.to_str().unwrap()));
+    let output = Command::new(env!("CARGO_BIN_EXE_sanlock"))
+        .args(args)
+        .env("SANLOCK_RUN_DIR", dir.join("run"))
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+/// Lease files on a file system with direct I/O: `good` has lockspace LS and resource LS:R, `empty` nothing, `short` ends early.
+fn lease_dir() -> tempfile::TempDir {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for (name, bytes) in [("good", 4 << 20), ("empty", 4 << 20), ("short", 512)] {
+        std::fs::File::create(dir.path().join(name)).unwrap().set_len(bytes).unwrap();
+    }
+    for init in ["direct init -s LS:0:DIR/good:0", "direct init -r LS:R:DIR/good:1M"] {
+        let (code, stdout, stderr) = run(dir.path(), init);
+        assert_eq!((code, stdout.as_str()), (Some(0), "init done 0\n"), "{stderr}");
+    }
+    dir
+}
+
+/// A failure: the action as messages call it, the object, the number, and words of reason and next step.
+struct Row {
+    line: &'static str,
+    action: &'static str,
+    object: &'static str,
+    result: i32,
+    words: &'static [&'static str],
+}
+
+const fn row(
+    line: &'static str,
+    action: &'static str,
+    object: &'static str,
+    result: i32,
+    words: &'static [&'static str],
+) -> Row {
+    Row { line, action, object, result, words }
+}
+
+/// Nobody listens: the object is the socket, whatever was asked.
+const NO_DAEMON: &[&str] = &["is the daemon running?", "ENOENT", "start it"];
+
+#[rustfmt::skip]
+const FAILURES: &[Row] = &[
+    row("status", "status", "DIR/run/sanlock.sock", -2, NO_DAEMON),
+    row("status -D", "status", "DIR/run/sanlock.sock", -2, NO_DAEMON),
+    row("host_status", "host_status", "DIR/run/sanlock.sock", -2, NO_DAEMON),
+    row("host_status -s LS", "host_status", "DIR/run/sanlock.sock", -2, NO_DAEMON),
+    row("gets", "gets", "DIR/run/sanlock.sock", -2, NO_DAEMON),
+    row("renewal -s LS", "renewal", "DIR/run/sanlock.sock", -2, NO_DAEMON),
+    row("log_dump", "log_dump", "DIR/run/sanlock.sock", -2, NO_DAEMON),
+    row("client version", "version", "DIR/run/sanlock.sock", -2, NO_DAEMON),
+    row("shutdown", "shutdown", "DIR/run/sanlock.sock", -2, NO_DAEMON),
+    row("shutdown -w 1", "shutdown", "DIR/run/sanlock.sock", -2, NO_DAEMON),
+    row("client init -s LS:0:DIR/empty:0", "init", "DIR/run/sanlock.sock", -2, NO_DAEMON),
+    row("read -s LS:1:DIR/good:0", "read", "DIR/run/sanlock.sock", -2, NO_DAEMON),
+    row("read -r LS:R:DIR/good:1M", "read", "DIR/run/sanlock.sock", -2, NO_DAEMON),
+    row("align -s LS:1:DIR/good:0", "align", "DIR/run/sanlock.sock", -2, NO_DAEMON),
+    row("add_lockspace -s LS:1:DIR/good:0", "add_lockspace", "DIR/run/sanlock.sock", -2, NO_DAEMON),
+    row("inq_lockspace -s LS:1:DIR/good:0", "inq_lockspace", "DIR/run/sanlock.sock", -2, NO_DAEMON),
+    row("rem_lockspace -s LS:1:DIR/good:0", "rem_lockspace", "DIR/run/sanlock.sock", -2, NO_DAEMON),
+    row("set_config -s LS -u 1", "set_config", "DIR/run/sanlock.sock", -2, NO_DAEMON),
+    row("acquire -r LS:R:DIR/good:1M -p 1", "acquire", "DIR/run/sanlock.sock", -2, NO_DAEMON),
+    row("release -r LS:R:DIR/good:1M -p 1", "release", "DIR/run/sanlock.sock", -2, NO_DAEMON),
+    row("convert -r LS:R:DIR/good:1M:SH -p 1", "convert", "DIR/run/sanlock.sock", -2, NO_DAEMON),
+    row("inquire -p 1", "inquire", "DIR/run/sanlock.sock", -2, NO_DAEMON),
+    row("request -r LS:R:DIR/good:1M:1 -f 1", "request", "DIR/run/sanlock.sock", -2, NO_DAEMON),
+    row("examine -r LS:R:DIR/good:1M", "examine", "DIR/run/sanlock.sock", -2, NO_DAEMON),
+    row("examine -s LS:1:DIR/good:0", "examine", "DIR/run/sanlock.sock", -2, NO_DAEMON),
+    row("set_event -s LS -i 1 -e 1", "set_event", "DIR/run/sanlock.sock", -2, NO_DAEMON),
+    row("command -r LS:R:DIR/good:1M -c /bin/true", "command", "DIR/run/sanlock.sock", -2, NO_DAEMON),
+    row("client format -x LS:DIR/good:2M", "format", "DIR/run/sanlock.sock", -2, NO_DAEMON),
+    row("client lookup -x LS:DIR/good:2M -e R", "lookup", "DIR/run/sanlock.sock", -2, NO_DAEMON),
+    row("client create -x LS:DIR/good:2M -e R", "create_resource", "DIR/run/sanlock.sock", -2, NO_DAEMON),
+
+    row("init -r LS:R", "init", "resource LS:R", -22, &["without disks", "sanlock help"]),
+    row("direct init -s LS:0:DIR/none:0", "init", "lockspace LS:0:DIR/none:0", -19, &["ENODEV", "No such file", "exists on this host"]),
+    row("direct init -r LS:R:DIR/none:0", "init", "resource LS:R:DIR/none:0", -2, &["ENOENT", "No such file", "check the path"]),
+    row("direct init -r LS:R:DIR/good:1", "init", "resource LS:R:DIR/good:1", -22, &["EINVAL", "multiple"]),
+    row("direct init -s LS:0:DIR/good:0 -Z 512", "init", "lockspace LS:0:DIR/good:0", -1, &["must be given together", "-Z 512 -A 1M"]),
+    row("direct read_leader -s LS:1:DIR/empty:0", "read_leader", "lockspace LS:1:DIR/empty:0", -223, &["SANLK_LEADER_MAGIC", "no lease at this place", "sanlock direct dump"]),
+    row("direct read_leader -s LT:1:DIR/good:0", "read_leader", "lockspace LT:1:DIR/good:0", -226, &["SANLK_LEADER_LOCKSPACE", "\"LS\"", "read_leader"]),
+    row("direct read_leader -r LS:X:DIR/good:1M", "read_leader", "resource LS:X:DIR/good:1048576", -227, &["SANLK_LEADER_RESOURCE", "\"R\"", "read_leader"]),
+    row("direct read_leader -r LS:R:DIR/short:0", "read_leader", "resource LS:R:DIR/short:0", -90, &["EMSGSIZE", "check the path and the offset"]),
+    row("direct read_leader -r LS:R:DIR:0", "read_leader", "resource LS:R:DIR:0", -21, &["EISDIR", "name the file or device itself"]),
+    row("direct read -r LS:R:DIR/empty:0", "read", "resource LS:R:DIR/empty:0", -223, &["SANLK_LEADER_MAGIC", "sanlock direct dump"]),
+    row("direct write_leader -r LS:R:DIR/good:1M -F DIR/none", "write_leader", "file of values DIR/none", -2, &["No such file", "check that the file exists"]),
+    row("direct acquire -r LS:R:DIR/good:1M", "acquire", "resource LS:R:DIR/good:1048576", -22, &["-i", "sanlock help"]),
+    row("direct acquire -r LS:R:DIR/empty:0 -i 1 -g 1", "acquire", "resource LS:R:DIR/empty:0", -1, &["no lease at this place", "sanlock direct dump"]),
+    row("direct acquire_id -s LS:2001:DIR/good:0", "acquire_id", "lockspace LS:2001:DIR/good:0", -223, &["2000", "sanlock direct dump"]),
+    row("direct renew_id -s LS:1:DIR/good:0", "renew_id", "lockspace LS:1:DIR/good:0", -22, &["use acquire_id"]),
+    row("direct release_id -s LS:1:DIR/none:0", "release_id", "lockspace LS:1:DIR/none:0", -19, &["No such file"]),
+    row("direct lookup -x LS:DIR/empty:2M -e R", "lookup", "resource index LS:DIR/empty:2097152, entry R", -274, &["SANLK_RINDEX_MAGIC", "sanlock direct dump"]),
+    row("direct dump DIR/none", "dump", "DIR/none:0", -2, &["No such file", "check the path"]),
+    row("direct next_free DIR/none:1M", "next_free", "DIR/none:1048576", -2, &["No such file", "check the path"]),
+];
+
+#[test]
+fn every_failure_names_what_failed_on_what_why_and_what_to_do() {
+    let dir = lease_dir();
+    let mut wrong = Vec::new();
+    for Row { line, action, object, result, words } in FAILURES {
+        let (code, stdout, stderr) = run(dir.path(), line);
+        let object = object.replace("DIR", dir.path().to_str().unwrap());
+        let reason = stderr.lines().find(|text| text.ends_with(&format!("({result})"))).unwrap_or_default();
+        let next = format!("sanlock: {action}: next: ");
+        // The original's `version` is a success without a daemon (command-line.md 5.3).
+        let good = code == Some(i32::from(*line != "client version"))
+            && reason.starts_with(&format!("sanlock: {action}: "))
+            && reason.contains(&object)
+            && stderr.lines().any(|text| text.starts_with(&next) && text.len() > next.len() + 20)
+            && stderr.contains(&format!("'sanlock explain {result}' says more"))
+            && words.iter().all(|word| stderr.contains(word));
+        if !good {
+            wrong.push(format!("{line} {code:?}\n{stdout}---\n{stderr}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What cannot even be tried: what was wrong, and what was expected.
+#[rustfmt::skip]
+const USAGE: &[(&str, &[&str])] = &[
+    ("nonsense", &["nonsense", "no client action", "sanlock help"]),
+    ("direct nonsense", &["nonsense", "no direct action", "sanlock help"]),
+    ("spawn", &["spawn", "5.1"]),
+    ("status --debug", &["--debug", "no option", "sanlock help"]),
+    ("status -o", &["-o", "needs a value", "sanlock help"]),
+    ("status -q 1", &["-q", "sanlock help"]),
+    ("gets -h yes", &["-h yes", "expected a number"]),
+    ("shutdown -f x", &["-f x", "expected a number"]),
+    ("init", &["-s NAME", "-r"]),
+    ("read", &["-s NAME", "-r"]),
+    ("direct read_leader", &["-s NAME", "-r"]),
+    ("direct init", &["-s NAME", "-r"]),
+    ("direct acquire", &["-r LOCKSPACE:RESOURCE:PATH:OFFSET"]),
+    ("direct acquire_id", &["-s NAME:HOST_ID:PATH:OFFSET"]),
+    ("direct lookup", &["-x LOCKSPACE:PATH:OFFSET"]),
+    ("direct write_leader", &["-F FILE"]),
+    ("direct dump", &["PATH[:OFFSET[:SIZE]]"]),
+    ("direct next_free", &["PATH[:OFFSET]"]),
+    ("direct dump DIR/empty", &["DIR/empty:0", "no lease", "check path and offset"]),
+    ("direct next_free DIR/empty", &["no lease found", "-Z and -A"]),
+    ("direct init -r LS:R:/x", &["LS:R:/x", "expected LOCKSPACE:RESOURCE:PATH:OFFSET"]),
+    ("direct init -s LS:0:/x:abc", &["LS:0:/x:abc", "not a number"]),
+    ("direct init -s LS:0:/x:0 -Z 512 -A 2M", &["-Z and -A", "a pair that exists"]),
+    ("direct init -s LS:0:/x:0 -A 3M", &["-A 3M", "use 1M, 2M, 4M or 8M"]),
+    ("direct lookup -x LS", &["-x LOCKSPACE:PATH:OFFSET"]),
+    ("direct lookup -x LS:/x:0 -e", &["-e", "needs a value"]),
+    ("renewal", &["no lockspace given", "-s NAME"]),
+    ("convert -p 1", &["no resource given (-r)"]),
+    ("examine", &["-r", "-s NAME:0:PATH:0"]),
+    ("explain nonsense", &["\"nonsense\"", "no result number or name", "'sanlock explain' lists"]),
+    ("explain --all", &["--all", "Usage"]),
+    ("demo --nonsense", &["--nonsense", "Usage"]),
+];
+
+#[test]
+fn what_cannot_be_tried_says_what_was_expected() {
+    let dir = lease_dir();
+    let mut wrong = Vec::new();
+    for (line, words) in USAGE {
+        let (code, stdout, stderr) = run(dir.path(), line);
+        let dir = dir.path().to_str().unwrap();
+        if code != Some(1) || !words.iter().all(|word| stderr.contains(&word.replace("DIR", dir))) {
+            wrong.push(format!("{line} {code:?}\n{stdout}---\n{stderr}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn explain_prints_what_is_known() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for (line, words) in [
+        ("explain -243", &["SANLK_ACQUIRE_IDLIVE (-243)", "usual causes", "what to do"][..]),
+        ("explain sanlk_hostid_busy", &["SANLK_HOSTID_BUSY (-262)", "same host id"]),
+        ("explain EAGAIN 5", &["EAGAIN (-11)", "EIO (-5)"]),
+        ("explain release_lver", &["(-250)", "(-252)"]),
+        ("explain EXFULL", &["EXFULL (-54)", "Exchange full"]),
+        ("explain 0", &["success"]),
+        ("explain", &["-243", "SANLK_RINDEX_DIFF", "EAGAIN"]),
+        ("explain --help", &["CODE|NAME"]),
+    ] {
+        let (code, stdout, stderr) = run(dir.path(), line);
+        assert_eq!((code, stderr.as_str()), (Some(0), ""), "{line}");
+        assert!(words.iter().all(|word| stdout.contains(word)), "{line}: {stdout}");
+    }
+    let (code, stdout, stderr) = run(dir.path(), "explain -5 -200");
+    assert_eq!(code, Some(1));
+    assert!(stdout.contains("EIO (-5)") && stderr.contains("\"-200\""), "{stdout}{stderr}");
+}
