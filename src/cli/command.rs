@@ -1,6 +1,7 @@
 //! Everything the command can be asked to do, as plain values (command-line.md 2, 7, 8, 9).
 
 use super::given::Sizes;
+use super::who::WhoArgs;
 use clap::Parser;
 use sanlock_client::wire::flags::ConfigCommand;
 use sanlock_daemon::config::Overrides;
@@ -34,6 +35,8 @@ pub(crate) enum Command {
     Daemon(Box<Overrides>),
     /// Show two hosts at work.
     Demo(DemoArgs),
+    /// Say who holds a lease.
+    Who(Box<WhoArgs>),
     /// Say what a result means.
     Explain(ExplainArgs),
     /// Ask the daemon.

@@ -9,6 +9,7 @@ commands:
   daemon        start the lock manager
   client        ask the daemon (may be left out)
   direct        access storage without the daemon, and without its protection
+  who           show who holds a lease, and when it could be taken
   explain       say what a result number or an error name means, and what to do
   demo          show two hosts locking each other out on a scratch file
   help          print this text
@@ -81,6 +82,7 @@ sanlock direct lookup -x RINDEX [-e RENTRY]
 sanlock direct update -x RINDEX -e RENTRY [-z 1]
 sanlock direct rebuild -x RINDEX
 
+sanlock who [-s LOCKSPACE] [--watch <sec>] [--json] <lease>
 sanlock explain [<code>...]
 sanlock demo [--dir <dir>] [--quick] [--device <dev> --yes-overwrite]
 

@@ -9,6 +9,7 @@ pub(crate) mod given;
 pub(crate) mod help;
 mod parse;
 mod tokenizer;
+pub(crate) mod who;
 
 pub(crate) use command::Command;
 pub(crate) use parse::{Parsed, parse};

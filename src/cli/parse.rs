@@ -53,6 +53,7 @@ pub(crate) fn parse(args: &[Vec<u8>]) -> Result<Parsed, UsageError> {
         }
         b"daemon" => parse_daemon(&Given::read(rest)?),
         b"demo" => parse_new("demo", rest, Command::Demo),
+        b"who" => parse_new("who", rest, |args| Command::Who(Box::new(args))),
         b"explain" => parse_new("explain", rest, Command::Explain),
         b"client" => parse_client(rest),
         b"direct" => parse_direct(rest),

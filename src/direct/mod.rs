@@ -16,6 +16,10 @@ mod scan;
 mod storage;
 mod write_leader;
 
+pub(crate) use report::{Failure, failed};
+pub(crate) use scan::Area;
+pub(crate) use storage::{Storage, StorageError};
+
 use crate::cli::command::DirectAction;
 
 /// Carries out an action and returns the exit status.
