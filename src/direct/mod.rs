@@ -13,12 +13,8 @@ mod next_free;
 mod report;
 mod resource;
 mod scan;
-mod storage;
+pub(crate) mod storage;
 mod write_leader;
-
-pub(crate) use report::{Failure, failed};
-pub(crate) use scan::Area;
-pub(crate) use storage::{Storage, StorageError};
 
 use crate::cli::command::DirectAction;
 
