@@ -103,6 +103,13 @@ const FAILURES: &[Row] = &[
     row("direct renew_id -s LS:1:DIR/good:0", "renew_id", "lockspace LS:1:DIR/good:0", -22, &["use acquire_id"]),
     row("direct release_id -s LS:1:DIR/none:0", "release_id", "lockspace LS:1:DIR/none:0", -19, &["No such file"]),
     row("direct lookup -x LS:DIR/empty:2M -e R", "lookup", "resource index LS:DIR/empty:2097152, entry R", -274, &["SANLK_RINDEX_MAGIC", "sanlock direct dump"]),
+    row("who LS", "who", "lockspace LS", -2, &["no daemon of this host could be asked", "give the place as PATH:OFFSET"]),
+    row("who LS:R", "who", "resource LS:R", -2, &["no daemon of this host could be asked", "LOCKSPACE:RESOURCE:PATH:OFFSET"]),
+    row("who DIR/empty:0", "who", "DIR/empty:0", -223, &["no lease begins there", "sanlock direct dump"]),
+    row("who DIR/none:0", "who", "DIR/none:0", -2, &["No such file", "check the path"]),
+    row("who DIR/short:0", "who", "DIR/short:0", -90, &["check the path and the offset"]),
+    row("who LS:X:DIR/good:1M", "who", "resource LS:X:DIR/good:1048576", -227, &["\"R\"", "read_leader"]),
+    row("who --json LS:X:DIR/good:1M", "who", "resource LS:X:DIR/good:1048576", -227, &["\"R\"", "read_leader"]),
     row("direct dump DIR/none", "dump", "DIR/none:0", -2, &["No such file", "check the path"]),
     row("direct next_free DIR/none:1M", "next_free", "DIR/none:1048576", -2, &["No such file", "check the path"]),
 ];
@@ -162,6 +169,11 @@ const USAGE: &[(&str, &[&str])] = &[
     ("renewal", &["no lockspace given", "-s NAME"]),
     ("convert -p 1", &["no resource given (-r)"]),
     ("examine", &["-r", "-s NAME:0:PATH:0"]),
+    ("who", &["Usage"]),
+    ("who LS:R:/x", &["LS:R:/x", "expected LOCKSPACE:RESOURCE:PATH:OFFSET"]),
+    ("who /x:0:1M", &["/x:0:1M", "without a size"]),
+    ("who --watch long LS", &["--watch", "long"]),
+    ("who -s LS:a:/x:0 LS:R", &["LS:a:/x:0", "not a number"]),
     ("explain nonsense", &["\"nonsense\"", "no result number or name", "'sanlock explain' lists"]),
     ("explain --all", &["--all", "Usage"]),
     ("demo --nonsense", &["--nonsense", "Usage"]),
@@ -179,6 +191,32 @@ fn what_cannot_be_tried_says_what_was_expected() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A lease that nobody holds needs neither a daemon nor a watch.
+#[test]
+fn who_reads_a_free_lease_and_an_empty_lockspace_from_the_disk() {
+    let dir = lease_dir();
+    let at = dir.path().to_str().unwrap();
+    let (code, stdout, stderr) = run(dir.path(), "who LS:R:DIR/good:1M");
+    assert_eq!((code, stderr.as_str()), (Some(0), ""));
+    let expected = format!(
+        "resource LS:R: free, lease version 0\n  on {at}/good:1048576\nprocesses of this host are not known: "
+    );
+    assert!(stdout.starts_with(&expected), "{stdout}");
+    for target in ["LS:0:DIR/good:0", "DIR/good", "LS -s LS:0:DIR/good:0"] {
+        let (code, stdout, stderr) = run(dir.path(), &format!("who {target}"));
+        assert_eq!((code, stderr.as_str()), (Some(0), ""), "{target}");
+        let expected = format!("lockspace LS on {at}/good:0\nno host is in it\n");
+        assert!(stdout.starts_with(&expected), "{target}: {stdout}");
+    }
+    // The resource is looked for on the device of the lockspace that is given.
+    let (code, stdout, stderr) = run(dir.path(), "who LS:R -s LS:0:DIR/good:0 --json");
+    assert_eq!((code, stderr.as_str()), (Some(0), ""));
+    assert!(stdout.contains("\"offset\": 1048576") && stdout.contains("\"mode\": \"free\""), "{stdout}");
+    let (code, stdout, _) = run(dir.path(), "who LS:X:DIR/good:1M --json");
+    assert_eq!(code, Some(1));
+    assert!(stdout.contains("\"name\": \"SANLK_LEADER_RESOURCE\""), "{stdout}");
 }
 
 #[test]

@@ -14,7 +14,6 @@ pub mod checksum;
 pub mod code;
 pub mod delta;
 pub mod format;
-pub mod fsck;
 pub mod geometry;
 pub mod hosts;
 pub mod limits;

@@ -1,7 +1,7 @@
 //! Everything the command can be asked to do, as plain values (command-line.md 2, 7, 8, 9).
 
-use super::doctor::FsckArgs;
 use super::given::Sizes;
+use super::who::WhoArgs;
 use clap::Parser;
 use sanlock_client::wire::flags::ConfigCommand;
 use sanlock_daemon::config::Overrides;
@@ -35,10 +35,10 @@ pub(crate) enum Command {
     Daemon(Box<Overrides>),
     /// Show two hosts at work.
     Demo(DemoArgs),
+    /// Say who holds a lease.
+    Who(Box<WhoArgs>),
     /// Say what a result means.
     Explain(ExplainArgs),
-    /// Say what is wrong with leases on storage.
-    Fsck(FsckArgs),
     /// Ask the daemon.
     Client(ClientAction),
     /// Look at, or format, storage.

@@ -5,11 +5,11 @@
 //! by the table.
 
 pub(crate) mod command;
-pub(crate) mod doctor;
 pub(crate) mod given;
 pub(crate) mod help;
 mod parse;
 mod tokenizer;
+pub(crate) mod who;
 
 pub(crate) use command::Command;
 pub(crate) use parse::{Parsed, parse};

@@ -6,7 +6,6 @@ use super::command::{
     DumpDetail, IndexAction, IndexArgs, InitTarget, NO_PID, OfflineIndexAction, ReadTarget, StatusOrder,
     WriteLeader,
 };
-use super::doctor;
 use super::given::{Given, SWITCH};
 use crate::output::{FAILURE, SUCCESS};
 use clap::Parser;
@@ -54,8 +53,8 @@ pub(crate) fn parse(args: &[Vec<u8>]) -> Result<Parsed, UsageError> {
         }
         b"daemon" => parse_daemon(&Given::read(rest)?),
         b"demo" => parse_new("demo", rest, Command::Demo),
+        b"who" => parse_new("who", rest, |args| Command::Who(Box::new(args))),
         b"explain" => parse_new("explain", rest, Command::Explain),
-        b"fsck" => parse_new("fsck", rest, Command::Fsck).map_err(doctor::usage),
         b"client" => parse_client(rest),
         b"direct" => parse_direct(rest),
         _ => parse_client(&args[1..]),

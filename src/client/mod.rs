@@ -18,8 +18,9 @@ mod storage;
 use crate::cli::command::ClientAction;
 use crate::output::{FAILURE, SUCCESS, failure, print, status_of};
 use sanlock_client::wire::types::HostEvent;
-use sanlock_client::wire::{Command, code};
+use sanlock_client::wire::{Command, Host, Name, Resource, ResourceSpec, code};
 use sanlock_client::{Client, ClientError};
+use sanlock_lease::text::DiskSpec;
 
 /// Carries out an action and returns the exit status.
 pub(crate) fn run(action: ClientAction) -> u8 {
@@ -65,6 +66,27 @@ pub(crate) fn run(action: ClientAction) -> u8 {
         ClientAction::Convert { pid, resource } => lease::convert(&client, pid, resource.as_ref()),
         ClientAction::Inquire { pid, debug } => lease::inquire(&client, pid, debug),
     }
+}
+
+/// A name as it travels to the daemon.
+pub(crate) fn wire_name(name: sanlock_lease::name::Name) -> Name {
+    convert::name(name)
+}
+
+/// A resource and who owns it, read by the daemon.
+///
+/// # Errors
+/// A path that is too long, or the daemon's refusal.
+pub(crate) fn owners(
+    client: &Client,
+    lockspace: sanlock_lease::name::Name,
+    name: sanlock_lease::name::Name,
+    disks: &[DiskSpec],
+) -> Result<(Resource, Vec<Host>), ClientError> {
+    let disks = disks.iter().map(convert::disk).collect::<Result<Vec<_>, _>>()?;
+    let names = Resource::new(convert::name(lockspace), convert::name(name));
+    let asked = ResourceSpec::new(names, disks).map_err(|_| ClientError::NoDisks)?;
+    client.read_resource_owners(&asked)
 }
 
 /// The number that the original would print for this outcome.

@@ -3,9 +3,9 @@
 //! The daemon's answer is a number only, so the client asks again: READ_RESOURCE_OWNERS for the owner on disk, HOST_STATUS for
 //! what this host has seen of it. Both answers may be newer than the refusal; the text says what they say.
 
-use super::convert::{disk, name, names};
+use super::convert::name;
 use crate::output::note;
-use sanlock_client::wire::{Host, ResourceSpec as WireResource, StateRecord, code};
+use sanlock_client::wire::{Host, StateRecord, code};
 use sanlock_client::{Client, ClientError};
 use sanlock_daemon::config::{Config, Environment, Overrides};
 use sanlock_lease::text::ResourceSpec;
@@ -66,9 +66,7 @@ fn explain_resource(client: &Client, resource: &ResourceSpec) -> Vec<String> {
 }
 
 fn owners(client: &Client, resource: &ResourceSpec) -> Result<Vec<Host>, ClientError> {
-    let disks = resource.disks.iter().map(disk).collect::<Result<Vec<_>, _>>()?;
-    let asked = WireResource::new(names(resource), disks).map_err(|_| ClientError::NoDisks)?;
-    Ok(client.read_resource_owners(&asked)?.1)
+    Ok(super::owners(client, resource.lockspace, resource.name, &resource.disks)?.1)
 }
 
 /// This host's id in the lockspace, if it is joined.

@@ -13,8 +13,12 @@ mod next_free;
 mod report;
 mod resource;
 mod scan;
-pub(crate) mod storage;
+mod storage;
 mod write_leader;
+
+pub(crate) use report::{Failure, failed};
+pub(crate) use scan::Area;
+pub(crate) use storage::{Storage, StorageError};
 
 use crate::cli::command::DirectAction;
 

@@ -16,6 +16,7 @@ pub mod acquire;
 mod blocks;
 pub mod convert;
 mod error;
+pub mod inspect;
 mod ops;
 mod own;
 pub mod release;

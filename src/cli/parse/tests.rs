@@ -3,6 +3,7 @@
 use super::*;
 use crate::cli::command::{DemoArgs, ExplainArgs};
 use crate::cli::given::Sizes;
+use crate::cli::who::{WhoArgs, WhoTarget};
 use sanlock_lease::geometry::{AlignSize, Geometry, SectorSize};
 use sanlock_lease::text::ResourceSpec;
 use sanlock_lease::text::strict::DumpRange;
@@ -450,6 +451,31 @@ fn explain_options() {
     assert!(refused("explain --all").1.contains("--all"));
     // Like every word that is no command, it stays an unknown action elsewhere.
     assert_eq!(refused("client explain -243").0, "client action \"explain\" is unknown\n");
+}
+
+#[test]
+fn who_options() {
+    let plain = |target| WhoArgs { target, lockspace: None, watch: None, json: false };
+    let who = |args| Command::Who(Box::new(args));
+    let place = |path: &str, offset| DiskSpec { path: path.as_bytes().to_vec(), offset };
+    assert_eq!(command("who LS"), who(plain(WhoTarget::Lockspace(name("LS")))));
+    assert_eq!(command("who LS:R:/a:1M"), who(plain(WhoTarget::Resource(res("LS", "R", "/a", MIB)))));
+    let named = ResourceSpec { lockspace: name("LS"), name: name("R"), ..ResourceSpec::default() };
+    assert_eq!(command("who LS:R"), who(plain(WhoTarget::Resource(named.clone()))));
+    assert_eq!(command("who /a:1M"), who(plain(WhoTarget::Place(place("/a", MIB)))));
+    assert_eq!(command("who ./a"), who(plain(WhoTarget::Place(place("./a", 0)))));
+    assert_eq!(
+        command("who --json LS:R -s LS:0:/ls:2M --watch 5"),
+        who(WhoArgs {
+            target: WhoTarget::Resource(named),
+            lockspace: Some(ls("LS", 0, "/ls", 2 * MIB)),
+            watch: Some(5),
+            json: true,
+        })
+    );
+    for line in ["who", "who a b", "who LS:R:/a", "who /a:0:1M", "who --watch -1 LS", "who -s LS"] {
+        assert!(refused(line).0.is_empty(), "{line}");
+    }
 }
 
 #[test]

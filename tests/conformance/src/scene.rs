@@ -69,6 +69,20 @@ impl Scene {
         scene
     }
 
+    /// Hosts whose daemons are `program` and whose command line is `cli`, joined on `storage`.
+    ///
+    /// # Panics
+    /// When any step fails.
+    #[must_use]
+    pub fn asked_by(storage: Storage, program: Program, cli: Program, hosts: u64, resources: u64) -> Self {
+        let hosts: Vec<Host> =
+            (1..=hosts).map(|n| Host::start_with(program, cli, &format!("host{n}"), &[])).collect();
+        hosts[0].init(&storage, resources);
+        let scene = Self { hosts, storage };
+        scene.join_all();
+        scene
+    }
+
     fn join_all(&self) {
         let mut joins: Vec<_> = (1u64..)
             .zip(&self.hosts)

@@ -611,7 +611,7 @@ impl PaxosAcquire {
 }
 
 /// Whether somebody else wrote the leader in the owner's name. Then the owner may have released it by flag alone.
-fn in_the_owners_name(leader: &RawLeader) -> bool {
+pub(super) fn in_the_owners_name(leader: &RawLeader) -> bool {
     leader.write_id != leader.owner_id
 }
 

@@ -1,0 +1,234 @@
+//! What the disks say: a resource's lease, the records of a lockspace's hosts, and where leases are.
+
+use super::WhoError;
+use super::judge::{Seen, Silence};
+use crate::direct::{Area, Storage, StorageError};
+use sanlock_blockio::Access;
+use sanlock_lease::geometry::{Geometry, HostId};
+use sanlock_lease::limits::SECTOR_BYTES_MAX;
+use sanlock_lease::name::Name;
+use sanlock_lease::record::{PAXOS_MAGIC, RawLeader, RindexHeader};
+use sanlock_lease::text::DiskSpec;
+use sanlock_lease::timing::IoTimeout;
+use sanlock_lease::verify::{self, LeaderError, Purpose};
+use std::time::{Duration, Instant};
+
+/// Distance of the places where a lease is looked for.
+const STEP: u64 = 1 << 20;
+/// Places that are looked at.
+const STEPS_MAX: u64 = 1024;
+/// Between two looks at the hosts' records.
+const POLL: Duration = Duration::from_millis(500);
+/// Leader and request, before the hosts' blocks.
+const SECTORS_BEFORE_BLOCKS: u64 = 2;
+
+/// What begins at a place.
+pub(super) enum Found {
+    /// A lockspace of this name.
+    Lockspace(Name),
+    /// A resource: lockspace and name.
+    Resource(Name, Name),
+}
+
+/// What begins there.
+///
+/// # Errors
+/// Nothing that hosts could hold, or the disk cannot be read.
+pub(super) fn identify(place: &DiskSpec) -> Result<Found, WhoError> {
+    let mut storage = Storage::open(&place.path, Access::ReadOnly)?;
+    let sector = storage.read(place.offset, SECTOR_BYTES_MAX)?;
+    let leader = RawLeader::from_sector(&sector);
+    let space = Name::from_field(&leader.space_name);
+    match Area::of(&sector) {
+        Some(Area::Lockspace) => Ok(Found::Lockspace(space)),
+        Some(Area::Resource) => Ok(Found::Resource(space, Name::from_field(&leader.resource_name))),
+        Some(Area::Rindex) => {
+            let header = RindexHeader::from_sector(&sector);
+            let lockspace = Name::from_field(&header.lockspace_name).to_string();
+            let lease = Area::Rindex
+                .geometry(&sector)
+                .map_or(place.offset, |sizes| place.offset + sizes.align().bytes());
+            Err(WhoError::Index { lockspace, lease })
+        }
+        None => Err(WhoError::NoLease),
+    }
+}
+
+/// Looks for a lease on `path`, from `start` on in steps of a MiB.
+///
+/// # Errors
+/// The disk cannot be opened or read.
+pub(super) fn search(
+    path: &[u8],
+    start: u64,
+    wanted: impl Fn(Area, &RawLeader) -> bool,
+) -> Result<Option<DiskSpec>, StorageError> {
+    let mut storage = Storage::open(path, Access::ReadOnly)?;
+    for step in 0..STEPS_MAX {
+        let offset = start.saturating_add(step * STEP);
+        let sector = match storage.read(offset, SECTOR_BYTES_MAX) {
+            Ok(sector) => sector,
+            Err(error) if error.is_beyond_end() => break,
+            Err(error) => return Err(error),
+        };
+        if Area::of(&sector).is_some_and(|area| wanted(area, &RawLeader::from_sector(&sector))) {
+            return Ok(Some(DiskSpec { path: path.to_vec(), offset }));
+        }
+    }
+    Ok(None)
+}
+
+/// The lease of a resource on one of its disks: leader, request, and the blocks of all hosts.
+///
+/// # Errors
+/// The disk cannot be opened or read.
+pub(super) fn read_lease(disk: &DiskSpec) -> Result<Vec<u8>, StorageError> {
+    let mut storage = Storage::open(&disk.path, Access::ReadOnly)?;
+    let first = storage.read(disk.offset, SECTOR_BYTES_MAX)?;
+    let leader = RawLeader::from_sector(&first);
+    let sizes = verify::sizes(&leader).ok().filter(|_| leader.magic.get() == PAXOS_MAGIC);
+    let Some(geometry) = sizes else { return Ok(first) };
+    let hosts = leader.num_hosts.get().min(u64::from(geometry.max_hosts()));
+    let bytes = (SECTORS_BEFORE_BLOCKS + hosts) * u64::from(geometry.sector().bytes());
+    let bytes = usize::try_from(bytes.next_multiple_of(SECTOR_BYTES_MAX as u64)).unwrap_or(SECTOR_BYTES_MAX);
+    storage.read(disk.offset, bytes)
+}
+
+/// The hosts of a lockspace as their records say, watched for a while.
+pub(super) struct Hosts {
+    /// Who was asked for, or all with a record that was ever used.
+    pub(super) seen: Vec<(HostId, Seen)>,
+    /// How long they were watched.
+    pub(super) watched: Duration,
+}
+
+/// A record, and what became of it.
+struct Record {
+    host: HostId,
+    first: RawLeader,
+    last: RawLeader,
+    changed: Option<Instant>,
+}
+
+impl Record {
+    fn is_held(&self) -> bool {
+        self.last.timestamp.get() != 0
+    }
+
+    fn look(&mut self, found: &RawLeader, now: Instant) {
+        let differs = found.owner_id != self.last.owner_id
+            || found.owner_generation != self.last.owner_generation
+            || found.timestamp != self.last.timestamp;
+        if differs {
+            self.last = *found;
+            self.changed = Some(now);
+        }
+    }
+
+    fn io_timeout(&self) -> IoTimeout {
+        IoTimeout::from_disk(self.first.io_timeout.get(), IoTimeout::DEFAULT)
+    }
+
+    fn seen(&self, now: Instant, start: Instant) -> Seen {
+        let since = |from: Instant| now.saturating_duration_since(from).as_secs();
+        Seen {
+            name: Name::from_field(&self.last.resource_name).as_bytes().to_vec(),
+            generation: self.last.owner_generation.get(),
+            timestamp: self.last.timestamp.get(),
+            io_timeout: self.io_timeout(),
+            silence: self.changed.map_or(Silence::Glimpsed(since(start)), |at| Silence::Since(since(at))),
+        }
+    }
+}
+
+/// The records of a lockspace on its disk.
+struct Space {
+    storage: Storage,
+    offset: u64,
+    geometry: Geometry,
+    name: Name,
+}
+
+impl Space {
+    fn open(place: &DiskSpec, name: Name) -> Result<Self, WhoError> {
+        let mut storage = Storage::open(&place.path, Access::ReadOnly)?;
+        let first = RawLeader::from_sector(&storage.read(place.offset, SECTOR_BYTES_MAX)?);
+        verify::delta_magic_version(&first, Purpose::Read)?;
+        if !name.matches(&first.space_name) {
+            let found = Name::from_field(&first.space_name);
+            return Err(LeaderError::Lockspace { expected: name, found }.into());
+        }
+        let geometry = verify::sizes(&first)?;
+        Ok(Self { storage, offset: place.offset, geometry, name })
+    }
+
+    /// The good records of host ids `first` to `last` that were ever used.
+    fn read(&mut self, first: HostId, last: HostId) -> Result<Vec<(HostId, RawLeader)>, StorageError> {
+        let bytes = self.geometry.sector().slice_len();
+        let from = self.offset.saturating_add(self.geometry.offset_of(first.delta_sector()));
+        let count = last.index().saturating_sub(first.index()) + 1;
+        let sectors = self.storage.read(from, count * bytes)?;
+        let ids = (first.index()..).map_while(HostId::from_index);
+        let records =
+            ids.zip(sectors.chunks_exact(bytes)).map(|(host, sector)| (host, RawLeader::from_sector(sector)));
+        Ok(records
+            .filter(|(_, record)| record.owner_id.get() != 0)
+            .filter(|(_, record)| verify::delta(record, Some(&self.name), Purpose::Read).is_ok())
+            .collect())
+    }
+}
+
+/// Looks at the records of `wanted` (all, if empty), and watches those that are in use until each has changed, or for `watch` (three
+/// times the largest io timeout, within which every living host renews at least once).
+///
+/// # Errors
+/// No such lockspace there, or its disk cannot be read.
+pub(super) fn watch_hosts(
+    place: &DiskSpec,
+    name: Name,
+    wanted: &[HostId],
+    watch: Option<Duration>,
+    mut waiting: impl FnMut(Duration),
+) -> Result<Hosts, WhoError> {
+    let mut space = Space::open(place, name)?;
+    let largest = HostId::new(space.geometry.max_hosts().into());
+    let wanted: Vec<HostId> = wanted.iter().copied().filter(|host| Some(*host) <= largest).collect();
+    let (first, last) = match (wanted.iter().min(), wanted.iter().max()) {
+        (Some(first), Some(last)) => (*first, *last),
+        _ => match (HostId::new(1), largest) {
+            (Some(first), Some(last)) => (first, last),
+            _ => return Err(WhoError::NoLease),
+        },
+    };
+    let start = Instant::now();
+    let mut records: Vec<Record> = space
+        .read(first, last)?
+        .into_iter()
+        .filter(|(host, _)| wanted.is_empty() || wanted.contains(host))
+        .map(|(host, record)| Record { host, first: record, last: record, changed: None })
+        .collect();
+    let held = |records: &[Record]| {
+        let ids = records.iter().filter(|record| record.is_held()).map(|record| record.host);
+        ids.clone().min().zip(ids.max())
+    };
+    let slowest = records.iter().filter(|record| record.is_held()).map(Record::io_timeout).max();
+    let limit = watch.unwrap_or(Duration::from_secs(3 * slowest.map_or(0, IoTimeout::secs)));
+    let mut now = start;
+    // Only the stretch of those in use is read again and again.
+    while let Some((first, last)) = held(&records) {
+        let settled = records.iter().filter(|record| record.is_held()).all(|record| record.changed.is_some());
+        if settled || now.saturating_duration_since(start) >= limit {
+            break;
+        }
+        waiting(limit.saturating_sub(now.saturating_duration_since(start)));
+        std::thread::sleep(POLL);
+        now = Instant::now();
+        for (host, found) in space.read(first, last)? {
+            if let Some(record) = records.iter_mut().find(|record| record.host == host) {
+                record.look(&found, now);
+            }
+        }
+    }
+    let seen = records.iter().map(|record| (record.host, record.seen(now, start))).collect();
+    Ok(Hosts { seen, watched: now.saturating_duration_since(start) })
+}

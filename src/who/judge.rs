@@ -1,0 +1,171 @@
+//! How a host is, from what was seen of its record (lease-algorithms.md 3.2), and when what it holds could be taken.
+
+use super::report::State;
+use sanlock_lease::timing::{IoTimeout, WatchdogFire};
+
+/// What was seen of a host's record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) name: Vec<u8>,
+    /// In the record now.
+    pub(super) generation: u64,
+    /// Its clock at its last renewal; 0: it has left.
+    pub(super) timestamp: u64,
+    pub(super) io_timeout: IoTimeout,
+    pub(super) silence: Silence,
+}
+
+/// For how long a record has not changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Silence {
+    /// Seconds since it was seen to change.
+    Since(u64),
+    /// Not seen to change in this many seconds of watching by the daemon of this host.
+    Watched(u64),
+    /// Not seen to change in this many seconds of watching by this command: hosts that have been watching for longer know more.
+    Glimpsed(u64),
+    /// Nothing is known.
+    Unknown,
+}
+
+impl Silence {
+    /// Seconds since a renewal was seen, if one was.
+    pub(super) fn since_renewal(self) -> Option<u64> {
+        match self {
+            Self::Since(secs) => Some(secs),
+            Self::Watched(_) | Self::Glimpsed(_) | Self::Unknown => None,
+        }
+    }
+}
+
+/// What can be said of what a host holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outlook {
+    /// Its record is not known.
+    NoRecord,
+    /// It has left, or joined again: what it held can be taken.
+    Gone,
+    /// It counts as dead: what it held can be taken.
+    Dead,
+    /// Silent for too long for itself, not yet for others: in this many seconds.
+    Failing(u64),
+    /// Renewing: in this many seconds if it stopped now.
+    Renewing(u64),
+    /// Not seen renewing by the daemon of this host: in this many seconds.
+    Unseen(u64),
+    /// Not seen renewing in these many seconds by this command: a host that begins to watch now could take it in so many seconds, one
+    /// that has been watching, sooner.
+    Glimpsed { watched: u64, wait: u64 },
+    /// Its record is there, and nothing is known of its age.
+    AgeUnknown,
+}
+
+impl Outlook {
+    /// Judges a host. `holding`: the generation that holds something, `None` for a member as such; `ours`: this host itself.
+    pub(super) fn of(holding: Option<u64>, seen: Option<&Seen>, ours: bool, fire: WatchdogFire) -> Self {
+        let Some(seen) = seen else { return Self::NoRecord };
+        let held = holding.unwrap_or(seen.generation);
+        // A free record of an older generation is the late release of an earlier instance: the holder is silent, not gone.
+        if seen.generation > held || (seen.timestamp == 0 && seen.generation == held) {
+            return Self::Gone;
+        }
+        let dead = seen.io_timeout.host_dead_secs(fire);
+        let wait = |silent: u64| (dead + 1).saturating_sub(silent);
+        match seen.silence {
+            Silence::Unknown => Self::AgeUnknown,
+            Silence::Since(silent) | Silence::Watched(silent) if silent > dead && !ours => Self::Dead,
+            Silence::Since(silent) if silent > seen.io_timeout.renewal_fail_secs() => {
+                Self::Failing(wait(silent))
+            }
+            Silence::Since(silent) => Self::Renewing(wait(silent)),
+            Silence::Watched(silent) if silent > seen.io_timeout.renewal_fail_secs() => {
+                Self::Failing(wait(silent))
+            }
+            Silence::Watched(silent) => Self::Unseen(wait(silent)),
+            Silence::Glimpsed(watched) if watched > dead => Self::Dead,
+            Silence::Glimpsed(watched) => Self::Glimpsed { watched, wait: wait(watched) },
+        }
+    }
+
+    /// The state of a holder.
+    pub(super) fn state(self) -> State {
+        match self {
+            Self::Gone => State::Gone,
+            Self::Dead => State::Dead,
+            Self::Failing(_) => State::Fail,
+            Self::Renewing(_) => State::Live,
+            Self::NoRecord | Self::Unseen(_) | Self::Glimpsed { .. } | Self::AgeUnknown => State::Unknown,
+        }
+    }
+
+    /// Seconds until what it holds could be taken if it did not renew any more; `None` if that is not known.
+    pub(super) fn takeover_secs(self) -> Option<u64> {
+        match self {
+            Self::Gone | Self::Dead => Some(0),
+            Self::Failing(wait) | Self::Renewing(wait) | Self::Unseen(wait) => Some(wait),
+            // Somebody who has been watching for longer may take it sooner.
+            Self::Glimpsed { .. } | Self::NoRecord | Self::AgeUnknown => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(silence: Silence) -> Seen {
+        let io_timeout = IoTimeout::new(10).unwrap();
+        Seen { name: b"a".to_vec(), generation: 3, timestamp: 500, io_timeout, silence }
+    }
+
+    fn judged(seen: &Seen) -> Outlook {
+        Outlook::of(Some(3), Some(seen), false, WatchdogFire::DEFAULT)
+    }
+
+    #[test]
+    fn silence_decides() {
+        for (silence, outlook, state, takeover) in [
+            (Silence::Since(4), Outlook::Renewing(137), State::Live, Some(137)),
+            (Silence::Since(80), Outlook::Renewing(61), State::Live, Some(61)),
+            (Silence::Since(81), Outlook::Failing(60), State::Fail, Some(60)),
+            (Silence::Since(140), Outlook::Failing(1), State::Fail, Some(1)),
+            (Silence::Since(141), Outlook::Dead, State::Dead, Some(0)),
+            (Silence::Watched(5), Outlook::Unseen(136), State::Unknown, Some(136)),
+            (Silence::Watched(100), Outlook::Failing(41), State::Fail, Some(41)),
+            (Silence::Watched(141), Outlook::Dead, State::Dead, Some(0)),
+            (Silence::Glimpsed(30), Outlook::Glimpsed { watched: 30, wait: 111 }, State::Unknown, None),
+            (Silence::Glimpsed(141), Outlook::Dead, State::Dead, Some(0)),
+            (Silence::Unknown, Outlook::AgeUnknown, State::Unknown, None),
+        ] {
+            let found = judged(&seen(silence));
+            assert_eq!(
+                (found, found.state(), found.takeover_secs()),
+                (outlook, state, takeover),
+                "{silence:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_host_that_left_or_came_back_holds_nothing() {
+        let left = Seen { timestamp: 0, ..seen(Silence::Since(1)) };
+        let again = Seen { generation: 4, ..seen(Silence::Since(1)) };
+        assert_eq!((judged(&left), judged(&again)), (Outlook::Gone, Outlook::Gone));
+        // As a member it is what its record says.
+        assert_eq!(Outlook::of(None, Some(&again), false, WatchdogFire::DEFAULT), Outlook::Renewing(140));
+        assert_eq!(Outlook::of(Some(3), None, false, WatchdogFire::DEFAULT), Outlook::NoRecord);
+    }
+
+    /// An acquire waits here too.
+    #[test]
+    fn a_free_record_of_an_older_generation_frees_nothing() {
+        let older = Seen { timestamp: 0, generation: 2, ..seen(Silence::Since(50)) };
+        assert_eq!(judged(&older), Outlook::Renewing(91));
+    }
+
+    #[test]
+    fn this_host_is_never_dead_to_itself() {
+        let found = Outlook::of(Some(3), Some(&seen(Silence::Since(200))), true, WatchdogFire::DEFAULT);
+        assert_eq!(found, Outlook::Failing(0));
+    }
+}
