@@ -14,6 +14,7 @@ pub mod checksum;
 pub mod code;
 pub mod delta;
 pub mod format;
+pub mod fsck;
 pub mod geometry;
 pub mod hosts;
 pub mod limits;

@@ -1,5 +1,6 @@
 //! Everything the command can be asked to do, as plain values (command-line.md 2, 7, 8, 9).
 
+use super::doctor::FsckArgs;
 use super::given::Sizes;
 use super::who::WhoArgs;
 use clap::Parser;
@@ -39,6 +40,8 @@ pub(crate) enum Command {
     Who(Box<WhoArgs>),
     /// Say what a result means.
     Explain(ExplainArgs),
+    /// Say what is wrong with leases on storage.
+    Fsck(FsckArgs),
     /// Ask the daemon.
     Client(ClientAction),
     /// Look at, or format, storage.

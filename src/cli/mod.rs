@@ -5,6 +5,7 @@
 //! by the table.
 
 pub(crate) mod command;
+pub(crate) mod doctor;
 pub(crate) mod given;
 pub(crate) mod help;
 mod parse;

@@ -6,6 +6,7 @@ use super::command::{
     DumpDetail, IndexAction, IndexArgs, InitTarget, NO_PID, OfflineIndexAction, ReadTarget, StatusOrder,
     WriteLeader,
 };
+use super::doctor;
 use super::given::{Given, SWITCH};
 use crate::output::{FAILURE, SUCCESS};
 use clap::Parser;
@@ -55,6 +56,7 @@ pub(crate) fn parse(args: &[Vec<u8>]) -> Result<Parsed, UsageError> {
         b"demo" => parse_new("demo", rest, Command::Demo),
         b"who" => parse_new("who", rest, |args| Command::Who(Box::new(args))),
         b"explain" => parse_new("explain", rest, Command::Explain),
+        b"fsck" => parse_new("fsck", rest, Command::Fsck).map_err(doctor::usage),
         b"client" => parse_client(rest),
         b"direct" => parse_direct(rest),
         _ => parse_client(&args[1..]),

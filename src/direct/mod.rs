@@ -13,7 +13,7 @@ mod next_free;
 mod report;
 mod resource;
 mod scan;
-mod storage;
+pub(crate) mod storage;
 mod write_leader;
 
 pub(crate) use report::{Failure, failed};

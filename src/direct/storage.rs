@@ -94,7 +94,20 @@ impl Storage {
     /// # Errors
     /// [`StorageError::Io`]; after a timeout the write may still happen.
     pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), StorageError> {
-        Ok(self.io.write_all_at(&self.disk, offset, bytes, TIMEOUT)?)
+        self.write_within(offset, bytes, TIMEOUT)
+    }
+
+    /// One write of a record, within this time.
+    ///
+    /// # Errors
+    /// [`StorageError::Io`]; after a timeout the write may still happen.
+    pub(crate) fn write_within(
+        &mut self,
+        offset: u64,
+        bytes: &[u8],
+        timeout: Duration,
+    ) -> Result<(), StorageError> {
+        Ok(self.io.write_all_at(&self.disk, offset, bytes, timeout)?)
     }
 
     /// # Errors

@@ -227,6 +227,84 @@ impl Index {
     }
 }
 
+/// An index as it was read, for those who look at it as a whole: its header is that of a usable index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexView {
+    index: Index,
+    lockspace: Name,
+}
+
+impl IndexView {
+    /// An index read at byte `base` of its disk, whatever its lockspace.
+    ///
+    /// # Errors
+    /// Its header is not that of a usable index at this place.
+    pub fn read(area: &[u8], base: u64) -> Result<Self, RindexError> {
+        let header = RindexHeader::from_sector(area);
+        let lockspace = Name::from_field(&header.lockspace_name);
+        let layout = Layout::of(&header, lockspace, base)?;
+        Ok(Self { index: Index { layout, area: area.to_vec() }, lockspace })
+    }
+
+    /// The lockspace of its leases.
+    #[must_use]
+    pub fn lockspace(&self) -> Name {
+        self.lockspace
+    }
+
+    /// Its sizes.
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
+        self.index.layout.geometry
+    }
+
+    /// Number of entries.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.index.layout.count
+    }
+
+    /// Byte offset of the internal lease on its disk.
+    #[must_use]
+    pub fn lease_offset(&self) -> u64 {
+        self.index.layout.lease()
+    }
+
+    /// Byte offset of an entry's area on its disk.
+    #[must_use]
+    pub fn area_offset(&self, slot: u32) -> u64 {
+        self.index.layout.area(slot)
+    }
+
+    /// Bytes from the start of the index to an entry.
+    #[must_use]
+    pub fn entry_position(&self, slot: u32) -> u64 {
+        self.index.layout.position(slot) as u64
+    }
+
+    /// An entry; a free one beyond the end.
+    #[must_use]
+    pub fn entry(&self, slot: u32) -> RindexEntry {
+        self.index.entry(slot)
+    }
+
+    /// Enters the lease of an entry's area under this name.
+    pub fn set(&mut self, slot: u32, name: Name) {
+        self.index.set(slot, name);
+    }
+
+    /// Clears an entry.
+    pub fn clear(&mut self, slot: u32) {
+        self.index.clear(slot);
+    }
+
+    /// The whole index area.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.index.bytes()
+    }
+}
+
 /// The resource that lies in an area, as its first sector says. Nothing but the magic is looked at: what is no usable lease any
 /// more may still be somebody's, and an area without an entry is the next one to be initialised.
 pub(super) fn resource_in(sector: &[u8]) -> Option<Name> {

@@ -24,7 +24,7 @@ mod index;
 mod operation;
 
 pub use error::RindexError;
-pub use index::{MAX_RESOURCES_DEFAULT, header};
+pub use index::{IndexView, MAX_RESOURCES_DEFAULT, header};
 pub use operation::RindexOperation;
 
 use crate::geometry::{Geometry, HostId};

@@ -1,0 +1,85 @@
+//! `sanlock fsck`: what is wrong with leases on storage, and its repair (docs/guide/fsck.md).
+//!
+//! What is wrong and what would mend it is decided by [`sanlock_lease::fsck`]. Here storage is read ([`scan`]), the findings are told
+//! ([`show`]), and repairs are carried out when nobody can be harmed by them ([`repair`]).
+
+mod repair;
+mod save;
+mod scan;
+mod show;
+
+use crate::cli::doctor::{FsckArgs, UNKNOWN};
+use crate::output::{FAILURE, SUCCESS, note, print};
+use repair::Outcome;
+use sanlock_lease::fsck::Level;
+use scan::{Place, Scan};
+use std::os::unix::ffi::OsStrExt;
+
+pub(crate) const ACTION: &str = "fsck";
+/// Exit status: there was damage, and there is none any more.
+const REPAIRED: u8 = 2;
+/// Exit status: a host may be alive.
+const REFUSED: u8 = 4;
+
+/// Carries out the command and returns the exit status.
+pub(crate) fn run(args: &FsckArgs) -> u8 {
+    let places = match places(args) {
+        Ok(places) => places,
+        Err(error) => {
+            note(ACTION, &error);
+            return UNKNOWN;
+        }
+    };
+    let scan = match Scan::of(&places) {
+        Ok(scan) => scan,
+        Err(error) => {
+            note(ACTION, &error);
+            return UNKNOWN;
+        }
+    };
+    print(show::report(&places, &scan, args.repair));
+    if scan.areas.is_empty() {
+        return UNKNOWN;
+    }
+    if !scan.damaged() {
+        return SUCCESS;
+    }
+    if !args.repair {
+        return FAILURE;
+    }
+    match repair::repair(&places, &scan, args) {
+        Outcome::Refused => REFUSED,
+        Outcome::Failed => UNKNOWN,
+        Outcome::Nothing => FAILURE,
+        Outcome::Done => again(&places),
+    }
+}
+
+/// Looks once more after a repair.
+fn again(places: &[Place]) -> u8 {
+    match Scan::of(places) {
+        Ok(scan) if scan.damaged() => {
+            let left = scan.findings().filter(|(_, f)| f.problem.level() == Level::Damage).count();
+            print(format!("checked again: {left} damaged place(s) left\n"));
+            FAILURE
+        }
+        Ok(_) => {
+            print("checked again: nothing is wrong any more\n");
+            REPAIRED
+        }
+        Err(error) => {
+            note(ACTION, &error);
+            UNKNOWN
+        }
+    }
+}
+
+/// The stretches of storage named by the arguments, the lockspace given by itself last.
+fn places(args: &FsckArgs) -> Result<Vec<Place>, String> {
+    let read = |text: &std::ffi::OsString, only_area| {
+        Place::parse(text.as_bytes(), only_area)
+            .map_err(|error| format!("{}: {error}", text.to_string_lossy()))
+    };
+    let given = args.places.iter().map(|text| read(text, false));
+    given.chain(args.lockspace.iter().map(|text| read(text, true))).collect()
+}

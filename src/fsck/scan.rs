@@ -1,0 +1,415 @@
+//! Reading storage: which areas there are, and what is wrong with each.
+//!
+//! Hosts may be at work meanwhile, and an area is not read in one moment. So what is found is looked at a second time, and counts
+//! only if it is there both times.
+
+use crate::direct::storage::{Storage, StorageError};
+use sanlock_blockio::Access;
+use sanlock_lease::fsck::{
+    Finding, Found, HEAD_BYTES, IndexReport, Kind, Level, LockspaceReport, Problem, ResourceReport, Spot,
+    check_against, check_disks, check_index, check_lockspace, check_resource, identify,
+};
+use sanlock_lease::geometry::{AlignSize, Geometry, HostId, SectorSize};
+use sanlock_lease::name::Name;
+use sanlock_lease::record::RawLeader;
+use sanlock_lease::rindex::{IndexView, LEASE_NAME};
+use sanlock_lease::text::{TextError, strict};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Distance of the places that are looked at.
+const STEP: u64 = 1 << 20;
+/// After so many places without anything the search ends: 1 GiB.
+const EMPTY_MAX: u64 = 1024;
+/// Between two looks at something odd: longer than a write that was under way takes, unless storage hangs.
+const SECOND_LOOK: Duration = Duration::from_millis(200);
+
+/// A stretch of storage to look at.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) path: Vec<u8>,
+    pub(super) offset: u64,
+    /// Bytes; `None`: to the end.
+    size: Option<u64>,
+    /// Only the area at `offset`.
+    only_area: bool,
+}
+
+impl Place {
+    /// # Errors
+    /// No path, or an offset or size that is not a number.
+    pub(super) fn parse(text: &[u8], only_area: bool) -> Result<Self, TextError> {
+        let range = strict::dump_range(text)?;
+        Ok(Self { path: range.disk.path, offset: range.disk.offset, size: range.size, only_area })
+    }
+
+    /// The path, to be shown.
+    pub(super) fn shown(&self) -> String {
+        String::from_utf8_lossy(&self.path).into_owned()
+    }
+
+    pub(super) fn failed(&self, error: &StorageError) -> String {
+        format!("{}: {error}; nothing was written", self.shown())
+    }
+}
+
+/// What an area holds.
+#[derive(Clone, Debug)]
+pub(super) enum Body {
+    Lockspace(LockspaceReport),
+    Resource(Box<ResourceReport>),
+    Index(Box<IndexReport>),
+}
+
+/// An area of storage.
+#[derive(Clone, Debug)]
+pub(super) struct Area {
+    /// Which place it was found in.
+    pub(super) place: usize,
+    /// Bytes from the start of the storage.
+    pub(super) offset: u64,
+    pub(super) geometry: Geometry,
+    pub(super) body: Body,
+    pub(super) findings: Vec<Finding>,
+}
+
+impl Area {
+    pub(super) fn kind(&self) -> Kind {
+        match self.body {
+            Body::Lockspace(_) => Kind::Lockspace,
+            Body::Resource(_) => Kind::Resource,
+            Body::Index(_) => Kind::Index,
+        }
+    }
+
+    /// The lockspace it is, or belongs to, where that can be told.
+    pub(super) fn lockspace(&self) -> Option<Name> {
+        match &self.body {
+            Body::Lockspace(report) => Some(report.name),
+            Body::Resource(report) => report.known.map(|k| k.lockspace),
+            Body::Index(report) => report.view.as_ref().map(IndexView::lockspace),
+        }
+    }
+}
+
+/// Everything that was found.
+#[derive(Debug, Default)]
+pub(super) struct Scan {
+    pub(super) areas: Vec<Area>,
+    /// What else is worth saying.
+    pub(super) remarks: Vec<String>,
+}
+
+impl Scan {
+    /// Looks at all places.
+    ///
+    /// # Errors
+    /// Storage that cannot be opened or read; the text says which.
+    pub(super) fn of(places: &[Place]) -> Result<Self, String> {
+        let mut scan = Self::default();
+        for (number, place) in places.iter().enumerate() {
+            let mut storage = Storage::open(&place.path, Access::ReadOnly).map_err(|e| place.failed(&e))?;
+            scan.place(number, place, &mut storage).map_err(|e| place.failed(&e))?;
+        }
+        scan.lockspaces_again(places)?;
+        scan.relate();
+        Ok(scan)
+    }
+
+    pub(super) fn findings(&self) -> impl Iterator<Item = (&Area, &Finding)> {
+        self.areas.iter().flat_map(|area| area.findings.iter().map(move |f| (area, f)))
+    }
+
+    pub(super) fn damaged(&self) -> bool {
+        self.findings().any(|(_, f)| f.problem.level() == Level::Damage)
+    }
+
+    /// The lockspace of this name, by its number among the areas.
+    pub(super) fn lockspace(&self, name: Name) -> Option<(usize, &LockspaceReport)> {
+        self.areas.iter().enumerate().find_map(|(number, area)| match &area.body {
+            Body::Lockspace(report) if report.name == name && report.intact > 0 => Some((number, report)),
+            _ => None,
+        })
+    }
+
+    /// Generations with which leases of this lockspace name its host ids.
+    pub(super) fn claims(&self, lockspace: Name) -> Vec<(HostId, u64)> {
+        let resources = self.areas.iter().filter_map(|area| match &area.body {
+            Body::Resource(report) if report.known.is_some_and(|k| k.lockspace == lockspace) => Some(report),
+            _ => None,
+        });
+        resources.flat_map(|report| report.claims.iter().copied()).collect()
+    }
+
+    fn place(&mut self, number: usize, place: &Place, storage: &mut Storage) -> Result<(), StorageError> {
+        let end = storage.disk().size();
+        let end = place.size.map_or(end, |size| end.min(place.offset.saturating_add(size)));
+        let (mut offset, mut empty) = (place.offset, 0);
+        while offset < end && empty < EMPTY_MAX {
+            let found = match head(storage, offset)? {
+                head if head.is_empty() => None,
+                head => identify(&head),
+            };
+            let Some(found) = found else {
+                if place.only_area {
+                    break;
+                }
+                (offset, empty) = (offset + STEP, empty + 1);
+                continue;
+            };
+            empty = 0;
+            let geometry = sizes(storage, offset, found)?;
+            let area = examine(storage, number, offset, found.kind, geometry)?;
+            self.index_before(number, storage, &area)?;
+            self.areas.push(area);
+            if place.only_area {
+                break;
+            }
+            // A size that was only guessed may be too large, and hide what comes next.
+            let certain = found.by_first || found.kind == Kind::Lockspace;
+            offset += if certain { geometry.align().bytes() } else { STEP };
+        }
+        if empty == EMPTY_MAX && offset < end {
+            self.remarks.push(format!(
+                "{}: no lease within {} MiB before offset {offset}, so the search ended there; give an offset beyond it to look further",
+                place.shown(),
+                EMPTY_MAX
+            ));
+        }
+        Ok(())
+    }
+
+    /// An internal lease of an index that has no index before it.
+    fn index_before(
+        &mut self,
+        number: usize,
+        storage: &mut Storage,
+        area: &Area,
+    ) -> Result<(), StorageError> {
+        let Body::Resource(report) = &area.body else { return Ok(()) };
+        let is_internal = report.known.is_some_and(|k| k.name.as_bytes() == LEASE_NAME);
+        let align = area.geometry.align().bytes();
+        let Some(before) = area.offset.checked_sub(align).filter(|_| is_internal) else { return Ok(()) };
+        let known = |a: &Area| a.place == number && a.offset == before;
+        if !self.areas.iter().any(known) {
+            let index = examine(storage, number, before, Kind::Index, area.geometry)?;
+            self.areas.push(index);
+        }
+        Ok(())
+    }
+
+    /// Lockspaces once more, now that it is known which generations leases name.
+    fn lockspaces_again(&mut self, places: &[Place]) -> Result<(), String> {
+        for number in 0..self.areas.len() {
+            let (Some(area), Some(name)) =
+                (self.areas.get(number), self.areas.get(number).and_then(Area::lockspace))
+            else {
+                continue;
+            };
+            if area.kind() != Kind::Lockspace || area.findings.iter().all(|f| f.fix.is_none()) {
+                continue;
+            }
+            let Some(place) = places.get(area.place) else { continue };
+            let claims = largest(&self.claims(name));
+            let (offset, geometry) = (area.offset, area.geometry);
+            let again = || -> Result<LockspaceReport, StorageError> {
+                let mut storage = Storage::open(&place.path, Access::ReadOnly)?;
+                Ok(check_lockspace(&read(&mut storage, offset, geometry)?, geometry, &claims))
+            };
+            let report = again().map_err(|e| place.failed(&e))?;
+            if let Some(area) = self.areas.get_mut(number) {
+                // The same findings with better repairs; what came up only now is looked at next time.
+                for finding in &mut area.findings {
+                    let same = report
+                        .findings
+                        .iter()
+                        .find(|f| f.problem == finding.problem && f.spot == finding.spot);
+                    finding.fix = same.and_then(|f| f.fix);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What only several areas together show.
+    fn relate(&mut self) {
+        let mut found: Vec<(usize, Finding)> = Vec::new();
+        let mut without: Vec<Name> = Vec::new();
+        let mut copies: BTreeMap<(Name, Name), Vec<usize>> = BTreeMap::new();
+        for (number, area) in self.areas.iter().enumerate() {
+            let Body::Resource(report) = &area.body else { continue };
+            let Some(known) = report.known.filter(|_| !report.cleared) else { continue };
+            match self.lockspace(known.lockspace) {
+                Some((_, lockspace)) => {
+                    found.extend(check_against(report, lockspace).into_iter().map(|f| (number, f)));
+                }
+                None if without.contains(&known.lockspace) => {}
+                None => without.push(known.lockspace),
+            }
+            if known.name.as_bytes() != LEASE_NAME {
+                copies.entry((known.lockspace, known.name)).or_default().push(number);
+            }
+        }
+        for numbers in copies.values().filter(|numbers| numbers.len() > 1) {
+            found.extend(self.compare(numbers));
+        }
+        for name in without {
+            self.remarks.push(format!(
+                "lockspace {name:?} is none of the places given, so its leases were not compared with it; --lockspace PATH:OFFSET names it"
+            ));
+        }
+        for (number, finding) in found {
+            if let Some(area) = self.areas.get_mut(number) {
+                area.findings.push(finding);
+            }
+        }
+    }
+
+    /// Leases of one name: the disks of one resource, or two leases that pass for one.
+    fn compare(&self, numbers: &[usize]) -> Vec<(usize, Finding)> {
+        let mut found = Vec::new();
+        let (mut disks, mut on): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
+        for number in numbers {
+            let Some(area) = self.areas.get(*number) else { continue };
+            if on.contains(&area.place) {
+                let first = disks.iter().filter_map(|n| self.areas.get(*n)).find(|a| a.place == area.place);
+                let finding = Finding {
+                    problem: Problem::ResourceTwice,
+                    spot: Spot { sector: 0, at: 0 },
+                    what: "the leader record".to_owned(),
+                    found: format!("the name of the lease at offset {}", first.map_or(0, |a| a.offset)),
+                    expected: "a name of its own".to_owned(),
+                    fix: None,
+                };
+                found.push((*number, finding));
+            } else {
+                on.push(area.place);
+                disks.push(*number);
+            }
+        }
+        let reports: Vec<&ResourceReport> = disks
+            .iter()
+            .filter_map(|n| match &self.areas.get(*n)?.body {
+                Body::Resource(report) => Some(report.as_ref()),
+                _ => None,
+            })
+            .collect();
+        found.extend(check_disks(&reports).into_iter().filter_map(|(n, f)| Some((*disks.get(n)?, f))));
+        found
+    }
+}
+
+/// For each host id the largest generation.
+pub(super) fn largest(claims: &[(HostId, u64)]) -> BTreeMap<HostId, u64> {
+    let mut largest = BTreeMap::new();
+    for (host, generation) in claims {
+        let most: &mut u64 = largest.entry(*host).or_default();
+        *most = (*most).max(*generation);
+    }
+    largest
+}
+
+/// The start of an area, shorter at the end of the storage.
+fn head(storage: &mut Storage, offset: u64) -> Result<Vec<u8>, StorageError> {
+    up_to(storage, offset, HEAD_BYTES)
+}
+
+/// At most `len` bytes: what there is of them, in whole blocks.
+fn up_to(storage: &mut Storage, offset: u64, len: usize) -> Result<Vec<u8>, StorageError> {
+    let block = u64::from(storage.disk().logical_block_size());
+    let left = storage.disk().size().saturating_sub(offset) / block * block;
+    let len = usize::try_from(left).unwrap_or(usize::MAX).min(len);
+    if len == 0 { Ok(Vec::new()) } else { storage.read(offset, len) }
+}
+
+/// A whole area, as far as it goes.
+pub(super) fn read(storage: &mut Storage, offset: u64, geometry: Geometry) -> Result<Vec<u8>, StorageError> {
+    up_to(storage, offset, usize::try_from(geometry.align().bytes()).unwrap_or(usize::MAX))
+}
+
+/// The sizes of an area. Those of a lease whose leader does not say them end where the next area begins.
+fn sizes(storage: &mut Storage, offset: u64, found: Found) -> Result<Geometry, StorageError> {
+    if found.by_first || found.kind != Kind::Resource || found.geometry.sector() != SectorSize::B4096 {
+        return Ok(found.geometry);
+    }
+    for align in AlignSize::ALL {
+        let next = identify(&head(storage, offset.saturating_add(align.bytes()))?);
+        if next.is_some_and(|next| next.geometry.align() == align) {
+            return Ok(Geometry::new(SectorSize::B4096, align).unwrap_or(found.geometry));
+        }
+    }
+    Ok(found.geometry)
+}
+
+/// Reads an area and checks it, twice if anything is odd.
+fn examine(
+    storage: &mut Storage,
+    place: usize,
+    offset: u64,
+    kind: Kind,
+    geometry: Geometry,
+) -> Result<Area, StorageError> {
+    let mut area = look(storage, place, offset, kind, geometry)?;
+    if !area.findings.is_empty() {
+        std::thread::sleep(SECOND_LOOK);
+        let again = look(storage, place, offset, kind, geometry)?;
+        let findings = again.findings.iter().filter(|f| area.findings.contains(f)).cloned().collect();
+        area = Area { findings, ..again };
+    }
+    Ok(area)
+}
+
+/// One look at an area.
+pub(super) fn look(
+    storage: &mut Storage,
+    place: usize,
+    offset: u64,
+    kind: Kind,
+    geometry: Geometry,
+) -> Result<Area, StorageError> {
+    let bytes = read(storage, offset, geometry)?;
+    let (body, mut findings) = match kind {
+        Kind::Lockspace => {
+            let mut report = check_lockspace(&bytes, geometry, &BTreeMap::new());
+            let findings = std::mem::take(&mut report.findings);
+            (Body::Lockspace(report), findings)
+        }
+        Kind::Resource => {
+            let mut report = check_resource(&bytes, geometry);
+            let findings = std::mem::take(&mut report.findings);
+            (Body::Resource(Box::new(report)), findings)
+        }
+        Kind::Index => {
+            let lease = head(storage, offset.saturating_add(geometry.align().bytes()))?;
+            let leases = leases(storage, &bytes, offset)?;
+            let mut report = check_index(&bytes, offset, &RawLeader::from_sector(&lease), &leases);
+            let findings = std::mem::take(&mut report.findings);
+            (Body::Index(Box::new(report)), findings)
+        }
+    };
+    if (bytes.len() as u64) < geometry.align().bytes() {
+        findings.push(Finding {
+            problem: Problem::AreaShort,
+            spot: Spot { sector: 0, at: bytes.len() as u64 },
+            what: "the area".to_owned(),
+            found: format!("the end of the storage after {} bytes", bytes.len()),
+            expected: format!("{} bytes", geometry.align().bytes()),
+            fix: None,
+        });
+    }
+    Ok(Area { place, offset, geometry, body, findings })
+}
+
+/// The leaders in the resource areas of an index, as far as the storage goes.
+fn leases(storage: &mut Storage, index: &[u8], base: u64) -> Result<BTreeMap<u32, RawLeader>, StorageError> {
+    let mut leases = BTreeMap::new();
+    let Ok(view) = IndexView::read(index, base) else { return Ok(leases) };
+    for slot in 0..view.count() {
+        let sector = up_to(storage, view.area_offset(slot), view.geometry().sector().slice_len())?;
+        if sector.is_empty() {
+            break;
+        }
+        leases.insert(slot, RawLeader::from_sector(&sector));
+    }
+    Ok(leases)
+}
