@@ -302,6 +302,18 @@ mod tests {
     }
 
     #[test]
+    fn positions_are_counted_in_sectors_of_the_geometry() {
+        assert_eq!([0, 1, 2001].map(|sector| Geometry::B512_M1.offset_of(sector)), [0, 512, 1_024_512]);
+        assert_eq!([0, 1, 2001].map(|sector| Geometry::B4096_M8.offset_of(sector)), [0, 4096, 8_196_096]);
+    }
+
+    #[test]
+    fn sizes_and_hosts_are_shown_in_failures() {
+        assert_eq!(format!("{:?} {:?}", Geometry::B512_M1, Geometry::B4096_M8), "512/1M 4096/8M");
+        assert_eq!(format!("{:?} {}", HostId::new(7).unwrap(), HostId::new(7).unwrap()), "host 7 7");
+    }
+
+    #[test]
     fn every_host_block_lies_inside_the_area() {
         for g in Geometry::ALL {
             let last = HostId::new(u64::from(g.max_hosts())).unwrap();

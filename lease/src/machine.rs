@@ -295,3 +295,35 @@ pub trait Machine {
     /// The only way forward; see the module's rules of driving.
     fn step(&mut self, now: MonoTime, env: &Env<'_>, input: Input<'_>) -> Step<Self::Outcome>;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_view_of_bytes_knows_its_range_and_what_is_in_use() {
+        let mut bytes = vec![0; 4 * 512];
+        bytes[2 * 512 + 511] = 1;
+        let view = SliceView { first: 10, size: SectorSize::B512, bytes: &bytes };
+        assert_eq!(view.sector(9), None);
+        assert_eq!(view.sector(10), Some(&bytes[..512]));
+        assert_eq!(view.sector(13), Some(&bytes[3 * 512..]));
+        assert_eq!([14, u64::MAX].map(|index| view.sector(index)), [None, None]);
+        assert_eq!([0, 10, 12].map(|from| view.next_in_use(from)), [Some(12); 3]);
+        assert_eq!([13, 14].map(|from| view.next_in_use(from)), [None; 2]);
+        let cut = SliceView { bytes: &bytes[..3 * 512 - 1], ..view };
+        assert_eq!((cut.sector(12), cut.next_in_use(10)), (None, None));
+    }
+
+    #[test]
+    fn a_write_brings_no_sectors() {
+        assert_eq!((NoSectors.sector(0), NoSectors.next_in_use(0)), (None, None));
+    }
+
+    #[test]
+    fn a_value_fills_its_sector_with_zeros() {
+        let mut sector = [9; 512];
+        Content::Value(Arc::from([1_u8, 2].as_slice())).encode(&mut sector);
+        assert_eq!((&sector[..3], sector[511]), ([1, 2, 0].as_slice(), 0));
+    }
+}

@@ -15,6 +15,8 @@
 
 mod disk;
 mod lab;
+mod noisy;
 
 pub use disk::{SparseView, TestDisk};
 pub use lab::{Fate, Finished, Lab, Traced};
+pub use noisy::Noisy;

@@ -245,6 +245,45 @@ mod tests {
     }
 
     #[test]
+    fn names_are_told_apart_by_their_bytes() {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        let hash = |name: &Name| {
+            let mut hasher = DefaultHasher::new();
+            name.hash(&mut hasher);
+            hasher.finish()
+        };
+        let (a, b) = (Name::truncated("a"), Name::truncated("b"));
+        let mut stale = *a.as_raw();
+        stale[47] = 9;
+        let stale = Name::from_raw(stale);
+        assert_ne!(a, b);
+        assert!(a < b);
+        assert!(b > a);
+        assert_eq!(hash(&a), hash(&stale));
+        assert_ne!(hash(&a), hash(&b));
+        assert!(!a.is_empty());
+    }
+
+    #[test]
+    fn names_and_paths_are_printed_up_to_their_nul() {
+        let odd = Name::truncated(b"a\n\xff");
+        assert_eq!((format!("{odd:?}"), format!("{odd}")), (r#""a\n\xff""#.into(), "a\n\u{fffd}".into()));
+        assert_eq!(format!("{:>4}|", Name::truncated("ab")), "  ab|");
+        assert_eq!(format!("{:?}", DiskPath::new("/dev/x").unwrap()), r#""/dev/x""#);
+        assert_eq!(format!("{:?}", DiskPath::from_raw([b'p'; 1024])), "<unterminated path>");
+    }
+
+    #[test]
+    fn a_path_keeps_its_1024_bytes() {
+        let mut raw = [0; 1024];
+        raw[..2].copy_from_slice(b"/p");
+        raw[1023] = 9;
+        let path = DiskPath::from_raw(raw);
+        assert_eq!((path.as_raw(), path.path()), (&raw, Ok(b"/p".as_slice())));
+        assert!(!path.is_empty());
+    }
+
+    #[test]
     fn a_path_needs_its_nul() {
         assert_eq!(DiskPath::from_raw([b'p'; 1024]).path(), Err(PathError::Unterminated));
         assert_eq!(DiskPath::new([b'p'; 1023]).unwrap().path().unwrap().len(), 1023);

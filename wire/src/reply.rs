@@ -305,12 +305,24 @@ mod tests {
         assert_eq!(reply.header.length as usize, reply.encode().len());
         let reply = Reply::get_lockspaces(&request(Command::GetLockspaces), vec![ls; 949]);
         assert_eq!(reply.header.result(), 0);
+        let host = Host {
+            host_id: 1.into(),
+            generation: 1.into(),
+            timestamp: 1.into(),
+            io_timeout: 1.into(),
+            flags: 3.into(),
+        };
+        let reply = Reply::get_hosts(&request(Command::GetHosts), vec![host; 32_769]);
+        assert_eq!((reply.header.result(), reply.header.data2), (code::ENOSPC, 32_768));
+        assert_eq!(reply.encode().len(), 32 + MAX_LIST_REPLY);
+        let reply = Reply::get_hosts(&request(Command::GetHosts), vec![host; 32_768]);
+        assert_eq!((reply.header.result(), reply.header.data2), (0, 32_768));
     }
 
     #[test]
     fn a_long_log_keeps_its_end() {
         let mut text = vec![b'a'; MAX_LIST_REPLY];
-        text.push(b'z');
+        text.extend_from_slice(b"xyz");
         let reply = Reply::log_dump(&request(Command::LogDump), text);
         assert_eq!(reply.header.data, 1_048_576);
         assert_eq!(reply.header.length, 32);

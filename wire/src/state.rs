@@ -406,6 +406,14 @@ mod tests {
     }
 
     #[test]
+    fn a_client_accepts_a_longer_text_than_the_daemon_writes() {
+        let mut bytes = StateHeader::new(9, 0, 0, 0, Name::EMPTY, 65_536).as_bytes().to_vec();
+        bytes.resize(80 + 65_536, b'x');
+        let record = StateDecoder::new().feed(&mut bytes.as_slice()).unwrap().unwrap();
+        assert_eq!((record.kind, record.state_type(), record.text.len()), (9, None, 65_536));
+    }
+
+    #[test]
     fn limits_are_errors() {
         let mut bytes = StateHeader::new(9, 0, 0, 0, Name::EMPTY, 70_000).as_bytes().to_vec();
         let error = StateDecoder::new().feed(&mut bytes.as_slice());

@@ -306,6 +306,8 @@ mod tests {
         let lver = str_to_res(b"L:R:/p:0:5").unwrap();
         assert_eq!((lver.resource().flags.get(), lver.resource().lver.get()), (1, 5));
         assert_eq!(str_to_res(b"L:R:/p:0:0x10").unwrap().resource().lver.get(), 16);
+        assert_eq!(str_to_res(b"L:R:/p:0:017").unwrap().resource().lver.get(), 15);
+        assert_eq!(str_to_res(b"L:R:/1:0:/2:0:/3:0:/4:0:5").unwrap().disks().len(), 4);
         assert_eq!(str_to_res(b"L:R:/p:0:sh").unwrap().resource().lver.get(), 0);
         let shared = str_to_res(b"L:R:/p:0:/q:1:SH").unwrap();
         assert_eq!((shared.resource().flags.get(), shared.disks().len()), (4, 2));
@@ -358,6 +360,23 @@ mod tests {
         assert_eq!(state_to_args(b"L ").unwrap_err().code(), -1);
         let long = format!("L:R:/{}:0:1", "p".repeat(4400));
         assert_eq!(state_to_args(long.as_bytes()).unwrap_err().code(), -22);
+    }
+
+    #[test]
+    fn an_item_has_at_most_4399_bytes() {
+        // Each colon of a path is written with two bytes.
+        let spec = |colons: usize| {
+            let path = |n: usize| format!("/{}{}", ":".repeat(n), "p".repeat(1022 - n));
+            let disks = [colons, 0, 0, 0].map(|n| Disk::new(path(n), 7).unwrap());
+            ResourceSpec::new(Resource::new(Name::truncated("L"), Name::truncated("R")), disks.to_vec())
+                .unwrap()
+        };
+        let plain = res_to_str(&spec(0)).unwrap().len();
+        let longest = res_to_str(&spec(4399 - plain)).unwrap();
+        assert_eq!(longest.len(), 4399);
+        assert_eq!(state_to_args(&longest), Ok(vec![str_to_res(&longest).unwrap()]));
+        assert_eq!(res_to_str(&spec(4400 - plain)), Err(StringError::TooLong { len: 4400 }));
+        assert_eq!(res_to_str(&spec(4500 - plain)), Err(StringError::TooLong { len: 4500 }));
     }
 
     #[test]

@@ -370,12 +370,7 @@ wire_struct! {
 const _: () = assert!(offset_of!(StateHeader, data64) == 16);
 const _: () = assert!(offset_of!(StateHeader, name) == 24);
 const _: () = assert!(offset_of!(StateHeader, str_len) == 72);
-impl WireStruct for StateHeader {
-    fn clear_padding(&mut self) {
-        self.pad1 = U32::ZERO;
-        self.pad2 = U32::ZERO;
-    }
-}
+impl WireStruct for StateHeader {}
 
 impl StateHeader {
     pub(crate) fn new(kind: u32, flags: u32, data32: u32, data64: u64, name: Name, str_len: u32) -> Self {
@@ -415,6 +410,15 @@ impl EventMessage {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_resource_is_replaced_under_the_disks_it_has() {
+        let named = |name| Resource::new(Name::truncated("LS"), Name::truncated(name));
+        let mut spec = ResourceSpec::new(named("R"), vec![Disk::EMPTY; 3]).unwrap();
+        spec.set_resource(named("S"));
+        assert_eq!((spec.resource().name, spec.resource().num_disks.get()), (Name::truncated("S"), 3));
+        assert_eq!(spec.disks().len(), 3);
+    }
 
     #[test]
     fn killpath_is_cut_like_the_library_does() {

@@ -51,7 +51,7 @@ enum Phase {
     Start,
     Reading(OpId),
     Writing(OpId),
-    Done { late: Option<OpId> },
+    Done,
 }
 
 /// One attempt to free a host id. Made by [`super::Renewal::release`], which knows when it is allowed, or after a join that was
@@ -73,9 +73,9 @@ impl DeltaRelease {
         Self { config, geometry, leader, last_good, phase: Phase::Start }
     }
 
-    fn done(&mut self, result: Result<(), LeaveError>, late: Option<OpId>) -> Step<Result<(), LeaveError>> {
-        self.phase = Phase::Done { late };
-        Step::Done { outcome: result, outstanding: u32::from(late.is_some()) }
+    fn done(&mut self, outcome: Result<(), LeaveError>, outstanding: u32) -> Step<Result<(), LeaveError>> {
+        self.phase = Phase::Done;
+        Step::Done { outcome, outstanding }
     }
 
     fn submit(&mut self, phase: Phase, op: Op) -> Step<Result<(), LeaveError>> {
@@ -92,7 +92,7 @@ impl DeltaRelease {
 
     fn start(&mut self, now: MonoTime) -> Step<Result<(), LeaveError>> {
         if let Some(e) = self.too_old(now) {
-            return self.done(Err(e), None);
+            return self.done(Err(e), 0);
         }
         let id = OpId(0);
         self.submit(Phase::Reading(id), self.config.read_own(id, self.geometry.sector(), now))
@@ -105,13 +105,13 @@ impl DeltaRelease {
     ) -> Step<Result<(), LeaveError>> {
         let record = match self.config.own_record(result) {
             Ok(record) => record,
-            Err(e) => return self.done(Err(LeaveError::Read(e)), None),
+            Err(e) => return self.done(Err(LeaveError::Read(e)), 0),
         };
         if record != self.leader {
-            return self.done(Err(LeaveError::Changed), None);
+            return self.done(Err(LeaveError::Changed), 0);
         }
         if let Some(e) = self.too_old(now) {
-            return self.done(Err(e), None);
+            return self.done(Err(e), 0);
         }
         let mut free = self.leader;
         free.timestamp = 0.into();
@@ -128,20 +128,16 @@ impl Machine for DeltaRelease {
     fn step(&mut self, now: MonoTime, _: &Env<'_>, input: Input<'_>) -> Step<Self::Outcome> {
         match (input, self.phase) {
             (Input::Start, Phase::Start) => self.start(now),
-            (Input::Start, _) => self.done(Err(LeaveError::Driver), None),
+            (Input::Start, _) => self.done(Err(LeaveError::Driver), 0),
             (Input::Completed { op, result }, Phase::Reading(id)) if op == id => self.after_read(now, result),
             (Input::TimedOut { op }, Phase::Reading(id)) if op == id => {
-                self.done(Err(LeaveError::Read(IoFailure::TimedOut)), None)
+                self.done(Err(LeaveError::Read(IoFailure::TimedOut)), 0)
             }
             (Input::Completed { op, result }, Phase::Writing(id)) if op == id => {
-                self.done(result.map(|_| ()).map_err(LeaveError::Write), None)
+                self.done(result.map(|_| ()).map_err(LeaveError::Write), 0)
             }
             (Input::TimedOut { op }, Phase::Writing(id)) if op == id => {
-                self.done(Err(LeaveError::Write(IoFailure::TimedOut)), Some(id))
-            }
-            (Input::CompletedLate { op, .. }, Phase::Done { late: Some(id) }) if op == id => {
-                self.phase = Phase::Done { late: None };
-                Step::Pending
+                self.done(Err(LeaveError::Write(IoFailure::TimedOut)), 1)
             }
             _ => Step::Pending,
         }

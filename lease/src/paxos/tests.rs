@@ -224,7 +224,7 @@ fn acquire(lab: &mut Lab, options: AcquireOptions) -> Finished<AcquireOutcome> {
 fn acquire_as(lab: &mut Lab, config: PaxosConfig, options: AcquireOptions) -> Finished<AcquireOutcome> {
     lab.lockspace = LockspaceNow::Alive { generation: config.generation };
     lab.trace.clear();
-    lab.run(&mut PaxosAcquire::new(config, options))
+    lab.run_noisy(&mut PaxosAcquire::new(config, options))
 }
 
 fn acquire_plain(lab: &mut Lab) -> Finished<AcquireOutcome> {
@@ -259,12 +259,12 @@ fn code(finished: &Finished<AcquireOutcome>) -> i32 {
 
 fn release(lab: &mut Lab, held: Held) -> Finished<ReleaseOutcome> {
     lab.trace.clear();
-    lab.run(&mut PaxosRelease::new(config(US), held))
+    lab.run_noisy(&mut PaxosRelease::new(config(US), held))
 }
 
 fn retract(lab: &mut Lab) -> Finished<ReleaseOutcome> {
     lab.trace.clear();
-    lab.run(&mut PaxosRelease::retract(config(US), Geometry::B512_M1))
+    lab.run_noisy(&mut PaxosRelease::retract(config(US), Geometry::B512_M1))
 }
 
 /// The n-th write (from 0) meets this fate, every other operation is prompt.

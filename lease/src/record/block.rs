@@ -157,6 +157,30 @@ mod tests {
     use super::*;
 
     #[test]
+    fn of_two_copies_of_a_block_the_later_one_is_known() {
+        let block = |lver: u64, mbal: u64, bal: u64, released: bool| {
+            let mut block = Dblock::zeroed();
+            (block.lver, block.mbal, block.bal) = (lver.into(), mbal.into(), bal.into());
+            block.flags = if released { DBLOCK_RELEASED } else { 0 }.into();
+            block
+        };
+        // In the order in which a host writes them.
+        let written = [
+            block(4, 2001, 2001, true),
+            block(5, 1, 0, false),
+            block(5, 1, 1, false),
+            block(5, 2001, 1, false),
+            block(5, 2001, 2001, false),
+            block(5, 2001, 2001, true),
+        ];
+        for (a, earlier) in written.iter().enumerate() {
+            for (b, later) in written.iter().enumerate() {
+                assert_eq!(later.written_after(earlier), b > a, "{a} {b}");
+            }
+        }
+    }
+
+    #[test]
     fn every_byte_of_a_block_s_sector_is_written() {
         // Whatever was in the buffer before: bytes that carry nothing are zero (W38).
         let block = HostBlock { dblock: Dblock::zeroed(), mode: ModeBlock::shared(0x0102_0304_0506_0708) };

@@ -206,4 +206,26 @@ mod tests {
             assert_eq!(map.hosts().collect::<Vec<_>>(), [host]);
         }
     }
+
+    #[test]
+    fn a_record_is_replaced_and_what_follows_it_stays() {
+        let mut leader = RawLeader::zeroed();
+        leader.lver = 7.into();
+        let mut sector = [0xee; 512];
+        leader.overlay(&mut sector);
+        assert_eq!(RawLeader::from_sector(&sector), leader);
+        assert_eq!(sector[200..], [0xee; 312]);
+    }
+
+    #[test]
+    fn records_and_bitmaps_are_shown_in_failures() {
+        let mut leader = RawLeader::zeroed();
+        (leader.owner_id, leader.owner_generation, leader.lver) = (2.into(), 3.into(), 4.into());
+        let shown = format!("{leader:?}");
+        assert!(shown.contains("owner 2/3 lver 4 ts 0"), "{shown}");
+        let mut map = Bitmap::default();
+        map.set(HostId::new(1).unwrap());
+        map.set(HostId::new(2000).unwrap());
+        assert_eq!(format!("{map:?}"), "[1, 2000]");
+    }
 }

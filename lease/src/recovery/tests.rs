@@ -396,3 +396,35 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_warning_says_how_old_the_last_renewal_is_and_how_long_is_left() {
+    let ls = lockspace(10);
+    for (age, left) in [(60, 20), (79, 1)] {
+        let actions = once(MonoTime::from_secs(age), &ls, &[user(7)]);
+        assert!(actions.contains(&Action::Warn { age, left }), "{actions:?}");
+    }
+    assert!(!once(MonoTime::from_secs(59), &ls, &[user(7)]).iter().any(|a| matches!(a, Action::Warn { .. })));
+}
+
+/// The watchdog may fire sooner than usual: from then on killing is not gentle, and not before.
+#[test]
+fn gentle_killing_ends_in_any_case_when_the_watchdog_is_near() {
+    let mut ls = lockspace(10);
+    ls.progress.stage = Stage::Killing;
+    ls.hard_from = Some(MonoTime::from_millis(85_500));
+    for (now, expected) in [(85_499, Signal::Term), (85_500, Signal::Kill), (85_501, Signal::Kill)] {
+        let actions = once(MonoTime::from_millis(now), &ls, &[user(7)]);
+        let means = Means::Signal(expected);
+        let hard = expected == Signal::Kill;
+        assert_eq!(actions, [Action::Attempt { user: 7, means, hard, attempt: 1 }], "{now} ms");
+    }
+}
+
+#[test]
+fn it_is_decided_every_second_and_five_times_a_second_while_users_are_stopped() {
+    assert_eq!(Stage::Alive.check_ms(), 1000);
+    for stage in [Stage::Killing, Stage::Stopping, Stage::Releasing] {
+        assert_eq!(stage.check_ms(), 200);
+    }
+}

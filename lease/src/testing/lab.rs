@@ -1,6 +1,7 @@
 //! The driver: virtual clock, faults, scheduled events.
 
 use super::disk::{SparseView, TestDisk};
+use super::noisy::Noisy;
 use crate::geometry::HostId;
 use crate::hosts::HostSeen;
 use crate::limits::SECTOR_BYTES_MAX;
@@ -9,6 +10,7 @@ use crate::machine::{
     Step,
 };
 use crate::timing::MonoTime;
+use std::fmt::Debug;
 use std::rc::Rc;
 
 /// Inputs after which a run is taken for endless.
@@ -220,6 +222,17 @@ impl Lab {
     pub fn run<M: Machine>(&mut self, machine: &mut M) -> Finished<M::Outcome> {
         self.owner += 1;
         self.rerun(machine)
+    }
+
+    /// The same, driven as untidily as the rules allow: see [`Noisy`].
+    ///
+    /// # Panics
+    /// As [`Self::run`], and when the machine minds.
+    pub fn run_noisy<M: Machine + Clone + PartialEq + Debug>(
+        &mut self,
+        machine: &mut M,
+    ) -> Finished<M::Outcome> {
+        self.run(&mut Noisy(machine))
     }
 
     /// Starts the machine of the last run once more: what it left in flight is reported to it, as is a late completion that

@@ -3,11 +3,13 @@
 use crate::transcript::Direction;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use sanlock_wire::limits::{MAX_REQUEST_PAYLOAD, MAX_SKIP};
+use sanlock_wire::flags::ReleaseFlags;
+use sanlock_wire::limits::{MAX_INQUIRE, MAX_LIST_REPLY, MAX_REQUEST_PAYLOAD, MAX_SKIP, MAX_STATE_RECORDS};
 use sanlock_wire::reply_decoder::decode_stream;
 use sanlock_wire::request::Refusal;
 use sanlock_wire::{
-    Command, DecodeError, Header, Request, RequestBody, RequestDecoder, Resource, decoder, strings,
+    Command, DecodeError, Header, ReplyBody, ReplyError, Request, RequestBody, RequestDecoder, Resource,
+    StateRecord, StateText, Target, decoder, strings,
 };
 
 /// Feeds pieces and checks the bounds after each.
@@ -256,5 +258,77 @@ fn the_end_of_the_stream_inside_a_message_is_noticed() {
             }
             (_, Ok(())) => panic!("{cut} bytes pass for a whole message"),
         }
+    }
+}
+
+/// A reply's bytes: its result, `data2`, and a payload that `length` announces.
+fn reply(result: i32, data2: u32, payload: &[u8]) -> Vec<u8> {
+    let mut header = Header::request(Command::Version, 0, payload.len(), 0, data2);
+    header.data = result as u32;
+    [header.encode().as_slice(), payload].concat()
+}
+
+/// Socket-protocol.md 11.3: after a failure nothing is read that a daemon might not send.
+#[test]
+fn a_failure_without_payload_is_a_whole_reply_for_every_command() {
+    for command in Command::ALL.iter().filter(|command| **command != Command::LogDump) {
+        let failed = decode_stream(*command, &reply(-2, 3, &[])).unwrap();
+        assert_eq!(failed.body, ReplyBody::Empty, "{}", command.name());
+        assert_eq!((failed.header.result(), failed.header.data2), (-2, 3));
+    }
+    assert_eq!(decode_stream(Command::GetLvb, &reply(0, 0, &[])).unwrap().body, ReplyBody::Empty);
+    // READ_RESOURCE sends a resource all the same; with less than one there is none.
+    let resource = Resource::new(sanlock_wire::Name::truncated("LS"), sanlock_wire::Name::truncated("R"));
+    let bytes = |len: usize| [zerocopy::IntoBytes::as_bytes(&resource), &[0; 8]].concat()[..len].to_vec();
+    let body = |len| decode_stream(Command::ReadResource, &reply(-223, 0, &bytes(len))).unwrap().body;
+    assert_eq!(body(Resource::SIZE), ReplyBody::Resource(resource));
+    assert_eq!(body(Resource::SIZE + 1), ReplyBody::Resource(resource));
+    assert_eq!(body(Resource::SIZE - 1), ReplyBody::Empty);
+}
+
+#[test]
+fn a_client_accepts_replies_up_to_their_limits() {
+    assert_eq!((MAX_INQUIRE, MAX_LIST_REPLY), (8_388_608, 1_048_576));
+    let too_long = |max| Err(ReplyError::TooLong { announced: max + 1, max });
+    let len = |command, bytes: &[u8]| {
+        decode_stream(command, bytes).map(|reply| match reply.body {
+            ReplyBody::Log(bytes) | ReplyBody::Lvb(bytes) | ReplyBody::StateString(bytes) => bytes.len(),
+            other => panic!("{other:?}"),
+        })
+    };
+    assert_eq!(len(Command::GetLvb, &reply(0, 0, &[1; 4096])), Ok(4096));
+    assert_eq!(len(Command::GetLvb, &reply(0, 0, &[1; 4097])), too_long(4096));
+    for (more, expected) in [(0, Ok(MAX_INQUIRE)), (1, too_long(MAX_INQUIRE))] {
+        assert_eq!(len(Command::Inquire, &reply(0, 1, &vec![b'x'; MAX_INQUIRE + more])), expected);
+    }
+    for (more, expected) in [(0, Ok(MAX_LIST_REPLY)), (1, too_long(MAX_LIST_REPLY))] {
+        let text = vec![b'x'; MAX_LIST_REPLY + more];
+        assert_eq!(len(Command::LogDump, &reply(i32::try_from(text.len()).unwrap(), 0, &text)), expected);
+    }
+}
+
+#[test]
+fn a_client_accepts_65536_state_records() {
+    let mut record = Vec::new();
+    StateRecord { kind: 9, ..StateRecord::host(1, 1, StateText::new()) }.encode(&mut record);
+    let mut bytes = reply(0, 0, &[]);
+    for _ in 0..MAX_STATE_RECORDS {
+        bytes.extend_from_slice(&record);
+    }
+    let read = decode_stream(Command::Status, &bytes).unwrap();
+    assert!(matches!(read.body, ReplyBody::States(records) if records.len() == 65_536));
+    bytes.extend_from_slice(&record);
+    assert_eq!(decode_stream(Command::Status, &bytes), Err(ReplyError::TooManyRecords));
+}
+
+#[test]
+fn a_client_sends_no_more_than_a_daemon_takes() {
+    let resource = Resource::new(sanlock_wire::Name::truncated("LS"), sanlock_wire::Name::truncated("R"));
+    for (len, fits) in [(0, false), (1, true), (4096, true), (4097, false)] {
+        assert_eq!(Request::set_lvb(resource, vec![1; len]).is_ok(), fits, "{len}");
+    }
+    for (count, fits) in [(0, true), (1024, true), (1025, false)] {
+        let request = Request::release(Target::Connection, ReleaseFlags::empty(), vec![resource; count]);
+        assert_eq!(request.is_ok(), fits, "{count}");
     }
 }

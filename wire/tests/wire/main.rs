@@ -6,3 +6,4 @@ mod numbers;
 mod replies;
 mod requests;
 mod transcript;
+mod wants;

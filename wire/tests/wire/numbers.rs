@@ -1,7 +1,7 @@
 //! Flags and result codes have the numbers of the specification (socket-protocol.md 4.1, 5).
 
 use sanlock_wire::flags::*;
-use sanlock_wire::{Command, code};
+use sanlock_wire::{Command, StateType, code};
 
 #[test]
 fn every_flag_has_the_value_of_the_specification() {
@@ -160,4 +160,46 @@ fn the_commands_whose_data2_names_a_process() {
     let targeted: Vec<&str> =
         Command::ALL.iter().filter(|command| command.is_targeted()).map(|c| c.name()).collect();
     assert_eq!(targeted, ["ACQUIRE", "RELEASE", "INQUIRE", "KILLPATH", "CONVERT"]);
+}
+
+/// Socket-protocol.md 4.4: the low four bits of a host's flags; the others say nothing of its state.
+#[test]
+fn the_state_of_a_host_stands_in_four_bits() {
+    let words = [None, Some("UNKNOWN"), Some("FREE"), Some("LIVE"), Some("FAIL"), Some("DEAD")];
+    for flags in 0..0x40_u32 {
+        let expected = words.get((flags & 0xf) as usize).copied().flatten();
+        assert_eq!(HostState::from_flags(flags).map(HostState::name), expected, "{flags:#x}");
+    }
+    assert_eq!(HostState::from_flags(0xffff_fff3), Some(HostState::Live));
+}
+
+#[test]
+fn numbers_of_types_and_configurations_are_kept() {
+    for number in [1, 2, 4, 8] {
+        assert_eq!(ConfigCommand::from_number(number).map(u32::from), Some(number));
+    }
+    let types: Vec<Option<u32>> = (0..9).map(|n| StateType::from_number(n).map(|kind| kind as u32)).collect();
+    assert_eq!(types, [None, Some(1), Some(2), Some(3), Some(4), Some(5), Some(6), None, None]);
+}
+
+/// What people read of a failure, all of it: one line for each number, with the commands for which it means something else below it.
+#[test]
+fn every_explanation_is_the_reviewed_one() {
+    let mut text = String::new();
+    for number in (-300..=1).rev() {
+        let general = code::explain(number, None);
+        if let Some(general) = general {
+            text += &format!("{number} {general}\n");
+        }
+        for command in Command::ALL {
+            let specific = code::explain(number, Some(*command));
+            if specific != general {
+                text += &format!("{number} {}: {}\n", command.name(), specific.unwrap());
+            }
+        }
+    }
+    let differs =
+        text.lines().zip(include_str!("explanations.txt").lines()).find(|(ours, reviewed)| ours != reviewed);
+    assert_eq!(differs, None);
+    assert_eq!(text.lines().count(), include_str!("explanations.txt").lines().count(), "all of it:\n{text}");
 }

@@ -6,7 +6,7 @@ use crate::testing::{Fate, Finished};
 use crate::verify::LeaderError;
 
 fn run(lab: &mut Lab) -> Finished<JoinOutcome> {
-    lab.run(&mut DeltaAcquire::new(config(), None))
+    lab.run_noisy(&mut DeltaAcquire::new(config(), None))
 }
 
 fn code(outcome: &JoinOutcome) -> ReturnCode {
@@ -56,7 +56,7 @@ fn the_sizes_on_disk_rule_and_every_pair_can_be_joined() {
     for geometry in Geometry::ALL {
         let mut lab = lab_with(geometry, 1);
         let config = DeltaConfig { host: host(u64::from(geometry.max_hosts())), ..config() };
-        let joined = lab.run(&mut DeltaAcquire::new(config, None)).outcome.unwrap();
+        let joined = lab.run_noisy(&mut DeltaAcquire::new(config, None)).outcome.unwrap();
         assert_eq!(joined.geometry, geometry);
         let sector = lab.disk.sector(Place::Lockspace, geometry.sector(), config.host.delta_sector());
         assert_eq!(RawLeader::from_sector(&sector), joined.leader);
@@ -151,7 +151,7 @@ fn both_waits_go_by_the_io_timeout_on_disk() {
     let mut lab = lab();
     let config = DeltaConfig { io_timeout: timeout(3), ..config() };
     let start = lab.now;
-    let joined = lab.run(&mut DeltaAcquire::new(config, None)).outcome.unwrap();
+    let joined = lab.run_noisy(&mut DeltaAcquire::new(config, None)).outcome.unwrap();
     assert_eq!(lab.now.secs_since(start), 2, "2 s, not 6");
     assert_eq!(joined.leader.io_timeout.get(), 3);
 

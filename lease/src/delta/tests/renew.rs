@@ -4,7 +4,7 @@ use crate::delta::renew::{Event, RenewFailure, RenewOutcome, Renewal, Renewed};
 use crate::delta::{DeltaRelease, LeaveError};
 use crate::machine::{Content, IoFailure};
 use crate::record::Bitmap;
-use crate::testing::Fate;
+use crate::testing::{Fate, Noisy};
 
 /// A joined lockspace and its renewals, with an empty trace.
 fn joined() -> (Lab, Renewal) {
@@ -19,7 +19,7 @@ fn joined() -> (Lab, Renewal) {
 
 fn attempt(lab: &mut Lab, renewal: &mut Renewal) -> RenewOutcome {
     lab.now = lab.now.max(renewal.due());
-    lab.rerun(renewal).outcome
+    lab.rerun(&mut Noisy(renewal)).outcome
 }
 
 fn renewed(outcome: RenewOutcome) -> Renewed {
@@ -319,7 +319,7 @@ fn release_frees_the_record_and_changes_nothing_else() {
     renewal.set_outgoing(Event { generation: 4, event: 7, data: 99 }, bitmap);
     renewed(attempt(&mut lab, &mut renewal));
     let before = record(&lab, 1);
-    let finished = lab.run(&mut renewal.release().unwrap());
+    let finished = lab.run_noisy(&mut renewal.release().unwrap());
     assert_eq!((finished.outcome, finished.outstanding), (Ok(()), 0));
     let mut expected = before;
     expected.timestamp = 0.into();
@@ -334,14 +334,14 @@ fn release_destroys_no_claim_of_another_host() {
     let (mut lab, renewal) = joined();
     let mut release = renewal.release().unwrap();
     edit(&mut lab, 1, held_by("beta", 1, 2, 9));
-    assert_eq!(lab.run(&mut release).outcome, Err(LeaveError::Changed));
+    assert_eq!(lab.run_noisy(&mut release).outcome, Err(LeaveError::Changed));
     assert!(lab.trace.iter().all(|t| !t.op.is_write()));
 
     // Too old to be sure that nobody is about to take it.
     let (mut lab, renewal) = joined();
     let mut release = renewal.release().unwrap();
     lab.now = lab.now.plus_secs(8);
-    assert!(matches!(lab.run(&mut release).outcome, Err(LeaveError::TooOld { .. })));
+    assert!(matches!(lab.run_noisy(&mut release).outcome, Err(LeaveError::TooOld { .. })));
     assert!(lab.trace.is_empty());
 }
 
@@ -350,7 +350,7 @@ fn a_release_that_times_out_is_reported_outstanding() {
     let (mut lab, renewal) = joined();
     let mut release: DeltaRelease = renewal.release().unwrap();
     lab.fates(|op| if op.is_write() { Fate::never() } else { Fate::prompt() });
-    let finished = lab.run(&mut release);
+    let finished = lab.run_noisy(&mut release);
     assert_eq!(finished.outcome, Err(LeaveError::Write(IoFailure::TimedOut)));
     assert_eq!(finished.outstanding, 1);
 }
@@ -359,9 +359,81 @@ fn a_release_that_times_out_is_reported_outstanding() {
 fn every_record_written_has_the_right_checksum() {
     let (mut lab, mut renewal) = joined();
     renewed(attempt(&mut lab, &mut renewal));
-    lab.run(&mut renewal.release().unwrap()).outcome.unwrap();
+    lab.run_noisy(&mut renewal.release().unwrap()).outcome.unwrap();
     for written in lab.trace.iter().filter_map(crate::testing::Traced::written) {
         let Content::Delta { leader, .. } = written else { panic!("{written:?}") };
         assert_eq!(leader.checksum.get(), leader.computed_checksum());
     }
+}
+
+#[test]
+fn a_late_read_is_used_as_long_as_an_undisturbed_attempt_can_take_and_2t_more() {
+    for (age, reads) in [(4500, 1), (4501, 2)] {
+        let (mut lab, mut renewal) = joined();
+        lab.fates(|op| if op.is_write() { Fate::prompt() } else { Fate::after(1200) });
+        attempt(&mut lab, &mut renewal);
+        let submitted = lab.trace[0].at;
+        lab.pass(&mut renewal, 1);
+        lab.no_faults();
+        lab.now = submitted.plus_millis(age);
+        let good = renewed(attempt(&mut lab, &mut renewal));
+        // 3T, the extension of T, and the pause: 4.5 s.
+        assert_eq!(good.late_read, reads == 1, "{age} ms");
+        assert_eq!(lab.trace.iter().filter(|t| !t.op.is_write()).count(), reads, "{age} ms");
+    }
+}
+
+#[test]
+fn the_extension_can_be_configured_in_seconds() {
+    let (mut lab, mut renewal) = joined();
+    renewal.set_read_extend_secs(3);
+    lab.fates(|_| Fate::never());
+    attempt(&mut lab, &mut renewal);
+    let failed = lab.now;
+    attempt(&mut lab, &mut renewal);
+    assert_eq!(lab.trace[1].at.millis_since(failed), 3500, "after the pause");
+}
+
+#[test]
+fn a_renewal_knows_its_generation() {
+    let mut lab = lab();
+    edit(&mut lab, 1, |l| l.owner_generation = 6.into());
+    let joined = join(&mut lab);
+    assert_eq!(Renewal::new(config(), &joined).generation(), 7);
+}
+
+#[test]
+fn nothing_is_released_while_an_attempt_runs() {
+    use crate::machine::{Env, Input, LockspaceNow, Machine, NoHosts};
+    let (lab, mut renewal) = joined();
+    assert!(renewal.release().is_some());
+    let lockspace = LockspaceNow::Alive { generation: 1 };
+    let env = Env { lockspace, client_alive: true, shutting_down: false, hosts: &NoHosts };
+    let _ = renewal.step(lab.now, &env, Input::Start);
+    assert!(renewal.release().is_none());
+}
+
+#[test]
+fn what_counts_as_a_timeout_in_the_history() {
+    let failures = [
+        (RenewFailure::Read(IoFailure::TimedOut), true),
+        (RenewFailure::Write(IoFailure::TimedOut), true),
+        (RenewFailure::WriteOutstanding, true),
+        (RenewFailure::Read(IoFailure::Os(5)), false),
+        (RenewFailure::Write(IoFailure::Short), false),
+    ];
+    for (failure, timeout) in failures {
+        assert_eq!(failure.is_timeout(), timeout, "{failure}");
+    }
+}
+
+#[test]
+fn a_release_whose_read_times_out_writes_nothing_and_is_not_started_twice() {
+    let (mut lab, renewal) = joined();
+    let mut release = renewal.release().unwrap();
+    lab.fates(|_| Fate::never());
+    let finished = lab.run_noisy(&mut release);
+    assert_eq!(finished.outcome, Err(LeaveError::Read(IoFailure::TimedOut)));
+    assert_eq!((finished.outstanding, lab.trace.len()), (0, 1));
+    assert_eq!(lab.run(&mut release).outcome, Err(LeaveError::Driver));
 }

@@ -2,10 +2,10 @@ use super::*;
 use crate::delta::scan::{HostScan, PIECE_BYTES, ScanOutcome};
 use crate::hosts::{HostNews, HostState};
 use crate::machine::{HostView, IoFailure};
-use crate::testing::{Fate, Finished};
+use crate::testing::{Fate, Finished, Noisy};
 
 fn scan(lab: &mut Lab, scan: &mut HostScan) -> Finished<ScanOutcome> {
-    lab.rerun(scan)
+    lab.rerun(&mut Noisy(scan))
 }
 
 #[test]
@@ -174,4 +174,86 @@ fn what_was_seen_earlier_is_kept_for_the_next_join() {
     assert_eq!(again.table().status(host(3), lab.now).unwrap().state, HostState::Dead);
     let other = HostScan::with_table(&config(), Geometry::ALL[1], table);
     assert_eq!(other.table().seen(host(3)), None);
+}
+
+#[test]
+fn a_read_that_comes_back_late_makes_room_for_another() {
+    let mut lab = lab();
+    let mut hosts = HostScan::new(&config(), Geometry::B512_M1);
+    lab.fates(|op| if op.is_write() { Fate::prompt() } else { Fate::after(50_000) });
+    for _ in 0..10 {
+        scan(&mut lab, &mut hosts);
+    }
+    let hung = lab.trace.len();
+    assert!(hung < 10, "a bounded number is outstanding");
+    assert!(lab.pass(&mut hosts, 100).is_none());
+    lab.no_faults();
+    assert_eq!(scan(&mut lab, &mut hosts).outcome.failed, None);
+    assert!(lab.trace.len() > hung);
+}
+
+/// Lease-algorithms.md 3.1: owner, generation and timestamp are compared, each alone is a sign of life.
+#[test]
+fn each_of_the_three_fields_alone_is_a_sign_of_life() {
+    let changes: [fn(&mut RawLeader); 3] =
+        [|l| l.owner_id = 9.into(), |l| l.owner_generation = 9.into(), |l| l.timestamp = 9.into()];
+    for change in changes {
+        let mut lab = lab();
+        edit(&mut lab, 2, held_by("beta", 2, 1, 50));
+        let mut hosts = HostScan::new(&config(), Geometry::B512_M1);
+        scan(&mut lab, &mut hosts);
+        lab.now = lab.now.plus_secs(5);
+        edit(&mut lab, 2, change);
+        scan(&mut lab, &mut hosts);
+        let seen = hosts.table().seen(host(2)).unwrap();
+        assert_eq!(seen.last_live, Some(seen.last_check));
+    }
+}
+
+#[test]
+fn a_new_name_and_a_new_generation_are_told_each_by_itself() {
+    let mut lab = lab();
+    edit(&mut lab, 2, held_by("beta", 2, 1, 50));
+    let mut hosts = HostScan::new(&config(), Geometry::B512_M1);
+    scan(&mut lab, &mut hosts);
+    edit(&mut lab, 2, held_by("beta", 2, 2, 51));
+    let instance = |name, generation| HostNews::Instance { host: host(2), name, generation };
+    assert_eq!(scan(&mut lab, &mut hosts).outcome.news, [instance(name("beta"), 2)]);
+    edit(&mut lab, 2, held_by("gamma", 2, 2, 52));
+    assert_eq!(scan(&mut lab, &mut hosts).outcome.news, [instance(name("gamma"), 2)]);
+    edit(&mut lab, 2, held_by("gamma", 2, 2, 53));
+    assert_eq!(scan(&mut lab, &mut hosts).outcome.news, [], "and no notice without our bit");
+}
+
+/// W16: the checksum is looked at where something is to be learnt, and until a record that was bad is good again.
+#[test]
+fn a_checksum_is_looked_at_after_a_change_and_while_it_was_bad() {
+    let mut lab = lab();
+    edit(&mut lab, 2, held_by("beta", 2, 1, 50));
+    let mut hosts = HostScan::new(&config(), Geometry::B512_M1);
+    scan(&mut lab, &mut hosts);
+    let damage =
+        |lab: &mut Lab, at: usize| lab.disk.edit(Place::Lockspace, SectorSize::B512, 1, |s| s[at] ^= 1);
+    damage(&mut lab, 168);
+    assert_eq!(scan(&mut lab, &mut hosts).outcome.news, [], "nothing that is compared has changed");
+    damage(&mut lab, 152);
+    let news = scan(&mut lab, &mut hosts).outcome.news;
+    assert!(matches!(news[..], [HostNews::Bad { count: 1, .. }]), "{news:?}");
+    assert_eq!(scan(&mut lab, &mut hosts).outcome.news, [], "still bad");
+    edit(&mut lab, 2, |_| ());
+    assert_eq!(scan(&mut lab, &mut hosts).outcome.news, [HostNews::Good { host: host(2) }]);
+}
+
+#[test]
+fn hosts_beyond_those_just_read_are_left_alone() {
+    let mut lab = lab();
+    edit(&mut lab, 17, held_by("beta", 17, 1, 50));
+    let mut table = HostScan::new(&config(), Geometry::B512_M1).table().clone();
+    let view = lab.disk.view(Place::Lockspace, SectorSize::B512, 0, 2000).unwrap();
+    table.update(lab.now, &view, 0, 16, &mut Vec::new());
+    assert_eq!(table.seen(host(17)), None);
+    assert_eq!(table.list(lab.now).count(), 0);
+    table.update(lab.now, &view, 16, 16, &mut Vec::new());
+    let listed: Vec<_> = table.list(lab.now).map(|status| status.host).collect();
+    assert_eq!(listed, [host(17)]);
 }

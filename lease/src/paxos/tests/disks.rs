@@ -47,7 +47,7 @@ fn all_disks_get_the_same_and_at_most_four_operations_run_at_once() {
         assert_eq!(leader_on(&lab, n), leader_on(&lab, 0));
         assert_eq!(block_on(&lab, n, US), block_on(&lab, 0, US));
     }
-    let released = lab.run(&mut PaxosRelease::new(three(), held(&done)));
+    let released = lab.run_noisy(&mut PaxosRelease::new(three(), held(&done)));
     assert_eq!(released.outcome.result, Ok(Released::LeaderFreed));
     assert!((0..3).all(|n| !state(&leader_on(&lab, n)).2));
 }
@@ -59,7 +59,7 @@ fn any_one_of_three_disks_may_be_missing_and_no_two() {
         lab.disk.remove(disk(missing));
         let done = acquire3(&mut lab);
         assert_eq!(held(&done).lver(), 1, "disk {missing}");
-        let released = lab.run(&mut PaxosRelease::new(three(), held(&done)));
+        let released = lab.run_noisy(&mut PaxosRelease::new(three(), held(&done)));
         assert_eq!(released.outcome.result, Ok(Released::LeaderFreed), "disk {missing}");
         lab.disk.remove(disk((missing + 1) % 3));
         let done = acquire3(&mut lab);
@@ -153,7 +153,7 @@ fn half_a_commit_is_taken_back() {
     });
     assert_eq!(failure(&acquire_as(&mut lab, two, AcquireOptions::default())).1, -5);
     lab.no_faults();
-    let done = lab.run(&mut PaxosRelease::retract(two, Geometry::B512_M1));
+    let done = lab.run_noisy(&mut PaxosRelease::retract(two, Geometry::B512_M1));
     assert_eq!(done.outcome.result, Ok(Released::LeaderFreed));
     assert_eq!(leader_on(&lab, 0), leader_on(&lab, 1));
     assert!(!state(&leader_on(&lab, 0)).2);
@@ -236,7 +236,7 @@ fn a_commit_on_a_minority_is_taken_back() {
     let done = acquire3(&mut lab);
     assert_eq!((code(&done), failure(&done).2, done.outstanding), (-5, true, 0));
     lab.no_faults();
-    let done = lab.run(&mut PaxosRelease::retract(three(), Geometry::B512_M1));
+    let done = lab.run_noisy(&mut PaxosRelease::retract(three(), Geometry::B512_M1));
     assert!(done.outcome.result.is_ok());
     // Another host, on the two other disks.
     lab.disk.remove(disk(0));
@@ -343,7 +343,7 @@ fn a_retract_marks_the_disks_that_an_earlier_one_missed() {
             let content = if other == n { released(value) } else { value };
             put(&mut lab, disk(other), 2, Content::Block(content));
         }
-        let done = lab.run(&mut PaxosRelease::retract(three(), Geometry::B512_M1));
+        let done = lab.run_noisy(&mut PaxosRelease::retract(three(), Geometry::B512_M1));
         assert_eq!(done.outcome.result, Ok(Released::ByFlag), "disk {n}");
         assert!((0..3).all(|other| block_on(&lab, other, US).dblock.is_released()), "disk {n}");
     }
@@ -358,7 +358,7 @@ fn a_retract_takes_no_disk_back_to_an_older_ballot() {
             let mbal = if other == n { 1 } else { 2001 };
             put(&mut lab, disk(other), 2, Content::Block(block([mbal, 0, 0, 0, 0, 1])));
         }
-        let done = lab.run(&mut PaxosRelease::retract(three(), Geometry::B512_M1));
+        let done = lab.run_noisy(&mut PaxosRelease::retract(three(), Geometry::B512_M1));
         assert!(done.outcome.result.is_ok());
         for other in 0..3 {
             let block = block_on(&lab, other, US).dblock;
@@ -380,7 +380,7 @@ fn a_leader_that_two_hosts_wrote_is_released_for_everybody() {
             (0..3).for_each(|n| put(&mut lab, disk(n), 2, Content::Block(held_block)));
             let lost = move |op: &Op| op.place == disk(missing);
             lab.fates(move |op| if lost(op) { Fate::fail(IoFailure::Os(5)) } else { Fate::prompt() });
-            let done = lab.run(&mut PaxosRelease::new(three(), lease));
+            let done = lab.run_noisy(&mut PaxosRelease::new(three(), lease));
             assert!(done.outcome.result.is_ok());
             lab.no_faults();
             let other = PaxosConfig { host: host(3), ..three() };
@@ -441,7 +441,7 @@ fn a_retract_keeps_the_largest_ballot_number_of_all_disks() {
             let mbal = if n == stale { 2001 } else { 4001 };
             put(&mut lab, disk(n), 2, Content::Block(block([mbal, 0, 0, 0, 0, 1])));
         }
-        let done = lab.run(&mut PaxosRelease::retract(three(), Geometry::B512_M1));
+        let done = lab.run_noisy(&mut PaxosRelease::retract(three(), Geometry::B512_M1));
         assert!(done.outcome.result.is_ok());
         for n in 0..3 {
             let found = block_on(&lab, n, US);

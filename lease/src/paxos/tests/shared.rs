@@ -10,22 +10,22 @@ const RETRIES: u32 = 8;
 fn share(lab: &mut Lab, id: u64) -> Finished<AcquireOutcome> {
     lab.lockspace = LockspaceNow::Alive { generation: 1 };
     lab.trace.clear();
-    lab.run(&mut PaxosShare::new(config(id), AcquireOptions::default(), RETRIES))
+    lab.run_noisy(&mut PaxosShare::new(config(id), AcquireOptions::default(), RETRIES))
 }
 
 fn release_as(lab: &mut Lab, id: u64, held: Held) -> Finished<ReleaseOutcome> {
     lab.trace.clear();
-    lab.run(&mut PaxosRelease::new(config(id), held))
+    lab.run_noisy(&mut PaxosRelease::new(config(id), held))
 }
 
 fn to_exclusive(lab: &mut Lab, id: u64, held: Held) -> ConvertOutcome {
     lab.trace.clear();
-    lab.run(&mut PaxosConvert::to_exclusive(config(id), AcquireOptions::default(), held)).outcome
+    lab.run_noisy(&mut PaxosConvert::to_exclusive(config(id), AcquireOptions::default(), held)).outcome
 }
 
 fn to_shared(lab: &mut Lab, id: u64, held: Held) -> ConvertOutcome {
     lab.trace.clear();
-    lab.run(&mut PaxosConvert::to_shared(config(id), held)).outcome
+    lab.run_noisy(&mut PaxosConvert::to_shared(config(id), held)).outcome
 }
 
 /// Mode, RELEASED, version of a host's block.
@@ -136,7 +136,7 @@ fn every_failure_of_a_shared_acquire_can_be_taken_back() {
             let mut lab = free_lab();
             nth_op(&mut lab, n, fate);
             let mut machine = PaxosShare::new(config(1), AcquireOptions::default(), RETRIES);
-            let done = lab.run(&mut machine);
+            let done = lab.run_noisy(&mut machine);
             let (_, code, again) = failure(&done);
             assert!(code < 0, "operation {n}");
             lab.pass(&mut machine, 20);
@@ -161,7 +161,7 @@ fn a_crash_after_each_write_of_a_shared_acquire() {
             writes += usize::from(op.is_write());
             if op.is_write() && writes > writes_done { Fate::never() } else { Fate::prompt() }
         });
-        lab.run(&mut PaxosShare::new(config(1), AcquireOptions::default(), 0));
+        lab.run_noisy(&mut PaxosShare::new(config(1), AcquireOptions::default(), 0));
         lab.no_faults();
         let started = lab.now;
         let mut won = None;
@@ -248,7 +248,7 @@ fn every_failure_of_an_upgrade_leaves_the_shared_hold() {
             let ours = held(&share(&mut lab, 1));
             nth_op(&mut lab, n, fate);
             let mut machine = PaxosConvert::to_exclusive(config(1), AcquireOptions::default(), ours);
-            let done = lab.run(&mut machine);
+            let done = lab.run_noisy(&mut machine);
             let outcome = done.outcome;
             let won = n == 7;
             assert_eq!(outcome.result.is_ok(), won, "operation {n}");
@@ -298,7 +298,7 @@ fn a_downgrade_that_fails_has_given_nothing_up() {
             lab.after_secs(15, |lab| lab.lockspace = LockspaceNow::Gone);
         }
         let mut machine = PaxosConvert::to_shared(config(1), ours);
-        let outcome = lab.run(&mut machine).outcome;
+        let outcome = lab.run_noisy(&mut machine).outcome;
         assert!(outcome.result.is_err() && !outcome.held.is_shared());
         lab.pass(&mut machine, 60);
         assert_eq!(mode_of(&lab, 1), (true, false, 1), "no flag");
@@ -320,7 +320,7 @@ fn what_a_downgrade_left_can_be_erased_under_the_hold() {
     lab.no_faults();
     lab.hosts = seen(1, 1, 800, 990, 990);
     assert_eq!(code(&share(&mut lab, 2)), -243);
-    let erased = lab.run(&mut PaxosConvert::erase(config(1), down.held)).outcome;
+    let erased = lab.run_noisy(&mut PaxosConvert::erase(config(1), down.held)).outcome;
     assert_eq!((erased.result, erased.erase, erased.held.is_shared()), (Ok(()), false, true));
     assert_eq!((mode_of(&lab, 1), leader_of(&lab).timestamp.get()), ((true, true, 1), 0));
     held(&share(&mut lab, 2));
@@ -357,7 +357,7 @@ fn a_downgrade_waits_for_its_mode_block() {
         nth_op(&mut lab, 0, Fate::never());
         lab.after_secs(20, change);
         lab.trace.clear();
-        let done = lab.run(&mut PaxosConvert::to_shared(config(1), ours));
+        let done = lab.run_noisy(&mut PaxosConvert::to_shared(config(1), ours));
         assert_eq!((convert_code(&done.outcome), done.outstanding, done.outcome.held), (-202, 1, ours));
     }
 }
@@ -371,7 +371,7 @@ fn a_downgrade_whose_leader_fails_is_shared_all_the_same() {
             let ours = held(&acquire_plain(&mut lab));
             nth_op(&mut lab, n, fate);
             let mut machine = PaxosConvert::to_shared(config(1), ours);
-            let done = lab.run(&mut machine);
+            let done = lab.run_noisy(&mut machine);
             assert_eq!((convert_code(&done.outcome), done.outcome.held.is_shared()), (0, true));
             assert!(done.outcome.erase);
             lab.pass(&mut machine, 20);
@@ -387,7 +387,7 @@ fn sharing_with_fewer_hosts_than_share_already_is_refused() {
     let mut lab = free_lab();
     held(&share(&mut lab, 5));
     let options = AcquireOptions { num_hosts: Some(4), ..AcquireOptions::default() };
-    let done = lab.run(&mut PaxosShare::new(config(1), options, 0));
+    let done = lab.run_noisy(&mut PaxosShare::new(config(1), options, 0));
     assert_eq!(code(&done), -22);
 }
 
