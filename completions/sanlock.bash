@@ -5,7 +5,7 @@ _sanlock()
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} at=1 where= words= i
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
-        COMPREPLY=($(compgen -W 'daemon client direct who explain fsck demo help version status gets host_status renewal log_dump shutdown init read align add_lockspace inq_lockspace rem_lockspace command acquire convert release inquire set_config request examine set_event format create delete lookup update rebuild' -- "$cur"))
+        COMPREPLY=($(compgen -W 'daemon client direct who explain check fsck demo help version status gets host_status renewal log_dump shutdown init read align add_lockspace inq_lockspace rem_lockspace command acquire convert release inquire set_config request examine set_event format create delete lookup update rebuild' -- "$cur"))
         return
     fi
     where=${COMP_WORDS[1]} at=2
@@ -24,7 +24,7 @@ _sanlock()
         fi
         where="direct ${COMP_WORDS[2]}" at=3
         ;;
-    daemon|who|explain|fsck|demo|help|version) ;;
+    daemon|who|explain|check|fsck|demo|help|version) ;;
     *) where="client $where" ;;
     esac
     # Names and places are joined by colons, at which the shell splits words.
@@ -49,6 +49,9 @@ _sanlock()
     'daemon -e') return ;;
     'who -s') COMPREPLY=($(compgen -f -- "$cur")); return ;;
     'who --watch') return ;;
+    'check --seconds') return ;;
+    'check --io-timeout') return ;;
+    'check --sysroot') COMPREPLY=($(compgen -f -- "$cur")); return ;;
     'fsck --lockspace') return ;;
     'fsck --save') COMPREPLY=($(compgen -f -- "$cur")); return ;;
     'fsck --io-timeout') return ;;
@@ -168,7 +171,8 @@ _sanlock()
     'direct') words='' ;;
     'who') words='-s --watch --json' ;;
     'explain') words='' ;;
-    'fsck') words='--lockspace --repair --save --no-wait --io-timeout --fire-timeout' ;;
+    'check') words='--seconds --io-timeout --sysroot --json' ;;
+    'fsck') words='--lockspace --repair --save --no-wait --io-timeout --fire-timeout --json' ;;
     'demo') words='--dir --quick --device --yes-overwrite' ;;
     'help') words='' ;;
     'version') words='' ;;

@@ -12,7 +12,7 @@ function __sanlock_at
             case client direct
                 set where $words[1]
                 set -q words[2]; and set where "$words[1] $words[2]"
-            case daemon who explain fsck demo help version
+            case daemon who explain check fsck demo help version
                 set where $words[1]
             case '*'
                 set where "client $words[1]"
@@ -26,6 +26,7 @@ complete -c sanlock -n "__sanlock_at ''" -a client -d 'ask the daemon (may be le
 complete -c sanlock -n "__sanlock_at ''" -a direct -d 'access storage without the daemon, and without its protection'
 complete -c sanlock -n "__sanlock_at ''" -a who -d 'show who holds a lease, and when it could be taken'
 complete -c sanlock -n "__sanlock_at ''" -a explain -d 'say what a result number or an error name means, and what to do'
+complete -c sanlock -n "__sanlock_at ''" -a check -d 'say whether this host and its storage are fit for leases'
 complete -c sanlock -n "__sanlock_at ''" -a fsck -d 'say what is wrong with leases on storage, and repair it'
 complete -c sanlock -n "__sanlock_at ''" -a demo -d 'show two hosts locking each other out on a scratch file'
 complete -c sanlock -n "__sanlock_at ''" -a help -d 'print this text'
@@ -118,12 +119,17 @@ complete -c sanlock -n "__sanlock_at 'daemon'" -s e -x -d 'host name written int
 complete -c sanlock -n "__sanlock_at 'who'" -s s -r -F
 complete -c sanlock -n "__sanlock_at 'who'" -l watch -x
 complete -c sanlock -n "__sanlock_at 'who'" -l json
+complete -c sanlock -n "__sanlock_at 'check'" -l seconds -x
+complete -c sanlock -n "__sanlock_at 'check'" -l io-timeout -x
+complete -c sanlock -n "__sanlock_at 'check'" -l sysroot -r -F
+complete -c sanlock -n "__sanlock_at 'check'" -l json
 complete -c sanlock -n "__sanlock_at 'fsck'" -l lockspace -x
 complete -c sanlock -n "__sanlock_at 'fsck'" -l repair
 complete -c sanlock -n "__sanlock_at 'fsck'" -l save -r -F
 complete -c sanlock -n "__sanlock_at 'fsck'" -l no-wait
 complete -c sanlock -n "__sanlock_at 'fsck'" -l io-timeout -x
 complete -c sanlock -n "__sanlock_at 'fsck'" -l fire-timeout -x
+complete -c sanlock -n "__sanlock_at 'fsck'" -l json
 complete -c sanlock -n "__sanlock_at 'demo'" -l dir -r -F
 complete -c sanlock -n "__sanlock_at 'demo'" -l quick
 complete -c sanlock -n "__sanlock_at 'demo'" -l device -r -F

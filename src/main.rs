@@ -1,8 +1,9 @@
 //! The `sanlock` command: reads its arguments, asks the daemon or looks at storage, prints. It holds no lease logic.
 //!
-//! [`cli`] turns the arguments into a plain value, [`client`], [`direct`], [`daemon`], [`who`], [`explain`], [`fsck`] and [`demo`] carry it out.
+//! [`cli`] turns the arguments into a plain value, [`client`], [`direct`], [`daemon`], [`who`], [`explain`], [`fsck`], [`check`] and [`demo`] carry it out.
 #![forbid(unsafe_code)]
 
+mod check;
 mod cli;
 mod client;
 mod daemon;
@@ -55,6 +56,7 @@ fn run(command: Command) -> u8 {
         Command::Daemon(overrides) => daemon::run(&overrides),
         Command::Who(args) => who::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Check(args) => check::run(&args),
         Command::Fsck(args) => fsck::run(&args),
         Command::Demo(args) => u8::try_from(demo::run(&args)).unwrap_or(FAILURE),
         Command::Client(action) => client::run(action),

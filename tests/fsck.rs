@@ -187,6 +187,36 @@ fn damage_is_told_with_place_values_meaning_and_advice_and_is_left_alone() {
 }
 
 #[test]
+fn the_same_as_json() {
+    let disk = Disk::formatted();
+    disk.poke(block(7), &[0xa5; 56]);
+    let output = disk.fsck(&["DISK", "--json"]);
+    assert_eq!(output.status.code(), Some(DAMAGED));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let of =
+        |pointer: &str| report.pointer(pointer).unwrap_or_else(|| panic!("{pointer}: {report:#}")).clone();
+    assert_eq!(
+        (of("/schema"), of("/command"), of("/damaged"), of("/notes")),
+        (1.into(), "fsck".into(), 1.into(), 0.into())
+    );
+    assert_eq!((of("/areas/0/kind"), of("/areas/0/findings")), ("lockspace".into(), serde_json::json!([])));
+    let resource = [
+        of("/areas/1/lockspace"),
+        of("/areas/1/resource"),
+        of("/areas/1/offset"),
+        of("/areas/1/sector_size"),
+    ];
+    assert_eq!(serde_json::json!(resource), serde_json::json!(["LS", "R1", MIB, 512]));
+    let finding = of("/areas/1/findings/0");
+    assert_eq!(
+        (&finding["problem"], &finding["offset"], &finding["sector"]),
+        (&"ballot-checksum".into(), &1_052_720.into(), &8.into())
+    );
+    assert_eq!(finding["repair"], "the ballot record of host id 7 is forgotten");
+    disk.expect(&["DISK", "--json", "--repair"], UNUSABLE, &["--repair"]);
+}
+
+#[test]
 fn what_only_several_areas_show_is_found() {
     let disk = Disk::formatted();
     disk.direct(&["init", "-r", "LS:R1:DISK:3M"]);

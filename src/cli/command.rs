@@ -1,6 +1,6 @@
 //! Everything the command can be asked to do, as plain values (command-line.md 2, 7, 8, 9).
 
-use super::doctor::FsckArgs;
+use super::doctor::{CheckArgs, FsckArgs};
 use super::given::Sizes;
 use super::who::WhoArgs;
 use clap::Parser;
@@ -42,6 +42,8 @@ pub(crate) enum Command {
     Explain(ExplainArgs),
     /// Say what is wrong with leases on storage.
     Fsck(FsckArgs),
+    /// Say what is wrong with this host and its storage.
+    Check(CheckArgs),
     /// Ask the daemon.
     Client(ClientAction),
     /// Look at, or format, storage.

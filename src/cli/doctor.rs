@@ -1,4 +1,4 @@
-//! The options of `sanlock fsck`, which the original does not have.
+//! The options of `sanlock fsck` and `sanlock check`, which the original does not have.
 
 use super::UsageError;
 use crate::output::FAILURE;
@@ -39,6 +39,35 @@ pub(crate) struct FsckArgs {
     /// Watchdog fire timeout of the hosts
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(4..=3600))]
     pub(crate) fire_timeout: u32,
+    /// Print an object of docs/json.md
+    #[arg(long, conflicts_with = "repair")]
+    pub(crate) json: bool,
+}
+
+/// `sanlock check`: is this host, and this storage, fit for leases?
+#[derive(Debug, Clone, PartialEq, Eq, Parser)]
+#[command(
+    name = "sanlock check",
+    disable_version_flag = true,
+    after_help = "Exit status: 0 nothing is wrong, 1 warnings, 2 problems: something does not work, or does not protect, \
+                  3 the arguments make no sense."
+)]
+pub(crate) struct CheckArgs {
+    /// Storage for leases: a device, a file, or a directory; without it only the host is looked at
+    #[arg(value_name = "PATH[:OFFSET]")]
+    pub(crate) place: Option<OsString>,
+    /// How long lease I/O is measured: reads only, but in a directory on a scratch file
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=3600))]
+    pub(crate) seconds: u32,
+    /// Io timeout that is to be used [default: that of sanlock.conf]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) io_timeout: Option<u32>,
+    /// Read the files of /proc, /sys, /etc and /run below this directory
+    #[arg(long, value_name = "DIRECTORY", default_value = "/")]
+    pub(crate) sysroot: PathBuf,
+    /// Print an object of docs/json.md
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// An exit status of 1 says something about the storage here, so mistakes in the arguments have another.

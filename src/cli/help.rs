@@ -11,6 +11,7 @@ commands:
   direct        access storage without the daemon, and without its protection
   who           show who holds a lease, and when it could be taken
   explain       say what a result number or an error name means, and what to do
+  check         say whether this host and its storage are fit for leases
   fsck          say what is wrong with leases on storage, and repair it
   demo          show two hosts locking each other out on a scratch file
   help          print this text
@@ -85,7 +86,8 @@ sanlock direct rebuild -x RINDEX
 
 sanlock who [-s LOCKSPACE] [--watch <sec>] [--json] <lease>
 sanlock explain [<code>...]
-sanlock fsck [--lockspace <place>] [--repair] [--save <file>] [--no-wait] [--io-timeout <sec>] [--fire-timeout <sec>] <place> ...
+sanlock check [--seconds <sec>] [--io-timeout <sec>] [--sysroot <dir>] [--json] [<place>]
+sanlock fsck [--lockspace <place>] [--repair] [--save <file>] [--no-wait] [--io-timeout <sec>] [--fire-timeout <sec>] [--json] <place> ...
 sanlock demo [--dir <dir>] [--quick] [--device <dev> --yes-overwrite]
 
 LOCKSPACE = <lockspace_name>:<host_id>:<path>:<offset>

@@ -4,11 +4,13 @@
 //! ([`show`]), and repairs are carried out when nobody can be harmed by them ([`repair`]).
 
 mod repair;
+mod report;
 mod save;
-mod scan;
+pub(crate) mod scan;
 mod show;
 
 use crate::cli::doctor::{FsckArgs, UNKNOWN};
+use crate::json;
 use crate::output::{FAILURE, SUCCESS, note, print};
 use repair::Outcome;
 use sanlock_lease::fsck::Level;
@@ -37,7 +39,11 @@ pub(crate) fn run(args: &FsckArgs) -> u8 {
             return UNKNOWN;
         }
     };
-    print(show::report(&places, &scan, args.repair));
+    if args.json {
+        json::print_document(ACTION, &report::Report::of(&places, &scan));
+    } else {
+        print(show::report(&places, &scan, args.repair));
+    }
     if scan.areas.is_empty() {
         return UNKNOWN;
     }

@@ -26,9 +26,9 @@ const SECOND_LOOK: Duration = Duration::from_millis(200);
 
 /// A stretch of storage to look at.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
-    pub(super) path: Vec<u8>,
-    pub(super) offset: u64,
+pub(crate) struct Place {
+    pub(crate) path: Vec<u8>,
+    pub(crate) offset: u64,
     /// Bytes; `None`: to the end.
     size: Option<u64>,
     /// Only the area at `offset`.
@@ -38,13 +38,13 @@ pub(super) struct Place {
 impl Place {
     /// # Errors
     /// No path, or an offset or size that is not a number.
-    pub(super) fn parse(text: &[u8], only_area: bool) -> Result<Self, TextError> {
+    pub(crate) fn parse(text: &[u8], only_area: bool) -> Result<Self, TextError> {
         let range = strict::dump_range(text)?;
         Ok(Self { path: range.disk.path, offset: range.disk.offset, size: range.size, only_area })
     }
 
     /// The path, to be shown.
-    pub(super) fn shown(&self) -> String {
+    pub(crate) fn shown(&self) -> String {
         String::from_utf8_lossy(&self.path).into_owned()
     }
 
@@ -55,7 +55,7 @@ impl Place {
 
 /// What an area holds.
 #[derive(Clone, Debug)]
-pub(super) enum Body {
+pub(crate) enum Body {
     Lockspace(LockspaceReport),
     Resource(Box<ResourceReport>),
     Index(Box<IndexReport>),
@@ -63,14 +63,14 @@ pub(super) enum Body {
 
 /// An area of storage.
 #[derive(Clone, Debug)]
-pub(super) struct Area {
+pub(crate) struct Area {
     /// Which place it was found in.
-    pub(super) place: usize,
+    pub(crate) place: usize,
     /// Bytes from the start of the storage.
-    pub(super) offset: u64,
-    pub(super) geometry: Geometry,
-    pub(super) body: Body,
-    pub(super) findings: Vec<Finding>,
+    pub(crate) offset: u64,
+    pub(crate) geometry: Geometry,
+    pub(crate) body: Body,
+    pub(crate) findings: Vec<Finding>,
 }
 
 impl Area {
@@ -94,10 +94,10 @@ impl Area {
 
 /// Everything that was found.
 #[derive(Debug, Default)]
-pub(super) struct Scan {
-    pub(super) areas: Vec<Area>,
+pub(crate) struct Scan {
+    pub(crate) areas: Vec<Area>,
     /// What else is worth saying.
-    pub(super) remarks: Vec<String>,
+    pub(crate) remarks: Vec<String>,
 }
 
 impl Scan {
@@ -105,7 +105,7 @@ impl Scan {
     ///
     /// # Errors
     /// Storage that cannot be opened or read; the text says which.
-    pub(super) fn of(places: &[Place]) -> Result<Self, String> {
+    pub(crate) fn of(places: &[Place]) -> Result<Self, String> {
         let mut scan = Self::default();
         for (number, place) in places.iter().enumerate() {
             let mut storage = Storage::open(&place.path, Access::ReadOnly).map_err(|e| place.failed(&e))?;
@@ -116,7 +116,7 @@ impl Scan {
         Ok(scan)
     }
 
-    pub(super) fn findings(&self) -> impl Iterator<Item = (&Area, &Finding)> {
+    pub(crate) fn findings(&self) -> impl Iterator<Item = (&Area, &Finding)> {
         self.areas.iter().flat_map(|area| area.findings.iter().map(move |f| (area, f)))
     }
 
@@ -323,7 +323,7 @@ fn up_to(storage: &mut Storage, offset: u64, len: usize) -> Result<Vec<u8>, Stor
 }
 
 /// A whole area, as far as it goes.
-pub(super) fn read(storage: &mut Storage, offset: u64, geometry: Geometry) -> Result<Vec<u8>, StorageError> {
+pub(crate) fn read(storage: &mut Storage, offset: u64, geometry: Geometry) -> Result<Vec<u8>, StorageError> {
     up_to(storage, offset, usize::try_from(geometry.align().bytes()).unwrap_or(usize::MAX))
 }
 

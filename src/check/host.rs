@@ -1,0 +1,215 @@
+//! The machine: clock, watchdog, wdmd, limits, the daemon that may run.
+
+use super::finding::Findings;
+use super::root::Root;
+use sanlock_daemon::config::Config;
+use sanlock_lease::timing::{IoTimeout, WatchdogFire};
+use sanlock_wdmd::decide::{test_interval, wanted_device_timeout};
+
+/// Where wdmd listens.
+const WDMD_SOCKET: &str = "/run/wdmd/wdmd.sock";
+/// Drivers that the kernel itself carries out, by what they call themselves.
+const SOFTWARE_WATCHDOGS: [&str; 2] = ["Software Watchdog", "softdog"];
+/// Clock sources that stand still when timer interrupts are lost.
+const POOR_CLOCKS: [&str; 2] = ["jiffies", "refined-jiffies"];
+/// Seconds between 6T and wdmd's test interval that should be left (rule R11).
+const SLACK_SECS: u64 = 2;
+
+/// Says what is wrong with the machine. `config` is the daemon's.
+pub(super) fn judge(root: &Root, config: &Config, io_timeout: IoTimeout, found: &mut Findings) {
+    clock(root, found);
+    if config.use_watchdog == 0 {
+        found.warning(
+            "watchdog-not-used",
+            "sanlock.conf says use_watchdog = 0",
+            "a process that cannot be killed in time may still write when another host has taken its lease over",
+            "use it where data matters: leave the setting out, and start wdmd before sanlock",
+        );
+    } else {
+        watchdog(root, config.fire, found);
+        interval(io_timeout, config.fire, found);
+    }
+    async_io(root, found);
+    daemon(root, config, found);
+    for warning in &config.warnings {
+        found.note("configuration", warning.to_string(), "the setting has no effect", "mend or remove it");
+    }
+}
+
+fn clock(root: &Root, found: &mut Findings) {
+    let current = root.text("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+    if let Some(clock) = current.filter(|clock| POOR_CLOCKS.contains(&clock.as_str())) {
+        found.warning(
+            "clock",
+            format!("the kernel's clock source is {clock}"),
+            "it stands still when interrupts are lost, and renewals are timed by it: this host may believe to be alive when others take it for dead",
+            "boot with a hardware clock source; available_clocksource beside that file lists them",
+        );
+    }
+}
+
+fn watchdog(root: &Root, fire: WatchdogFire, found: &mut Findings) {
+    let devices = root.names("/sys/class/watchdog");
+    let wdmd = root.listens(WDMD_SOCKET);
+    if !wdmd {
+        found.problem(
+            "wdmd",
+            format!("wdmd does not run: nobody listens on {WDMD_SOCKET}"),
+            "sanlock adds no lockspace without it (-203)",
+            "start wdmd before sanlock",
+        );
+    }
+    if devices.is_empty() {
+        found.problem(
+            "no-watchdog",
+            "there is no watchdog device (/sys/class/watchdog is empty)",
+            "wdmd does not start, and nothing stops this host when its processes cannot be killed",
+            "load the driver of the hardware's watchdog, or softdog, at every boot (/etc/modules-load.d)",
+        );
+        return;
+    }
+    let needed = u64::from(wanted_device_timeout(seconds(fire)).unwrap_or(0));
+    let mut usable = 0;
+    for device in &devices {
+        let file = |name: &str| root.text(&format!("/sys/class/watchdog/{device}/{name}"));
+        let identity = file("identity").unwrap_or_else(|| "unknown".to_owned());
+        let longest = file("max_timeout").and_then(|text| text.parse::<u64>().ok()).filter(|max| *max != 0);
+        let is_busy = file("state").is_some_and(|state| state == "active") && !wdmd;
+        if let Some(max) = longest.filter(|max| *max < needed) {
+            found.warning(
+                "watchdog-too-short",
+                format!("{device} ({identity}) takes timeouts up to {max} s"),
+                "wdmd needs a longer one and cannot use it",
+                &format!(
+                    "use another device; with a watchdog_fire_timeout of {} it needs {needed} s",
+                    fire.secs()
+                ),
+            );
+        } else if is_busy {
+            found.problem(
+                "watchdog-busy",
+                format!("{device} ({identity}) is in use, and not by wdmd"),
+                "a watchdog has one user: wdmd cannot open it",
+                "find the other one: RuntimeWatchdogSec in systemd's system.conf, the watchdog daemon, or a monitoring agent",
+            );
+        } else {
+            usable += 1;
+        }
+        if SOFTWARE_WATCHDOGS.iter().any(|soft| identity.contains(soft)) && devices.len() == 1 {
+            found.note(
+                "software-watchdog",
+                format!("the only watchdog is the kernel's own ({identity})"),
+                "it resets a host whose processes hang, but not one whose kernel does",
+                "use the hardware's watchdog where there is one",
+            );
+        }
+        if file("nowayout").is_some_and(|text| text != "0") {
+            found.note(
+                "watchdog-no-way-out",
+                format!("{device} ({identity}) cannot be stopped once it is open (nowayout)"),
+                "the machine is reset when wdmd ends, also at an orderly stop",
+                "load its driver without nowayout, unless that is wanted",
+            );
+        }
+    }
+    if usable == 0 {
+        found.problem(
+            "no-usable-watchdog",
+            format!("none of {} watchdog device(s) can be used", devices.len()),
+            "wdmd does not start, and nothing stops this host when its processes cannot be killed",
+            "see the findings about each of them",
+        );
+    }
+}
+
+/// wdmd looks at its clients now and then: a lockspace has to be renewed in between (rule R11).
+fn interval(io_timeout: IoTimeout, fire: WatchdogFire, found: &mut Findings) {
+    let interval = u64::from(test_interval(seconds(fire)));
+    let (budget, timeout) = (io_timeout.renewal_warn_secs(), io_timeout.secs());
+    let advice = "use a longer io timeout (-o, io_timeout in sanlock.conf) for the lockspace";
+    if budget <= interval {
+        found.problem(
+            "io-timeout-too-short",
+            format!("io timeout {timeout} s with a watchdog that is tested every {interval} s"),
+            "sanlock refuses such a lockspace (-22): a renewal in time would look like none",
+            advice,
+        );
+    } else if budget <= interval + SLACK_SECS {
+        found.warning(
+            "io-timeout-short",
+            format!("io timeout {timeout} s with a watchdog that is tested every {interval} s"),
+            "a renewal that is a little late looks like none",
+            advice,
+        );
+    }
+}
+
+/// At most an hour.
+fn seconds(fire: WatchdogFire) -> u32 {
+    u32::try_from(fire.secs()).unwrap_or(u32::MAX)
+}
+
+fn async_io(root: &Root, found: &mut Findings) {
+    let number = |file: &str| root.number(&format!("/proc/sys/fs/{file}"));
+    if let (Some(used), Some(max)) = (number("aio-nr"), number("aio-max-nr")) {
+        if used.saturating_mul(10) >= max.saturating_mul(9) {
+            found.warning(
+                "aio-exhausted",
+                format!("{used} of {max} asynchronous I/O requests of the whole machine are taken (fs.aio-max-nr)"),
+                "where io_uring is not allowed, sanlock has no other way to do I/O that it can stop waiting for",
+                "raise fs.aio-max-nr with sysctl",
+            );
+        }
+    }
+}
+
+/// A daemon that runs: is it what its configuration says?
+fn daemon(root: &Root, config: &Config, found: &mut Findings) {
+    let number = |path: &str| root.number(path);
+    if config.high_priority != 0 && number("/proc/sys/kernel/sched_rt_runtime_us") == Some(0) {
+        found.warning(
+            "no-real-time",
+            "kernel.sched_rt_runtime_us is 0: no real-time process runs",
+            "sanlock.conf asks for real-time scheduling (high_priority)",
+            "set it to its default, 950000",
+        );
+    }
+    let Some(pid) = root.text("/run/sanlock/sanlock.pid") else { return };
+    let Some(status) = root.text(&format!("/proc/{}/status", pid.trim())) else {
+        found.note(
+            "not-running",
+            format!("/run/sanlock/sanlock.pid names process {}, which does not run", pid.trim()),
+            "the daemon was killed, or never started properly",
+            "start it, and look into its log",
+        );
+        return;
+    };
+    let kilobytes = |key: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+        line.trim().split(' ').next()?.parse::<u64>().ok()
+    };
+    if config.mlock_level != 0 && kilobytes("VmLck") == Some(0) {
+        found.warning(
+            "not-locked",
+            format!("the daemon (process {}) has no memory locked, although mlock_level is {}", pid.trim(), config.mlock_level),
+            "when memory is short, or swap lies on the storage that fails, it stands still and this host is reset",
+            "give it the limit: LimitMEMLOCK=infinity in its unit, or start it as root",
+        );
+    }
+    // Fields 40 and 41 of stat(5), counted behind the name, which may hold blanks.
+    let policy = root.text(&format!("/proc/{}/stat", pid.trim())).and_then(|stat| {
+        let (_, fields) = stat.rsplit_once(')')?;
+        fields.split_whitespace().nth(38)?.parse::<u32>().ok()
+    });
+    if config.high_priority != 0 && policy == Some(0) {
+        found.warning(
+            "not-real-time",
+            format!(
+                "the daemon (process {}) is scheduled like any other, although high_priority is set",
+                pid.trim()
+            ),
+            "on a busy machine renewals come late",
+            "give it the limit: LimitRTPRIO=infinity in its unit, or start it as root",
+        );
+    }
+}

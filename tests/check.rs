@@ -1,0 +1,484 @@
+//! `sanlock check`: silent about a good set-up, and what it says about each broken one.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use std::fs;
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Exit statuses.
+const FINE: i32 = 0;
+const WARNINGS: i32 = 1;
+const PROBLEMS: i32 = 2;
+const UNUSABLE: i32 = 3;
+
+const MULTIPATH_CONF: &str = "defaults {\n\tpolling_interval 5\n\tno_path_retry 4\n\tfast_io_fail_tmo 5\n}\n";
+/// A cluster file system on `dm-7`.
+const MOUNTS: &str = "1 0 253:7 / / rw,relatime - gfs2 /dev/mapper/leases rw\n";
+const STAT: &str = "77 (sanlock daemon) S 1 77 77 0 -1 4194624 1 0 0 0 1 2 0 0 -100 0 9 0 5 1 1 0 1 1 1 0 0 0 0 0 1 0 0 0 17 1 99 2 0 0 0";
+
+/// A copy of everything that is looked at of a system, all of it as it should be, and a lease file that is said to lie on `dm-7`: a
+/// multipath device with one path over Fibre Channel and one over iSCSI.
+struct System {
+    dir: tempfile::TempDir,
+}
+
+impl System {
+    fn good() -> Self {
+        let system = Self { dir: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap() };
+        for (path, text) in [
+            ("proc/self/mountinfo", MOUNTS),
+            ("proc/sys/fs/aio-nr", "100"),
+            ("proc/sys/fs/aio-max-nr", "65536"),
+            ("proc/sys/kernel/sched_rt_runtime_us", "950000"),
+            ("proc/77/status", "Name:\tsanlock\nVmLck:\t   20480 kB\n"),
+            ("proc/77/stat", STAT),
+            ("run/sanlock/sanlock.pid", "77\n"),
+            ("run/wdmd/wdmd.sock", ""),
+            ("etc/passwd", "root:x:0:0:root:/root:/bin/sh\n"),
+            ("etc/group", "root:x:0:\n"),
+            ("etc/sanlock/sanlock.conf", "high_priority = 1\n"),
+            ("etc/multipath.conf", MULTIPATH_CONF),
+            ("sys/devices/system/clocksource/clocksource0/current_clocksource", "tsc\n"),
+            ("sys/class/watchdog/watchdog0/identity", "iTCO_wdt\n"),
+            ("sys/class/watchdog/watchdog0/state", "active\n"),
+            ("sys/class/watchdog/watchdog0/nowayout", "0\n"),
+            ("sys/class/watchdog/watchdog0/max_timeout", "613\n"),
+            ("sys/class/fc_remote_ports/rport-1:0-3/fast_io_fail_tmo", "5\n"),
+            ("sys/class/fc_remote_ports/rport-1:0-3/dev_loss_tmo", "600\n"),
+            ("sys/class/iscsi_session/session4/recovery_tmo", "5\n"),
+        ] {
+            system.write(path, text);
+        }
+        system.block("devices/virtual/block/dm-7", "dm-7");
+        system.write("sys/class/block/dm-7/dm/uuid", "mpath-3600a\n");
+        system.write("sys/class/block/dm-7/dm/name", "leases\n");
+        system.disk("devices/pci0/host1/rport-1:0-3/target1:0:0/1:0:0:1", "sda", "naa.600a");
+        system.disk("devices/platform/host2/session4/target2:0:0/2:0:0:1", "sdb", "naa.600a");
+        for path in ["sda", "sdb"] {
+            system.link(&format!("sys/class/block/{path}"), &format!("sys/class/block/dm-7/slaves/{path}"));
+        }
+        system.link("sys/class/block/dm-7", "sys/dev/block/253:7");
+        fs::create_dir_all(system.dir.path().join("data")).unwrap();
+        let file = fs::File::create(system.file()).unwrap();
+        file.set_len(4 << 20).unwrap();
+        system
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.dir.path().join("root").join(path)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.dir.path().join("data/leases")
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.at(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    /// A link from `from` to what is at `to` now.
+    fn link(&self, to: &str, from: &str) {
+        let from = self.at(from);
+        fs::create_dir_all(from.parent().unwrap()).unwrap();
+        symlink(fs::canonicalize(self.at(to)).unwrap(), from).unwrap();
+    }
+
+    fn remove(&self, path: &str) {
+        let path = self.at(path);
+        if fs::symlink_metadata(&path).unwrap().is_dir() {
+            fs::remove_dir_all(path).unwrap();
+        } else {
+            fs::remove_file(path).unwrap();
+        }
+    }
+
+    fn block(&self, place: &str, name: &str) {
+        let of = |file: &str| format!("sys/{place}/{file}");
+        self.write(&of("ro"), "0\n");
+        self.write(&of("alignment_offset"), "0\n");
+        self.write(&of("queue/logical_block_size"), "512\n");
+        self.write(&of("queue/physical_block_size"), "4096\n");
+        self.link(&format!("sys/{place}"), &format!("sys/class/block/{name}"));
+    }
+
+    /// A SCSI disk at this place in the tree of devices.
+    fn disk(&self, place: &str, name: &str, wwid: &str) {
+        for (file, text) in [
+            ("state", "running"),
+            ("timeout", "30"),
+            ("vendor", "ACME    "),
+            ("model", "Disk 1  "),
+            ("wwid", wwid),
+        ] {
+            self.write(&format!("sys/{place}/{file}"), text);
+        }
+        self.block(&format!("{place}/block/{name}"), name);
+        self.link(&format!("sys/{place}"), &format!("sys/{place}/block/{name}/device"));
+    }
+
+    /// Runs the check on this path, or on the machine alone.
+    fn check(&self, place: Option<&Path>, options: &[&str]) -> Output {
+        let measured = if options.contains(&"--seconds") { &[][..] } else { &["--seconds", "0"] };
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sanlock"));
+        command.args(["check", "--sysroot"]).arg(self.dir.path().join("root"));
+        command.args(measured).args(options).args(place).output().unwrap()
+    }
+
+    #[track_caller]
+    fn expect(&self, place: Option<&Path>, options: &[&str], status: i32, code: &str) -> String {
+        let output = self.check(place, options);
+        let text = text(&output);
+        assert_eq!(output.status.code(), Some(status), "{text}");
+        let told: Vec<&str> = text
+            .lines()
+            .filter_map(|line| {
+                let line = line.strip_prefix("PROBLEM ").or(line.strip_prefix("WARNING "));
+                line.or(text.contains(&format!("note {code}\n")).then_some(code))
+            })
+            .collect();
+        assert!(told.contains(&code) || (code.is_empty() && told.is_empty()), "{code}: {text}");
+        for part in ["\n  seen  ", "\n  why   ", "\n  do    "] {
+            assert!(code.is_empty() || text.contains(part), "{text}");
+        }
+        text
+    }
+
+    /// With this change the check of the lease file says `code`, with this exit status; without it, nothing.
+    #[track_caller]
+    fn broken(status: i32, code: &str, change: impl FnOnce(&Self)) -> String {
+        let system = Self::good();
+        change(&system);
+        system.expect(Some(&system.file()), &[], status, code)
+    }
+
+    /// Formats the lease file.
+    fn formatted() -> Self {
+        let system = Self::good();
+        system.direct(&["init", "-s", "LS:0:DISK:0"]);
+        system
+    }
+
+    #[track_caller]
+    fn direct(&self, args: &[&str]) {
+        let args = args.iter().map(|a| a.replace("DISK", self.file().to_str().unwrap()));
+        let output = Command::new(env!("CARGO_BIN_EXE_sanlock")).arg("direct").args(args).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output));
+    }
+
+    /// Host `id` holds its host id, as on disk.
+    fn held(&self, id: u64, name: &str, generation: u64, io_timeout: u32) {
+        let fields = self.dir.path().join(format!("fields-{id}"));
+        let text = format!(
+            "owner_id {id}\nowner_generation {generation}\nresource_name {name}\ntimestamp 7\nio_timeout {io_timeout}\n"
+        );
+        fs::write(&fields, text).unwrap();
+        self.direct(&["write_leader", "-s", &format!("LS:{id}:DISK:0"), "-F", fields.to_str().unwrap()]);
+    }
+}
+
+fn text(output: &Output) -> String {
+    let [out, err] =
+        [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    out + &err
+}
+
+#[test]
+fn a_good_set_up_gives_no_complaint() {
+    let system = System::good();
+    system.expect(None, &[], FINE, "");
+    let text = system.expect(Some(&system.file()), &[], FINE, "");
+    assert_eq!(text, "nothing is wrong (0 note(s))\n");
+    let measured = system.expect(Some(&system.file()), &["--seconds", "1"], FINE, "");
+    assert!(
+        measured.contains(" reads of a sector: half within ") && !measured.contains(" writes "),
+        "{measured}"
+    );
+    // On a directory a file of its own is written, and nothing is left of it.
+    let measured = system.expect(Some(&system.dir.path().join("data")), &["--seconds", "1"], FINE, "");
+    assert!(measured.contains(" writes of a sector: half within "), "{measured}");
+    assert!(measured.contains("an io timeout of "), "{measured}");
+    assert_eq!(fs::read_dir(system.dir.path().join("data")).unwrap().count(), 1);
+    // With leases of living hosts in it.
+    let system = System::formatted();
+    system.held(1, "a", 1, 10);
+    system.held(2, "b", 1, 10);
+    system.expect(Some(&system.file()), &["--seconds", "1"], FINE, "");
+}
+
+#[test]
+fn the_same_as_json() {
+    let system = System::good();
+    system.remove("run/wdmd/wdmd.sock");
+    system.write("proc/sys/fs/aio-nr", "60000");
+    let data = system.dir.path().join("data");
+    let output = system.check(Some(&data), &["--json", "--seconds", "1"]);
+    assert_eq!(output.status.code(), Some(PROBLEMS));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["schema"], &report["command"]), (&1.into(), &"check".into()), "{report:#}");
+    let codes: Vec<&str> =
+        report["findings"].as_array().unwrap().iter().map(|f| f["code"].as_str().unwrap()).collect();
+    assert!(codes.contains(&"wdmd") && codes.last() == Some(&"aio-exhausted"), "{report:#}");
+    assert_eq!(
+        (&report["warnings"], &report["findings"][0]["level"]),
+        (&1.into(), &"problem".into()),
+        "{report:#}"
+    );
+    assert!(report["measured"]["writes"]["longest_us"].is_u64(), "{report:#}");
+    let output = system.check(None, &["--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(report["measured"].is_null(), "{report:#}");
+}
+
+#[test]
+fn what_cannot_be_leases_at_all() {
+    let system = System::good();
+    system.expect(Some(Path::new("/nonexistent/leases")), &[], PROBLEMS, "not-there");
+    system.expect(Some(Path::new("/dev/null")), &[], PROBLEMS, "not-a-disk");
+    system.expect(Some(Path::new("/proc/version")), &[], PROBLEMS, "no-direct-io");
+    fs::File::create(system.file()).unwrap().set_len(65_536).unwrap();
+    system.expect(Some(&system.file()), &[], PROBLEMS, "too-small");
+}
+
+#[test]
+fn mistakes_in_the_arguments() {
+    let system = System::good();
+    for options in [&["--io-timeout", "0"][..], &["--io-timeout", "256"], &["--frobnicate"], &["/x:y"]] {
+        let output = system.check(None, options);
+        assert_eq!(output.status.code(), Some(UNUSABLE), "{options:?}: {}", text(&output));
+    }
+}
+
+#[test]
+fn file_systems_that_do_not_serve() {
+    let mount = |line: &'static str| move |s: &System| s.write("proc/self/mountinfo", line);
+    System::broken(PROBLEMS, "mounted-read-only", mount("1 0 253:7 / / ro - gfs2 /dev/x rw\n"));
+    System::broken(PROBLEMS, "mounted-read-only", mount("1 0 253:7 / / rw - gfs2 /dev/x ro\n"));
+    System::broken(PROBLEMS, "in-memory", mount("1 0 0:9 / / rw - tmpfs tmpfs rw\n"));
+    System::broken(PROBLEMS, "layered", mount("1 0 0:9 / / rw - overlay overlay rw,lowerdir=/x\n"));
+    System::broken(FINE, "one-host", mount("1 0 253:7 / / rw - ext4 /dev/x rw\n"));
+    System::broken(
+        FINE,
+        "nfs-hard",
+        mount("1 0 0:9 / / rw - nfs4 srv:/x rw,hard,proto=tcp,timeo=600,retrans=2\n"),
+    );
+    System::broken(WARNINGS, "nfs-udp", mount("1 0 0:9 / / rw - nfs srv:/x rw,vers=3,hard,proto=udp\n"));
+    System::broken(
+        WARNINGS,
+        "nfs-gives-up-early",
+        mount("1 0 0:9 / / rw - nfs4 srv:/x rw,soft,timeo=10,retrans=1\n"),
+    );
+    System::broken(
+        FINE,
+        "nfs-gives-up-late",
+        mount("1 0 0:9 / / rw - nfs4 srv:/x rw,soft,timeo=600,retrans=6\n"),
+    );
+    // 10 s, then 20 s: between one io timeout and eight.
+    System::broken(FINE, "", mount("1 0 0:9 / / rw - nfs4 srv:/x rw,soft,timeo=100,retrans=1,proto=tcp\n"));
+}
+
+#[test]
+fn of_two_mounts_the_nearer_one_counts() {
+    let system = System::good();
+    let data = system.dir.path().join("data");
+    let near = format!("2 1 0:9 / {} rw - tmpfs tmpfs rw\n", data.display());
+    system.write("proc/self/mountinfo", &format!("{near}{MOUNTS}"));
+    system.expect(Some(&system.file()), &[], PROBLEMS, "in-memory");
+    system.write("proc/self/mountinfo", &format!("{MOUNTS}2 1 0:9 / /nonexistent rw - tmpfs tmpfs rw\n"));
+    system.expect(Some(&system.file()), &[], FINE, "");
+}
+
+#[test]
+fn devices_that_do_not_serve() {
+    let write = |path: &'static str, text: &'static str| move |s: &System| s.write(path, text);
+    System::broken(PROBLEMS, "block-size", write("sys/class/block/dm-7/queue/logical_block_size", "2048"));
+    System::broken(PROBLEMS, "device-read-only", write("sys/class/block/sda/ro", "1"));
+    System::broken(WARNINGS, "misaligned", write("sys/class/block/dm-7/alignment_offset", "3584"));
+    System::broken(WARNINGS, "misaligned", |s| {
+        // Not the whole disk, but a partition that begins at sector 63.
+        s.block("devices/pci0/host1/rport-1:0-3/target1:0:0/1:0:0:1/block/sda/sda1", "sda1");
+        s.write("sys/class/block/sda1/partition", "1");
+        s.write("sys/class/block/sda1/start", "63");
+        s.remove("sys/class/block/dm-7/slaves/sda");
+        s.link("sys/class/block/sda1", "sys/class/block/dm-7/slaves/sda1");
+    });
+}
+
+#[test]
+fn paths_to_the_storage() {
+    System::broken(WARNINGS, "one-path", |s| s.remove("sys/class/block/dm-7/slaves/sdb"));
+    System::broken(WARNINGS, "path-down", |s| s.write("sys/class/block/sdb/device/state", "offline"));
+    System::broken(PROBLEMS, "multipath-queues", |s| {
+        s.write("etc/multipath.conf", "defaults {\n no_path_retry queue\n}\n");
+    });
+    System::broken(PROBLEMS, "multipath-queues", |s| {
+        s.write(
+            "etc/multipath/conf.d/acme.conf",
+            "devices {\n device {\n vendor \"ACME\"\n product \"^Disk\"\n no_path_retry queue\n }\n}\n",
+        );
+    });
+    System::broken(WARNINGS, "multipath-queues-long", |s| {
+        s.write("etc/multipath.conf", "defaults {\n no_path_retry 16\n}\n");
+    });
+    System::broken(FINE, "no-path-retry-not-said", |s| s.remove("etc/multipath.conf"));
+    System::broken(WARNINGS, "no-multipath", |s| {
+        s.remove("sys/dev/block/253:7");
+        s.link("sys/class/block/sda", "sys/dev/block/253:7");
+    });
+    System::broken(WARNINGS, "iscsi-timeout", |s| {
+        s.write("sys/class/iscsi_session/session4/recovery_tmo", "120")
+    });
+    System::broken(WARNINGS, "fc-timeout", |s| {
+        s.write("sys/class/fc_remote_ports/rport-1:0-3/fast_io_fail_tmo", "off")
+    });
+    System::broken(WARNINGS, "command-timeout", |s| s.write("sys/class/block/sdb/device/timeout", "180"));
+    // All of that is measured against the io timeout.
+    let system = System::good();
+    system.write("sys/class/iscsi_session/session4/recovery_tmo", "120");
+    system.expect(Some(&system.file()), &["--io-timeout", "20"], FINE, "");
+    system.write("etc/sanlock/sanlock.conf", "io_timeout = 20\n");
+    system.expect(Some(&system.file()), &[], FINE, "");
+}
+
+#[test]
+fn the_watchdog() {
+    System::broken(PROBLEMS, "wdmd", |s| {
+        s.remove("run/wdmd/wdmd.sock");
+        s.write("sys/class/watchdog/watchdog0/state", "inactive\n");
+    });
+    System::broken(PROBLEMS, "wdmd", |s| {
+        // A daemon that was killed leaves its socket behind.
+        s.remove("run/wdmd/wdmd.sock");
+        drop(UnixListener::bind(s.at("run/wdmd/wdmd.sock")).unwrap());
+        s.write("sys/class/watchdog/watchdog0/state", "inactive\n");
+    });
+    System::broken(PROBLEMS, "watchdog-busy", |s| s.remove("run/wdmd/wdmd.sock"));
+    System::broken(PROBLEMS, "no-watchdog", |s| s.remove("sys/class/watchdog"));
+    System::broken(PROBLEMS, "no-usable-watchdog", |s| {
+        s.write("sys/class/watchdog/watchdog0/max_timeout", "8")
+    });
+    System::broken(PROBLEMS, "watchdog-too-short", |s| {
+        s.write("sys/class/watchdog/watchdog0/max_timeout", "8")
+    });
+    System::broken(FINE, "software-watchdog", |s| {
+        s.write("sys/class/watchdog/watchdog0/identity", "Software Watchdog")
+    });
+    System::broken(FINE, "watchdog-no-way-out", |s| s.write("sys/class/watchdog/watchdog0/nowayout", "1"));
+    System::broken(WARNINGS, "watchdog-not-used", |s| {
+        s.write("etc/sanlock/sanlock.conf", "use_watchdog = 0\n")
+    });
+    let system = System::good();
+    system.expect(None, &["--io-timeout", "1"], PROBLEMS, "io-timeout-too-short");
+    system.expect(None, &["--io-timeout", "2"], WARNINGS, "io-timeout-short");
+    system.expect(None, &["--io-timeout", "3"], FINE, "");
+}
+
+#[test]
+fn the_machine_and_the_daemon() {
+    System::broken(WARNINGS, "clock", |s| {
+        s.write("sys/devices/system/clocksource/clocksource0/current_clocksource", "jiffies\n");
+    });
+    System::broken(WARNINGS, "aio-exhausted", |s| s.write("proc/sys/fs/aio-nr", "60000"));
+    System::broken(WARNINGS, "not-locked", |s| {
+        s.write("proc/77/status", "Name:\tsanlock\nVmLck:\t       0 kB\n")
+    });
+    System::broken(WARNINGS, "not-real-time", |s| {
+        s.write("proc/77/stat", &STAT.replace("17 1 99 2", "17 1 0 0"))
+    });
+    System::broken(WARNINGS, "no-real-time", |s| s.write("proc/sys/kernel/sched_rt_runtime_us", "0"));
+    System::broken(FINE, "not-running", |s| s.write("run/sanlock/sanlock.pid", "78"));
+    System::broken(FINE, "configuration", |s| s.write("etc/sanlock/sanlock.conf", "use_watchdgo = 1\n"));
+    System::broken(PROBLEMS, "no-such-user", |s| {
+        s.write("etc/sanlock/sanlock.conf", "uname = nobody-here\n")
+    });
+}
+
+#[test]
+fn the_daemon_s_user_has_to_get_there() {
+    System::broken(PROBLEMS, "no-search-permission", |s| {
+        fs::set_permissions(s.dir.path().join("data"), fs::Permissions::from_mode(0o700)).unwrap();
+        s.write("etc/passwd", "root:x:0:0::/:\nsanlock:x:4294:4294::/:\n");
+        s.write("etc/group", "root:x:0:\nsanlock:x:4294:\n");
+    });
+}
+
+#[test]
+fn the_guide_has_every_finding() {
+    let source = |file: &str| {
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/check").join(file)).unwrap()
+    };
+    let mut said = Vec::new();
+    for file in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/check")).unwrap() {
+        let text = source(file.unwrap().file_name().to_str().unwrap());
+        for level in ["note", "warning", "problem"] {
+            for call in text.split(&format!("found.{level}(")).skip(1) {
+                let code = call.split('"').nth(1).unwrap();
+                said.push(format!("| `{code}` | {level} | "));
+            }
+        }
+    }
+    assert!(said.len() > 50, "the sources were not understood");
+    let guide =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/guide/check.md")).unwrap();
+    let rows: Vec<&str> = guide.lines().filter(|line| line.starts_with("| `")).collect();
+    for row in &rows {
+        assert!(said.iter().any(|said| row.starts_with(said)), "no finding: {row}");
+    }
+    for said in said {
+        assert!(rows.iter().any(|row| row.starts_with(&said)), "not in the guide: {said}");
+    }
+}
+
+#[test]
+fn what_the_leases_show() {
+    let system = System::formatted();
+    system.held(1, "a", 1, 10);
+    system.held(2, "b", 1, 20);
+    let text = system.expect(Some(&system.file()), &[], WARNINGS, "io-timeouts-differ");
+    assert!(text.contains("10 s: host id 1 (a); 20 s: host id 2 (b)"), "{text}");
+    let system = System::formatted();
+    system.held(1, "a", 1, 10);
+    system.held(2, "a", 1, 10);
+    system.expect(Some(&system.file()), &[], WARNINGS, "host-name-twice");
+    let file = fs::OpenOptions::new().write(true).open(system.file()).unwrap();
+    file.write_all_at(&[0; 512], 1024).unwrap();
+    let text = system.expect(Some(&system.file()), &[], PROBLEMS, "damage");
+    assert!(text.contains("sanlock fsck "), "{text}");
+}
+
+#[test]
+fn two_machines_with_one_host_id_are_seen_to_write_in_turn() {
+    let system = System::formatted();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for (name, generation) in [("a", 1), ("b", 2)].into_iter().cycle() {
+                system.held(3, name, generation, 10);
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(700));
+            }
+        });
+        let output = system.check(Some(&system.file()), &["--seconds", "6"]);
+        stop.store(true, Ordering::Relaxed);
+        let text = text(&output);
+        assert_eq!(output.status.code(), Some(PROBLEMS), "{text}");
+        assert!(text.contains("PROBLEM host-id-twice") && text.contains("host id 3"), "{text}");
+    });
+    // A host that was given back and joined again is one machine.
+    let system = System::formatted();
+    system.held(3, "a", 1, 10);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(1500));
+            system.held(3, "a", 2, 10);
+        });
+        system.expect(Some(&system.file()), &["--seconds", "4"], FINE, "");
+    });
+}
