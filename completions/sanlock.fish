@@ -136,10 +136,14 @@ complete -c sanlock -n "__sanlock_at 'demo'" -l device -r -F
 complete -c sanlock -n "__sanlock_at 'demo'" -l yes-overwrite
 complete -c sanlock -n "__sanlock_at 'client status'" -s D
 complete -c sanlock -n "__sanlock_at 'client status'" -s o -x -a 'p s'
+complete -c sanlock -n "__sanlock_at 'client status'" -l json
 complete -c sanlock -n "__sanlock_at 'client gets'" -s h -x -a '0 1'
+complete -c sanlock -n "__sanlock_at 'client gets'" -l json
 complete -c sanlock -n "__sanlock_at 'client host_status'" -s s -r -F
 complete -c sanlock -n "__sanlock_at 'client host_status'" -s D
+complete -c sanlock -n "__sanlock_at 'client host_status'" -l json
 complete -c sanlock -n "__sanlock_at 'client renewal'" -s s -r -F
+complete -c sanlock -n "__sanlock_at 'client renewal'" -l json
 complete -c sanlock -n "__sanlock_at 'client shutdown'" -s f -x -a '0 1'
 complete -c sanlock -n "__sanlock_at 'client shutdown'" -s w -x -a '0 1'
 complete -c sanlock -n "__sanlock_at 'client init'" -s s -r -F
@@ -153,6 +157,7 @@ complete -c sanlock -n "__sanlock_at 'client read'" -s s -r -F
 complete -c sanlock -n "__sanlock_at 'client read'" -s r -r -F
 complete -c sanlock -n "__sanlock_at 'client read'" -s h -x -a '0 1'
 complete -c sanlock -n "__sanlock_at 'client read'" -s D
+complete -c sanlock -n "__sanlock_at 'client read'" -l json
 complete -c sanlock -n "__sanlock_at 'client align'" -s s -r -F
 complete -c sanlock -n "__sanlock_at 'client add_lockspace'" -s s -r -F
 complete -c sanlock -n "__sanlock_at 'client add_lockspace'" -s o -x
@@ -174,6 +179,7 @@ complete -c sanlock -n "__sanlock_at 'client release'" -s a -x -a '0 1'
 complete -c sanlock -n "__sanlock_at 'client release'" -s O -x -a '0 1'
 complete -c sanlock -n "__sanlock_at 'client inquire'" -s p -x -a '(__fish_complete_pids)'
 complete -c sanlock -n "__sanlock_at 'client inquire'" -s D
+complete -c sanlock -n "__sanlock_at 'client inquire'" -l json
 complete -c sanlock -n "__sanlock_at 'client set_config'" -s s -r -F
 complete -c sanlock -n "__sanlock_at 'client set_config'" -s u -x -a '0 1'
 complete -c sanlock -n "__sanlock_at 'client set_config'" -s O -x -a '0 1'
@@ -209,8 +215,10 @@ complete -c sanlock -n "__sanlock_at 'direct init'" -s n -x
 complete -c sanlock -n "__sanlock_at 'direct init'" -s z -x -a '0 1'
 complete -c sanlock -n "__sanlock_at 'direct read_leader'" -s s -r -F
 complete -c sanlock -n "__sanlock_at 'direct read_leader'" -s r -r -F
+complete -c sanlock -n "__sanlock_at 'direct read_leader'" -l json
 complete -c sanlock -n "__sanlock_at 'direct read'" -s s -r -F
 complete -c sanlock -n "__sanlock_at 'direct read'" -s r -r -F
+complete -c sanlock -n "__sanlock_at 'direct read'" -l json
 complete -c sanlock -n "__sanlock_at 'direct write_leader'" -s s -r -F
 complete -c sanlock -n "__sanlock_at 'direct write_leader'" -s r -r -F
 complete -c sanlock -n "__sanlock_at 'direct write_leader'" -s F -r -F
@@ -233,6 +241,7 @@ complete -c sanlock -n "__sanlock_at 'direct release_id'" -s o -x
 complete -c sanlock -n "__sanlock_at 'direct dump'" -s f -x -a '1 2'
 complete -c sanlock -n "__sanlock_at 'direct dump'" -s Z -x -a '512 4096'
 complete -c sanlock -n "__sanlock_at 'direct dump'" -s A -x -a '1M 2M 4M 8M'
+complete -c sanlock -n "__sanlock_at 'direct dump'" -l json
 complete -c sanlock -n "__sanlock_at 'direct dump'" -F
 complete -c sanlock -n "__sanlock_at 'direct next_free'" -s Z -x -a '512 4096'
 complete -c sanlock -n "__sanlock_at 'direct next_free'" -s A -x -a '1M 2M 4M 8M'

@@ -42,6 +42,13 @@ impl Serialize for Text {
     }
 }
 
+/// A place on storage.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Place {
+    pub(crate) path: Text,
+    pub(crate) offset: u64,
+}
+
 /// What every object begins with.
 #[derive(Debug, Serialize)]
 struct Document<'a, T: Serialize> {
@@ -62,13 +69,20 @@ pub(crate) fn document<T: Serialize>(command: &str, body: &T) -> String {
 
 /// Prints the object that stands for a failure: `error` with the number, the symbol and the reason.
 pub(crate) fn print_failure(command: &str, result: i32, reason: &str) {
-    print(failure(command, result, reason));
+    print(failure(command, result, reason, &()));
 }
 
-fn failure(command: &str, result: i32, reason: &str) -> String {
+/// The same, with what was found all the same.
+pub(crate) fn print_failure_with<T: Serialize>(command: &str, result: i32, reason: &str, found: &T) {
+    print(failure(command, result, reason, found));
+}
+
+fn failure<T: Serialize>(command: &str, result: i32, reason: &str, found: &T) -> String {
     #[derive(Serialize)]
-    struct Failed<'a> {
+    struct Failed<'a, T: Serialize> {
         error: Reason<'a>,
+        #[serde(flatten)]
+        found: &'a T,
     }
     #[derive(Serialize)]
     struct Reason<'a> {
@@ -76,7 +90,7 @@ fn failure(command: &str, result: i32, reason: &str) -> String {
         name: Option<&'a str>,
         reason: &'a str,
     }
-    document(command, &Failed { error: Reason { code: result, name: code::name(result), reason } })
+    document(command, &Failed { error: Reason { code: result, name: code::name(result), reason }, found })
 }
 
 /// Prints an object.
@@ -102,10 +116,10 @@ mod tests {
 
     #[test]
     fn failures_have_number_symbol_and_reason() {
-        let text = failure("gets", -2, "no daemon");
+        let text = failure("gets", -2, "no daemon", &());
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["error"], serde_json::json!({"code": -2, "name": "ENOENT", "reason": "no daemon"}));
-        assert!(failure("x", -1, "").contains("\"name\": null"));
+        assert!(failure("x", -1, "", &()).contains("\"name\": null"));
     }
 
     #[test]

@@ -26,9 +26,9 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let args: Vec<Vec<u8>> = std::env::args_os().map(OsStringExt::into_vec).collect();
     ExitCode::from(match cli::parse(&args) {
-        Ok(Parsed { debug_lines, command }) => {
+        Ok(Parsed { debug_lines, command, json }) => {
             output::debug(&debug_lines);
-            run(command)
+            run(command, json)
         }
         Err(UsageError { stdout, stderr, status }) => {
             print(stdout);
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     })
 }
 
-fn run(command: Command) -> u8 {
+fn run(command: Command, json: bool) -> u8 {
     match command {
         Command::Help { action_missing } => {
             print(cli::help::USAGE);
@@ -59,7 +59,7 @@ fn run(command: Command) -> u8 {
         Command::Check(args) => check::run(&args),
         Command::Fsck(args) => fsck::run(&args),
         Command::Demo(args) => u8::try_from(demo::run(&args)).unwrap_or(FAILURE),
-        Command::Client(action) => client::run(action),
-        Command::Direct(action) => direct::run(action),
+        Command::Client(action) => client::run(action, json),
+        Command::Direct(action) => direct::run(action, json),
     }
 }

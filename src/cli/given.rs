@@ -31,6 +31,8 @@ pub(crate) struct Given<'a> {
     last: Vec<(u8, &'a [u8])>,
     /// `-D` anywhere.
     pub(crate) debug: bool,
+    /// `--json`
+    pub(crate) json: bool,
     /// `-s`, later ones laid over earlier ones.
     pub(crate) lockspace: Option<LockspaceSpec>,
     /// `-r`
@@ -44,16 +46,17 @@ pub(crate) struct Given<'a> {
 }
 
 impl<'a> Given<'a> {
-    /// Reads options and checks those that every action has in common.
+    /// Reads options and checks those that every action has in common. `json`: whether there is `--json` among them.
     ///
     /// # Errors
     /// The first option that cannot be understood. Unlike the original, which drops such a resource, lockspace field or size
     /// and carries on without it (command-line.md 18.2 #28).
-    pub(crate) fn read(args: &'a [Vec<u8>]) -> Result<Self, UsageError> {
+    pub(crate) fn read(args: &'a [Vec<u8>], json: bool) -> Result<Self, UsageError> {
         let mut given = Self::default();
-        for token in tokenize(args)? {
+        for token in tokenize(args, json)? {
             match token {
                 Token::Debug => given.debug = true,
+                Token::Json => given.json = true,
                 Token::Value { letter: b's', value } => given.add_lockspace(value)?,
                 Token::Value { letter: b'r', value } => given.add_resource(value)?,
                 Token::Value { letter, value } => {

@@ -17,7 +17,7 @@ commands:
   help          print this text
   version       print the version
 
-Options are single letters, each followed by its value as a separate argument.
+Options are single letters, each followed by its value as a separate argument; only --json, which prints an object, has no value.
 
 sanlock daemon [options]
   -D            stay in the foreground and log everything to stderr
@@ -36,15 +36,15 @@ sanlock daemon [options]
   -b <sec>      seconds a bit stays set in the host_id bitmap (6 * io timeout)
   -e <name>     host name written into host_id leases (generated)
 
-sanlock client status [-D] [-o p|s]
-sanlock client gets [-h 0|1]
-sanlock client host_status [-s LOCKSPACE] [-D]
-sanlock client renewal -s LOCKSPACE
+sanlock client status [-D] [-o p|s] [--json]
+sanlock client gets [-h 0|1] [--json]
+sanlock client host_status [-s LOCKSPACE] [-D] [--json]
+sanlock client renewal -s LOCKSPACE [--json]
 sanlock client log_dump
 sanlock client shutdown [-f 0|1] [-w 0|1]
 sanlock client init -s LOCKSPACE [-o <sec>] [-Z 512|4096 -A 1M|2M|4M|8M]
 sanlock client init -r RESOURCE [-n <num_hosts>] [-z 0|1] [-Z 512|4096 -A 1M|2M|4M|8M]
-sanlock client read -s LOCKSPACE | -r RESOURCE [-h 0|1] [-D]
+sanlock client read -s LOCKSPACE | -r RESOURCE [-h 0|1] [-D] [--json]
 sanlock client align -s LOCKSPACE
 sanlock client add_lockspace -s LOCKSPACE [-o <sec>]
 sanlock client inq_lockspace -s LOCKSPACE
@@ -53,7 +53,7 @@ sanlock client command -r RESOURCE [-O 0|1] [-P 0|1] -c <path> <args>
 sanlock client acquire -r RESOURCE -p <pid> [-O 0|1] [-P 0|1]
 sanlock client convert -r RESOURCE -p <pid>
 sanlock client release -r RESOURCE -p <pid> [-a 0|1] [-O 0|1]
-sanlock client inquire -p <pid> [-D]
+sanlock client inquire -p <pid> [-D] [--json]
 sanlock client set_config -s LOCKSPACE [-u 0|1] [-O 0|1]
 sanlock client request -r RESOURCE:<lver> -f <force_mode>
 sanlock client examine -s LOCKSPACE | -r RESOURCE
@@ -69,15 +69,15 @@ sanlock client rebuild -x RINDEX
 
 sanlock direct init -s LOCKSPACE [-o <sec>] [-Z 512|4096 -A 1M|2M|4M|8M]
 sanlock direct init -r RESOURCE [-n <num_hosts>] [-z 0|1] [-Z 512|4096 -A 1M|2M|4M|8M]
-sanlock direct read_leader -s LOCKSPACE | -r RESOURCE
-sanlock direct read -s LOCKSPACE | -r RESOURCE
+sanlock direct read_leader -s LOCKSPACE | -r RESOURCE [--json]
+sanlock direct read -s LOCKSPACE | -r RESOURCE [--json]
 sanlock direct write_leader -s LOCKSPACE | -r RESOURCE -F <file> [-f 0|1]
 sanlock direct acquire -r RESOURCE -i <host_id> -g <generation> [-o <sec>]
 sanlock direct release -r RESOURCE [-i <host_id> -g <generation>] [-o <sec>]
 sanlock direct acquire_id -s LOCKSPACE [-e <name>] [-o <sec>]
 sanlock direct renew_id -s LOCKSPACE [-o <sec>]
 sanlock direct release_id -s LOCKSPACE [-o <sec>]
-sanlock direct dump <path>[:<offset>[:<size>]] [-f 1|2] [-Z 512|4096 -A 1M|2M|4M|8M]
+sanlock direct dump <path>[:<offset>[:<size>]] [-f 1|2] [-Z 512|4096 -A 1M|2M|4M|8M] [--json]
 sanlock direct next_free <path>[:<offset>] [-Z 512|4096 -A 1M|2M|4M|8M]
 sanlock direct format -x RINDEX [-Z 512|4096 -A 1M|2M|4M|8M]
 sanlock direct lookup -x RINDEX [-e RENTRY]

@@ -25,17 +25,23 @@ pub(crate) struct Parsed {
     pub(crate) debug_lines: Vec<String>,
     /// What to do.
     pub(crate) command: Command,
+    /// `--json`: what is shown is printed as an object.
+    pub(crate) json: bool,
 }
 
 impl From<Command> for Parsed {
     fn from(command: Command) -> Self {
-        Self { debug_lines: Vec::new(), command }
+        Self { debug_lines: Vec::new(), command, json: false }
     }
 }
 
 /// Actions that came with 5.1.
 const CLIENT_NOT_HERE: [&str; 3] = ["set_host", "init_host", "spawn"];
 const DIRECT_NOT_HERE: [&str; 1] = ["init_host"];
+
+/// Actions of `client` and `direct` that know `--json`.
+const CLIENT_JSON: [&str; 6] = ["status", "host_status", "gets", "renewal", "inquire", "read"];
+const DIRECT_JSON: [&str; 3] = ["read_leader", "read", "dump"];
 
 /// Reads a command line, the program's name first.
 ///
@@ -52,7 +58,7 @@ pub(crate) fn parse(args: &[Vec<u8>]) -> Result<Parsed, UsageError> {
             let program = args.first().cloned().unwrap_or_default();
             Ok(Command::BuildInfo { program }.into())
         }
-        b"daemon" => parse_daemon(&Given::read(rest)?),
+        b"daemon" => parse_daemon(&Given::read(rest, false)?),
         b"demo" => parse_new("demo", rest, Command::Demo),
         b"who" => parse_new("who", rest, |args| Command::Who(Box::new(args))),
         b"explain" => parse_new("explain", rest, Command::Explain),
@@ -139,9 +145,9 @@ fn parse_client(args: &[Vec<u8>]) -> Result<Parsed, UsageError> {
         return Err(unknown("client", action).and_explain(&later(&name)));
     }
     let Some(build) = client_action(&name) else { return Err(no_action("client", action)) };
-    let mut given = Given::read(rest)?;
+    let mut given = Given::read(rest, CLIENT_JSON.contains(&name.as_ref()))?;
     let debug_lines = std::mem::take(&mut given.debug_lines);
-    Ok(Parsed { debug_lines, command: Command::Client(build(&given)?) })
+    Ok(Parsed { debug_lines, command: Command::Client(build(&given)?), json: given.json })
 }
 
 type Build<T> = fn(&Given<'_>) -> Result<T, UsageError>;
@@ -265,10 +271,10 @@ fn parse_direct(args: &[Vec<u8>]) -> Result<Parsed, UsageError> {
     if !ACTIONS.contains(&name.as_ref()) {
         return Err(no_action("direct", action));
     }
-    let mut given = Given::read(options)?;
+    let mut given = Given::read(options, DIRECT_JSON.contains(&name.as_ref()))?;
     let debug_lines = std::mem::take(&mut given.debug_lines);
     let action = direct_action(&name, path, &given)?;
-    Ok(Parsed { debug_lines, command: Command::Direct(action) })
+    Ok(Parsed { debug_lines, command: Command::Direct(action), json: given.json })
 }
 
 fn direct_action(name: &str, path: Option<&[u8]>, g: &Given<'_>) -> Result<DirectAction, UsageError> {

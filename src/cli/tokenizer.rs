@@ -17,11 +17,16 @@ const COMMAND: u8 = b'c';
 /// Where the options stand.
 const HELP: &str = "'sanlock help' lists them";
 
+/// What prints JSON in place of text; the only long option, and none to an action that has no JSON.
+const JSON: &[u8] = b"--json";
+
 /// One option as it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Token<'a> {
     /// `-D`
     Debug,
+    /// `--json`
+    Json,
     /// A letter and its value.
     Value {
         /// One of [`WITH_VALUE`].
@@ -33,14 +38,19 @@ pub(crate) enum Token<'a> {
     Command(&'a [Vec<u8>]),
 }
 
-/// Splits arguments into options, in order.
+/// Splits arguments into options, in order. `json`: whether the action knows `--json`, which 3.8.5 has nowhere.
 ///
 /// # Errors
 /// The message of 3.8.5 for an argument that is no option, a missing value or an unknown letter.
-pub(crate) fn tokenize(args: &[Vec<u8>]) -> Result<Vec<Token<'_>>, UsageError> {
+pub(crate) fn tokenize(args: &[Vec<u8>], json: bool) -> Result<Vec<Token<'_>>, UsageError> {
     let mut tokens = Vec::new();
     let mut rest = args;
     while let Some((arg, after)) = rest.split_first() {
+        if json && arg == JSON {
+            tokens.push(Token::Json);
+            rest = after;
+            continue;
+        }
         let &[b'-', letter] = arg.as_slice() else {
             let mut text = b"unknown option ".to_vec();
             text.extend_from_slice(arg);
@@ -109,7 +119,7 @@ mod tests {
             (&["-C", "1"], "unknown option: C\n".to_owned()),
             (&["-N", "1"], "unknown option: N\n".to_owned()),
         ] {
-            let error = tokenize(&args(list)).unwrap_err();
+            let error = tokenize(&args(list), false).unwrap_err();
             assert_eq!(String::from_utf8_lossy(&error.stdout), stdout, "{list:?}");
             let stderr = String::from_utf8(error.stderr).unwrap();
             assert!(
@@ -123,7 +133,7 @@ mod tests {
     fn what_3_8_5_accepts() {
         let list = args(&["-D", "-o", "p", "-D", "-r", "-x", "-w", "-w", "-c", "/bin/sh", "-c", "exit"]);
         assert_eq!(
-            tokenize(&list).unwrap(),
+            tokenize(&list, false).unwrap(),
             [
                 Token::Debug,
                 Token::Value { letter: b'o', value: b"p" },
@@ -133,7 +143,17 @@ mod tests {
                 Token::Command(&list[9..]),
             ]
         );
-        assert_eq!(tokenize(&[]).unwrap(), []);
+        assert_eq!(tokenize(&[], false).unwrap(), []);
+    }
+
+    #[test]
+    fn json_is_an_option_only_where_there_is_some() {
+        let list = args(&["-D", "--json", "-o", "--json"]);
+        let value = Token::Value { letter: b'o', value: b"--json" };
+        assert_eq!(tokenize(&list, true).unwrap(), [Token::Debug, Token::Json, value]);
+        let refused = tokenize(&list, false).unwrap_err().stdout;
+        assert_eq!(refused, b"unknown option --json\nspace required before option value\n");
+        assert!(tokenize(&args(&["--jso"]), true).is_err());
     }
 
     #[test]
@@ -141,7 +161,7 @@ mod tests {
         for letter in b' '..=b'~' {
             let list = [vec![b'-', letter], b"1".to_vec()];
             let known = b"abcdefghilmnoprstuwxzAFGHLOPQRSUZ".contains(&letter);
-            let accepted = match tokenize(&list) {
+            let accepted = match tokenize(&list, false) {
                 Ok(tokens) => tokens.len() == 1,
                 Err(_) => false,
             };

@@ -7,6 +7,7 @@ mod command;
 mod convert;
 mod index;
 mod info;
+mod json;
 mod lease;
 mod lockspace;
 mod notify;
@@ -22,9 +23,14 @@ use sanlock_client::wire::{Command, Host, Name, Resource, ResourceSpec, code};
 use sanlock_client::{Client, ClientError};
 use sanlock_lease::text::DiskSpec;
 
-/// Carries out an action and returns the exit status.
-pub(crate) fn run(action: ClientAction) -> u8 {
+/// Carries out an action and returns the exit status. `json`: what is shown is printed as an object, by the actions that can.
+pub(crate) fn run(action: ClientAction, json: bool) -> u8 {
     let client = Client::new();
+    if json {
+        if let Some(status) = json::run(&client, &action) {
+            return status;
+        }
+    }
     match action {
         ClientAction::Status { order, debug } => status::status(&client, order, debug),
         ClientAction::HostStatus { lockspace, debug } => status::host_status(&client, lockspace, debug),
@@ -119,6 +125,15 @@ fn explain(action: &str, object: &str, error: &ClientError) {
             let next = Some("give what is missing or wrong as 'sanlock help' shows it");
             failure(action, object, &error.to_string(), result, next);
         }
+    }
+}
+
+/// Why something failed, in a phrase.
+fn reason(error: &ClientError) -> String {
+    match error {
+        ClientError::Daemon { code, command } => cause(*code, Some(*command)).to_owned(),
+        ClientError::Io { .. } => cause(error.result_code(), None).to_owned(),
+        other => other.to_string(),
     }
 }
 

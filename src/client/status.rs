@@ -88,7 +88,7 @@ impl Listing<'_> {
 }
 
 /// The process of a client or resource record; -1 for none.
-fn pid_of(record: &StateRecord) -> i32 {
+pub(super) fn pid_of(record: &StateRecord) -> i32 {
     i32::from_ne_bytes(record.data32.to_ne_bytes())
 }
 

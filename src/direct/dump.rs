@@ -23,7 +23,7 @@ const RESOURCE_WIDTH: usize = 48;
 /// Blanks before a shared holder, so that it stands under owner and generation.
 const SHARED_INDENT: usize = 106;
 /// Sectors before the first host's in a resource area: leader and request.
-const FIRST_HOST_SECTOR: usize = 2;
+pub(super) const FIRST_HOST_SECTOR: usize = 2;
 
 const ACTION: &str = "dump";
 

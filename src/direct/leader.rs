@@ -62,7 +62,8 @@ impl From<ReadError> for Found {
     }
 }
 
-fn find(target: &ReadTarget, sizes: Sizes, names: Names) -> Found {
+/// The record that is asked for.
+pub(super) fn find(target: &ReadTarget, sizes: Sizes, names: Names) -> Found {
     match target {
         ReadTarget::Nothing => ReadError::NoTarget.into(),
         ReadTarget::Lockspace(spec) => find_delta(spec, sizes, names),

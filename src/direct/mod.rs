@@ -7,6 +7,7 @@ mod fields;
 mod host_id;
 mod index;
 mod init;
+mod json;
 mod leader;
 mod machine;
 mod next_free;
@@ -22,8 +23,13 @@ pub(crate) use storage::{Storage, StorageError};
 
 use crate::cli::command::DirectAction;
 
-/// Carries out an action and returns the exit status.
-pub(crate) fn run(action: DirectAction) -> u8 {
+/// Carries out an action and returns the exit status. `json`: what is shown is printed as an object, by the actions that can.
+pub(crate) fn run(action: DirectAction, json: bool) -> u8 {
+    if json {
+        if let Some(status) = json::run(&action) {
+            return status;
+        }
+    }
     match action {
         DirectAction::Init { target, sizes } => init::init(&target, sizes),
         DirectAction::ReadLeader { target, sizes } => leader::read_leader(&target, sizes),

@@ -454,6 +454,20 @@ fn explain_options() {
 }
 
 #[test]
+fn json_is_known_to_the_actions_that_show_something() {
+    let clients = ["status", "host_status", "gets", "renewal -s LS", "inquire -p 1", "read -s LS:1:/a:0"];
+    let directs = ["direct read_leader -s LS:1:/a:0", "direct read -r LS:R:/a:0", "direct dump /a"];
+    for line in clients.iter().chain(&directs) {
+        let parsed = parse(&args(&format!("{line} --json"))).unwrap();
+        assert_eq!((parsed.command, parsed.json), (command(line), true), "{line}");
+        assert!(!parse(&args(line)).unwrap().json, "{line}");
+    }
+    for line in ["add_lockspace --json", "direct init --json", "log_dump --json", "daemon --json"] {
+        assert_eq!(refused(line).0, "unknown option --json\nspace required before option value\n", "{line}");
+    }
+}
+
+#[test]
 fn who_options() {
     let plain = |target| WhoArgs { target, lockspace: None, watch: None, json: false };
     let who = |args| Command::Who(Box::new(args));
