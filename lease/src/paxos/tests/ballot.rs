@@ -99,6 +99,45 @@ fn the_value_of_the_highest_ballot_is_adopted() {
     );
 }
 
+/// The leader may have been rolled back to an older, smaller number of hosts: nobody adopts a value before all blocks were looked at.
+#[test]
+fn a_value_accepted_later_by_a_host_beyond_num_hosts_is_the_one_that_is_adopted() {
+    let mut lab = free_lab();
+    put_block(&mut lab, 2, block([2, 2, 2, 1, 777, 1]));
+    put_block(&mut lab, 12, block([2012, 2012, 5, 6, 888, 1]));
+    let done = acquire_plain(&mut lab);
+    assert!(matches!(failure(&done).0, AcquireError::Other(o) if (o.host_id, o.generation) == (5, 6)));
+    assert_eq!(
+        lab.brief().iter().filter(|brief| **brief == (0, 2002)).count(),
+        3,
+        "looked at, then a ballot that looks at all"
+    );
+}
+
+#[test]
+fn where_all_blocks_are_looked_at_anyway_adopting_reads_nothing_more() {
+    let mut record = leader(0, NOBODY);
+    record.num_hosts = 2000.into();
+    record.seal();
+    let mut lab = lab(record);
+    put_block(&mut lab, US, block([1, 0, 0, 0, 0, 1]));
+    put_block(&mut lab, 2, block([2, 2, 2, 1, 777, 1]));
+    acquire_plain(&mut lab);
+    // One look in each phase.
+    assert_eq!(lab.brief().iter().filter(|brief| **brief == (0, 2002)).count(), 2);
+}
+
+#[test]
+fn the_largest_host_of_the_area_may_be_committed() {
+    for (id, refused) in [(2000, false), (2001, true)] {
+        let mut lab = free_lab();
+        put_block(&mut lab, 2, block([2, 2, id, 1, 777, 1]));
+        let error = failure(&acquire_plain(&mut lab)).0;
+        assert_eq!(matches!(error, AcquireError::Leader(_)), refused, "{error}");
+        assert_eq!(leader_of(&lab).owner_id.get(), if refused { 0 } else { id });
+    }
+}
+
 #[test]
 fn short_hold_stays_with_another_hosts_value_and_goes_with_ours() {
     let mut record = leader(0, NOBODY);

@@ -295,3 +295,37 @@ fn the_ballot_stride_is_the_resources() {
     lab.disk.write(DISK, SectorSize::B4096, 2, &sector);
     assert_eq!(held(&acquire_plain(&mut lab)).block.dblock.mbal.get(), 501);
 }
+
+/// What everyday use brings is told as such; the rest somebody has to look after.
+#[test]
+fn contention_is_told_from_faults() {
+    let shared = AcquireError::Shared { host: host(2), generation: 1 };
+    for error in [shared, AcquireError::Ballot { seen: 1 }, AcquireError::ClientGone] {
+        assert!(error.is_contention(), "{error}");
+    }
+    for error in [
+        AcquireError::Driver,
+        AcquireError::Io(IoFailure::Short),
+        AcquireError::Lver { expected: 1, found: 2 },
+    ] {
+        assert!(!error.is_contention(), "{error}");
+    }
+}
+
+/// The published first numbers of SplitMix64 with the seeds 0 and 1234567.
+#[test]
+fn what_keeps_contenders_apart_is_splitmix64() {
+    let numbers = |mut seed: u64| [(); 3].map(|()| crate::paxos::random(&mut seed));
+    assert_eq!(numbers(0), [0xe220_a839_7b1d_cdaf, 0x6e78_9e6a_a1b9_65f4, 0x06c4_5d18_8009_454f]);
+    assert_eq!(
+        numbers(1_234_567),
+        [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]
+    );
+}
+
+#[test]
+fn a_held_lease_knows_its_ballot() {
+    let mut lab = free_lab();
+    put_block(&mut lab, 2, block([8002, 0, 0, 0, 0, 1]));
+    assert_eq!(held(&acquire_plain(&mut lab)).ballot(), 10_001);
+}

@@ -161,6 +161,22 @@ fn hosts_beyond_the_stale_number_of_hosts_are_seen() {
     assert_eq!(leader_of(&lab).num_hosts.get(), 12);
 }
 
+/// What the leader's own version was decided with says nothing of the versions after it.
+#[test]
+fn the_owner_of_the_leaders_own_version_need_not_be_examined_again() {
+    let ended = |with: bool| {
+        let mut lab = rolled_back();
+        let version = leader_of(&lab).lver.get();
+        put_block(&mut lab, 2, released(block([4002, 4002, 2, 1, 700, 5])));
+        if with {
+            put_block(&mut lab, 3, block([2003, 2003, 3, 1, 700, version]));
+        }
+        let done = acquire_plain(&mut lab);
+        (code(&done), state(&leader_of(&lab)), lab.trace.len())
+    };
+    assert_eq!(ended(true), ended(false));
+}
+
 /// A shared holder is seen whatever the leader says.
 #[test]
 fn a_shared_holder_of_the_version_ahead_keeps_the_lease() {

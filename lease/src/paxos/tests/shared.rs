@@ -389,6 +389,33 @@ fn sharing_with_fewer_hosts_than_share_already_is_refused() {
     let options = AcquireOptions { num_hosts: Some(4), ..AcquireOptions::default() };
     let done = lab.run_noisy(&mut PaxosShare::new(config(1), options, 0));
     assert_eq!(code(&done), -22);
+    let options = AcquireOptions { num_hosts: Some(5), ..AcquireOptions::default() };
+    held(&lab.run_noisy(&mut PaxosShare::new(config(1), options, 0)));
+    assert_eq!(leader_of(&lab).num_hosts.get(), 5);
+}
+
+/// A version or a number of hosts is asked for by an acquire; a conversion keeps the lease that is held.
+#[test]
+fn a_conversion_to_exclusive_asks_for_no_version_and_no_number_of_hosts() {
+    let mut lab = free_lab();
+    let ours = held(&share(&mut lab, 1));
+    let options = AcquireOptions { lver: Some(77), num_hosts: Some(3), ..AcquireOptions::default() };
+    let done = lab.run_noisy(&mut PaxosConvert::to_exclusive(config(1), options, ours)).outcome;
+    assert_eq!(convert_code(&done), 0);
+    assert_eq!(leader_of(&lab).num_hosts.get(), 8);
+}
+
+/// A conversion that fails after it has entered the ballot leaves the host sharing, by its block on the disk and as it is held.
+#[test]
+fn a_conversion_that_fails_is_still_the_shared_lease() {
+    let mut lab = free_lab();
+    let ours = held(&share(&mut lab, 1));
+    held(&share(&mut lab, 2));
+    lab.hosts = seen(2, 1, 800, 990, 990);
+    let done = to_exclusive(&mut lab, 1, ours);
+    assert_ne!(convert_code(&done), 0);
+    assert!(done.held.is_shared() && mode_of(&lab, 1).0);
+    assert_eq!(done.held.block, block_of(&lab, 1));
 }
 
 #[test]
