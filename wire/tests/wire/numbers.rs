@@ -182,24 +182,26 @@ fn numbers_of_types_and_configurations_are_kept() {
     assert_eq!(types, [None, Some(1), Some(2), Some(3), Some(4), Some(5), Some(6), None, None]);
 }
 
-/// What people read of a failure, all of it: one line for each number, with the commands for which it means something else below it.
+/// What people read of a failure, all of it: one line for each number, with the commands for which it means something else below it,
+/// and what to do next.
 #[test]
 fn every_explanation_is_the_reviewed_one() {
     let mut text = String::new();
     for number in (-300..=1).rev() {
-        let general = code::explain(number, None);
-        if let Some(general) = general {
-            text += &format!("{number} {general}\n");
+        let general = (code::explain(number, None), code::next_step(number, None));
+        if let (Some(explanation), step) = general {
+            text += &format!("{number} {explanation}; {}\n", step.unwrap_or("-"));
         }
         for command in Command::ALL {
-            let specific = code::explain(number, Some(*command));
+            let specific = (code::explain(number, Some(*command)), code::next_step(number, Some(*command)));
             if specific != general {
-                text += &format!("{number} {}: {}\n", command.name(), specific.unwrap());
+                let (explanation, step) = (specific.0.unwrap_or("-"), specific.1.unwrap_or("-"));
+                text += &format!("{number} {}: {explanation}; {step}\n", command.name());
             }
         }
     }
-    let differs =
-        text.lines().zip(include_str!("explanations.txt").lines()).find(|(ours, reviewed)| ours != reviewed);
-    assert_eq!(differs, None);
-    assert_eq!(text.lines().count(), include_str!("explanations.txt").lines().count(), "all of it:\n{text}");
+    let reviewed = include_str!("explanations.txt");
+    let differs = text.lines().zip(reviewed.lines()).find(|(now, reviewed)| now != reviewed);
+    assert_eq!(differs, None, "explanations.txt has to say:\n{text}");
+    assert_eq!(text.lines().count(), reviewed.lines().count(), "explanations.txt has to say:\n{text}");
 }
