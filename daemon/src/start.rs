@@ -16,6 +16,7 @@ use sanlock_sys::credentials::{
     GroupId, UmaskGuard, UserId, find_group, find_user, set_group, set_supplementary_groups,
 };
 use sanlock_sys::heap::keep_heap;
+use sanlock_sys::notify;
 use sanlock_sys::pidfile::{PidFile, PidFileError};
 use sanlock_sys::priority::{Limit, MemoryLock, lock_memory, max_round_robin_priority, set_round_robin};
 use sanlock_sys::process::{boot_id, set_dumpable};
@@ -138,8 +139,8 @@ pub enum StartError {
     Running(io::Error),
 }
 
-/// Runs the daemon to its end and returns the exit status: in the foreground, or as configured in the background. Then the
-/// calling process gets the status of the start, and the one in the background that of the end.
+/// Runs the daemon to its end and returns the exit status: in the foreground if so configured, or if a service manager waits for this
+/// process to be ready, else in the background. Then the calling process gets the status of the start, and the one in the background that of the end.
 ///
 /// Call it before any thread exists.
 #[must_use]
@@ -152,7 +153,7 @@ pub fn run(config: Config) -> u8 {
             return FAILURE;
         }
     };
-    if config.foreground {
+    if config.foreground || notify::manager_waits() {
         return match prepare(config) {
             Err(Failed { error, shown }) => {
                 if !shown {
@@ -160,7 +161,14 @@ pub fn run(config: Config) -> u8 {
                 }
                 FAILURE
             }
-            Ok(prepared) => finish(prepared.serve()),
+            Ok(prepared) => {
+                if let Err(error) = notify::ready() {
+                    prepared
+                        .log
+                        .warn(format_args!("the service manager cannot be told of the start: {error}"));
+                }
+                finish(prepared.serve())
+            }
         };
     }
     match go_into_background() {

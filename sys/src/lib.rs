@@ -7,6 +7,7 @@ pub mod clock;
 pub mod credentials;
 pub mod fdpass;
 pub mod heap;
+pub mod notify;
 pub mod pidfd;
 pub mod pidfile;
 pub mod priority;

@@ -7,6 +7,7 @@
 use crate::log::Log;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+use sanlock_sys::notify::SOCKET_VARIABLE;
 use sanlock_wdmd::decide::{Time, test_interval};
 use sanlock_wdmd::protocol::Escaped;
 use std::ffi::{OsStr, OsString};
@@ -444,13 +445,19 @@ fn execute(path: &Path) -> Spawned {
 
 /// The standard library gives the child an empty signal mask; our descriptors are all close-on-exec.
 fn spawn(program: &OsStr, arguments: &[&OsStr]) -> io::Result<Child> {
-    Command::new(program)
+    command(program, arguments).spawn()
+}
+
+fn command(program: &OsStr, arguments: &[&OsStr]) -> Command {
+    let mut command = Command::new(program);
+    command
         .args(arguments)
+        .env_remove(SOCKET_VARIABLE)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
-        .process_group(0)
-        .spawn()
+        .process_group(0);
+    command
 }
 
 /// The script and what it has started, unless that has left the group.

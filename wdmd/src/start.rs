@@ -9,6 +9,7 @@ use crate::server::Server;
 use crate::signals::Signals;
 use sanlock_sys::background::{Background, Starting, go_into_background};
 use sanlock_sys::credentials::{UmaskGuard, find_group};
+use sanlock_sys::notify;
 use sanlock_sys::pidfile::{PidFile, PidFileError};
 use sanlock_sys::priority::{MemoryLock, lock_memory, max_round_robin_priority, set_round_robin};
 use sanlock_sys::process::close_on_exec_from;
@@ -26,11 +27,12 @@ const PID_FILE: &str = "/run/wdmd/wdmd.pid";
 /// Exit status of a daemon that could not start, as the original's -1.
 const FAILED: u8 = 255;
 
-/// Runs the daemon to its end: the exit status. Without `-D` the calling process gets that of the start.
+/// Runs the daemon to its end: the exit status. Without `-D`, and without a service manager that waits for this process to be ready,
+/// the calling process gets that of the start.
 pub(crate) fn run(options: &Options) -> u8 {
     // Only for scripts; a kernel too old for it lets them inherit what the caller left open, as the original does.
     let _ = close_on_exec_from(3);
-    if options.foreground {
+    if options.foreground || notify::manager_waits() {
         return daemon(options, None);
     }
     match go_into_background() {
@@ -65,6 +67,8 @@ fn daemon(options: &Options, starting: Option<Starting>) -> u8 {
         Ok(prepared) => {
             if let Some(starting) = starting {
                 starting.started();
+            } else if let Err(error) = notify::ready() {
+                log.error(format_args!("the service manager cannot be told of the start: {error}"));
             }
             prepared.serve(&log)
         }

@@ -20,6 +20,7 @@ use nix::unistd::{Pid, getpid, getppid, setgroups};
 use sanlock_sys::child::fork_child;
 use sanlock_sys::clock;
 use sanlock_sys::fdpass::{FdSocket, Received};
+use sanlock_sys::notify::SOCKET_VARIABLE;
 use sanlock_sys::pidfd::PidFd;
 use sanlock_sys::priority::{MemoryLock, lock_memory};
 use sanlock_sys::process::set_thread_name;
@@ -205,7 +206,7 @@ fn become_program(socket: &FdSocket, id: u64, words: &[Vec<u8>]) -> u8 {
     let _ = SigSet::empty().thread_set_mask();
     let words: Vec<&OsStr> = words.iter().map(|word| OsStr::from_bytes(word)).collect();
     let Some((path, arguments)) = words.split_first() else { return NOT_RUN };
-    let error = Command::new(path).args(arguments).exec();
+    let error = Command::new(path).args(arguments).env_remove(SOCKET_VARIABLE).exec();
     let errno = error.raw_os_error().unwrap_or(libc::EINVAL);
     let _ = socket.send_bytes(&Report::Refused { id, errno }.encode());
     NOT_RUN

@@ -14,7 +14,10 @@ const LIMIT: Duration = Duration::from_secs(60);
 fn it_is_told_what_failed_and_delays_nothing_even_if_it_hangs() {
     let place = Place::new();
     let (script, out) = (place.dir.path().join("on_fail"), place.dir.path().join("out"));
-    let text = format!("#!/bin/sh\necho \"$$ $*\" >{}\nexec sleep 1000\n", out.display());
+    let text = format!(
+        "#!/bin/sh\necho \"$$ $*${{NOTIFY_SOCKET+ as the daemon}}\" >{}\nexec sleep 1000\n",
+        out.display()
+    );
     fs::write(&script, text).unwrap();
     fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
     let settings = format!("on_fail = /nonexistent\non_fail:LS = {}\n", script.display());

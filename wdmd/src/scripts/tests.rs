@@ -223,3 +223,9 @@ fn a_directory_that_hangs_holds_up_nobody_and_is_read_again_later() {
         assert_eq!(scripts.slots.iter().flatten().count(), 1);
     });
 }
+
+#[test]
+fn scripts_cannot_speak_for_the_daemon_to_the_service_manager() {
+    let command = command(OsStr::new("/bin/true"), &[]);
+    assert!(command.get_envs().any(|change| change == (OsStr::new("NOTIFY_SOCKET"), None)));
+}

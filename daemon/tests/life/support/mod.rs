@@ -47,6 +47,8 @@ impl Daemon {
         let log = File::create(run_dir.with_extension(format!("{host_name}.log"))).unwrap();
         let child = Command::new(program())
             .args(["serve".as_ref(), run_dir.as_os_str(), host_name.as_ref()])
+            // A service manager that is gone keeps no daemon from its work.
+            .env("NOTIFY_SOCKET", "@no-service-manager")
             .stderr(log)
             .spawn()
             .unwrap();

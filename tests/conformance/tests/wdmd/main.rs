@@ -15,6 +15,7 @@ mod files;
 mod hostile;
 mod protocol;
 mod scripts;
+mod service_manager;
 mod stop;
 mod try_timeout;
 
