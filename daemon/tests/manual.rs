@@ -81,3 +81,26 @@ fn the_defaults_in_the_page_are_the_daemons() {
     }
     assert_eq!(derived, DERIVED.map(str::to_owned).into());
 }
+
+/// `packaging/sanlock.conf`: each setting is there as a comment with its default, or with a word in capitals where it has none.
+#[test]
+fn the_example_file_shows_every_setting_with_its_default() {
+    let text = std::fs::read_to_string(repository("packaging/sanlock.conf")).unwrap();
+    let mut config = Config::default();
+    config.apply_file(text.as_bytes());
+    assert_eq!(config, Config::default(), "as it is it changes nothing, and nothing is to be said about it");
+    let mut shown = BTreeSet::new();
+    for line in text.lines().filter_map(|line| line.strip_prefix("# ")) {
+        let Some((key, value)) = line.split_once(" = ") else { continue };
+        if value.chars().all(|c| c.is_ascii_uppercase()) {
+            assert!(DERIVED.contains(&key), "{key}");
+        } else {
+            assert_eq!(with_line(line), Config::default(), "{line}");
+        }
+        shown.insert(key.to_owned());
+    }
+    // Words for those who look for what happens inside.
+    shown.insert("debug_cmd".to_owned());
+    let with_effect = items().into_iter().filter(|item| item.section == "SETTINGS");
+    assert_eq!(shown, with_effect.map(|item| item.name).collect());
+}
