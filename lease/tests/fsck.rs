@@ -4,14 +4,20 @@
 mod images;
 
 use images::{expected, load};
+use sanlock_lease::delta::{DeltaAcquire, DeltaConfig};
 use sanlock_lease::fsck::{
     Finding, Fix, Gone, HEAD_BYTES, Kind, Level, LockspaceReport, Problem, check_against, check_disks,
     check_index, check_lockspace, check_resource, identify, mend,
 };
-use sanlock_lease::geometry::{Geometry, HostId};
+use sanlock_lease::geometry::{Geometry, HostId, SectorSize};
+use sanlock_lease::machine::Place;
 use sanlock_lease::name::Name;
+use sanlock_lease::paxos::acquire::{AcquireOptions, AcquireOutcome};
+use sanlock_lease::paxos::{PaxosAcquire, PaxosConfig};
 use sanlock_lease::record::{HostBlock, RawLeader, RindexEntry};
 use sanlock_lease::rindex::IndexView;
+use sanlock_lease::testing::Lab;
+use sanlock_lease::timing::{IoTimeout, WatchdogFire};
 use std::collections::BTreeMap;
 
 const LS: &str = "v38-ls-512-1m-joined-1-2000";
@@ -297,6 +303,60 @@ fn a_leader_keeps_its_version_or_gets_a_later_one() {
             assert!(is_free || after.owner_id == before.owner_id, "{problem:?}");
         }
     }
+}
+
+/// What an acquire of this resource by host `id`, generation 1, comes to.
+fn acquire(lab: &mut Lab, resource: Name, id: u64) -> AcquireOutcome {
+    let config = PaxosConfig {
+        lockspace: Name::new(b"golden-ls").unwrap(),
+        resource,
+        host: host(id),
+        generation: 1,
+        io_timeout: IoTimeout::new(1).unwrap(),
+        fire: WatchdogFire::DEFAULT,
+        geometry: Geometry::B512_M1,
+        disks: 1,
+    };
+    let options = AcquireOptions { owner_nowait: true, seed: id, ..AcquireOptions::default() };
+    lab.run(&mut PaxosAcquire::new(config, options)).outcome
+}
+
+#[test]
+fn a_mended_lease_is_to_be_had_by_one_host() {
+    // Everybody has left, which is what mending a lease asks for.
+    let lockspace = load("v38-ls-512-1m-released");
+    let mut tried = 0;
+    for (problem, name, _, fixable, damage) in DAMAGES {
+        if !fixable || !name.starts_with("v38-res-") {
+            continue;
+        }
+        let mut image = load(name);
+        damage(&mut image);
+        let (mended, _) = mended(&image, 0);
+        let mut lab = Lab::new();
+        for (place, image) in [(Place::Lockspace, &lockspace), (Place::Resource(0), &mended)] {
+            lab.disk.add(place, image.len() as u64);
+            lab.disk.write(place, SectorSize::B512, 0, image);
+        }
+        let join = DeltaConfig {
+            lockspace: Name::new(b"golden-ls").unwrap(),
+            host: host(5),
+            host_name: Name::new(b"five").unwrap(),
+            io_timeout: IoTimeout::new(1).unwrap(),
+            fire: WatchdogFire::DEFAULT,
+        };
+        assert!(lab.run(&mut DeltaAcquire::new(join, None)).outcome.is_ok(), "{problem:?}");
+        let resource = Name::from_field(&RawLeader::from_sector(&mended).resource_name);
+        let before = RawLeader::from_sector(&mended).lver.get();
+        match acquire(&mut lab, resource, 5) {
+            AcquireOutcome::Acquired(held) => assert!(held.lver() > before, "{problem:?}"),
+            AcquireOutcome::Failed { error, .. } => panic!("{problem:?}: {error}"),
+        }
+        let second = acquire(&mut lab, resource, 6);
+        assert!(matches!(second, AcquireOutcome::Failed { .. }), "{problem:?}: a second owner: {second:?}");
+        tried += 1;
+    }
+    assert!(tried > 15, "{tried}");
 }
 
 #[test]

@@ -80,7 +80,7 @@ pub(super) fn judge(place: &Place, found: &mut Findings) -> Option<Watched> {
         Err(error) => {
             found.problem(
                 "cannot-read",
-                error,
+                format!("{}: {error}", error.object),
                 "hosts cannot read it either",
                 "look at the kernel's messages (dmesg)",
             );

@@ -11,7 +11,7 @@ mod json;
 mod leader;
 mod machine;
 mod next_free;
-mod report;
+pub(crate) mod report;
 mod resource;
 mod scan;
 pub(crate) mod storage;

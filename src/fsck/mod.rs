@@ -4,12 +4,13 @@
 //! ([`show`]), and repairs are carried out when nobody can be harmed by them ([`repair`]).
 
 mod repair;
-mod report;
 mod save;
 pub(crate) mod scan;
 mod show;
+mod shown;
 
 use crate::cli::doctor::{FsckArgs, UNKNOWN};
+use crate::direct::report::{self, Failure};
 use crate::json;
 use crate::output::{FAILURE, SUCCESS, note, print};
 use repair::Outcome;
@@ -35,12 +36,15 @@ pub(crate) fn run(args: &FsckArgs) -> u8 {
     let scan = match Scan::of(&places) {
         Ok(scan) => scan,
         Err(error) => {
-            note(ACTION, &error);
+            if args.json {
+                json::print_failure(ACTION, error.code(), &error.to_string());
+            }
+            report::failed(ACTION, &error.object, &error);
             return UNKNOWN;
         }
     };
     if args.json {
-        json::print_document(ACTION, &report::Report::of(&places, &scan));
+        json::print_document(ACTION, &shown::Report::of(&places, &scan));
     } else {
         print(show::report(&places, &scan, args.repair));
     }
@@ -74,7 +78,7 @@ fn again(places: &[Place]) -> u8 {
             REPAIRED
         }
         Err(error) => {
-            note(ACTION, &error);
+            report::failed(ACTION, &error.object, &error);
             UNKNOWN
         }
     }

@@ -176,7 +176,8 @@ impl Repair<'_> {
     }
 
     fn open(&self, place: &Place, access: Access) -> Result<Storage, Stop> {
-        Storage::open(&place.path, access).map_err(|e| Stop::Failed(place.failed(&e)))
+        Storage::open(&place.path, access)
+            .map_err(|e| Stop::Failed(format!("{}: {e}; nothing was written there", place.shown())))
     }
 
     /// The lockspace's area.

@@ -3,6 +3,7 @@
 //! Hosts may be at work meanwhile, and an area is not read in one moment. So what is found is looked at a second time, and counts
 //! only if it is there both times.
 
+use crate::direct::report::Failure;
 use crate::direct::storage::{Storage, StorageError};
 use sanlock_blockio::Access;
 use sanlock_lease::fsck::{
@@ -48,8 +49,23 @@ impl Place {
         String::from_utf8_lossy(&self.path).into_owned()
     }
 
-    pub(super) fn failed(&self, error: &StorageError) -> String {
-        format!("{}: {error}; nothing was written", self.shown())
+    pub(super) fn failed(&self, error: StorageError) -> Unusable {
+        Unusable { object: format!("{}:{}", self.shown(), self.offset), error }
+    }
+}
+
+/// Storage that cannot be looked at.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub(crate) struct Unusable {
+    /// Path and offset.
+    pub(crate) object: String,
+    error: StorageError,
+}
+
+impl Failure for Unusable {
+    fn code(&self) -> i32 {
+        self.error.code()
     }
 }
 
@@ -104,12 +120,12 @@ impl Scan {
     /// Looks at all places.
     ///
     /// # Errors
-    /// Storage that cannot be opened or read; the text says which.
-    pub(crate) fn of(places: &[Place]) -> Result<Self, String> {
+    /// Storage that cannot be opened or read.
+    pub(crate) fn of(places: &[Place]) -> Result<Self, Unusable> {
         let mut scan = Self::default();
         for (number, place) in places.iter().enumerate() {
-            let mut storage = Storage::open(&place.path, Access::ReadOnly).map_err(|e| place.failed(&e))?;
-            scan.place(number, place, &mut storage).map_err(|e| place.failed(&e))?;
+            let mut storage = Storage::open(&place.path, Access::ReadOnly).map_err(|e| place.failed(e))?;
+            scan.place(number, place, &mut storage).map_err(|e| place.failed(e))?;
         }
         scan.lockspaces_again(places)?;
         scan.relate();
@@ -199,7 +215,7 @@ impl Scan {
     }
 
     /// Lockspaces once more, now that it is known which generations leases name.
-    fn lockspaces_again(&mut self, places: &[Place]) -> Result<(), String> {
+    fn lockspaces_again(&mut self, places: &[Place]) -> Result<(), Unusable> {
         for number in 0..self.areas.len() {
             let (Some(area), Some(name)) =
                 (self.areas.get(number), self.areas.get(number).and_then(Area::lockspace))
@@ -216,7 +232,7 @@ impl Scan {
                 let mut storage = Storage::open(&place.path, Access::ReadOnly)?;
                 Ok(check_lockspace(&read(&mut storage, offset, geometry)?, geometry, &claims))
             };
-            let report = again().map_err(|e| place.failed(&e))?;
+            let report = again().map_err(|e| place.failed(e))?;
             if let Some(area) = self.areas.get_mut(number) {
                 // The same findings with better repairs; what came up only now is looked at next time.
                 for finding in &mut area.findings {
