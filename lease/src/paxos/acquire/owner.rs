@@ -19,6 +19,8 @@ pub(super) struct Watch {
     pub(super) start: MonoTime,
     /// The owner's timestamp, once known.
     pub(super) seen: Option<u64>,
+    /// When the look under way began. What it brings may be as old as that.
+    pub(super) asked: MonoTime,
 }
 
 /// The owner's block as read from several disks: the one written last counts, for a disk may have missed it.
@@ -71,11 +73,15 @@ impl PaxosAcquire {
             entry,
             start: entry.and_then(|e| e.last_live).unwrap_or(now),
             seen: entry.map(|e| e.timestamp),
+            asked: now,
         });
         self.read_owner_delta(now, owner)
     }
 
     pub(super) fn read_owner_delta(&mut self, now: MonoTime, owner: HostId) -> Step<AcquireOutcome> {
+        if let Some(watch) = &mut self.watch {
+            watch.asked = now;
+        }
         self.ops.read_delta(self.config.geometry.sector(), owner.delta_sector(), self.deadline(now));
         self.submit(Phase::OwnerDelta(None))
     }
@@ -117,7 +123,9 @@ impl PaxosAcquire {
                 let entry = watch.entry.map_or(self.config.io_timeout, |e| e.io_timeout);
                 // The longer of what the table and the lease say: an owner may have joined with another io timeout.
                 let io_timeout = IoTimeout::from_disk(delta.io_timeout.get(), entry).max(entry);
-                if now.secs_since(watch.start) > io_timeout.host_dead_secs(self.config.fire) {
+                // Silent until the look began: a look may take as long as our io timeout, and an owner with a much shorter one has
+                // renewed many times by its end.
+                if watch.asked.secs_since(watch.start) > io_timeout.host_dead_secs(self.config.fire) {
                     return self.reread_leader(now, Then::Ballot);
                 }
                 if self.options.owner_nowait {

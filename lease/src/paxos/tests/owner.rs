@@ -134,6 +134,45 @@ fn a_slow_first_look_does_not_shorten_the_wait() {
     assert!(done.at > MonoTime::from_millis(1_008_500 + 140_000), "{:?}", done.at);
 }
 
+/// Nor does a slow look at its end: what it brings is as old as its beginning. Our io timeout is so much longer than the owner's that
+/// the owner would seem dead by the end of a single look.
+#[test]
+fn a_slow_look_is_no_silence() {
+    let mut lab = owned_lab();
+    let renewed = |timestamp| {
+        let mut record = delta(2, 1, timestamp);
+        record.io_timeout = 1.into();
+        record.seal();
+        record
+    };
+    put_delta(&mut lab, 2, renewed(900));
+    let [first_check, last_live, last_check] = [800, 998, 999].map(MonoTime::from_secs);
+    let io_timeout = IoTimeout::new(1).unwrap();
+    let (owner_id, owner_generation) = (2, 1);
+    let entry = HostSeen {
+        first_check,
+        last_check,
+        last_live: Some(last_live),
+        owner_id,
+        owner_generation,
+        timestamp: 900,
+        io_timeout,
+    };
+    lab.hosts = Rc::new(Seen(2, entry));
+    lab.fates({
+        let mut looks = 0;
+        move |op| {
+            looks += u32::from(op.place == Place::Lockspace);
+            let slow = op.place == Place::Lockspace && looks == 1;
+            if slow { Fate::after(75_000).stale() } else { Fate::prompt() }
+        }
+    });
+    lab.at(MonoTime::from_secs(1_001), move |lab| put_delta(lab, 2, renewed(905)));
+    let ours = PaxosConfig { io_timeout: IoTimeout::new(80).unwrap(), ..config(US) };
+    assert_eq!(code(&acquire_as(&mut lab, ours, AcquireOptions::default())), -243);
+    assert!(writes(&lab).is_empty());
+}
+
 #[test]
 fn the_owners_io_timeout_counts_not_ours() {
     for (theirs, dead_secs) in [(20, 220), (1, 140)] {
