@@ -2,6 +2,7 @@
 
 use crate::clock::{Micros, SECOND};
 use crate::daemon::Thread;
+use crate::fault::{Fault, SHARES};
 use crate::host::Path;
 use crate::layout;
 use crate::peer::{Membership, Stage};
@@ -13,14 +14,24 @@ use sanlock_lease::machine::Content;
 use sanlock_manager::{Command, Event as Told};
 
 impl World {
-    /// One larger fault, and the time of the next.
-    pub(crate) fn chaos(&mut self) {
+    /// The time of the next fault of this kind. The first one may come at once.
+    pub(crate) fn chaos_later(&mut self, fault: Fault, first: bool) {
+        let shares = self.settings.faults.of(fault);
+        if shares == 0 || self.settings.chaos_mean_secs == 0 {
+            return;
+        }
+        let mean = self.settings.chaos_mean_secs * SECOND * SHARES / shares;
+        let next = self.dice.spread(mean / 8 + 1, mean * 4);
+        let next = if first { self.dice.between(SECOND, SECOND + next) } else { next };
+        self.at(self.now + next, Event::Chaos { fault });
+    }
+
+    /// One larger fault.
+    pub(crate) fn chaos(&mut self, fault: Fault) {
         if self.calm {
             return;
         }
-        let mean = self.settings.chaos_mean_secs * SECOND;
-        let next = self.dice.spread(mean / 8 + 1, mean * 4);
-        self.at(self.now + next, Event::Chaos);
+        self.chaos_later(fault, false);
         let host = self.victim();
         if !self.hosts[host].up {
             return;
@@ -56,34 +67,40 @@ impl World {
         if self.dice.per_mille(self.settings.disk_faults_per_mille / often) {
             return self.damage(long);
         }
-        match self.dice.between(0, 24) {
-            22..=23 => self.rejoin_unseen(host),
-            0..=3 => self.lose_path(host, long),
-            4..=5 => self.stall(host, None, long),
-            6..=7 => {
+        // One fault of the watchdog in each boot, and a machine that stands still counts as one.
+        if fault == Fault::Suspend && self.hosts[host].watchdog.faulted {
+            return;
+        }
+        self.struck.count(fault);
+        match fault {
+            Fault::Unseen => self.rejoin_unseen(host),
+            Fault::LosePath => self.lose_path(host, long),
+            Fault::Freeze => self.stall(host, None, long),
+            Fault::Stall => {
                 let thread = self.some_thread(host);
                 self.stall(host, Some(thread), long);
             }
-            8 => self.end_daemon(host, "crashes"),
-            9 => {
+            Fault::Crash => self.end_daemon(host, "crashes"),
+            Fault::PowerCut => {
                 self.say(|w| format!("{:?} loses power", w.hosts[host].id));
                 self.reset(host);
             }
-            10..=11 => self.leave(host),
-            12 => self.shut_down(host),
-            13..=14 => self.end_a_process(host),
-            18 => self.hosts[host].very_late = true,
-            15 => self.wd_fault(host, long, false),
-            16 => self.wd_fault(host, long, true),
-            17 => {
+            Fault::Leave => self.leave(host),
+            Fault::Shutdown => self.shut_down(host),
+            Fault::EndProcess => self.end_a_process(host),
+            Fault::VeryLate => self.hosts[host].very_late = true,
+            Fault::WdFreeze => self.wd_fault(host, long, false),
+            Fault::WdKill => self.wd_fault(host, long, true),
+            Fault::FreezeAll => {
                 // The whole machine stands still, but not its watchdog.
                 self.stall(host, None, long);
                 if !self.hosts[host].watchdog.faulted {
                     self.wd_freeze(host, long);
                 }
             }
-            24 if !self.hosts[host].watchdog.faulted => self.stop_machine(host, long, Standing::Neither),
-            _ => self.starve_a_holder(),
+            Fault::Suspend => self.stop_machine(host, long, Standing::Neither),
+            Fault::Starve => self.starve_a_holder(),
+            _ => {} // small
         }
     }
 
@@ -264,7 +281,7 @@ impl World {
         }
         let id = self.hosts[host].id;
         self.checks.reset(id);
-        let keeps_records = self.dice.per_mille(500);
+        let loses_records = self.strikes(Fault::RecordsLost);
         let h = &mut self.hosts[host];
         h.epoch += 1;
         h.up = false;
@@ -273,7 +290,7 @@ impl World {
         h.processes.clear();
         h.watchdog = crate::wdmd::Watchdog::default();
         h.excused = 0;
-        if !keeps_records {
+        if loses_records {
             h.records.clear();
         }
         if !h.is_reference() {

@@ -7,6 +7,7 @@
 
 use crate::clock::{Micros, SECOND};
 use crate::daemon::{Message, Source, Thread};
+use crate::fault::Fault;
 use crate::front::code_of;
 use crate::layout;
 use crate::sabotage::Sabotage;
@@ -112,22 +113,21 @@ impl World {
         if !self.hosts[host].up || living >= most {
             return;
         }
-        let odd = !self.calm;
         let process = Process {
             alive: true,
             conn: None,
             busy: false,
             leaving: false,
             serial: 0,
-            ignores_term: odd && self.dice.per_mille(250),
-            unkillable: odd && self.dice.per_mille(80),
-            leaves_descendant: odd && self.dice.per_mille(60),
-            restrictions: if odd && self.dice.per_mille(150) {
+            ignores_term: self.strikes(Fault::IgnoresTerm),
+            unkillable: self.strikes(Fault::Unkillable),
+            leaves_descendant: self.strikes(Fault::Descendant),
+            restrictions: if self.strikes(Fault::Restricted) {
                 2 * u32::try_from(self.dice.between(1, 3)).unwrap_or(1)
             } else {
                 0
             },
-            killpath: odd && self.dice.per_mille(300),
+            killpath: self.strikes(Fault::Killpath),
         };
         let h = &mut self.hosts[host];
         h.last_pid += 1;
@@ -150,10 +150,11 @@ impl World {
         if self.calm {
             self.dice.between(SECOND / 2, 6 * SECOND)
         } else if self.dice.per_mille(600) {
-            let grid = SECOND / 2;
+            let grid = self.settings.pause_ms * 1000 / 8;
             grid - self.now % grid + self.dice.between(0, HERD)
         } else {
-            self.dice.spread(1_000, 4 * SECOND)
+            let (longest, in_earnest) = (self.settings.pause_ms * 1000, self.settings.is_earnest());
+            self.dice.spread(if in_earnest { longest / 100 } else { 1_000 }, longest)
         }
     }
 
@@ -311,7 +312,7 @@ impl World {
             process.busy = true;
             process.serial += 1;
         }
-        if !self.calm && self.dice.per_mille(50) {
+        if self.strikes(Fault::Impatient) {
             let after = self.dice.spread(100, 20 * SECOND);
             self.turn_after(host, pid, after);
         }
@@ -404,7 +405,8 @@ impl World {
 
     pub(crate) fn hold_time(&mut self) -> Micros {
         let longest = if self.calm { 500_000 } else { self.settings.hold_ms * 1000 };
-        self.dice.spread(10, longest)
+        let in_earnest = self.settings.is_earnest() && !self.calm;
+        self.dice.spread(if in_earnest { longest / 100 } else { 10 }, longest)
     }
 
     pub(crate) fn answered(&mut self, host: usize, pid: i32, after: Micros) {

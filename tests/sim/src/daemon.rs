@@ -6,6 +6,7 @@
 
 use crate::clients::Client;
 use crate::clock::{Micros, SECOND};
+use crate::fault::Fault;
 use crate::host::{Filed, JobKey};
 use crate::layout;
 use crate::link::{Call, Link, Order};
@@ -24,6 +25,8 @@ use std::rc::Rc;
 /// Renewals remembered.
 const HISTORY: usize = 4;
 
+/// How long a daemon that has ended may have a write in flight before somebody resets its host.
+const HUNG_SECS: u64 = 900;
 /// Last messages remembered before those that have arrived are forgotten.
 const SENDERS: usize = 32;
 
@@ -112,6 +115,8 @@ pub struct Daemon {
     waiting: Vec<u64>,
     next_letter: u64,
     last_arrival: Table<(Source, Thread), Micros>,
+    /// The last letter that arrived.
+    arrived: Table<(Source, Thread), u64>,
     /// Completions and timeouts that wait for a thread that stands still.
     backlog: Vec<(u64, bool)>,
 }
@@ -147,6 +152,7 @@ impl Daemon {
             waiting: Vec::new(),
             next_letter: 0,
             last_arrival: Table::new(),
+            arrived: Table::new(),
             backlog: Vec::new(),
         }
     }
@@ -167,6 +173,15 @@ impl Daemon {
     pub(crate) fn new_conn(&mut self) -> (ConnId, u32) {
         self.next_conn += 1;
         (ConnId(self.next_conn), u32::try_from(self.next_conn).unwrap_or(0))
+    }
+
+    /// Whether this is the next letter on its way, or letters overtake each other.
+    fn arrives_in_order(&mut self, id: u64) -> bool {
+        let Some(way) = self.letters.get(&id).map(|letter| (letter.from, letter.to)) else { return true };
+        if self.arrived.len() >= SENDERS {
+            self.arrived.clear();
+        }
+        self.arrived.insert(way, id).is_none_or(|before| before < id)
     }
 
     /// Keeps a completion, or a timeout, until its thread goes on.
@@ -228,10 +243,12 @@ impl World {
 
     /// Sends a message to a thread of the daemon.
     pub(crate) fn send(&mut self, host: usize, from: Source, to: Thread, message: Message) {
-        let delay = match self.dice.between(0, 99) {
-            0 if !self.calm => self.dice.spread(20_000, SECOND),
-            0..=9 => self.dice.spread(500, 20_000),
-            _ => self.dice.between(5, 500),
+        let delay = if self.strikes(Fault::SlowMessage) {
+            self.dice.spread(20_000, SECOND)
+        } else if self.dice.per_mille(100) {
+            self.dice.spread(500, 20_000)
+        } else {
+            self.dice.between(5, 500)
         };
         let now = self.now;
         let Some(daemon) = self.daemon(host) else { return };
@@ -255,6 +272,10 @@ impl World {
     pub(crate) fn letter(&mut self, host: usize, id: u64) {
         let Some(daemon) = self.daemon(host) else { return };
         let Some(to) = daemon.letters.get(&id).map(|l| l.to) else { return };
+        debug_assert!(
+            daemon.stalled.contains(&to) || daemon.frozen || daemon.arrives_in_order(id),
+            "letters overtake each other"
+        );
         // Behind one that already waits for its thread is where it belongs.
         if !daemon.runs(to) {
             return daemon.waiting.push(id);
@@ -282,7 +303,7 @@ impl World {
             (Thread::Records, Message::Save { ls, serial, disk, record }) => {
                 // A record that cannot be written is removed.
                 let key = (disk, layout::host_id(record.host_id));
-                if self.calm || self.dice.per_mille(970) {
+                if !self.strikes(Fault::RecordUnsaved) {
                     let (boot, life) = (self.hosts[host].epoch, self.life_of(host));
                     self.hosts[host].records.insert(key, Filed { boot, life, record });
                 } else {
@@ -313,6 +334,7 @@ impl World {
         self.checks.daemon_ended(id);
         self.wd_daemon_gone(host, daemon.life);
         self.hung_up_by_daemon(host);
+        self.hosts[host].ended = self.now;
         let after = self.dice.spread(SECOND / 10, 100 * SECOND);
         let epoch = self.hosts[host].epoch;
         self.at(self.now + after, Event::Restart { host, epoch });
@@ -325,6 +347,12 @@ impl World {
         }
         if self.writes_in_flight(host) > 0 {
             let epoch = self.hosts[host].epoch;
+            if self.now.saturating_sub(self.hosts[host].ended) > HUNG_SECS * SECOND {
+                self.say(|w| {
+                    format!("{:?} is reset: its daemon does not get rid of a write", w.hosts[host].id)
+                });
+                return self.reset(host);
+            }
             return self.at(self.now + SECOND, Event::Restart { host, epoch });
         }
         self.checks.marks.restarts += 1;

@@ -2,6 +2,7 @@
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
+use std::ops::{Deref, DerefMut};
 
 /// A seeded source of random decisions.
 #[derive(Clone, Debug)]
@@ -12,6 +13,14 @@ impl Dice {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(ChaCha8Rng::seed_from_u64(seed))
+    }
+
+    /// The same seed, but other throws.
+    #[must_use]
+    fn stream(seed: u64, number: u64) -> Self {
+        let mut stream = ChaCha8Rng::seed_from_u64(seed);
+        stream.set_stream(number);
+        Self(stream)
     }
 
     /// Any number.
@@ -47,5 +56,73 @@ impl Dice {
             }
         }
         self.between(low, high.max(low))
+    }
+}
+
+/// Sources of chance for different things, all of one seed. What one of them gives does not depend on how often another was asked.
+#[derive(Clone, Debug)]
+pub struct Streams {
+    all: Vec<Dice>,
+    used: usize,
+}
+
+impl Streams {
+    /// So many of them. The first is in use.
+    ///
+    /// # Panics
+    /// None at all.
+    #[must_use]
+    pub fn new(seed: u64, count: usize) -> Self {
+        assert!(count > 0, "no stream");
+        Self { all: (0..count as u64).map(|number| Dice::stream(seed, number)).collect(), used: 0 }
+    }
+
+    /// Takes this one into use.
+    ///
+    /// # Panics
+    /// There are not so many.
+    pub fn turn_to(&mut self, number: usize) {
+        assert!(number < self.all.len(), "no stream {number}");
+        self.used = number;
+    }
+}
+
+impl Deref for Streams {
+    type Target = Dice;
+
+    fn deref(&self) -> &Dice {
+        &self.all[self.used]
+    }
+}
+
+impl DerefMut for Streams {
+    fn deref_mut(&mut self) -> &mut Dice {
+        &mut self.all[self.used]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_gives_the_same_whatever_the_others_were_asked() {
+        let throws = |ask_others: bool| {
+            let mut streams = Streams::new(7, 3);
+            (0..20)
+                .map(|_| {
+                    if ask_others {
+                        streams.turn_to(2);
+                        streams.any();
+                    }
+                    streams.turn_to(1);
+                    streams.any()
+                })
+                .collect::<Vec<u64>>()
+        };
+        assert_eq!(throws(false), throws(true));
+        let mut first = Streams::new(7, 3);
+        assert_eq!(first.any(), Dice::new(7).any());
+        assert_ne!(throws(false)[0], Dice::new(7).any());
     }
 }

@@ -119,6 +119,13 @@ impl SimDisk {
         }
     }
 
+    /// The end of what is in use of a range: all sectors from there on are zero.
+    #[must_use]
+    pub fn used_until(&self, area: Area, first: u64, count: u64) -> u64 {
+        let last = self.areas.get(&area).and_then(|a| a.iter().rev().find(|(i, _)| **i < first + count));
+        last.map_or(first, |(index, _)| first.max(index + 1))
+    }
+
     /// A read of a range at this very moment.
     #[must_use]
     pub fn view(&self, area: Area, first: u64, count: u64) -> SimView {

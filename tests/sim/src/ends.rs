@@ -2,6 +2,7 @@
 
 use crate::clock::SECOND;
 use crate::daemon::{Message, Source, Thread};
+use crate::fault::Fault;
 use crate::sabotage::Sabotage;
 use crate::world::{Event, World};
 use sanlock_manager::{ConnId, Event as Told, Signal};
@@ -128,7 +129,7 @@ impl World {
     /// Its killpath program is to be run: it stops the process, or does not get that far.
     pub(crate) fn run_killpath(&mut self, host: usize, conn: ConnId) {
         let epoch = self.hosts[host].epoch;
-        if !self.calm && self.dice.per_mille(100) {
+        if self.strikes(Fault::KillpathLost) {
             let told = Told::KillpathLost { conn };
             return self.send(host, Source::Thread(Thread::Front), Thread::Front, Message::told(told));
         }

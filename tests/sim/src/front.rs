@@ -8,6 +8,7 @@ use crate::sabotage::Sabotage;
 use crate::tasks::{Kind, Task};
 use crate::worker::{Shared, Worker};
 use crate::world::{Event, World};
+use sanlock_lease::code::ReturnCode;
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
 use sanlock_manager::{Action, Event as Told, LockspaceId, Reply, Watch, fast_rejoin, remembered_generation};
 use std::rc::Rc;
@@ -54,6 +55,7 @@ impl World {
             if self.swallowed(&told) {
                 continue;
             }
+            self.drags_along(host, &told);
             let mut actions = Vec::new();
             if let Some(daemon) = self.daemon(host) {
                 daemon.manager.handle(now, told, &mut actions);
@@ -77,6 +79,21 @@ impl World {
             Told::Corrupt { .. } => self.sabotaged(Sabotage::CorruptUnseen),
             Told::ReleaseDone { .. } => self.sabotaged(Sabotage::ReleasesNeverEnd),
             _ => false,
+        }
+    }
+
+    /// Sabotage: what befalls one lockspace is said of the others too.
+    fn drags_along(&mut self, host: usize, told: &Told) {
+        let Told::RenewalFailed { ls: failed, .. } = *told else { return };
+        if !self.sabotaged(Sabotage::FailsTogether) {
+            return;
+        }
+        let Some(daemon) = self.daemon(host) else { return };
+        let others = daemon.manager.lockspaces().filter(|(ls, l)| *ls != failed && l.joined.is_some());
+        let others: Vec<LockspaceId> = others.map(|(ls, _)| ls).collect();
+        for ls in others {
+            let (code, text) = (ReturnCode::AIO_TIMEOUT.0, "another lockspace's disk is gone".to_owned());
+            daemon.events.push_back(Told::Corrupt { ls, code, text });
         }
     }
 

@@ -109,6 +109,8 @@ pub struct Host {
     pub(crate) device_ppm: i64,
     /// Until when the whole machine stands still, or last did.
     pub(crate) stopped_until: Micros,
+    /// When its last daemon ended.
+    pub(crate) ended: Micros,
     /// When something of its daemon last stood still.
     pub(crate) excused: Micros,
     /// Leases granted since the storm is over, by resource and whether shared.
@@ -149,6 +151,7 @@ impl Host {
             can_disarm: true,
             device_ppm: 0,
             stopped_until: 0,
+            ended: 0,
             excused: 0,
             granted_in_calm: Table::new(),
             tried_in_calm: Table::new(),

@@ -4,10 +4,13 @@ use crate::clock::Micros;
 use crate::daemon::thread_of;
 use crate::disk::{Area, SimView};
 use crate::faults::Fate;
-use crate::host::JobKey;
+use crate::host::{JobKey, Path};
 use crate::layout;
 use crate::world::{Event, Io, World};
 use sanlock_lease::machine::{Action, Content, Input, NoSectors, Op, Place};
+
+/// An operation that takes longer is slow.
+const SWIFT: Micros = 5_000;
 
 impl World {
     /// The area an operation of this job is on.
@@ -87,6 +90,7 @@ impl World {
             Some(end) => fate.in_time(end),
             None => fate,
         };
+        self.count_trouble(host, area, limit, &fate);
         let io = self.next_io;
         self.next_io += 1;
         let size = self.disk.sector_size();
@@ -109,6 +113,7 @@ impl World {
             to_land: false,
             since: self.now,
             timed_out: false,
+            deadline: self.now + limit,
             completes: fate.completes.is_some(),
             very_late,
             result,
@@ -126,7 +131,28 @@ impl World {
         if let Some(after) = fate.completes {
             self.at(self.now + after, Event::Complete { io });
         }
-        self.at(self.now + limit, Event::Deadline { io });
+        // A deadline that comes after the end matters only to a thread that stands still then.
+        if fate.completes.is_none_or(|after| after >= limit) {
+            self.at(self.now + limit, Event::Deadline { io });
+        }
+    }
+
+    fn count_trouble(&mut self, host: usize, area: Area, limit: Micros, fate: &Fate) {
+        let good = self.hosts[host].path(area.disk(), self.now) == Path::Good;
+        let marks = &mut self.checks.marks;
+        let trouble = match fate.completes {
+            _ if !good => &mut marks.lost_ios,
+            None => &mut marks.late_ios,
+            Some(after) if after >= limit => &mut marks.late_ios,
+            Some(_) if fate.failure.is_some() => &mut marks.failed_ios,
+            Some(after) if after > SWIFT => &mut marks.slow_ios,
+            Some(_) => &mut marks.good_ios,
+        };
+        *trouble += 1;
+    }
+
+    fn flying_area(&self, io: u64) -> Option<Area> {
+        self.ios.get(&io).map(|flying| flying.area)
     }
 
     /// Whether the disk of an operation could be opened when its task began.
@@ -139,7 +165,8 @@ impl World {
     /// A read looks at its sectors in up to three pieces, each at its own moment.
     fn plan_samples(&mut self, io: u64, first: u64, count: u64, completes: Option<Micros>) {
         let Some(completes) = completes else { return };
-        let end = first + count;
+        // What is not in use is looked at right now: most of a lockspace is empty.
+        let end = self.flying_area(io).map_or(first, |area| self.disk.used_until(area, first, count));
         let mut from = first;
         for piece in (0..3).rev() {
             let left = end - from;
@@ -192,8 +219,13 @@ impl World {
         let Some(flying) = self.ios.get(&io) else { return };
         let (host, thread) = (flying.host, thread_of(flying.job));
         if self.is_current(flying) && !self.runs(host, thread) {
+            let (timed_out, due) = (flying.timed_out, flying.deadline);
             if let Some(daemon) = self.daemon(host) {
-                return daemon.keep(io, deadline);
+                daemon.keep(io, deadline);
+                if !deadline && !timed_out && due > self.now {
+                    self.at(due, Event::Deadline { io });
+                }
+                return;
             }
         }
         self.tell(io, deadline);

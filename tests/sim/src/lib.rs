@@ -41,6 +41,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bounds;
+pub mod campaign;
 pub mod chaos;
 pub mod checks;
 pub mod clients;
@@ -50,6 +51,7 @@ mod damage;
 pub mod dice;
 pub mod disk;
 mod ends;
+pub mod fault;
 pub mod faults;
 mod front;
 pub mod host;
@@ -61,13 +63,16 @@ mod orphans;
 pub mod peer;
 pub mod queue;
 pub mod reference;
+pub mod report;
 pub mod sabotage;
 pub mod script;
 pub mod settings;
 mod sharing;
+pub mod shrink;
 pub mod stage;
 pub mod table;
 pub mod tasks;
+mod text;
 mod values;
 pub mod vm;
 pub mod wdmd;

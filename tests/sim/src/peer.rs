@@ -150,7 +150,8 @@ impl World {
             self.start_again(host, JobKey::Scan(LS));
         }
         for resource in 0..self.settings.resources {
-            if self.peer_stage(host, resource) == Some(Stage::Idle) && self.dice.per_mille(100) {
+            let often = if self.calm { 100 } else { 400_000 / self.settings.pause_ms };
+            if self.peer_stage(host, resource) == Some(Stage::Idle) && self.dice.per_mille(often) {
                 self.peer_acquire(host, resource);
             }
         }
@@ -276,8 +277,7 @@ impl World {
                 });
                 self.grant(host, 0, resource, config.generation, &held);
                 self.set_peer_stage(host, resource, Stage::Held(held));
-                let longest = if self.calm { 500_000 } else { self.settings.hold_ms * 1000 };
-                let hold = self.dice.spread(10, longest);
+                let hold = self.hold_time();
                 self.peer_turn_after(host, resource, hold);
             }
             AcquireOutcome::Acquired(_) => self.peer_idle(host, resource),

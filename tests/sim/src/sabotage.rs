@@ -15,10 +15,38 @@ use sanlock_lease::limits::LVB_SECTOR;
 use sanlock_lease::machine::{Action, Content, HostView, Op};
 use sanlock_lease::record::{DBLOCK_RELEASED, Dblock, HostBlock, ModeBlock};
 use sanlock_lease::timing::WatchdogFire;
+use std::str::FromStr;
 
-/// What is broken, and how.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sabotage {
+macro_rules! sabotages {
+    ($($(#[doc = $doc:literal])* $name:ident,)*) => {
+        /// What is broken, and how.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Sabotage {
+            $($(#[doc = $doc])* $name,)*
+        }
+
+        impl Sabotage {
+            /// Its name on command lines.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$name => stringify!($name),)* }
+            }
+        }
+
+        impl FromStr for Sabotage {
+            type Err = String;
+
+            fn from_str(name: &str) -> Result<Self, String> {
+                match name {
+                    $(stringify!($name) => Ok(Self::$name),)*
+                    _ => Err(format!("nothing of this name is ever broken: {name:?}")),
+                }
+            }
+        }
+    };
+}
+
+sabotages! {
     /// Every acquire is said to have succeeded.
     FalseSuccess,
     /// A process goes on using what it has released.
@@ -33,6 +61,8 @@ pub enum Sabotage {
     OwnersDieYoung,
     /// Signals reach another process than the one meant.
     KillsBystanders,
+    /// A lockspace whose renewal fails takes the others with it.
+    FailsTogether,
     /// The watchdog is told a later expiry than it should.
     ExpiryTooLate,
     /// The watchdog goes on waiting for lockspaces that are gone.

@@ -45,6 +45,11 @@ impl World {
         self.hosts[host].paths[usize::from(disk)] = Path::Hangs { until };
     }
 
+    /// The host's way to a disk is back. What hung on it goes on hanging.
+    pub fn mend(&mut self, host: usize, disk: u8) {
+        self.hosts[host].paths[usize::from(disk)] = Path::Good;
+    }
+
     /// The second that the host's last renewal on the disk carries, by its own clock, and what that clock shows now.
     #[must_use]
     pub fn renewal(&self, host: usize, disk: u8) -> (u64, u64) {

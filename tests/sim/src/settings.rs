@@ -2,12 +2,54 @@
 
 use crate::bounds::{self, DEVICE_LONG_PPM};
 use crate::dice::Dice;
+use crate::fault::{Fault, Faults};
 use crate::layout::{self, DISKS_MAX, LOCKSPACES_MAX};
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
 use sanlock_wdmd::decide::test_interval;
 
 /// Io timeout and watchdog fire timeout that go together.
 const TIMES: [(u32, u32); 7] = [(10, 60), (5, 60), (3, 60), (5, 20), (2, 30), (2, 10), (1, 10)];
+
+/// Those of long runs: what is configured in earnest.
+const LONG_TIMES: [(u32, u32); 4] = [(10, 60), (10, 60), (5, 60), (3, 60)];
+/// Hosts at most.
+pub const HOSTS_MAX: u64 = 64;
+/// Longest storm: a month.
+pub const STORMY_SECS_MAX: u64 = 30 * 24 * 3600;
+
+/// How a run's settings are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// Minutes full of everything at once, also with the shortest io timeouts: what takes many faults in a row.
+    Dense,
+    /// Hours with io timeouts as in earnest, leases held for minutes, and now and then a fault: thousands of renewals and turns, and
+    /// what takes a rare coincidence.
+    Long,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Self; 2] = [Self::Dense, Self::Long];
+
+    /// Its name on command lines.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Dense => "dense",
+            Self::Long => "long",
+        }
+    }
+
+    /// The settings of this seed.
+    #[must_use]
+    pub fn settings(self, seed: u64, references: u64) -> Settings {
+        let mut dice = Dice::new(seed ^ 0x5e77);
+        match self {
+            Self::Dense => Settings::draw(&mut dice, references),
+            Self::Long => Settings::long(&mut dice, references),
+        }
+    }
+}
 
 /// The parameters of a run besides its seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,10 +92,14 @@ pub struct Settings {
     pub errors_per_mille: u64,
     /// Operations out of a thousand that are slow, within their limit.
     pub slow_per_mille: u64,
+    /// How often each kind of fault strikes.
+    pub faults: Faults,
     /// Mean time between larger faults (lost paths, pauses, crashes, …). 0: there are none.
     pub chaos_mean_secs: u64,
     /// Longest time a process holds a lease.
     pub hold_ms: u64,
+    /// Longest time between two leases of a process.
+    pub pause_ms: u64,
     /// Acquires out of a thousand that ask for a shared hold. 0: nothing is shared, and nothing converted.
     pub shared_per_mille: u64,
     /// Resources out of a thousand that are asked for with PERSISTENT. 0: there are no orphans.
@@ -74,11 +120,123 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Settings drawn by chance, so that every seed explores another kind of trouble.
+    /// The quietest run there is: what its text does not name is as here.
+    #[must_use]
+    pub fn quiet() -> Self {
+        Self {
+            ours: 2,
+            references: 0,
+            disks: 1,
+            legs: 1,
+            disk_faults_per_mille: 0,
+            dead_disk: false,
+            resources: 1,
+            num_hosts: 0,
+            processes: 1,
+            io_timeout: IoTimeout::DEFAULT,
+            other_timeouts_per_mille: 0,
+            fire: WatchdogFire::DEFAULT,
+            grace_secs: 40,
+            drift_ppm: 0,
+            device_long_ppm: 0,
+            lag_ms: 0,
+            timeouts_per_mille: 0,
+            errors_per_mille: 0,
+            slow_per_mille: 0,
+            faults: Faults::NONE,
+            chaos_mean_secs: 60,
+            hold_ms: 1_000,
+            pause_ms: 4_000,
+            shared_per_mille: 0,
+            persistent_per_mille: 0,
+            values_per_mille: 0,
+            renames_per_mille: 0,
+            demands_per_mille: 0,
+            misconfigured_per_mille: 0,
+            renamed_per_mille: 0,
+            stormy_secs: 60,
+        }
+    }
+
+    /// Whether there is a run with these.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn check(&self) -> Result<(), String> {
+        let ranges = [
+            ("ours", self.ours, 1, HOSTS_MAX),
+            ("references", self.references, 0, HOSTS_MAX),
+            ("disks", u64::from(self.disks), 1, u64::from(LOCKSPACES_MAX)),
+            ("legs", u64::from(self.legs), 1, if self.references > 0 { 1 } else { u64::from(DISKS_MAX) }),
+            ("disk_faults_per_mille", self.disk_faults_per_mille, 0, 1000),
+            ("resources", u64::from(self.resources), 1, u64::from(layout::RESOURCES_MAX)),
+            ("num_hosts", self.num_hosts, 0, 2000),
+            ("processes", u64::from(self.processes), 1, 64),
+            ("grace_secs", self.grace_secs, 0, 600),
+            ("io_timeout", self.io_timeout.secs(), self.shortest_io_timeout(), 600),
+            ("other_timeouts_per_mille", self.other_timeouts_per_mille, 0, 1000),
+            ("device_long_ppm", self.device_long_ppm, 0, DEVICE_LONG_PPM),
+            ("lag_ms", self.lag_ms, 0, self.lag_ms_max()),
+            ("drift_ppm", self.drift_ppm, 0, self.drift_ppm_max()),
+            ("timeouts_per_mille", self.timeouts_per_mille, 0, 1000),
+            ("errors_per_mille", self.errors_per_mille, 0, 1000),
+            ("slow_per_mille", self.slow_per_mille, 0, 1000),
+            ("chaos_mean_secs", self.chaos_mean_secs, 0, STORMY_SECS_MAX),
+            ("hold_ms", self.hold_ms, 1, STORMY_SECS_MAX * 1000),
+            ("pause_ms", self.pause_ms, 1, STORMY_SECS_MAX * 1000),
+            ("shared_per_mille", self.shared_per_mille, 0, 1000),
+            ("persistent_per_mille", self.persistent_per_mille, 0, 1000),
+            ("values_per_mille", self.values_per_mille, 0, 1000),
+            ("renames_per_mille", self.renames_per_mille, 0, 1000),
+            ("demands_per_mille", self.demands_per_mille, 0, 1000),
+            ("misconfigured_per_mille", self.misconfigured_per_mille, 0, 1000),
+            ("renamed_per_mille", self.renamed_per_mille, 0, 1000),
+            ("stormy_secs", self.stormy_secs, 1, STORMY_SECS_MAX),
+        ];
+        for (name, value, least, most) in ranges {
+            if value < least || value > most {
+                return Err(format!("{name}={value} is not between {least} and {most}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// How long machines may stand still.
+    fn lag_ms_max(&self) -> u64 {
+        bounds::spare_ms(self.fire, self.device_long_ppm) * 9 / 10
+    }
+
+    /// How wrong clocks may be.
+    fn drift_ppm_max(&self) -> u64 {
+        let most = bounds::drift_ppm(self.io_timeout, self.fire, self.device_long_ppm, self.lag_ms);
+        let originals = bounds::drift_ppm_of_originals(self.io_timeout, self.fire);
+        if self.references > 0 { most.min(originals) } else { most }
+    }
+
+    /// Settings of a short, dense run, drawn by chance, so that every seed explores another kind of trouble.
     #[must_use]
     pub fn draw(dice: &mut Dice, references: u64) -> Self {
-        let at = usize::try_from(dice.between(0, TIMES.len() as u64 - 1)).unwrap_or(0);
-        let (io, fire) = TIMES[at];
+        Self::drawn(dice, references, &TIMES)
+    }
+
+    /// Settings of a long, calmer run, drawn by chance.
+    #[must_use]
+    pub fn long(dice: &mut Dice, references: u64) -> Self {
+        Self {
+            timeouts_per_mille: if dice.per_mille(300) { 0 } else { dice.spread(1, 5) },
+            errors_per_mille: if dice.per_mille(300) { 0 } else { dice.spread(1, 5) },
+            slow_per_mille: dice.spread(1, 50),
+            chaos_mean_secs: dice.spread(120, 3600),
+            hold_ms: dice.spread(10_000, 1_800_000),
+            pause_ms: dice.spread(30_001, 600_000),
+            stormy_secs: dice.spread(3600, 8 * 3600),
+            ..Self::drawn(dice, references, &LONG_TIMES)
+        }
+    }
+
+    fn drawn(dice: &mut Dice, references: u64, times: &[(u32, u32)]) -> Self {
+        let at = usize::try_from(dice.between(0, times.len() as u64 - 1)).unwrap_or(0);
+        let (io, fire) = times[at];
         let io_timeout = IoTimeout::new(io).unwrap_or(IoTimeout::DEFAULT);
         let fire = WatchdogFire::new(fire).unwrap_or(WatchdogFire::DEFAULT);
         let (drift_ppm, device_long_ppm, lag_ms) = Self::draw_clocks(dice, references, io_timeout, fire);
@@ -109,8 +267,10 @@ impl Settings {
             timeouts_per_mille: if dice.per_mille(250) { 0 } else { dice.spread(1, 60) },
             errors_per_mille: if dice.per_mille(300) { 0 } else { dice.spread(1, 40) },
             slow_per_mille: dice.spread(1, 300),
+            faults: Self::draw_faults(dice),
             chaos_mean_secs: dice.spread(5, 300),
             hold_ms: dice.spread(1, 20_000),
+            pause_ms: 4_000,
             shared_per_mille: if dice.per_mille(300) { 0 } else { dice.spread(100, 950) },
             persistent_per_mille: if dice.per_mille(600) { 0 } else { dice.spread(20, 700) },
             values_per_mille: if dice.per_mille(400) { 0 } else { dice.spread(200, 1000) },
@@ -161,6 +321,26 @@ impl Settings {
     #[must_use]
     pub fn all_disks(&self) -> u8 {
         (self.disks + self.legs - 1).min(DISKS_MAX)
+    }
+
+    /// Whether leases are held and left alone for minutes, and hardly ever for less than a hundredth of that. In other runs they may
+    /// be for microseconds.
+    #[must_use]
+    pub fn is_earnest(&self) -> bool {
+        self.pause_ms.max(self.hold_ms) > 30_000
+    }
+
+    /// All kinds of faults, or only some: with fewer of them others have their day.
+    fn draw_faults(dice: &mut Dice) -> Faults {
+        let mut faults = Faults::usual();
+        if dice.per_mille(500) {
+            for fault in Fault::ALL {
+                if dice.per_mille(250) {
+                    faults.set(*fault, 0);
+                }
+            }
+        }
+        faults
     }
 
     /// The numbers of the resources.

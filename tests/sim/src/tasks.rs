@@ -267,7 +267,9 @@ impl World {
                 Told::ConvertDone { task: id, outcome, outstanding }
             }
             Outcome::Release(outcome) => {
-                self.release_ended(host, &outcome);
+                let task = self.daemon(host).and_then(|d| d.tasks.get(&task));
+                let renames = task.is_some_and(|t| matches!(t.kind, Kind::Release(_, _, Some(_))));
+                self.release_ended(host, &outcome, renames);
                 Told::ReleaseDone { task: id, outcome, outstanding }
             }
             _ => return,
@@ -305,10 +307,13 @@ impl World {
         }
     }
 
-    fn release_ended(&mut self, host: usize, outcome: &ReleaseOutcome) {
+    fn release_ended(&mut self, host: usize, outcome: &ReleaseOutcome, renames: bool) {
         match outcome.result {
             Ok(Released::LeaderFreed) => self.checks.marks.released += 1,
             Ok(_) => self.checks.marks.retracted += 1,
+            // An older leader that was slow on one of several disks, where a newer one is missing on another, is the majority's again. The
+            // lease is released by its flag, but nobody can give it a name then.
+            Err(ReleaseError::Owner { .. }) if renames => self.checks.marks.renames_refused += 1,
             Err(e @ (ReleaseError::Driver | ReleaseError::Owner { .. })) => {
                 // A leader that we wrote last says what we wrote: nobody else writes one in our name and leaves our id in it.
                 let id = self.hosts[host].id;

@@ -11,6 +11,7 @@
 
 use crate::clock::{Micros, SECOND};
 use crate::daemon::{Message as Letter, Source, Thread};
+use crate::fault::Fault;
 use crate::layout;
 use crate::sabotage::Sabotage;
 use crate::table::Table;
@@ -326,7 +327,7 @@ impl World {
     pub(crate) fn wd_device(&mut self, host: usize, life: u32) {
         let true_now = self.now;
         let now = self.wd_now(host);
-        let (refused, rounds) = (!self.calm && self.dice.per_mille(20), self.dice.per_mille(100));
+        let (refused, rounds) = (self.strikes(Fault::WdRefuses), self.dice.per_mille(100));
         let can_disarm = self.hosts[host].can_disarm;
         let watchdog = &mut self.hosts[host].watchdog;
         let Some(process) = watchdog.process.as_mut().filter(|p| p.life == life) else { return };

@@ -6,7 +6,7 @@ use sanlock_lease::delta::{
     DeltaAcquire, DeltaRelease, HostScan, LeaveError, RenewOutcome, Renewal, ScanOutcome,
 };
 use sanlock_lease::hosts::HostTable;
-use sanlock_lease::machine::{Env, Input, Machine, Step};
+use sanlock_lease::machine::{Env, Input, Machine, Op, Step};
 use sanlock_lease::paxos::acquire::AcquireOutcome;
 use sanlock_lease::paxos::convert::ConvertOutcome;
 use sanlock_lease::paxos::release::ReleaseOutcome;
@@ -43,28 +43,44 @@ pub enum Outcome {
     Release(ReleaseOutcome),
 }
 
-fn with<O>(step: Step<O>, wrap: impl FnOnce(O) -> Outcome) -> Step<Outcome> {
+/// What a machine wants next, besides operations.
+#[derive(Debug)]
+pub enum Next {
+    /// Its operations carried out.
+    Io,
+    /// Nothing until this time.
+    Wait(MonoTime),
+    /// Nothing new.
+    Pending,
+    /// It is done; so many of its writes are outstanding.
+    Done(Box<Outcome>, u32),
+}
+
+fn taken<O>(step: Step<O>, ops: &mut Vec<Op>, wrap: impl FnOnce(O) -> Outcome) -> Next {
     match step {
-        Step::Io(ops) => Step::Io(ops),
-        Step::Wait(until) => Step::Wait(until),
-        Step::Pending => Step::Pending,
-        Step::Done { outcome, outstanding } => Step::Done { outcome: wrap(outcome), outstanding },
+        Step::Io(mut wanted) => {
+            ops.extend(wanted.drain(..));
+            Next::Io
+        }
+        Step::Wait(until) => Next::Wait(until),
+        Step::Pending => Next::Pending,
+        Step::Done { outcome, outstanding } => Next::Done(Box::new(wrap(outcome)), outstanding),
     }
 }
 
 impl Work {
-    /// See [`Machine::step`].
-    pub fn step(&mut self, now: MonoTime, env: &Env<'_>, input: Input<'_>) -> Step<Outcome> {
+    /// One step of the machine. The operations it asks for are appended to `ops`: a [`Step`] is large, and is not passed on.
+    pub fn step(&mut self, now: MonoTime, env: &Env<'_>, input: Input<'_>, ops: &mut Vec<Op>) -> Next {
         match self {
-            Self::Join(m) => with(m.step(now, env, input), Outcome::Join),
-            Self::Renewal(m) => with(m.step(now, env, input), Outcome::Renewal),
-            Self::Scan(m) => with(m.step(now, env, input), Outcome::Scan),
-            Self::Leave(m) => with(m.step(now, env, input), Outcome::Leave),
-            Self::Take(m) => with(m.step(now, env, input), Outcome::Take),
-            Self::Convert(m) => with(m.step(now, env, input), |o| Outcome::Convert(Box::new(o))),
-            Self::Release(m) => with(m.step(now, env, input), Outcome::Release),
-            Self::ReferenceAcquire(m) => with(m.step(now, env, input), Outcome::Acquire),
-            Self::ReferenceRelease(m) => with(m.step(now, env, input), Outcome::Release),
+            Self::Join(m) => taken(m.step(now, env, input), ops, Outcome::Join),
+            Self::Renewal(m) => taken(m.step(now, env, input), ops, Outcome::Renewal),
+            Self::Scan(m) => taken(m.step(now, env, input), ops, Outcome::Scan),
+            Self::Leave(m) => taken(m.step(now, env, input), ops, Outcome::Leave),
+            Self::Take(m) => taken(m.step(now, env, input), ops, Outcome::Take),
+            Self::Convert(m) => taken(m.step(now, env, input), ops, |o| Outcome::Convert(Box::new(o))),
+            Self::Release(m) => taken(m.step(now, env, input), ops, Outcome::Release),
+            Self::ReferenceAcquire(m) => taken(m.step(now, env, input), ops, Outcome::Acquire),
+            Self::ReferenceRelease(m) => taken(m.step(now, env, input), ops, Outcome::Release),
         }
     }
 

@@ -1,7 +1,8 @@
 //! The thread of a lockspace, as in `daemon/src/lockspace/worker.rs`: joins, renews, looks at the other hosts, leaves.
 
 use crate::daemon::{Message, Source, Thread};
-use crate::host::JobKey;
+use crate::host::{Filed, JobKey};
+use crate::layout;
 use crate::sabotage::Sabotage;
 use crate::work::{Outcome, Work};
 use crate::world::{Event, World};
@@ -11,7 +12,7 @@ use sanlock_lease::delta::{DeltaAcquire, HostScan, RenewOutcome, Renewal};
 use sanlock_lease::hosts::HostTable;
 use sanlock_lease::machine::{Input, LockspaceNow};
 use sanlock_lease::timing::{IoTimeout, MonoTime};
-use sanlock_manager::{Event as Told, LockspaceId};
+use sanlock_manager::{Event as Told, LockspaceId, RejoinRecord};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -194,7 +195,8 @@ impl World {
         shared.last_good.set(shared.last_good.get().max(timestamp));
         let disk = worker.disk;
         let (name, life) = (self.hosts[host].id, self.life_of(host));
-        self.checks.renewed(name, disk, life, timestamp);
+        let now = self.hosts[host].clock.at(self.now);
+        self.checks.renewed(name, disk, life, timestamp, now);
         let told = Told::Renewed { ls: LockspaceId(ls), timestamp, read_ms: 1, write_ms: 1 };
         self.report(host, Thread::Lockspace(ls), told);
     }
@@ -339,16 +341,19 @@ impl World {
         self.report(host, Thread::Lockspace(ls), Told::Left { ls: LockspaceId(ls) });
     }
 
-    /// Notes in the run directory that the record on disk proves nothing about the instance that ends.
+    /// Notes in the run directory, in place of what is there, that the record on disk proves nothing about the instance that ends: no
+    /// daemon is to take its place at once.
     fn outlived(&mut self, host: usize, ls: u64) {
         let Some(worker) = self.worker(host, ls) else { return };
         let (disk, generation) = (worker.disk, worker.shared.generation.get());
-        let h = &mut self.hosts[host];
-        if let Some(filed) =
-            h.records.get_mut(&(disk, h.claims)).filter(|f| f.record.generation == generation)
-        {
-            filed.record.outlived = true;
+        if generation == 0 {
+            return;
         }
+        let (boot, life, host_id) = (self.hosts[host].epoch, self.life_of(host), self.hosts[host].claims);
+        let lockspace = layout::lockspace(disk);
+        let record =
+            RejoinRecord { lockspace, host_id: host_id.get(), generation, pids: Vec::new(), outlived: true };
+        self.hosts[host].records.insert((disk, host_id), Filed { boot, life, record });
     }
 
     /// What a machine of the thread is told: a join is wanted until the lockspace is marked gone.

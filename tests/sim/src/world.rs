@@ -7,16 +7,17 @@ use crate::checks::{Checks, Writer};
 use crate::clock::{Clock, Micros, SECOND};
 use crate::daemon::{Thread, thread_of};
 use crate::damage::Copy;
-use crate::dice::Dice;
+use crate::dice::Streams;
 use crate::disk::{Area, SimDisk, SimView};
+use crate::fault::{Fault, Struck};
 use crate::host::{Host, Job, JobKey};
 use crate::layout;
 use crate::queue::Queue;
 use crate::sabotage::Sabotage;
 use crate::settings::Settings;
 use crate::table::Table;
-use crate::work::{Outcome, Work};
-use sanlock_lease::machine::{Env, HostView, Input, IoFailure, LockspaceNow, NoHosts, Op, Step};
+use crate::work::{Next, Outcome, Work};
+use sanlock_lease::machine::{Env, HostView, Input, IoFailure, LockspaceNow, NoHosts, Op};
 use sanlock_lease::paxos::PaxosConfig;
 use sanlock_lease::timing::{IoTimeout, MonoTime};
 use std::collections::VecDeque;
@@ -40,6 +41,7 @@ pub struct Io {
     /// When it was submitted.
     pub(crate) since: Micros,
     pub(crate) timed_out: bool,
+    pub(crate) deadline: Micros,
     pub(crate) completes: bool,
     pub(crate) very_late: bool,
     pub(crate) result: Result<SimView, IoFailure>,
@@ -78,8 +80,16 @@ pub(crate) enum Event {
     PeerTurn { host: usize, epoch: u32, resource: u8, serial: u32 },
     PowerOn { host: usize },
     Look,
-    Chaos,
+    Chaos { fault: Fault },
     Calm,
+}
+
+/// Streams of chance for each host.
+const HOST_STREAMS: usize = 4;
+
+/// The stream of everything that is not one host's, those of the hosts, and one for each kind of fault.
+fn streams_of(hosts: u64) -> usize {
+    1 + Fault::ALL.len() + HOST_STREAMS * usize::try_from(hosts).unwrap_or(0)
 }
 
 /// A run.
@@ -94,8 +104,12 @@ pub struct World {
     /// The properties.
     pub checks: Checks,
     pub(crate) hosts: Vec<Host>,
-    pub(crate) dice: Dice,
+    pub(crate) dice: Streams,
     pub(crate) calm: bool,
+    /// How often each kind of fault struck.
+    pub struck: Struck,
+    /// Microseconds in which a host was up, of all hosts.
+    pub powered: Micros,
     pub(crate) ios: Table<u64, Box<Io>>,
     /// Values set so far.
     pub(crate) last_value: u64,
@@ -107,6 +121,8 @@ pub struct World {
     pub(crate) lives: u32,
     pub(crate) sabotage: Option<Sabotage>,
     pub(crate) queue: Queue<Event>,
+    /// An empty vector with room.
+    spare_ops: Vec<Op>,
     pub(crate) next_io: u64,
     log: Option<VecDeque<String>>,
 }
@@ -115,8 +131,8 @@ impl World {
     /// A world before its first event.
     #[must_use]
     pub fn new(settings: Settings, seed: u64, logging: bool) -> Self {
-        let mut dice = Dice::new(seed);
         let count = settings.ours + settings.references;
+        let mut dice = Streams::new(seed, streams_of(count));
         let disk = layout::formatted(
             settings.host_ids(),
             settings.disks,
@@ -159,6 +175,8 @@ impl World {
             hosts,
             dice,
             calm: false,
+            struck: Struck::default(),
+            powered: 0,
             ios: Table::new(),
             last_value: 0,
             copies: Table::new(),
@@ -166,6 +184,7 @@ impl World {
             lives: 0,
             sabotage: None,
             queue: Queue::new(),
+            spare_ops: Vec::new(),
             next_io: 0,
             log,
         };
@@ -176,15 +195,16 @@ impl World {
             if world.hosts[host].is_reference() {
                 world.at(first, Event::PeerTick { host, epoch: 0 });
             } else {
-                world.hosts[host].can_disarm = world.dice.per_mille(900);
+                world.hosts[host].can_disarm = !world.strikes(Fault::WdStays);
                 world.at(0, Event::WdStart { host, epoch: 0 });
                 world.at(first, Event::Restart { host, epoch: 0 });
                 world.at(first + 1000, Event::Admin { host, epoch: 0 });
             }
         }
         world.at(world.settings.stormy_secs * SECOND, Event::Calm);
-        if settings.chaos_mean_secs > 0 {
-            world.at(SECOND, Event::Chaos);
+        for fault in Fault::ALL.iter().filter(|fault| fault.is_large()) {
+            world.dice.turn_to(world.stream_of(&Event::Chaos { fault: *fault }));
+            world.chaos_later(*fault, true);
         }
         world.at(SECOND, Event::Look);
         world
@@ -228,6 +248,7 @@ impl World {
         for host in 0..self.hosts.len() {
             let h = &self.hosts[host];
             self.checks.nobody_holds_too_long(h.id, h.clock.at(self.now));
+            self.powered += u64::from(h.up) * SECOND;
         }
         self.at(self.now + SECOND, Event::Look);
     }
@@ -253,6 +274,7 @@ impl World {
     }
 
     pub(crate) fn happen(&mut self, event: Event) {
+        self.dice.turn_to(self.stream_of(&event));
         match event {
             Event::Sample { io, first, count } => self.sample(io, first, count),
             Event::Land { io } => self.land(io),
@@ -260,7 +282,7 @@ impl World {
             Event::Deadline { io } => self.reported(io, true),
             Event::PowerOn { host } => self.power_on(host),
             Event::Look => self.look_at_holders(),
-            Event::Chaos => self.chaos(),
+            Event::Chaos { fault } => self.chaos(fault),
             Event::Calm => self.calm_down(),
             Event::WdThaw { host, life } => self.wd_thaw(host, life),
             Event::WdInput { host, life, input } => self.wd_arrived(host, life, input),
@@ -297,6 +319,52 @@ impl World {
                 }
             }
         }
+    }
+
+    /// Whose chance decides what comes of an event.
+    fn stream_of(&self, event: &Event) -> usize {
+        let (host, kind) = match *event {
+            Event::PowerOn { .. } | Event::Look | Event::Calm => return 0,
+            Event::Chaos { fault } => return 1 + fault as usize,
+            Event::Sample { io, .. }
+            | Event::Land { io }
+            | Event::Complete { io }
+            | Event::Deadline { io } => (self.ios.get(&io).map_or(0, |flying| flying.host), 0),
+            Event::Turn { host, .. }
+            | Event::Exit { host, .. }
+            | Event::DescendantEnds { host, .. }
+            | Event::Spawn { host, .. }
+            | Event::Admin { host, .. }
+            | Event::PeerTurn { host, .. } => (host, 1),
+            Event::WdStart { host, .. }
+            | Event::WdThaw { host, .. }
+            | Event::WdInput { host, .. }
+            | Event::WdWake { host, .. }
+            | Event::WdDevice { host, .. }
+            | Event::DeviceFires { host, .. }
+            | Event::PeerWatchdog { host, .. } => (host, 2),
+            Event::Wake { host, .. }
+            | Event::FrontTick { host, .. }
+            | Event::Letter { host, .. }
+            | Event::Worker { host, .. }
+            | Event::OpenFailed { host, .. }
+            | Event::Resume { host, .. }
+            | Event::Restart { host, .. }
+            | Event::LooksAway { host, .. }
+            | Event::WdTimeout { host, .. }
+            | Event::WdLinger { host, .. }
+            | Event::PeerTick { host, .. } => (host, 3),
+        };
+        1 + Fault::ALL.len() + HOST_STREAMS * host + kind
+    }
+
+    /// Whether a small fault strikes where it may. None does in the calm.
+    pub(crate) fn strikes(&mut self, fault: Fault) -> bool {
+        let strikes = self.dice.per_mille(self.settings.faults.of(fault)) && !self.calm;
+        if strikes {
+            self.struck.count(fault);
+        }
+        strikes
     }
 
     fn happen_to_daemon(&mut self, host: usize, event: Event) {
@@ -400,26 +468,26 @@ impl World {
         };
         let shutting_down = h.daemon.as_ref().is_some_and(|d| d.shutting_down);
         let env = Env { lockspace, client_alive, shutting_down, hosts };
-        let step = job.work.step(now, &env, input);
+        let mut ops = std::mem::take(&mut self.spare_ops);
+        let next = job.work.step(now, &env, input, &mut ops);
         let serial = job.serial;
-        match &step {
-            Step::Io(_) => job.wait = None,
-            Step::Wait(until) => job.wait = Some(*until),
-            Step::Pending | Step::Done { .. } => {}
+        match &next {
+            Next::Io => job.wait = None,
+            Next::Wait(until) => job.wait = Some(*until),
+            Next::Pending | Next::Done(..) => {}
         }
         h.jobs.insert(key, job);
-        match step {
-            Step::Io(ops) => {
-                for op in ops {
-                    self.submit(host, key, serial, op);
-                }
-            }
-            Step::Wait(until) => {
+        for op in ops.drain(..) {
+            self.submit(host, key, serial, op);
+        }
+        self.spare_ops = ops;
+        match next {
+            Next::Io | Next::Pending => {}
+            Next::Wait(until) => {
                 let (when, epoch) = (self.hosts[host].clock.when(until), self.hosts[host].epoch);
                 self.at(when, Event::Wake { host, epoch, job: key, serial });
             }
-            Step::Pending => {}
-            Step::Done { outcome, outstanding } => self.finished(host, key, outcome, outstanding),
+            Next::Done(outcome, outstanding) => self.finished(host, key, *outcome, outstanding),
         }
     }
 

@@ -1,57 +1,64 @@
 //! Random runs. A failure prints the command that repeats it.
 //!
-//! * `SIM_SEEDS=N`: runs of each test, instead of a number that takes about a minute in all. `SIM_FIRST=N`: the first of them.
-//! * `SIM_SEED=N SIM_REFERENCES=N cargo test -p sanlock-sim replay -- --nocapture`: one of them once more, with its log.
+//! * `SIM_SEEDS=N`: so many dense runs in each test, instead of the host-hours below. `SIM_FIRST=N`: the first seed.
+//! * `SIM_SEED=N SIM_SETTINGS=… cargo test -p sanlock-sim replay -- --nocapture`: one run once more, with its log; without
+//!   `SIM_SETTINGS` the one that `SIM_KIND` (dense or long) and `SIM_REFERENCES` name.
+//!
+//! docs/proof/simulator.md has the commands for longer campaigns.
 
+use sanlock_sim::campaign::{self, Case, Plan};
 use sanlock_sim::checks::Marks;
-use sanlock_sim::dice::Dice;
-use sanlock_sim::settings::Settings;
-use sanlock_sim::world::World;
+use sanlock_sim::report;
+use sanlock_sim::settings::Kind;
+use std::time::Instant;
 
-/// Seeds per test unless `SIM_SEEDS` says otherwise.
+/// Host-hours of each of two tests.
+const HOST_HOURS: [(Kind, f64); 2] = [(Kind::Dense, 200.0), (Kind::Long, 4800.0)];
+/// So many seeds alone reach everything.
 const SEEDS: u64 = 120;
-/// Lines of the log that a failure prints.
+/// Lines of the log that a replay prints.
 const TAIL: usize = 300;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|s| s.parse().ok())
 }
 
-fn world(seed: u64, references: u64, logging: bool) -> World {
-    let settings = Settings::draw(&mut Dice::new(seed ^ 0x5e77), references);
-    World::new(settings, seed, logging)
+/// Runs, and returns what was reached.
+fn run(first: u64, peer_every: u64) -> Marks {
+    let first = number("SIM_FIRST").unwrap_or(first);
+    if let Some(seeds) = number("SIM_SEEDS") {
+        return run_seeds(first, seeds, peer_every);
+    }
+    let begun = Instant::now();
+    let plan = Plan { first, host_hours: HOST_HOURS.to_vec(), threads: 1, peer_every };
+    let report = campaign::run(&plan, |_| {});
+    println!("{}", report::text(&report, begun.elapsed()));
+    if let Some(failure) = &report.failure {
+        panic!("{failure}");
+    }
+    report.all().marks
 }
 
-/// Runs the seeds, prints the first failure, returns what was reached.
-fn run(first: u64, references: u64) -> Marks {
-    let seeds = number("SIM_SEEDS").unwrap_or(SEEDS);
-    let first = number("SIM_FIRST").unwrap_or(first);
+fn run_seeds(first: u64, seeds: u64, references: u64) -> Marks {
     let mut marks = Marks::default();
     for seed in first..first + seeds {
-        let mut world = world(seed, references, false);
-        if !world.run() {
-            report(seed, references);
+        match Case::drawn(Kind::Dense, seed, references).run() {
+            Ok(world) => marks.add(&world.checks.marks),
+            Err(failure) => panic!("{failure}"),
         }
-        marks.add(&world.checks.marks);
     }
     println!("{seeds} seeds: {marks:?}");
     marks
 }
 
-fn report(seed: u64, references: u64) {
-    let mut again = world(seed, references, true);
-    again.run();
-    for line in again.log_tail(TAIL) {
+fn replayed(case: &Case) {
+    let mut world = case.world(true);
+    world.run();
+    for line in world.log_tail(TAIL) {
         println!("{line}");
     }
-    println!("{:?}", again.settings);
-    if again.checks.violations.is_empty() {
-        return println!("seed {seed}: no violation");
-    }
-    panic!(
-        "{:#?}\nrepeat with: SIM_SEED={seed} SIM_REFERENCES={references} cargo test -p sanlock-sim replay -- --nocapture",
-        again.checks.violations
-    );
+    println!("seed {}, settings {}", case.seed, case.settings);
+    assert!(world.checks.violations.is_empty(), "{:#?}", world.checks.violations);
 }
 
 fn few_runs() -> bool {
@@ -157,19 +164,27 @@ fn our_hosts_and_reference_peers() {
 
 #[test]
 fn a_seed_determines_the_run() {
-    let [one, other] = [0; 2].map(|_| {
-        let mut world = world(7, 1, true);
-        world.run();
-        world.log_tail(usize::MAX)
-    });
-    assert!(one.len() > 1000);
-    assert!(one == other, "the same seed, another run");
+    for kind in Kind::ALL {
+        let [one, other] = [0; 2].map(|_| {
+            let mut world = Case::drawn(kind, 7, 1).world(true);
+            world.run();
+            world.log_tail(usize::MAX)
+        });
+        assert!(one.len() > 1000);
+        assert!(one == other, "the same seed, another run");
+    }
 }
 
-/// Repeats one seed with its log: `SIM_SEED=… SIM_REFERENCES=… cargo test -p sanlock-sim replay -- --nocapture`.
+/// Repeats one seed with its log; see above.
 #[test]
 fn replay() {
     if let Some(seed) = number("SIM_SEED") {
-        report(seed, number("SIM_REFERENCES").unwrap_or(0));
+        let long = std::env::var("SIM_KIND").is_ok_and(|kind| kind == Kind::Long.name());
+        let kind = if long { Kind::Long } else { Kind::Dense };
+        let mut case = Case::drawn(kind, seed, number("SIM_REFERENCES").unwrap_or(0));
+        if let Ok(text) = std::env::var("SIM_SETTINGS") {
+            case.settings = text.parse().unwrap_or_else(|e| panic!("SIM_SETTINGS: {e}"));
+        }
+        replayed(&case);
     }
 }

@@ -1,6 +1,7 @@
 //! Every check can fail: hosts that are broken on purpose, and what is to be noticed.
 
 use sanlock_sim::dice::Dice;
+use sanlock_sim::fault::Faults;
 use sanlock_sim::sabotage::Sabotage;
 use sanlock_sim::settings::Settings;
 use sanlock_sim::world::World;
@@ -21,16 +22,22 @@ fn noticed(sabotage: Sabotage, wanted: &'static str) {
     panic!("{sabotage:?} was not noticed as {wanted} in {SEEDS} runs");
 }
 
+/// These kinds of faults, and no others.
+fn only(names: &str) -> Faults {
+    names.parse().expect("kinds of faults")
+}
+
 /// Worlds in which hosts leave and come back all the time, and one lease is shared and fought for.
 fn restless(seed: u64) -> World {
     let drawn = Settings::draw(&mut Dice::new(seed ^ 0x5e77), 0);
     let settings = Settings {
+        faults: only("unseen:6+leave:6"),
         ours: 3,
         disks: 1,
         resources: 1,
         processes: 1,
-        shared_per_mille: 700,
-        chaos_mean_secs: 3,
+        shared_per_mille: 500,
+        chaos_mean_secs: 12,
         hold_ms: 10_000,
         stormy_secs: 400,
         other_timeouts_per_mille: 0,
@@ -45,7 +52,7 @@ fn restless(seed: u64) -> World {
 /// original does, it is dead: the simulator finds the exclusive owner beside it by itself. With our rules it finds none.
 #[test]
 fn ce4_sharers_judged_by_the_table_alone_make_two_owners() {
-    const TRIED: u64 = 1500;
+    const TRIED: u64 = 120;
     for wanted in ["S12:", "S1:"] {
         let broken = |seed: &u64| !restless(*seed).with(Sabotage::TableAlone, wanted).run();
         assert!((1..=TRIED).any(|seed| broken(&seed)), "{wanted} not noticed in {TRIED} runs");
@@ -60,6 +67,7 @@ fn ce4_sharers_judged_by_the_table_alone_make_two_owners() {
 fn mistaken(seed: u64) -> World {
     let drawn = Settings::draw(&mut Dice::new(seed ^ 0x5e77), 0);
     let settings = Settings {
+        faults: only("crash:12+leave:12"),
         ours: 5,
         disks: 1,
         misconfigured_per_mille: 900,
@@ -86,10 +94,11 @@ fn s8_claims_that_are_not_looked_at_again_make_two_machines_of_one_host_id() {
     assert!(lost > 0, "never reached: a host id lost to who came at the same time");
 }
 
-/// Worlds in which one of two hosts keeps losing the disk under what it holds, and nothing else goes wrong.
+/// Worlds in which one of two hosts keeps losing the disk under what it holds, or stands still, and nothing else goes wrong.
 fn starving(seed: u64) -> World {
     let drawn = Settings::draw(&mut Dice::new(seed ^ 0x5e77), 0);
     let settings = Settings {
+        faults: only("starve:6+lose-path:6+freeze:6"),
         ours: 2,
         disks: 1,
         resources: 1,
@@ -215,6 +224,7 @@ noticed! {
     w1_a_reset_without_a_reason: FiresAtWill, "W1:";
     w2_an_idle_lockspace: NeverDisarms, "W2:";
     w3_a_signal_for_a_bystander: KillsBystanders, "is signalled";
+    w3_lockspaces_that_fail_together: FailsTogether, "gives up a living lockspace";
     w4_a_watchdog_that_never_fires: NeverFires, "W4:";
     v1_values_not_read: ValuesUnseen, "V1:";
     v2_other_values: ValuesElsewhere, "nobody has set";

@@ -4,6 +4,7 @@ use sanlock_lease::delta::{DeltaAcquire, DeltaConfig, Renewal};
 use sanlock_lease::machine::{Machine, Op};
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
 use sanlock_sim::dice::Dice;
+use sanlock_sim::fault::Faults;
 use sanlock_sim::layout::{self, host_id};
 use sanlock_sim::settings::Settings;
 use sanlock_sim::stage::{Actor, Stage};
@@ -13,8 +14,12 @@ const SECOND: u64 = 1_000_000;
 
 /// Two hosts on one disk that want one lease, and no trouble at all.
 fn quiet(io: u32, fire: u32, grace_secs: u64, seed: u64) -> World {
+    World::new(calm(io, fire, grace_secs), seed, true)
+}
+
+fn calm(io: u32, fire: u32, grace_secs: u64) -> Settings {
     let drawn = Settings::draw(&mut Dice::new(1), 0);
-    let settings = Settings {
+    Settings {
         ours: 2,
         disks: 1,
         resources: 1,
@@ -31,6 +36,7 @@ fn quiet(io: u32, fire: u32, grace_secs: u64, seed: u64) -> World {
         timeouts_per_mille: 0,
         errors_per_mille: 0,
         slow_per_mille: 0,
+        faults: Faults::NONE,
         chaos_mean_secs: 0,
         shared_per_mille: 0,
         persistent_per_mille: 0,
@@ -40,8 +46,7 @@ fn quiet(io: u32, fire: u32, grace_secs: u64, seed: u64) -> World {
         hold_ms: 20_000,
         stormy_secs: 100_000,
         ..drawn
-    };
-    World::new(settings, seed, true)
+    }
 }
 
 /// Seconds of the lines of the log that contain this, from the time given on.
@@ -102,6 +107,34 @@ fn lease_algorithms_10_4_the_storage_of_a_host_dies() {
             storage_dies(io, fire, grace, seed);
         }
     }
+}
+
+/// 10.4, with storage that comes back shortly before the device fires, and messages that take their time: what is renewed then comes too
+/// late, and the reset is no unjust one (W1). Whoever looks at the age of the last renewal alone sees a host whose leases are all young.
+#[test]
+fn a_renewal_just_before_the_reset_comes_too_late() {
+    let slow = "slow-message:1000".parse().expect("a kind of fault");
+    let mut too_late = 0;
+    for seed in 1..=60 {
+        let mut world = World::new(Settings { faults: slow, ..calm(1, 10, 0) }, seed, true);
+        assert!(world.run_until(1000 * SECOND, |w| w.now > 100 * SECOND && w.who_holds(0).is_some()));
+        let Some((host, pid)) = world.who_holds(0) else { panic!("nobody holds it") };
+        world.clings(host, pid);
+        let (before, _) = world.renewal(host, 0);
+        assert!(world.run_until(world.now + 100 * SECOND, |w| w.renewal(host, 0).0 != before));
+        world.cut(host, 0);
+        let zero = world.now;
+        let returns = zero + (8_000 + seed * 50) * 1000;
+        assert!(world.run_until(zero + 100 * SECOND, |w| w.now >= returns));
+        world.mend(host, 0);
+        assert!(world.run_until(zero + 100 * SECOND, |w| w.now >= zero + 30 * SECOND));
+        assert!(world.checks.violations.is_empty(), "seed {seed}: {:?}", world.checks.violations);
+        let what = format!("{:?} Renewal(1) done: Renewal(Renewed", host_id(host as u64 + 1));
+        let renewed = times(&world, returns, &what).first().copied();
+        let reset = times(&world, returns, "reset by its watchdog").first().copied();
+        too_late += u32::from(renewed.zip(reset).is_some_and(|(renewed, reset)| renewed < reset));
+    }
+    assert!(too_late > 0, "no renewal came shortly before a reset");
 }
 
 fn joining(id: u64, name: &str, io: u32) -> DeltaAcquire {

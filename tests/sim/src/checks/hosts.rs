@@ -8,7 +8,7 @@ use crate::disk::Area;
 use crate::layout;
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::record::RawLeader;
-use sanlock_lease::timing::MonoTime;
+use sanlock_lease::timing::{MonoTime, WatchdogFire};
 
 /// How long after its time the daemon may notice that a lockspace has failed: it looks once a second.
 const LOOK_SECS: u64 = 2;
@@ -30,12 +30,21 @@ pub(super) struct Membership {
     id: HostId,
     /// When its last renewal was seen to be complete.
     good_at: u64,
+    /// It was given up, rightly, because it was not renewed in time, or not its host's any more. Nothing brings it back.
+    failed: bool,
+    /// When a renewal was seen to be complete so late that who was to hear of it may have given up by then.
+    tardy_at: Option<u64>,
 }
 
 impl Membership {
     /// Whether it is marked dead.
     pub(super) fn is_gone(&self) -> bool {
         self.gone
+    }
+
+    /// Whether it had a tardy renewal less than so many seconds ago.
+    fn was_tardy(&self, now: u64, secs: u64) -> bool {
+        self.tardy_at.is_some_and(|at| now.saturating_sub(at) < secs * crate::clock::SECOND)
     }
 }
 
@@ -126,8 +135,18 @@ impl Checks {
     /// S8: a lockspace is joined.
     pub fn joined(&mut self, host: HostId, disk: u8, life: u32, generation: u64, last_good: MonoTime) {
         let id = self.id_of(host);
-        let (gone, used, corrupt, good_at) = (false, false, false, self.now);
-        let fresh = Membership { life, generation, last_good, gone, used, corrupt, id, good_at };
+        let fresh = Membership {
+            life,
+            generation,
+            last_good,
+            gone: false,
+            used: false,
+            corrupt: false,
+            id,
+            good_at: self.now,
+            failed: false,
+            tardy_at: None,
+        };
         self.is_the_only_one(host, disk, &fresh);
         if let Some(before) = self.members.insert((host, disk), fresh) {
             self.violated(format!("S8: {host:?} joins lockspace {disk} as {fresh:?} while it is {before:?}"));
@@ -150,9 +169,13 @@ impl Checks {
         }
     }
 
-    /// A renewal of ours is complete: the lease on disk must be the believer's.
-    pub fn renewed(&mut self, host: HostId, disk: u8, life: u32, last_good: MonoTime) {
+    /// A renewal of ours is seen to be complete, at this time of its host's clock.
+    pub fn renewed(&mut self, host: HostId, disk: u8, life: u32, last_good: MonoTime, now: MonoTime) {
+        let fail_secs = self.fail_secs(host);
         let Some(member) = self.members.get_mut(&(host, disk)).filter(|m| m.life == life) else { return };
+        if now.secs_since(member.last_good) + LOOK_SECS >= fail_secs {
+            member.tardy_at = Some(self.now);
+        }
         member.last_good = member.last_good.max(last_good);
         member.good_at = self.now;
         self.last_goods.insert((host, disk, life), member.last_good);
@@ -189,13 +212,15 @@ impl Checks {
         }
     }
 
-    /// The lockspace is marked dead: it must have deserved it.
+    /// The lockspace is marked dead: it must have deserved it. A renewal that was complete in time, but of which the front has not
+    /// heard yet, does not help it: one that comes so late may come too late.
     pub fn gone(&mut self, host: HostId, disk: u8, now: MonoTime, asked: bool) {
         let fail_secs = self.fail_secs(host);
         let Some(member) = self.members.get_mut(&(host, disk)) else { return };
         member.gone = true;
         let age = now.secs_since(member.last_good);
-        if !asked && !member.corrupt && age < fail_secs {
+        member.failed = member.corrupt || age >= fail_secs || member.was_tardy(self.now, LOOK_SECS);
+        if !asked && !member.failed {
             self.violated(format!("W3: {host:?} gives up a living lockspace {disk}, age {age} s"));
         }
     }
@@ -203,7 +228,7 @@ impl Checks {
     /// The lockspace is left.
     pub fn left(&mut self, host: HostId, disk: u8, now: MonoTime) {
         let member = self.members.remove(&(host, disk));
-        if member.is_some_and(|m| m.corrupt || now.secs_since(m.last_good) >= self.fail_secs(host)) {
+        if member.is_some_and(|m| self.has_expired(host, &m, now)) {
             self.left_failed.insert(host, self.now);
         }
     }
@@ -288,8 +313,16 @@ impl Checks {
     #[must_use]
     pub fn expired(&self, host: HostId, now: MonoTime) -> Vec<u8> {
         let own = self.members.iter().filter(|((h, _), _)| *h == host);
-        let late = own.filter(|(_, m)| m.corrupt || now.secs_since(m.last_good) >= self.fail_secs(host));
-        late.map(|((_, disk), _)| *disk).collect()
+        own.filter(|(_, m)| self.has_expired(host, m, now)).map(|((_, disk), _)| *disk).collect()
+    }
+
+    /// A renewal after its time, or too short before it for wdmd to hear of it, does not undo that the watchdog counts.
+    fn has_expired(&self, host: HostId, member: &Membership, now: MonoTime) -> bool {
+        let fire_secs = self.fire.map_or(0, WatchdogFire::secs);
+        member.corrupt
+            || member.failed
+            || now.secs_since(member.last_good) >= self.fail_secs(host)
+            || member.was_tardy(self.now, fire_secs)
     }
 
     /// How many leases are held on this host.

@@ -9,6 +9,11 @@ macro_rules! marks {
         }
 
         impl Marks {
+            /// Each counter with its name.
+            pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+                [$((stringify!($name), self.$name)),*].into_iter()
+            }
+
             /// Adds another run's.
             pub fn add(&mut self, other: &Self) {
                 $(self.$name += other.$name;)*
@@ -68,6 +73,8 @@ marks! {
     values_refused,
     /// Leases that got another name.
     renamed,
+    /// Releases that could not give the new name, because the leader is not theirs any more.
+    renames_refused,
     /// Refused because the lease goes by another name.
     misnamed,
     /// Granted at the version demanded.
@@ -172,4 +179,16 @@ marks! {
     generations_fell,
     /// Versions that a reference peer used again.
     versions_reused,
+    /// Owners that a reference peer replaced although they had just renewed once more: it had looked before that.
+    overlooked,
+    /// Operations that went well.
+    good_ios,
+    /// Operations that were slow, but in time.
+    slow_ios,
+    /// Operations that failed.
+    failed_ios,
+    /// Operations that exceeded their limit.
+    late_ios,
+    /// Operations on a lost path.
+    lost_ios,
 }

@@ -60,6 +60,8 @@ struct Lived {
     generation: u64,
     at: Micros,
     io_timeout: IoTimeout,
+    /// The longest silence of this generation before that.
+    silence: Micros,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -110,6 +112,8 @@ pub struct Checks {
     only: Option<&'static str>,
     drift_ppm: u64,
     mixed: bool,
+    /// The reference peers.
+    references: BTreeSet<HostId>,
     values: Values,
     /// What was broken.
     pub violations: Vec<String>,
@@ -133,6 +137,9 @@ impl Checks {
         Self {
             fire: Some(settings.fire),
             mixed: settings.references > 0,
+            references: (settings.ours + 1..=settings.ours + settings.references)
+                .map(layout::host_id)
+                .collect(),
             drift_ppm: settings.drift_ppm,
             ..Self::default()
         }
@@ -328,16 +335,22 @@ impl Checks {
     /// look at the host id and their ballot. A new generation is a new life.
     fn delta_lands(&mut self, now: Micros, key: (u8, u64), leader: &RawLeader) {
         let io_timeout = IoTimeout::from_disk(leader.io_timeout.get(), IoTimeout::DEFAULT);
-        let fresh = Lived { generation: leader.owner_generation.get(), at: now, io_timeout };
+        let fresh = Lived { generation: leader.owner_generation.get(), at: now, io_timeout, silence: 0 };
         let before = self.lived.get(&key).copied().unwrap_or(fresh);
-        let over = now.saturating_sub(before.at) >= self.dead_after(before.io_timeout);
-        if before.generation != fresh.generation || !over {
+        let silent = now.saturating_sub(before.at);
+        if before.generation != fresh.generation {
             self.lived.insert(key, fresh);
+        } else if silent < self.dead_after(before.io_timeout) {
+            self.lived.insert(key, Lived { silence: silent.max(before.silence), ..fresh });
         }
     }
 
     /// S11: a silent owner is replaced only after its time. What the owner writes itself is no replacement, and leaders that
     /// others wrote in its name are left to S1.
+    ///
+    /// A reference peer judges by the time at which its look at the owner ends; what it sees may be older by as long as an operation of
+    /// its may take (differences.md: silence before a take-over). A renewal that lands in between comes more than 8T after the one
+    /// before, so it saves nobody as long as F is longer than that.
     fn owner_replaced(&mut self, now: Micros, resource: u8, after: &RawLeader, disk: &SimDisk) {
         let Some(before) = layout::leader_in_force(disk, resource) else { return };
         let number = layout::disk_of(resource);
@@ -362,7 +375,12 @@ impl Checks {
         self.marks.taken_over += 1;
         let Some(lived) = self.lived.get(&(number, owner.delta_sector())).copied() else { return };
         let silent = now.saturating_sub(lived.at);
-        if silent < self.dead_after(lived.io_timeout) {
+        let taker = HostId::new(after.owner_id.get()).filter(|taker| self.references.contains(taker));
+        let unseen = taker.map_or(0, |taker| self.io_timeout(taker).secs() * SECOND);
+        let limit = self.dead_after(lived.io_timeout);
+        if silent < limit && unseen > 0 && lived.silence + unseen >= limit {
+            self.marks.overlooked += 1;
+        } else if silent < limit {
             self.violated(format!("S11: {before:?} replaced by {after:?} after {silent} us of silence"));
         }
     }

@@ -169,7 +169,10 @@ impl Checks {
         let (lver, name) = (leader.lver.get(), Name::from_field(&leader.resource_name));
         self.values.names.entry((resource, lver)).or_default().insert(name);
         let old = lver.saturating_sub(VERSIONS);
-        self.values.names.retain(|(r, version), _| *r != resource || *version >= old);
+        while let Some((gone, _)) = self.values.names.range((resource, 0)..(resource, old)).next() {
+            let gone = *gone;
+            self.values.names.remove(&gone);
+        }
     }
 
     /// D1: a lease of which a version was demanded is granted.
