@@ -361,4 +361,47 @@ mod tests {
         // An area that ends early has no more blocks.
         assert_eq!(one(&area[..4096]).damaged, []);
     }
+
+    /// Whatever is on the disks, an answer comes, and it names only hosts that can exist.
+    #[test]
+    fn no_bytes_make_it_panic() {
+        let mut state = 1u64;
+        let mut dice = |below: usize| {
+            let number = crate::paxos::random(&mut state);
+            usize::try_from(number % u64::try_from(below).unwrap()).unwrap()
+        };
+        for (geometry, fresh) in areas().take(2) {
+            let reach = 5 * geometry.sector().slice_len();
+            let mut answers = 0;
+            for round in 0..400 {
+                let disks: Vec<Vec<u8>> = (0..1 + dice(3))
+                    .map(|_| {
+                        let mut area = fresh[..reach].to_vec();
+                        for _ in 0..dice(6) {
+                            let at = dice(reach);
+                            area[at] = u8::try_from(dice(256)).unwrap();
+                        }
+                        // Half of them with a sum that fits whatever stands there.
+                        if round % 2 == 0 {
+                            put_leader(&mut area, |leader| leader.owner_id = (dice(3000) as u64).into());
+                        }
+                        area
+                    })
+                    .collect();
+                let read: Vec<Option<&[u8]>> = disks
+                    .iter()
+                    .map(|disk| (dice(8) > 0).then(|| &disk[..reach - dice(2) * dice(reach)]))
+                    .collect();
+                if let Ok(found) = inspect(&read, &EXPECT) {
+                    answers += 1;
+                    let hosts =
+                        found.holders().map(|holder| holder.host).chain(found.contenders.iter().copied());
+                    for host in hosts {
+                        assert!(host.get() <= u64::from(found.geometry.max_hosts()), "{found:?}");
+                    }
+                }
+            }
+            assert!(answers > 50, "{answers}");
+        }
+    }
 }

@@ -1,6 +1,10 @@
 //! `sanlock who`: who holds what, how that host is, and when its lease could be taken. Our command, beside our daemon and the
 //! original's, and without one; the original has no such command.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::time::Duration;
 
 use sanlock_conformance::bounded::{self, CLIENT_LIMIT, Output};
@@ -236,4 +240,42 @@ fn what_cannot_be_found_is_an_error_that_says_what_to_give() {
     let output = who_alone(&scene, &[LOCKSPACE]);
     table.expect(&format!("{output}"), output.code, 1);
     table.expect(&format!("{output}"), output.stderr.contains("no daemon of this host could be asked"), true);
+}
+
+/// Whoever may use the socket but not the disk gets what the daemon reads.
+#[test]
+fn where_the_caller_may_not_read_the_disk_the_daemon_does() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: needs root, to become somebody else");
+        return;
+    }
+    let scene = two_hosts(Program::Ours, Storage::file());
+    let (host, storage) = (scene.host(1), scene.storage());
+    let _holder = Holder::start(scene.host(0), &[&storage.resource_arg(1)]);
+    let allow = |path: &Path, mode: u32| {
+        let done = std::fs::set_permissions(path, Permissions::from_mode(mode));
+        done.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    };
+    let program = storage.dir().join("sanlock");
+    std::fs::copy(Program::Ours.path(), &program).unwrap_or_else(|error| panic!("{error}"));
+    allow(&program, 0o755);
+    allow(storage.dir(), 0o755);
+    allow(Path::new(storage.path()), 0o600);
+    allow(host.run_dir(), 0o755);
+    allow(&host.run_dir().join("sanlock.sock"), 0o666);
+    let ask = |args: &[&str]| {
+        let mut command = std::process::Command::new(&program);
+        command.uid(65534).gid(65534).current_dir("/").arg("who").args(args);
+        command.env("SANLOCK_RUN_DIR", host.run_dir());
+        bounded::run(command, CLIENT_LIMIT)
+    };
+    let output = ask(&[&storage.resource_arg(1)]).success();
+    assert!(output.stdout.contains(": held exclusively, lease version 1\n"), "{output}");
+    assert!(output.stdout.contains(": cannot be read: "), "{output}");
+    assert!(output.stdout.contains("\nhost 1 \"host1\" generation 1: LIVE, last renewal seen "), "{output}");
+    assert!(output.stdout.contains("the daemon read the lease, so that requests are not known"), "{output}");
+    // What begins at a place only the disk can tell.
+    let output = ask(&[&place(storage, 1)]);
+    assert_eq!(output.code, 1, "{output}");
+    assert!(output.stderr.contains("EACCES (-13)") && output.stderr.contains("group sanlock"), "{output}");
 }

@@ -7,6 +7,7 @@ mod add_lockspace;
 mod command_line;
 mod connections;
 mod events;
+mod explained;
 mod get_hosts;
 mod get_lockspaces;
 mod inq_lockspace;
