@@ -1,7 +1,7 @@
 //! What the disks say: a resource's lease, the records of a lockspace's hosts, and where leases are.
 
 use super::WhoError;
-use super::judge::{Seen, Silence};
+use super::judge::{Age, Seen, Silence};
 use crate::direct::{Area, Storage, StorageError};
 use sanlock_blockio::Access;
 use sanlock_lease::geometry::{Geometry, HostId};
@@ -115,13 +115,14 @@ impl Record {
         self.last.timestamp.get() != 0
     }
 
-    fn look(&mut self, found: &RawLeader, now: Instant) {
+    /// `end`: when the look that found it had ended.
+    fn look(&mut self, found: &RawLeader, end: Instant) {
         let differs = found.owner_id != self.last.owner_id
             || found.owner_generation != self.last.owner_generation
             || found.timestamp != self.last.timestamp;
         if differs {
             self.last = *found;
-            self.changed = Some(now);
+            self.changed = Some(end);
         }
     }
 
@@ -136,7 +137,10 @@ impl Record {
             generation: self.last.owner_generation.get(),
             timestamp: self.last.timestamp.get(),
             io_timeout: self.io_timeout(),
-            silence: self.changed.map_or(Silence::Glimpsed(since(start)), |at| Silence::Since(since(at))),
+            silence: self.changed.map_or(Silence::Glimpsed(since(start)), |at| {
+                let secs = since(at);
+                Silence::Since(Age { secs, confirmed: secs })
+            }),
         }
     }
 }
@@ -200,9 +204,11 @@ pub(super) fn watch_hosts(
             _ => return Err(WhoError::NoLease),
         },
     };
+    let found = space.read(first, last)?;
+    // A silence begins at the end of the look that found the record, and lasts to the beginning of the one that found it unchanged:
+    // what is written during a look may be seen or not.
     let start = Instant::now();
-    let mut records: Vec<Record> = space
-        .read(first, last)?
+    let mut records: Vec<Record> = found
         .into_iter()
         .filter(|(host, _)| wanted.is_empty() || wanted.contains(host))
         .map(|(host, record)| Record { host, first: record, last: record, changed: None })
@@ -223,9 +229,11 @@ pub(super) fn watch_hosts(
         waiting(limit.saturating_sub(now.saturating_duration_since(start)));
         std::thread::sleep(POLL);
         now = Instant::now();
-        for (host, found) in space.read(first, last)? {
+        let found = space.read(first, last)?;
+        let end = Instant::now();
+        for (host, found) in found {
             if let Some(record) = records.iter_mut().find(|record| record.host == host) {
-                record.look(&found, now);
+                record.look(&found, end);
             }
         }
     }

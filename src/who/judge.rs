@@ -15,13 +15,22 @@ pub(super) struct Seen {
     pub(super) silence: Silence,
 }
 
+/// Seconds of silence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Age {
+    /// Until now.
+    pub(super) secs: u64,
+    /// Until the record was last looked at, and found unchanged: what came since is not known. Nobody is dead for less than this.
+    pub(super) confirmed: u64,
+}
+
 /// For how long a record has not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Silence {
-    /// Seconds since it was seen to change.
-    Since(u64),
-    /// Not seen to change in this many seconds of watching by the daemon of this host.
-    Watched(u64),
+    /// Since it was seen to change.
+    Since(Age),
+    /// Not seen to change since the daemon of this host began to watch it.
+    Watched(Age),
     /// Not seen to change in this many seconds of watching by this command: hosts that have been watching for longer know more.
     Glimpsed(u64),
     /// Nothing is known.
@@ -32,7 +41,7 @@ impl Silence {
     /// Seconds since a renewal was seen, if one was.
     pub(super) fn since_renewal(self) -> Option<u64> {
         match self {
-            Self::Since(secs) => Some(secs),
+            Self::Since(age) => Some(age.secs),
             Self::Watched(_) | Self::Glimpsed(_) | Self::Unknown => None,
         }
     }
@@ -71,17 +80,13 @@ impl Outlook {
         }
         let dead = seen.io_timeout.host_dead_secs(fire);
         let wait = |silent: u64| (dead + 1).saturating_sub(silent);
+        let fail = seen.io_timeout.renewal_fail_secs();
         match seen.silence {
             Silence::Unknown => Self::AgeUnknown,
-            Silence::Since(silent) | Silence::Watched(silent) if silent > dead && !ours => Self::Dead,
-            Silence::Since(silent) if silent > seen.io_timeout.renewal_fail_secs() => {
-                Self::Failing(wait(silent))
-            }
-            Silence::Since(silent) => Self::Renewing(wait(silent)),
-            Silence::Watched(silent) if silent > seen.io_timeout.renewal_fail_secs() => {
-                Self::Failing(wait(silent))
-            }
-            Silence::Watched(silent) => Self::Unseen(wait(silent)),
+            Silence::Since(age) | Silence::Watched(age) if age.confirmed > dead && !ours => Self::Dead,
+            Silence::Since(age) | Silence::Watched(age) if age.secs > fail => Self::Failing(wait(age.secs)),
+            Silence::Since(age) => Self::Renewing(wait(age.secs)),
+            Silence::Watched(age) => Self::Unseen(wait(age.secs)),
             Silence::Glimpsed(watched) if watched > dead => Self::Dead,
             Silence::Glimpsed(watched) => Self::Glimpsed { watched, wait: wait(watched) },
         }
@@ -113,6 +118,14 @@ impl Outlook {
 mod tests {
     use super::*;
 
+    fn since(secs: u64) -> Silence {
+        Silence::Since(Age { secs, confirmed: secs })
+    }
+
+    fn watched(secs: u64) -> Silence {
+        Silence::Watched(Age { secs, confirmed: secs })
+    }
+
     fn seen(silence: Silence) -> Seen {
         let io_timeout = IoTimeout::new(10).unwrap();
         Seen { name: b"a".to_vec(), generation: 3, timestamp: 500, io_timeout, silence }
@@ -125,14 +138,14 @@ mod tests {
     #[test]
     fn silence_decides() {
         for (silence, outlook, state, takeover) in [
-            (Silence::Since(4), Outlook::Renewing(137), State::Live, Some(137)),
-            (Silence::Since(80), Outlook::Renewing(61), State::Live, Some(61)),
-            (Silence::Since(81), Outlook::Failing(60), State::Fail, Some(60)),
-            (Silence::Since(140), Outlook::Failing(1), State::Fail, Some(1)),
-            (Silence::Since(141), Outlook::Dead, State::Dead, Some(0)),
-            (Silence::Watched(5), Outlook::Unseen(136), State::Unknown, Some(136)),
-            (Silence::Watched(100), Outlook::Failing(41), State::Fail, Some(41)),
-            (Silence::Watched(141), Outlook::Dead, State::Dead, Some(0)),
+            (since(4), Outlook::Renewing(137), State::Live, Some(137)),
+            (since(80), Outlook::Renewing(61), State::Live, Some(61)),
+            (since(81), Outlook::Failing(60), State::Fail, Some(60)),
+            (since(140), Outlook::Failing(1), State::Fail, Some(1)),
+            (since(141), Outlook::Dead, State::Dead, Some(0)),
+            (watched(5), Outlook::Unseen(136), State::Unknown, Some(136)),
+            (watched(100), Outlook::Failing(41), State::Fail, Some(41)),
+            (watched(141), Outlook::Dead, State::Dead, Some(0)),
             (Silence::Glimpsed(30), Outlook::Glimpsed { watched: 30, wait: 111 }, State::Unknown, None),
             (Silence::Glimpsed(141), Outlook::Dead, State::Dead, Some(0)),
             (Silence::Unknown, Outlook::AgeUnknown, State::Unknown, None),
@@ -146,10 +159,26 @@ mod tests {
         }
     }
 
+    /// A daemon whose disk stands still has not seen what the host wrote meanwhile.
+    #[test]
+    fn nobody_is_dead_before_a_look_confirms_it() {
+        for (secs, confirmed, outlook) in [
+            (150, 139, Outlook::Failing(0)),
+            (150, 140, Outlook::Failing(0)),
+            (150, 141, Outlook::Dead),
+            (9000, 4, Outlook::Failing(0)),
+        ] {
+            let age = Age { secs, confirmed };
+            for silence in [Silence::Since(age), Silence::Watched(age)] {
+                assert_eq!(judged(&seen(silence)), outlook, "{silence:?}");
+            }
+        }
+    }
+
     #[test]
     fn a_host_that_left_or_came_back_holds_nothing() {
-        let left = Seen { timestamp: 0, ..seen(Silence::Since(1)) };
-        let again = Seen { generation: 4, ..seen(Silence::Since(1)) };
+        let left = Seen { timestamp: 0, ..seen(since(1)) };
+        let again = Seen { generation: 4, ..seen(since(1)) };
         assert_eq!((judged(&left), judged(&again)), (Outlook::Gone, Outlook::Gone));
         // As a member it is what its record says.
         assert_eq!(Outlook::of(None, Some(&again), false, WatchdogFire::DEFAULT), Outlook::Renewing(140));
@@ -159,13 +188,13 @@ mod tests {
     /// An acquire waits here too.
     #[test]
     fn a_free_record_of_an_older_generation_frees_nothing() {
-        let older = Seen { timestamp: 0, generation: 2, ..seen(Silence::Since(50)) };
+        let older = Seen { timestamp: 0, generation: 2, ..seen(since(50)) };
         assert_eq!(judged(&older), Outlook::Renewing(91));
     }
 
     #[test]
     fn this_host_is_never_dead_to_itself() {
-        let found = Outlook::of(Some(3), Some(&seen(Silence::Since(200))), true, WatchdogFire::DEFAULT);
+        let found = Outlook::of(Some(3), Some(&seen(since(200))), true, WatchdogFire::DEFAULT);
         assert_eq!(found, Outlook::Failing(0));
     }
 }

@@ -1,6 +1,6 @@
 //! What the daemon of this host knows: its lockspaces, what it has seen of other hosts, and the processes that hold leases here.
 
-use super::judge::{Seen, Silence};
+use super::judge::{Age, Seen, Silence};
 use super::report::{Mode, ProcessReport};
 use crate::json::Text;
 use sanlock_client::wire::flags::{HostState, LockspaceFlags, ResourceFlags};
@@ -117,10 +117,12 @@ fn seen(record: &StateRecord, judged: &[Host], now: u64) -> Option<(u64, Seen)> 
     let io_timeout = u16::try_from(number("io_timeout")?).unwrap_or(u16::MAX);
     let judged = judged.iter().find(|host| host.host_id.get() == host_id);
     let unknown = judged.and_then(|host| HostState::from_flags(host.flags.get())) == Some(HostState::Unknown);
+    let checked = number("last_check").unwrap_or(0);
+    let age = |at: u64| Age { secs: now.saturating_sub(at), confirmed: checked.saturating_sub(at) };
     let silence = match number("last_live")? {
         0 => Silence::Unknown,
-        at if unknown => Silence::Watched(now.saturating_sub(at)),
-        at => Silence::Since(now.saturating_sub(at)),
+        at if unknown => Silence::Watched(age(at)),
+        at => Silence::Since(age(at)),
     };
     let seen = Seen {
         name: record.get("owner_name").unwrap_or_default().to_vec(),
@@ -167,9 +169,9 @@ mod tests {
             silence,
         };
         for (last_live, judged, silence) in [
-            (996, vec![host(3)], Silence::Since(4)),
-            (996, vec![], Silence::Since(4)),
-            (990, vec![host(1)], Silence::Watched(10)),
+            (996, vec![host(3)], Silence::Since(Age { secs: 4, confirmed: 3 })),
+            (996, vec![], Silence::Since(Age { secs: 4, confirmed: 3 })),
+            (990, vec![host(1)], Silence::Watched(Age { secs: 10, confirmed: 9 })),
             (0, vec![host(1)], Silence::Unknown),
         ] {
             assert_eq!(seen(&record(last_live), &judged, 1000), Some((2, expected(silence))));
