@@ -33,7 +33,11 @@ pub(super) const ADVICE: &[Advice] = &[
             "the file or device does not exist on this host",
             "what was named is not joined or held",
         ],
-        steps: &["check the path; for a logical volume, that it is active on this host", STATUS],
+        steps: &[
+            "check the path; for a logical volume, that it is active on this host",
+            "if no daemon runs, start it ('sanlock daemon', or the service)",
+            STATUS,
+        ],
     },
     Advice {
         code: code::ESRCH,
