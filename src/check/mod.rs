@@ -177,6 +177,8 @@ impl Check {
             }
         };
         let mut storage = scratch.open(found)?;
+        // It stays usable without a name, and nothing is left of it however this ends.
+        drop(scratch);
         self.samples(dir, &mut storage, 0, true, None, found)
     }
 

@@ -214,34 +214,30 @@ impl Scan {
         Ok(())
     }
 
-    /// Lockspaces once more, now that it is known which generations leases name.
+    /// Lockspaces once more, after everything else: what a lease names of a host was in the lockspace by then, and which generations leases
+    /// name is known.
     fn lockspaces_again(&mut self, places: &[Place]) -> Result<(), Unusable> {
         for number in 0..self.areas.len() {
-            let (Some(area), Some(name)) =
-                (self.areas.get(number), self.areas.get(number).and_then(Area::lockspace))
-            else {
+            let Some(area) = self.areas.get(number).filter(|area| area.kind() == Kind::Lockspace) else {
                 continue;
             };
-            if area.kind() != Kind::Lockspace || area.findings.iter().all(|f| f.fix.is_none()) {
-                continue;
-            }
-            let Some(place) = places.get(area.place) else { continue };
+            let Some((place, name)) = places.get(area.place).zip(area.lockspace()) else { continue };
             let claims = largest(&self.claims(name));
             let (offset, geometry) = (area.offset, area.geometry);
             let again = || -> Result<LockspaceReport, StorageError> {
                 let mut storage = Storage::open(&place.path, Access::ReadOnly)?;
                 Ok(check_lockspace(&read(&mut storage, offset, geometry)?, geometry, &claims))
             };
-            let report = again().map_err(|e| place.failed(e))?;
+            let mut report = again().map_err(|e| place.failed(e))?;
+            let now = std::mem::take(&mut report.findings);
             if let Some(area) = self.areas.get_mut(number) {
                 // The same findings with better repairs; what came up only now is looked at next time.
+                let same = |f: &Finding| now.iter().find(|n| (n.problem, n.spot) == (f.problem, f.spot));
+                area.findings.retain(|f| f.problem == Problem::AreaShort || same(f).is_some());
                 for finding in &mut area.findings {
-                    let same = report
-                        .findings
-                        .iter()
-                        .find(|f| f.problem == finding.problem && f.spot == finding.spot);
-                    finding.fix = same.and_then(|f| f.fix);
+                    finding.fix = same(finding).and_then(|n| n.fix);
                 }
+                area.body = Body::Lockspace(report);
             }
         }
         Ok(())

@@ -4,6 +4,8 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use sanlock_conformance::bounded::{self, Output, dying_with_us};
@@ -77,4 +79,39 @@ fn what_is_repaired_when_all_have_left_is_used_by_both_programs() {
     }
     let clean = fsck(&scene, elsewhere, &[]);
     assert_eq!(clean.code, 0, "{clean}");
+}
+
+/// What is half written when it is looked at is no damage.
+#[test]
+fn while_hosts_are_at_work_nothing_is_found() {
+    if !Program::both_available() {
+        return;
+    }
+    let scene = Scene::joined(Storage::file(), &[Program::Reference, Program::Ours], 2);
+    scene.wait_until_all_see_all();
+    let stop = AtomicBool::new(false);
+    let taken = AtomicU32::new(0);
+    thread::scope(|scope| {
+        for host in [ORIGINAL, OURS] {
+            for resource in [1, 2] {
+                let mut connection = registered(scene.host(host));
+                let resource = scene.storage().resource(resource);
+                let (stop, taken) = (&stop, &taken);
+                scope.spawn(move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        if connection.acquire_one(&resource) == 0 {
+                            taken.fetch_add(1, Ordering::Relaxed);
+                            assert_eq!(connection.release_one(&resource), 0);
+                        }
+                    }
+                });
+            }
+        }
+        let looks: Vec<Output> = (0..20).map(|_| fsck(&scene, Path::new("/nonexistent"), &[])).collect();
+        stop.store(true, Ordering::Relaxed);
+        for look in looks {
+            assert_eq!(look.code, 0, "{look}");
+        }
+    });
+    assert!(taken.load(Ordering::Relaxed) > 20, "there was something to look at");
 }
