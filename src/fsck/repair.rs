@@ -187,8 +187,9 @@ impl Repair<'_> {
     }
 
     fn look(&self, storage: &mut Storage, silence: &Silence) -> Result<Verdict, Stop> {
+        let asked = MonoTime::from_millis(clock::monotonic_ms());
         let bytes = self.read(storage)?;
-        Ok(silence.look(MonoTime::from_millis(clock::monotonic_ms()), &bytes))
+        Ok(silence.look(asked, &bytes))
     }
 
     /// Waits until nobody who matters can be alive.

@@ -80,10 +80,10 @@ impl Silence {
         }
     }
 
-    /// What follows from another read of the lockspace, which ended at `now`.
+    /// What follows from another read of the lockspace. `asked`: when that read *began*: a renewal may have come in right behind it.
     #[must_use]
-    pub fn look(&self, now: MonoTime, area: &[u8]) -> Verdict {
-        let silent = now.secs_since(self.since);
+    pub fn look(&self, asked: MonoTime, area: &[u8]) -> Verdict {
+        let silent = asked.secs_since(self.since);
         let (mut longest, mut waiting) = (0, 0);
         for watched in &self.watched {
             if sector_of(area, self.geometry, watched.host.delta_sector()) != watched.sector {
