@@ -28,6 +28,8 @@ use std::sync::Arc;
 
 /// Retries of a shared acquire, as configured by default.
 const SH_RETRIES: u32 = 8;
+/// How often a machine may want something more when its lockspace is gone (L5): what was under way ends, and nothing begins.
+const GONE_ON_MAX: u32 = 3;
 
 /// What is to be run, as in `daemon/src/resources/`.
 #[derive(Debug)]
@@ -58,6 +60,8 @@ pub struct Task {
     /// The legs whose disks could be opened, a bit each.
     open: Cell<u8>,
     settling: Cell<bool>,
+    /// How often its machine wanted something more after its lockspace was gone.
+    gone_on: Cell<u32>,
     shared: RefCell<Option<Rc<Shared>>>,
 }
 
@@ -80,6 +84,7 @@ impl Task {
             client_gone: Cell::new(false),
             open: Cell::new(0),
             settling: Cell::new(false),
+            gone_on: Cell::new(0),
             shared: RefCell::new(None),
         }
     }
@@ -167,6 +172,24 @@ impl World {
             .collect();
         for key in keys {
             self.deliver(host, key, Input::Tick);
+        }
+    }
+
+    /// L5: a task that takes something wants an operation or a later time.
+    pub(crate) fn goes_on(&mut self, host: usize, key: JobKey, now: MonoTime) {
+        let JobKey::Task(id) = key else { return };
+        let Some(daemon) = self.hosts[host].daemon.as_ref() else { return };
+        let Some(task) = daemon.tasks.get(&id) else { return };
+        let takes = matches!(task.kind, Kind::Acquire(..) | Kind::Convert(..));
+        if !takes || !(daemon.shutting_down || task.env(now).0 == LockspaceNow::Gone) {
+            return;
+        }
+        task.gone_on.set(task.gone_on.get() + 1);
+        let times = task.gone_on.get();
+        if times > GONE_ON_MAX {
+            let (name, resource) = (self.hosts[host].id, task.resource);
+            self.checks
+                .violated(format!("L5: {name:?} goes on taking {resource:?} in a lockspace that is gone"));
         }
     }
 

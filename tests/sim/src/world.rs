@@ -477,6 +477,9 @@ impl World {
             Next::Pending | Next::Done(..) => {}
         }
         h.jobs.insert(key, job);
+        if matches!(next, Next::Io | Next::Wait(_)) {
+            self.goes_on(host, key, now);
+        }
         for op in ops.drain(..) {
             self.submit(host, key, serial, op);
         }

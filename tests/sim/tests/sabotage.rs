@@ -216,6 +216,7 @@ noticed! {
     s12_sharers_taken_for_dead: SharersDieYoung, "S12:";
     s13_released_while_in_use: KeepsUsing, "S13:";
     s14_written_without_a_host_id: WritesWhenGone, "S14:";
+    l5_taken_in_a_lockspace_that_is_gone: WritesWhenGone, "L5:";
     s15_written_elsewhere: WrongSector, "S15:";
     r1_values_erased_by_a_release: ReleasesErase, "R1:";
     r2_blocks_that_go_back: BlocksGoBack, "R2:";

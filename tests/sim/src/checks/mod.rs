@@ -77,6 +77,8 @@ struct Resource {
     /// Values that their owner gave up by flag, by version.
     flagged: BTreeSet<(u64, Value)>,
     top_lver: u64,
+    /// The highest version of those that a reference peer forgot.
+    forgotten: u64,
     /// The version last granted exclusively.
     granted_lver: u64,
 }
@@ -440,6 +442,8 @@ impl Checks {
         if self.mixed && reused {
             // After a leader was rolled back a reference peer forgets its values and counts on from there (W1, W9): its
             // versions are new ones. Without late writes of its own that must not lead to two owners.
+            // Its blocks of the versions that are forgotten stay, and a leader may be brought forward to one of them (R9).
+            r.forgotten = r.forgotten.max(r.top_lver);
             r.chosen.retain(|l, _| *l < lver);
             r.top_lver = lver;
             self.marks.versions_reused += 1;
@@ -457,7 +461,7 @@ impl Checks {
             if !all.any(|(_, legs)| legs.count_ones() >= disk.majority()) {
                 broken.push(format!("S2: a leader of version {lver} with {value:?} that no ballot accepted"));
             }
-            if lver > 1 && !r.chosen.contains_key(&(lver - 1)) {
+            if lver > 1 && lver - 1 > r.forgotten && !r.chosen.contains_key(&(lver - 1)) {
                 broken.push(format!("S2: version {lver} without a version {}", lver - 1));
             }
         }
