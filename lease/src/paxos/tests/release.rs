@@ -160,8 +160,11 @@ fn a_late_completion_is_only_noted() {
     let (mut lab, held) = held_lab();
     nth_op(&mut lab, 2, Fate::after(15_000));
     let mut machine = PaxosRelease::new(config(US), held);
+    assert_eq!(machine.outstanding(), 0);
     assert_eq!(lab.run(&mut machine).outstanding, 1);
+    assert_eq!(machine.outstanding(), 1);
     assert!(lab.pass(&mut machine, 20).is_none());
+    assert_eq!(machine.outstanding(), 0);
 }
 
 /// R10 for releases: no write in the name of a lockspace that is gone. A dead client or a shutdown stops no release.
