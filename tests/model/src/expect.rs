@@ -15,7 +15,8 @@ pub fn keeps_everything(what: &str, settings: Settings, limits: Limits) -> Marks
     let mut world = World::new(settings);
     let report = explore(&mut world, limits);
     if let Some(violation) = &report.violation {
-        panic!("{what}: {:?} is broken:\n{}", violation.property, world.narrate(&violation.schedule));
+        let (states, text) = (report.states, world.narrate(&violation.schedule));
+        panic!("{what}: {:?} is broken after {states} states:\n{text}", violation.property);
     }
     let extent = if report.complete { "complete, depth" } else { "to depth" };
     println!("{what}: {} states, {} steps, {extent} {}", report.states, report.steps, report.depth);

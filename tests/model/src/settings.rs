@@ -79,6 +79,8 @@ pub struct Settings {
     pub disks: u8,
     /// The disks on which faults may happen: writes that are late, errors, lost paths.
     pub faulty: Vec<u8>,
+    /// Hosts and disks that never see each other, whichever disks are faulty.
+    pub cut_off: Vec<(usize, u8)>,
     /// Whether a machine is told of the results of operations side by side in the order of the disks, or the other way round.
     pub told_backwards: bool,
     /// The limits of the rest.
@@ -145,6 +147,7 @@ impl Settings {
             attempts: each,
             disks: 1,
             faulty: vec![0, 1, 2],
+            cut_off: Vec::new(),
             told_backwards: false,
             plans: [const { Vec::new() }; HOSTS],
             budget: Budget::default(),

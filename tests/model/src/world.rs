@@ -180,6 +180,9 @@ impl World {
             let kind = self.settings.hosts.get(index).copied().unwrap_or(Kind::Ours);
             let mut host = Host::new(index, kind, self.settings.attempts[index]);
             host.seen = self.settings.stale_tables.then_some(state.lives);
+            for (_, disk) in self.settings.cut_off.iter().filter(|(number, _)| *number == index) {
+                host.lost |= 1 << disk;
+            }
             let mut effects = Effects::default();
             self.turn(&mut host, &state, |turn| turn.next(), &mut effects);
             state.hosts[index] = self.host_number(host);

@@ -10,7 +10,8 @@ fn keeps_everything(what: &str, settings: Settings, sometimes: &[&str]) {
     let mut world = World::new(settings);
     let found = search(&mut world, STATES_MAX);
     if let Some((property, schedule)) = &found.violation {
-        panic!("{what}: {property:?} is broken:\n{}", world.narrate(schedule));
+        let text = world.narrate(schedule);
+        panic!("{what}: {property:?} is broken after {} states:\n{text}", found.states);
     }
     println!("{what}: {} states, {} steps, complete, depth {}", found.states, found.steps, found.depth);
     println!("    {:?}", world.marks);

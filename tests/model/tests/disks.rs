@@ -36,6 +36,27 @@ fn two_hosts_of_which_one_loses_a_disk() {
     assert!(marks.granted > 0 && marks.retracted > 0 && marks.rolled_back > 0);
 }
 
+/// Two hosts that have no disk in common: at most one of them has a majority.
+#[test]
+fn two_hosts_without_a_common_disk() {
+    let cut_off = vec![(0, 1), (0, 2), (1, 0)];
+    let settings = Settings { cut_off, faulty: vec![], ..three_disks(&[2, 2], Budget::default()) };
+    let settings = settings.reaching(&["granted_without_a_disk"]);
+    let limits = Limits { calm_every: 1, ..Limits::complete() };
+    keeps_everything("2 hosts, 3 disks, none of which both reach, 2 acquires each", settings, limits);
+}
+
+/// Each host lacks one disk, and of the only one that both reach a write times out.
+#[test]
+fn two_hosts_whose_only_common_disk_lags() {
+    let budget = Budget { late: 1, ..Budget::default() };
+    let cut_off = vec![(0, 0), (1, 2)];
+    let settings = Settings { cut_off, faulty: vec![1], ..three_disks(&[1, 1], budget) };
+    let settings = settings.reaching(&["granted_without_a_disk", "retracted"]);
+    let what = "2 hosts, 3 disks, one of which both reach, 1 late write to that one";
+    keeps_everything(what, settings, Limits { calm_every: 1, ..Limits::complete() });
+}
+
 /// A write to one of the disks times out, and lands at any later moment.
 #[test]
 fn two_hosts_on_three_disks_of_which_one_lags() {

@@ -38,6 +38,8 @@ pub struct Process {
     pub(crate) serial: u32,
     pub(crate) ignores_term: bool,
     pub(crate) unkillable: bool,
+    /// It was sent SIGKILL.
+    pub(crate) forced: bool,
     pub(crate) leaves_descendant: bool,
     /// Signals it asks not to be sent.
     pub(crate) restrictions: u32,
@@ -121,6 +123,7 @@ impl World {
             serial: 0,
             ignores_term: self.strikes(Fault::IgnoresTerm),
             unkillable: self.strikes(Fault::Unkillable),
+            forced: false,
             leaves_descendant: self.strikes(Fault::Descendant),
             restrictions: if self.strikes(Fault::Restricted) {
                 2 * u32::try_from(self.dice.between(1, 3)).unwrap_or(1)
@@ -134,6 +137,12 @@ impl World {
         let pid = h.last_pid;
         h.processes.insert(pid, process);
         self.turn_after(host, pid, 1000);
+    }
+
+    /// Whether it is there, could be sent SIGKILL, and was not.
+    pub(crate) fn is_spared(&self, host: usize, pid: i32) -> bool {
+        let process = self.hosts[host].processes.get(&pid);
+        process.is_some_and(|p| p.alive && p.restrictions == 0 && !p.forced)
     }
 
     /// Plans the next turn of a process.

@@ -91,7 +91,8 @@ impl World {
             pid = other.unwrap_or(pid);
         }
         let calm = self.calm;
-        let Some(process) = self.hosts[host].processes.get(&pid).filter(|p| p.alive) else { return };
+        let Some(process) = self.hosts[host].processes.get_mut(&pid).filter(|p| p.alive) else { return };
+        process.forced |= signal == Signal::Kill;
         let (deaf, conn, busy) = (process.unkillable && !calm, process.conn, process.busy);
         let ignores = deaf || (signal == Signal::Term && process.ignores_term && !calm);
         self.checks.killed(id, pid);

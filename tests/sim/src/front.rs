@@ -113,10 +113,11 @@ impl World {
                 let disk = layout::disk_of_spec(&spec);
                 let evidence = self.hosts[host].evidence(disk);
                 let (fast, remembered) = (fast_rejoin(evidence), remembered_generation(evidence));
+                let recorded = self.hosts[host].recorded_generation(disk);
                 let Some(daemon) = self.daemon(host) else { return };
                 let table = daemon.tables.remove(&disk);
                 let shared = Rc::new(Shared::new(io_timeout));
-                daemon.workers.insert(ls.0, Worker::new(disk, shared, table));
+                daemon.workers.insert(ls.0, Worker::new(disk, shared, recorded, table));
                 self.worker_join(host, ls.0, fast, remembered);
             }
             Action::Gone { ls } => {
@@ -239,6 +240,12 @@ impl World {
         let id = self.hosts[host].id;
         if let Some(life) = self.daemon(host).map(|d| d.life) {
             self.checks.ages(id, life, now);
+            let mut overdue = self.checks.past_gentle_time(id, life, now, self.settings.grace_secs);
+            overdue.retain(|(_, pid)| self.is_spared(host, *pid));
+            for (resource, pid) in overdue {
+                let what = format!("S6: {pid} of {id:?} still holds {resource} and was sent no SIGKILL");
+                self.checks.violated(what);
+            }
         }
     }
 }

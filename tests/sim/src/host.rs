@@ -182,6 +182,11 @@ impl Host {
         }
     }
 
+    /// The generation of an earlier instance that the run directory has, 0 if none.
+    pub(crate) fn recorded_generation(&self, disk: u8) -> u64 {
+        self.records.get(&(disk, self.claims)).map_or(0, |filed| filed.record.generation)
+    }
+
     /// What the run directory says of an earlier instance.
     pub(crate) fn evidence(&self, disk: u8) -> RejoinEvidence {
         let Some(Filed { boot, life, record }) = self.records.get(&(disk, self.claims)) else {

@@ -67,6 +67,8 @@ enum Stage {
 pub struct Worker {
     pub(crate) disk: u8,
     pub(crate) shared: Rc<Shared>,
+    /// The generation that the records of this machine told when the join began, 0 if none.
+    recorded: u64,
     table: Option<HostTable>,
     stage: Stage,
     lost: bool,
@@ -75,9 +77,18 @@ pub struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(disk: u8, shared: Rc<Shared>, table: Option<HostTable>) -> Self {
+    pub(crate) fn new(disk: u8, shared: Rc<Shared>, recorded: u64, table: Option<HostTable>) -> Self {
         let stage = Stage::Joining;
-        Self { disk, shared, table, stage, lost: false, published: MonoTime::default(), leave: None }
+        Self {
+            disk,
+            shared,
+            recorded,
+            table,
+            stage,
+            lost: false,
+            published: MonoTime::default(),
+            leave: None,
+        }
     }
 }
 
@@ -166,9 +177,10 @@ impl World {
         worker.shared.generation.set(joined.generation());
         worker.published = joined.last_good;
         worker.stage = Stage::Renewing;
-        let (disk, table) = (worker.disk, worker.table.take());
+        let (disk, recorded, table) = (worker.disk, worker.recorded, worker.table.take());
         let config = self.hosts[host].delta_config(disk);
         let (name, life) = (self.hosts[host].id, self.life_of(host));
+        self.checks.not_joined_before(name, disk, recorded, joined.generation());
         self.checks.joined(name, disk, life, joined.generation(), joined.last_good);
         self.report(host, Thread::Lockspace(ls), Told::JoinDone { ls: id, result: Ok(joined) });
         let scan = match table {

@@ -155,6 +155,15 @@ impl Checks {
         self.generation_is(host, disk, generation);
     }
 
+    /// S9: a machine joins with a generation larger than any that it has a record of, whatever the disk says.
+    pub fn not_joined_before(&mut self, host: HostId, disk: u8, recorded: u64, generation: u64) {
+        if generation <= recorded {
+            self.violated(format!(
+                "S9: {host:?} joins lockspace {disk} with generation {generation}, its record has {recorded}"
+            ));
+        }
+    }
+
     /// W4: whoever holds something is gone, or its host is reset, before 8T + F have passed since the last renewal.
     pub fn nobody_holds_too_long(&mut self, host: HostId, now: MonoTime) {
         let held = self.holds_of(host).filter(|(_, pid, _)| *pid != 0);
@@ -272,6 +281,24 @@ impl Checks {
         }
     }
 
+    /// Who holds what in a lockspace that has failed so long ago that its users are not asked any more, but made to end.
+    #[must_use]
+    pub fn past_gentle_time(
+        &self,
+        host: HostId,
+        life: u32,
+        now: MonoTime,
+        grace_secs: u64,
+    ) -> Vec<(u8, i32)> {
+        let limit = self.fail_secs(host) + grace_secs + LOOK_SECS;
+        let over = |disk: u8| {
+            let member = self.members.get(&(host, disk)).filter(|m| m.life == life && m.gone);
+            member.is_some_and(|m| now.secs_since(m.last_good) >= limit)
+        };
+        let held = self.holds_of(host).filter(|(n, _, l)| *l == life && over(layout::disk_of(*n)));
+        held.map(|(number, pid, _)| (number, pid)).collect()
+    }
+
     /// Whether this was longer ago than a renewal interval and what an attempt may take.
     fn stale_since(&self, host: HostId, since: u64) -> bool {
         self.now.saturating_sub(since) > self.fail_secs(host) * crate::clock::SECOND
@@ -382,6 +409,8 @@ impl Checks {
         let generation = leader.owner_generation.get();
         let key = (disk, sector);
         let before = self.delta_generation.insert(key, generation).unwrap_or(0);
+        let free = leader.timestamp.get() == 0;
+        let last = self.delta_last.insert(key, (machine, free));
         if orphan {
             // Its host may still have been told that it renewed in time, and go by that.
             let stamp = self.stamps.or_insert((disk, machine), 0);
@@ -393,6 +422,12 @@ impl Checks {
         if generation < before {
             self.violated(format!(
                 "S9: generation in delta sector {sector} of {disk} falls from {before} to {generation}"
+            ));
+        }
+        // Two machines that saw the same free record may both write the next generation, and one of them take its write back.
+        if generation == before && !free && last == Some((machine, true)) {
+            self.violated(format!(
+                "S9: {machine:?} takes delta sector {sector} of {disk} again with generation {generation}"
             ));
         }
     }

@@ -95,6 +95,8 @@ pub struct Checks {
     lived: Table<(u8, u64), Lived>,
     /// The seconds that each machine's last renewal on a disk carried.
     stamps: Table<(u8, HostId), u64>,
+    /// By disk and sector: the machine that wrote last, and whether that made the host id free.
+    delta_last: Table<(u8, u64), (HostId, bool)>,
     /// What our hosts believe, by host and disk.
     members: Table<(HostId, u8), Membership>,
     /// Resources a process was granted and has not released, whoever uses them now.
