@@ -34,7 +34,7 @@
 //! | W3 | no lockspace is given up, and no process signalled, because of another lockspace |
 //! | W4 | a holder is gone, or its host is reset, at 8T + F after the last renewal at the latest |
 //! | V1 to V3, N1, N2, D1, I1 | value blocks, names, versions demanded, INQUIRE: `checks/values.rs` |
-//! | L5 | what takes a lease in a lockspace that is gone, or for a daemon that shuts down, begins nothing more |
+//! | L5 | what takes a lease in a lockspace that is gone, or for a daemon that shuts down, ends after a few more reads |
 //! | L | when faults have ended, everybody joins, and everybody gets every lease, exclusively and shared |
 //!
 //! [`World`]: world::World

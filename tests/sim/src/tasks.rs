@@ -28,8 +28,9 @@ use std::sync::Arc;
 
 /// Retries of a shared acquire, as configured by default.
 const SH_RETRIES: u32 = 8;
-/// How often a machine may want something more when its lockspace is gone (L5): what was under way ends, and nothing begins.
-const GONE_ON_MAX: u32 = 3;
+/// How often a machine may want something more when its lockspace is gone (L5). It finds out before it writes or waits; the reads that
+/// come before that, of leader, ballots, owner and leader again, may still follow one another.
+const GONE_ON_MAX: u32 = 8;
 
 /// What is to be run, as in `daemon/src/resources/`.
 #[derive(Debug)]
