@@ -134,20 +134,7 @@ fn program(entries: &[Entry]) -> Program<'_> {
 #[test]
 fn the_completions_are_those_of_this_help_text() {
     let entries = described_entries();
-    let program = program(&entries);
-    for (file, text) in
-        [("sanlock.bash", program.bash()), ("_sanlock", program.zsh()), ("sanlock.fish", program.fish())]
-    {
-        let path = repository(&format!("completions/{file}"));
-        if std::env::var_os("UPDATE_COMPLETIONS").is_some() {
-            std::fs::write(&path, &text).unwrap();
-        }
-        let written = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(
-            written == text,
-            "completions/{file} is out of date: run this test with UPDATE_COMPLETIONS=1"
-        );
-    }
+    program(&entries).assert_written();
 }
 
 /// What bash offers after these words.

@@ -25,20 +25,7 @@ fn wdmd_8_has_every_option_of_the_help_and_no_others() {
 fn the_completions_are_those_of_this_help_text() {
     let entries = [entry()];
     let made_by = "Made from its help by wdmd/tests/manual.rs.";
-    let program = Program { name: "wdmd", entries: &entries, default: "", made_by };
-    for (file, text) in
-        [("wdmd.bash", program.bash()), ("_wdmd", program.zsh()), ("wdmd.fish", program.fish())]
-    {
-        let path = repository(&format!("completions/{file}"));
-        if std::env::var_os("UPDATE_COMPLETIONS").is_some() {
-            std::fs::write(&path, &text).unwrap();
-        }
-        let written = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(
-            written == text,
-            "completions/{file} is out of date: run this test with UPDATE_COMPLETIONS=1"
-        );
-    }
+    Program { name: "wdmd", entries: &entries, default: "", made_by }.assert_written();
 }
 
 #[test]

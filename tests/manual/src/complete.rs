@@ -4,6 +4,7 @@
 //! `client`), so no command-line library's generator can write these.
 
 use crate::help::{Entry, Opt, choices};
+use crate::repository;
 use std::fmt::Write as _;
 
 /// What a value is completed with.
@@ -57,6 +58,30 @@ pub struct Program<'a> {
 }
 
 impl<'a> Program<'a> {
+    /// Holds the files in `completions/` against the texts made now; with `UPDATE_COMPLETIONS` set it writes them first.
+    ///
+    /// # Panics
+    ///
+    /// When a file differs, or cannot be written.
+    pub fn assert_written(&self) {
+        let name = self.name;
+        for (file, text) in [
+            (format!("{name}.bash"), self.bash()),
+            (format!("_{name}"), self.zsh()),
+            (format!("{name}.fish"), self.fish()),
+        ] {
+            let path = repository(&format!("completions/{file}"));
+            if std::env::var_os("UPDATE_COMPLETIONS").is_some() {
+                std::fs::write(&path, &text).unwrap_or_else(|error| panic!("completions/{file}: {error}"));
+            }
+            let written = std::fs::read_to_string(&path).unwrap_or_default();
+            assert!(
+                written == text,
+                "completions/{file} is out of date: run this test with UPDATE_COMPLETIONS=1"
+            );
+        }
+    }
+
     /// Commands: entries of one word.
     fn commands(&self) -> impl Iterator<Item = &'a Entry> {
         self.entries.iter().filter(|entry| !entry.name.is_empty() && !entry.name.contains(' '))

@@ -49,6 +49,17 @@ fn calm(io: u32, fire: u32, grace_secs: u64) -> Settings {
     }
 }
 
+/// A process that nothing can stop holds the lease, and right after a renewal its host loses its storage: host and time.
+fn cut_off(world: &mut World) -> (usize, u64) {
+    assert!(world.run_until(1000 * SECOND, |w| w.now > 100 * SECOND && w.who_holds(0).is_some()));
+    let Some((host, pid)) = world.who_holds(0) else { panic!("nobody holds it") };
+    world.clings(host, pid);
+    let (before, _) = world.renewal(host, 0);
+    assert!(world.run_until(world.now + 100 * SECOND, |w| w.renewal(host, 0).0 != before));
+    world.cut(host, 0);
+    (host, world.now)
+}
+
 /// Seconds of the lines of the log that contain this, from the time given on.
 fn times(world: &World, from: u64, what: &str) -> Vec<f64> {
     let lines = world.log_tail(usize::MAX);
@@ -62,13 +73,7 @@ fn times(world: &World, from: u64, what: &str) -> Vec<f64> {
 fn storage_dies(io: u32, fire: u32, grace: u64, seed: u64) {
     let mut world = quiet(io, fire, grace, seed);
     let (t, f) = (u64::from(io), u64::from(fire));
-    assert!(world.run_until(1000 * SECOND, |w| w.now > 100 * SECOND && w.who_holds(0).is_some()));
-    let Some((host, pid)) = world.who_holds(0) else { panic!("nobody holds it") };
-    world.clings(host, pid);
-    let (before, _) = world.renewal(host, 0);
-    assert!(world.run_until(world.now + 100 * SECOND, |w| w.renewal(host, 0).0 != before));
-    world.cut(host, 0);
-    let zero = world.now;
+    let (host, zero) = cut_off(&mut world);
     let end = zero + 3 * (8 * t + f) * SECOND;
     let other = host_id(2 - host as u64);
     assert!(world.run_until(end, |w| w.checks.holder(0).is_some_and(|h| h.host == other)));
@@ -117,13 +122,7 @@ fn a_renewal_just_before_the_reset_comes_too_late() {
     let mut too_late = 0;
     for seed in 1..=60 {
         let mut world = World::new(Settings { faults: slow, ..calm(1, 10, 0) }, seed, true);
-        assert!(world.run_until(1000 * SECOND, |w| w.now > 100 * SECOND && w.who_holds(0).is_some()));
-        let Some((host, pid)) = world.who_holds(0) else { panic!("nobody holds it") };
-        world.clings(host, pid);
-        let (before, _) = world.renewal(host, 0);
-        assert!(world.run_until(world.now + 100 * SECOND, |w| w.renewal(host, 0).0 != before));
-        world.cut(host, 0);
-        let zero = world.now;
+        let (host, zero) = cut_off(&mut world);
         let returns = zero + (8_000 + seed * 50) * 1000;
         assert!(world.run_until(zero + 100 * SECOND, |w| w.now >= returns));
         world.mend(host, 0);
