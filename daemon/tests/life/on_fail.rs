@@ -3,8 +3,8 @@
 use super::support::{Daemon, Holder, Place, within};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use std::fs::{self, File, Permissions};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 /// For a failure that is found at the next renewal, and a kill; on a machine that does other things too.
@@ -18,8 +18,7 @@ fn it_is_told_what_failed_and_delays_nothing_even_if_it_hangs() {
         "#!/bin/sh\necho \"$$ $*${{NOTIFY_SOCKET+ as the daemon}}\" >{}\nexec sleep 1000\n",
         out.display()
     );
-    fs::write(&script, text).unwrap();
-    fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
+    sanlock_executable::script(&script, &text, 0o755);
     let settings = format!("on_fail = /nonexistent\non_fail:LS = {}\n", script.display());
     fs::write(place.run_dir("a").with_extension("conf"), settings).unwrap();
 

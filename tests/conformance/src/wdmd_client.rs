@@ -1,6 +1,7 @@
 //! A client of wdmd, message by message (wdmd.md 5), written down once more from the specification.
 
 use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -132,10 +133,18 @@ pub struct Status {
     pub last_keepalive: u64,
 }
 
-/// A connection to wdmd.
+/// A connection to wdmd, shut down when it goes out of scope.
 #[derive(Debug)]
 pub struct Client {
     stream: UnixStream,
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // Not only closed: a child that another test's thread is just starting has a copy, with which the end would be seen late.
+        // That fails where the daemon is gone already.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
 }
 
 impl Client {

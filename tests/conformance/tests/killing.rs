@@ -5,7 +5,7 @@
 //! and the grace have passed since the last good renewal, by force from then on.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -47,9 +47,7 @@ impl Scene {
         let path = self.storage.dir().join(name);
         let out = self.storage.dir().join(format!("{name}.out"));
         let text = format!("#!/bin/sh\nout={}\n{body}\n", out.display());
-        fs::write(&path, text)
-            .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)))
-            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        sanlock_executable::script(&path, &text, 0o755);
         path.to_str().map(str::to_owned).unwrap_or_else(|| panic!("a path in UTF-8"))
     }
 

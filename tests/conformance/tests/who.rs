@@ -257,8 +257,7 @@ fn where_the_caller_may_not_read_the_disk_the_daemon_does() {
         done.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     };
     let program = storage.dir().join("sanlock");
-    std::fs::copy(Program::Ours.path(), &program).unwrap_or_else(|error| panic!("{error}"));
-    allow(&program, 0o755);
+    sanlock_executable::copy(&Program::Ours.path(), &program, 0o755);
     allow(storage.dir(), 0o755);
     allow(Path::new(storage.path()), 0o600);
     allow(host.run_dir(), 0o755);

@@ -23,12 +23,7 @@ impl Dir {
     }
 
     fn add(&mut self, name: &str, text: &str, mode: u32) {
-        let path = self.dir.path().join(name);
-        // Written under another name: a file open for writing cannot be executed, and other tests fork meanwhile.
-        let temporary = self.dir.path().join(format!(".{name}"));
-        fs::write(&temporary, text).unwrap();
-        fs::set_permissions(&temporary, fs::Permissions::from_mode(mode)).unwrap();
-        fs::rename(temporary, path).unwrap();
+        sanlock_executable::script(&self.dir.path().join(name), text, mode);
         self.scripts.scan(&self.log);
     }
 
@@ -182,8 +177,7 @@ fn a_new_script_is_found_beside_the_loop() {
     let mut dir = Dir::new(0);
     fs::create_dir(dir.dir.path().join("directory")).unwrap();
     let path = dir.dir.path().join("new");
-    fs::write(&path, "exit 0\n").unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    sanlock_executable::script(&path, "exit 0\n", 0o755);
     dir.scripts.rescan(&dir.log);
     dir.until(60, true);
     assert!(dir.dump().starts_with("script 0 name new "), "{}", dir.dump());

@@ -25,13 +25,7 @@ fn note(machine: &Machine, name: &str) -> PathBuf {
 fn script(machine: &Machine, name: &str, mode: u32, body: &str) {
     let dir = machine.scripts().join("d");
     fs::create_dir_all(&dir).expect("a directory");
-    let path = dir.join(name);
-    // Made elsewhere first: a program file that is open for writing cannot be run.
-    let new = machine.scripts().join(format!("{name}.new"));
-    fs::write(&new, format!("#!/bin/sh\n{body}\n"))
-        .and_then(|()| fs::set_permissions(&new, fs::Permissions::from_mode(mode)))
-        .and_then(|()| fs::rename(new, path))
-        .expect("a script");
+    sanlock_executable::script(&dir.join(name), &format!("#!/bin/sh\n{body}\n"), mode);
 }
 
 /// The daemon with scripts allowed, and a client that has the device armed.
