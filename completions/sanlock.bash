@@ -62,6 +62,7 @@ _sanlock()
     'client gets -h') COMPREPLY=($(compgen -W '0 1' -- "$cur")); return ;;
     'client host_status -s') COMPREPLY=($(compgen -f -- "$cur")); return ;;
     'client renewal -s') COMPREPLY=($(compgen -f -- "$cur")); return ;;
+    'client renewal --plot') COMPREPLY=($(compgen -f -- "$cur")); return ;;
     'client shutdown -f') COMPREPLY=($(compgen -W '0 1' -- "$cur")); return ;;
     'client shutdown -w') COMPREPLY=($(compgen -W '0 1' -- "$cur")); return ;;
     'client init -s') COMPREPLY=($(compgen -f -- "$cur")); return ;;
@@ -179,7 +180,7 @@ _sanlock()
     'client status') words='-D -o --json' ;;
     'client gets') words='-h --json' ;;
     'client host_status') words='-s -D --json' ;;
-    'client renewal') words='-s --json' ;;
+    'client renewal') words='-s --json --plot' ;;
     'client log_dump') words='' ;;
     'client shutdown') words='-f -w' ;;
     'client init') words='-s -o -Z -A -r -n -z' ;;

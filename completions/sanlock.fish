@@ -144,6 +144,7 @@ complete -c sanlock -n "__sanlock_at 'client host_status'" -s D
 complete -c sanlock -n "__sanlock_at 'client host_status'" -l json
 complete -c sanlock -n "__sanlock_at 'client renewal'" -s s -r -F
 complete -c sanlock -n "__sanlock_at 'client renewal'" -l json
+complete -c sanlock -n "__sanlock_at 'client renewal'" -l plot -r -F
 complete -c sanlock -n "__sanlock_at 'client shutdown'" -s f -x -a '0 1'
 complete -c sanlock -n "__sanlock_at 'client shutdown'" -s w -x -a '0 1'
 complete -c sanlock -n "__sanlock_at 'client init'" -s s -r -F

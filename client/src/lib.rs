@@ -26,9 +26,11 @@ mod connection;
 mod error;
 mod owners;
 mod registered;
+mod renewals;
 
 pub use client::{Client, DEFAULT_RUN_DIR, DaemonVersion, RUN_DIR_VARIABLE, SOCKET_NAME};
 pub use error::ClientError;
 pub use owners::{OwnersError, test_resource_owners};
 pub use registered::{Inquiry, Registered};
+pub use renewals::Renewal;
 pub use sanlock_wire as wire;

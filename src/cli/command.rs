@@ -206,6 +206,8 @@ pub(crate) enum ClientAction {
     Renewal {
         /// Name of `-s`.
         lockspace: Name,
+        /// `--plot`: the picture's file.
+        plot: Option<PathBuf>,
     },
     /// 7.5
     LogDump,

@@ -1,7 +1,7 @@
 //! The options of one command line, gathered: what was given last, what accumulates, and numbers read from it.
 
 use super::UsageError;
-use super::tokenizer::{Token, tokenize};
+use super::tokenizer::{Long, Token, tokenize};
 use sanlock_lease::geometry::{AlignSize, Geometry, SectorSize};
 use sanlock_lease::limits::RESOURCES_PER_REQUEST_MAX;
 use sanlock_lease::text::number::strict_prefixed;
@@ -33,6 +33,8 @@ pub(crate) struct Given<'a> {
     pub(crate) debug: bool,
     /// `--json`
     pub(crate) json: bool,
+    /// `--plot`
+    pub(crate) plot: Option<&'a [u8]>,
     /// `-s`, later ones laid over earlier ones.
     pub(crate) lockspace: Option<LockspaceSpec>,
     /// `-r`
@@ -46,17 +48,19 @@ pub(crate) struct Given<'a> {
 }
 
 impl<'a> Given<'a> {
-    /// Reads options and checks those that every action has in common. `json`: whether there is `--json` among them.
+    /// Reads options and checks those that every action has in common. `long`: those with long names
+    /// among them.
     ///
     /// # Errors
     /// The first option that cannot be understood. Unlike the original, which drops such a resource, lockspace field or size
     /// and carries on without it (command-line.md 18.2 #28).
-    pub(crate) fn read(args: &'a [Vec<u8>], json: bool) -> Result<Self, UsageError> {
+    pub(crate) fn read(args: &'a [Vec<u8>], long: &[Long]) -> Result<Self, UsageError> {
         let mut given = Self::default();
-        for token in tokenize(args, json)? {
+        for token in tokenize(args, long)? {
             match token {
                 Token::Debug => given.debug = true,
-                Token::Json => given.json = true,
+                Token::Long { option: Long::Json, .. } => given.json = true,
+                Token::Long { option: Long::Plot, value } => given.plot = Some(value),
                 Token::Value { letter: b's', value } => given.add_lockspace(value)?,
                 Token::Value { letter: b'r', value } => given.add_resource(value)?,
                 Token::Value { letter, value } => {

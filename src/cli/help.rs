@@ -17,7 +17,8 @@ commands:
   help          print this text
   version       print the version
 
-Options are single letters, each followed by its value as a separate argument; only --json, which prints an object, has no value.
+Options are single letters, each followed by its value as a separate argument; the long ones are
+additions: --json prints an object, --plot draws a picture.
 
 sanlock daemon [options]
   -D            stay in the foreground and log everything to stderr
@@ -39,7 +40,7 @@ sanlock daemon [options]
 sanlock client status [-D] [-o p|s] [--json]
 sanlock client gets [-h 0|1] [--json]
 sanlock client host_status [-s LOCKSPACE] [-D] [--json]
-sanlock client renewal -s LOCKSPACE [--json]
+sanlock client renewal -s LOCKSPACE [--json] [--plot <file>]
 sanlock client log_dump
 sanlock client shutdown [-f 0|1] [-w 0|1]
 sanlock client init -s LOCKSPACE [-o <sec>] [-Z 512|4096 -A 1M|2M|4M|8M]

@@ -8,6 +8,7 @@ use super::command::{
 };
 use super::doctor;
 use super::given::{Given, SWITCH};
+use super::tokenizer::Long;
 use crate::output::{FAILURE, SUCCESS};
 use clap::Parser;
 use sanlock_client::wire::flags::ConfigCommand;
@@ -17,6 +18,7 @@ use sanlock_lease::name::Name;
 use sanlock_lease::text::{DiskSpec, LockspaceSpec, RentrySpec, RindexSpec, strict};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 
 /// The command line, read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,9 +41,22 @@ impl From<Command> for Parsed {
 const CLIENT_NOT_HERE: [&str; 3] = ["set_host", "init_host", "spawn"];
 const DIRECT_NOT_HERE: [&str; 1] = ["init_host"];
 
-/// Actions of `client` and `direct` that know `--json`.
-const CLIENT_JSON: [&str; 6] = ["status", "host_status", "gets", "renewal", "inquire", "read"];
-const DIRECT_JSON: [&str; 3] = ["read_leader", "read", "dump"];
+/// The options with long names that an action of `client` knows.
+fn client_long(action: &str) -> &'static [Long] {
+    match action {
+        "status" | "host_status" | "gets" | "inquire" | "read" => &[Long::Json],
+        "renewal" => &[Long::Json, Long::Plot],
+        _ => &[],
+    }
+}
+
+/// The same for `direct`.
+fn direct_long(action: &str) -> &'static [Long] {
+    match action {
+        "read_leader" | "read" | "dump" => &[Long::Json],
+        _ => &[],
+    }
+}
 
 /// Reads a command line, the program's name first.
 ///
@@ -58,7 +73,7 @@ pub(crate) fn parse(args: &[Vec<u8>]) -> Result<Parsed, UsageError> {
             let program = args.first().cloned().unwrap_or_default();
             Ok(Command::BuildInfo { program }.into())
         }
-        b"daemon" => parse_daemon(&Given::read(rest, false)?),
+        b"daemon" => parse_daemon(&Given::read(rest, &[])?),
         b"demo" => parse_new("demo", rest, Command::Demo),
         b"who" => parse_new("who", rest, |args| Command::Who(Box::new(args))),
         b"explain" => parse_new("explain", rest, Command::Explain),
@@ -145,7 +160,7 @@ fn parse_client(args: &[Vec<u8>]) -> Result<Parsed, UsageError> {
         return Err(unknown("client", action).and_explain(&later(&name)));
     }
     let Some(build) = client_action(&name) else { return Err(no_action("client", action)) };
-    let mut given = Given::read(rest, CLIENT_JSON.contains(&name.as_ref()))?;
+    let mut given = Given::read(rest, client_long(&name))?;
     let debug_lines = std::mem::take(&mut given.debug_lines);
     Ok(Parsed { debug_lines, command: Command::Client(build(&given)?), json: given.json })
 }
@@ -158,7 +173,13 @@ fn client_action(name: &str) -> Option<Build<ClientAction>> {
         "status" => |g| Ok(ClientAction::Status { order: status_order(g), debug: g.debug }),
         "host_status" => |g| Ok(ClientAction::HostStatus { lockspace: lockspace_name(g), debug: g.debug }),
         "gets" => |g| Ok(ClientAction::Gets { hosts: g.switch(b'h')? }),
-        "renewal" => |g| Ok(ClientAction::Renewal { lockspace: lockspace_name(g) }),
+        "renewal" => |g| match (g.json, g.plot) {
+            (true, Some(_)) => Err(UsageError::explain("renewal: --json and --plot: give one of them")),
+            (_, plot) => {
+                let plot = plot.map(|file| PathBuf::from(OsString::from_vec(file.to_vec())));
+                Ok(ClientAction::Renewal { lockspace: lockspace_name(g), plot })
+            }
+        },
         "log_dump" => |_| Ok(ClientAction::LogDump),
         "shutdown" => |g| {
             let force = g.prefixed(b'f', u32::MAX)?.unwrap_or(0);
@@ -271,7 +292,7 @@ fn parse_direct(args: &[Vec<u8>]) -> Result<Parsed, UsageError> {
     if !ACTIONS.contains(&name.as_ref()) {
         return Err(no_action("direct", action));
     }
-    let mut given = Given::read(options, DIRECT_JSON.contains(&name.as_ref()))?;
+    let mut given = Given::read(options, direct_long(&name))?;
     let debug_lines = std::mem::take(&mut given.debug_lines);
     let action = direct_action(&name, path, &given)?;
     Ok(Parsed { debug_lines, command: Command::Direct(action), json: given.json })

@@ -17,16 +17,40 @@ const COMMAND: u8 = b'c';
 /// Where the options stand.
 const HELP: &str = "'sanlock help' lists them";
 
-/// What prints JSON in place of text; the only long option, and none to an action that has no JSON.
-const JSON: &[u8] = b"--json";
+/// Options that 3.8.5 does not have, with names that it could never take for one of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Long {
+    /// `--json`: print an object in place of text.
+    Json,
+    /// `--plot FILE`: draw a picture in place of text.
+    Plot,
+}
+
+impl Long {
+    fn spelling(self) -> &'static [u8] {
+        match self {
+            Self::Json => b"--json",
+            Self::Plot => b"--plot",
+        }
+    }
+
+    fn takes_value(self) -> bool {
+        matches!(self, Self::Plot)
+    }
+}
 
 /// One option as it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Token<'a> {
     /// `-D`
     Debug,
-    /// `--json`
-    Json,
+    /// One of the options with long names, and the next argument where it takes one.
+    Long {
+        /// Which.
+        option: Long,
+        /// Empty where it takes none.
+        value: &'a [u8],
+    },
     /// A letter and its value.
     Value {
         /// One of [`WITH_VALUE`].
@@ -38,17 +62,27 @@ pub(crate) enum Token<'a> {
     Command(&'a [Vec<u8>]),
 }
 
-/// Splits arguments into options, in order. `json`: whether the action knows `--json`, which 3.8.5 has nowhere.
+/// Splits arguments into options, in order. `long`: those with long names that the action knows.
 ///
 /// # Errors
 /// The message of 3.8.5 for an argument that is no option, a missing value or an unknown letter.
-pub(crate) fn tokenize(args: &[Vec<u8>], json: bool) -> Result<Vec<Token<'_>>, UsageError> {
+pub(crate) fn tokenize<'a>(args: &'a [Vec<u8>], long: &[Long]) -> Result<Vec<Token<'a>>, UsageError> {
     let mut tokens = Vec::new();
     let mut rest = args;
     while let Some((arg, after)) = rest.split_first() {
-        if json && arg == JSON {
-            tokens.push(Token::Json);
+        if let Some(&option) = long.iter().find(|option| option.spelling() == arg) {
+            let mut value: &[u8] = &[];
             rest = after;
+            if option.takes_value() {
+                let Some((next, after_value)) = after.split_first() else {
+                    return Err(UsageError::explain(&format!(
+                        "{} needs a value as its next argument; {HELP}",
+                        String::from_utf8_lossy(arg)
+                    )));
+                };
+                (value, rest) = (next, after_value);
+            }
+            tokens.push(Token::Long { option, value });
             continue;
         }
         let &[b'-', letter] = arg.as_slice() else {
@@ -119,7 +153,7 @@ mod tests {
             (&["-C", "1"], "unknown option: C\n".to_owned()),
             (&["-N", "1"], "unknown option: N\n".to_owned()),
         ] {
-            let error = tokenize(&args(list), false).unwrap_err();
+            let error = tokenize(&args(list), &[]).unwrap_err();
             assert_eq!(String::from_utf8_lossy(&error.stdout), stdout, "{list:?}");
             let stderr = String::from_utf8(error.stderr).unwrap();
             assert!(
@@ -133,7 +167,7 @@ mod tests {
     fn what_3_8_5_accepts() {
         let list = args(&["-D", "-o", "p", "-D", "-r", "-x", "-w", "-w", "-c", "/bin/sh", "-c", "exit"]);
         assert_eq!(
-            tokenize(&list, false).unwrap(),
+            tokenize(&list, &[]).unwrap(),
             [
                 Token::Debug,
                 Token::Value { letter: b'o', value: b"p" },
@@ -143,17 +177,24 @@ mod tests {
                 Token::Command(&list[9..]),
             ]
         );
-        assert_eq!(tokenize(&[], false).unwrap(), []);
+        assert_eq!(tokenize(&[], &[]).unwrap(), []);
     }
 
     #[test]
-    fn json_is_an_option_only_where_there_is_some() {
+    fn long_options_are_some_only_where_they_are_known() {
         let list = args(&["-D", "--json", "-o", "--json"]);
         let value = Token::Value { letter: b'o', value: b"--json" };
-        assert_eq!(tokenize(&list, true).unwrap(), [Token::Debug, Token::Json, value]);
-        let refused = tokenize(&list, false).unwrap_err().stdout;
+        let json = Token::Long { option: Long::Json, value: b"" };
+        assert_eq!(tokenize(&list, &[Long::Json]).unwrap(), [Token::Debug, json, value]);
+        let list = args(&["--json", "--plot", "--json", "-D"]);
+        let plot = Token::Long { option: Long::Plot, value: b"--json" };
+        assert_eq!(tokenize(&list, &[Long::Json, Long::Plot]).unwrap(), [json, plot, Token::Debug]);
+        let missing = tokenize(&args(&["--plot"]), &[Long::Plot]).unwrap_err();
+        assert!(String::from_utf8(missing.stderr).unwrap().contains("--plot needs a value"));
+        let list = args(&["--json"]);
+        let refused = tokenize(&list, &[]).unwrap_err().stdout;
         assert_eq!(refused, b"unknown option --json\nspace required before option value\n");
-        assert!(tokenize(&args(&["--jso"]), true).is_err());
+        assert!(tokenize(&args(&["--jso"]), &[Long::Json]).is_err());
     }
 
     #[test]
@@ -161,7 +202,7 @@ mod tests {
         for letter in b' '..=b'~' {
             let list = [vec![b'-', letter], b"1".to_vec()];
             let known = b"abcdefghilmnoprstuwxzAFGHLOPQRSUZ".contains(&letter);
-            let accepted = match tokenize(&list, false) {
+            let accepted = match tokenize(&list, &[]) {
                 Ok(tokens) => tokens.len() == 1,
                 Err(_) => false,
             };

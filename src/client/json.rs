@@ -24,7 +24,7 @@ pub(super) fn run(client: &Client, action: &ClientAction) -> Option<u8> {
             answer("host_status", &subject::lockspace_name(*lockspace), host_status(client, *lockspace))
         }
         ClientAction::Gets { hosts } => answer("gets", "", gets(client, *hosts)),
-        ClientAction::Renewal { lockspace } => {
+        ClientAction::Renewal { lockspace, .. } => {
             answer("renewal", &subject::lockspace_name(*lockspace), renewal(client, *lockspace))
         }
         ClientAction::Inquire { pid, .. } => {

@@ -12,6 +12,7 @@ mod lease;
 mod lockspace;
 mod notify;
 mod owner;
+mod plot;
 mod progress;
 mod status;
 mod storage;
@@ -35,7 +36,8 @@ pub(crate) fn run(action: ClientAction, json: bool) -> u8 {
         ClientAction::Status { order, debug } => status::status(&client, order, debug),
         ClientAction::HostStatus { lockspace, debug } => status::host_status(&client, lockspace, debug),
         ClientAction::Gets { hosts } => info::gets(&client, hosts),
-        ClientAction::Renewal { lockspace } => info::renewal(&client, lockspace),
+        ClientAction::Renewal { lockspace, plot: None } => info::renewal(&client, lockspace),
+        ClientAction::Renewal { lockspace, plot: Some(file) } => plot::renewal(&client, lockspace, &file),
         ClientAction::LogDump => info::log_dump(&client),
         ClientAction::Version => info::version(&client),
         ClientAction::Shutdown { force, wait } => info::shutdown(&client, force, wait),
