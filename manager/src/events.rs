@@ -5,6 +5,7 @@
 //! the event, again at each renewal of the sender, and looks for requests for what it holds.
 
 use crate::action::Action;
+use crate::bits::Bits;
 use crate::ids::{ConnId, LockspaceId};
 use crate::state::{Lockspace, LockspaceList};
 use crate::{Level, Manager, log, reply};
@@ -39,8 +40,8 @@ pub(crate) struct Events {
     event: HostEvent,
     /// When it was last changed.
     changed: Option<MonoTime>,
-    /// Hosts whose bit is set, and since when.
-    bits: BTreeMap<HostId, MonoTime>,
+    /// Hosts whose bit is set.
+    bits: Bits,
     /// What the lockspace's thread was told last.
     told: (HostEvent, Bitmap),
     /// Connections that get the events of other hosts.
@@ -110,7 +111,7 @@ impl Manager {
         if flags.clear_event {
             events.event = HostEvent::default();
         } else if flags.clear_host {
-            events.bits.remove(&host);
+            events.bits.clear(host);
         } else {
             let young = events.changed.is_some_and(|at| now.secs_since(at) < shown);
             let differs = events.event.event != 0 && event.event != 0 && events.event.event != event.event;
@@ -122,7 +123,7 @@ impl Manager {
             let count = usize::try_from(max).unwrap_or(0);
             let all = (0..count).filter_map(HostId::from_index).filter(|_| flags.all_hosts);
             // A host's own bit would mean nothing.
-            events.bits.extend(all.chain([host]).filter(|to| *to != own).map(|to| (to, now)));
+            events.bits.set(now, all.chain([host]).filter(|to| *to != own));
         }
         self.tell_outgoing(now, ls, out);
         reply(out, conn, 0);
@@ -133,7 +134,7 @@ impl Manager {
         let (Some(ls), Some(host)) = (self.joined_named(name), HostId::new(host)) else { return };
         let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
         if host != lockspace.host && host.get() <= lockspace.max_hosts() {
-            lockspace.events.bits.insert(host, now);
+            lockspace.events.bits.set(now, [host]);
             self.tell_outgoing(now, ls, out);
         }
     }
@@ -144,21 +145,20 @@ impl Manager {
         let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
         let shown = lockspace.set_bitmap_secs(configured);
         let events = &mut lockspace.events;
-        events.bits.retain(|_, since| now.secs_since(*since) <= shown);
-        let mut bitmap = Bitmap::default();
-        for host in events.bits.keys() {
-            bitmap.set(*host);
-        }
+        events.bits.expire(now, shown);
+        let bitmap = events.bits.bitmap();
         if events.told != (events.event, bitmap) {
             events.told = (events.event, bitmap);
             out.push(Action::Outgoing { ls, event: events.event, bitmap: Box::new(bitmap) });
         }
     }
 
-    /// The same for all lockspaces that show anything.
+    /// The same for all lockspaces that have shown something long enough.
     pub(crate) fn age_outgoing(&mut self, now: MonoTime, out: &mut Vec<Action>) {
-        let shown = self.lockspaces.iter().filter(|(_, ls)| !ls.events.bits.is_empty());
-        let all: Vec<LockspaceId> = shown.map(|(id, _)| *id).collect();
+        let configured = self.settings.set_bitmap_secs;
+        let old = |ls: &Lockspace| ls.events.bits.any_older(now, ls.set_bitmap_secs(configured));
+        let all: Vec<LockspaceId> =
+            self.lockspaces.iter().filter(|(_, ls)| old(ls)).map(|(id, _)| *id).collect();
         for ls in all {
             self.tell_outgoing(now, ls, out);
         }

@@ -25,6 +25,7 @@
 
 mod acquire;
 mod action;
+mod bits;
 mod clients;
 mod config;
 mod convert;
