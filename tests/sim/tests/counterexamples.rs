@@ -380,7 +380,7 @@ fn ce8_ours_a_wait_for_a_dead_owner_ends_with_its_lockspace() {
     stage.silent_secs = 50;
     let begin = stage.now;
     let mut c = stage.enter(PaxosAcquire::new(config(C, 1), AcquireOptions::default()), 1);
-    stage.steps(&mut c, 30);
+    stage.steps(&mut c, 60);
     assert!(c.done.is_none() && stage.now.secs_since(begin) > 5, "it waits");
     c.lockspace = LockspaceNow::Alive { generation: 2 };
     let outcome = *stage.to_end(&mut c);

@@ -38,7 +38,7 @@ use crate::record::{FLAG_SHORT_HOLD, HostBlock, RawLeader};
 use crate::timing::MonoTime;
 use crate::verify::{self, DblockError};
 use holders::{HolderBlocks, HolderDelta};
-use owner::{OwnerBlocks, Watch};
+use owner::{FIRST_PAUSE, OwnerBlocks, Watch};
 use repair::{Claim, Claims};
 
 /// What a lease is taken for.
@@ -208,6 +208,8 @@ pub struct PaxosAcquire {
     /// Whether the first ballot may use the leader as it was read.
     leader_fresh: bool,
     watch: Option<Watch>,
+    /// Milliseconds until the next look at a silent owner.
+    next_look: u64,
     /// The hosts that any read of a ballot showed as shared holders. Never shortened: each version's own first read precedes our
     /// proposal for it, and whoever entered shared mode did so at an earlier version.
     holders: Vec<HostId>,
@@ -252,6 +254,7 @@ impl PaxosAcquire {
             agreed: false,
             leader_fresh: false,
             watch: None,
+            next_look: FIRST_PAUSE,
             holders: Vec::new(),
             judged: None,
             won: None,

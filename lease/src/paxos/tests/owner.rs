@@ -44,14 +44,113 @@ fn a_first_look_is_no_sign_of_life() {
 
 #[test]
 fn a_silent_owner_is_not_waited_for_if_the_caller_says_so() {
-    // Known from the table: at once. Not known: after a second look.
-    for (hosts, secs) in [(seen(2, 1, 800, 950, 990), 0), (Rc::new(NoHosts) as Rc<dyn HostView>, 1)] {
+    // Known from the table: at once. Not known: after a second look, which comes soon.
+    let rows = [(seen(2, 1, 800, 950, 990), 2), (Rc::new(NoHosts) as Rc<dyn HostView>, 14)];
+    for (hosts, millis) in rows {
         let mut lab = owned_lab();
         lab.hosts = hosts;
         let done = acquire(&mut lab, nowait());
         assert_eq!(code(&done), -247);
-        assert_eq!(secs_taken(&lab, &done), secs);
+        assert_eq!(done.at, lab.trace[0].at.plus_millis(millis));
         assert!(writes(&lab).is_empty());
+    }
+}
+
+/// When each look at the owner's host_id lease began, in milliseconds since the first.
+fn looks(lab: &Lab) -> Vec<u64> {
+    let all: Vec<MonoTime> =
+        lab.trace.iter().filter(|t| t.op.place == Place::Lockspace).map(|t| t.at).collect();
+    all.iter().map(|at| at.millis() - all[0].millis()).collect()
+}
+
+/// As a rule a silent owner lives, and gives the lease up soon: the first looks come quickly, then one a second.
+#[test]
+fn looks_at_a_silent_owner_come_ever_later() {
+    let mut lab = owned_lab();
+    held(&acquire_plain(&mut lab));
+    let looks = looks(&lab);
+    let pauses: Vec<u64> = looks.windows(2).map(|w| w[1] - w[0]).collect();
+    // Besides the pause a look takes a read of the leader and one of the host_id lease.
+    assert_eq!(pauses[..7], [12, 22, 42, 82, 162, 322, 642]);
+    assert!(pauses[7..].iter().all(|pause| *pause == 1002), "{pauses:?}");
+    assert!(pauses.len() > 140);
+}
+
+/// A lease that passes between silent owners does not use an attempt's rounds up in a moment.
+#[test]
+fn an_attempt_that_starts_over_does_not_look_more_often_again() {
+    let mut lab = owned_lab();
+    for n in 1..=200 {
+        let taken = leader(5 + n, owned_by(2 + n % 7, 1));
+        lab.at(lab.now.plus_millis(5 + 500 * n), move |lab| put_leader(lab, taken));
+    }
+    let done = acquire_plain(&mut lab);
+    assert_eq!(code(&done), -247);
+    assert!(secs_taken(&lab, &done) > 60, "{}", secs_taken(&lab, &done));
+}
+
+#[test]
+fn an_owner_that_gives_the_lease_up_while_we_wait_is_followed_at_once() {
+    let mut lab = owned_lab();
+    lab.at(lab.now.plus_millis(50), |lab| {
+        put_leader(lab, leader(5, Owner { timestamp: 0, ..owned_by(2, 1) }))
+    });
+    let done = acquire_plain(&mut lab);
+    assert_eq!(held(&done).lver(), 6);
+    assert!(done.at < lab.trace[0].at.plus_millis(100), "{:?}", done.at);
+}
+
+/// Its renewal may be many seconds away. What it wrote itself since we looked says the same.
+#[test]
+fn an_owner_that_takes_the_lease_again_while_we_wait_is_alive() {
+    for later in [6, 9] {
+        let mut lab = owned_lab();
+        lab.hosts = seen(2, 1, 800, 950, 990);
+        lab.after_secs(1, move |lab| put_leader(lab, leader(later, owned_by(2, 1))));
+        let done = acquire_plain(&mut lab);
+        let (error, code, retract) = failure(&done);
+        assert_eq!((code, retract), (-243, false));
+        let AcquireError::Live(info) = error else { panic!("{error}") };
+        assert_eq!((info.host_id, info.generation, info.timestamp, info.lver), (2, 1, 500, later));
+        assert!(secs_taken(&lab, &done) <= 2);
+        assert!(writes(&lab).is_empty());
+    }
+}
+
+/// What lands late of a dead owner refuses one attempt, not the next.
+#[test]
+fn a_late_write_of_a_dead_owner_does_not_keep_its_lease_for_ever() {
+    let mut lab = owned_lab();
+    lab.hosts = seen(2, 1, 800, 950, 990);
+    lab.after_secs(1, |lab| put_leader(lab, leader(6, owned_by(2, 1))));
+    assert_eq!(code(&acquire_plain(&mut lab)), -243);
+    assert_eq!(held(&acquire_plain(&mut lab)).lver(), 7);
+}
+
+/// Everything else that changes is looked at anew: it may be dead, or have given the lease up.
+#[test]
+fn other_changes_of_a_watched_leader_are_no_sign_of_life() {
+    let ours = owned_by(2, 1);
+    let rows = [
+        // Brought to the disk by another host, perhaps after the owner's death.
+        leader(6, Owner { writer: 3, ..ours }),
+        // The lease of an earlier or a later life.
+        leader(6, owned_by(2, 0)),
+        // Taken and given up again.
+        leader(6, Owner { timestamp: 0, ..ours }),
+        // Rolled back.
+        leader(4, ours),
+        // The same version.
+        leader(5, Owner { timestamp: 501, ..ours }),
+        // Another owner.
+        leader(6, owned_by(3, 1)),
+    ];
+    for (row, changed) in rows.into_iter().enumerate() {
+        let mut lab = owned_lab();
+        lab.hosts = seen(2, 1, 800, 950, 990);
+        lab.after_secs(1, move |lab| put_leader(lab, changed));
+        let done = acquire_plain(&mut lab);
+        assert_eq!(held(&done).lver(), changed.lver.get() + 1, "row {row}");
     }
 }
 
