@@ -58,6 +58,7 @@ pub struct Writer {
 #[derive(Clone, Copy, Debug)]
 struct Lived {
     generation: u64,
+    timestamp: u64,
     at: Micros,
     io_timeout: IoTimeout,
     /// The longest silence of this generation before that.
@@ -337,10 +338,17 @@ impl Checks {
     /// A renewal that lands when its host must be dead prolongs nothing: by then its lockspace had failed, and its host was reset if
     /// anything was left to protect. Such a write is the exception to rule R3 (decision 8), and may land between somebody's last
     /// look at the host id and their ballot. A new generation is a new life.
+    ///
+    /// Nor does a second write within the same second, repeated because the first seemed to have failed: the record is the same, and
+    /// its host reckons from the same second.
     fn delta_lands(&mut self, now: Micros, key: (u8, u64), leader: &RawLeader) {
         let io_timeout = IoTimeout::from_disk(leader.io_timeout.get(), IoTimeout::DEFAULT);
-        let fresh = Lived { generation: leader.owner_generation.get(), at: now, io_timeout, silence: 0 };
+        let (generation, timestamp) = (leader.owner_generation.get(), leader.timestamp.get());
+        let fresh = Lived { generation, timestamp, at: now, io_timeout, silence: 0 };
         let before = self.lived.get(&key).copied().unwrap_or(fresh);
+        if (before.generation, before.timestamp) == (generation, timestamp) && before.at < now {
+            return;
+        }
         let silent = now.saturating_sub(before.at);
         if before.generation != fresh.generation {
             self.lived.insert(key, fresh);
