@@ -5,7 +5,7 @@ _sanlock()
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} at=1 where= words= i
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
-        COMPREPLY=($(compgen -W 'daemon client direct who explain check fsck demo help version status gets host_status renewal log_dump shutdown init read align add_lockspace inq_lockspace rem_lockspace command acquire convert release inquire set_config request examine set_event format create delete lookup update rebuild' -- "$cur"))
+        COMPREPLY=($(compgen -W 'daemon client direct who top explain check fsck demo help version status gets host_status renewal log_dump shutdown init read align add_lockspace inq_lockspace rem_lockspace command acquire convert release inquire set_config request examine set_event format create delete lookup update rebuild' -- "$cur"))
         return
     fi
     where=${COMP_WORDS[1]} at=2
@@ -24,7 +24,7 @@ _sanlock()
         fi
         where="direct ${COMP_WORDS[2]}" at=3
         ;;
-    daemon|who|explain|check|fsck|demo|help|version) ;;
+    daemon|who|top|explain|check|fsck|demo|help|version) ;;
     *) where="client $where" ;;
     esac
     # Names and places are joined by colons, at which the shell splits words.
@@ -49,6 +49,8 @@ _sanlock()
     'daemon -e') return ;;
     'who -s') COMPREPLY=($(compgen -f -- "$cur")); return ;;
     'who --watch') return ;;
+    'top --interval') return ;;
+    'top --sort') COMPREPLY=($(compgen -W 'name left latency' -- "$cur")); return ;;
     'check --seconds') return ;;
     'check --io-timeout') return ;;
     'check --sysroot') COMPREPLY=($(compgen -f -- "$cur")); return ;;
@@ -171,6 +173,7 @@ _sanlock()
     'client') words='' ;;
     'direct') words='' ;;
     'who') words='-s --watch --json' ;;
+    'top') words='--interval --sort --once' ;;
     'explain') words='' ;;
     'check') words='--seconds --io-timeout --sysroot --json' ;;
     'fsck') words='--lockspace --repair --save --no-wait --io-timeout --fire-timeout --json' ;;

@@ -12,7 +12,7 @@ function __sanlock_at
             case client direct
                 set where $words[1]
                 set -q words[2]; and set where "$words[1] $words[2]"
-            case daemon who explain check fsck demo help version
+            case daemon who top explain check fsck demo help version
                 set where $words[1]
             case '*'
                 set where "client $words[1]"
@@ -25,6 +25,7 @@ complete -c sanlock -n "__sanlock_at ''" -a daemon -d 'start the lock manager'
 complete -c sanlock -n "__sanlock_at ''" -a client -d 'ask the daemon (may be left out)'
 complete -c sanlock -n "__sanlock_at ''" -a direct -d 'access storage without the daemon, and without its protection'
 complete -c sanlock -n "__sanlock_at ''" -a who -d 'show who holds a lease, and when it could be taken'
+complete -c sanlock -n "__sanlock_at ''" -a top -d 'show lockspaces, hosts, leases and renewals on the terminal, kept up to date'
 complete -c sanlock -n "__sanlock_at ''" -a explain -d 'say what a result number or an error name means, and what to do'
 complete -c sanlock -n "__sanlock_at ''" -a check -d 'say whether this host and its storage are fit for leases'
 complete -c sanlock -n "__sanlock_at ''" -a fsck -d 'say what is wrong with leases on storage, and repair it'
@@ -119,6 +120,9 @@ complete -c sanlock -n "__sanlock_at 'daemon'" -s e -x -d 'host name written int
 complete -c sanlock -n "__sanlock_at 'who'" -s s -r -F
 complete -c sanlock -n "__sanlock_at 'who'" -l watch -x
 complete -c sanlock -n "__sanlock_at 'who'" -l json
+complete -c sanlock -n "__sanlock_at 'top'" -l interval -x
+complete -c sanlock -n "__sanlock_at 'top'" -l sort -x -a 'name left latency'
+complete -c sanlock -n "__sanlock_at 'top'" -l once
 complete -c sanlock -n "__sanlock_at 'check'" -l seconds -x
 complete -c sanlock -n "__sanlock_at 'check'" -l io-timeout -x
 complete -c sanlock -n "__sanlock_at 'check'" -l sysroot -r -F

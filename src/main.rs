@@ -1,6 +1,6 @@
 //! The `sanlock` command: reads its arguments, asks the daemon or looks at storage, prints. It holds no lease logic.
 //!
-//! [`cli`] turns the arguments into a plain value, [`client`], [`direct`], [`daemon`], [`who`], [`explain`], [`fsck`], [`check`] and [`demo`] carry it out.
+//! [`cli`] turns the arguments into a plain value, [`client`], [`direct`], [`daemon`], [`who`], [`top`], [`explain`], [`fsck`], [`check`] and [`demo`] carry it out.
 #![forbid(unsafe_code)]
 
 mod check;
@@ -15,6 +15,7 @@ mod index;
 mod json;
 mod output;
 mod subject;
+mod top;
 mod version;
 mod who;
 
@@ -55,6 +56,7 @@ fn run(command: Command, json: bool) -> u8 {
         }
         Command::Daemon(overrides) => daemon::run(&overrides),
         Command::Who(args) => who::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Fsck(args) => fsck::run(&args),

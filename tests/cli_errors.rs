@@ -189,6 +189,8 @@ const USAGE: &[(&str, &[&str])] = &[
     ("who -s LS:a:/x:0 LS:R", &["LS:a:/x:0", "not a number"]),
     ("explain nonsense", &["\"nonsense\"", "no result number or name", "'sanlock explain' lists"]),
     ("explain --all", &["--all", "Usage"]),
+    ("top --interval 0", &["--interval", "1..=3600"]),
+    ("top --sort size", &["--sort", "possible values: name, left, latency"]),
     ("demo --nonsense", &["--nonsense", "Usage"]),
 ];
 

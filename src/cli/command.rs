@@ -2,6 +2,7 @@
 
 use super::doctor::{CheckArgs, FsckArgs};
 use super::given::Sizes;
+use super::top::TopArgs;
 use super::who::WhoArgs;
 use clap::Parser;
 use sanlock_client::wire::flags::ConfigCommand;
@@ -38,6 +39,8 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Say who holds a lease.
     Who(Box<WhoArgs>),
+    /// Show this host's lockspaces on the terminal, kept up to date.
+    Top(TopArgs),
     /// Say what a result means.
     Explain(ExplainArgs),
     /// Say what is wrong with leases on storage.

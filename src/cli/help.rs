@@ -10,6 +10,7 @@ commands:
   client        ask the daemon (may be left out)
   direct        access storage without the daemon, and without its protection
   who           show who holds a lease, and when it could be taken
+  top           show lockspaces, hosts, leases and renewals on the terminal, kept up to date
   explain       say what a result number or an error name means, and what to do
   check         say whether this host and its storage are fit for leases
   fsck          say what is wrong with leases on storage, and repair it
@@ -86,6 +87,7 @@ sanlock direct update -x RINDEX -e RENTRY [-z 1]
 sanlock direct rebuild -x RINDEX
 
 sanlock who [-s LOCKSPACE] [--watch <sec>] [--json] <lease>
+sanlock top [--interval <sec>] [--sort name|left|latency] [--once] [<lockspace>]
 sanlock explain [<code>...]
 sanlock check [--seconds <sec>] [--io-timeout <sec>] [--sysroot <dir>] [--json] [<place>]
 sanlock fsck [--lockspace <place>] [--repair] [--save <file>] [--no-wait] [--io-timeout <sec>] [--fire-timeout <sec>] [--json] <place> ...

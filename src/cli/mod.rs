@@ -10,6 +10,7 @@ pub(crate) mod given;
 pub(crate) mod help;
 mod parse;
 mod tokenizer;
+pub(crate) mod top;
 pub(crate) mod who;
 
 pub(crate) use command::Command;

@@ -76,6 +76,7 @@ pub(crate) fn parse(args: &[Vec<u8>]) -> Result<Parsed, UsageError> {
         b"daemon" => parse_daemon(&Given::read(rest, &[])?),
         b"demo" => parse_new("demo", rest, Command::Demo),
         b"who" => parse_new("who", rest, |args| Command::Who(Box::new(args))),
+        b"top" => parse_new("top", rest, Command::Top),
         b"explain" => parse_new("explain", rest, Command::Explain),
         b"fsck" => parse_new("fsck", rest, Command::Fsck).map_err(doctor::usage),
         b"check" => parse_new("check", rest, Command::Check).map_err(doctor::usage),

@@ -3,6 +3,7 @@
 use super::*;
 use crate::cli::command::{DemoArgs, ExplainArgs};
 use crate::cli::given::Sizes;
+use crate::cli::top::{Sort, TopArgs};
 use crate::cli::who::{WhoArgs, WhoTarget};
 use sanlock_lease::geometry::{AlignSize, Geometry, SectorSize};
 use sanlock_lease::text::ResourceSpec;
@@ -452,6 +453,14 @@ fn explain_options() {
     assert!(refused("explain --all").1.contains("--all"));
     // Like every word that is no command, it stays an unknown action elsewhere.
     assert_eq!(refused("client explain -243").0, "client action \"explain\" is unknown\n");
+}
+
+#[test]
+fn top_options() {
+    let top = TopArgs { lockspace: None, interval: 2, sort: Sort::Name, once: false };
+    assert_eq!(command("top"), Command::Top(top.clone()));
+    let other = TopArgs { lockspace: Some("LS".to_owned()), interval: 9, sort: Sort::Left, once: true };
+    assert_eq!(command("top --interval 9 --sort left --once LS"), Command::Top(other));
 }
 
 #[test]

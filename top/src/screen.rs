@@ -1,0 +1,128 @@
+//! The terminal: taken when the program begins to draw, given back however it ends.
+
+use crate::app::{App, Reaction};
+use crate::draw::{self, Look};
+use crate::sampler::Sampler;
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::cursor::Show;
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{
+    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
+use signal_hook::low_level::emulate_default_handler;
+use std::io::{self, Stdout};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Answers and signals are looked for so often; keys wake at once.
+const TICK: Duration = Duration::from_millis(200);
+
+/// The terminal while it is ours.
+struct Screen {
+    terminal: Terminal<CrosstermBackend<Stdout>>,
+}
+
+impl Screen {
+    fn take() -> io::Result<Self> {
+        enable_raw_mode()?;
+        let entered = execute!(io::stdout(), EnterAlternateScreen)
+            .and_then(|()| Terminal::new(CrosstermBackend::new(io::stdout())));
+        entered.map(|terminal| Self { terminal }).inspect_err(|_| give_back())
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        give_back();
+    }
+}
+
+/// As it was before. Where the terminal has gone there is nothing to give back to.
+fn give_back() {
+    let _ = disable_raw_mode();
+    let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
+}
+
+/// What signals ask for.
+struct Signals {
+    /// The number of the last one that ends the program, 0 for none.
+    end: Arc<AtomicUsize>,
+    stop: Arc<AtomicBool>,
+    /// Another program may have used the terminal meanwhile.
+    continued: Arc<AtomicBool>,
+}
+
+impl Signals {
+    fn watch() -> io::Result<Self> {
+        let signals = Self { end: Arc::default(), stop: Arc::default(), continued: Arc::default() };
+        for signal in [SIGTERM, SIGINT, SIGHUP, SIGQUIT] {
+            let number = usize::try_from(signal).unwrap_or(0);
+            signal_hook::flag::register_usize(signal, Arc::clone(&signals.end), number)?;
+        }
+        signal_hook::flag::register(SIGTSTP, Arc::clone(&signals.stop))?;
+        signal_hook::flag::register(SIGCONT, Arc::clone(&signals.continued))?;
+        Ok(signals)
+    }
+
+    /// The signal that ends the program, if one came.
+    fn end(&self) -> Option<i32> {
+        i32::try_from(self.end.load(Ordering::Relaxed)).ok().filter(|signal| *signal != 0)
+    }
+}
+
+/// Draws until somebody wants it to end.
+///
+/// # Errors
+/// The terminal cannot be used.
+pub(crate) fn run(mut app: App, look: Look, sampler: &Sampler) -> io::Result<()> {
+    // A message on a screen that vanishes, on a terminal that echoes nothing, would be lost.
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        give_back();
+        hook(panic);
+    }));
+    let signals = Signals::watch()?;
+    let mut screen = Screen::take()?;
+    let mut answered = Instant::now();
+    loop {
+        while let Some((outcome, date)) = sampler.take() {
+            if outcome.is_ok() {
+                answered = Instant::now();
+            }
+            app.heard(outcome, date);
+        }
+        let passed = answered.elapsed().as_secs();
+        screen.terminal.draw(|frame| draw::draw(&app, look, passed, frame.area(), frame.buffer_mut()))?;
+        if let Some(signal) = signals.end() {
+            drop(screen);
+            // Whoever sent it sees that the program ended by it.
+            return emulate_default_handler(signal);
+        }
+        let mut stop = signals.stop.swap(false, Ordering::Relaxed);
+        if event::poll(TICK)? {
+            match event::read()? {
+                Event::Key(key) if key.kind == KeyEventKind::Press => match app.key(key, passed) {
+                    Reaction::Quit => return Ok(()),
+                    Reaction::Suspend => stop = true,
+                    Reaction::Refresh => sampler.refresh(),
+                    Reaction::Nothing => {}
+                },
+                // Drawing finds out the size by itself.
+                _ => {}
+            }
+        }
+        if stop {
+            drop(screen);
+            emulate_default_handler(SIGTSTP)?;
+            screen = Screen::take()?;
+        } else if signals.continued.swap(false, Ordering::Relaxed) {
+            enable_raw_mode()?;
+            execute!(io::stdout(), EnterAlternateScreen)?;
+            screen.terminal.clear()?;
+        }
+    }
+}
