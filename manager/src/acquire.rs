@@ -4,6 +4,7 @@ use crate::action::Action;
 use crate::event::{AcquireFlags, ResourceRequest, Target};
 use crate::ids::{ConnId, LockspaceId, ResourceId, TaskId};
 use crate::orphans::Local;
+use crate::side::{Givings, Taken, Taking, Takings};
 use crate::state::{Op, OpKind, OpNumber, Resource, Token, Work};
 use crate::value::Value;
 use crate::{Level, Manager, TOKENS_MAX, log, reply};
@@ -15,7 +16,6 @@ use sanlock_lease::paxos::take::ValueRead;
 use sanlock_lease::paxos::{AcquireError, PaxosConfig};
 use sanlock_lease::text::ResourceSpec;
 use sanlock_lease::timing::MonoTime;
-use std::collections::VecDeque;
 
 /// What beginning with a resource came to.
 enum Begun {
@@ -25,6 +25,18 @@ enum Begun {
     Running(TaskId),
     /// It waits for the watchdog of its lockspace.
     Arming(LockspaceId),
+}
+
+/// Why a resource was not acquired.
+struct Refused {
+    code: i32,
+    /// Whether it may be asked for again when it is its turn.
+    again: bool,
+}
+
+/// These tasks are not needed any more.
+fn stop(tasks: Vec<TaskId>, out: &mut Vec<Action>) {
+    out.extend(tasks.into_iter().map(|task| Action::ClientGone { task }));
 }
 
 impl Manager {
@@ -51,13 +63,7 @@ impl Manager {
         if let Err(e) = self.check_request(target, &resources) {
             return reply(out, conn, e.0);
         }
-        let kind = OpKind::Acquire {
-            requests: VecDeque::from(resources),
-            flags,
-            acquired: Vec::new(),
-            current: None,
-            arming: None,
-        };
+        let kind = OpKind::Acquire { takings: Takings::new(resources), flags };
         let number = self.begin_op(conn, target, kind);
         self.acquire_next(now, number, out);
     }
@@ -89,39 +95,64 @@ impl Manager {
         self.conns.get(&target).is_some_and(|c| !c.closed)
     }
 
-    /// Starts the next resource of a request, or grants everything. A request whose lockspace has no watchdog behind it yet waits.
+    /// Starts what may be started of a request; grants everything, or gives everything back, once nothing is left to wait for.
+    /// What has no watchdog behind it yet waits.
     pub(crate) fn acquire_next(&mut self, now: MonoTime, number: OpNumber, out: &mut Vec<Action>) {
-        let Some(op) = self.ops.get_mut(&number) else { return };
-        let target = op.target;
-        let OpKind::Acquire { requests, flags, current, acquired, .. } = &mut op.kind else { return };
-        let flags = *flags;
-        *current = None;
-        let Some(request) = requests.pop_front() else {
-            let acquired = acquired.clone();
-            return self.acquired_all(now, number, acquired, out);
-        };
-        let started = if self.target_alive(target) {
-            self.start_acquire(now, number, target, &request, flags, out)
-        } else {
-            Err(ReturnCode::ENOTTY)
-        };
-        let Some(Op { kind: OpKind::Acquire { requests, current, arming, acquired, .. }, .. }) =
-            self.ops.get_mut(&number)
-        else {
+        loop {
+            let tasks = self.tasks.len();
+            let Some(Op { target, kind: OpKind::Acquire { takings, flags }, .. }) = self.ops.get(&number)
+            else {
+                return;
+            };
+            let (target, flags) = (*target, *flags);
+            let Some((at, request)) = takings.next(tasks) else { break };
+            let request = request.clone();
+            let started = if self.target_alive(target) {
+                self.start_acquire(now, number, target, &request, flags, out)
+            } else {
+                Err(ReturnCode::ENOTTY)
+            };
+            let Some(takings) = self.takings(number) else { return };
+            match started {
+                Ok(Begun::Held(id)) => takings.set(at, Taking::Acquired(id)),
+                Ok(Begun::Running(task)) => takings.set(at, Taking::Running(task)),
+                Ok(Begun::Arming(ls)) => takings.set(at, Taking::Arming(ls)),
+                // Nothing was touched, so it can be asked for again when it is its turn.
+                Err(e) => stop(takings.refuse(at, e.0, true), out),
+            }
+        }
+        let Some(Taken { acquired, failure }) = self.takings(number).and_then(|t| t.outcome()) else {
             return;
         };
-        match started {
-            Ok(Begun::Held(id)) => {
-                acquired.push(id);
-                self.acquire_next(now, number, out);
-            }
-            Ok(Begun::Running(task)) => *current = Some(task),
-            Ok(Begun::Arming(ls)) => {
-                requests.push_front(request);
-                *arming = Some(ls);
-            }
-            Err(e) => self.acquire_failed(number, e.0, out),
+        match failure {
+            None => self.acquired_all(now, number, acquired, out),
+            Some(code) => self.undo(number, acquired, code, out),
         }
+    }
+
+    fn takings(&mut self, number: OpNumber) -> Option<&mut Takings> {
+        match self.ops.get_mut(&number) {
+            Some(Op { kind: OpKind::Acquire { takings, .. }, .. }) => Some(takings),
+            _ => None,
+        }
+    }
+
+    /// The task of one resource of a request has ended.
+    fn taken(
+        &mut self,
+        now: MonoTime,
+        number: OpNumber,
+        task: TaskId,
+        result: Result<ResourceId, Refused>,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(takings) = self.takings(number) else { return };
+        let Some(at) = takings.place_of(task) else { return };
+        match result {
+            Ok(id) => takings.set(at, Taking::Acquired(id)),
+            Err(Refused { code, again }) => stop(takings.refuse(at, code, again), out),
+        }
+        self.acquire_next(now, number, out);
     }
 
     fn start_acquire(
@@ -188,7 +219,6 @@ impl Manager {
             unsettled: None,
             attempts: 0,
             for_op: Some(number),
-            keep_result: false,
         };
         self.resources.insert(id, resource);
         self.tasks.insert(task, id);
@@ -232,10 +262,7 @@ impl Manager {
                 resource.geometry = held.geometry;
                 // A minority of several disks may lag behind; the lease itself is ours.
                 resource.unsettled = (outstanding > 0).then_some(task);
-                if let Some(Op { kind: OpKind::Acquire { acquired, .. }, .. }) = self.ops.get_mut(&number) {
-                    acquired.push(id);
-                }
-                self.acquire_next(now, number, out);
+                self.taken(now, number, task, Ok(id), out);
             }
             AcquireOutcome::Failed { error, retract, geometry } => {
                 resource.geometry = geometry;
@@ -244,13 +271,16 @@ impl Manager {
                     format!("acquire {}:{}: {error} ({code})", resource.spec.lockspace, resource.spec.name);
                 let quiet = error.is_contention() && (self.settings.quiet_fail || !is_another_host(&error));
                 log(out, if quiet { Level::Debug } else { Level::Error }, Some(ls), text);
-                if retract || outstanding > 0 {
+                let left = retract || outstanding > 0;
+                if left {
                     self.give_back(id, task, outstanding, out);
                 } else {
                     self.resources.remove(&id);
                 }
                 if let Some(number) = number {
-                    self.acquire_failed(number, code, out);
+                    // What was left is in the way of another attempt, and would be its result.
+                    let refused = Refused { code, again: error.is_contention() && !left };
+                    self.taken(now, number, task, Err(refused), out);
                 }
             }
         }
@@ -266,7 +296,7 @@ impl Manager {
                 log(out, Level::Error, Some(resource.ls), text);
                 self.resources.remove(&id);
                 if let Some(number) = number {
-                    self.acquire_failed(number, code, out);
+                    self.taken(now, number, task, Err(Refused { code, again: false }), out);
                 }
             }
             Work::Held { .. } if resource.converting == Some(task) => self.convert_ended(id, code, out),
@@ -374,22 +404,12 @@ impl Manager {
         })
     }
 
-    /// One resource of a request failed: the ones before it are released again, then the failure is the result.
-    pub(crate) fn acquire_failed(&mut self, number: OpNumber, code: i32, out: &mut Vec<Action>) {
-        let Some(op) = self.ops.get_mut(&number) else { return };
-        let acquired = match &mut op.kind {
-            OpKind::Acquire { acquired, .. } => std::mem::take(acquired),
-            OpKind::Granting { .. } | OpKind::Convert { .. } | OpKind::Release { .. } => return,
-        };
-        self.undo(number, acquired, code, out);
-    }
-
+    /// One resource of a request failed: the others are released again, then the failure is the result.
     fn undo(&mut self, number: OpNumber, acquired: Vec<ResourceId>, code: i32, out: &mut Vec<Action>) {
         if let Some(op) = self.ops.get_mut(&number) {
-            op.kind =
-                OpKind::Release { left: VecDeque::from(acquired), current: None, result: code, rename: None };
+            op.kind = OpKind::Release { givings: Givings::undo(acquired, code), rename: None };
         }
-        self.release_next(number, true, out);
+        self.release_next(number, out);
     }
 
     /// Sees to it that the process behind a connection is in the lockspace's rejoin record before it is granted anything.

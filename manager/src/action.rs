@@ -160,7 +160,8 @@ pub enum Action {
         /// Where.
         disks: Vec<DiskSpec>,
     },
-    /// The client of this acquire is gone ([`sanlock_lease::machine::Env::client_alive`] is false from now on).
+    /// The client of this acquire is gone, or needs it no more because another resource of its request was refused
+    /// ([`sanlock_lease::machine::Env::client_alive`] is false from now on).
     ClientGone {
         /// Which.
         task: TaskId,

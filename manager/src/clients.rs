@@ -151,11 +151,12 @@ impl Manager {
 
     /// The target of a running command hung up: an acquire in progress is told, and the command cleans up at its end.
     fn target_closed(&mut self, number: OpNumber, out: &mut Vec<Action>) {
-        if let Some(Op {
-            kind: OpKind::Acquire { current: Some(task), .. } | OpKind::Convert { task }, ..
-        }) = self.ops.get(&number)
-        {
-            out.push(Action::ClientGone { task: *task });
+        match self.ops.get(&number).map(|op| &op.kind) {
+            Some(OpKind::Acquire { takings, .. }) => {
+                out.extend(takings.running().map(|task| Action::ClientGone { task }));
+            }
+            Some(OpKind::Convert { task }) => out.push(Action::ClientGone { task: *task }),
+            Some(OpKind::Granting { .. } | OpKind::Release { .. }) | None => {}
         }
     }
 

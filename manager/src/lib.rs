@@ -41,6 +41,7 @@ pub mod rejoin;
 mod releasing;
 mod requests;
 mod shutdown;
+mod side;
 mod state;
 #[cfg(test)]
 mod tests;

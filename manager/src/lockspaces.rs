@@ -250,7 +250,7 @@ impl Manager {
     /// Ends the thread of a dead lockspace that nobody uses any more.
     pub(crate) fn leave(&mut self, now: MonoTime, ls: LockspaceId, out: &mut Vec<Action>) {
         self.drop_idle_resources(ls);
-        self.watchdog_leaves(ls, out);
+        self.watchdog_leaves(now, ls, out);
         let outstanding = self.has_tasks(ls);
         let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
         if outstanding {

@@ -4,6 +4,7 @@
 use crate::action::Action;
 use crate::event::{ReleaseWhat, Target};
 use crate::ids::{ConnId, ResourceId, TaskId};
+use crate::side::Givings;
 use crate::state::{Op, OpKind, OpNumber, Resource, Work};
 use crate::{Level, Manager, log, reply};
 use sanlock_lease::code::ReturnCode;
@@ -11,7 +12,6 @@ use sanlock_lease::name::Name;
 use sanlock_lease::paxos::release::ReleaseOutcome;
 use sanlock_lease::paxos::{PaxosConfig, ReleaseError};
 use sanlock_lease::timing::MonoTime;
-use std::collections::VecDeque;
 
 /// What starting a release came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Manager {
         };
         let held: Vec<ResourceId> = self.conns.get(&target).map(|c| c.held().collect()).unwrap_or_default();
         let mut result = 0;
-        let mut left = VecDeque::new();
+        let mut left = Vec::new();
         let mut rename = None;
         let all = match what {
             ReleaseWhat::All => {
@@ -75,7 +75,7 @@ impl Manager {
                     && self.resources.get(id).is_some_and(|r| r.spec.names() == names)
             });
             match found {
-                Some(id) => left.push_back(id),
+                Some(id) => left.push(id),
                 None => result = ReturnCode::GENERIC.0,
             }
         }
@@ -84,26 +84,37 @@ impl Manager {
                 client.drop_token(*id);
             }
         }
-        let number = self.begin_op(conn, target, OpKind::Release { left, current: None, result, rename });
-        self.release_next(number, false, out);
+        let kind = OpKind::Release { givings: Givings::new(left, result), rename };
+        let number = self.begin_op(conn, target, kind);
+        self.release_next(number, out);
     }
 
-    /// Releases the next resource of a command, or ends it. `keep_result`: the result is the reason of an undo and stays.
-    pub(crate) fn release_next(&mut self, number: OpNumber, keep_result: bool, out: &mut Vec<Action>) {
+    /// Releases what may be released now of a command's resources, or ends it.
+    pub(crate) fn release_next(&mut self, number: OpNumber, out: &mut Vec<Action>) {
         loop {
-            let Some(op) = self.ops.get_mut(&number) else { return };
-            let target = op.target;
-            let OpKind::Release { left, current, result, .. } = &mut op.kind else { return };
-            let Some(id) = left.pop_front() else {
-                let code = *result;
-                return self.end_op(number, code, out);
+            let tasks = self.tasks.len();
+            let Some(Op { target, kind: OpKind::Release { givings, .. }, .. }) = self.ops.get(&number) else {
+                return;
             };
-            *current = Some(id);
-            match self.start_release(id, target, Some((number, keep_result)), out) {
-                Started::Running => return,
-                Started::Nothing => {}
-                Started::Later => self.note_result(number, ReturnCode::AIO_TIMEOUT.0, keep_result),
+            let target = *target;
+            let Some((at, id)) = givings.next(tasks) else { break };
+            let started = self.start_release(id, target, number, out);
+            let Some(givings) = self.givings(number) else { return };
+            match started {
+                Started::Running => givings.begun(at),
+                Started::Nothing => givings.done(at, 0),
+                Started::Later => givings.done(at, ReturnCode::AIO_TIMEOUT.0),
             }
+        }
+        if let Some(code) = self.givings(number).and_then(|g| g.outcome()) {
+            self.end_op(number, code, out);
+        }
+    }
+
+    fn givings(&mut self, number: OpNumber) -> Option<&mut Givings> {
+        match self.ops.get_mut(&number) {
+            Some(Op { kind: OpKind::Release { givings, .. }, .. }) => Some(givings),
+            _ => None,
         }
     }
 
@@ -127,7 +138,7 @@ impl Manager {
         &mut self,
         id: ResourceId,
         conn: ConnId,
-        for_op: Option<(OpNumber, bool)>,
+        number: OpNumber,
         out: &mut Vec<Action>,
     ) -> Started {
         let Some(resource) = self.resources.get_mut(&id) else { return Started::Nothing };
@@ -137,11 +148,11 @@ impl Manager {
         if self.becomes_orphan(resource, last, false, out) {
             return Started::Nothing;
         }
-        let rename = for_op.and_then(|(number, _)| match self.ops.get(&number) {
+        let rename = match self.ops.get(&number) {
             Some(Op { kind: OpKind::Release { rename, .. }, .. }) => *rename,
             _ => None,
-        });
-        self.give_up(id, for_op, rename, out)
+        };
+        self.give_up(id, Some(number), rename, out)
     }
 
     /// Starts the release of a resource without tokens. In a dead lockspace there is nothing to do on disk: the host_id lease speaks
@@ -149,7 +160,7 @@ impl Manager {
     pub(crate) fn give_up(
         &mut self,
         id: ResourceId,
-        for_op: Option<(OpNumber, bool)>,
+        for_op: Option<OpNumber>,
         rename: Option<Name>,
         out: &mut Vec<Action>,
     ) -> Started {
@@ -177,8 +188,7 @@ impl Manager {
             return Started::Later;
         }
         resource.work = Work::Releasing { task };
-        resource.for_op = for_op.map(|(number, _)| number);
-        resource.keep_result = for_op.is_some_and(|(_, keep)| keep);
+        resource.for_op = for_op;
         resource.renamed = rename;
         resource.attempts = 1;
         let (erase, geometry) = (resource.erase, held.geometry);
@@ -301,42 +311,28 @@ impl Manager {
         ended: Result<(), (i32, bool)>,
         out: &mut Vec<Action>,
     ) {
-        let waiting = self.take_waiting(id);
+        let waiting = self.resources.get_mut(&id).and_then(|r| r.for_op.take());
         match ended {
             Err((_, true)) => self.retry_later(now, id),
             Ok(()) | Err((_, false)) => {
                 self.resources.remove(&id);
             }
         }
-        self.released_for(waiting, ended.err().map_or(0, |(code, _)| code), out);
+        self.released_for(waiting, id, ended.err().map_or(0, |(code, _)| code), out);
     }
 
     /// The command that waits for this release goes on; what is left to do is done without it.
     fn answer_release(&mut self, id: ResourceId, code: i32, out: &mut Vec<Action>) {
-        let waiting = self.take_waiting(id);
-        self.released_for(waiting, code, out);
+        let waiting = self.resources.get_mut(&id).and_then(|r| r.for_op.take());
+        self.released_for(waiting, id, code, out);
     }
 
-    /// The command that waits for this release, and whether it keeps its result.
-    fn take_waiting(&mut self, id: ResourceId) -> Option<(OpNumber, bool)> {
-        let resource = self.resources.get_mut(&id)?;
-        Some((resource.for_op.take()?, resource.keep_result))
-    }
-
-    fn released_for(&mut self, waiting: Option<(OpNumber, bool)>, code: i32, out: &mut Vec<Action>) {
-        let Some((number, keep)) = waiting else { return };
-        self.note_result(number, code, keep);
-        self.release_next(number, keep, out);
-    }
-
-    /// A failure replaces the result of a release, but not the reason of an undo.
-    fn note_result(&mut self, number: OpNumber, code: i32, keep: bool) {
-        if let Some(Op { kind: OpKind::Release { result, current, .. }, .. }) = self.ops.get_mut(&number) {
-            *current = None;
-            if code != 0 && !keep {
-                *result = code;
-            }
+    fn released_for(&mut self, waiting: Option<OpNumber>, id: ResourceId, code: i32, out: &mut Vec<Action>) {
+        let Some(number) = waiting else { return };
+        if let Some(givings) = self.givings(number) {
+            givings.ended(id, code);
         }
+        self.release_next(number, out);
     }
 
     /// The next attempt: at once, then after T, then every 2T (lease-algorithms.md 6.4).

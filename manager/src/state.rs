@@ -1,11 +1,12 @@
 //! What the manager remembers: connections, lockspaces, resources, and commands in progress.
 
 use crate::config::Setting;
-use crate::event::{AcquireFlags, ResourceRequest};
+use crate::event::AcquireFlags;
 use crate::events::Events;
 use crate::ids::{ConnId, LockspaceId, ResourceId, TaskId};
 use crate::killpath::KillpathProgram;
 use crate::requests::Looking;
+use crate::side::{Givings, Takings};
 use crate::value::Value;
 use crate::watchdog::Watch;
 use sanlock_lease::delta::Joined;
@@ -299,8 +300,6 @@ pub struct Resource {
     pub(crate) attempts: u32,
     /// The command that waits for the release that runs.
     pub(crate) for_op: Option<OpNumber>,
-    /// Whether that command's result stays whatever this release comes to (the undo of a failed acquire).
-    pub(crate) keep_result: bool,
 }
 
 /// Which list of STATUS a resource is on.
@@ -378,24 +377,15 @@ pub(crate) struct Op {
 
 #[derive(Clone, Debug)]
 pub(crate) enum OpKind {
-    /// Acquiring, in order.
-    Acquire {
-        requests: VecDeque<ResourceRequest>,
-        flags: AcquireFlags,
-        acquired: Vec<ResourceId>,
-        current: Option<TaskId>,
-        /// The lockspace whose watchdog the next one waits for.
-        arming: Option<LockspaceId>,
-    },
+    /// Acquiring.
+    Acquire { takings: Takings, flags: AcquireFlags },
     /// Changing the mode of one resource.
     Convert { task: TaskId },
     /// All acquired; granted when the process is in the rejoin records on stable storage.
     Granting { acquired: Vec<ResourceId> },
-    /// Releasing, in order; then this result.
+    /// Releasing.
     Release {
-        left: VecDeque<ResourceId>,
-        current: Option<ResourceId>,
-        result: i32,
+        givings: Givings,
         /// The only one gets this name.
         rename: Option<Name>,
     },

@@ -13,6 +13,7 @@ mod rejoin;
 mod releasing;
 mod shared;
 mod shutdown;
+mod side;
 mod users;
 mod value;
 mod watchdog;

@@ -11,7 +11,7 @@
 
 use crate::action::Action;
 use crate::ids::LockspaceId;
-use crate::state::{Op, OpKind, OpNumber};
+use crate::state::{OpKind, OpNumber};
 use crate::{Level, Lockspace, LockspaceList, Manager, Resource, ResourceList, log, reply};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::timing::MonoTime;
@@ -181,12 +181,7 @@ impl Manager {
         }
         self.answer_used(ls, result.is_err().then_some(ReturnCode::WD_ERROR), out);
         self.index_armed(ls, result.as_ref().map(drop).map_err(|_| ReturnCode::WD_ERROR), out);
-        for number in self.take_arming(ls) {
-            match result {
-                Ok(()) => self.acquire_next(now, number, out),
-                Err(_) => self.acquire_failed(number, ReturnCode::WD_ERROR.0, out),
-            }
-        }
+        self.acquires_armed(now, ls, result.is_err().then_some(ReturnCode::WD_ERROR), out);
     }
 
     /// The connection to wdmd broke while it had an expiry of this lockspace.
@@ -227,10 +222,11 @@ impl Manager {
         }
         let mut needed: BTreeSet<LockspaceId> =
             self.resources.values().filter(|r| self.depends(r)).map(|r| r.ls).collect();
-        needed.extend(self.ops.values().filter_map(|op| match op.kind {
-            OpKind::Acquire { arming, .. } => arming,
-            _ => None,
-        }));
+        for op in self.ops.values() {
+            if let OpKind::Acquire { takings, .. } = &op.kind {
+                needed.extend(takings.arming());
+            }
+        }
         needed.extend(self.index_watched());
         for (ls, lockspace) in &mut self.lockspaces {
             if lockspace.watch == Watch::Armed && !lockspace.used && !needed.contains(ls) {
@@ -250,7 +246,7 @@ impl Manager {
     }
 
     /// The lockspace is being left: nobody uses it, and no write of it is outstanding.
-    pub(crate) fn watchdog_leaves(&mut self, ls: LockspaceId, out: &mut Vec<Action>) {
+    pub(crate) fn watchdog_leaves(&mut self, now: MonoTime, ls: LockspaceId, out: &mut Vec<Action>) {
         if let Some(lockspace) = self.lockspaces.get_mut(&ls) {
             if matches!(lockspace.watch, Watch::Arming | Watch::Armed) {
                 lockspace.watch = Watch::Idle;
@@ -259,18 +255,30 @@ impl Manager {
         }
         self.answer_used(ls, Some(ReturnCode::ENOSPC), out);
         self.index_armed(ls, Err(ReturnCode::ENOSPC), out);
-        for number in self.take_arming(ls) {
-            self.acquire_failed(number, ReturnCode::ENOSPC.0, out);
-        }
+        self.acquires_armed(now, ls, Some(ReturnCode::ENOSPC), out);
     }
 
     /// The requests that waited for this lockspace's watchdog wait no more.
-    fn take_arming(&mut self, wanted: LockspaceId) -> Vec<OpNumber> {
-        let waiting = |op: &mut Op| match &mut op.kind {
-            OpKind::Acquire { arming, .. } if *arming == Some(wanted) => arming.take().is_some(),
-            _ => false,
-        };
-        self.ops.iter_mut().filter_map(|(number, op)| waiting(op).then_some(*number)).collect()
+    fn acquires_armed(
+        &mut self,
+        now: MonoTime,
+        ls: LockspaceId,
+        refused: Option<ReturnCode>,
+        out: &mut Vec<Action>,
+    ) {
+        let mut waited: Vec<OpNumber> = Vec::new();
+        for (number, op) in &mut self.ops {
+            if let OpKind::Acquire { takings, .. } = &mut op.kind {
+                let (any, stopped) = takings.armed(ls, refused.map(|code| code.0));
+                out.extend(stopped.into_iter().map(|task| Action::ClientGone { task }));
+                if any {
+                    waited.push(*number);
+                }
+            }
+        }
+        for number in waited {
+            self.acquire_next(now, number, out);
+        }
     }
 }
 

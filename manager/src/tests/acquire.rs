@@ -38,16 +38,15 @@ fn the_task_gets_generation_host_and_timeout_of_the_lockspace() {
 fn one_failure_releases_what_was_acquired_before_in_order_and_is_the_result() {
     let (mut lab, _) = Lab::ready();
     let first = task(&lab.acquire(0, Target::Own, &["a", "b", "c"]));
-    let second = task(&lab.acquired(first, 0));
-    let third = task(&lab.acquired(second, 0));
-    let (undo, which) = release_of(&lab.failed(third, live_owner(), false, 0));
-    assert_eq!(which, "a");
+    let others = acquires(&lab.acquired(first, 0));
+    assert_eq!(lab.acquired(others[0].0, 0), []);
+    let undo = releases(&lab.failed(others[1].0, live_owner(), false, 0));
+    assert_eq!(undo.iter().map(|(_, which)| which.as_str()).collect::<Vec<_>>(), ["a", "b"]);
     assert_eq!(lab.resource("c"), None);
     // The undo's own failure is not the result.
-    let (undo, which) = release_of(&lab.released(undo, timed_out(), 0));
-    assert_eq!(which, "b");
+    assert_eq!(lab.released(undo[0].0, timed_out(), 0), []);
     let released = Ok(sanlock_lease::paxos::release::Released::LeaderFreed);
-    assert_eq!(lab.released(undo, released, 0), [replied(0, -243)]);
+    assert_eq!(lab.released(undo[1].0, released, 0), [replied(0, -243)]);
     assert_eq!(lab.tokens(0), [""; 0]);
     assert_eq!((lab.list("a"), lab.resource("b")), (Some(ResourceList::Rem), None));
 }
@@ -150,12 +149,11 @@ fn a_target_that_hangs_up_meanwhile_loses_everything_and_the_answer_is_enotty() 
     assert_eq!(lab.close(0), [Action::ClientGone { task: second }]);
     assert_eq!(lab.acquire(1, Target::Pid(100), &[]), [replied(1, -16)]);
     // It was too late to stop.
-    let (undo, which) = release_of(&lab.acquired(second, 0));
-    assert_eq!(which, "a");
+    let undo = releases(&lab.acquired(second, 0));
+    assert_eq!(undo.iter().map(|(_, which)| which.as_str()).collect::<Vec<_>>(), ["a", "b"]);
     let released = Ok(sanlock_lease::paxos::release::Released::LeaderFreed);
-    let (undo, which) = release_of(&lab.released(undo, released, 0));
-    assert_eq!(which, "b");
-    assert_eq!(lab.released(undo, released, 0), [replied(9, -25), Action::Forget { conn: ConnId(0) }]);
+    assert_eq!(lab.released(undo[1].0, released, 0), []);
+    assert_eq!(lab.released(undo[0].0, released, 0), [replied(9, -25), Action::Forget { conn: ConnId(0) }]);
     assert_eq!(lab.m.resources().count(), 0);
 }
 

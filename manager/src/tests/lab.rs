@@ -1,5 +1,6 @@
 //! A manager, its clock, and both ends of the conversation.
 
+use crate::side::SIDE_BY_SIDE_MAX;
 use crate::state::OpKind;
 use crate::*;
 use sanlock_lease::delta::Joined;
@@ -307,6 +308,28 @@ pub(super) fn release_of(actions: &[Action]) -> (TaskId, String) {
     }
 }
 
+/// The tasks that acquire, in the order in which they are started, and of what.
+pub(super) fn acquires(actions: &[Action]) -> Vec<(TaskId, String)> {
+    actions
+        .iter()
+        .filter_map(|action| match action {
+            Action::StartAcquire { task, config, .. } => Some((*task, config.resource.to_string())),
+            _ => None,
+        })
+        .collect()
+}
+
+/// The tasks that release (not retract), likewise.
+pub(super) fn releases(actions: &[Action]) -> Vec<(TaskId, String)> {
+    actions
+        .iter()
+        .filter_map(|action| match action {
+            Action::StartRelease { task, config, .. } => Some((*task, config.resource.to_string())),
+            _ => None,
+        })
+        .collect()
+}
+
 #[track_caller]
 pub(super) fn retract_of(actions: &[Action]) -> TaskId {
     match actions {
@@ -331,8 +354,9 @@ pub(super) fn check_invariants(m: &Manager) {
         if let Work::Held { tokens: holders, .. } = &r.work {
             // Somebody is there to give it back: the token's holder, or the command that works on it.
             let in_command = m.ops.values().any(|op| match &op.kind {
-                OpKind::Acquire { acquired, .. } | OpKind::Granting { acquired } => acquired.contains(id),
-                OpKind::Release { left, .. } => left.contains(id),
+                OpKind::Acquire { takings, .. } => takings.acquired().any(|taken| taken == *id),
+                OpKind::Granting { acquired } => acquired.contains(id),
+                OpKind::Release { givings, .. } => givings.waiting().any(|left| left == *id),
                 OpKind::Convert { .. } => false,
             });
             let granted = holders.iter().filter(|t| t.granted).count();
@@ -359,20 +383,24 @@ pub(super) fn check_invariants(m: &Manager) {
     }
     for op in m.ops.values() {
         assert!(m.conns.contains_key(&op.target));
-        if let OpKind::Acquire { current, arming, .. } = &op.kind {
-            let armed_for = arming.and_then(|ls| m.lockspaces.get(&ls));
+        if let OpKind::Acquire { takings, .. } = &op.kind {
+            let arming: Vec<_> = takings.arming().filter_map(|ls| m.lockspaces.get(&ls)).collect();
+            assert!(takings.running().all(|task| m.tasks.contains_key(&task)), "its tasks run");
+            assert!(takings.running().count() <= SIDE_BY_SIDE_MAX);
+            assert!(arming.iter().all(|ls| ls.watch == Watch::Arming), "what it waits for comes");
             assert!(
-                current.is_some_and(|task| m.tasks.contains_key(&task))
-                    || armed_for.is_some_and(|ls| ls.watch == Watch::Arming),
+                takings.running().next().is_some() || !arming.is_empty(),
                 "a command waits for something"
             );
         }
         if let OpKind::Convert { task } = &op.kind {
             assert!(m.tasks.contains_key(task), "a command waits for something");
         }
-        if let OpKind::Release { current, .. } = &op.kind {
-            let waits = current.and_then(|id| m.resources.get(&id)).is_some_and(|r| r.for_op.is_some());
-            assert!(waits, "a command waits for something: {op:?}");
+        if let OpKind::Release { givings, .. } = &op.kind {
+            let waits = |id: ResourceId| m.resources.get(&id).is_some_and(|r| r.for_op.is_some());
+            assert!(givings.running().all(waits), "what it waits for comes: {op:?}");
+            assert!(givings.running().next().is_some(), "a command waits for something: {op:?}");
+            assert!(givings.running().count() <= SIDE_BY_SIDE_MAX);
         }
     }
     for (id, ls) in &m.lockspaces {

@@ -1,4 +1,5 @@
-use super::lab::{Lab, release_of, replied, retract_of, task as task_of, timed_out};
+use super::lab::{Lab, release_of, releases, replied, retract_of, task as task_of, timed_out};
+use crate::side::SIDE_BY_SIDE_MAX;
 use crate::*;
 use sanlock_lease::paxos::ReleaseError;
 use sanlock_lease::paxos::release::Released;
@@ -11,11 +12,11 @@ fn named_leases_are_released_in_order_and_an_unknown_name_is_the_result() {
     for r in ["a", "b", "c"] {
         lab.hold(0, r);
     }
-    let (first, which) = release_of(&lab.release(0, &["c", "unknown", "a"]));
-    assert_eq!((which.as_str(), lab.tokens(0)), ("c", vec!["b".to_owned()]));
-    let (second, which) = release_of(&lab.released(first, FREED, 0));
-    assert_eq!(which, "a");
-    assert_eq!(lab.released(second, FREED, 0), [replied(0, -1)]);
+    let both = releases(&lab.release(0, &["c", "unknown", "a"]));
+    assert_eq!(both.iter().map(|(_, which)| which.as_str()).collect::<Vec<_>>(), ["c", "a"]);
+    assert_eq!(lab.tokens(0), ["b"]);
+    assert_eq!(lab.released(both[0].0, FREED, 0), []);
+    assert_eq!(lab.released(both[1].0, FREED, 0), [replied(0, -1)]);
     assert_eq!(lab.release(0, &[]), [replied(0, 0)]);
     assert_eq!(lab.release(0, &["a"]), [replied(0, -1)]);
 }
@@ -28,16 +29,23 @@ fn the_last_failure_is_the_result() {
     }
     let all = Command::Release { target: Target::Own, what: ReleaseWhat::All };
     let mut actions = lab.command(0, all);
-    for n in 0..20 {
-        let (task, which) = release_of(&actions);
-        assert_eq!(which, format!("r{n}"));
-        let result = match n {
-            3 => timed_out(),
-            7 => Err(ReleaseError::Lver { expected: 1, found: 2 }),
+    let mut running = releases(&actions);
+    assert_eq!(running.len(), SIDE_BY_SIDE_MAX);
+    let mut ended = Vec::new();
+    // The youngest first: what counts is the order of the request.
+    while let Some((task, which)) = running.pop() {
+        let result = match which.as_str() {
+            "r3" => timed_out(),
+            "r7" => Err(ReleaseError::Lver { expected: 1, found: 2 }),
             _ => FREED,
         };
+        ended.push(which);
         actions = lab.released(task, result, 0);
+        running.extend(releases(&actions));
+        assert!(running.len() <= SIDE_BY_SIDE_MAX);
     }
+    assert!(ended.iter().position(|r| r == "r7") < ended.iter().position(|r| r == "r3"));
+    assert_eq!(ended.len(), 20);
     assert_eq!(actions, [replied(0, -250)]);
     assert_eq!(lab.m.resources().count(), 1, "what timed out is tried again, what is not ours is not");
 }

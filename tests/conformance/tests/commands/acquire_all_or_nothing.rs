@@ -57,6 +57,10 @@ fn a_lease_refused_by_another_host_undoes_the_whole_command() {
     let three: Vec<Resource> = (1..=3).map(|n| scene.storage().resource(n)).collect();
     assert_eq!(client.acquire(&three, 0, None), -243);
     scene.wait_until_free(1, SOON);
+    scene.wait_until_free(3, SOON);
     assert_eq!((scene.owner(2), scene.owner(3)), (Some((2, 1)), None));
-    assert_eq!([scene.lver(1), scene.lver(2), scene.lver(3)], [1, 1, 0]);
+    assert_eq!([scene.lver(1), scene.lver(2)], [1, 1]);
+    // Ours asks for the third beside the second, and may have taken it and given it back.
+    let others = if program == Program::Ours { 0..=1 } else { 0..=0 };
+    assert!(others.contains(&scene.lver(3)), "{}", scene.lver(3));
 }
