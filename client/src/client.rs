@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use sanlock_wire::flags::{
     AcquireFlags, AddFlags, ConvertFlags, InqFlags, ReleaseFlags, RemFlags, RequestFlags, RindexCmdFlags,
@@ -12,7 +13,7 @@ use sanlock_wire::{
     ResourceSpec, Rindex, StateRecord, Target,
 };
 
-use crate::connection::{call, count, open, send_request, success};
+use crate::connection::{Until, call, count, open, send_request, success};
 use crate::error::ClientError;
 use crate::registered::{Inquiry, Registered};
 
@@ -36,6 +37,7 @@ pub struct DaemonVersion {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Client {
     socket: PathBuf,
+    limit: Option<Duration>,
 }
 
 impl Default for Client {
@@ -57,7 +59,14 @@ impl Client {
         let mut socket = run_dir.into();
         socket.push("/");
         socket.push(SOCKET_NAME);
-        Self { socket: socket.into() }
+        Self { socket: socket.into(), limit: None }
+    }
+
+    /// The same daemon, but no call takes longer than this: it fails then, `Io` with `ETIMEDOUT`. For commands that only look: the
+    /// daemon goes on with one that was given up.
+    #[must_use]
+    pub fn within(self, limit: Duration) -> Self {
+        Self { limit: Some(limit), ..self }
     }
 
     /// The socket that every call connects to.
@@ -71,7 +80,7 @@ impl Client {
     /// # Errors
     /// [`ClientError::Io`]. The daemon does not answer, so a refusal shows only with the next command.
     pub fn register(&self) -> Result<Registered, ClientError> {
-        Registered::new(open(&self.socket, true)?)
+        Registered::new(open(&self.socket, true, Until::NEVER)?)
     }
 
     /// The daemon's version (7.27).
@@ -220,6 +229,14 @@ impl Client {
         Ok(records(self.ok(Command::Status, &Request::status(last_type))?))
     }
 
+    /// All state records, and those of the daemon's [`counters`](sanlock_wire::counters), if it has any: 3.8.5 does not.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn status_with_counters(&self) -> Result<Vec<StateRecord>, ClientError> {
+        Ok(records(self.ok(Command::Status, &Request::status_with_counters())?))
+    }
+
     /// State records of the hosts of a lockspace (7.14).
     ///
     /// # Errors
@@ -361,8 +378,9 @@ impl Client {
     /// # Errors
     /// [`ClientError::Io`].
     pub fn shutdown(&self, force: bool) -> Result<(), ClientError> {
-        let fd = open(&self.socket, false)?;
-        send_request(std::os::fd::AsFd::as_fd(&fd), &Request::shutdown(force))
+        let until = Until::within(self.limit);
+        let fd = open(&self.socket, false, until)?;
+        send_request(std::os::fd::AsFd::as_fd(&fd), &Request::shutdown(force), until)
     }
 
     /// Tells the daemon to end and waits until it has (7.28).
@@ -481,7 +499,7 @@ impl Client {
     }
 
     fn call(&self, command: Command, request: &Request) -> Result<Reply, ClientError> {
-        call(&self.socket, command, request)
+        call(&self.socket, command, request, Until::within(self.limit))
     }
 
     fn ok(&self, command: Command, request: &Request) -> Result<Reply, ClientError> {

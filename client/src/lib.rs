@@ -3,7 +3,7 @@
 //! *What it does.* [`Client`] sends one command per connection and waits for its answer, as the C library does
 //! (socket-protocol.md 11.3). [`Registered`] is a connection that represents this process: leases acquired on it live
 //! until its last copy is closed (2.5). *What it does not do.* It keeps no state between calls, starts no threads, has
-//! no timeouts, and touches no storage itself.
+//! no timeouts but the one that [`Client::within`] sets, and touches no storage itself.
 //!
 //! Thread safety: `Client` can be shared freely. `Registered` carries one command at a time, which `&mut self` enforces.
 //!

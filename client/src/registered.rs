@@ -9,7 +9,7 @@ use sanlock_wire::{
     Command, Header, Killpath, Name, Options, Reply, ReplyBody, Request, Resource, ResourceSpec, Target,
 };
 
-use crate::connection::{count, read_reply, send_request, success};
+use crate::connection::{Until, count, read_reply, send_request, success};
 use crate::error::ClientError;
 
 /// What INQUIRE says about a process.
@@ -53,7 +53,7 @@ pub struct Registered {
 impl Registered {
     /// Sends REGISTER on a fresh connection. There is no answer to wait for.
     pub(crate) fn new(fd: OwnedFd) -> Result<Self, ClientError> {
-        send_request(fd.as_fd(), &Request::register())?;
+        send_request(fd.as_fd(), &Request::register(), Until::NEVER)?;
         Ok(Self { fd, desynchronised: false })
     }
 
@@ -156,8 +156,8 @@ impl Registered {
         if self.desynchronised {
             return Err(ClientError::Desynchronised);
         }
-        let result = send_request(self.fd.as_fd(), request)
-            .and_then(|()| read_reply(self.fd.as_fd(), command))
+        let result = send_request(self.fd.as_fd(), request, Until::NEVER)
+            .and_then(|()| read_reply(self.fd.as_fd(), command, Until::NEVER))
             .and_then(|reply| answers(&request.header, reply));
         self.desynchronised = result.is_err();
         result

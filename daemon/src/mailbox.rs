@@ -54,6 +54,11 @@ impl<T> Mailbox<T> {
         std::mem::take(&mut *self.0.queue.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// How many are there.
+    pub(crate) fn len(&self) -> usize {
+        self.0.queue.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     /// Readable when there are messages.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.0.ready.as_fd()
@@ -77,7 +82,7 @@ mod tests {
         let other = sender.clone();
         std::thread::spawn(move || other.send(1)).join().unwrap();
         sender.send(2);
-        assert!(readable(&mailbox));
+        assert!(readable(&mailbox) && mailbox.len() == 2);
         assert_eq!(mailbox.take(), [1, 2]);
         assert!(!readable(&mailbox) && mailbox.take().is_empty());
     }

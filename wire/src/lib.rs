@@ -20,6 +20,7 @@
 
 pub mod code;
 pub mod command;
+pub mod counters;
 pub mod decoder;
 pub mod flags;
 pub mod header;

@@ -7,6 +7,7 @@
 mod asking;
 mod conn;
 pub(crate) mod convert;
+mod counters;
 mod perform;
 mod poller;
 mod requests;
@@ -28,6 +29,7 @@ use sanlock_lease::text::LockspaceSpec;
 use sanlock_lease::timing::{IoTimeout, MonoTime};
 use sanlock_manager::{Action, ConnId, Event, LockspaceId, Manager, Settings};
 use sanlock_wdmd::client::SOCKET_PATH;
+use sanlock_wire::counters::Counters;
 use sanlock_wire::{Command, Reply};
 
 use crate::global::Global;
@@ -101,6 +103,7 @@ pub(crate) struct Front {
     saving: HashMap<u64, (LockspaceId, u64)>,
     /// Commands on indexes that the manager has not let begin yet.
     indexes: HashMap<ConnId, IndexJob>,
+    counters: Counters,
     next_order: u64,
     next_conn: u64,
     next_age_check: MonoTime,
@@ -161,6 +164,7 @@ impl Front {
             watchdog,
             saving: HashMap::new(),
             indexes: HashMap::new(),
+            counters: Counters::default(),
             next_order: 0,
             next_conn: 0,
             next_age_check: MonoTime::default(),

@@ -159,7 +159,11 @@ impl Front {
     }
 
     fn reply(&mut self, conn: ConnId, answer: &Answer) {
-        let Some(header) = self.slots.get_mut(conn).and_then(|slot| slot.request.take()) else { return };
+        let Some(slot) = self.slots.get_mut(conn) else { return };
+        let Some(header) = slot.request.take() else { return };
+        if let (Some(command), Answer::Result(code)) = (header.command(), answer) {
+            self.counters.add(command, *code, slot.since.elapsed());
+        }
         self.indexes.remove(&conn);
         let reply = match answer {
             Answer::Result(code) if header.command() == Some(Command::SetConfig) => {

@@ -1,16 +1,19 @@
 //! What each command leads to (socket-protocol.md 6, 7).
 
+use std::time::Instant;
+
 use sanlock_blockio::drive::monotonic_now;
 use sanlock_manager::{Command as Order, ConnId, Event, KillpathProgram, Setting};
 use sanlock_sys::credentials::{peer_pid, peer_process};
 use sanlock_wire::flags::{
     AddFlags, ConfigCommand, ConvertFlags, InqFlags, KillpathFlags, RemFlags, ResourceFlags, RestrictFlags,
+    StatusFlags,
 };
 use sanlock_wire::header::{Header, Target};
 use sanlock_wire::types::{Killpath, Lockspace};
 use sanlock_wire::{Command, Name, Refusal, Reply, Request, RequestBody, Unsupported, code};
 
-use super::{Front, Message, convert, status};
+use super::{Front, Message, convert, counters, status};
 use crate::tools::{IndexJob, Job};
 
 /// What VERSION answers: the release whose protocol this daemon speaks. lvmlockd and others compare it.
@@ -161,7 +164,7 @@ impl Front {
     /// Gives the manager a command whose reply will come as an action.
     pub(super) fn command(&mut self, id: ConnId, header: Header, command: Order) {
         let Some(slot) = self.slots.get_mut(id) else { return };
-        slot.request = Some(header);
+        (slot.request, slot.since) = (Some(header), Instant::now());
         if let Some(conn) = slot.conn.as_mut() {
             conn.suspended = true;
         }
@@ -318,7 +321,13 @@ impl Front {
     /// Commands that only look.
     fn show(&self, header: &Header, body: &RequestBody) -> Reply {
         match body {
-            RequestBody::Status => Reply::status(header, status::all(self, header.data)),
+            RequestBody::Status => {
+                let mut records = status::all(self, header.data);
+                if StatusFlags::from_bits_truncate(header.cmd_flags).contains(StatusFlags::COUNTERS) {
+                    records.extend(counters::records(self));
+                }
+                Reply::status(header, records)
+            }
             RequestBody::LogDump => Reply::log_dump(header, self.global.log.dump()),
             RequestBody::GetLockspaces => Reply::get_lockspaces(header, status::lockspaces(self)),
             RequestBody::HostStatus(wire) => match self.named(wire) {

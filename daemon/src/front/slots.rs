@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
+use std::time::Instant;
 
 use sanlock_manager::ConnId;
 use sanlock_sys::pidfd::PidFd;
@@ -27,6 +28,8 @@ pub(super) struct Slot {
     watched: Option<Interest>,
     /// The request in progress.
     pub(super) request: Option<Header>,
+    /// When it was given to the manager.
+    pub(super) since: Instant,
 }
 
 /// All of them.
@@ -49,7 +52,8 @@ impl Slots {
             return None;
         }
         poller.add(conn.fd(), Token::Conn(ci), Interest::READ).ok()?;
-        let slot = Slot { id, ci, conn: Some(conn), pid: None, watched: Some(Interest::READ), request: None };
+        let (watched, since) = (Some(Interest::READ), Instant::now());
+        let slot = Slot { id, ci, conn: Some(conn), pid: None, watched, request: None, since };
         match self.slots.get_mut(at) {
             Some(place) => *place = Some(slot),
             None => self.slots.push(Some(slot)),

@@ -313,6 +313,11 @@ impl Helper {
         lost
     }
 
+    /// Programs that wait for the helper, or were given to it and have not begun.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.len() + self.given.len()
+    }
+
     /// Neither guard nor helper is left; the socket has nothing more to say.
     pub(crate) fn is_dead(&self) -> bool {
         self.dead

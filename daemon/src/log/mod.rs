@@ -144,6 +144,12 @@ impl Log {
         self.shared.ring.lock().unwrap_or_else(PoisonError::into_inner).dump()
     }
 
+    /// Lines that wait for the writer.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.shared.queue.waiting().0
+    }
+
     /// Waits until every line so far is written, but no longer than `limit`.
     pub fn flush(&self, limit: Duration) {
         if self.shared.highest.is_some() {

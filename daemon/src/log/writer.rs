@@ -190,8 +190,7 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Number of lines waiting.
-    #[cfg(test)]
+    /// Lines waiting, and lines dropped since the writer last could write.
     pub(super) fn waiting(&self) -> (usize, u64) {
         let state = self.lock();
         (state.lines.len(), state.dropped)

@@ -184,6 +184,11 @@ impl Tools {
         work.notify_one();
     }
 
+    /// Jobs that no thread has taken up yet.
+    pub(crate) fn waiting(&self) -> usize {
+        self.shared.0.lock().unwrap_or_else(PoisonError::into_inner).queue.len()
+    }
+
     /// Carries out a command on the index of a joined lockspace, on a thread of its own; `report` is called from there.
     pub(crate) fn index(
         &self,

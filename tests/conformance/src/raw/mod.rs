@@ -101,6 +101,8 @@ pub mod flag {
     pub const RX_UPDATE_REM: u32 = 0x20000;
     pub const RELEASE_RENAME: u32 = 0x2;
     pub const RELEASE_ORPHAN: u32 = 0x4;
+    /// Ours alone.
+    pub const STATUS_COUNTERS: u32 = 0x4000_0000;
     pub const LSF_ADD: u32 = 0x1;
     pub const LSF_REM: u32 = 0x2;
 }

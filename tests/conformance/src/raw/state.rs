@@ -86,8 +86,23 @@ impl Connection {
     /// # Panics
     /// When the exchange fails or the bytes are no records.
     #[must_use]
-    pub fn records(mut self, cmd: u32, data: u32, payload: &[u8]) -> (Header, Vec<Record>) {
-        let header = self.request(cmd, 0, data, 7, payload);
+    pub fn records(self, cmd: u32, data: u32, payload: &[u8]) -> (Header, Vec<Record>) {
+        self.records_with(cmd, 0, data, payload)
+    }
+
+    /// The same with command flags.
+    ///
+    /// # Panics
+    /// When the exchange fails or the bytes are no records.
+    #[must_use]
+    pub fn records_with(
+        mut self,
+        cmd: u32,
+        cmd_flags: u32,
+        data: u32,
+        payload: &[u8],
+    ) -> (Header, Vec<Record>) {
+        let header = self.request(cmd, cmd_flags, data, 7, payload);
         let bytes = self.receive_to_end();
         (header, Record::read_all(&bytes))
     }

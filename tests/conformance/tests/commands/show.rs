@@ -61,6 +61,35 @@ fn status_stops_after_the_type_asked_for() {
     }
 }
 
+/// The daemon's counters are records of our own that come only when they are asked for, with a flag that the original ignores.
+#[test]
+fn counters_come_after_the_listing_for_who_asks_and_for_nobody_else() {
+    let Some(program) = Program::under_test() else { return };
+    let scene = Scene::one_host(program, 1);
+    let mut client = registered(scene.host(0));
+    assert_eq!(client.acquire_one(&scene.storage().resource(1)), 0);
+    let ask = |flags| scene.host(0).connect().records_with(cmd::STATUS, flags, 0, &[]);
+    let (plain, without) = ask(0);
+    let (header, with) = ask(flag::STATUS_COUNTERS);
+    assert_eq!((header.result(), header.length), (plain.result(), plain.length));
+    let keys = |records: &[Record]| -> Vec<(u32, Vec<String>)> {
+        let keys = |record: &Record| record.keys().iter().map(|key| (*key).to_owned()).collect();
+        records.iter().filter(|r| r.kind < 5).map(|r| (r.kind, keys(r))).collect()
+    };
+    assert_eq!(keys(&with), keys(&without), "the listing is the same");
+    assert_eq!(kinds(&without), [1, 2, 3, 4]);
+    match program {
+        Program::Reference => assert_eq!(kinds(&with), [1, 2, 3, 4], "unknown flags are ignored"),
+        Program::Ours => assert_eq!(kinds(&with), [1, 2, 3, 4, 0x4000_0001, 0x4000_0002]),
+    }
+    if let [.., counters, lockspace] = with.as_slice() {
+        if program == Program::Ours {
+            assert_eq!((counters.get("acquire_done"), counters.get("acquire_local")), (Some("1"), Some("0")));
+            assert_eq!((lockspace.name.as_str(), lockspace.get("watch")), ("LS", Some("off")));
+        }
+    }
+}
+
 #[test]
 fn records_come_in_the_order_of_their_lists() {
     let Some(program) = Program::under_test() else { return };
