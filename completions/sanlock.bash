@@ -5,7 +5,7 @@ _sanlock()
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} at=1 where= words= i
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
-        COMPREPLY=($(compgen -W 'daemon client direct who top explain check fsck demo help version status gets host_status renewal log_dump shutdown init read align add_lockspace inq_lockspace rem_lockspace command acquire convert release inquire set_config request examine set_event format create delete lookup update rebuild' -- "$cur"))
+        COMPREPLY=($(compgen -W 'daemon client direct who top explain check fsck exporter demo help version status gets host_status renewal log_dump shutdown init read align add_lockspace inq_lockspace rem_lockspace command acquire convert release inquire set_config request examine set_event format create delete lookup update rebuild' -- "$cur"))
         return
     fi
     where=${COMP_WORDS[1]} at=2
@@ -24,7 +24,7 @@ _sanlock()
         fi
         where="direct ${COMP_WORDS[2]}" at=3
         ;;
-    daemon|who|top|explain|check|fsck|demo|help|version) ;;
+    daemon|who|top|explain|check|fsck|exporter|demo|help|version) ;;
     *) where="client $where" ;;
     esac
     # Names and places are joined by colons, at which the shell splits words.
@@ -58,6 +58,10 @@ _sanlock()
     'fsck --save') COMPREPLY=($(compgen -f -- "$cur")); return ;;
     'fsck --io-timeout') return ;;
     'fsck --fire-timeout') return ;;
+    'exporter --listen') return ;;
+    'exporter --textfile') COMPREPLY=($(compgen -f -- "$cur")); return ;;
+    'exporter --interval') return ;;
+    'exporter --timeout') return ;;
     'demo --dir') COMPREPLY=($(compgen -f -- "$cur")); return ;;
     'demo --device') COMPREPLY=($(compgen -f -- "$cur")); return ;;
     'client status -o') COMPREPLY=($(compgen -W 'p s' -- "$cur")); return ;;
@@ -177,6 +181,7 @@ _sanlock()
     'explain') words='' ;;
     'check') words='--seconds --io-timeout --sysroot --json' ;;
     'fsck') words='--lockspace --repair --save --no-wait --io-timeout --fire-timeout --json' ;;
+    'exporter') words='--listen --textfile --interval --timeout --once' ;;
     'demo') words='--dir --quick --device --yes-overwrite' ;;
     'help') words='' ;;
     'version') words='' ;;

@@ -12,7 +12,7 @@ function __sanlock_at
             case client direct
                 set where $words[1]
                 set -q words[2]; and set where "$words[1] $words[2]"
-            case daemon who top explain check fsck demo help version
+            case daemon who top explain check fsck exporter demo help version
                 set where $words[1]
             case '*'
                 set where "client $words[1]"
@@ -29,6 +29,7 @@ complete -c sanlock -n "__sanlock_at ''" -a top -d 'show lockspaces, hosts, leas
 complete -c sanlock -n "__sanlock_at ''" -a explain -d 'say what a result number or an error name means, and what to do'
 complete -c sanlock -n "__sanlock_at ''" -a check -d 'say whether this host and its storage are fit for leases'
 complete -c sanlock -n "__sanlock_at ''" -a fsck -d 'say what is wrong with leases on storage, and repair it'
+complete -c sanlock -n "__sanlock_at ''" -a exporter -d 'show the daemon\'s state to Prometheus'
 complete -c sanlock -n "__sanlock_at ''" -a demo -d 'show two hosts locking each other out on a scratch file'
 complete -c sanlock -n "__sanlock_at ''" -a help -d 'print this text'
 complete -c sanlock -n "__sanlock_at ''" -a version -d 'print the version'
@@ -134,6 +135,11 @@ complete -c sanlock -n "__sanlock_at 'fsck'" -l no-wait
 complete -c sanlock -n "__sanlock_at 'fsck'" -l io-timeout -x
 complete -c sanlock -n "__sanlock_at 'fsck'" -l fire-timeout -x
 complete -c sanlock -n "__sanlock_at 'fsck'" -l json
+complete -c sanlock -n "__sanlock_at 'exporter'" -l listen -x
+complete -c sanlock -n "__sanlock_at 'exporter'" -l textfile -r -F
+complete -c sanlock -n "__sanlock_at 'exporter'" -l interval -x
+complete -c sanlock -n "__sanlock_at 'exporter'" -l timeout -x
+complete -c sanlock -n "__sanlock_at 'exporter'" -l once
 complete -c sanlock -n "__sanlock_at 'demo'" -l dir -r -F
 complete -c sanlock -n "__sanlock_at 'demo'" -l quick
 complete -c sanlock -n "__sanlock_at 'demo'" -l device -r -F

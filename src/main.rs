@@ -1,6 +1,6 @@
 //! The `sanlock` command: reads its arguments, asks the daemon or looks at storage, prints. It holds no lease logic.
 //!
-//! [`cli`] turns the arguments into a plain value, [`client`], [`direct`], [`daemon`], [`who`], [`top`], [`explain`], [`fsck`], [`check`] and [`demo`] carry it out.
+//! [`cli`] turns the arguments into a plain value, [`client`], [`direct`], [`daemon`], [`who`], [`top`], [`explain`], [`fsck`], [`check`], [`exporter`] and [`demo`] carry it out.
 #![forbid(unsafe_code)]
 
 mod check;
@@ -10,6 +10,7 @@ mod daemon;
 mod demo;
 mod direct;
 mod explain;
+mod exporter;
 mod fsck;
 mod index;
 mod json;
@@ -60,6 +61,7 @@ fn run(command: Command, json: bool) -> u8 {
         Command::Explain(args) => explain::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Fsck(args) => fsck::run(&args),
+        Command::Exporter(args) => exporter::run(&args),
         Command::Demo(args) => u8::try_from(demo::run(&args)).unwrap_or(FAILURE),
         Command::Client(action) => client::run(action, json),
         Command::Direct(action) => direct::run(action, json),

@@ -1,6 +1,6 @@
 //! What can be said of `packaging/` without installing anything. `packaging/test-deb` and `packaging/test-units` try the rest.
 
-use sanlock_manual::repository;
+use sanlock_manual::{has, repository};
 use std::fs::read_to_string;
 use std::process::Command;
 
@@ -46,4 +46,39 @@ fn the_units_kill_nobody_and_start_what_the_package_installs() {
             assert!(known, "{name}: {program}");
         }
     }
+}
+
+/// The exporter may be stopped at any time, and has no rights but to the daemon's socket.
+#[test]
+fn the_exporters_unit_has_no_privileges_and_is_left_to_the_administrator() {
+    let path = repository("packaging/systemd/sanlock-exporter.service");
+    let unit = read_to_string(&path).unwrap();
+    for line in [
+        "DynamicUser=yes",
+        "SupplementaryGroups=sanlock",
+        "CapabilityBoundingSet=",
+        "NoNewPrivileges=yes",
+        "ProtectSystem=strict",
+        "PrivateDevices=yes",
+        "MemoryDenyWriteExecute=yes",
+        "ExecStart=/usr/sbin/sanlock exporter $exporter_opts",
+    ] {
+        assert!(unit.lines().any(|found| found == line), "{line}");
+    }
+    let defaults = read_to_string(repository("packaging/default/sanlock-exporter")).unwrap();
+    assert!(defaults.lines().any(|line| line == "exporter_opts=\"\""));
+    for script in ["postinst", "prerm"] {
+        let text = read_to_string(repository(&format!("packaging/debian/{script}"))).unwrap();
+        assert!(!text.contains("enable sanlock-exporter"), "{script}");
+    }
+    if !has("systemd-analyze") {
+        return;
+    }
+    // The program need not be installed where this runs, so another one stands for it.
+    let dir = tempfile::tempdir().unwrap();
+    let copy = dir.path().join("sanlock-exporter.service");
+    std::fs::write(&copy, unit.replace("/usr/sbin/sanlock", "/bin/true")).unwrap();
+    let output = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&copy).output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
 }

@@ -1,6 +1,7 @@
 //! Everything the command can be asked to do, as plain values (command-line.md 2, 7, 8, 9).
 
 use super::doctor::{CheckArgs, FsckArgs};
+use super::exporter::ExporterArgs;
 use super::given::Sizes;
 use super::top::TopArgs;
 use super::who::WhoArgs;
@@ -47,6 +48,8 @@ pub(crate) enum Command {
     Fsck(FsckArgs),
     /// Say what is wrong with this host and its storage.
     Check(CheckArgs),
+    /// Show the daemon's state to Prometheus.
+    Exporter(ExporterArgs),
     /// Ask the daemon.
     Client(ClientAction),
     /// Look at, or format, storage.

@@ -14,6 +14,7 @@ commands:
   explain       say what a result number or an error name means, and what to do
   check         say whether this host and its storage are fit for leases
   fsck          say what is wrong with leases on storage, and repair it
+  exporter      show the daemon's state to Prometheus
   demo          show two hosts locking each other out on a scratch file
   help          print this text
   version       print the version
@@ -91,6 +92,7 @@ sanlock top [--interval <sec>] [--sort name|left|latency] [--once] [<lockspace>]
 sanlock explain [<code>...]
 sanlock check [--seconds <sec>] [--io-timeout <sec>] [--sysroot <dir>] [--json] [<place>]
 sanlock fsck [--lockspace <place>] [--repair] [--save <file>] [--no-wait] [--io-timeout <sec>] [--fire-timeout <sec>] [--json] <place> ...
+sanlock exporter [--listen <addr>] [--textfile <file>] [--interval <sec>] [--timeout <sec>] [--once]
 sanlock demo [--dir <dir>] [--quick] [--device <dev> --yes-overwrite]
 
 LOCKSPACE = <lockspace_name>:<host_id>:<path>:<offset>

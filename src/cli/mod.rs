@@ -6,6 +6,7 @@
 
 pub(crate) mod command;
 pub(crate) mod doctor;
+pub(crate) mod exporter;
 pub(crate) mod given;
 pub(crate) mod help;
 mod parse;

@@ -80,6 +80,7 @@ pub(crate) fn parse(args: &[Vec<u8>]) -> Result<Parsed, UsageError> {
         b"explain" => parse_new("explain", rest, Command::Explain),
         b"fsck" => parse_new("fsck", rest, Command::Fsck).map_err(doctor::usage),
         b"check" => parse_new("check", rest, Command::Check).map_err(doctor::usage),
+        b"exporter" => parse_new("exporter", rest, Command::Exporter),
         b"client" => parse_client(rest),
         b"direct" => parse_direct(rest),
         _ => parse_client(&args[1..]),
