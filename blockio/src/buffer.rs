@@ -2,12 +2,14 @@
 //!
 //! Direct I/O needs memory aligned to the device's logical block; a page satisfies every device (disk-format.md 3, rule 1).
 //! An [`AlignedBuf`] moves into the operation that uses it and comes back with the completion, so safe code cannot touch
-//! memory that the kernel is still reading or writing.
+//! memory that the kernel is still reading or writing. It is of its own, or a piece of a huge page ([`HugePages`](crate::HugePages)).
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+
+use crate::huge::Piece;
 
 /// Alignment of every buffer in bytes.
 pub const BUFFER_ALIGN: usize = 4096;
@@ -15,10 +17,12 @@ pub const BUFFER_ALIGN: usize = 4096;
 /// Largest transfer in bytes: the largest lease area (disk-format.md 2.1).
 pub const MAX_IO_LEN: usize = 8 << 20;
 
-/// An owned, page-aligned byte buffer of fixed length; zero-filled when created.
+/// An owned, page-aligned byte buffer of fixed length; zero-filled when allocated by [`AlignedBuf::zeroed`].
 pub struct AlignedBuf {
     ptr: NonNull<u8>,
     len: usize,
+    /// Whose memory it is, if not allocated for this buffer. Returned when the buffer is dropped.
+    piece: Option<Piece>,
 }
 
 impl AlignedBuf {
@@ -32,9 +36,20 @@ impl AlignedBuf {
         // SAFETY: `layout` has a size above zero (checked in `layout`).
         let raw = unsafe { alloc_zeroed(layout) };
         match NonNull::new(raw) {
-            Some(ptr) => Self { ptr, len },
+            Some(ptr) => Self { ptr, len, piece: None },
             None => handle_alloc_error(layout),
         }
+    }
+
+    /// A buffer in memory that is there: `len` bytes from `ptr`, all initialised, page-aligned and nobody else's for as long as `piece` exists.
+    pub(crate) fn of_piece(ptr: NonNull<u8>, len: usize, piece: Piece) -> Self {
+        Self { ptr, len, piece: Some(piece) }
+    }
+
+    /// Whether it is a piece of a huge page.
+    #[must_use]
+    pub fn is_huge(&self) -> bool {
+        self.piece.is_some()
     }
 
     fn layout(len: usize) -> Layout {
@@ -60,7 +75,7 @@ impl Deref for AlignedBuf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `ptr` addresses `len` initialised bytes owned by `self`. The kernel writes to them only while the buffer
+        // SAFETY: `ptr` addresses `len` initialised bytes owned by `self` (or by its piece). The kernel writes to them only while the buffer
         // sits inside an engine, which creates no reference to it (see `queue`).
         unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
     }
@@ -75,8 +90,10 @@ impl DerefMut for AlignedBuf {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        // SAFETY: allocated in `zeroed` with the same layout and freed once.
-        unsafe { dealloc(self.ptr.as_ptr(), Self::layout(self.len)) }
+        if self.piece.is_none() {
+            // SAFETY: allocated in `zeroed` with the same layout and freed once.
+            unsafe { dealloc(self.ptr.as_ptr(), Self::layout(self.len)) }
+        }
     }
 }
 

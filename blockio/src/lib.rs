@@ -6,6 +6,7 @@
 //! | Module | Subject |
 //! |---|---|
 //! | [`AlignedBuf`], [`BufPool`] | page-aligned memory, owned by the operation while the kernel may touch it |
+//! | [`HugePages`] | a stock of huge pages for the large ones of these buffers |
 //! | [`Disk`], [`PendingOpen`] | an open lease file or device, its sizes, opening off the caller's thread |
 //! | [`Engine`] | submit, reap, a descriptor to poll; two implementations, io_uring and Linux AIO |
 //! | [`EngineKind`] | which of the two: [`EngineKind::probe`] |
@@ -34,6 +35,7 @@ mod disk;
 pub mod drive;
 mod engine;
 mod error;
+mod huge;
 mod offload;
 mod queue;
 mod uring;
@@ -43,4 +45,5 @@ pub use buffer::{AlignedBuf, BUFFER_ALIGN, BufPool, MAX_IO_LEN};
 pub use disk::{Access, Disk, DiskKind, MAX_BACKGROUND_OPENS, PendingOpen};
 pub use engine::{Completion, ENGINE_VARIABLE, Engine, EngineKind, IoRequest, Ticket};
 pub use error::{EngineError, IoError, IoErrorKind, Op, OpenError, TIMED_OUT_CODE};
+pub use huge::{HUGE_BUFFER_MIN, HUGE_MEMORY_MAX, HugePages, NoHugePages};
 pub use queue::{MAX_IN_FLIGHT, MAX_IN_KERNEL};

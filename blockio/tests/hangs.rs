@@ -12,8 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use sanlock_blockio::{
-    Access, AlignedBuf, BlockingIo, Disk, Engine, EngineKind, IoErrorKind, IoRequest, MAX_BACKGROUND_OPENS,
-    MAX_IN_FLIGHT, OpenError,
+    Access, AlignedBuf, BlockingIo, Disk, Engine, EngineKind, HugePages, IoErrorKind, IoRequest,
+    MAX_BACKGROUND_OPENS, MAX_IN_FLIGHT, OpenError,
 };
 use support::fuse::{SilentFile, Waiting};
 use support::{
@@ -311,6 +311,37 @@ fn dropping_everything_of_a_silent_file_returns_at_once() {
         assert_eq!(io.write_all_at(&disk, 0, &[1; 512], WATCHED).unwrap_err().code(), -202);
         promptly(AT_ONCE, "drop", || drop((engine, io, disk)));
         assert!(threads_named(&name) > 0);
+        file.resume();
+        eventually("the owners end", || threads_named(&name) == 0);
+    });
+}
+
+#[test]
+fn a_huge_page_with_a_stuck_read_outlives_its_stock() {
+    let _alone = alone();
+    let Some(file) = SilentFile::new() else { return };
+    on_both(|kind| {
+        let name = format!("sanlock-{}", kind.name());
+        eventually("threads of earlier engines end", || threads_named(&name) == 0);
+        let Ok(stock) = HugePages::start(false, |text| eprintln!("{text}")) else { return };
+        stock.prepare();
+        let end = Instant::now() + HEALTHY;
+        let buf = loop {
+            match stock.take(512 << 10) {
+                Some(buf) => break buf,
+                None if Instant::now() < end => thread::sleep(Duration::from_millis(1)),
+                None => return eprintln!("SKIPPED: no huge pages"),
+            }
+        };
+        let disk = open(&file.path);
+        let mut engine = kind.create().unwrap();
+        file.fall_silent();
+        let request = IoRequest::read(Arc::clone(&disk), 0, buf);
+        promptly(AT_ONCE, "submit", || engine.submit(request));
+        nothing_completes(engine.as_mut());
+        promptly(AT_ONCE, "drop", || drop((engine, disk, stock)));
+        eventually("the thread of the stock ends", || threads_named("sanlock-memory") == 0);
+        // The kernel writes into the page now: if it had been unmapped or given away, this process or another buffer would suffer.
         file.resume();
         eventually("the owners end", || threads_named(&name) == 0);
     });

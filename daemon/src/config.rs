@@ -35,7 +35,9 @@ pub const MAX_SECTORS_KB: RangeInclusive<u32> = 1..=8192;
 /// Log priorities; -1 is none, 7 is debug.
 pub const PRIORITIES: RangeInclusive<i32> = -1..=7;
 /// Levels of memory locking.
-pub const MLOCK_LEVELS: RangeInclusive<u32> = 0..=2;
+pub const MLOCK_LEVELS: RangeInclusive<u32> = 0..=MLOCK_FUTURE;
+/// The level that locks memory to come, too.
+pub const MLOCK_FUTURE: u32 = 2;
 /// Any unsigned setting that fits an `int`.
 const UINT: RangeInclusive<u32> = 0..=i32::MAX.unsigned_abs();
 
@@ -90,6 +92,8 @@ pub struct Config {
     pub high_priority: u32,
     /// `mlock_level`, `-l`: 0 none, 1 current memory, 2 also future memory.
     pub mlock_level: u32,
+    /// `use_hugepages` (a setting of 5.1): large buffers are in huge pages.
+    pub hugepages: bool,
     /// `sh_retries`: retries of a shared acquire.
     pub sh_retries: u32,
     /// `uname`, `-U`: user to run as, name or number; `None`: `sanlock` if user and group of that name exist, else root.
@@ -143,6 +147,7 @@ impl Default for Config {
             fire: WatchdogFire::DEFAULT,
             high_priority: 0,
             mlock_level: 1,
+            hugepages: true,
             sh_retries: 8,
             uname: None,
             gname: None,
@@ -287,6 +292,7 @@ impl Config {
             b"use_watchdog" => self.use_watchdog = number(setting, UINT)?,
             b"high_priority" => self.high_priority = number(setting, UINT)?,
             b"mlock_level" => self.mlock_level = number(setting, MLOCK_LEVELS)?,
+            b"use_hugepages" => self.hugepages = all_or_none(setting)?,
             b"sh_retries" => self.sh_retries = number(setting, UINT)?,
             b"uname" => self.uname = Some(utf8(setting)?),
             b"gname" => self.gname = Some(utf8(setting)?),
@@ -312,7 +318,6 @@ impl Config {
             b"kill_grace_seconds" => self.kill_grace = Some(number(setting, KILL_GRACE_SECONDS)?),
             key if OnFail::is_key(key) => self.on_fail.set(key, setting.value)?,
             b"debug_hosts"
-            | b"use_hugepages"
             | b"use_compare_and_write"
             | b"create_old_delta_disk_version"
             | b"create_old_paxos_disk_version"
@@ -492,6 +497,14 @@ fn priority(setting: &Setting<'_>) -> Result<i32, String> {
     parsed::<i32>(setting).filter(|value| PRIORITIES.contains(value)).ok_or_else(|| {
         refused(setting, &format!("a log priority from {} to {}", PRIORITIES.start(), PRIORITIES.end()))
     })
+}
+
+fn all_or_none(setting: &Setting<'_>) -> Result<bool, String> {
+    match setting.value {
+        b"all" => Ok(true),
+        b"none" => Ok(false),
+        _ => Err(refused(setting, "all or none")),
+    }
 }
 
 fn utf8(setting: &Setting<'_>) -> Result<String, String> {

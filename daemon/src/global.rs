@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use sanlock_blockio::EngineKind;
+use sanlock_blockio::{EngineKind, HugePages};
 use sanlock_lease::name::Name;
 
-use crate::config::Config;
+use crate::config::{Config, MLOCK_FUTURE};
 use crate::log::Log;
 use crate::records::Records;
 
@@ -18,6 +18,8 @@ pub(crate) struct Global {
     pub(crate) engine: EngineKind,
     pub(crate) records: Records,
     pub(crate) log: Log,
+    /// Memory for the large buffers of whoever works on leases, if there is any of that kind.
+    pub(crate) huge: Option<Arc<HugePages>>,
     shutting_down: AtomicBool,
 }
 
@@ -30,7 +32,8 @@ impl Global {
         log: Log,
     ) -> Arc<Self> {
         let shutting_down = AtomicBool::new(false);
-        Arc::new(Self { config, host_name, engine, records, log, shutting_down })
+        let huge = huge_pages(&config, &log);
+        Arc::new(Self { config, host_name, engine, records, log, huge, shutting_down })
     }
 
     /// From now on machines are told that the daemon shuts down.
@@ -41,4 +44,15 @@ impl Global {
     pub(crate) fn shutting_down(&self) -> bool {
         self.shutting_down.load(Ordering::SeqCst)
     }
+}
+
+/// The stock of huge pages (`use_hugepages`). After memory was locked: it is made later, so only a lock on future memory is meant for it.
+fn huge_pages(config: &Config, log: &Log) -> Option<Arc<HugePages>> {
+    if !config.hugepages {
+        return None;
+    }
+    let notes = log.clone();
+    let stock =
+        HugePages::start(config.mlock_level == MLOCK_FUTURE, move |text| notes.debug(format_args!("{text}")));
+    stock.inspect_err(|error| log.debug(format_args!("{error}; ordinary memory is used"))).ok()
 }

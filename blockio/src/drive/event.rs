@@ -26,6 +26,7 @@ use crate::buffer::MAX_IO_LEN;
 use crate::disk::Disk;
 use crate::engine::{Completion, Engine, EngineKind};
 use crate::error::EngineError;
+use crate::huge::HugePages;
 
 /// Machines that one driver holds, finished ones with outstanding writes included.
 pub const MACHINES_MAX: usize = 8192;
@@ -125,6 +126,11 @@ impl<M: Machine, T: Clone> Driver<M, T> {
             ended: Vec::new(),
             overdue: Vec::new(),
         })
+    }
+
+    /// From now on large buffers come from this stock as long as it has any.
+    pub fn use_huge_pages(&mut self, huge: Arc<HugePages>) {
+        self.buffers.set_huge(huge);
     }
 
     /// Starts a machine over these areas.

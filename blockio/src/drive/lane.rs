@@ -16,6 +16,7 @@ use crate::buffer::AlignedBuf;
 use crate::disk::Disk;
 use crate::engine::{Completion, Engine, IoRequest, Ticket};
 use crate::error::{IoErrorKind, Op as Direction};
+use crate::huge::HugePages;
 
 /// Operations that one path has in its engine at a time; further ones wait.
 pub const OPS_IN_FLIGHT_MAX: usize = 64;
@@ -71,15 +72,25 @@ pub(super) struct Buffers {
     b4096: Vec<AlignedBuf>,
     /// Of any other size.
     large: Vec<AlignedBuf>,
+    /// Where large ones come from as long as there are any.
+    huge: Option<Arc<HugePages>>,
 }
 
 impl Buffers {
+    /// From now on large buffers come from this stock.
+    pub(super) fn set_huge(&mut self, huge: Arc<HugePages>) {
+        self.huge = Some(huge);
+    }
+
     /// A buffer of at least `len` bytes with any content.
     fn take(&mut self, len: usize) -> AlignedBuf {
         let spare = match len {
             512 => self.b512.pop(),
             4096 => self.b4096.pop(),
             _ => {
+                if let Some(buf) = self.huge.as_ref().and_then(|huge| huge.take(len)) {
+                    return buf;
+                }
                 let fits = self.large.iter().position(|buf| (len..=2 * len).contains(&buf.len()));
                 fits.map(|at| self.large.swap_remove(at))
             }
@@ -89,6 +100,10 @@ impl Buffers {
 
     /// Takes a buffer back; it is freed when enough are there.
     pub(super) fn give(&mut self, buf: AlignedBuf) {
+        if buf.is_huge() {
+            // Dropped: back to the stock, where everybody finds it.
+            return;
+        }
         let (spare, keep) = match buf.len() {
             512 => (&mut self.b512, SECTOR_BUFFERS),
             4096 => (&mut self.b4096, SECTOR_BUFFERS),

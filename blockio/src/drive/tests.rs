@@ -1,3 +1,5 @@
+mod huge;
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};

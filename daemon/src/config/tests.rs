@@ -90,6 +90,20 @@ fn the_timeouts_of_5_1_are_settings() {
 }
 
 #[test]
+fn huge_pages_are_a_setting_as_in_5_1() {
+    assert!(load("", &common()).hugepages);
+    assert!(load("use_hugepages = none\nuse_hugepages = all\n", &common()).hugepages);
+    let config = load("use_hugepages = none\n", &common());
+    assert_eq!((config.hugepages, config.warnings), (false, vec![]));
+    // A word that is neither changes nothing; 5.1 says nothing about it, we do.
+    let config = load("use_hugepages = none\nuse_hugepages = 0\n", &common());
+    assert!(!config.hugepages);
+    let told: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(told.len(), 1);
+    assert!(told[0].contains("line 2: use_hugepages \"0\" is not all or none and is ignored"), "{told:?}");
+}
+
+#[test]
 fn defaults_as_recorded() {
     let overrides = Overrides { our_host_name: Some(b"hostA".to_vec()), ..common() };
     let shown = shown(&load("", &overrides));

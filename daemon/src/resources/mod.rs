@@ -105,7 +105,10 @@ impl Resources {
     /// No thread or descriptor is to be had.
     pub(crate) fn start(global: Arc<Global>, report: impl Fn(Event) + Send + 'static) -> io::Result<Self> {
         let (orders, inbox) = mailbox::mailbox()?;
-        let driver = Driver::new(global.engine).map_err(|error: EngineError| io::Error::other(error))?;
+        let mut driver = Driver::new(global.engine).map_err(|error: EngineError| io::Error::other(error))?;
+        if let Some(huge) = &global.huge {
+            driver.use_huge_pages(Arc::clone(huge));
+        }
         std::thread::Builder::new().name("sanlock-resource".to_owned()).stack_size(STACK).spawn(
             move || {
                 let envs = Envs { global };
@@ -188,6 +191,10 @@ impl Thread {
     }
 
     fn open(&mut self, now: MonoTime, task: Task) {
+        if let Some(huge) = &self.envs.global.huge {
+            // While the disks are opened and the first sectors read there is time for it.
+            huge.prepare();
+        }
         let tag = Arc::new(Tag {
             task: task.id,
             lockspace: Arc::clone(&task.lockspace),

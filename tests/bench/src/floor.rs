@@ -1,18 +1,21 @@
 //! The reads and writes of an acquire and a release without any daemon: what the disk alone takes.
 //!
 //! The chain is that of our plan (docs/decisions/0001): leader and own block, write block, read all blocks, write block, read all
-//! blocks, write leader; and for a release: write block, read leader, write leader.
+//! blocks, write leader; and for a release: write block, read leader, write leader. Through memory of the daemon's kind: huge pages where
+//! there are any (docs/decisions/0014).
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use nix::fcntl::OFlag;
+use sanlock_blockio::{AlignedBuf, HugePages};
 
 use crate::place::Place;
 
-/// Alignment of buffers for direct I/O: no device wants more.
-const PAGE: usize = 4096;
+/// How long huge pages are waited for before ordinary memory has to do.
+const PAGES_MAX: Duration = Duration::from_secs(2);
 
 /// Sectors in front of the hosts' blocks: leader and request record.
 const SECTORS_BEFORE_BLOCKS: u64 = 2;
@@ -24,7 +27,7 @@ pub struct Chain {
     offset: u64,
     sector: usize,
     blocks: usize,
-    memory: Vec<u8>,
+    memory: AlignedBuf,
 }
 
 impl Chain {
@@ -42,8 +45,7 @@ impl Chain {
         // As the original: the next power of two (lease-algorithms.md 1.5).
         let sectors = (num_hosts + SECTORS_BEFORE_BLOCKS).next_power_of_two();
         let blocks = usize::try_from(sectors).map_or(length, |sectors| length.min(sectors * sector));
-        let mut chain =
-            Self { file, offset: area * place.align(), sector, blocks, memory: vec![0; length + PAGE] };
+        let mut chain = Self { file, offset: area * place.align(), sector, blocks, memory: memory(length) };
         chain.write(0, length);
         chain
     }
@@ -69,23 +71,35 @@ impl Chain {
         begin.elapsed()
     }
 
-    /// The part of the memory that may be handed to a direct read or write.
-    fn aligned(&mut self, length: usize) -> (&File, &mut [u8]) {
-        let begin = self.memory.as_ptr().align_offset(PAGE);
-        (&self.file, &mut self.memory[begin..begin + length])
-    }
-
     fn read(&mut self, length: usize) {
         let offset = self.offset;
-        let (file, bytes) = self.aligned(length);
+        let (file, bytes) = (&self.file, &mut self.memory[..length]);
         file.read_exact_at(bytes, offset).unwrap_or_else(|error| panic!("reading {length} bytes: {error}"));
     }
 
     fn write(&mut self, at: usize, length: usize) {
         let offset = self.offset + at as u64;
-        let (file, bytes) = self.aligned(length);
+        let (file, bytes) = (&self.file, &self.memory[..length]);
         file.write_all_at(bytes, offset).unwrap_or_else(|error| panic!("writing {length} bytes: {error}"));
     }
+}
+
+/// A buffer of `length` bytes, in huge pages if there are any before long.
+fn memory(length: usize) -> AlignedBuf {
+    static STOCK: OnceLock<Option<Arc<HugePages>>> = OnceLock::new();
+    let stock = STOCK.get_or_init(|| HugePages::start(false, |text| eprintln!("raw: {text}")).ok());
+    let end = Instant::now() + PAGES_MAX;
+    while let Some(stock) = stock {
+        if let Some(buf) = stock.take(length) {
+            return buf;
+        }
+        if Instant::now() > end {
+            eprintln!("raw: {length} bytes of ordinary memory");
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    AlignedBuf::zeroed(length)
 }
 
 #[cfg(test)]
