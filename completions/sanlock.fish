@@ -157,10 +157,12 @@ complete -c sanlock -n "__sanlock_at 'client renewal'" -l json
 complete -c sanlock -n "__sanlock_at 'client renewal'" -l plot -r -F
 complete -c sanlock -n "__sanlock_at 'client shutdown'" -s f -x -a '0 1'
 complete -c sanlock -n "__sanlock_at 'client shutdown'" -s w -x -a '0 1'
+complete -c sanlock -n "__sanlock_at 'client shutdown'" -l progress
 complete -c sanlock -n "__sanlock_at 'client init'" -s s -r -F
 complete -c sanlock -n "__sanlock_at 'client init'" -s o -x
 complete -c sanlock -n "__sanlock_at 'client init'" -s Z -x -a '512 4096'
 complete -c sanlock -n "__sanlock_at 'client init'" -s A -x -a '1M 2M 4M 8M'
+complete -c sanlock -n "__sanlock_at 'client init'" -l progress
 complete -c sanlock -n "__sanlock_at 'client init'" -s r -r -F
 complete -c sanlock -n "__sanlock_at 'client init'" -s n -x
 complete -c sanlock -n "__sanlock_at 'client init'" -s z -x -a '0 1'
@@ -172,16 +174,20 @@ complete -c sanlock -n "__sanlock_at 'client read'" -l json
 complete -c sanlock -n "__sanlock_at 'client align'" -s s -r -F
 complete -c sanlock -n "__sanlock_at 'client add_lockspace'" -s s -r -F
 complete -c sanlock -n "__sanlock_at 'client add_lockspace'" -s o -x
+complete -c sanlock -n "__sanlock_at 'client add_lockspace'" -l progress
 complete -c sanlock -n "__sanlock_at 'client inq_lockspace'" -s s -r -F
 complete -c sanlock -n "__sanlock_at 'client rem_lockspace'" -s s -r -F
+complete -c sanlock -n "__sanlock_at 'client rem_lockspace'" -l progress
 complete -c sanlock -n "__sanlock_at 'client command'" -s r -r -F
 complete -c sanlock -n "__sanlock_at 'client command'" -s O -x -a '0 1'
 complete -c sanlock -n "__sanlock_at 'client command'" -s P -x -a '0 1'
+complete -c sanlock -n "__sanlock_at 'client command'" -l progress
 complete -c sanlock -n "__sanlock_at 'client command'" -s c -r -F
 complete -c sanlock -n "__sanlock_at 'client acquire'" -s r -r -F
 complete -c sanlock -n "__sanlock_at 'client acquire'" -s p -x -a '(__fish_complete_pids)'
 complete -c sanlock -n "__sanlock_at 'client acquire'" -s O -x -a '0 1'
 complete -c sanlock -n "__sanlock_at 'client acquire'" -s P -x -a '0 1'
+complete -c sanlock -n "__sanlock_at 'client acquire'" -l progress
 complete -c sanlock -n "__sanlock_at 'client convert'" -s r -r -F
 complete -c sanlock -n "__sanlock_at 'client convert'" -s p -x -a '(__fish_complete_pids)'
 complete -c sanlock -n "__sanlock_at 'client release'" -s r -r -F
@@ -221,6 +227,7 @@ complete -c sanlock -n "__sanlock_at 'direct init'" -s s -r -F
 complete -c sanlock -n "__sanlock_at 'direct init'" -s o -x
 complete -c sanlock -n "__sanlock_at 'direct init'" -s Z -x -a '512 4096'
 complete -c sanlock -n "__sanlock_at 'direct init'" -s A -x -a '1M 2M 4M 8M'
+complete -c sanlock -n "__sanlock_at 'direct init'" -l progress
 complete -c sanlock -n "__sanlock_at 'direct init'" -s r -r -F
 complete -c sanlock -n "__sanlock_at 'direct init'" -s n -x
 complete -c sanlock -n "__sanlock_at 'direct init'" -s z -x -a '0 1'
@@ -238,6 +245,7 @@ complete -c sanlock -n "__sanlock_at 'direct acquire'" -s r -r -F
 complete -c sanlock -n "__sanlock_at 'direct acquire'" -s i -x
 complete -c sanlock -n "__sanlock_at 'direct acquire'" -s g -x
 complete -c sanlock -n "__sanlock_at 'direct acquire'" -s o -x
+complete -c sanlock -n "__sanlock_at 'direct acquire'" -l progress
 complete -c sanlock -n "__sanlock_at 'direct release'" -s r -r -F
 complete -c sanlock -n "__sanlock_at 'direct release'" -s i -x
 complete -c sanlock -n "__sanlock_at 'direct release'" -s g -x
@@ -245,6 +253,7 @@ complete -c sanlock -n "__sanlock_at 'direct release'" -s o -x
 complete -c sanlock -n "__sanlock_at 'direct acquire_id'" -s s -r -F
 complete -c sanlock -n "__sanlock_at 'direct acquire_id'" -s e -x
 complete -c sanlock -n "__sanlock_at 'direct acquire_id'" -s o -x
+complete -c sanlock -n "__sanlock_at 'direct acquire_id'" -l progress
 complete -c sanlock -n "__sanlock_at 'direct renew_id'" -s s -r -F
 complete -c sanlock -n "__sanlock_at 'direct renew_id'" -s o -x
 complete -c sanlock -n "__sanlock_at 'direct release_id'" -s s -r -F

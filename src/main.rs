@@ -15,6 +15,7 @@ mod fsck;
 mod index;
 mod json;
 mod output;
+mod progress;
 mod subject;
 mod top;
 mod version;
@@ -22,15 +23,16 @@ mod who;
 
 use cli::{Command, Parsed, UsageError};
 use output::{FAILURE, SUCCESS, print, print_error};
+use progress::Signs;
 use std::os::unix::ffi::OsStringExt;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let args: Vec<Vec<u8>> = std::env::args_os().map(OsStringExt::into_vec).collect();
     ExitCode::from(match cli::parse(&args) {
-        Ok(Parsed { debug_lines, command, json }) => {
+        Ok(Parsed { debug_lines, command, json, progress }) => {
             output::debug(&debug_lines);
-            run(command, json)
+            run(command, json, Signs::wanted(progress))
         }
         Err(UsageError { stdout, stderr, status }) => {
             print(stdout);
@@ -40,7 +42,7 @@ fn main() -> ExitCode {
     })
 }
 
-fn run(command: Command, json: bool) -> u8 {
+fn run(command: Command, json: bool, signs: Signs) -> u8 {
     match command {
         Command::Help { action_missing } => {
             print(cli::help::USAGE);
@@ -63,7 +65,7 @@ fn run(command: Command, json: bool) -> u8 {
         Command::Fsck(args) => fsck::run(&args),
         Command::Exporter(args) => exporter::run(&args),
         Command::Demo(args) => u8::try_from(demo::run(&args)).unwrap_or(FAILURE),
-        Command::Client(action) => client::run(action, json),
-        Command::Direct(action) => direct::run(action, json),
+        Command::Client(action) => client::run(action, json, signs),
+        Command::Direct(action) => direct::run(action, json, signs),
     }
 }

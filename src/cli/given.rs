@@ -33,6 +33,8 @@ pub(crate) struct Given<'a> {
     pub(crate) debug: bool,
     /// `--json`
     pub(crate) json: bool,
+    /// `--progress`
+    pub(crate) progress: bool,
     /// `--plot`
     pub(crate) plot: Option<&'a [u8]>,
     /// `-s`, later ones laid over earlier ones.
@@ -60,6 +62,7 @@ impl<'a> Given<'a> {
             match token {
                 Token::Debug => given.debug = true,
                 Token::Long { option: Long::Json, .. } => given.json = true,
+                Token::Long { option: Long::Progress, .. } => given.progress = true,
                 Token::Long { option: Long::Plot, value } => given.plot = Some(value),
                 Token::Value { letter: b's', value } => given.add_lockspace(value)?,
                 Token::Value { letter: b'r', value } => given.add_resource(value)?,

@@ -20,7 +20,8 @@ commands:
   version       print the version
 
 Options are single letters, each followed by its value as a separate argument; the long ones are
-additions: --json prints an object, --plot draws a picture.
+additions: --json prints an object, --plot draws a picture, --progress says on stderr what is
+waited for, as it is said on a terminal.
 
 sanlock daemon [options]
   -D            stay in the foreground and log everything to stderr
@@ -44,16 +45,16 @@ sanlock client gets [-h 0|1] [--json]
 sanlock client host_status [-s LOCKSPACE] [-D] [--json]
 sanlock client renewal -s LOCKSPACE [--json] [--plot <file>]
 sanlock client log_dump
-sanlock client shutdown [-f 0|1] [-w 0|1]
-sanlock client init -s LOCKSPACE [-o <sec>] [-Z 512|4096 -A 1M|2M|4M|8M]
-sanlock client init -r RESOURCE [-n <num_hosts>] [-z 0|1] [-Z 512|4096 -A 1M|2M|4M|8M]
+sanlock client shutdown [-f 0|1] [-w 0|1] [--progress]
+sanlock client init -s LOCKSPACE [-o <sec>] [-Z 512|4096 -A 1M|2M|4M|8M] [--progress]
+sanlock client init -r RESOURCE [-n <num_hosts>] [-z 0|1] [-Z 512|4096 -A 1M|2M|4M|8M] [--progress]
 sanlock client read -s LOCKSPACE | -r RESOURCE [-h 0|1] [-D] [--json]
 sanlock client align -s LOCKSPACE
-sanlock client add_lockspace -s LOCKSPACE [-o <sec>]
+sanlock client add_lockspace -s LOCKSPACE [-o <sec>] [--progress]
 sanlock client inq_lockspace -s LOCKSPACE
-sanlock client rem_lockspace -s LOCKSPACE
-sanlock client command -r RESOURCE [-O 0|1] [-P 0|1] -c <path> <args>
-sanlock client acquire -r RESOURCE -p <pid> [-O 0|1] [-P 0|1]
+sanlock client rem_lockspace -s LOCKSPACE [--progress]
+sanlock client command -r RESOURCE [-O 0|1] [-P 0|1] [--progress] -c <path> <args>
+sanlock client acquire -r RESOURCE -p <pid> [-O 0|1] [-P 0|1] [--progress]
 sanlock client convert -r RESOURCE -p <pid>
 sanlock client release -r RESOURCE -p <pid> [-a 0|1] [-O 0|1]
 sanlock client inquire -p <pid> [-D] [--json]
@@ -70,14 +71,14 @@ sanlock client lookup -x RINDEX [-e RENTRY]
 sanlock client update -x RINDEX -e RENTRY [-z 1]
 sanlock client rebuild -x RINDEX
 
-sanlock direct init -s LOCKSPACE [-o <sec>] [-Z 512|4096 -A 1M|2M|4M|8M]
-sanlock direct init -r RESOURCE [-n <num_hosts>] [-z 0|1] [-Z 512|4096 -A 1M|2M|4M|8M]
+sanlock direct init -s LOCKSPACE [-o <sec>] [-Z 512|4096 -A 1M|2M|4M|8M] [--progress]
+sanlock direct init -r RESOURCE [-n <num_hosts>] [-z 0|1] [-Z 512|4096 -A 1M|2M|4M|8M] [--progress]
 sanlock direct read_leader -s LOCKSPACE | -r RESOURCE [--json]
 sanlock direct read -s LOCKSPACE | -r RESOURCE [--json]
 sanlock direct write_leader -s LOCKSPACE | -r RESOURCE -F <file> [-f 0|1]
-sanlock direct acquire -r RESOURCE -i <host_id> -g <generation> [-o <sec>]
+sanlock direct acquire -r RESOURCE -i <host_id> -g <generation> [-o <sec>] [--progress]
 sanlock direct release -r RESOURCE [-i <host_id> -g <generation>] [-o <sec>]
-sanlock direct acquire_id -s LOCKSPACE [-e <name>] [-o <sec>]
+sanlock direct acquire_id -s LOCKSPACE [-e <name>] [-o <sec>] [--progress]
 sanlock direct renew_id -s LOCKSPACE [-o <sec>]
 sanlock direct release_id -s LOCKSPACE [-o <sec>]
 sanlock direct dump <path>[:<offset>[:<size>]] [-f 1|2] [-Z 512|4096 -A 1M|2M|4M|8M] [--json]

@@ -29,11 +29,13 @@ pub(crate) struct Parsed {
     pub(crate) command: Command,
     /// `--json`: what is shown is printed as an object.
     pub(crate) json: bool,
+    /// `--progress`: what is waited for is said, also where there is no terminal.
+    pub(crate) progress: bool,
 }
 
 impl From<Command> for Parsed {
     fn from(command: Command) -> Self {
-        Self { debug_lines: Vec::new(), command, json: false }
+        Self { debug_lines: Vec::new(), command, json: false, progress: false }
     }
 }
 
@@ -46,6 +48,7 @@ fn client_long(action: &str) -> &'static [Long] {
     match action {
         "status" | "host_status" | "gets" | "inquire" | "read" => &[Long::Json],
         "renewal" => &[Long::Json, Long::Plot],
+        "add_lockspace" | "rem_lockspace" | "shutdown" | "init" | "acquire" | "command" => &[Long::Progress],
         _ => &[],
     }
 }
@@ -54,6 +57,7 @@ fn client_long(action: &str) -> &'static [Long] {
 fn direct_long(action: &str) -> &'static [Long] {
     match action {
         "read_leader" | "read" | "dump" => &[Long::Json],
+        "init" | "acquire" | "acquire_id" => &[Long::Progress],
         _ => &[],
     }
 }
@@ -164,7 +168,8 @@ fn parse_client(args: &[Vec<u8>]) -> Result<Parsed, UsageError> {
     let Some(build) = client_action(&name) else { return Err(no_action("client", action)) };
     let mut given = Given::read(rest, client_long(&name))?;
     let debug_lines = std::mem::take(&mut given.debug_lines);
-    Ok(Parsed { debug_lines, command: Command::Client(build(&given)?), json: given.json })
+    let (json, progress) = (given.json, given.progress);
+    Ok(Parsed { debug_lines, command: Command::Client(build(&given)?), json, progress })
 }
 
 type Build<T> = fn(&Given<'_>) -> Result<T, UsageError>;
@@ -297,7 +302,8 @@ fn parse_direct(args: &[Vec<u8>]) -> Result<Parsed, UsageError> {
     let mut given = Given::read(options, direct_long(&name))?;
     let debug_lines = std::mem::take(&mut given.debug_lines);
     let action = direct_action(&name, path, &given)?;
-    Ok(Parsed { debug_lines, command: Command::Direct(action), json: given.json })
+    let (json, progress) = (given.json, given.progress);
+    Ok(Parsed { debug_lines, command: Command::Direct(action), json, progress })
 }
 
 fn direct_action(name: &str, path: Option<&[u8]>, g: &Given<'_>) -> Result<DirectAction, UsageError> {

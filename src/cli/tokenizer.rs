@@ -24,6 +24,8 @@ pub(crate) enum Long {
     Json,
     /// `--plot FILE`: draw a picture in place of text.
     Plot,
+    /// `--progress`: say what is waited for, also where there is no terminal.
+    Progress,
 }
 
 impl Long {
@@ -31,6 +33,7 @@ impl Long {
         match self {
             Self::Json => b"--json",
             Self::Plot => b"--plot",
+            Self::Progress => b"--progress",
         }
     }
 

@@ -5,10 +5,11 @@
 
 use super::convert::acquire as wire_resources;
 use super::lease::acquire_flags;
-use super::owner::explain_refusal;
+use super::owner::{Waiting, explain_refusal};
 use super::{explain, result_of};
 use crate::cli::command::AcquireArgs;
 use crate::output::{FAILURE, note, print, print_error};
+use crate::progress::{Signs, show};
 use crate::subject::resources;
 use sanlock_client::Client;
 use std::ffi::OsString;
@@ -49,7 +50,7 @@ impl Progress {
     }
 }
 
-pub(super) fn command(client: &Client, args: &AcquireArgs, argv: &[Vec<u8>]) -> u8 {
+pub(super) fn command(client: &Client, args: &AcquireArgs, argv: &[Vec<u8>], signs: Signs) -> u8 {
     const ACTION: &str = "command";
     let mut progress = Progress::new();
     progress.line("register");
@@ -66,8 +67,11 @@ pub(super) fn command(client: &Client, args: &AcquireArgs, argv: &[Vec<u8>]) -> 
     let fd = registered.as_raw_fd();
     progress.line(&format!("register done {fd}"));
     progress.line(&format!("acquire fd {fd}"));
-    let outcome =
-        wire_resources(args).and_then(|resources| registered.acquire(acquire_flags(args), &resources, None));
+    let mut waiting = Waiting::new(client, &args.resources);
+    let outcome = wire_resources(args).and_then(|resources| {
+        let ask = || registered.acquire(acquire_flags(args), &resources, None);
+        show(signs, ACTION, move |passed| waiting.tell(passed), ask)
+    });
     progress.line(&format!("acquire done {}", result_of(&outcome)));
     if let Err(error) = outcome {
         progress.flush();

@@ -1,9 +1,9 @@
 //! What the daemon knows and is: `gets`, `renewal`, `log_dump`, `version`, `shutdown` (command-line.md 6, 7.3 to 7.6).
 
 use super::convert::{lockspace_text, name};
-use super::progress::with_progress;
 use super::{done, explain, failed, result_of, shown, silent_failure};
 use crate::output::{FAILURE, SUCCESS, note, print};
+use crate::progress::{Signs, show, so_far};
 use crate::subject;
 use crate::version::{COMPATIBLE, Version};
 use sanlock_client::wire::flags::{HostState, LockspaceFlags};
@@ -119,12 +119,12 @@ fn protocol(number: u32) -> String {
     format!("{}.{}", number >> 16, number & 0xffff)
 }
 
-pub(super) fn shutdown(client: &Client, force: u32, wait: u32) -> u8 {
+pub(super) fn shutdown(client: &Client, force: u32, wait: u32, signs: Signs) -> u8 {
     const ACTION: &str = "shutdown";
     print(format!("shutdown force {force} wait {wait}\n"));
     if wait != 0 {
-        let outcome =
-            with_progress(ACTION, "waiting for the daemon to end", || client.shutdown_wait(force != 0));
+        let tell = so_far("waiting for the daemon to end");
+        let outcome = show(signs, ACTION, tell, || client.shutdown_wait(force != 0));
         return done(ACTION, "", &outcome);
     }
     // Asked before, because a daemon without lockspaces is gone afterwards.

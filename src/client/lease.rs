@@ -1,10 +1,11 @@
 //! Leases of another process: `acquire`, `convert`, `release`, `inquire` (command-line.md 7.16).
 
 use super::convert::{acquire as wire_resources, name, names};
-use super::owner::explain_refusal;
+use super::owner::{Waiting, explain_refusal};
 use super::{done, explain, result_of};
 use crate::cli::command::{AcquireArgs, NO_PID};
 use crate::output::{note, print, status_of};
+use crate::progress::{Signs, show};
 use crate::subject;
 use sanlock_client::wire::flags::{AcquireFlags, ConvertFlags, ReleaseFlags, ResourceFlags};
 use sanlock_client::wire::{Resource, code};
@@ -17,14 +18,17 @@ pub(super) fn acquire_flags(args: &AcquireArgs) -> AcquireFlags {
     if args.orphan { AcquireFlags::ORPHAN } else { AcquireFlags::empty() }
 }
 
-pub(super) fn acquire(client: &Client, pid: i32, args: &AcquireArgs) -> u8 {
+pub(super) fn acquire(client: &Client, pid: i32, args: &AcquireArgs, signs: Signs) -> u8 {
     const ACTION: &str = "acquire";
     print(format!("{ACTION} pid {pid}\n"));
     if args.resources.is_empty() {
         note(ACTION, "no resource given (-r), so nothing is acquired");
     }
-    let outcome =
-        wire_resources(args).and_then(|resources| client.acquire(pid, acquire_flags(args), &resources, None));
+    let mut waiting = Waiting::new(client, &args.resources);
+    let outcome = wire_resources(args).and_then(|resources| {
+        let ask = || client.acquire(pid, acquire_flags(args), &resources, None);
+        show(signs, ACTION, move |passed| waiting.tell(passed), ask)
+    });
     let status = done(ACTION, &object(&subject::resources(&args.resources), pid), &outcome);
     if let Err(error) = &outcome {
         explain_target(ACTION, pid, error);

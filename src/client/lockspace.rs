@@ -2,26 +2,35 @@
 
 use super::convert::{lockspace, name};
 use super::done;
-use super::progress::with_progress;
 use crate::cli::command::DEFAULT_IO_TIMEOUT;
 use crate::output::print;
+use crate::progress::join::Join;
+use crate::progress::{Signs, show, so_far};
 use crate::subject;
 use sanlock_client::wire::flags::{AddFlags, ConfigCommand, InqFlags, RemFlags};
 use sanlock_client::{Client, ClientError};
+use sanlock_daemon::config::{Config, Environment, Overrides};
 use sanlock_lease::name::Name;
 use sanlock_lease::text::LockspaceSpec;
+use sanlock_lease::timing::IoTimeout;
 
 /// The default io timeout is not sent: the daemon may have another default (command-line.md 7.11).
-pub(super) fn add(client: &Client, spec: &LockspaceSpec, io_timeout: u32) -> u8 {
+pub(super) fn add(client: &Client, spec: &LockspaceSpec, io_timeout: u32, signs: Signs) -> u8 {
     let (action, sent) = if io_timeout == DEFAULT_IO_TIMEOUT {
         ("add_lockspace", 0)
     } else {
         ("add_lockspace_timeout", io_timeout)
     };
     print(if sent == 0 { format!("{action}\n") } else { format!("{action} {sent}\n") });
-    let what = "joining (up to 2 io timeouts; 8 io timeouts and 60 s when the host id was not left cleanly)";
     let outcome = lockspace(spec).map_err(ClientError::from).and_then(|lockspace| {
-        with_progress(action, what, || client.add_lockspace_timeout(&lockspace, AddFlags::empty(), sent))
+        let ask = || client.add_lockspace_timeout(&lockspace, AddFlags::empty(), sent);
+        if !signs.any() {
+            return ask();
+        }
+        let settings = Config::load(&Overrides::default(), &Environment::of_process());
+        let io_timeout = IoTimeout::new(sent).unwrap_or(settings.io_timeout);
+        let join = Join::look(spec, io_timeout, settings.fire);
+        show(signs, action, move |passed| join.tell(passed), ask)
     });
     done(action, &subject::lockspace(spec), &outcome)
 }
@@ -35,12 +44,12 @@ pub(super) fn inquire(client: &Client, spec: &LockspaceSpec) -> u8 {
     done(ACTION, &subject::lockspace(spec), &outcome)
 }
 
-pub(super) fn remove(client: &Client, spec: &LockspaceSpec) -> u8 {
+pub(super) fn remove(client: &Client, spec: &LockspaceSpec, signs: Signs) -> u8 {
     const ACTION: &str = "rem_lockspace";
     print(format!("{ACTION}\n"));
     let what = "waiting until the processes that use the lockspace are gone and it is left";
     let outcome = lockspace(spec).map_err(ClientError::from).and_then(|lockspace| {
-        with_progress(ACTION, what, || client.rem_lockspace(&lockspace, RemFlags::empty()))
+        show(signs, ACTION, so_far(what), || client.rem_lockspace(&lockspace, RemFlags::empty()))
     });
     done(ACTION, &subject::lockspace(spec), &outcome)
 }

@@ -13,19 +13,20 @@ mod lockspace;
 mod notify;
 mod owner;
 mod plot;
-mod progress;
 mod status;
 mod storage;
 
 use crate::cli::command::ClientAction;
 use crate::output::{FAILURE, SUCCESS, failure, print, status_of};
+use crate::progress::Signs;
 use sanlock_client::wire::types::HostEvent;
 use sanlock_client::wire::{Command, Host, Name, Resource, ResourceSpec, code};
 use sanlock_client::{Client, ClientError};
 use sanlock_lease::text::DiskSpec;
 
 /// Carries out an action and returns the exit status. `json`: what is shown is printed as an object, by the actions that can.
-pub(crate) fn run(action: ClientAction, json: bool) -> u8 {
+/// `signs`: how it says what it waits for.
+pub(crate) fn run(action: ClientAction, json: bool, signs: Signs) -> u8 {
     let client = Client::new();
     if json {
         if let Some(status) = json::run(&client, &action) {
@@ -40,16 +41,16 @@ pub(crate) fn run(action: ClientAction, json: bool) -> u8 {
         ClientAction::Renewal { lockspace, plot: Some(file) } => plot::renewal(&client, lockspace, &file),
         ClientAction::LogDump => info::log_dump(&client),
         ClientAction::Version => info::version(&client),
-        ClientAction::Shutdown { force, wait } => info::shutdown(&client, force, wait),
-        ClientAction::Init { target, sizes } => storage::init(&client, &target, sizes),
+        ClientAction::Shutdown { force, wait } => info::shutdown(&client, force, wait, signs),
+        ClientAction::Init { target, sizes } => storage::init(&client, &target, sizes, signs),
         ClientAction::Read { target, sizes, owners, debug } => {
             storage::read(&client, &target, sizes, owners, debug)
         }
         ClientAction::Index { action, args } => index::index(&client, action, &args),
         ClientAction::Align { disk } => storage::align(&client, &disk),
-        ClientAction::AddLockspace { spec, io_timeout } => lockspace::add(&client, &spec, io_timeout),
+        ClientAction::AddLockspace { spec, io_timeout } => lockspace::add(&client, &spec, io_timeout, signs),
         ClientAction::InqLockspace { spec } => lockspace::inquire(&client, &spec),
-        ClientAction::RemLockspace { spec } => lockspace::remove(&client, &spec),
+        ClientAction::RemLockspace { spec } => lockspace::remove(&client, &spec, signs),
         ClientAction::SetConfig { lockspace, config } => lockspace::set_config(&client, lockspace, config),
         ClientAction::Request { resource, force_mode } => {
             notify::request(&client, resource.as_ref(), force_mode)
@@ -66,8 +67,8 @@ pub(crate) fn run(action: ClientAction, json: bool) -> u8 {
             };
             notify::set_event(&client, lockspace, event)
         }
-        ClientAction::Command { acquire, argv } => command::command(&client, &acquire, &argv),
-        ClientAction::Acquire { pid, acquire } => lease::acquire(&client, pid, &acquire),
+        ClientAction::Command { acquire, argv } => command::command(&client, &acquire, &argv, signs),
+        ClientAction::Acquire { pid, acquire } => lease::acquire(&client, pid, &acquire, signs),
         ClientAction::Release { pid, resources, lockspace, all, orphan } => {
             lease::release(&client, pid, &resources, lockspace, all, orphan)
         }

@@ -5,12 +5,14 @@
 
 use super::convert::name;
 use crate::output::note;
+use crate::progress::{left, passed_since};
 use sanlock_client::wire::{Host, StateRecord, code};
 use sanlock_client::{Client, ClientError};
 use sanlock_daemon::config::{Config, Environment, Overrides};
 use sanlock_lease::text::ResourceSpec;
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
 use sanlock_sys::clock::monotonic_seconds;
+use std::time::Duration;
 
 /// Results that another host's ownership causes.
 const OWNED: [i32; 5] = [
@@ -137,6 +139,66 @@ fn describe_owner(title: &str, owner: &Host, seen: Option<&Seen>, now: u64) -> V
     vec![format!("{holder}, last seen renewing {age} s ago"), outlook]
 }
 
+/// Seconds between two looks at an owner that is waited for.
+const LOOK_EVERY: u64 = 10;
+
+/// What an acquire waits for that has not been answered at once: an owner that may still live, mostly.
+pub(super) struct Waiting {
+    client: Client,
+    resources: Vec<ResourceSpec>,
+    /// When it was looked at last, in seconds since the acquire began, and what for so many seconds more.
+    found: Option<(u64, Option<(String, u64)>)>,
+}
+
+impl Waiting {
+    pub(super) fn new(client: &Client, resources: &[ResourceSpec]) -> Self {
+        Self { client: client.clone(), resources: resources.to_vec(), found: None }
+    }
+
+    /// What to say after so much time; asks the daemon now and then.
+    pub(super) fn tell(&mut self, passed: Duration) -> String {
+        let passed = passed.as_secs();
+        let fresh = self.found.as_ref().filter(|(at, _)| passed < at + LOOK_EVERY);
+        let (at, outlook) = match fresh {
+            Some(found) => found.clone(),
+            None => {
+                let found = (passed, self.look());
+                self.found = Some(found.clone());
+                found
+            }
+        };
+        match outlook {
+            Some((what, wait)) => left(&what, at + wait, passed),
+            None => passed_since("waiting for the disks of the leases", passed),
+        }
+    }
+
+    /// The first owner that is waited for.
+    fn look(&self) -> Option<(String, u64)> {
+        self.resources.iter().filter(|resource| !resource.disks.is_empty()).find_map(|resource| {
+            let owners = owners(&self.client, resource).ok()?;
+            let own = own_host_id(&self.client, resource);
+            let records = self.client.host_status(name(resource.lockspace)).ok()?;
+            let title = format!("{}:{}", resource.lockspace, resource.name);
+            owners.iter().filter(|owner| Some(owner.host_id.get()) != own).find_map(|owner| {
+                let seen = records.iter().find_map(|record| Seen::of_host(record, owner.host_id.get()))?;
+                Some(awaited(&title, owner, &seen, monotonic_seconds()))
+            })
+        })
+    }
+}
+
+/// An owner that is waited for, and the seconds until it must be dead.
+fn awaited(title: &str, owner: &Host, seen: &Seen, now: u64) -> (String, u64) {
+    let what = format!("{title} is held by host {} {:?}", owner.host_id, seen.name);
+    if seen.timestamp == 0 || seen.generation != owner.generation.get() || seen.last_live == 0 {
+        return (format!("{what}, which has left or was not seen yet"), 0);
+    }
+    let age = now.saturating_sub(seen.last_live);
+    let wait = (seen.io_timeout.host_dead_secs(fire_timeout()) + 1).saturating_sub(age);
+    (format!("{what}, silent for {age} s: waiting until that must be dead"), wait)
+}
+
 /// The fire timeout of this host's configuration, which is that of every host.
 fn fire_timeout() -> WatchdogFire {
     Config::load(&Overrides::default(), &Environment::of_process()).fire
@@ -186,6 +248,23 @@ mod tests {
         assert_eq!(dead[1], "that host counts as dead: try again now");
         let nearly = describe_owner("LS:R", &owner(7), Some(&seen(860)), 1000);
         assert!(nearly[1].ends_with("in 1 s at the earliest"), "{nearly:?}");
+    }
+
+    #[test]
+    fn an_owner_that_is_waited_for() {
+        let (what, wait) = awaited("LS:R", &owner(7), &seen(900), 1000);
+        assert_eq!(
+            what,
+            "LS:R is held by host 1 \"hostA\", silent for 100 s: waiting until that must be dead"
+        );
+        assert_eq!(wait, 41);
+        assert_eq!(awaited("LS:R", &owner(7), &seen(859), 1000).1, 0);
+        assert!(awaited("LS:R", &owner(7), &Seen { timestamp: 0, ..seen(900) }, 1000).0.contains("has left"));
+        // Between two looks the seconds are counted down.
+        let found = Some((20, Some(("x".to_owned(), 41))));
+        let mut waiting = Waiting { client: Client::new(), resources: Vec::new(), found };
+        assert_eq!(waiting.tell(Duration::from_secs(25)), "36 s left: x");
+        assert!(waiting.tell(Duration::from_secs(30)).starts_with("30 s so far: waiting for the disks"));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use super::{done, explain, failed, shown};
 use crate::cli::command::{InitTarget, ReadTarget};
 use crate::cli::given::Sizes;
 use crate::output::{FAILURE, note, print, status_of};
+use crate::progress::{Signs, show, so_far};
 use crate::subject;
 use sanlock_client::wire::flags::{ResourceFlags, WriteFlags};
 use sanlock_client::wire::{Host, Resource};
@@ -16,23 +17,27 @@ const NO_TARGET: i32 = -22;
 /// What to give when nothing was.
 const GIVE_TARGET: &str = "give a lockspace with its path (-s NAME:ID:PATH:OFFSET) or a resource (-r)";
 
-pub(super) fn init(client: &Client, target: &InitTarget, sizes: Sizes) -> u8 {
+pub(super) fn init(client: &Client, target: &InitTarget, sizes: Sizes, signs: Signs) -> u8 {
     const ACTION: &str = "init";
     print("init\n");
+    let tell = so_far("the daemon writes the leases");
     let outcome = match target {
         InitTarget::Nothing => {
             print(format!("init done {NO_TARGET}\n"));
             note(ACTION, GIVE_TARGET);
             return FAILURE;
         }
-        InitTarget::Lockspace { spec, io_timeout } => sized_lockspace(spec, sizes)
-            .map_err(ClientError::from)
-            .and_then(|lockspace| client.write_lockspace(&lockspace, 0, *io_timeout)),
+        InitTarget::Lockspace { spec, io_timeout } => {
+            sized_lockspace(spec, sizes).map_err(ClientError::from).and_then(|lockspace| {
+                show(signs, ACTION, tell, || client.write_lockspace(&lockspace, 0, *io_timeout))
+            })
+        }
         InitTarget::Resource { spec, num_hosts, clear } => {
             let flags = if *clear { WriteFlags::CLEAR } else { WriteFlags::empty() };
             // Daemons take the field of max_hosts for the number of hosts; a daemon that reads the right one finds it there.
-            sized_resource(spec, sizes)
-                .and_then(|resource| client.write_resource(&resource, *num_hosts, *num_hosts, flags))
+            sized_resource(spec, sizes).and_then(|resource| {
+                show(signs, ACTION, tell, || client.write_resource(&resource, *num_hosts, *num_hosts, flags))
+            })
         }
     };
     done(ACTION, &target.subject(), &outcome)

@@ -10,6 +10,8 @@ use super::machine::{area, drive};
 use super::report::{Failure, first_step, report_as};
 use super::storage::{Storage, StorageError};
 use crate::cli::command::DirectHostId;
+use crate::progress::join::Join;
+use crate::progress::{Signs, show};
 use crate::subject;
 use sanlock_blockio::Access;
 use sanlock_blockio::drive::{Areas, monotonic_now};
@@ -114,9 +116,16 @@ fn carry_out(
     report_as(action, in_result, &subject::lockspace(&args.lockspace), &outcome)
 }
 
-pub(super) fn acquire_id(args: &DirectHostId) -> u8 {
+pub(super) fn acquire_id(args: &DirectHostId, signs: Signs) -> u8 {
     carry_out("acquire_id", "acquire_id", args, |target| {
-        target.drive(DeltaAcquire::new(target.config, None))?.map(drop).map_err(HostIdError::Join)
+        let take = || target.drive(DeltaAcquire::new(target.config, None));
+        let joined = if signs.any() {
+            let join = Join::look(&args.lockspace, target.config.io_timeout, target.config.fire);
+            show(signs, "acquire_id", move |passed| join.tell(passed), take)
+        } else {
+            take()
+        };
+        joined?.map(drop).map_err(HostIdError::Join)
     })
 }
 

@@ -3,9 +3,10 @@
 //! What was there is overwritten without a question, as in the original. The only trace is a line in syslog.
 
 use super::report::{Failure, first_step, report};
-use super::storage::{Storage, StorageError};
+use super::storage::{FORMAT_TIMEOUT, Storage, StorageError};
 use crate::cli::command::InitTarget;
 use crate::cli::given::Sizes;
+use crate::progress::{Signs, left, passed_since, show};
 use nix::syslog::{Facility, LogFlags, Severity, openlog, syslog};
 use sanlock_blockio::Access;
 use sanlock_lease::code::ReturnCode;
@@ -15,6 +16,8 @@ use sanlock_lease::text::{LockspaceSpec, ResourceSpec};
 use sanlock_lease::timing::{IoTimeout, IoTimeoutError};
 use sanlock_sys::clock::monotonic_seconds;
 use sanlock_wire::{Command, code};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 const ACTION: &str = "init";
 /// Name under which changes are recorded in syslog.
@@ -58,13 +61,60 @@ impl Failure for InitError {
     }
 }
 
-pub(super) fn init(target: &InitTarget, sizes: Sizes) -> u8 {
-    let outcome = match target {
+pub(super) fn init(target: &InitTarget, sizes: Sizes, signs: Signs) -> u8 {
+    let step = Arc::new(Mutex::new(Step::default()));
+    let told = Arc::clone(&step);
+    let tell = move |passed: Duration| told.lock().unwrap_or_else(PoisonError::into_inner).tell(passed);
+    let outcome = show(signs, ACTION, tell, || match target {
         InitTarget::Nothing => Err(InitError::NoTarget),
-        InitTarget::Lockspace { spec, io_timeout } => init_lockspace(spec, *io_timeout, sizes),
-        InitTarget::Resource { spec, num_hosts, clear } => init_resource(spec, *num_hosts, *clear, sizes),
-    };
+        InitTarget::Lockspace { spec, io_timeout } => init_lockspace(spec, *io_timeout, sizes, &step),
+        InitTarget::Resource { spec, num_hosts, clear } => {
+            init_resource(spec, *num_hosts, *clear, sizes, &step)
+        }
+    });
     report(ACTION, &target.subject(), &outcome)
+}
+
+/// Which write is waited for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Step {
+    /// Where; empty before the first one.
+    place: String,
+    /// From 1 on.
+    number: usize,
+    of: usize,
+    bytes: usize,
+    begun: Option<Instant>,
+}
+
+impl Step {
+    fn tell(&self, passed: Duration) -> String {
+        let Some(begun) = self.begun else { return passed_since("opening", passed.as_secs()) };
+        let Self { place, number, of, bytes, .. } = self;
+        let what = format!("at most, for write {number} of {of} at {place} ({bytes} bytes)");
+        left(&what, FORMAT_TIMEOUT.as_secs(), begun.elapsed().as_secs())
+    }
+}
+
+/// Writes one after the other, and says which.
+fn format_at(
+    storage: &mut Storage,
+    disk: (&[u8], u64),
+    writes: &[Vec<u8>],
+    step: &Mutex<Step>,
+) -> Result<(), StorageError> {
+    let (path, offset) = disk;
+    for (number, bytes) in writes.iter().enumerate() {
+        *step.lock().unwrap_or_else(PoisonError::into_inner) = Step {
+            place: format!("{}:{offset}", String::from_utf8_lossy(path)),
+            number: number + 1,
+            of: writes.len(),
+            bytes: bytes.len(),
+            begun: Some(Instant::now()),
+        };
+        storage.format(offset, bytes)?;
+    }
+    Ok(())
 }
 
 /// Leaves a trace of what is about to be overwritten. Without a system log it is lost, as in the original.
@@ -88,7 +138,12 @@ fn choose(sizes: Sizes, storage: &Storage) -> Result<Geometry, SizesError> {
     format::choose_sizes(sizes.sector, sizes.align, storage.disk().logical_block_size())
 }
 
-fn init_lockspace(spec: &LockspaceSpec, io_timeout: u32, sizes: Sizes) -> Result<(), InitError> {
+fn init_lockspace(
+    spec: &LockspaceSpec,
+    io_timeout: u32,
+    sizes: Sizes,
+    step: &Mutex<Step>,
+) -> Result<(), InitError> {
     let io_timeout = IoTimeout::new(io_timeout)?;
     let mut text = [b"init lockspace ", spec.name.as_bytes()].concat();
     text.extend_from_slice(format!(":{}:", spec.host_id).as_bytes());
@@ -97,13 +152,17 @@ fn init_lockspace(spec: &LockspaceSpec, io_timeout: u32, sizes: Sizes) -> Result
     record(&text);
     let mut storage = Storage::open(&spec.path, Access::ReadWrite).map_err(InitError::LockspaceOpen)?;
     let lockspace = Lockspace { name: spec.name, geometry: choose(sizes, &storage)?, io_timeout };
-    for bytes in lockspace.writes() {
-        storage.format(spec.offset, &bytes)?;
-    }
+    format_at(&mut storage, (&spec.path, spec.offset), &lockspace.writes(), step)?;
     Ok(())
 }
 
-fn init_resource(spec: &ResourceSpec, num_hosts: u32, clear: bool, sizes: Sizes) -> Result<(), InitError> {
+fn init_resource(
+    spec: &ResourceSpec,
+    num_hosts: u32,
+    clear: bool,
+    sizes: Sizes,
+    step: &Mutex<Step>,
+) -> Result<(), InitError> {
     if spec.disks.is_empty() {
         return Err(InitError::NoDisk);
     }
@@ -119,9 +178,28 @@ fn init_resource(spec: &ResourceSpec, num_hosts: u32, clear: bool, sizes: Sizes)
             num_hosts: format::num_hosts(num_hosts, geometry),
             cleared_at: clear.then(monotonic_seconds),
         };
-        for bytes in resource.writes(storage.disk().logical_block_size()) {
-            storage.format(disk.offset, &bytes)?;
-        }
+        let writes = resource.writes(storage.disk().logical_block_size());
+        format_at(&mut storage, (&disk.path, disk.offset), &writes, step)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_write_that_is_waited_for_is_named() {
+        let waited = Duration::from_secs(9);
+        assert_eq!(Step::default().tell(waited), "9 s so far: opening");
+        let step = Step {
+            place: "/dev/x:0".to_owned(),
+            number: 2,
+            of: 3,
+            bytes: 8 << 20,
+            begun: Instant::now().checked_sub(Duration::from_secs(5)),
+        };
+        let expected = "55 s left: at most, for write 2 of 3 at /dev/x:0 (8388608 bytes)";
+        assert_eq!(step.tell(waited), expected);
+    }
 }

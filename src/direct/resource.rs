@@ -12,6 +12,7 @@ use super::report::{Failure, first_step, report};
 use super::storage::{Storage, StorageError};
 use crate::cli::command::DirectLease;
 use crate::output::note;
+use crate::progress::{Signs, show, so_far};
 use crate::subject;
 use sanlock_blockio::Access;
 use sanlock_blockio::drive::Areas;
@@ -87,10 +88,11 @@ impl Failure for LeaseError {
     }
 }
 
-pub(super) fn acquire(args: &DirectLease) -> u8 {
+pub(super) fn acquire(args: &DirectLease, signs: Signs) -> u8 {
     const ACTION: &str = "acquire";
     record(ACTION.as_bytes());
-    report(ACTION, &object(args), &try_acquire(ACTION, args))
+    let tell = so_far("taking the lease; an owner that may live is waited for until it must be dead");
+    report(ACTION, &object(args), &show(signs, ACTION, tell, || try_acquire(ACTION, args)))
 }
 
 pub(super) fn release(args: &DirectLease) -> u8 {

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Limit for opening, for each read, and for the write of a record.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Limit for each write that formats (disk-format.md 3, rule 5).
-const FORMAT_TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const FORMAT_TIMEOUT: Duration = Duration::from_secs(60);
 /// EIO, where no better number is known.
 const EIO: i32 = -5;
 /// EISDIR, which the original reports for a directory.

@@ -12,4 +12,5 @@ pub mod pidfd;
 pub mod pidfile;
 pub mod priority;
 pub mod process;
+pub mod terminal;
 pub mod watchdog;

@@ -127,7 +127,7 @@ fn a_long_wait_shows_signs_of_life_on_a_terminal() {
     let mut command = bounded::dying_with_us(Path::new("script"));
     command.args(["-qfec", &join, "/dev/null"]).env("SANLOCK_RUN_DIR", host.run_dir());
     let mut terminal = Running::start(command);
-    bounded::wait_until("a sign of life", SOON, || terminal.text().0.contains(" s so far"));
+    bounded::wait_until("a sign of life", SOON, || terminal.text().0.contains(" s left: making sure"));
     let removed = host.client(&["client", "rem_lockspace", "-s", &lockspace]);
     assert_eq!(removed.result(), Some(0));
     assert!(terminal.finish(SOON).stdout.contains("add_lockspace done -201"));
@@ -135,5 +135,5 @@ fn a_long_wait_shows_signs_of_life_on_a_terminal() {
     let mut quiet = host.client_in_background(&["client", "add_lockspace", "-s", &lockspace]);
     std::thread::sleep(Duration::from_secs(7));
     assert_eq!(host.client(&["client", "rem_lockspace", "-s", &lockspace]).result(), Some(0));
-    assert!(!quiet.finish(SOON).stderr.contains("so far"));
+    assert!(!quiet.finish(SOON).stderr.contains("making sure"));
 }
