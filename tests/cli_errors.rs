@@ -255,3 +255,45 @@ fn explain_prints_what_is_known() {
     assert_eq!(code, Some(1));
     assert!(stdout.contains("EIO (-5)") && stderr.contains("\"-200\""), "{stdout}{stderr}");
 }
+
+/// A daemon that cannot start: the reason with the object, and the next step; in the background as in the foreground.
+#[test]
+fn a_daemon_that_cannot_start_says_why_and_what_to_do() {
+    let (user, group) = (nix::unistd::geteuid(), nix::unistd::getegid());
+    let user = nix::unistd::User::from_uid(user).unwrap().unwrap().name;
+    let group = nix::unistd::Group::from_gid(group).unwrap().unwrap().name;
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for made in ["pid/sanlock.pid", "socket/sanlock.sock/x", "locked"] {
+        std::fs::create_dir_all(dir.path().join(made)).unwrap();
+    }
+    let pid_file = dir.path().join("locked/sanlock.pid");
+    let _held = sanlock_sys::pidfile::PidFile::lock(&pid_file).unwrap();
+    let at = dir.path().to_str().unwrap();
+    let rows: [(&str, &str, &[&str], &[&str]); 5] = [
+        ("run", "-U nobody-has-this-name", &["user 'nobody-has-this-name' not found"], &["-U and -G"]),
+        ("none/run", "", &["run directory", "none/run", "No such file"], &["SANLOCK_RUN_DIR"]),
+        ("pid", "", &["pid/sanlock.pid", "Is a directory"], &["check what lies there"]),
+        ("locked", "", &["setlk", "locked/sanlock.pid"], &["another daemon runs", "SANLOCK_RUN_DIR"]),
+        ("socket", "", &["make the socket", "socket/sanlock.sock"], &["check what lies there"]),
+    ];
+    for foreground in [false, true] {
+        for (run_dir, options, reason, step) in rows {
+            let output = Command::new(env!("CARGO_BIN_EXE_sanlock"))
+                .args(["daemon", "-w", "0", "-e", "test", "-U", &user, "-G", &group])
+                .args(options.split_whitespace())
+                .args(foreground.then_some("-D"))
+                .env("SANLOCK_RUN_DIR", format!("{at}/{run_dir}"))
+                .env("SANLOCK_PRIVILEGED", "0")
+                .output()
+                .unwrap();
+            let text = String::from_utf8(output.stderr).unwrap();
+            let lines: Vec<&str> = text.lines().collect();
+            let next = lines.iter().position(|line| line.starts_with("sanlock: daemon: next: "));
+            let next = next.unwrap_or_else(|| panic!("{run_dir} {options}: no next step: {text}"));
+            assert_eq!(output.status.code(), Some(1), "{run_dir} {options}: {text}");
+            // In the foreground the reason is a line of the log, on stderr too.
+            assert!(reason.iter().all(|word| lines[next - 1].contains(word)), "{run_dir} {options}: {text}");
+            assert!(step.iter().all(|word| lines[next].contains(word)), "{run_dir} {options}: {text}");
+        }
+    }
+}

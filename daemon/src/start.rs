@@ -139,13 +139,58 @@ pub enum StartError {
     Running(io::Error),
 }
 
+impl StartError {
+    /// What to do about it, as a phrase.
+    #[must_use]
+    pub fn next(&self) -> &'static str {
+        match self {
+            Self::Background(_) => "start it in the foreground (-D), where it forks less",
+            Self::Unknown { .. } => {
+                "make the account ('systemd-sysusers'), or name one that exists with -U and -G, or uname and gname in sanlock.conf"
+            }
+            Self::Lookup { .. } => {
+                "check the user database ('getent passwd', nsswitch.conf): it has to answer without network"
+            }
+            Self::Groups { .. } | Self::Chown { .. } => {
+                "start it as root; without root set SANLOCK_PRIVILEGED=0, name your own user and group with -U and -G, and a run directory of your own with SANLOCK_RUN_DIR"
+            }
+            Self::Helper(_) | Self::Threads(_) => {
+                "check the limits of processes, memory and descriptors ('ulimit -a', TasksMax of the unit)"
+            }
+            Self::RunDir { .. } => {
+                "make the directory that it is to be in, or name another one with SANLOCK_RUN_DIR; only root may write /run"
+            }
+            Self::PidOpen { .. } | Self::PidWrite { .. } => {
+                "check what lies there, who may write it, and that the file system has room"
+            }
+            Self::PidLock { .. } => {
+                "another daemon runs with this run directory ('sanlock client status' asks it): end it, or name another directory with SANLOCK_RUN_DIR"
+            }
+            Self::HostName(_) => "give a name with -e, or our_host_name in sanlock.conf",
+            Self::Engine(_) => {
+                "allow io_uring or Linux AIO (a container's seccomp profile, kernel.io_uring_disabled, fs.aio-max-nr)"
+            }
+            Self::Socket { .. } => {
+                "check what lies there and who may write the directory; a path of more than 107 bytes is too long for a socket"
+            }
+            Self::Running(_) => {
+                "add the lockspaces again once a new daemon runs; its log tells what came before"
+            }
+        }
+    }
+}
+
 /// Runs the daemon to its end and returns the exit status: in the foreground if so configured, or if a service manager waits for this
 /// process to be ready, else in the background. Then the calling process gets the status of the start, and the one in the background that of the end.
 ///
 /// Call it before any thread exists.
 #[must_use]
 pub fn run(config: Config) -> u8 {
-    let report = |error: &StartError| eprintln!("sanlock: daemon: {error}");
+    let next = |error: &StartError| eprintln!("sanlock: daemon: next: {}", error.next());
+    let report = |error: &StartError| {
+        eprintln!("sanlock: daemon: {error}");
+        next(error);
+    };
     let config = match absolute_run_dir(config) {
         Ok(config) => config,
         Err(error) => {
@@ -156,8 +201,10 @@ pub fn run(config: Config) -> u8 {
     if config.foreground || notify::manager_waits() {
         return match prepare(config) {
             Err(Failed { error, shown }) => {
-                if !shown {
-                    report(&error);
+                if shown {
+                    next(&error)
+                } else {
+                    report(&error)
                 }
                 FAILURE
             }
@@ -184,7 +231,7 @@ pub fn run(config: Config) -> u8 {
         }
         Ok(Background::Child(starting)) => match prepare(config) {
             Err(Failed { error, .. }) => {
-                starting.failed(FAILURE, &error.to_string());
+                starting.failed(FAILURE, &format!("{error}\nsanlock: daemon: next: {}", error.next()));
                 FAILURE
             }
             Ok(prepared) => {
