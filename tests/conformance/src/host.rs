@@ -105,6 +105,17 @@ impl Host {
         self.wait_until_it_answers();
     }
 
+    /// Starts the daemon of another program after this one has ended, in the same run directory and with the same name: the host
+    /// has changed over. Its command line is the other program's, too.
+    ///
+    /// # Panics
+    /// When the old daemon still runs or the new one does not answer in time.
+    pub fn restart_as(&mut self, program: Program) {
+        self.daemon_program = program;
+        self.cli_program = program;
+        self.restart();
+    }
+
     fn wait_until_it_answers(&mut self) {
         let what = format!("the {} daemon of host {} to answer", self.daemon_program.word(), self.name);
         bounded::wait_until(&what, START_LIMIT, || {
