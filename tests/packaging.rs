@@ -4,8 +4,9 @@ use sanlock_manual::{has, repository};
 use std::fs::read_to_string;
 use std::process::Command;
 
-const SCRIPTS: [&str; 9] = [
+const SCRIPTS: [&str; 10] = [
     "build-deb",
+    "sbom",
     "test-deb",
     "test-units",
     "test-units-inside",
@@ -81,4 +82,20 @@ fn the_exporters_unit_has_no_privileges_and_is_left_to_the_administrator() {
     let output = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&copy).output().unwrap();
     let said = [output.stdout, output.stderr].concat();
     assert!(output.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
+}
+
+/// A host without its usual libraries, or with others of them, can still run it.
+#[test]
+fn the_program_needs_no_library_but_those_of_the_compiler_and_libc() {
+    if !has("ldd") {
+        return;
+    }
+    let text = sanlock_manual::stdout_of("ldd", &[env!("CARGO_BIN_EXE_sanlock")]);
+    let names: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(names.iter().any(|name| name.starts_with("libc.so")), "{text}");
+    for name in names {
+        let file = name.rsplit('/').next().unwrap_or_default();
+        let known = ["linux-vdso.so", "linux-gate.so", "ld-linux", "libc.so", "libgcc_s.so", "libm.so"];
+        assert!(known.iter().any(|known| file.starts_with(known)), "{name}: {text}");
+    }
 }
