@@ -44,7 +44,10 @@ enum Phase {
     Index,
     /// Looking what lies in the area of the slot.
     Scan {
+        /// What was found so far.
         index: Index,
+        /// The index as it was.
+        before: Index,
         slot: u32,
     },
     Writing(&'static str),
@@ -106,8 +109,8 @@ impl RindexOperation {
                 self.after_acquire(outcome, outstanding)
             }
             (Phase::Index, Answer::Read(result)) => self.after_index(now, env, result),
-            (Phase::Scan { index, slot }, Answer::Read(result)) => {
-                self.after_scan(now, env, index, slot, result)
+            (Phase::Scan { index, before, slot }, Answer::Read(result)) => {
+                self.after_scan(now, env, (index, before), slot, result)
             }
             (Phase::Writing(what), Answer::Written(result)) => self.after_write(now, env, what, result),
             (Phase::Releasing, Answer::Released(outcome, outstanding)) => {
@@ -260,7 +263,7 @@ impl RindexOperation {
             .and_then(|bytes| Index::read(bytes, layout, self.config.lockspace));
         match index {
             Ok(index) if matches!(self.command, RindexCommand::Rebuild { .. }) => {
-                self.scan(now, env, index.without_entries(), 0)
+                self.scan(now, env, (index.without_entries(), index), 0)
             }
             Ok(index) => match self.plan(now, &layout, index) {
                 Ok(()) => self.next_write(now, env),
@@ -321,7 +324,7 @@ impl RindexOperation {
         self.writes.push_back(Write { what, offset, bytes, limit });
     }
 
-    fn scan(&mut self, now: MonoTime, env: &Env<'_>, index: Index, slot: u32) -> Want {
+    fn scan(&mut self, now: MonoTime, env: &Env<'_>, (index, before): (Index, Index), slot: u32) -> Want {
         let Some(layout) = self.layout else { return self.fail(RindexError::Driver) };
         if let Err(e) = self.check_env(env) {
             return self.fail(e);
@@ -330,14 +333,14 @@ impl RindexOperation {
             return self.rebuilt(now, env, &layout, &index);
         }
         let want = Want::Read { offset: layout.area(slot), len: layout.geometry.sector().slice_len() };
-        self.want(Phase::Scan { index, slot }, want)
+        self.want(Phase::Scan { index, before, slot }, want)
     }
 
     fn after_scan(
         &mut self,
         now: MonoTime,
         env: &Env<'_>,
-        mut index: Index,
+        (mut index, before): (Index, Index),
         slot: u32,
         result: Result<&[u8], IoFailure>,
     ) -> Want {
@@ -345,9 +348,9 @@ impl RindexOperation {
         match result {
             Ok(sector) => {
                 if let Some(name) = resource_in(sector) {
-                    index.set(slot, name);
+                    enter(&mut index, &before, slot, name);
                 }
-                self.scan(now, env, index, slot + 1)
+                self.scan(now, env, (index, before), slot + 1)
             }
             // The end of the disk: there are no areas behind it.
             Err(IoFailure::Short) => self.rebuilt(now, env, &layout, &index),
@@ -461,6 +464,24 @@ fn lease_name() -> Name {
 
 fn read<'a>(what: &'static str, result: Result<&'a [u8], IoFailure>) -> Result<&'a [u8], RindexError> {
     result.map_err(|failure| RindexError::Io { what, failure })
+}
+
+/// Enters what lies in the area of a slot.
+///
+/// A host that dies while it deletes a resource leaves its area as it was; if the resource was created again elsewhere, two areas have
+/// the name. Which of them is the resource the index knew before: were both entered, hosts could go to different areas for one name
+/// and both own it. If it did not know, as after damage, both are: an area that may be somebody's is not to be given away.
+fn enter(index: &mut Index, before: &Index, slot: u32, name: Name) {
+    let Some(other) = index.find(name) else { return index.set(slot, name) };
+    let [was_here, was_there] = [slot, other].map(|slot| before.name(slot) == name);
+    match (was_here, was_there) {
+        (true, false) => {
+            index.clear(other);
+            index.set(slot, name);
+        }
+        (false, true) => {}
+        _ => index.set(slot, name),
+    }
 }
 
 /// disk-format.md 8.3.

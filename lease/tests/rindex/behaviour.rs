@@ -228,6 +228,44 @@ fn rebuild_finds_what_lies_in_the_areas_up_to_the_end_of_the_disk() {
     }
 }
 
+/// A host that dies while it deletes leaves the area of a resource that may be created again elsewhere.
+#[test]
+fn of_two_areas_of_one_name_a_rebuild_keeps_the_one_that_was_entered() {
+    let remove =
+        |rig: &mut Rig, slot| rig.run(RindexCommand::Remove { offset: rig.area(slot), seed: 0 }).unwrap();
+    let rebuilt = |rig: &mut Rig| {
+        let before = rig.names();
+        rig.run(RindexCommand::Rebuild { seed: 0 }).unwrap();
+        assert_eq!(rig.names(), before);
+        rig.assert_sound("after a rebuild");
+    };
+    // What is left over lies behind the resource.
+    let mut rig = Rig::usual();
+    for resource in ["b", "a"] {
+        rig.run(create(resource)).unwrap();
+    }
+    remove(&mut rig, 1);
+    rig.run(delete("b")).unwrap();
+    rig.run(create("a")).unwrap();
+    assert_eq!(rig.names(), [(0, "a".to_owned())]);
+    rebuilt(&mut rig);
+    // Before it.
+    let mut rig = Rig::usual();
+    rig.run(create("a")).unwrap();
+    rig.run(RindexCommand::Add { name: name("x"), offset: rig.area(0), seed: 0 }).unwrap();
+    rig.run(create("a")).unwrap();
+    remove(&mut rig, 0);
+    assert_eq!(rig.names(), [(1, "a".to_owned())]);
+    rebuilt(&mut rig);
+    // Where the index does not say, neither is given away.
+    remove(&mut rig, 1);
+    rig.run(RindexCommand::Rebuild { seed: 0 }).unwrap();
+    assert_eq!(rig.names(), [(0, "a".to_owned()), (1, "a".to_owned())]);
+    // Nor where it has both.
+    rig.run(RindexCommand::Rebuild { seed: 0 }).unwrap();
+    assert_eq!(rig.names().len(), 2);
+}
+
 #[test]
 fn a_rebuild_gives_nothing_away_that_it_cannot_read() {
     let mut rig = Rig::usual();
