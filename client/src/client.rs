@@ -10,7 +10,7 @@ use sanlock_wire::flags::{
 };
 use sanlock_wire::{
     Command, Disk, Host, HostEvent, Lockspace, Name, Options, Rentry, Reply, ReplyBody, Request, Resource,
-    ResourceSpec, Rindex, StateRecord, Target,
+    ResourceSpec, Rindex, StateRecord, Target, counters,
 };
 
 use crate::connection::{Until, call, count, open, send_request, success};
@@ -234,7 +234,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub fn status_with_counters(&self) -> Result<Vec<StateRecord>, ClientError> {
-        Ok(records(self.ok(Command::Status, &Request::status_with_counters())?))
+        Ok(records(self.ok(Command::Status, &counters::status_request())?))
     }
 
     /// State records of the hosts of a lockspace (7.14).

@@ -1,14 +1,42 @@
 //! What the daemon counts: records of our own, which STATUS has only when
-//! [`StatusFlags::COUNTERS`](crate::flags::StatusFlags::COUNTERS) asks for them.
+//! [`StatusFlags::COUNTERS`] asks for them.
 //!
 //! The original ignores flags that it does not know (socket-protocol.md 7) and answers with the plain listing; a client that does not
 //! ask sees no difference. Whatever a reader does not find it leaves out.
 
 use core::time::Duration;
 
+use bitflags::bitflags;
+
 use crate::code;
 use crate::command::Command;
-use crate::state::{StateRecord, StateText};
+use crate::header::Header;
+use crate::name::Name;
+use crate::request::{Request, RequestBody};
+use crate::state::{Attachment, StateRecord, StateText};
+
+bitflags! {
+    /// `cmd_flags` of STATUS. The original has none and ignores them (socket-protocol.md 7).
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub struct StatusFlags: u32 {
+        /// Ours: after the listing, the records of this module.
+        const COUNTERS = 0x4000_0000;
+    }
+}
+
+/// STATUS (7.5) of all records, with those of this module where the daemon has them.
+#[must_use]
+pub fn status_request() -> Request {
+    let header = Header::request(Command::Status, StatusFlags::COUNTERS.bits(), 0, 0, 0);
+    Request { header, body: RequestBody::Status }
+}
+
+/// A record of this module: `name` is that of a lockspace, or empty.
+#[must_use]
+pub fn record(kind: u32, name: Name, text: &StateText) -> StateRecord {
+    let text = text.as_bytes().to_vec();
+    StateRecord { kind, flags: 0, data32: 0, data64: 0, name, text, attachment: Attachment::None }
+}
 
 /// Record type of the counters. Far above the numbers that later versions of the original could give to theirs.
 pub const COUNTERS_RECORD: u32 = 0x4000_0001;
@@ -225,7 +253,15 @@ mod tests {
     use crate::limits::MAX_STATE_TEXT;
 
     fn record(counters: &Counters) -> StateRecord {
-        StateRecord::counters(counters.text(StateText::new()))
+        super::record(COUNTERS_RECORD, Name::EMPTY, &counters.text(StateText::new()))
+    }
+
+    #[test]
+    fn the_request_is_a_status_of_all_with_the_flag() {
+        let plain = Request::status(0);
+        let request = status_request();
+        assert_eq!(request.header, Header { cmd_flags: 0x4000_0000, ..plain.header });
+        assert_eq!(request.body, plain.body);
     }
 
     #[test]

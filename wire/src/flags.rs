@@ -68,13 +68,6 @@ bitflags! {
         const SECTOR4K = 0x200;
     }
 
-    /// `cmd_flags` of STATUS. The original has none and ignores them (socket-protocol.md 7).
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-    pub struct StatusFlags: u32 {
-        /// Ours: after the listing, the records of [`counters`](crate::counters).
-        const COUNTERS = 0x4000_0000;
-    }
-
     /// Flags of ADD_LOCKSPACE.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct AddFlags: u32 {

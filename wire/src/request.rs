@@ -34,7 +34,7 @@ pub enum RequestBody {
     RemLockspace(Box<Lockspace>),
     /// 7.4. data: force. No reply.
     Shutdown,
-    /// 7.5. cmd_flags [`StatusFlags`](crate::flags::StatusFlags); data: last record type wanted, 0 for all.
+    /// 7.5. cmd_flags [`StatusFlags`](crate::counters::StatusFlags); data: last record type wanted, 0 for all.
     Status,
     /// 7.6.
     LogDump,

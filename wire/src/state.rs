@@ -115,21 +115,6 @@ impl StateRecord {
         Self::plain(StateType::Renewal, Name::EMPTY, 0, timestamp, text)
     }
 
-    /// The record of the daemon's counters ([`COUNTERS_RECORD`](crate::counters::COUNTERS_RECORD)).
-    #[must_use]
-    pub fn counters(text: StateText) -> Self {
-        let plain = Self::plain(StateType::Daemon, Name::EMPTY, 0, 0, text);
-        Self { kind: crate::counters::COUNTERS_RECORD, ..plain }
-    }
-
-    /// The record with what else is known about a lockspace
-    /// ([`LOCKSPACE_COUNTERS_RECORD`](crate::counters::LOCKSPACE_COUNTERS_RECORD)).
-    #[must_use]
-    pub fn lockspace_counters(lockspace: Name, text: StateText) -> Self {
-        let plain = Self::plain(StateType::Daemon, lockspace, 0, 0, text);
-        Self { kind: crate::counters::LOCKSPACE_COUNTERS_RECORD, ..plain }
-    }
-
     /// The type, `None` for one of a later version.
     #[must_use]
     pub const fn state_type(&self) -> Option<StateType> {

@@ -1,11 +1,11 @@
-//! What the daemon counts, for STATUS with [`StatusFlags::COUNTERS`](sanlock_wire::flags::StatusFlags::COUNTERS).
+//! What the daemon counts, for STATUS with [`StatusFlags::COUNTERS`](sanlock_wire::counters::StatusFlags::COUNTERS).
 //!
 //! Counting happens in the front alone, when a reply goes out: some additions to a table of fixed size. Nothing is counted where leases
 //! are renewed; how long renewals take is in their history (RENEWAL).
 
 use sanlock_manager::Watch;
-use sanlock_wire::counters::DEPTHS;
-use sanlock_wire::{StateRecord, StateText};
+use sanlock_wire::counters::{COUNTERS_RECORD, DEPTHS, LOCKSPACE_COUNTERS_RECORD, record};
+use sanlock_wire::{Name, StateRecord, StateText};
 
 use super::{Front, convert};
 
@@ -15,10 +15,11 @@ pub(super) fn records(front: &Front) -> Vec<StateRecord> {
     for (name, depth) in DEPTHS.iter().zip(depths(front)) {
         text = text.item(&format!("depth_{name}"), depth);
     }
-    let mut records = vec![StateRecord::counters(front.counters.text(text))];
+    let mut records = vec![record(COUNTERS_RECORD, Name::EMPTY, &front.counters.text(text))];
     for (_, lockspace) in front.manager.lockspaces() {
         let text = StateText::new().item("watch", word(lockspace.watch));
-        records.push(StateRecord::lockspace_counters(convert::wire_name(&lockspace.spec.name), text));
+        let name = convert::wire_name(&lockspace.spec.name);
+        records.push(record(LOCKSPACE_COUNTERS_RECORD, name, &text));
     }
     records
 }

@@ -5,9 +5,9 @@ use std::time::Instant;
 use sanlock_blockio::drive::monotonic_now;
 use sanlock_manager::{Command as Order, ConnId, Event, KillpathProgram, Setting};
 use sanlock_sys::credentials::{peer_pid, peer_process};
+use sanlock_wire::counters::StatusFlags;
 use sanlock_wire::flags::{
     AddFlags, ConfigCommand, ConvertFlags, InqFlags, KillpathFlags, RemFlags, ResourceFlags, RestrictFlags,
-    StatusFlags,
 };
 use sanlock_wire::header::{Header, Target};
 use sanlock_wire::types::{Killpath, Lockspace};

@@ -4,7 +4,7 @@ use super::{BadArgument, Request, RequestBody};
 use crate::command::Command;
 use crate::flags::{
     AcquireFlags, AddFlags, ConvertFlags, InqFlags, KillpathFlags, ReleaseFlags, RemFlags, RequestFlags,
-    RestrictFlags, RindexCmdFlags, SetEventFlags, StatusFlags, WriteFlags,
+    RestrictFlags, RindexCmdFlags, SetEventFlags, WriteFlags,
 };
 use crate::header::{Header, Target, length_field};
 use crate::limits::{HEADER_LEN, MAX_ACQUIRE_RESOURCES, MAX_LVB, MAX_RELEASE_RESOURCES};
@@ -56,12 +56,6 @@ impl Request {
     #[must_use]
     pub fn status(last_type: u32) -> Self {
         Self::build(Command::Status, 0, last_type, 0, RequestBody::Status)
-    }
-
-    /// STATUS (5) of all records, with the [`counters`](crate::counters) of a daemon that has them.
-    #[must_use]
-    pub fn status_with_counters() -> Self {
-        Self::build(Command::Status, StatusFlags::COUNTERS.bits(), 0, 0, RequestBody::Status)
     }
 
     /// LOG_DUMP (6).
