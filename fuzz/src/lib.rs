@@ -10,6 +10,7 @@
 
 pub mod data;
 pub mod delta;
+pub mod http;
 pub mod paxos;
 pub mod protocol;
 pub mod records;
@@ -35,6 +36,14 @@ mod fields;
 #[path = "../../daemon/src/helper/message.rs"]
 #[allow(dead_code, reason = "nothing is received here")]
 mod helper_message;
+/// What `sanlock exporter` is asked.
+#[path = "../../src/exporter/http.rs"]
+#[allow(dead_code, reason = "only requests are read here")]
+mod http_request;
+/// The format that a request can ask for, and labels.
+#[path = "../../src/exporter/page.rs"]
+#[allow(dead_code, reason = "no page is written here")]
+mod page;
 /// The command line of wdmd.
 #[path = "../../wdmd/src/cli.rs"]
 mod wdmd_cli;
@@ -63,6 +72,7 @@ pub const TARGETS: &[Target] = &[
     ("command_line", text::command_line),
     ("fields", text::fields),
     ("helper", text::helper),
+    ("http", http::http),
 ];
 
 /// Runs one target.
