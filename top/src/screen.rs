@@ -3,6 +3,8 @@
 use crate::app::{App, Reaction};
 use crate::draw::{self, Look};
 use crate::sampler::Sampler;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::Show;
@@ -14,6 +16,7 @@ use ratatui::crossterm::terminal::{
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::low_level::emulate_default_handler;
 use std::io::{self, Stdout};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -74,6 +77,25 @@ impl Signals {
     }
 }
 
+/// Waits for a key, so long.
+///
+/// # Errors
+/// The terminal has gone: its session, or the connection to it. Asked for keys then, crossterm would look for them for ever.
+fn wait_for_key() -> io::Result<()> {
+    let stdin = io::stdin();
+    let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+    match poll(&mut fds, PollTimeout::try_from(TICK).unwrap_or(PollTimeout::ZERO)) {
+        // A signal: the caller looks what it was.
+        Ok(_) | Err(Errno::EINTR) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    let gone = PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL;
+    if fds[0].revents().is_some_and(|events| events.intersects(gone)) {
+        return Err(io::Error::other("the terminal has gone"));
+    }
+    Ok(())
+}
+
 /// Draws until somebody wants it to end.
 ///
 /// # Errors
@@ -103,7 +125,8 @@ pub(crate) fn run(mut app: App, look: Look, sampler: &Sampler) -> io::Result<()>
             return emulate_default_handler(signal);
         }
         let mut stop = signals.stop.swap(false, Ordering::Relaxed);
-        if event::poll(TICK)? {
+        wait_for_key()?;
+        if event::poll(Duration::ZERO)? {
             match event::read()? {
                 Event::Key(key) if key.kind == KeyEventKind::Press => match app.key(key, passed) {
                     Reaction::Quit => return Ok(()),

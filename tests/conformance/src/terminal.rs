@@ -77,6 +77,13 @@ impl Terminal {
         self.tmux(&["send-keys", "--", name]);
     }
 
+    /// The terminal goes, as when the connection to it is lost.
+    pub fn close(&self) {
+        let socket = self.dir.path().join("socket");
+        // Ends the shell and what it runs; a server that has ended by itself is as good.
+        let _ = Command::new("tmux").arg("-S").arg(socket).arg("kill-server").output();
+    }
+
     /// Gives it another size.
     pub fn resize(&self, width: u16, height: u16) {
         self.tmux(&["resize-window", "-x", &width.to_string(), "-y", &height.to_string()]);
@@ -127,8 +134,6 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        let socket = self.dir.path().join("socket");
-        // Ends the shell and what it runs; a server that has ended by itself is as good.
-        let _ = Command::new("tmux").arg("-S").arg(socket).arg("kill-server").output();
+        self.close();
     }
 }

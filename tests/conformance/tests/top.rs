@@ -116,6 +116,25 @@ fn signals_end_or_stop_it_and_the_terminal_is_as_before() {
     let _ = terminal.wait_until("the shell", |screen| !screen.contains("q quit"));
 }
 
+/// A lost connection: it ends, and does not look for keys on a terminal that is no more, even if no signal tells it.
+#[test]
+fn it_ends_with_its_terminal() {
+    let scene = Scene::not_joined(Program::Ours, 0);
+    for trap in ["", "trap '' HUP; "] {
+        let Some(terminal) = Terminal::open(scene.host(0), &[]) else { return };
+        terminal.line(&format!(
+            "clear; cd {}; sh -c 'echo $$ >pid; {trap}exec sanlock top'",
+            terminal.scratch().display()
+        ));
+        let _ = terminal.wait_for("in no lockspace");
+        let pid = std::fs::read_to_string(terminal.scratch().join("pid")).unwrap_or_else(|e| panic!("{e}"));
+        let process = std::path::PathBuf::from(format!("/proc/{}", pid.trim()));
+        assert!(process.exists());
+        terminal.close();
+        bounded::wait_until("its end", Duration::from_secs(15), || !process.exists());
+    }
+}
+
 #[test]
 fn without_a_terminal_it_says_what_to_do_and_prints_everything_once() {
     for program in [Program::Ours, Program::Reference].into_iter().filter(|program| program.available()) {
