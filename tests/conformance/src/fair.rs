@@ -4,6 +4,12 @@
 pub const LEAST_OURS: u64 = 50;
 /// The same where hosts of both programs fight.
 pub const LEAST_MIXED: u64 = 20;
+/// The least part that a single host of the original must get where many processes fight for one lease. It sleeps a second whenever it meets an
+/// owner that its last look showed as silent; how often that is depends on when the two renew, so for a whole run it may be much rarer
+/// served than its neighbour, among its own kind too.
+pub const LEAST_REFERENCE: u64 = 5;
+/// The least part that the hosts of the original must get together beside hosts of ours.
+pub const LEAST_REFERENCES: u64 = 40;
 
 /// The parts of a fair share that each host got, in percent.
 ///
