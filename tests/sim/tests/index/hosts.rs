@@ -3,7 +3,7 @@
 use crate::disk::SECTOR;
 use crate::sabotage::Sabotage;
 use crate::work::Work;
-use crate::world::{Event, GEOMETRY, HOSTS, Ms, World, io_timeout};
+use crate::world::{Event, GEOMETRY, HOSTS, Met, Ms, World, io_timeout};
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::hosts::HostSeen;
 use sanlock_lease::machine::{HostView, LockspaceNow};
@@ -193,7 +193,7 @@ impl World {
             self.abandon(number);
         }
         if self.hosts[host].work.take().is_some() {
-            self.counts.resets_at_work += 1;
+            self.met(Met::ResetAtWork);
         }
         self.checks.gave_back(host);
         self.down(host);

@@ -3,7 +3,7 @@
 use crate::checks;
 use crate::disk::{Disk, SECTOR};
 use crate::work::For;
-use crate::world::{AREA, BASE, Event, Ms, SLOTS, World};
+use crate::world::{AREA, BASE, Event, Met, Ms, SLOTS, World};
 use sanlock_lease::machine::IoFailure;
 use sanlock_lease::rindex::RindexCommand;
 
@@ -136,7 +136,9 @@ impl World {
         let Some(transfer) = self.transfers.get_mut(&number) else { return };
         transfer.late = true;
         let (host, whose, write) = (transfer.host, transfer.whose, transfer.bytes.is_some());
-        self.counts.late_writes += u64::from(write);
+        if write {
+            self.met(Met::LateWrite);
+        }
         self.timed_out(host, whose, write);
     }
 }

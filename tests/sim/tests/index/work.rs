@@ -4,7 +4,7 @@ use crate::checks::Names;
 use crate::disk::{Disk, SECTOR, View};
 use crate::sabotage::Sabotage;
 use crate::transfers::Transfer;
-use crate::world::{AREA, BASE, Event, GEOMETRY, SLOTS, World, config, io_timeout};
+use crate::world::{AREA, BASE, Event, GEOMETRY, Met, SLOTS, World, config, io_timeout};
 use sanlock_lease::machine::{
     Action, Env, Input, IoFailure, LockspaceNow, Machine, NoSectors, Op, OpId, Place, Sectors, Step,
 };
@@ -164,7 +164,7 @@ impl World {
                 self.settle(host);
             }
             Want::Pause(until) => {
-                self.counts.paused += 1;
+                self.met(Met::Paused);
                 self.doing(host, Doing::Pausing(until));
                 let life = self.hosts[host].life;
                 self.plan(until.millis_since(self.mono()), Event::Tick { host, life });
@@ -235,14 +235,16 @@ impl World {
         let now = self.names();
         self.checks.result(host, work.command, result, (&now, &work.since));
         match result {
-            Err(RindexError::Acquire(_)) => self.counts.refused += 1,
-            Err(RindexError::Io { .. }) => self.counts.failed += 1,
-            Err(RindexError::LockspaceGone) => self.counts.gone_at_work += 1,
+            Err(RindexError::Acquire(_)) => self.met(Met::Refused),
+            Err(RindexError::Io { .. }) => self.met(Met::Failed),
+            Err(RindexError::LockspaceGone) => self.met(Met::GoneAtWork),
             // A lookup needs no lease: X8 is about those that do.
             _ if work.command.takes_lease() => {
                 self.hosts[host].done_at = self.now;
-                self.counts.done += 1;
-                self.counts.rebuilt += u64::from(matches!(work.command, RindexCommand::Rebuild { .. }));
+                self.met(Met::Done);
+                if matches!(work.command, RindexCommand::Rebuild { .. }) {
+                    self.met(Met::Rebuilt);
+                }
             }
             _ => {}
         }
@@ -296,7 +298,9 @@ impl World {
                     LeaseOutcome::Acquire(outcome) => {
                         if let AcquireOutcome::Acquired(held) = &outcome {
                             let last = self.checks.last_owner.replace(host);
-                            self.counts.taken_over += u64::from(last.is_some_and(|last| last != host));
+                            if last.is_some_and(|last| last != host) {
+                                self.met(Met::TakenOver);
+                            }
                             self.note(|| format!("host {host} has the lease, version {}", held.lver()));
                             self.checks.took(host);
                         }
