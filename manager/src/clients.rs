@@ -149,14 +149,18 @@ impl Manager {
         }
     }
 
-    /// The target of a running command hung up: an acquire in progress is told, and the command cleans up at its end.
+    /// The target of a running command hung up: an acquire in progress is told, and the command cleans up at its end. What the
+    /// target held before an acquire goes now: the acquire may wait for another lockspace's disk for long, while that of what is held
+    /// fails and its watchdog stays armed for nobody.
     fn target_closed(&mut self, number: OpNumber, out: &mut Vec<Action>) {
-        match self.ops.get(&number).map(|op| &op.kind) {
-            Some(OpKind::Acquire { takings, .. }) => {
+        let Some(op) = self.ops.get(&number) else { return };
+        match &op.kind {
+            OpKind::Acquire { takings, .. } => {
                 out.extend(takings.running().map(|task| Action::ClientGone { task }));
+                self.give_up_held(op.target, out);
             }
-            Some(OpKind::Convert { task }) => out.push(Action::ClientGone { task: *task }),
-            Some(OpKind::Granting { .. } | OpKind::Release { .. }) | None => {}
+            OpKind::Convert { task } => out.push(Action::ClientGone { task: *task }),
+            OpKind::Granting { .. } | OpKind::Release { .. } => {}
         }
     }
 
@@ -164,8 +168,9 @@ impl Manager {
         let Some(client) = self.conns.get_mut(&conn) else { return };
         client.pid_gone = true;
         if client.closed {
-            if client.busy.is_none() {
-                self.clean_up(conn, out);
+            match client.busy {
+                Some(number) => self.target_closed(number, out),
+                None => self.clean_up(conn, out),
             }
             return;
         }
@@ -180,9 +185,18 @@ impl Manager {
         }
     }
 
-    /// A closed connection that is not busy: its leases go. In a dead lockspace it stays a user until its process is gone too.
+    /// A closed connection that is not busy: its leases go, and it is forgotten unless it stays a user.
     fn clean_up(&mut self, conn: ConnId, out: &mut Vec<Action>) {
-        let Some(client) = self.conns.get(&conn) else { return };
+        if self.give_up_held(conn, out) {
+            self.conns.remove(&conn);
+            out.push(Action::Forget { conn });
+        }
+    }
+
+    /// Gives up what a closed connection was granted. In a dead lockspace it stays a user until its process is gone too. Whether nothing
+    /// is left.
+    fn give_up_held(&mut self, conn: ConnId, out: &mut Vec<Action>) -> bool {
+        let Some(client) = self.conns.get(&conn) else { return false };
         let held: Vec<ResourceId> = client.held().collect();
         let pid_gone = client.pid_gone || client.pid.is_none();
         let mut still_used = false;
@@ -200,10 +214,7 @@ impl Manager {
                 still_used = true;
             }
         }
-        if !still_used {
-            self.conns.remove(&conn);
-            out.push(Action::Forget { conn });
-        }
+        !still_used
     }
 
     fn take_token(&mut self, conn: ConnId, resource: ResourceId) {

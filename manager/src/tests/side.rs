@@ -316,3 +316,39 @@ proptest! {
         prop_assert_eq!(lab.m.resources().count(), held.len() + here, "nothing is left behind");
     }
 }
+
+/// A process may hold a lease in one lockspace while its acquire in another one hangs. If the first one fails, nobody is to wait for the
+/// second: the watchdog stands for what is held.
+#[test]
+fn what_a_process_held_goes_with_it_while_its_acquire_hangs() {
+    for process_first in [true, false] {
+        let (mut lab, one) = Lab::ready();
+        lab.join("two");
+        lab.hold(0, "a");
+        let hung = task(&lab.acquire(0, Target::Own, &["two:b"]));
+        lab.quiet(Event::Corrupt { ls: one, code: -260, text: "another owner".to_owned() });
+        let stop = Action::ClientGone { task: hung };
+        if process_first {
+            lab.pid_gone(0);
+            assert!(lab.resource("a").is_some(), "a descendant may use it");
+            assert_eq!(lab.close(0)[0], stop);
+        } else {
+            assert_eq!(lab.close(0), [stop]);
+            assert!(lab.resource("a").is_some(), "its process may use it");
+            lab.pid_gone(0);
+        }
+        // Nothing is written for it any more.
+        assert_eq!(lab.resource("a"), None);
+        lab.failed(hung, AcquireError::ClientGone, false, 0);
+        assert_eq!(lab.m.resources().count(), 0);
+        assert!(lab.m.conns().all(|(conn, _)| conn != ConnId(0)));
+    }
+    // In a lockspace that lives it is released.
+    let (mut lab, _) = Lab::ready();
+    lab.hold(0, "a");
+    let hung = task(&lab.acquire(0, Target::Own, &["b"]));
+    let ends = lab.close(0);
+    assert_eq!((stopped(&ends), names(&releases(&ends))), (vec![hung], vec!["a"]));
+    lab.released(releases(&ends)[0].0, FREED, 0);
+    assert_eq!(lab.failed(hung, AcquireError::ClientGone, false, 0), [Action::Forget { conn: ConnId(0) }]);
+}
