@@ -181,6 +181,8 @@ marks! {
     versions_reused,
     /// Owners that a reference peer replaced although they had just renewed once more: it had looked before that.
     overlooked,
+    /// Leases that a reference peer believed to have because another host's slow commit of what it had given up named it (W2, CE2).
+    peers_deceived,
     /// Operations that went well.
     good_ios,
     /// Operations that were slow, but in time.

@@ -222,10 +222,15 @@ impl Checks {
         all.insert(resource);
         self.marks.acquired_in_both +=
             u64::from(all.iter().any(|r| layout::disk_of(*r) != layout::disk_of(resource)));
-        if held.leader.write_id.get() != id.get() {
-            self.marks.committed_by_other += 1;
-        }
+        let by_other = held.leader.write_id.get() != id.get();
+        self.marks.committed_by_other += u64::from(by_other);
         let r = self.resources.or_default(resource);
+        if writer.reference && by_other && r.flagged.contains(&(holder.lver, value)) {
+            // It marked that very value as given up. Another host that had found the value in a ballot committed it late, and the original
+            // compares the host id alone (W2, CE2): the fault of a peer that hosts of ours can neither see nor prevent.
+            self.marks.peers_deceived += 1;
+            return;
+        }
         let before = r.holder.replace(holder);
         r.granted_lver = holder.lver;
         let legs = r.committed.get(&holder.lver).map_or(0, |legs| legs.count_ones());
