@@ -77,6 +77,8 @@ struct Resource {
     committed: BTreeMap<u64, u8>,
     /// Values that their owner gave up by flag, by version.
     flagged: BTreeSet<(u64, Value)>,
+    /// Versions whose owner (host, generation) wrote them free itself, on any disk: with several, that leader counts beside older ones.
+    freed: BTreeSet<(u64, u64, u64)>,
     top_lver: u64,
     /// The highest version of those that a reference peer forgot.
     forgotten: u64,
@@ -385,7 +387,10 @@ impl Checks {
         // Whoever saw the flag under a foreign writer's leader is right, even if the owner's own, slow one has landed since, or its
         // block has gone on to the next version.
         let given_up = (before.lver.get(), owner_of(&before));
-        let released = self.resources.get(&resource).is_some_and(|r| r.flagged.contains(&given_up));
+        // A free leader on one of several disks is seen by whoever looks before the next owner's takes its place there.
+        let freed = (given_up.0, given_up.1.0, given_up.1.1);
+        let gone = |r: &Resource| r.flagged.contains(&given_up) || r.freed.contains(&freed);
+        let released = self.resources.get(&resource).is_some_and(gone);
         if !same || released {
             return;
         }
@@ -464,6 +469,9 @@ impl Checks {
             self.marks.versions_reused += 1;
         }
         r.top_lver = r.top_lver.max(lver);
+        if value.2 == 0 && leader.write_id == leader.owner_id {
+            r.freed.insert((lver, value.0, value.1));
+        }
         if value.2 != 0 {
             let chosen = *r.chosen.entry(lver).or_insert(value);
             *r.committed.entry(lver).or_default() |= 1 << leg;
