@@ -62,8 +62,12 @@ pub fn fight(programs: &[Program], seconds: u64, least: u64) -> Vec<Tally> {
         .map(|(program, tally)| format!("{} {}+{}", program.word(), tally.granted, tally.refused))
         .collect();
     eprintln!("{seconds} s of contention, granted+refused: {}", report.join(", "));
-    assert_eq!(versions_logged(&proof_dir), granted, "every grant is in the log");
-    assert_eq!(scene.lver(1), last_version(&proof_dir), "the last grant logged is the last on disk");
+    assert_eq!(versions_logged(&proof_dir), granted, "DOUBLE OWNER: every grant is in the log");
+    assert_eq!(
+        scene.lver(1),
+        last_version(&proof_dir),
+        "DOUBLE OWNER: the last grant logged is the last on disk"
+    );
     let grants: Vec<u64> = tallies.iter().map(|tally| tally.granted).collect();
     eprintln!("in percent of a fair share: {:?}", fair::shares(&grants));
     if seconds >= FAIR_SECONDS {

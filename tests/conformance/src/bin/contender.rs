@@ -105,7 +105,11 @@ impl Proof {
         read.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let last = text.lines().last().unwrap_or("0 nobody");
         let before = last.split(' ').next().and_then(|word| word.parse::<u64>().ok());
-        assert!(before.is_some_and(|before| before < lver), "{}: version {lver} after {last:?}", self.label);
+        assert!(
+            before.is_some_and(|before| before < lver),
+            "DOUBLE OWNER: {}: version {lver} after {last:?}",
+            self.label
+        );
         let written = file.write_all(format!("{lver} {}\n", self.label).as_bytes());
         written.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     }
