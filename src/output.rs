@@ -36,7 +36,14 @@ pub(crate) fn failure(action: &str, object: &str, reason: &str, result: i32, nex
     print_error(failure_text(action, object, reason, result, next));
 }
 
-fn failure_text(action: &str, object: &str, reason: &str, result: i32, next: Option<&str>) -> String {
+/// The two lines of [`failure`].
+pub(crate) fn failure_text(
+    action: &str,
+    object: &str,
+    reason: &str,
+    result: i32,
+    next: Option<&str>,
+) -> String {
     let object = if object.is_empty() { String::new() } else { format!("{object}: ") };
     let more = if code::advice(result).is_some() {
         format!("'sanlock explain {result}' says more")
@@ -72,8 +79,28 @@ pub(crate) fn debug(lines: &[String]) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// What failed, on what, why, with the symbol where there is one, and what to do: a number never stands alone.
+    #[track_caller]
+    pub(crate) fn explains(text: &str, action: &str, object: &str, result: i32) {
+        let (reason, step) = text.trim_end().split_once('\n').unwrap_or_else(|| panic!("one line: {text}"));
+        let prefix = format!("sanlock: {action}: ");
+        let after = |line: &str| line.strip_prefix(&prefix).unwrap_or_else(|| panic!("{text}")).to_owned();
+        let reason = after(reason);
+        let (_, reason) = reason.split_once(object).unwrap_or_else(|| panic!("no {object}: {text}"));
+        let reason =
+            reason.strip_suffix(&format!("({result})")).unwrap_or_else(|| panic!("no {result}: {text}"));
+        let name = code::name(result);
+        assert!(name.is_none_or(|name| reason.ends_with(&format!(": {name} "))), "no symbol: {text}");
+        let words = reason.replace(name.unwrap_or_default(), "");
+        let words = words.split_whitespace().filter(|word| word.chars().any(char::is_alphabetic)).count();
+        assert!(words >= 2, "no reason: {text}");
+        let step = after(step);
+        let step = step.strip_prefix("next: ").unwrap_or_else(|| panic!("no next step: {text}"));
+        assert!(step.split_whitespace().count() >= 4 && !step.contains('\n'), "no next step: {text}");
+    }
 
     #[test]
     fn failures_name_action_object_reason_and_next_step() {

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use sanlock_lease::fsck::{Level, Problem};
+use sanlock_manual::json::is_documented;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -213,6 +214,7 @@ fn the_same_as_json() {
         (&"ballot-checksum".into(), &1_052_720.into(), &8.into())
     );
     assert_eq!(finding["repair"], "the ballot record of host id 7 is forgotten");
+    is_documented("fsck", &[&report]);
     disk.expect(&["DISK", "--json", "--repair"], UNUSABLE, &["--repair"]);
 }
 

@@ -1,6 +1,8 @@
 //! What can be said of `packaging/` without installing anything. `packaging/test-deb` and `packaging/test-units` try the rest.
 
 use sanlock_manual::{has, repository};
+use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs::read_to_string;
 use std::process::Command;
 
@@ -98,4 +100,59 @@ fn the_program_needs_no_library_but_those_of_the_compiler_and_libc() {
         let known = ["linux-vdso.so", "linux-gate.so", "ld-linux", "libc.so", "libgcc_s.so", "libm.so"];
         assert!(known.iter().any(|known| file.starts_with(known)), "{name}: {text}");
     }
+}
+
+/// What Grafana asks of a dashboard that it is to import. That each query is answered is for `tests/conformance/tests/exporter.rs`.
+#[test]
+fn the_dashboard_is_one_that_can_be_imported() {
+    let text = read_to_string(repository("packaging/monitoring/sanlock-dashboard.json")).unwrap();
+    let dashboard: Value = serde_json::from_str(&text).unwrap();
+    let word = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
+    // Grafana gives the number of the database itself; the name that links lead to is ours.
+    assert!(
+        dashboard["id"].is_null()
+            && word(&dashboard, "uid") == "sanlock"
+            && !word(&dashboard, "title").is_empty()
+    );
+    assert!(dashboard["schemaVersion"].as_u64().is_some_and(|version| version >= 36), "{dashboard:.100}");
+    // Whoever imports it chooses the Prometheus: everything names the variable.
+    let source = serde_json::json!({"type": "prometheus", "uid": "${datasource}"});
+    let variables = dashboard["templating"]["list"].as_array().unwrap();
+    let mut names: BTreeSet<String> = variables.iter().map(|variable| word(variable, "name")).collect();
+    assert_eq!(
+        (word(&variables[0], "type"), word(&variables[0], "query")),
+        ("datasource".into(), "prometheus".into())
+    );
+    assert!(variables[1..].iter().all(|v| v["datasource"] == source && word(v, "type") == "query"));
+    names.insert("__rate_interval".to_owned());
+    let (mut ids, mut cells) = (BTreeSet::new(), BTreeSet::new());
+    for panel in dashboard["panels"].as_array().unwrap() {
+        let title = word(panel, "title");
+        assert!(
+            ids.insert(panel["id"].as_u64().unwrap()) && !title.is_empty(),
+            "{title}: its id is used twice"
+        );
+        let known = ["stat", "timeseries", "table", "heatmap", "gauge", "bargauge", "state-timeline"];
+        assert!(known.contains(&word(panel, "type").as_str()) && panel["datasource"] == source, "{title}");
+        let at = |key: &str| panel["gridPos"][key].as_u64().unwrap();
+        assert!(at("x") + at("w") <= 24, "{title} is beyond the edge");
+        for (x, y) in
+            (at("x")..at("x") + at("w")).flat_map(|x| (at("y")..at("y") + at("h")).map(move |y| (x, y)))
+        {
+            assert!(cells.insert((x, y)), "{title} lies on another panel at {x}, {y}");
+        }
+        let mut refs = BTreeSet::new();
+        for target in panel["targets"].as_array().unwrap() {
+            assert!(refs.insert(word(target, "refId")) && target["datasource"] == source, "{title}");
+            let query = word(target, "expr");
+            assert!(query.contains("$instance"), "{title}: {query} shows hosts that were not chosen");
+            for variable in query.split('$').skip(1) {
+                let name: String =
+                    variable.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+                assert!(names.contains(&name), "{title}: {query}: no variable {name}");
+            }
+        }
+        assert!(!refs.is_empty(), "{title} asks nothing");
+    }
+    assert!(ids.len() > 8, "{}", ids.len());
 }

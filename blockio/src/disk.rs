@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::blocking::poll_for;
+use crate::errand::Errand;
 use crate::error::OpenError;
 use crate::offload;
 
@@ -114,27 +114,32 @@ impl Disk {
     /// [`OpenError::TooManyHanging`] with [`MAX_BACKGROUND_OPENS`] opens outstanding in this process; [`OpenError::Os`] when
     /// no thread or descriptor is to be had.
     pub fn open_in_background(path: &Path, access: Access) -> Result<PendingOpen, OpenError> {
-        let failed = |call: &'static str, errno: Errno| OpenError::Os {
-            path: path.to_owned(),
-            call,
-            errno: errno as i32,
-        };
+        let (pending, errand) = Self::open_on_errand(path, access)?;
+        if offload::spawn("sanlock-open", move || errand.run()) {
+            Ok(pending)
+        } else {
+            let errno = libc::EAGAIN;
+            Err(OpenError::Os { path: path.to_owned(), call: "thread", errno })
+        }
+    }
+
+    /// An open for the caller to carry out, and where its result will be.
+    ///
+    /// # Errors
+    /// As [`Disk::open_in_background`], whose limit counts these too.
+    pub fn open_on_errand(path: &Path, access: Access) -> Result<(PendingOpen, Errand), OpenError> {
         let ready = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
-            .map_err(|errno| failed("eventfd", errno))?;
+            .map_err(|errno| OpenError::Os { path: path.to_owned(), call: "eventfd", errno: errno as i32 })?;
         let permit = OpenPermit::take(path)?;
         let shared = Arc::new(OpenState { ready, result: Mutex::new(None) });
         let (state, target) = (Arc::clone(&shared), path.to_owned());
-        let spawned = offload::spawn("sanlock-open", move || {
+        let errand = Errand::new(move || {
             let result = Disk::open(&target, access);
             drop(permit);
             *state.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
             let _ = state.ready.write(1); // one write cannot fill the counter
         });
-        if spawned {
-            Ok(PendingOpen { shared, path: path.to_owned() })
-        } else {
-            Err(failed("thread", Errno::EAGAIN))
-        }
+        Ok((PendingOpen { shared, path: path.to_owned() }, errand))
     }
 
     /// Opens `path`, waiting no longer than `timeout`.

@@ -1,4 +1,4 @@
-//! The engine interface and the choice between the two implementations.
+//! The engine interface and the choice between the implementations.
 
 use std::os::fd::BorrowedFd;
 use std::str::FromStr;
@@ -8,11 +8,13 @@ use std::time::Instant;
 use crate::aio::Aio;
 use crate::buffer::AlignedBuf;
 use crate::disk::Disk;
+use crate::errand::Errand;
 use crate::error::{EngineError, IoError, Op};
 use crate::queue::QueuedEngine;
+use crate::threads::Threads;
 use crate::uring::Uring;
 
-/// Environment variable that forces an engine: `io_uring` or `aio`.
+/// Environment variable that forces an engine: `io_uring`, `aio` or `threads`.
 pub const ENGINE_VARIABLE: &str = "SANLOCK_IO_ENGINE";
 
 /// One transfer. It owns its buffer until the completion hands it back.
@@ -97,6 +99,19 @@ pub trait Engine: Send {
     /// Operations submitted and not yet reaped.
     fn in_flight(&self) -> usize;
 
+    /// From now on `submit` only queues, if this engine's operations may be carried out by whoever wants them: after the
+    /// last of some comes either [`Engine::start`] or [`Engine::errand`]. Another engine goes on as before.
+    fn defer(&mut self) {}
+
+    /// Starts what is queued.
+    fn start(&mut self) {}
+
+    /// Instead of that, the operation that was queued first, for the caller to carry out; `None` if there is none, or not from this
+    /// engine. It is in flight like any other, and its completion comes by [`Engine::reap`].
+    fn errand(&mut self) -> Option<Errand> {
+        None
+    }
+
     /// Which implementation this is.
     fn kind(&self) -> EngineKind;
 }
@@ -108,6 +123,8 @@ pub enum EngineKind {
     IoUring,
     /// Linux AIO, submitted by helper threads since `io_submit` may block.
     Aio,
+    /// Ordinary reads and writes, each on a thread that waits for it.
+    Threads,
 }
 
 impl EngineKind {
@@ -117,6 +134,7 @@ impl EngineKind {
         match self {
             EngineKind::IoUring => "io_uring",
             EngineKind::Aio => "aio",
+            EngineKind::Threads => "threads",
         }
     }
 
@@ -127,16 +145,28 @@ impl EngineKind {
     /// [`EngineError::Unknown`] for another value of the variable; [`EngineError::Unavailable`] when the forced engine, or
     /// without the variable the last one tried, does not work here.
     pub fn probe() -> Result<Self, EngineError> {
-        match std::env::var_os(ENGINE_VARIABLE) {
-            Some(value) => {
-                let forced: Self = value.to_string_lossy().parse()?;
-                forced.check().map(|()| forced)
-            }
+        match Self::forced()? {
+            Some(kind) => Ok(kind),
             None => Self::IoUring
                 .check()
                 .map(|()| Self::IoUring)
                 .or_else(|_| Self::Aio.check().map(|()| Self::Aio)),
         }
+    }
+
+    /// The engine for machines whose operations follow one another: that of [`EngineKind::probe`]. Threads only where
+    /// [`ENGINE_VARIABLE`] names them, see docs/decisions/0017.
+    ///
+    /// # Errors
+    /// As [`EngineKind::probe`].
+    pub fn for_leases() -> Result<Self, EngineError> {
+        Self::probe()
+    }
+
+    fn forced() -> Result<Option<Self>, EngineError> {
+        let Some(value) = std::env::var_os(ENGINE_VARIABLE) else { return Ok(None) };
+        let kind: Self = value.to_string_lossy().parse()?;
+        kind.check().map(|()| Some(kind))
     }
 
     /// Whether this engine works here: set up, and for io_uring the needed operations and the round trip of a no-op.
@@ -147,6 +177,7 @@ impl EngineKind {
         match self {
             EngineKind::IoUring => Uring::check(),
             EngineKind::Aio => Aio::check(),
+            EngineKind::Threads => Ok(()),
         }
     }
 
@@ -159,6 +190,7 @@ impl EngineKind {
         match self {
             EngineKind::IoUring => Ok(Box::new(QueuedEngine::new(Uring::new)?)),
             EngineKind::Aio => Ok(Box::new(QueuedEngine::new(Aio::new)?)),
+            EngineKind::Threads => Ok(Box::new(QueuedEngine::new(Threads::new)?)),
         }
     }
 }
@@ -170,6 +202,7 @@ impl FromStr for EngineKind {
         match value {
             "io_uring" => Ok(EngineKind::IoUring),
             "aio" => Ok(EngineKind::Aio),
+            "threads" => Ok(EngineKind::Threads),
             other => Err(EngineError::Unknown { value: other.to_owned() }),
         }
     }

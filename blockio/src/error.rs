@@ -168,7 +168,7 @@ impl OpenError {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum EngineError {
     /// The environment variable names no engine.
-    #[error("SANLOCK_IO_ENGINE={value}: expected io_uring or aio")]
+    #[error("SANLOCK_IO_ENGINE={value}: expected io_uring, aio or threads")]
     Unknown {
         /// Value found.
         value: String,

@@ -1,10 +1,10 @@
-//! The part that both engines share: a bounded table of operations between the caller and threads that submit.
+//! The part that the engines share: a bounded table of operations between the caller and threads that submit.
 //!
 //! ```text
 //! submit ──> slot + queue ──> submitter thread ──> kernel ──> eventfd ──> reap ──> completion
 //! ```
 //!
-//! The caller never enters the kernel with an operation. Submitter threads do, because
+//! The caller never enters the kernel with an operation, unless it has asked for an errand. Submitter threads do, because
 //! - `io_submit` may sleep in the file system (frozen, NFS, allocation), with or without `O_DIRECT`;
 //! - io_uring's workers belong to the *thread* that submits: a thread with a stuck operation could not exit, writes to
 //!   unrelated files could wait for each other, and completions would interrupt the caller's system calls with `EINTR`.
@@ -15,8 +15,10 @@
 //! - `issued` counts slots popped from the queue whose end has not been seen. A popped operation ends in exactly one of:
 //!   a kernel completion, or `issue` returning an error.
 //! - Once `stopping`, nothing is popped: a queued write of a dropped engine never happens.
-//! - `Shared` is freed by its last owner, engine or thread. The last thread of a stopping engine stays until `issued` is 0,
-//!   so memory that the kernel may touch is never freed, and no stuck thread is ever waited for.
+//! - `Shared` is freed by its last owner: engine, thread or errand. The last thread of a stopping engine stays until `issued` is 0,
+//!   so memory that the kernel may touch is never freed, and no stuck thread is ever waited for. An engine whose operations
+//!   were all errands has no thread, and the kernel touches nothing after an errand has ended.
+//! - Of a deferring engine an errand is the only operation in flight, or `start` follows.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -32,6 +34,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use crate::buffer::{AlignedBuf, MAX_IO_LEN};
 use crate::disk::Disk;
 use crate::engine::{Completion, Engine, EngineKind, IoRequest, Ticket};
+use crate::errand::Errand;
 use crate::error::{EngineError, IoError, IoErrorKind, Op};
 
 /// Operations that one engine hands to the kernel at a time; further ones queue.
@@ -60,11 +63,22 @@ pub(crate) struct RawOp {
     pub(crate) slot: u64,
 }
 
+// SAFETY: an address for the kernel, not used to reach the memory from here: nobody does while the operation is issued (module
+// invariants), whichever thread issues it.
+unsafe impl Send for RawOp {}
+
 /// The kernel interface under the table.
 pub(crate) trait Backend: Send + Sync + 'static {
     const KIND: EngineKind;
     /// Submitter threads at most; each blocked `issue` occupies one.
     const MAX_SUBMITTERS: usize;
+    /// Whether any thread may issue, one that is to end soon too, because the kernel keeps nothing when `issue` returns.
+    const CALLER_MAY_ISSUE: bool = false;
+
+    /// Whether the storage took so long lately that no caller should issue.
+    fn is_slow(&self) -> bool {
+        false
+    }
 
     /// Hands one operation to the kernel; may block. After an error (positive errno) the kernel has not got it and never
     /// will. At most [`MAX_IN_KERNEL`] operations are issued and not drained.
@@ -131,6 +145,8 @@ struct State {
     issued: usize,
     submitters: usize,
     idle: usize,
+    /// Submitters that have not run yet.
+    starting: usize,
     stopping: bool,
     undertaker: bool,
 }
@@ -148,6 +164,7 @@ impl State {
             issued: 0,
             submitters: 0,
             idle: 0,
+            starting: 0,
             stopping: false,
             undertaker: false,
         }
@@ -220,23 +237,30 @@ impl<B: Backend> Shared<B> {
         let _ = self.ready.read();
     }
 
+    /// Hands an operation that was popped to the kernel.
+    fn issue(&self, raw: &RawOp) -> MutexGuard<'_, State> {
+        // SAFETY: the slot keeps descriptor and buffer; it is released only after `drain` reported it or after the
+        // error below, and `Shared` outlives the operation (module invariants).
+        let issued = unsafe { self.backend.issue(raw) };
+        let mut state = self.lock();
+        if let Err(errno) = issued {
+            state.issued -= 1;
+            if let Ok(index) = usize::try_from(raw.slot) {
+                state.failed.push((index, -i64::from(errno)));
+            }
+            self.wake_caller();
+        }
+        state
+    }
+
     /// Body of a submitter thread.
     fn submitter(&self) {
         let mut state = self.lock();
+        state.starting -= 1;
         loop {
             while let Some(raw) = state.pop() {
                 drop(state);
-                // SAFETY: the slot keeps descriptor and buffer; it is released only after `drain` reported it or after the
-                // error below, and `Shared` outlives the operation (module invariants).
-                let issued = unsafe { self.backend.issue(&raw) };
-                state = self.lock();
-                if let Err(errno) = issued {
-                    state.issued -= 1;
-                    if let Ok(index) = usize::try_from(raw.slot) {
-                        state.failed.push((index, -i64::from(errno)));
-                    }
-                    self.wake_caller();
-                }
+                state = self.issue(&raw);
             }
             if state.stopping {
                 break;
@@ -284,6 +308,8 @@ pub(crate) struct QueuedEngine<B: Backend> {
     shared: Arc<Shared<B>>,
     next_ticket: u64,
     in_flight: usize,
+    /// Whether `submit` only queues.
+    deferred: bool,
 }
 
 impl<B: Backend> QueuedEngine<B> {
@@ -296,12 +322,12 @@ impl<B: Backend> QueuedEngine<B> {
         })?;
         let backend = backend(ready.as_fd())?;
         let shared = Shared { backend, ready, state: Mutex::new(State::new()), work: Condvar::new() };
-        Ok(Self { shared: Arc::new(shared), next_ticket: 0, in_flight: 0 })
+        Ok(Self { shared: Arc::new(shared), next_ticket: 0, in_flight: 0, deferred: false })
     }
 
     /// Sees to it that somebody takes the queued operation. On failure nobody ever will.
     fn staff(&self, state: &mut State) -> Result<(), i32> {
-        if state.idle >= state.queue.len() || state.submitters >= B::MAX_SUBMITTERS {
+        if state.idle + state.starting >= state.queue.len() || state.submitters >= B::MAX_SUBMITTERS {
             self.shared.work.notify_one();
             return Ok(());
         }
@@ -313,6 +339,7 @@ impl<B: Backend> QueuedEngine<B> {
         match spawned {
             Ok(_detached) => {
                 state.submitters += 1;
+                state.starting += 1;
                 Ok(())
             }
             Err(_) if state.submitters > 0 => {
@@ -344,7 +371,8 @@ impl<B: Backend> Engine for QueuedEngine<B> {
         } else if let Some(index) = state.free.pop() {
             state.slots[index] = Some(slot);
             state.queue.push_back(index);
-            match self.staff(&mut state) {
+            let staffed = if self.deferred { Ok(()) } else { self.staff(&mut state) };
+            match staffed {
                 Ok(()) => None,
                 Err(errno) => {
                     state.queue.pop_back();
@@ -367,7 +395,7 @@ impl<B: Backend> Engine for QueuedEngine<B> {
         self.shared.clear_readiness();
         let mut state = self.shared.lock();
         state.collect(&self.shared.backend, &mut |slot, result| out.push(slot.complete(result)));
-        if !state.queue.is_empty() {
+        if !state.queue.is_empty() && !self.deferred {
             // There is room in the kernel again. All of them: the first to wake may get stuck at once.
             self.shared.work.notify_all();
             // Somebody exists, else the operation would have been refused.
@@ -377,6 +405,39 @@ impl<B: Backend> Engine for QueuedEngine<B> {
         let reaped = out.len() - before;
         self.in_flight -= reaped;
         reaped
+    }
+
+    fn defer(&mut self) {
+        self.deferred = B::CALLER_MAY_ISSUE;
+    }
+
+    fn start(&mut self) {
+        if !self.deferred {
+            return;
+        }
+        let mut state = self.shared.lock();
+        // A thread for each, counting those that are idle or on their way.
+        for _ in state.idle + state.starting..state.queue.len() {
+            if let Err(errno) = self.staff(&mut state) {
+                while let Some(slot) = state.queue.pop_back().and_then(|index| state.release(index)) {
+                    state.refused.push((slot, -i64::from(errno)));
+                }
+                self.shared.wake_caller();
+                return;
+            }
+        }
+        for _ in 0..state.idle.min(state.queue.len()) {
+            self.shared.work.notify_one();
+        }
+    }
+
+    fn errand(&mut self) -> Option<Errand> {
+        if !self.deferred || self.shared.backend.is_slow() {
+            return None;
+        }
+        let raw = self.shared.lock().pop()?;
+        let shared = Arc::clone(&self.shared);
+        Some(Errand::new(move || drop(shared.issue(&raw))))
     }
 
     fn completion_fd(&self) -> BorrowedFd<'_> {

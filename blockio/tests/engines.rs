@@ -1,4 +1,4 @@
-//! What both engines do on storage that works.
+//! What every engine does on storage that works.
 
 mod support;
 
@@ -10,7 +10,7 @@ use sanlock_blockio::{
     Access, AlignedBuf, BlockingIo, Disk, DiskKind, EngineKind, IoErrorKind, IoRequest, MAX_IN_FLIGHT, Op,
     OpenError, Ticket,
 };
-use support::{LoopDevice, file_in, is_ready, missing, on_both, one, open, reap_within};
+use support::{LoopDevice, file_in, is_ready, missing, on_each, one, open, reap_within};
 
 const SECOND: Duration = Duration::from_secs(1);
 const PATIENT: Duration = Duration::from_secs(10);
@@ -25,7 +25,7 @@ fn filled(len: usize, byte: u8) -> AlignedBuf {
 fn what_is_written_is_read() {
     let dir = tempfile::tempdir().unwrap();
     let disk = open(&file_in(dir.path(), "disk", 1 << 20));
-    on_both(|kind| {
+    on_each(|kind| {
         let mut engine = kind.create().unwrap();
         assert_eq!(engine.kind(), kind);
         assert_eq!(engine.in_flight(), 0);
@@ -53,7 +53,7 @@ fn what_is_written_is_read() {
 fn a_transfer_uses_the_start_of_a_larger_buffer() {
     let dir = tempfile::tempdir().unwrap();
     let disk = open(&file_in(dir.path(), "disk", 8192));
-    on_both(|kind| {
+    on_each(|kind| {
         let mut engine = kind.create().unwrap();
         engine.submit(IoRequest {
             op: Op::Write,
@@ -74,7 +74,7 @@ fn a_transfer_uses_the_start_of_a_larger_buffer() {
 fn a_whole_lockspace_in_one_transfer() {
     let dir = tempfile::tempdir().unwrap();
     let disk = open(&file_in(dir.path(), "disk", 8 << 20));
-    on_both(|kind| {
+    on_each(|kind| {
         let mut io = BlockingIo::new(kind).unwrap();
         let data: Vec<u8> = (0..8 << 20).map(|at: u32| at.to_le_bytes()[1] ^ at.to_le_bytes()[2]).collect();
         io.write_all_at(&disk, 0, &data, PATIENT).unwrap();
@@ -90,7 +90,7 @@ fn errors_carry_number_path_and_place() {
     let dir = tempfile::tempdir().unwrap();
     let path = file_in(dir.path(), "disk", 4096);
     let disk = open(&path);
-    on_both(|kind| {
+    on_each(|kind| {
         let mut io = BlockingIo::new(kind).unwrap();
         let mut sector = [0; 512];
 
@@ -118,7 +118,7 @@ fn errors_carry_number_path_and_place() {
 fn a_request_that_cannot_start_completes_like_any_other() {
     let dir = tempfile::tempdir().unwrap();
     let disk = open(&file_in(dir.path(), "disk", 4096));
-    on_both(|kind| {
+    on_each(|kind| {
         let mut engine = kind.create().unwrap();
         let bad =
             IoRequest { op: Op::Read, disk: Arc::clone(&disk), offset: 0, len: 1024, buf: filled(512, 5) };
@@ -138,7 +138,7 @@ fn a_read_only_disk_refuses_writes() {
     let dir = tempfile::tempdir().unwrap();
     let path = file_in(dir.path(), "disk", 4096);
     let disk = Disk::open(&path, Access::ReadOnly).unwrap();
-    on_both(|kind| {
+    on_each(|kind| {
         let mut io = BlockingIo::new(kind).unwrap();
         io.read_exact_at(&disk, 0, &mut [0; 512], PATIENT).unwrap();
         assert_eq!(io.write_all_at(&disk, 0, &[0; 512], PATIENT).unwrap_err().code(), -9);
@@ -149,7 +149,7 @@ fn a_read_only_disk_refuses_writes() {
 fn more_operations_than_the_kernel_gets_at_once_all_complete() {
     let dir = tempfile::tempdir().unwrap();
     let disk = open(&file_in(dir.path(), "disk", 1 << 20));
-    on_both(|kind| {
+    on_each(|kind| {
         let mut engine = kind.create().unwrap();
         for round in 0..20_u8 {
             let tickets: Vec<Ticket> = (0..MAX_IN_FLIGHT as u64)
@@ -176,7 +176,7 @@ fn loop_devices_of_both_sector_sizes() {
         assert_eq!(disk.kind(), DiskKind::Block);
         assert_eq!((disk.logical_block_size(), disk.size()), (sector, 4 << 20));
         assert!(disk.physical_block_size() >= sector);
-        on_both(|kind| {
+        on_each(|kind| {
             let mut io = BlockingIo::new(kind).unwrap();
             let data = vec![kind.name().as_bytes()[0]; sector as usize];
             let mut back = vec![0; sector as usize];
@@ -277,7 +277,7 @@ fn descriptors_are_closed_when_disks_are_dropped() {
 fn an_idle_engine_is_dropped_at_once_and_leaves_no_thread() {
     let dir = tempfile::tempdir().unwrap();
     let disk = open(&file_in(dir.path(), "disk", 4096));
-    on_both(|kind| {
+    on_each(|kind| {
         for _ in 0..50 {
             let mut engine = kind.create().unwrap();
             engine.submit(IoRequest::read(Arc::clone(&disk), 0, AlignedBuf::zeroed(512)));
@@ -295,7 +295,7 @@ fn the_variable_names_an_engine() {
     assert_eq!("io_uring".parse::<EngineKind>().unwrap(), EngineKind::IoUring);
     assert_eq!("aio".parse::<EngineKind>().unwrap(), EngineKind::Aio);
     let unknown = "posix".parse::<EngineKind>().unwrap_err();
-    assert_eq!(unknown.to_string(), "SANLOCK_IO_ENGINE=posix: expected io_uring or aio");
+    assert_eq!(unknown.to_string(), "SANLOCK_IO_ENGINE=posix: expected io_uring, aio or threads");
     match EngineKind::probe() {
         Ok(kind) => kind.check().unwrap(),
         Err(error) => missing(&error.to_string()),
@@ -306,7 +306,7 @@ fn the_variable_names_an_engine() {
 fn an_operation_is_measured() {
     let dir = tempfile::tempdir().unwrap();
     let disk = open(&file_in(dir.path(), "disk", 4096));
-    on_both(|kind| {
+    on_each(|kind| {
         let mut engine = kind.create().unwrap();
         let start = std::time::Instant::now();
         engine.submit(IoRequest::read(Arc::clone(&disk), 0, AlignedBuf::zeroed(512)));

@@ -1,5 +1,5 @@
 //! Storage that does not answer harms nobody: writes on a frozen file system, everything on a FUSE file whose server is
-//! silent. Both engines, real kernel hangs.
+//! silent. Every engine, real kernel hangs.
 
 #![expect(clippy::unwrap_used, reason = "a helper that fails fails the test")]
 
@@ -17,7 +17,7 @@ use sanlock_blockio::{
 };
 use support::fuse::{SilentFile, Waiting};
 use support::{
-    FrozenMount, eventually, file_in, is_ready, on_both, one, open, promptly, reap_within, threads_named,
+    FrozenMount, eventually, file_in, is_ready, on_each, one, open, promptly, reap_within, threads_named,
 };
 
 /// What "at once" means on a busy test machine.
@@ -80,7 +80,7 @@ fn a_frozen_file_system_delays_nobody_and_its_write_completes_late() {
     let dir = tempfile::tempdir().unwrap();
     let healthy = open(&file_in(dir.path(), "healthy", 1 << 20));
     let disk = written_file(&frozen.mount, "lease");
-    on_both(|kind| {
+    on_each(|kind| {
         let mut engine = kind.create().unwrap();
         run_frozen(|| frozen_write(engine.as_mut(), &disk, &healthy, kind), &frozen);
         let done = one(engine.as_mut());
@@ -102,7 +102,11 @@ fn frozen_write(engine: &mut dyn Engine, disk: &Arc<Disk>, healthy: &Arc<Disk>, 
     nothing_completes(engine);
     assert_eq!(engine.in_flight(), 1);
     // Not vacuous: the kernel does hold a thread of ours, for AIO the one that submits.
-    let stuck = if kind == EngineKind::Aio { "sanlock-aio" } else { "iou-wrk" };
+    let stuck = match kind {
+        EngineKind::IoUring => "iou-wrk",
+        EngineKind::Aio => "sanlock-aio",
+        EngineKind::Threads => "sanlock-threads",
+    };
     assert_eq!(support::blocked_threads(stuck), 1);
     is_healthy(kind, healthy);
     // Reads and opens on the frozen file system go on, through the engine that has the stuck write.
@@ -122,7 +126,7 @@ fn a_blocking_write_times_out_and_stays_outstanding() {
     let _alone = alone();
     let Some(frozen) = FrozenMount::new() else { return };
     let disk = written_file(&frozen.mount, "lease");
-    on_both(|kind| {
+    on_each(|kind| {
         let mut io = BlockingIo::new(kind).unwrap();
         run_frozen(
             || {
@@ -152,7 +156,7 @@ fn more_stuck_writes_than_anything_has_room_for() {
     let dir = tempfile::tempdir().unwrap();
     let healthy = open(&file_in(dir.path(), "healthy", 1 << 20));
     let disk = written_file(&frozen.mount, "lease");
-    on_both(|kind| {
+    on_each(|kind| {
         let mut engine = kind.create().unwrap();
         run_frozen(
             || {
@@ -181,7 +185,7 @@ fn dropping_an_engine_with_a_stuck_write_returns_and_its_thread_cleans_up_later(
     let _alone = alone();
     let Some(frozen) = FrozenMount::new() else { return };
     let disk = written_file(&frozen.mount, "lease");
-    on_both(|kind| {
+    on_each(|kind| {
         let name = format!("sanlock-{}", kind.name());
         eventually("threads of earlier engines end", || threads_named(&name) == 0);
         run_frozen(
@@ -210,7 +214,7 @@ fn a_queued_write_of_a_dropped_engine_never_happens() {
     let dir = tempfile::tempdir().unwrap();
     let healthy = written_file(dir.path(), "healthy");
     let disk = written_file(&frozen.mount, "lease");
-    on_both(|kind| {
+    on_each(|kind| {
         run_frozen(
             || {
                 let mut engine = kind.create().unwrap();
@@ -234,7 +238,7 @@ fn a_thread_that_submitted_a_stuck_write_can_end() {
     let _alone = alone();
     let Some(frozen) = FrozenMount::new() else { return };
     let disk = written_file(&frozen.mount, "lease");
-    on_both(|kind| {
+    on_each(|kind| {
         let mut engine = kind.create().unwrap();
         run_frozen(
             || {
@@ -262,7 +266,7 @@ fn a_silent_server_delays_nobody_and_its_read_completes_late() {
     let dir = tempfile::tempdir().unwrap();
     let healthy = open(&file_in(dir.path(), "healthy", 1 << 20));
     let disk = open(&file.path);
-    on_both(|kind| {
+    on_each(|kind| {
         let mut engine = kind.create().unwrap();
         write(engine.as_mut(), &disk, 8192, 9);
         one(engine.as_mut()).result.unwrap();
@@ -300,7 +304,7 @@ fn a_silent_server_delays_nobody_and_its_read_completes_late() {
 fn dropping_everything_of_a_silent_file_returns_at_once() {
     let _alone = alone();
     let Some(file) = SilentFile::new() else { return };
-    on_both(|kind| {
+    on_each(|kind| {
         let name = format!("sanlock-{}", kind.name());
         eventually("threads of earlier engines end", || threads_named(&name) == 0);
         let disk = open(&file.path);
@@ -320,7 +324,7 @@ fn dropping_everything_of_a_silent_file_returns_at_once() {
 fn a_huge_page_with_a_stuck_read_outlives_its_stock() {
     let _alone = alone();
     let Some(file) = SilentFile::new() else { return };
-    on_both(|kind| {
+    on_each(|kind| {
         let name = format!("sanlock-{}", kind.name());
         eventually("threads of earlier engines end", || threads_named(&name) == 0);
         let Ok(stock) = HugePages::start(false, |text| eprintln!("{text}")) else { return };
@@ -345,6 +349,66 @@ fn a_huge_page_with_a_stuck_read_outlives_its_stock() {
         file.resume();
         eventually("the owners end", || threads_named(&name) == 0);
     });
+}
+
+#[test]
+fn an_errand_that_hangs_is_nobody_else_s_trouble_and_outlives_its_engine() {
+    let _alone = alone();
+    let Some(file) = SilentFile::new() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let healthy = open(&file_in(dir.path(), "healthy", 1 << 20));
+    for with_threads in [false, true] {
+        let name = "sanlock-threads";
+        eventually("threads of earlier engines end", || threads_named(name) == 0);
+        let disk = open(&file.path);
+        let mut engine = EngineKind::Threads.create().unwrap();
+        engine.defer();
+        if with_threads {
+            read(engine.as_mut(), &healthy, 0);
+            engine.start();
+            one(engine.as_mut()).result.unwrap();
+        }
+        file.fall_silent();
+        read(engine.as_mut(), &disk, 0);
+        let errand = engine.errand().unwrap();
+        assert!(engine.errand().is_none(), "it is given once");
+        let out = thread::spawn(|| errand.run());
+        nothing_completes(engine.as_mut());
+        // What comes now is for threads, also on the disk that hangs.
+        read(engine.as_mut(), &healthy, 4096);
+        engine.start();
+        one(engine.as_mut()).result.unwrap();
+        promptly(AT_ONCE, "drop", || drop(engine));
+        assert!(Arc::strong_count(&disk) > 1, "the disk stays open");
+        file.resume();
+        out.join().unwrap();
+        eventually("all is freed", || Arc::strong_count(&disk) == 1 && threads_named(name) == 0);
+    }
+    // After a call that took long the next one is for a thread; after a quick one it is the caller's again.
+    let disk = open(&file.path);
+    let mut engine = EngineKind::Threads.create().unwrap();
+    engine.defer();
+    file.fall_silent();
+    read(engine.as_mut(), &disk, 0);
+    let errand = engine.errand().unwrap();
+    let out = thread::spawn(|| errand.run());
+    nothing_completes(engine.as_mut());
+    file.resume();
+    out.join().unwrap();
+    one(engine.as_mut()).result.unwrap();
+    let end = Instant::now() + HEALTHY;
+    read(engine.as_mut(), &healthy, 0);
+    assert!(engine.errand().is_none());
+    loop {
+        engine.start();
+        one(engine.as_mut()).result.unwrap();
+        read(engine.as_mut(), &healthy, 0);
+        if let Some(errand) = engine.errand() {
+            errand.run();
+            break one(engine.as_mut()).result.unwrap();
+        }
+        assert!(Instant::now() < end, "a disk in memory never takes so long");
+    }
 }
 
 #[test]
@@ -411,7 +475,7 @@ fn forty_engines_take_little_memory() {
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
     };
-    on_both(|kind| {
+    on_each(|kind| {
         let before = resident_kb();
         let mut engines: Vec<_> = (0..40).map(|_| kind.create().unwrap()).collect();
         for engine in &mut engines {

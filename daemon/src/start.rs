@@ -120,7 +120,7 @@ pub enum StartError {
     /// No host name can be generated.
     #[error("cannot generate a host name: {0}")]
     HostName(io::Error),
-    /// Neither I/O engine works here.
+    /// No I/O engine works here.
     #[error(transparent)]
     Engine(#[from] EngineError),
     /// The socket cannot be made.
@@ -393,12 +393,12 @@ fn prepare_logged(
     tell_about_watchdog(&config, log);
     raise_descriptors(log);
     settle_in(&config, log);
-    let engine = EngineKind::probe()?;
-    log.debug(format_args!("I/O engine {}", engine.name()));
+    let engines = [EngineKind::probe()?, EngineKind::for_leases()?];
+    log.debug(format_args!("I/O engines {}, for leases {}", engines[0].name(), engines[1].name()));
     let socket = config.run_dir.join(SOCKET_NAME);
     let records = Records::new(&config.run_dir, reboots);
     let listener = listen(&socket, &config, identity)?;
-    let global = Global::new(config, host_name, engine, records, log.clone());
+    let global = Global::new(config, host_name, engines, records, log.clone());
     let front = Front::new(global, listener, helper).map_err(StartError::Threads)?;
     Ok(Prepared { front, log: log.clone(), socket, pid_file })
 }

@@ -230,6 +230,21 @@ impl HostTable {
         self.entries.binary_search_by_key(&host, |e| e.host).ok().and_then(|at| self.entries.get(at))
     }
 
+    /// The hosts among `first` to `first + count` (zero-based) that were ever there, and what lies between them: first and count, in
+    /// whole groups like [`HostTable::update`] wants them. `None` if none was.
+    #[must_use]
+    pub fn span_in_use(&self, first: usize, count: usize) -> Option<(usize, usize)> {
+        let end = first.saturating_add(count).min(self.max_hosts);
+        let index = |entry: Option<&Entry>| entry.map(|e| e.host.index());
+        let from = self.entries.partition_point(|e| e.host.index() < first);
+        let to = self.entries.partition_point(|e| e.host.index() < end);
+        let within = self.entries.get(from..to)?;
+        let (low, high) = (index(within.first())?, index(within.last())?);
+        let low = low / HOSTS_PER_GROUP * HOSTS_PER_GROUP;
+        let high = ((high / HOSTS_PER_GROUP + 1) * HOSTS_PER_GROUP).min(end);
+        Some((low, high - low))
+    }
+
     /// Takes in the sectors of hosts `first` to `first + count` (zero-based), read just now. `first` must be a multiple of
     /// [`HOSTS_PER_GROUP`], and so must `count` unless it reaches the last host.
     ///

@@ -133,6 +133,17 @@ pub trait Sectors {
     fn sector(&self, index: u64) -> Option<&[u8]>;
     /// The first sector at or after `from` that may hold something other than zeros, `None` when there is none in the range.
     fn next_in_use(&self, from: u64) -> Option<u64>;
+    /// The first sector at or after `from` that may hold something other than zeros and is wanted. Cheaper where `is_wanted` looks at
+    /// part of a sector only: a MiB that has just been read is in nobody's cache.
+    fn next_wanted(&self, mut from: u64, is_wanted: &dyn Fn(&[u8]) -> bool) -> Option<u64> {
+        loop {
+            let index = self.next_in_use(from)?;
+            if is_wanted(self.sector(index)?) {
+                return Some(index);
+            }
+            from = index + 1;
+        }
+    }
 }
 
 /// A borrowed result of a read; nothing of it survives the step it is given to.
@@ -178,6 +189,13 @@ impl Sectors for SliceView<'_> {
             index += 1;
         }
         None
+    }
+
+    fn next_wanted(&self, from: u64, is_wanted: &dyn Fn(&[u8]) -> bool) -> Option<u64> {
+        let from = from.max(self.first);
+        let skipped = usize::try_from(from - self.first).ok()?.checked_mul(self.size.slice_len())?;
+        let mut sectors = self.bytes.get(skipped..)?.chunks_exact(self.size.slice_len());
+        sectors.position(is_wanted).map(|at| from + at as u64)
     }
 }
 
@@ -299,6 +317,34 @@ pub trait Machine {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Both ways to look for a sector find the same.
+    #[test]
+    fn a_wanted_sector_is_found_in_its_range_only() {
+        struct Plain<'a>(SliceView<'a>);
+        impl Sectors for Plain<'_> {
+            fn sector(&self, index: u64) -> Option<&[u8]> {
+                self.0.sector(index)
+            }
+            fn next_in_use(&self, from: u64) -> Option<u64> {
+                self.0.next_in_use(from)
+            }
+        }
+        let mut bytes = vec![0; 4 * 512 + 100];
+        for (at, byte) in [(512, 7), (2 * 512, 1), (2 * 512 + 300, 7), (3 * 512 + 300, 7), (4 * 512, 7)] {
+            bytes[at] = byte;
+        }
+        let view = SliceView { first: 10, size: SectorSize::B512, bytes: &bytes };
+        for (byte, expected) in
+            [(0, [Some(11), Some(11), None, None]), (300, [Some(12), Some(12), Some(12), Some(13)])]
+        {
+            let wanted = |sector: &[u8]| sector[byte] == 7;
+            let starts = [0, 10, 12, 13];
+            assert_eq!(starts.map(|from| view.next_wanted(from, &wanted)), expected, "byte {byte}");
+            assert_eq!(starts.map(|from| Plain(view).next_wanted(from, &wanted)), expected, "byte {byte}");
+        }
+        assert_eq!([14, u64::MAX].map(|from| view.next_wanted(from, &|_| true)), [None; 2]);
+    }
 
     #[test]
     fn a_view_of_bytes_knows_its_range_and_what_is_in_use() {

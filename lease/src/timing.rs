@@ -151,6 +151,16 @@ impl IoTimeout {
     pub fn set_bitmap_secs(self) -> u64 {
         6 * self.secs()
     }
+
+    /// How far apart looks at host ids that were never used may begin: 4T - 1. `None` for T = 1, where that would save hardly
+    /// anything: then every look is at all host ids.
+    ///
+    /// A bit that its sender sets for 6T may be on the disk for no longer than 4T: it appears with the sender's next renewal, 2T
+    /// later, and goes with the first one after 6T (docs/decisions/0015-unused-host-ids.md).
+    #[must_use]
+    pub fn unused_look_secs(self) -> Option<u64> {
+        (self.secs() > 1).then(|| 4 * self.secs() - 1)
+    }
 }
 
 /// Seconds within which the watchdog resets a host after its last keepalive; the same on every host (60 unless configured).
@@ -217,6 +227,20 @@ mod tests {
             assert_eq!(t.delta_short_delay_secs(), short);
             assert_eq!(t.set_bitmap_secs(), bitmap);
         }
+    }
+
+    /// With two intervals of a sender between a bit's first and last renewal, whatever T: the look comes a second earlier.
+    #[test]
+    fn unused_host_ids_are_looked_at_within_two_renewals_of_any_sender() {
+        assert_eq!(timeout(1).unused_look_secs(), None);
+        for secs in 2..=255 {
+            let t = timeout(secs);
+            assert_eq!(t.unused_look_secs(), Some(2 * t.renewal_secs() - 1));
+        }
+    }
+
+    fn timeout(secs: u32) -> IoTimeout {
+        IoTimeout::new(secs).unwrap()
     }
 
     #[test]

@@ -8,7 +8,8 @@
 //! * `now` is never earlier than in the previous call.
 //! * A connection sends its next [`Command`] only after the reply to the one before.
 //! * After [`Action::BecomeStream`] a connection sends no more commands.
-//! * [`Event::Tick`] comes at least once a second, five times a second while [`Manager::is_killing`]; what ages is looked at there.
+//! * [`Event::Tick`] comes at least once a second, twice while [`Manager::is_late`], five times while [`Manager::is_killing`]; what ages
+//!   is looked at there.
 //! * [`Action::Gone`], [`Action::ClientGone`] and [`Action::ShuttingDown`] are visible to all machines before the next action is carried
 //!   out.
 //!

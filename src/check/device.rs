@@ -73,6 +73,20 @@ impl Stack {
         }
     }
 
+    /// Says what formatting it has to mind, where leases lie on the device itself.
+    pub(super) fn judge_sectors(&self, root: &Root, found: &mut Findings) {
+        let Some(name) = self.names.first() else { return };
+        let sizes = ["logical", "physical"].map(|kind| queue(root, name, &format!("{kind}_block_size")));
+        if sizes == [Some(512), Some(4096)] {
+            found.note(
+                "512e",
+                format!("{name} has 512-byte sectors on 4096-byte blocks (512e)"),
+                "sanlock 3.8 and this program format it with 512-byte sectors unless told otherwise, 5.x with 4096",
+                "where versions are mixed, say the sizes when formatting: -Z 512 -A 1M, or -Z 4096 -A 8M",
+            );
+        }
+    }
+
     fn disks(&self, root: &Root) -> Vec<Disk<'_>> {
         let lies_on_nothing = |name: &&String| {
             root.names(&class(name, "slaves")).is_empty() && !root.is_there(&class(name, "partition"))
@@ -88,6 +102,15 @@ impl Stack {
 
 fn class(name: &str, file: &str) -> String {
     format!("/sys/class/block/{name}/{file}")
+}
+
+/// A number of a device's queue; a partition has that of its disk.
+fn queue(root: &Root, name: &str, file: &str) -> Option<u64> {
+    let own = root.number(&class(name, &format!("queue/{file}")));
+    own.or_else(|| {
+        let place = root.resolve(&format!("/sys/class/block/{name}"))?;
+        root.number(&class(place.rsplit('/').nth(1)?, &format!("queue/{file}")))
+    })
 }
 
 fn is_multipath(root: &Root, name: &str) -> bool {
@@ -115,11 +138,7 @@ fn sizes(root: &Root, name: &str, found: &mut Findings) {
     }
     let offset = number("alignment_offset").unwrap_or(0);
     let start = number("start").filter(|_| root.is_there(&class(name, "partition")));
-    let physical = root
-        .resolve(&format!("/sys/class/block/{name}"))
-        .and_then(|path| Some(path.rsplit('/').nth(1)?.to_owned()))
-        .and_then(|disk| root.number(&class(&disk, "queue/physical_block_size")))
-        .unwrap_or(512);
+    let physical = queue(root, name, "physical_block_size").unwrap_or(512);
     let crosses = start.is_some_and(|start| physical >= 4096 && start % SECTORS_PER_4K != 0);
     if offset != 0 || crosses {
         let seen = match start {

@@ -157,7 +157,11 @@ impl Check {
             mount.filter(|mount| !mount.is_nfs()).map(|mount| mount.device)
         };
         if let Some(numbers) = numbers {
-            device::Stack::of(&self.root, &numbers).judge(&self.root, self.io_timeout, found);
+            let stack = device::Stack::of(&self.root, &numbers);
+            stack.judge(&self.root, self.io_timeout, found);
+            if target == Target::Device {
+                stack.judge_sectors(&self.root, found);
+            }
         }
     }
 

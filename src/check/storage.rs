@@ -3,7 +3,7 @@
 use super::finding::Findings;
 use super::root::Root;
 use crate::direct::storage::{Storage, StorageError};
-use sanlock_blockio::{Access, DiskKind, OpenError};
+use sanlock_blockio::{Access, OpenError};
 use sanlock_daemon::config::Config;
 use std::fs::{Metadata, OpenOptions};
 use std::io;
@@ -96,15 +96,6 @@ fn sizes(path: &Path, storage: &Storage, found: &mut Findings) {
             format!("{} has {} bytes", path.display(), disk.size()),
             "a lockspace needs 1 MiB with 512-byte sectors, 1 to 8 MiB with 4096-byte sectors, and each resource as much again",
             "make it larger; a file grows when it is formatted",
-        );
-    }
-    let (logical, physical) = (disk.logical_block_size(), disk.physical_block_size());
-    if disk.kind() == DiskKind::Block && (logical, physical) == (512, 4096) {
-        found.note(
-            "512e",
-            format!("{} has 512-byte sectors on 4096-byte blocks (512e)", path.display()),
-            "sanlock 3.8 and this program format it with 512-byte sectors unless told otherwise, 5.x with 4096",
-            "where versions are mixed, say the sizes when formatting: -Z 512 -A 1M, or -Z 4096 -A 8M",
         );
     }
 }

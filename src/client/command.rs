@@ -88,6 +88,9 @@ pub(super) fn command(client: &Client, args: &AcquireArgs, argv: &[Vec<u8>], sig
     let error = run_in_place(program, arguments);
     progress.flush();
     print_error(format!("execv failed: {}\n", reason(&error)));
+    let program = String::from_utf8_lossy(program);
+    let next = "check that it exists here and may be executed; without a slash it is looked for in this directory, not in PATH";
+    note(ACTION, &format!("next: {program:?} was not run: {next}"));
     drop(registered);
     if error.kind() == std::io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }
 }

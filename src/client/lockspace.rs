@@ -16,11 +16,8 @@ use sanlock_lease::timing::IoTimeout;
 
 /// The default io timeout is not sent: the daemon may have another default (command-line.md 7.11).
 pub(super) fn add(client: &Client, spec: &LockspaceSpec, io_timeout: u32, signs: Signs) -> u8 {
-    let (action, sent) = if io_timeout == DEFAULT_IO_TIMEOUT {
-        ("add_lockspace", 0)
-    } else {
-        ("add_lockspace_timeout", io_timeout)
-    };
+    let action = join_word(io_timeout);
+    let sent = if io_timeout == DEFAULT_IO_TIMEOUT { 0 } else { io_timeout };
     print(if sent == 0 { format!("{action}\n") } else { format!("{action} {sent}\n") });
     let outcome = lockspace(spec).map_err(ClientError::from).and_then(|lockspace| {
         let ask = || client.add_lockspace_timeout(&lockspace, AddFlags::empty(), sent);
@@ -33,6 +30,11 @@ pub(super) fn add(client: &Client, spec: &LockspaceSpec, io_timeout: u32, signs:
         show(signs, action, move |passed| join.tell(passed), ask)
     });
     done(action, &subject::lockspace(spec), &outcome)
+}
+
+/// What the action is called in its output.
+pub(super) fn join_word(io_timeout: u32) -> &'static str {
+    if io_timeout == DEFAULT_IO_TIMEOUT { "add_lockspace" } else { "add_lockspace_timeout" }
 }
 
 pub(super) fn inquire(client: &Client, spec: &LockspaceSpec) -> u8 {

@@ -5,6 +5,7 @@
 
 mod command;
 mod convert;
+mod explain;
 mod index;
 mod info;
 mod json;
@@ -12,15 +13,17 @@ mod lease;
 mod lockspace;
 mod notify;
 mod owner;
+mod paths;
 mod plot;
 mod status;
 mod storage;
 
 use crate::cli::command::ClientAction;
-use crate::output::{FAILURE, SUCCESS, failure, print, status_of};
+use crate::output::{FAILURE, SUCCESS, print, status_of};
 use crate::progress::Signs;
+use explain::{explain, reason};
 use sanlock_client::wire::types::HostEvent;
-use sanlock_client::wire::{Command, Host, Name, Resource, ResourceSpec, code};
+use sanlock_client::wire::{Host, Name, Resource, ResourceSpec};
 use sanlock_client::{Client, ClientError};
 use sanlock_lease::text::DiskSpec;
 
@@ -33,30 +36,37 @@ pub(crate) fn run(action: ClientAction, json: bool, signs: Signs) -> u8 {
             return status;
         }
     }
+    let relative = paths::Relative::of(&action);
+    let status = carry_out(&client, action, signs);
+    relative.tell(status);
+    status
+}
+
+fn carry_out(client: &Client, action: ClientAction, signs: Signs) -> u8 {
     match action {
-        ClientAction::Status { order, debug } => status::status(&client, order, debug),
-        ClientAction::HostStatus { lockspace, debug } => status::host_status(&client, lockspace, debug),
-        ClientAction::Gets { hosts } => info::gets(&client, hosts),
-        ClientAction::Renewal { lockspace, plot: None } => info::renewal(&client, lockspace),
-        ClientAction::Renewal { lockspace, plot: Some(file) } => plot::renewal(&client, lockspace, &file),
-        ClientAction::LogDump => info::log_dump(&client),
-        ClientAction::Version => info::version(&client),
-        ClientAction::Shutdown { force, wait } => info::shutdown(&client, force, wait, signs),
-        ClientAction::Init { target, sizes } => storage::init(&client, &target, sizes, signs),
+        ClientAction::Status { order, debug } => status::status(client, order, debug),
+        ClientAction::HostStatus { lockspace, debug } => status::host_status(client, lockspace, debug),
+        ClientAction::Gets { hosts } => info::gets(client, hosts),
+        ClientAction::Renewal { lockspace, plot: None } => info::renewal(client, lockspace),
+        ClientAction::Renewal { lockspace, plot: Some(file) } => plot::renewal(client, lockspace, &file),
+        ClientAction::LogDump => info::log_dump(client),
+        ClientAction::Version => info::version(client),
+        ClientAction::Shutdown { force, wait } => info::shutdown(client, force, wait, signs),
+        ClientAction::Init { target, sizes } => storage::init(client, &target, sizes, signs),
         ClientAction::Read { target, sizes, owners, debug } => {
-            storage::read(&client, &target, sizes, owners, debug)
+            storage::read(client, &target, sizes, owners, debug)
         }
-        ClientAction::Index { action, args } => index::index(&client, action, &args),
-        ClientAction::Align { disk } => storage::align(&client, &disk),
-        ClientAction::AddLockspace { spec, io_timeout } => lockspace::add(&client, &spec, io_timeout, signs),
-        ClientAction::InqLockspace { spec } => lockspace::inquire(&client, &spec),
-        ClientAction::RemLockspace { spec } => lockspace::remove(&client, &spec, signs),
-        ClientAction::SetConfig { lockspace, config } => lockspace::set_config(&client, lockspace, config),
+        ClientAction::Index { action, args } => index::index(client, action, &args),
+        ClientAction::Align { disk } => storage::align(client, &disk),
+        ClientAction::AddLockspace { spec, io_timeout } => lockspace::add(client, &spec, io_timeout, signs),
+        ClientAction::InqLockspace { spec } => lockspace::inquire(client, &spec),
+        ClientAction::RemLockspace { spec } => lockspace::remove(client, &spec, signs),
+        ClientAction::SetConfig { lockspace, config } => lockspace::set_config(client, lockspace, config),
         ClientAction::Request { resource, force_mode } => {
-            notify::request(&client, resource.as_ref(), force_mode)
+            notify::request(client, resource.as_ref(), force_mode)
         }
         ClientAction::Examine { resource, lockspace } => {
-            notify::examine(&client, resource.as_ref(), lockspace.as_ref())
+            notify::examine(client, resource.as_ref(), lockspace.as_ref())
         }
         ClientAction::SetEvent { lockspace, host_id, generation, event, data } => {
             let event = HostEvent {
@@ -65,15 +75,15 @@ pub(crate) fn run(action: ClientAction, json: bool, signs: Signs) -> u8 {
                 event: event.into(),
                 data: data.into(),
             };
-            notify::set_event(&client, lockspace, event)
+            notify::set_event(client, lockspace, event)
         }
-        ClientAction::Command { acquire, argv } => command::command(&client, &acquire, &argv, signs),
-        ClientAction::Acquire { pid, acquire } => lease::acquire(&client, pid, &acquire, signs),
+        ClientAction::Command { acquire, argv } => command::command(client, &acquire, &argv, signs),
+        ClientAction::Acquire { pid, acquire } => lease::acquire(client, pid, &acquire, signs),
         ClientAction::Release { pid, resources, lockspace, all, orphan } => {
-            lease::release(&client, pid, &resources, lockspace, all, orphan)
+            lease::release(client, pid, &resources, lockspace, all, orphan)
         }
-        ClientAction::Convert { pid, resource } => lease::convert(&client, pid, resource.as_ref()),
-        ClientAction::Inquire { pid, debug } => lease::inquire(&client, pid, debug),
+        ClientAction::Convert { pid, resource } => lease::convert(client, pid, resource.as_ref()),
+        ClientAction::Inquire { pid, debug } => lease::inquire(client, pid, debug),
     }
 }
 
@@ -101,48 +111,6 @@ pub(crate) fn owners(
 /// The number that the original would print for this outcome.
 fn result_of<T>(outcome: &Result<T, ClientError>) -> i32 {
     outcome.as_ref().map_or_else(ClientError::result_code, |_| 0)
-}
-
-/// Says why something failed, in plain words, and what to do. `object`: what was to be worked on.
-fn explain(action: &str, object: &str, error: &ClientError) {
-    let result = error.result_code();
-    match error {
-        ClientError::Daemon { command, .. } => {
-            let next = code::next_step(result, Some(*command));
-            failure(action, object, cause(result, Some(*command)), result, next);
-        }
-        // It is the socket that failed, whatever was to be asked.
-        ClientError::Io { op, .. } => {
-            let client = Client::new();
-            let socket = format!("{op} on {}", client.socket_path().display());
-            failure(action, &socket, cause(result, None), result, code::next_step(result, None));
-        }
-        ClientError::Closed | ClientError::Reply(_) | ClientError::Desynchronised | ClientError::State(_) => {
-            failure(action, object, &error.to_string(), result, code::next_step(code::EPIPE, None));
-        }
-        ClientError::Argument(_)
-        | ClientError::NoPath
-        | ClientError::NoLockspace
-        | ClientError::NoDisks
-        | ClientError::Path(_) => {
-            let next = Some("give what is missing or wrong as 'sanlock help' shows it");
-            failure(action, object, &error.to_string(), result, next);
-        }
-    }
-}
-
-/// Why something failed, in a phrase.
-fn reason(error: &ClientError) -> String {
-    match error {
-        ClientError::Daemon { code, command } => cause(*code, Some(*command)).to_owned(),
-        ClientError::Io { .. } => cause(error.result_code(), None).to_owned(),
-        other => other.to_string(),
-    }
-}
-
-/// What a result usually means.
-fn cause(result: i32, command: Option<Command>) -> &'static str {
-    code::explain(result, command).unwrap_or("the reason is not known")
 }
 
 /// Prints `ACTION done RESULT`, explains a failure, and gives the exit status.

@@ -1,7 +1,7 @@
 //! What lies on storage, through the daemon: `init`, `read`, `align` (command-line.md 7.7, 7.8, 7.10, 7.21).
 
 use super::convert::{disk, lockspace_text, resource_text, sized_lockspace, sized_resource, sizes_of};
-use super::{done, explain, failed, shown};
+use super::{done, explain, failed, paths, shown};
 use crate::cli::command::{InitTarget, ReadTarget};
 use crate::cli::given::Sizes;
 use crate::output::{FAILURE, note, print, status_of};
@@ -127,6 +127,7 @@ pub(super) fn align(client: &Client, spec: &DiskSpec) -> u8 {
     print(format!("{ACTION} done {result}\n"));
     if let Err(error) = &outcome {
         explain(ACTION, &subject::place(spec), error);
+        paths::tell(ACTION, &spec.path);
     }
     status_of(i32::from(result != 0))
 }

@@ -6,6 +6,7 @@ mod storage;
 mod story;
 
 use crate::cli::command::DemoArgs;
+use crate::output::note;
 use std::fmt;
 use std::time::Instant;
 
@@ -49,7 +50,7 @@ pub(crate) fn run(args: &DemoArgs) -> i32 {
             0
         }
         Err(e) => {
-            eprintln!("sanlock: demo: {e}");
+            note("demo", &e.to_string());
             1
         }
     }

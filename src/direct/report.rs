@@ -1,6 +1,6 @@
 //! How an action ends: its result line, the reason of a failure, the exit status.
 
-use crate::output::{FAILURE, failure, print, status_of};
+use crate::output::{FAILURE, failure_text, print, print_error, status_of};
 use sanlock_wire::code;
 use std::fmt::Display;
 
@@ -51,5 +51,34 @@ pub(crate) fn failed<E: Failure>(action: &str, object: &str, error: &E) -> u8 {
 }
 
 fn explain<E: Failure>(action: &str, object: &str, error: &E) {
-    failure(action, object, &error.to_string(), error.code(), error.next());
+    print_error(explanation(action, object, error));
+}
+
+fn explanation<E: Failure>(action: &str, object: &str, error: &E) -> String {
+    failure_text(action, object, &error.to_string(), error.code(), error.next())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::tests::explains;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("the storage does not do it")]
+    struct Any(i32);
+
+    impl Failure for Any {
+        fn code(&self) -> i32 {
+            self.0
+        }
+    }
+
+    /// Whatever number an action on storage fails with.
+    #[test]
+    fn every_result_is_explained() {
+        for result in (-600..0).chain([i32::MIN, -4095]) {
+            let text = explanation("dump", "/dev/x:0", &Any(result));
+            explains(&text, "dump", "/dev/x:0", result);
+        }
+    }
 }

@@ -52,7 +52,12 @@ pub(crate) fn run(args: &ExporterArgs) -> u8 {
         match name.spawn(move || listener.serve(&exporter, &open)) {
             Ok(thread) => threads.push(thread),
             Err(error) => {
-                note(ACTION, &format!("no thread can be started: {error}"));
+                note(
+                    ACTION,
+                    &format!(
+                        "no thread can be started: {error}; check the limits of processes (ulimit -u, TasksMax of the unit)"
+                    ),
+                );
                 return FAILURE;
             }
         }
@@ -93,7 +98,12 @@ fn write_for_ever(exporter: &Exporter, path: &Path, interval: Duration) {
         match &written {
             Err(error) if !failing => {
                 let shown = path.display();
-                note(ACTION, &format!("cannot write {shown}: {error}; it is tried again"));
+                note(
+                    ACTION,
+                    &format!(
+                        "cannot write {shown}: {error}; let this user write that directory; it is tried again"
+                    ),
+                );
             }
             Ok(()) if failing => note(ACTION, &format!("{} is written again", path.display())),
             _ => {}
@@ -133,7 +143,7 @@ impl Exporter {
             Some(error) if was_up => note(
                 ACTION,
                 &format!(
-                    "the daemon cannot be asked at {}: {error}; it is asked again at each scrape",
+                    "the daemon cannot be asked at {}: {error}; start it, and let this user open its socket (group sanlock): it is asked again at each scrape",
                     self.socket
                 ),
             ),

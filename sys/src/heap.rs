@@ -26,9 +26,10 @@ pub fn keep_heap(bytes: usize) -> bool {
     }
 }
 
-/// Allocations from this size on are mapped by themselves; I/O buffers of whole areas.
+/// Allocations from this size on are mapped by themselves, and given back: I/O buffers of whole areas, and of the pieces in which many
+/// lockspaces at a time look at theirs. In the heap they would stay for good.
 #[cfg(target_env = "gnu")]
-const MMAP_FROM: i32 = 1 << 20;
+const MMAP_FROM: i32 = 256 << 10;
 /// Size of a piece.
 #[cfg(target_env = "gnu")]
 const PIECE: usize = 64 << 10;

@@ -18,11 +18,19 @@ pub(crate) struct Sampler {
 impl Sampler {
     /// Asks at once, and then every `interval`, counted from one answer to the next question: a slow daemon is not asked more often.
     pub(crate) fn start(client: Client, interval: Duration) -> Self {
+        Self::asking(interval, move || snapshot::gather(&client).map_err(|error| reason(&client, &error)))
+    }
+
+    /// The same, with another way to ask.
+    pub(crate) fn asking(
+        interval: Duration,
+        ask: impl Fn() -> Result<Snapshot, String> + Send + 'static,
+    ) -> Self {
         let (tell, answers) = mpsc::channel();
         let (wake, woken) = mpsc::channel();
         std::thread::spawn(move || {
             loop {
-                let outcome = snapshot::gather(&client).map_err(|error| reason(&client, &error));
+                let outcome = ask();
                 if tell.send((outcome, clock::civil_now(false).to_string())).is_err() {
                     return;
                 }

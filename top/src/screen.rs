@@ -50,6 +50,20 @@ fn give_back() {
     let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
 }
 
+/// Exit status after a panic, as the standard library has it.
+const PANICKED: i32 = 101;
+
+/// A panic, in whichever thread, ends the program, on the terminal as it was before: its message on a screen that vanishes, on a terminal
+/// that echoes nothing, would be lost, and without the thread that asks the screen would show old answers for ever.
+fn end_with_a_panic() {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        give_back();
+        hook(panic);
+        std::process::exit(PANICKED);
+    }));
+}
+
 /// What signals ask for.
 struct Signals {
     /// The number of the last one that ends the program, 0 for none.
@@ -101,12 +115,7 @@ fn wait_for_key() -> io::Result<()> {
 /// # Errors
 /// The terminal cannot be used.
 pub(crate) fn run(mut app: App, look: Look, sampler: &Sampler) -> io::Result<()> {
-    // A message on a screen that vanishes, on a terminal that echoes nothing, would be lost.
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        give_back();
-        hook(panic);
-    }));
+    end_with_a_panic();
     let signals = Signals::watch()?;
     let mut screen = Screen::take()?;
     let mut answered = Instant::now();
@@ -149,3 +158,6 @@ pub(crate) fn run(mut app: App, look: Look, sampler: &Sampler) -> io::Result<()>
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -26,6 +26,17 @@ pub(crate) fn errno(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(0)
 }
 
+/// An error as lines for people show it: its number, which is all that 3.8.5 says, and what it means.
+pub(crate) fn told(error: &io::Error) -> String {
+    format!("{}: {}", errno(error), reason(error))
+}
+
+/// What an error means, in the words of the C library, without its number.
+pub(crate) fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error ").next().unwrap_or_default().to_owned()
+}
+
 /// The devices to try.
 ///
 /// # Errors
@@ -163,7 +174,7 @@ impl Device {
         let shown = path.display();
         if let Err(error) = fs::metadata(&path) {
             if was_named {
-                log.error(format_args!("stat {shown} error {}", errno(&error)));
+                log.error(format_args!("stat {shown} error {}", told(&error)));
             }
             return None;
         }
@@ -179,7 +190,7 @@ impl Device {
         let file = device.open_logged(log)?;
         let usable = device.inspect(file.as_ref(), log).is_some();
         if let Err((file, error)) = disarm(file) {
-            log.error(format_args!("{shown} disarm write error {}", errno(&error)));
+            log.error(format_args!("{shown} disarm write error {}", told(&error)));
             // Closing it would let it fire as well; the process ends now or keeps the file.
             device.file = Some(file);
             return None;
@@ -199,7 +210,7 @@ impl Device {
     fn open_logged(&self, log: &Log) -> Option<Opened> {
         let path = self.path.display();
         let failed = |error: io::Error| {
-            log.error(format_args!("open {path} error {}{}", errno(&error), held_by(&self.path, &error)));
+            log.error(format_args!("open {path} error {}{}", told(&error), held_by(&self.path, &error)));
         };
         (self.opener)(&self.path).map_err(failed).ok()
     }
@@ -212,11 +223,11 @@ impl Device {
         let (support, timeout) = match (support, timeout) {
             (Ok(support), Ok(timeout)) => (support, timeout),
             (_, Err(error)) => {
-                log.error(format_args!("{path} failed to report timeout, error {}", errno(&error)));
+                log.error(format_args!("{path} failed to report timeout, error {}", told(&error)));
                 return None;
             }
             (Err(error), _) => {
-                log.error(format_args!("{path} failed to report what it supports, error {}", errno(&error)));
+                log.error(format_args!("{path} failed to report what it supports, error {}", told(&error)));
                 return None;
             }
         };
@@ -262,7 +273,7 @@ impl Device {
                 log.error(format_args!(
                     "open_watchdog settimeout {asked} error {}: {} does not take the timeout that a fire timeout of {fire} \
                      needs; use another fire timeout or another device (-w)",
-                    errno(&error),
+                    told(&error),
                     self.path.display()
                 ));
                 return None;
@@ -270,7 +281,7 @@ impl Device {
             match file.timeout() {
                 Ok(now) => reported = now,
                 Err(error) => {
-                    log.error(format_args!("open_watchdog gettimeout check error {}", errno(&error)));
+                    log.error(format_args!("open_watchdog gettimeout check error {}", told(&error)));
                     return None;
                 }
             }
@@ -285,7 +296,7 @@ impl Device {
             return None;
         }
         if let Err(error) = file.keepalive() {
-            log.error(format_args!("{} keepalive error {}", self.path.display(), errno(&error)));
+            log.error(format_args!("{} keepalive error {}", self.path.display(), told(&error)));
             return None;
         }
         Some(real)
@@ -302,7 +313,7 @@ impl Device {
         };
         let Err((file, error)) = file else { return Armed::Failed };
         if let Some(error) = error {
-            log.error(format_args!("{path} disarm write error {}", errno(&error)));
+            log.error(format_args!("{path} disarm write error {}", told(&error)));
         }
         let identity = self.identity().to_owned();
         let reported = file.timeout().unwrap_or(1);

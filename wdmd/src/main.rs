@@ -11,6 +11,7 @@ mod dump;
 mod hung;
 mod log;
 mod marker;
+mod next;
 mod poller;
 mod probe;
 mod scripts;

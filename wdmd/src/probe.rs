@@ -2,6 +2,7 @@
 
 use crate::device::{self, Factor, Handle, errno};
 use crate::marker::Marker;
+use crate::next;
 use crate::sysfs::Described;
 use sanlock_sys::clock::civil_now;
 use sanlock_wdmd::decide::{Timing, wanted_device_timeout};
@@ -45,6 +46,10 @@ fn try_devices(named: Option<&OsStr>, mut works: impl FnMut(&Path) -> bool) -> u
             );
             let _ = nix::syslog::openlog(ident, flags, facility);
             let _ = nix::syslog::syslog(nix::syslog::Severity::LOG_ERR, text);
+            next::tell(match error.kind() {
+                io::ErrorKind::AlreadyExists => next::IN_USE,
+                _ => next::MARKER,
+            });
             return FAILURE;
         }
     };
@@ -60,6 +65,7 @@ fn try_devices(named: Option<&OsStr>, mut works: impl FnMut(&Path) -> bool) -> u
         return 0;
     }
     eprintln!("{NO_DEVICE}");
+    next::tell(next::NO_DEVICE);
     FAILURE
 }
 
@@ -78,7 +84,8 @@ fn no_way_out(path: &Path) -> bool {
 fn probe_one(path: &Path) -> bool {
     let shown = path.display();
     let failed = |what: &str, error: &io::Error| {
-        eprintln!("error {} {what} {shown}{}", errno(error), device::held_by(path, error));
+        let (number, reason) = (errno(error), device::reason(error));
+        eprintln!("error {number} {what} {shown}: {reason}{}", device::held_by(path, error));
     };
     if let Err(error) = fs::metadata(path) {
         failed("stat", &error);
@@ -154,7 +161,7 @@ fn say(text: std::fmt::Arguments<'_>) {
 fn try_one(path: &Path, timeout: u32, force_fire: bool) -> bool {
     let shown = path.display();
     if let Err(error) = fs::metadata(path) {
-        eprintln!("{shown} stat error {}", errno(&error));
+        eprintln!("{shown} stat error {}", device::told(&error));
         return false;
     }
     if no_way_out(path) {
@@ -163,7 +170,7 @@ fn try_one(path: &Path, timeout: u32, force_fire: bool) -> bool {
     let mut file = match device::open(path) {
         Ok(file) => file,
         Err(error) => {
-            eprintln!("{shown} open error {}{}", errno(&error), device::held_by(path, &error));
+            eprintln!("{shown} open error {}{}", device::told(&error), device::held_by(path, &error));
             return false;
         }
     };
@@ -182,7 +189,7 @@ fn try_one(path: &Path, timeout: u32, force_fire: bool) -> bool {
             took
         }
         Err(error) => {
-            eprintln!("{shown} disarm error {}: this host will be reset", errno(&error));
+            eprintln!("{shown} disarm error {}: this host will be reset", device::told(&error));
             false
         }
     }
@@ -206,7 +213,7 @@ fn try_open(path: &Path, file: &File, timeout: u32) -> bool {
             Some(seconds)
         }
         Err(error) => {
-            eprintln!("{shown} gettimeout error {}", errno(&error));
+            eprintln!("{shown} gettimeout error {}", device::told(&error));
             None
         }
     };
@@ -221,7 +228,7 @@ fn try_open(path: &Path, file: &File, timeout: u32) -> bool {
             say(format_args!("{shown} settimeout {wanted} result {}", both(result)));
         }
         Err(error) => {
-            eprintln!("{shown} settimeout {timeout} error {}", errno(&error));
+            eprintln!("{shown} settimeout {timeout} error {}", device::told(&error));
             return false;
         }
     }
@@ -236,7 +243,7 @@ fn try_open(path: &Path, file: &File, timeout: u32) -> bool {
             true
         }
         Err(error) => {
-            eprintln!("{shown} keepalive error {}", errno(&error));
+            eprintln!("{shown} keepalive error {}", device::told(&error));
             false
         }
     }

@@ -4,6 +4,7 @@ use crate::cli::Options;
 use crate::device::{Device, errno};
 use crate::log::Log;
 use crate::marker::Marker;
+use crate::next;
 use crate::scripts::Scripts;
 use crate::server::Server;
 use crate::signals::Signals;
@@ -27,6 +28,18 @@ const PID_FILE: &str = "/run/wdmd/wdmd.pid";
 /// Exit status of a daemon that could not start, as the original's -1.
 const FAILED: u8 = 255;
 
+/// Why there is no daemon, and what to do.
+struct Failed {
+    text: String,
+    next: &'static str,
+}
+
+impl Failed {
+    fn new(text: impl Into<String>, next: &'static str) -> Self {
+        Self { text: text.into(), next }
+    }
+}
+
 /// Runs the daemon to its end: the exit status. Without `-D`, and without a service manager that waits for this process to be ready,
 /// the calling process gets that of the start.
 pub(crate) fn run(options: &Options) -> u8 {
@@ -45,6 +58,7 @@ pub(crate) fn run(options: &Options) -> u8 {
         Ok(Background::Child(starting)) => daemon(options, Some(starting)),
         Err(error) => {
             eprintln!("wdmd: cannot go into the background: {error}");
+            next::tell(next::LIMITS);
             FAILED
         }
     }
@@ -54,7 +68,7 @@ fn daemon(options: &Options, starting: Option<Starting>) -> u8 {
     let log = match Log::start(options.foreground) {
         Ok(log) => log,
         Err(error) => {
-            let text = format!("cannot start the log's thread: {error}");
+            let text = format!("cannot start the log's thread: {error}\n{}", next::line(next::LIMITS));
             match starting {
                 Some(starting) => starting.failed(FAILED, &text),
                 None => eprintln!("wdmd: {text}"),
@@ -63,6 +77,7 @@ fn daemon(options: &Options, starting: Option<Starting>) -> u8 {
         }
     };
     report_panics();
+    let mut step = None;
     let status = match prepare(options, &log) {
         Ok(prepared) => {
             if let Some(starting) = starting {
@@ -70,17 +85,24 @@ fn daemon(options: &Options, starting: Option<Starting>) -> u8 {
             } else if let Err(error) = notify::ready() {
                 log.error(format_args!("the service manager cannot be told of the start: {error}"));
             }
-            prepared.serve(&log)
+            let status = prepared.serve(&log);
+            step = (status != 0).then_some(next::ENDED);
+            status
         }
-        Err(text) => {
+        Err(Failed { text, next }) => {
             log.error(&text);
-            if let Some(starting) = starting {
-                starting.failed(FAILED, &text);
+            match starting {
+                Some(starting) => starting.failed(FAILED, &format!("{text}\n{}", next::line(next))),
+                None => step = Some(next),
             }
             FAILED
         }
     };
     log.finish();
+    // After the log's last line, which says why; in the background nobody would see it.
+    if let Some(step) = step {
+        next::tell(step);
+    }
     status
 }
 
@@ -119,7 +141,7 @@ impl Prepared<'_> {
 }
 
 /// Everything up to readiness, in the order of the original. The error is for the log and for whoever started the daemon.
-fn prepare<'a>(options: &'a Options, log: &'a Log) -> Result<Prepared<'a>, String> {
+fn prepare<'a>(options: &'a Options, log: &'a Log) -> Result<Prepared<'a>, Failed> {
     let socket_gid = match find_group(&options.group) {
         Ok(Some(group)) => group.0,
         Ok(None) => {
@@ -156,16 +178,18 @@ fn prepare<'a>(options: &'a Options, log: &'a Log) -> Result<Prepared<'a>, Strin
     }
 }
 
-fn prepare_marked<'a>(options: &'a Options, socket_gid: u32, log: &'a Log) -> Result<Server<'a>, String> {
-    let signals = Signals::install().map_err(|error| format!("cannot handle signals: {error}"))?;
+fn prepare_marked<'a>(options: &'a Options, socket_gid: u32, log: &'a Log) -> Result<Server<'a>, Failed> {
+    let signals = Signals::install()
+        .map_err(|error| Failed::new(format!("cannot handle signals: {error}"), next::LIMITS))?;
     let mut scripts = Scripts::new(options.script_dir.clone(), options.kill_script_after);
     if options.scripts {
         scripts.scan(log);
     }
-    let listener =
-        listen(socket_gid).map_err(|error| format!("cannot make the socket {SOCKET_PATH}: {error}"))?;
+    let listener = listen(socket_gid).map_err(|error| {
+        Failed::new(format!("cannot make the socket {SOCKET_PATH}: {error}"), next::FILES)
+    })?;
     let Some(device) = Device::choose(options.device.as_deref(), log) else {
-        return Err("no watchdog device, load a watchdog driver".to_owned());
+        return Err(Failed::new("no watchdog device, load a watchdog driver", next::NO_DEVICE));
     };
     let switch = |on: bool| u8::from(on);
     log.info(format_args!(
@@ -176,7 +200,7 @@ fn prepare_marked<'a>(options: &'a Options, socket_gid: u32, log: &'a Log) -> Re
         device.identity(),
     ));
     Server::new(options, socket_gid, log, device, scripts, listener, signals)
-        .map_err(|error| format!("cannot set up the main loop: {error}"))
+        .map_err(|error| Failed::new(format!("cannot set up the main loop: {error}"), next::LIMITS))
 }
 
 /// `-H 1`. A host without the means runs on with the ordinary priority.
@@ -195,39 +219,48 @@ fn raise_priority(log: &Log) {
     }
 }
 
-fn make_run_dir() -> Result<(), String> {
+fn make_run_dir() -> Result<(), Failed> {
     let _mask = UmaskGuard::set(0o022);
     match fs::DirBuilder::new().mode(0o775).create(RUN_DIR) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            Err(format!("cannot make the directory {RUN_DIR}: {error}"))
+            Err(Failed::new(format!("cannot make the directory {RUN_DIR}: {error}"), next::FILES))
         }
         _ => Ok(()),
     }
 }
 
-fn lock_failed(error: &PidFileError) -> String {
+fn lock_failed(error: &PidFileError) -> Failed {
     match error {
-        PidFileError::Open(error) => format!("lockfile open error {PID_FILE}: {error}"),
+        PidFileError::Open(error) => {
+            Failed::new(format!("lockfile open error {PID_FILE}: {error}"), next::FILES)
+        }
         PidFileError::Lock(error) => {
             let pid = fs::read_to_string(PID_FILE).unwrap_or_default();
             let pid = pid.lines().next().unwrap_or("").trim();
             let number = errno(error);
-            format!("daemon already running (lockfile {PID_FILE} {number}), pid {pid}")
+            Failed::new(
+                format!("daemon already running (lockfile {PID_FILE} {number}), pid {pid}"),
+                next::RUNNING,
+            )
         }
-        PidFileError::Write(error) => format!("lockfile write error {PID_FILE}: {error}"),
+        PidFileError::Write(error) => {
+            Failed::new(format!("lockfile write error {PID_FILE}: {error}"), next::FILES)
+        }
     }
 }
 
-fn marker_failed(error: &io::Error) -> String {
+fn marker_failed(error: &io::Error) -> Failed {
     let number = errno(error);
     let text = format!("other wdmd not cleanly stopped, shm_open error {number}");
     if error.kind() != io::ErrorKind::AlreadyExists {
-        return format!("{text}: cannot make {}: {error}", Marker::PATH);
+        return Failed::new(format!("{text}: cannot make {}: {error}", Marker::PATH), next::MARKER);
     }
-    format!(
-        "{text}: {} says that a wdmd has ended without stopping its watchdog device, which will reset this host. Reboot; \
-         only if the device is certainly not running, remove that file",
-        Marker::PATH
+    Failed::new(
+        format!(
+            "{text}: {} says that a wdmd has ended without stopping its watchdog device, which will reset this host",
+            Marker::PATH
+        ),
+        next::UNCLEAN,
     )
 }
 

@@ -21,10 +21,12 @@ use sanlock_lease::machine::{Action, Env, Input, IoFailure, Machine, NoSectors, 
 use sanlock_lease::timing::MonoTime;
 
 use super::Areas;
-use super::lane::{Buffers, Ended, Flight, LANES_MAX, Lane, Transfer, failure};
+use super::buffers::Buffers;
+use super::lane::{Ended, Flight, LANES_MAX, Lane, Transfer, failure};
 use crate::buffer::MAX_IO_LEN;
 use crate::disk::Disk;
 use crate::engine::{Completion, Engine, EngineKind};
+use crate::errand::Errand;
 use crate::error::EngineError;
 use crate::huge::HugePages;
 
@@ -90,6 +92,8 @@ pub struct Driver<M: Machine, T> {
     runs: Vec<Run<M, T>>,
     next_run: u64,
     buffers: Buffers,
+    /// Whether engines only queue, and the owner asks for an errand after each turn.
+    deferring: bool,
     /// Operations that ended without an engine.
     failed: VecDeque<(RunId, OpId, IoFailure)>,
     scratch: Vec<Completion>,
@@ -121,6 +125,7 @@ impl<M: Machine, T: Clone> Driver<M, T> {
             runs: Vec::new(),
             next_run: 0,
             buffers: Buffers::default(),
+            deferring: false,
             failed: VecDeque::new(),
             scratch: Vec::new(),
             ended: Vec::new(),
@@ -131,6 +136,39 @@ impl<M: Machine, T: Clone> Driver<M, T> {
     /// From now on large buffers come from this stock as long as it has any.
     pub fn use_huge_pages(&mut self, huge: Arc<HugePages>) {
         self.buffers.set_huge(huge);
+    }
+
+    /// From now on operations may be carried out by the owner: after every call that may have started some comes
+    /// [`Driver::errand`], or they wait.
+    pub fn defer(&mut self) {
+        self.deferring = true;
+        for lane in &mut self.lanes {
+            lane.engine.defer();
+        }
+    }
+
+    /// Starts what was submitted since the last call, or gives it back: with one operation in all, on a path that has answered
+    /// quickly, the owner may as well make the call (`alone`), which saves two changes of threads. [`Driver::poll`] comes
+    /// after it.
+    pub fn errand(&mut self, alone: bool) -> Option<Errand> {
+        let mut busy = self.lanes.iter_mut().filter(|lane| lane.in_engine() > 0);
+        if let (true, Some(lane), None) = (alone, busy.next(), busy.next()) {
+            if lane.in_engine() == 1 {
+                if let Some(errand) = lane.engine.errand() {
+                    return Some(errand);
+                }
+            }
+        }
+        for lane in &mut self.lanes {
+            lane.engine.start();
+        }
+        None
+    }
+
+    /// Whether no operation is under way.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.in_engine() == 0)
     }
 
     /// Starts a machine over these areas.
@@ -447,7 +485,11 @@ impl<M: Machine, T: Clone> Driver<M, T> {
         self.epoll
             .add(engine.completion_fd(), EpollEvent::new(EpollFlags::EPOLLIN, 0))
             .map_err(|errno| IoFailure::Os(errno as i32))?;
-        self.lanes.push(Lane::new(disk.shared_path(), engine, now));
+        let mut lane = Lane::new(disk.shared_path(), engine, now);
+        if self.deferring {
+            lane.engine.defer();
+        }
+        self.lanes.push(lane);
         Ok(self.lanes.len() - 1)
     }
 

@@ -11,12 +11,11 @@ use sanlock_lease::geometry::SectorSize;
 use sanlock_lease::machine::{Content, IoFailure, OpId};
 use sanlock_lease::timing::MonoTime;
 
+use super::buffers::Buffers;
 use super::event::RunId;
-use crate::buffer::AlignedBuf;
 use crate::disk::Disk;
 use crate::engine::{Completion, Engine, IoRequest, Ticket};
 use crate::error::{IoErrorKind, Op as Direction};
-use crate::huge::HugePages;
 
 /// Operations that one path has in its engine at a time; further ones wait.
 pub const OPS_IN_FLIGHT_MAX: usize = 64;
@@ -32,12 +31,6 @@ pub const LANES_MAX: usize = 256;
 
 /// How long an engine without work is kept, in milliseconds.
 pub const IDLE_ENGINE_LINGER_MS: u64 = 5_000;
-
-/// Buffers of one sector kept for reuse, of each size.
-const SECTOR_BUFFERS: usize = 8;
-
-/// Larger buffers kept for reuse.
-const LARGE_BUFFERS: usize = 1;
 
 /// An operation on its way: what to tell whom when it ends.
 #[derive(Clone, Copy, Debug)]
@@ -60,65 +53,6 @@ pub(super) struct Transfer {
     pub(super) len: usize,
     /// What to write; `None` for a read.
     pub(super) content: Option<Box<Content>>,
-}
-
-/// Spare memory for transfers, kept from one to the next: after the first few, a renewal and a scan allocate nothing. (Besides,
-/// a heap that gets and gives back aligned blocks again and again grows for a long time.)
-#[derive(Debug, Default)]
-pub(super) struct Buffers {
-    /// Of one sector of 512 bytes.
-    b512: Vec<AlignedBuf>,
-    /// Of one sector of 4096 bytes.
-    b4096: Vec<AlignedBuf>,
-    /// Of any other size.
-    large: Vec<AlignedBuf>,
-    /// Where large ones come from as long as there are any.
-    huge: Option<Arc<HugePages>>,
-}
-
-impl Buffers {
-    /// From now on large buffers come from this stock.
-    pub(super) fn set_huge(&mut self, huge: Arc<HugePages>) {
-        self.huge = Some(huge);
-    }
-
-    /// A buffer of at least `len` bytes with any content.
-    fn take(&mut self, len: usize) -> AlignedBuf {
-        let spare = match len {
-            512 => self.b512.pop(),
-            4096 => self.b4096.pop(),
-            _ => {
-                if let Some(buf) = self.huge.as_ref().and_then(|huge| huge.take(len)) {
-                    return buf;
-                }
-                let fits = self.large.iter().position(|buf| (len..=2 * len).contains(&buf.len()));
-                fits.map(|at| self.large.swap_remove(at))
-            }
-        };
-        spare.unwrap_or_else(|| AlignedBuf::zeroed(len))
-    }
-
-    /// Takes a buffer back; it is freed when enough are there.
-    pub(super) fn give(&mut self, buf: AlignedBuf) {
-        if buf.is_huge() {
-            // Dropped: back to the stock, where everybody finds it.
-            return;
-        }
-        let (spare, keep) = match buf.len() {
-            512 => (&mut self.b512, SECTOR_BUFFERS),
-            4096 => (&mut self.b4096, SECTOR_BUFFERS),
-            _ => (&mut self.large, LARGE_BUFFERS),
-        };
-        if spare.len() < keep {
-            spare.push(buf);
-        }
-    }
-
-    /// Bytes kept.
-    #[cfg(test)]
-    pub(super) fn kept(&self) -> usize {
-        self.b512.iter().chain(&self.b4096).chain(&self.large).map(|buf| buf.len()).sum()
-    }
 }
 
 /// An operation that has ended, or was given up before it began.
@@ -237,6 +171,11 @@ impl Lane {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         }
+    }
+
+    /// Operations in the engine.
+    pub(super) fn in_engine(&self) -> usize {
+        self.flights.len()
     }
 
     pub(super) fn is_idle(&self) -> bool {

@@ -7,6 +7,7 @@
 //! the transfers, and the knowledge of which writes of a finished machine may still land.
 
 mod blocking;
+mod buffers;
 mod event;
 mod lane;
 

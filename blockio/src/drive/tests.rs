@@ -1,3 +1,4 @@
+mod errand;
 mod huge;
 
 use std::collections::HashMap;
@@ -211,7 +212,10 @@ fn done(reports: &mut Reports) -> Vec<(u8, Vec<String>, u32)> {
 }
 
 fn engines_here() -> Vec<EngineKind> {
-    [EngineKind::IoUring, EngineKind::Aio].into_iter().filter(|kind| kind.check().is_ok()).collect()
+    [EngineKind::IoUring, EngineKind::Aio, EngineKind::Threads]
+        .into_iter()
+        .filter(|kind| kind.check().is_ok())
+        .collect()
 }
 
 #[test]
@@ -494,7 +498,7 @@ fn buffers_are_kept_for_the_next_transfer_but_not_without_limit() {
     let mut addresses = Vec::new();
     for _ in 0..3 {
         for tag in 0..10 {
-            let machine = script(vec![read(0, 0, if tag < 5 { 128 } else { 1 }, T0.plus_secs(9))]);
+            let machine = script(vec![read(0, 0, if tag < 5 { 2048 } else { 1 }, T0.plus_secs(9))]);
             driver.start(T0, machine, tag, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
         }
         addresses.push(fake.0.lock().unwrap().requests[0].2.buf.as_ptr());
@@ -502,7 +506,7 @@ fn buffers_are_kept_for_the_next_transfer_but_not_without_limit() {
             fake.complete(disk.path());
         }
         driver.poll(T0, &AlwaysAlive, &mut reports);
-        assert_eq!(driver.buffers_kept(), 128 * 512 + 5 * 512);
+        assert_eq!(driver.buffers_kept(), 2048 * 512 + 5 * 512);
     }
     assert_eq!(addresses[1], addresses[2]);
 }

@@ -19,11 +19,11 @@ use tempfile::TempDir;
 
 pub(crate) mod fuse;
 
-pub(crate) const BOTH: [EngineKind; 2] = [EngineKind::IoUring, EngineKind::Aio];
+pub(crate) const ALL: [EngineKind; 3] = [EngineKind::IoUring, EngineKind::Aio, EngineKind::Threads];
 
-/// Runs `body` with both engines. Both have to work wherever `CI` is set.
-pub(crate) fn on_both(body: impl Fn(EngineKind)) {
-    for kind in BOTH {
+/// Runs `body` with each engine. All have to work wherever `CI` is set.
+pub(crate) fn on_each(body: impl Fn(EngineKind)) {
+    for kind in ALL {
         match kind.check() {
             Ok(()) => body(kind),
             Err(error) => missing(&error.to_string()),

@@ -8,6 +8,7 @@ mod asking;
 mod conn;
 pub(crate) mod convert;
 mod counters;
+mod pace;
 mod perform;
 mod poller;
 mod requests;
@@ -44,12 +45,6 @@ use conn::{Conn, Input};
 use poller::{Interest, Poller, Ready, Token};
 use signals::Signals;
 use slots::Slots;
-
-/// Longest time between two looks at the ages of lockspaces, in milliseconds.
-const TICK_MS: u64 = 500;
-
-/// The same while users of a lockspace are being stopped.
-const KILLING_TICK_MS: u64 = 200;
 
 /// Connections accepted in one turn.
 const ACCEPTS_PER_TURN: usize = 64;
@@ -185,10 +180,12 @@ impl Front {
             let now = monotonic_now();
             if now >= next_tick {
                 self.tick(now);
-                let pause = if self.manager.is_killing() { KILLING_TICK_MS } else { TICK_MS };
-                next_tick = now.plus_millis(pause);
+                next_tick = now.plus_millis(self.tick_pause(now));
             }
-            let idle = next_tick.millis_since(monotonic_now());
+            // Sooner, if something since the last tick asks for it.
+            let now = monotonic_now();
+            next_tick = next_tick.min(now.plus_millis(self.tick_pause(now)));
+            let idle = next_tick.millis_since(now);
             let wait = if self.runnable.is_empty() { idle } else { 0 };
             self.poller.wait(u16::try_from(wait).unwrap_or(0), &mut ready)?;
             for event in ready.drain(..) {
@@ -303,7 +300,7 @@ impl Front {
         let now = monotonic_now();
         let age_check = event == Event::Tick;
         if age_check || now >= self.next_age_check {
-            self.next_age_check = now.plus_millis(TICK_MS);
+            self.next_age_check = now.plus_millis(self.tick_pause(now));
             self.events.push_back(Event::Tick);
         }
         if !age_check {

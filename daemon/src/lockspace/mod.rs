@@ -3,6 +3,7 @@
 //! Nothing can delay its renewals: it owns its engine, waits for no lock that is held across I/O, and logs to memory. What it
 //! learns goes out as snapshots ([`Shared`]) and as messages to the front.
 
+mod next;
 mod shared;
 mod worker;
 

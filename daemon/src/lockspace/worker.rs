@@ -23,6 +23,7 @@ use sanlock_manager::rejoin::{fast_rejoin, remembered_generation};
 use sanlock_manager::{Event, LockspaceId};
 use sanlock_sys::priority::{max_round_robin_priority, set_round_robin};
 
+use super::next::{Next, next};
 use super::{Control, Report, Shared};
 use crate::global::Global;
 use crate::log::Log;
@@ -188,10 +189,7 @@ impl Worker<'_> {
         self.again(scan);
         self.renew(renewal, scan);
         self.depart(renewal, areas);
-        let table = match self.driver.machine(scan) {
-            Some(LsMachine::Scan(scan)) => Some(scan.table().clone()),
-            _ => None,
-        };
+        let table = self.scan(scan).map(|scan| scan.table().clone());
         self.sole_if_ended_before = self.renewal(renewal).and_then(Renewal::sole_if_ended_before);
         self.driver.retire(renewal);
         self.driver.retire(scan);
@@ -284,7 +282,14 @@ impl Worker<'_> {
         }
     }
 
-    /// Renews whenever it is due, until told to leave.
+    fn scan(&self, run: RunId) -> Option<&HostScan> {
+        match self.driver.machine(run) {
+            Some(LsMachine::Scan(scan)) => Some(scan),
+            _ => None,
+        }
+    }
+
+    /// Renews whenever it is due, and looks at the others, until told to leave.
     fn renew(&mut self, renewal: RunId, scan: RunId) {
         let mut lost = false;
         let mut published = self.renewal(renewal).map(Renewal::last_good);
@@ -312,16 +317,15 @@ impl Worker<'_> {
                 self.publish(last_good, 0, 0);
                 published = Some(last_good);
             }
-            let now = monotonic_now();
-            if !lost && due <= now && !self.driver.is_busy(renewal) {
-                self.again(renewal);
-                continue;
-            }
-            let busy = lost || self.driver.is_busy(renewal);
-            let wake = self.driver.next_wake();
-            let wake = if busy { wake } else { Some(wake.map_or(due, |wake| wake.min(due))) };
-            if self.done.is_empty() {
-                self.turn(wake);
+            let due = (!lost && !self.driver.is_busy(renewal)).then_some(due);
+            let look = self.scan(scan).and_then(HostScan::due);
+            match next(monotonic_now(), due, look) {
+                Next::Renew => self.again(renewal),
+                Next::Look => self.again(scan),
+                Next::Wait(until) if self.done.is_empty() => {
+                    self.turn(self.driver.next_wake().into_iter().chain(until).min());
+                }
+                Next::Wait(_) => {}
             }
         }
     }
@@ -365,8 +369,7 @@ impl Worker<'_> {
 
     /// Publishes the host table and logs who is new (command-line.md 11.2).
     fn scanned(&self, scan: RunId, outcome: &ScanOutcome) {
-        let Some(LsMachine::Scan(machine)) = self.driver.machine(scan) else { return };
-        let table = machine.table();
+        let Some(table) = self.scan(scan).map(HostScan::table) else { return };
         for news in &outcome.news {
             match news {
                 HostNews::Instance { host, name, generation } => {

@@ -1,8 +1,10 @@
 //! One thread for every acquire, conversion, release and retract: opens the disks, runs the machines, reports their ends.
 //!
-//! A task that waits, for a silent owner or for a disk, costs memory and a time. Opening may hang like any other operation on
-//! dead storage, so it happens on background threads, one for each path at a time.
+//! A task that waits, for a silent owner or for a disk, costs memory and a time. With one operation to wait for the thread makes the
+//! call itself, and is relieved if that does not return ([`crew`]); several, and those on storage that is slow, are left to other threads,
+//! opens one for each path at a time.
 
+mod crew;
 mod opening;
 mod task;
 
@@ -11,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use sanlock_blockio::EngineError;
 use sanlock_blockio::drive::{Driver, Report, RunId, monotonic_now};
+use sanlock_blockio::{EngineError, Errand};
 use sanlock_lease::geometry::Geometry;
 use sanlock_lease::name::Name;
 use sanlock_lease::paxos::acquire::AcquireOptions;
@@ -24,6 +26,7 @@ use sanlock_manager::{Event, TaskId};
 use crate::global::Global;
 use crate::lockspace;
 use crate::mailbox::{self, Mailbox, Sender};
+use crew::Duty;
 use opening::{Opening, Openings};
 pub(crate) use task::Hosts;
 use task::{Envs, Outcome, Tag, TaskMachine};
@@ -105,28 +108,23 @@ impl Resources {
     /// No thread or descriptor is to be had.
     pub(crate) fn start(global: Arc<Global>, report: impl Fn(Event) + Send + 'static) -> io::Result<Self> {
         let (orders, inbox) = mailbox::mailbox()?;
-        let mut driver = Driver::new(global.engine).map_err(|error: EngineError| io::Error::other(error))?;
+        let mut driver =
+            Driver::new(global.lease_engine).map_err(|error: EngineError| io::Error::other(error))?;
+        driver.defer();
         if let Some(huge) = &global.huge {
             driver.use_huge_pages(Arc::clone(huge));
         }
-        std::thread::Builder::new().name("sanlock-resource".to_owned()).stack_size(STACK).spawn(
-            move || {
-                let envs = Envs { global };
-                let mut thread = Thread {
-                    driver,
-                    envs,
-                    inbox,
-                    openings: Openings::default(),
-                    reports: Vec::new(),
-                    running: Vec::new(),
-                    settling: Vec::new(),
-                    report: Box::new(report),
-                };
-                loop {
-                    thread.turn();
-                }
-            },
-        )?;
+        let duty = Thread {
+            driver,
+            envs: Envs { global },
+            inbox,
+            openings: Openings::default(),
+            reports: Vec::new(),
+            running: Vec::new(),
+            settling: Vec::new(),
+            report: Box::new(report),
+        };
+        crew::start(duty, "sanlock-resource", STACK)?;
         Ok(Self { orders })
     }
 
@@ -149,8 +147,8 @@ struct Thread {
     report: Box<dyn Fn(Event) + Send>,
 }
 
-impl Thread {
-    fn turn(&mut self) {
+impl Duty for Thread {
+    fn turn(&mut self, may_leave: bool) -> Option<Errand> {
         self.wait();
         let now = monotonic_now();
         let mut changed = false;
@@ -176,8 +174,15 @@ impl Thread {
         for report in std::mem::take(&mut self.reports) {
             self.ended(report);
         }
+        // What waits to be opened, then what is to be read or written: not both on one errand.
+        let open = self.openings.begin(now, may_leave && self.inbox.len() == 0 && self.driver.is_quiet());
+        let alone = may_leave && open.is_none() && self.inbox.len() == 0 && self.openings.is_empty();
+        let transfer = self.driver.errand(alone);
+        open.or(transfer)
     }
+}
 
+impl Thread {
     fn wait(&self) {
         let wake = self.driver.next_wake().into_iter().chain(self.openings.next_deadline()).min();
         let nap = wake.map_or(NAP_MS, |wake| wake.millis_since(monotonic_now()).min(NAP_MS));
@@ -202,7 +207,7 @@ impl Thread {
         });
         self.running.push(Arc::clone(&tag));
         let deadline = now.plus_millis(task.config.io_timeout.millis());
-        self.openings.add(now, Opening::new(task, tag, deadline));
+        self.openings.add(Opening::new(task, tag, deadline));
     }
 
     fn start(&mut self, now: MonoTime, opened: Opening) {

@@ -1,7 +1,7 @@
 //! Opening the disks of tasks without waiting for any of them.
 //!
-//! One open runs for each path at a time, whoever asks; so a dead disk holds one background thread, however many tasks name
-//! it, and the limit of hanging opens is counted in disks.
+//! One open runs for each path at a time, whoever asks; so a dead disk holds one thread, however many tasks name
+//! it, and the limit of hanging opens is counted in disks. With nothing else under way the thread on duty makes the call itself.
 
 use std::ffi::OsStr;
 use std::os::fd::BorrowedFd;
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use sanlock_blockio::drive::{Area, Areas};
-use sanlock_blockio::{Access, Disk, OpenError, PendingOpen};
+use sanlock_blockio::{Access, Disk, Errand, OpenError, PendingOpen};
 use sanlock_lease::timing::MonoTime;
 
 use super::Task;
@@ -106,6 +106,8 @@ fn path_of(bytes: &[u8]) -> &Path {
 #[derive(Default)]
 pub(super) struct Openings {
     waiting: Vec<Opening>,
+    /// Paths that are to be opened.
+    wanted: Vec<Vec<u8>>,
     pending: Vec<PendingOpen>,
     /// Paths not being opened because too many others are; tried again at `retry_at`.
     put_off: Vec<Vec<u8>>,
@@ -113,22 +115,42 @@ pub(super) struct Openings {
 }
 
 impl Openings {
-    pub(super) fn add(&mut self, now: MonoTime, opening: Opening) {
-        let paths: Vec<Vec<u8>> = opening.task.disks.iter().map(|disk| disk.path.clone()).collect();
-        self.waiting.push(opening);
-        for path in paths {
-            self.open(now, path);
+    pub(super) fn add(&mut self, opening: Opening) {
+        for disk in &opening.task.disks {
+            if !self.wanted.contains(&disk.path) {
+                self.wanted.push(disk.path.clone());
+            }
         }
+        self.waiting.push(opening);
+    }
+
+    /// Begins to open what was added since the last call. With one path in all, and nobody waiting for anything else (`alone`), the
+    /// open is given back for the caller to carry out.
+    pub(super) fn begin(&mut self, now: MonoTime, alone: bool) -> Option<Errand> {
+        let alone = alone && self.wanted.len() == 1 && self.pending.is_empty();
+        let mut errand = None;
+        for path in std::mem::take(&mut self.wanted) {
+            errand = self.open(now, path, alone);
+        }
+        errand
     }
 
     /// Begins to open a path, unless that is under way. With too many opens under way it is put off.
-    fn open(&mut self, now: MonoTime, path: Vec<u8>) {
+    fn open(&mut self, now: MonoTime, path: Vec<u8>, alone: bool) -> Option<Errand> {
         let as_path = path_of(&path);
         if self.pending.iter().any(|pending| pending.path() == as_path) {
-            return;
+            return None;
         }
-        match Disk::open_in_background(as_path, Access::ReadWrite) {
-            Ok(pending) => self.pending.push(pending),
+        let opened = if alone {
+            Disk::open_on_errand(as_path, Access::ReadWrite).map(|(pending, errand)| (pending, Some(errand)))
+        } else {
+            Disk::open_in_background(as_path, Access::ReadWrite).map(|pending| (pending, None))
+        };
+        match opened {
+            Ok((pending, errand)) => {
+                self.pending.push(pending);
+                return errand;
+            }
             Err(OpenError::TooManyHanging { .. }) => {
                 if !self.put_off.contains(&path) {
                     self.put_off.push(path);
@@ -142,6 +164,7 @@ impl Openings {
                 }
             }
         }
+        None
     }
 
     fn retry(&mut self, now: MonoTime) {
@@ -151,7 +174,7 @@ impl Openings {
         self.retry_at = None;
         for path in std::mem::take(&mut self.put_off) {
             if self.waiting.iter().any(|opening| opening.wants(path_of(&path))) {
-                self.open(now, path);
+                self.open(now, path, false);
             }
         }
     }
@@ -184,13 +207,21 @@ impl Openings {
         ready
     }
 
+    /// Whether no task waits for its disks.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.pending.is_empty()
+    }
+
     /// Readable when an open has ended.
     pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.pending.iter().map(PendingOpen::completion_fd)
     }
 
+    /// When to look again if no open ends before: at once when a task waits for nothing any more.
     pub(super) fn next_deadline(&self) -> Option<MonoTime> {
-        self.waiting.iter().map(|opening| opening.deadline).chain(self.retry_at).min()
+        let due =
+            |opening: &Opening| if opening.is_complete() { MonoTime::default() } else { opening.deadline };
+        self.waiting.iter().map(due).chain(self.retry_at).min()
     }
 }
 
@@ -255,7 +286,8 @@ mod tests {
             std::fs::write(path, [0; 4096]).unwrap();
         }
         let mut openings = Openings::default();
-        openings.add(T0, opening(&[&one, &none, &two]));
+        openings.add(opening(&[&one, &none, &two]));
+        assert!(openings.begin(T0, true).is_none(), "several are opened side by side");
         let areas = ready(&mut openings).areas().unwrap();
         let disk = |number| {
             areas.get(Place::Resource(number)).unwrap().disk.as_ref().map(|disk| disk.path().to_owned())
@@ -266,9 +298,11 @@ mod tests {
         assert!(areas.get(Place::Resource(3)).is_none());
         assert_eq!(areas.get(Place::Resource(0)).unwrap().offset, 7);
 
-        openings.add(T0, opening(&[&none, &one]));
+        openings.add(opening(&[&none, &one]));
+        assert!(openings.begin(T0, false).is_none());
         assert_eq!(ready(&mut openings).areas().unwrap_err(), -libc::ENOENT, "half is no majority");
-        openings.add(T0, opening(&[&none]));
+        openings.add(opening(&[&none]));
+        openings.begin(T0, true).unwrap().run();
         assert_eq!(ready(&mut openings).areas().unwrap_err(), -libc::ENOENT);
         assert!(openings.next_deadline().is_none() && openings.fds().count() == 0);
     }
@@ -280,8 +314,9 @@ mod tests {
         std::fs::write(&path, [0; 4096]).unwrap();
         let mut openings = Openings::default();
         for _ in 0..5 {
-            openings.add(T0, opening(&[&path]));
+            openings.add(opening(&[&path]));
         }
+        assert!(openings.begin(T0, false).is_none());
         assert_eq!(openings.fds().count(), 1);
         assert_eq!(openings.next_deadline(), Some(DEADLINE));
         ready(&mut openings).areas().unwrap();

@@ -10,13 +10,14 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sanlock_blockio::Disk;
 use sanlock_blockio::drive::{Area, Areas, Driver, EnvSource, Report, monotonic_now};
-use sanlock_lease::machine::{Env, Input, IoFailure, LockspaceNow, Machine, Step};
+use sanlock_lease::machine::{Env, IoFailure, LockspaceNow};
 use sanlock_lease::name::Name;
 use sanlock_lease::paxos::acquire::AcquireOutcome;
 use sanlock_lease::paxos::release::ReleaseOutcome;
-use sanlock_lease::paxos::{AcquireError, PaxosAcquire, PaxosRelease, ReleaseError};
+use sanlock_lease::paxos::{AcquireError, ReleaseError};
 use sanlock_lease::rindex::{
-    Answer, Entry, Member, RindexCommand, RindexConfig, RindexError, RindexOperation, Want,
+    Answer, Entry, LeaseMachine, LeaseOutcome, Member, RindexCommand, RindexConfig, RindexError,
+    RindexOperation, Want,
 };
 use sanlock_lease::timing::{MonoTime, WatchdogFire};
 use sanlock_wire::flags::RindexCmdFlags;
@@ -181,28 +182,6 @@ impl EnvSource<()> for Envs {
             shutting_down: self.global.shutting_down(),
             hosts: &hosts,
         })
-    }
-}
-
-/// What runs on the lease of the index.
-enum LeaseMachine {
-    Acquire(Box<PaxosAcquire>),
-    Release(Box<PaxosRelease>),
-}
-
-enum LeaseOutcome {
-    Acquire(AcquireOutcome),
-    Release(ReleaseOutcome),
-}
-
-impl Machine for LeaseMachine {
-    type Outcome = LeaseOutcome;
-
-    fn step(&mut self, now: MonoTime, env: &Env<'_>, input: Input<'_>) -> Step<LeaseOutcome> {
-        match self {
-            Self::Acquire(machine) => machine.step(now, env, input).map(LeaseOutcome::Acquire),
-            Self::Release(machine) => machine.step(now, env, input).map(LeaseOutcome::Release),
-        }
     }
 }
 

@@ -1,9 +1,13 @@
-//! Watching the other hosts (lease-algorithms.md 3.1): reading the whole area, piece by piece through one small buffer.
+//! Watching the other hosts (lease-algorithms.md 3.1): reading the area, piece by piece through one small buffer.
 //!
 //! Separate from renewal on purpose: however slow or broken the rest of the area is, our own sector is renewed in time.
+//!
+//! Host ids that were ever used are read with every look. All others are read when the last look at them is 4T - 1 s old, which is
+//! in time for any bit by which a host that has just appeared asks for attention (docs/decisions/0015-unused-host-ids.md).
 
 use crate::geometry::{Geometry, HostId};
 use crate::hosts::{HOSTS_PER_GROUP, HostNews, HostTable};
+use crate::limits::{HOSTS_MAX, SECTOR_BYTES_MAX};
 use crate::machine::{Action, Env, Input, IoFailure, Machine, Op, OpId, Place, Step, View};
 use crate::timing::{IoTimeout, MonoTime};
 use arrayvec::ArrayVec;
@@ -11,9 +15,18 @@ use arrayvec::ArrayVec;
 use super::DeltaConfig;
 
 /// Bytes read at a time.
-pub const PIECE_BYTES: usize = 64 * 1024;
+pub const PIECE_BYTES: usize = 256 * 1024;
 /// Reads that timed out and may be outstanding before no further one is started: each of them holds a buffer.
 pub const STUCK_READS_MAX: usize = 4;
+
+/// What is to be read whole within this time is read whole now, in milliseconds: otherwise the pieces of an area, each read a little after
+/// the one before, would come to be due in looks of their own.
+pub const WHOLE_EARLY_MS: u64 = 1_000;
+
+/// Pause after a look that failed, in milliseconds.
+pub const RETRY_PAUSE_MS: u64 = 1_000;
+/// Pieces of the largest area.
+const PIECES_MAX: usize = (HOSTS_MAX as usize * SECTOR_BYTES_MAX).div_ceil(PIECE_BYTES);
 
 /// What one look at all hosts came to. Pieces that could be read are in the table even if others could not.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
@@ -27,19 +40,38 @@ pub struct ScanOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Phase {
     Idle,
-    Reading { op: OpId, piece: usize },
+    /// Reads `count` hosts from `first` on, of this piece, since `asked`.
+    Reading {
+        op: OpId,
+        piece: usize,
+        first: usize,
+        count: usize,
+        asked: MonoTime,
+    },
 }
 
-/// Looks at all hosts of a lockspace, once for every [`Input::Start`].
+/// Looks at the hosts of a lockspace, once for every [`Input::Start`]: with every renewal, and when [`HostScan::due`] says so.
 ///
 /// A failed piece is passed over; a timeout ends the scan, and the next one begins behind the piece that hung, so that one bad
-/// spot hides no other host.
+/// spot hides no other host. Of a piece whose last whole read failed the hosts in use are read first, for themselves: a bad spot among host ids
+/// that nobody uses hides none of them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HostScan {
     geometry: Geometry,
     io_timeout: IoTimeout,
     table: HostTable,
     phase: Phase,
+    /// Milliseconds after which a piece is to be read whole again; 0 for every time.
+    whole_every_ms: u64,
+    /// When each piece is to be read whole; its last such read began `whole_every_ms` before.
+    whole_at: ArrayVec<MonoTime, PIECES_MAX>,
+    started: MonoTime,
+    /// Pieces whose last whole read failed, a bit each.
+    bad: u32,
+    /// The bad piece of which the hosts in use were read in this look.
+    spanned: Option<usize>,
+    /// When to try again what failed.
+    retry: Option<MonoTime>,
     next_piece: usize,
     left: usize,
     outcome: ScanOutcome,
@@ -62,17 +94,43 @@ impl HostScan {
         if table.max_hosts() != usize::from(geometry.max_hosts()) {
             return Self::new(config, geometry);
         }
-        Self {
+        let mut scan = Self {
             geometry,
             io_timeout: config.io_timeout,
             table,
             phase: Phase::Idle,
+            whole_every_ms: config.io_timeout.unused_look_secs().unwrap_or(0) * 1000,
+            whole_at: ArrayVec::new(),
+            started: MonoTime::default(),
+            bad: 0,
+            spanned: None,
+            retry: None,
             next_piece: 0,
             left: 0,
             outcome: ScanOutcome::default(),
             stuck: ArrayVec::new(),
             next_op: 0,
+        };
+        scan.whole_at.extend((0..scan.pieces()).map(|_| MonoTime::default()));
+        scan
+    }
+
+    /// When it is to be started without a renewal: to look at host ids that were never used, or to try once more what failed.
+    /// `None` while it looks, and if the next renewal is early enough.
+    #[must_use]
+    pub fn due(&self) -> Option<MonoTime> {
+        if self.phase != Phase::Idle || self.whole_every_ms == 0 {
+            return None;
         }
+        // What the last look left overdue has failed, or was not reached for that.
+        let next = self.whole_at.iter().filter(|at| !self.is_due(**at)).min().copied();
+        next.into_iter().chain(self.retry).min()
+    }
+
+    /// Looks at host ids that were never used this often instead.
+    #[cfg(test)]
+    pub(crate) fn look_every(&mut self, secs: u64) {
+        self.whole_every_ms = secs * 1000;
     }
 
     /// What was seen so far.
@@ -95,29 +153,68 @@ impl HostScan {
         }
         self.left = self.pieces();
         self.outcome = ScanOutcome::default();
+        self.started = now;
+        self.spanned = None;
         self.next(now)
     }
 
-    fn done(&mut self) -> Step<ScanOutcome> {
+    fn done(&mut self, now: MonoTime) -> Step<ScanOutcome> {
         self.phase = Phase::Idle;
+        // Once, soon; what fails again can wait for the next renewal.
+        let again = self.outcome.failed.is_some() && self.retry.is_none();
+        self.retry = again.then(|| now.plus_millis(RETRY_PAUSE_MS));
         Step::Done { outcome: std::mem::take(&mut self.outcome), outstanding: 0 }
     }
 
     fn next(&mut self, now: MonoTime) -> Step<ScanOutcome> {
-        if self.left == 0 {
-            return self.done();
+        while self.left > 0 {
+            let piece = self.next_piece % self.pieces();
+            let (wanted, again) = self.wanted(piece);
+            if wanted.is_some() && self.stuck.is_full() {
+                self.note_failure(piece, IoFailure::TimedOut);
+                return self.done(now);
+            }
+            self.spanned = again.then_some(piece);
+            if !again {
+                self.behind(piece);
+            }
+            if let Some((first, count)) = wanted {
+                return self.read(now, piece, first, count);
+            }
         }
-        let piece = self.next_piece % self.pieces();
-        if self.stuck.is_full() {
-            self.note_failure(piece, IoFailure::TimedOut);
-            return self.done();
-        }
-        self.left -= 1;
+        self.done(now)
+    }
+
+    /// Goes on with the next piece.
+    fn behind(&mut self, piece: usize) {
+        self.left = self.left.saturating_sub(1);
         self.next_piece = (piece + 1) % self.pieces();
+    }
+
+    /// Whether what is to be read whole at that time is read whole in the look that was started last.
+    fn is_due(&self, at: MonoTime) -> bool {
+        at <= self.started.plus_millis(WHOLE_EARLY_MS)
+    }
+
+    /// What is to be read of a piece next: all of it, or only what was ever in use, which may be nothing. And whether more of it follows in
+    /// this look.
+    fn wanted(&self, piece: usize) -> (Option<(usize, usize)>, bool) {
+        let (first, count) = self.range(piece);
+        let span = self.table.span_in_use(first, count);
+        if !self.whole_at.get(piece).is_none_or(|at| self.is_due(*at)) {
+            return (span, false);
+        }
+        let first_the_span = self.bad & bit(piece) != 0 && self.spanned != Some(piece);
+        match span.filter(|span| first_the_span && *span != (first, count)) {
+            Some(span) => (Some(span), true),
+            None => (Some((first, count)), false),
+        }
+    }
+
+    fn read(&mut self, now: MonoTime, piece: usize, first: usize, count: usize) -> Step<ScanOutcome> {
         let id = OpId(self.next_op);
         self.next_op = self.next_op.wrapping_add(1);
-        self.phase = Phase::Reading { op: id, piece };
-        let (first, count) = self.range(piece);
+        self.phase = Phase::Reading { op: id, piece, first, count, asked: now };
         let mut ops = ArrayVec::new();
         ops.push(Op {
             id,
@@ -142,15 +239,39 @@ impl HostScan {
     fn ended(
         &mut self,
         now: MonoTime,
-        piece: usize,
+        (piece, first, count): (usize, usize, usize),
+        asked: MonoTime,
         result: Result<View<'_>, IoFailure>,
     ) -> Step<ScanOutcome> {
-        let (first, count) = self.range(piece);
+        let whole = (first, count) == self.range(piece);
         match result {
-            Ok(view) => self.table.update(now, view, first, count, &mut self.outcome.news),
-            Err(failure) => self.note_failure(piece, failure),
+            Ok(view) => {
+                self.table.update(now, view, first, count, &mut self.outcome.news);
+                if let Some(at) = self.whole_at.get_mut(piece).filter(|_| whole) {
+                    // From when it was asked for: what is read may have been on the disk at that moment only.
+                    *at = asked.plus_millis(self.whole_every_ms);
+                    self.bad &= !bit(piece);
+                }
+            }
+            Err(failure) => {
+                self.note_failure(piece, failure);
+                if whole {
+                    self.bad |= bit(piece);
+                }
+            }
         }
         self.next(now)
+    }
+
+    /// The read that was waited for takes too long: the next look begins behind it.
+    fn hung(&mut self, now: MonoTime, op: OpId, piece: usize, whole: bool) -> Step<ScanOutcome> {
+        let _full = self.stuck.try_push(op);
+        self.note_failure(piece, IoFailure::TimedOut);
+        if whole {
+            self.bad |= bit(piece);
+        }
+        self.behind(piece);
+        self.done(now)
     }
 }
 
@@ -160,13 +281,13 @@ impl Machine for HostScan {
     fn step(&mut self, now: MonoTime, _: &Env<'_>, input: Input<'_>) -> Step<ScanOutcome> {
         match (input, self.phase) {
             (Input::Start, _) => self.start(now),
-            (Input::Completed { op, result }, Phase::Reading { op: id, piece }) if op == id => {
-                self.ended(now, piece, result)
+            (Input::Completed { op, result }, Phase::Reading { op: id, piece, first, count, asked })
+                if op == id =>
+            {
+                self.ended(now, (piece, first, count), asked, result)
             }
-            (Input::TimedOut { op }, Phase::Reading { op: id, piece }) if op == id => {
-                let _full = self.stuck.try_push(op);
-                self.note_failure(piece, IoFailure::TimedOut);
-                self.done()
+            (Input::TimedOut { op }, Phase::Reading { op: id, piece, first, count, .. }) if op == id => {
+                self.hung(now, op, piece, (first, count) == self.range(piece))
             }
             (Input::CompletedLate { op, .. }, _) => {
                 // Its data are older than what later reads may have shown: going back to them would look like life.
@@ -178,4 +299,10 @@ impl Machine for HostScan {
     }
 }
 
-const _: () = assert!(PIECE_BYTES % (HOSTS_PER_GROUP * crate::limits::SECTOR_BYTES_MAX) == 0);
+/// The bit of a piece in [`HostScan::bad`].
+fn bit(piece: usize) -> u32 {
+    1 << piece
+}
+
+const _: () = assert!(PIECES_MAX <= u32::BITS as usize);
+const _: () = assert!(PIECE_BYTES % (HOSTS_PER_GROUP * SECTOR_BYTES_MAX) == 0);

@@ -5,6 +5,7 @@ mod drive;
 mod race;
 mod renew;
 mod scan;
+mod seldom;
 
 use super::{DeltaAcquire, DeltaConfig, Joined};
 use crate::format::Lockspace;

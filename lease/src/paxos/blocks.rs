@@ -73,10 +73,11 @@ impl Blocks {
     }
 }
 
-/// Goes through the blocks in use of host ids 1 to `last`.
+/// Goes through the blocks of host ids 1 to `last` that are not blank.
 pub(super) fn each(view: View<'_>, last: u64, mut take: impl FnMut(HostId, &HostBlock)) {
     let mut from = FIRST_BLOCK;
-    while let Some(index) = view.next_in_use(from).filter(|i| *i < FIRST_BLOCK + last) {
+    let is_wanted = |sector: &[u8]| !HostBlock::is_blank(sector);
+    while let Some(index) = view.next_wanted(from, &is_wanted).filter(|i| *i < FIRST_BLOCK + last) {
         from = index + 1;
         if let (Some(sector), Some(host)) = (view.sector(index), HostId::new(index - FIRST_BLOCK + 1)) {
             take(host, &HostBlock::from_sector(sector));

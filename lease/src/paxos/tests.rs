@@ -10,6 +10,8 @@ mod disks;
 mod faults;
 mod holders;
 mod io_plan;
+mod modes;
+mod own;
 mod owner;
 mod release;
 mod repair;
@@ -22,7 +24,7 @@ use super::acquire::{AcquireOptions, AcquireOutcome, PaxosAcquire};
 use super::release::{PaxosRelease, ReleaseOutcome, Released};
 use super::{AcquireError, Held, PaxosConfig, ReleaseError};
 use crate::code::ReturnCode;
-use crate::geometry::{Geometry, HostId, SectorSize};
+use crate::geometry::{AlignSize, Geometry, HostId, SectorSize};
 use crate::hosts::HostSeen;
 use crate::machine::{Content, HostView, IoFailure, LockspaceNow, Op, Place};
 use crate::name::Name;
@@ -157,6 +159,18 @@ fn put_block(lab: &mut Lab, id: u64, block: HostBlock) {
 
 fn put_delta(lab: &mut Lab, sector_of: u64, leader: RawLeader) {
     put(lab, Place::Lockspace, sector_of - 1, Content::Leader(leader));
+}
+
+/// A lockspace with sectors of 4096 bytes, so with 250 hosts at most, of which the last one has left; and that lockspace's sizes.
+fn wide_lockspace(lab: &mut Lab) -> Geometry {
+    let mut left = delta(250, 1, 0);
+    left.sector_size = 4096.into();
+    left.seal();
+    let mut bytes = [0; 4096];
+    Content::Leader(left).encode(&mut bytes);
+    lab.disk.add(Place::Lockspace, MIB);
+    lab.disk.write(Place::Lockspace, SectorSize::B4096, 249, &bytes);
+    Geometry::new(SectorSize::B4096, AlignSize::M1).unwrap()
 }
 
 fn leader_of(lab: &Lab) -> RawLeader {

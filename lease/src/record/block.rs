@@ -143,6 +143,13 @@ impl HostBlock {
         Self { dblock: super::prefix(sector), mode: super::prefix(sector.get(MODE_OFFSET..).unwrap_or(&[])) }
     }
 
+    /// Whether a sector says nothing: what [`HostBlock::from_sector`] looks at is zero.
+    #[must_use]
+    pub fn is_blank(sector: &[u8]) -> bool {
+        let mode = sector.get(MODE_OFFSET..).and_then(|rest| rest.first_chunk());
+        sector.first_chunk() == Some(&[0; size_of::<Dblock>()]) && mode == Some(&[0; size_of::<ModeBlock>()])
+    }
+
     /// Writes a whole sector, zeros in all padding.
     pub fn encode(&self, sector: &mut [u8]) {
         sector.fill(0);
@@ -155,6 +162,21 @@ impl HostBlock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What is decoded, and nothing else, decides.
+    #[test]
+    fn a_blank_sector_is_one_that_decodes_to_zeros() {
+        for at in 0..512 {
+            let mut sector = [0; 512];
+            assert!(HostBlock::is_blank(&sector));
+            sector[at] = 1;
+            assert_eq!(
+                HostBlock::is_blank(&sector),
+                HostBlock::from_sector(&sector) == HostBlock::zeroed(),
+                "{at}"
+            );
+        }
+    }
 
     #[test]
     fn of_two_copies_of_a_block_the_later_one_is_known() {

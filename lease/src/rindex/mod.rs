@@ -21,10 +21,12 @@
 
 mod error;
 mod index;
+mod lease;
 mod operation;
 
 pub use error::RindexError;
 pub use index::{IndexView, MAX_RESOURCES_DEFAULT, header};
+pub use lease::{LeaseMachine, LeaseOutcome};
 pub use operation::RindexOperation;
 
 use crate::geometry::{Geometry, HostId};

@@ -158,6 +158,10 @@ fn name_and_offset_must_belong_together() {
     assert_eq!(rig.run(lookup("b", 3 * MIB)), Err(differs(name("a"))));
     refused(rig.run(lookup("b", 3 * MIB)), -278);
     refused(rig.run(lookup("b", 4 * MIB)), -278);
+    // With one of the two, or both as they are, the other is found.
+    for found in [lookup("a", 0), lookup("", 3 * MIB), lookup("a", 3 * MIB)] {
+        assert_eq!(rig.run(found), entry("a", 3 * MIB), "{found:?}");
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::*;
 use sanlock_lease::code::ReturnCode;
+use sanlock_lease::paxos::release::{ReleaseOutcome, Released};
 use sanlock_lease::record::{DBLOCK_RELEASED, HostBlock};
 
 fn changes() -> [RindexCommand; 5] {
@@ -96,21 +97,27 @@ fn in_a_lockspace_that_is_gone_nothing_is_written() {
 
 #[test]
 fn a_lockspace_that_goes_between_two_writes_stops_the_second() {
-    let mut rig = with_a();
-    let config = RindexConfig { member: Some(rig.member(1, 1)), ..rig.config() };
-    let mut operation = RindexOperation::new(config, create("b"));
-    let mut want = rig.step(&mut operation, Answer::Start);
-    while !matches!(want, Want::Write { .. }) {
-        want = rig.carry_out(&mut operation, want).unwrap();
+    // Gone, or joined anew meanwhile: the lease is that of a former life.
+    for now in [LockspaceNow::Gone, LockspaceNow::Alive { generation: 2 }] {
+        let mut rig = with_a();
+        let config = RindexConfig { member: Some(rig.member(1, 1)), ..rig.config() };
+        let mut operation = RindexOperation::new(config, create("b"));
+        let mut want = rig.step(&mut operation, Answer::Start);
+        while !matches!(want, Want::Write { .. }) {
+            want = rig.carry_out(&mut operation, want).unwrap();
+        }
+        rig.lockspace(now);
+        while want != Want::Done {
+            assert!(
+                !matches!(want, Want::Pause(_)),
+                "a release in a lockspace that is gone is not tried again"
+            );
+            want = rig.carry_out(&mut operation, want).unwrap();
+        }
+        assert_eq!(code(operation.result().unwrap()), -28, "{now:?}");
+        assert_eq!(rig.names(), [(0, "a".to_owned())], "the entry was not written");
+        assert_ne!(lease(&rig).timestamp.get(), 0, "nor was the lease released");
     }
-    rig.lockspace(LockspaceNow::Gone);
-    while want != Want::Done {
-        assert!(!matches!(want, Want::Pause(_)), "a release in a lockspace that is gone is not tried again");
-        want = rig.carry_out(&mut operation, want).unwrap();
-    }
-    assert_eq!(code(operation.result().unwrap()), -28);
-    assert_eq!(rig.names(), [(0, "a".to_owned())], "the entry was not written");
-    assert_ne!(lease(&rig).timestamp.get(), 0, "nor was the lease released");
 }
 
 #[test]
@@ -188,4 +195,27 @@ fn a_release_that_is_not_answered_is_tried_until_it_is() {
     assert_eq!(code(rig.run(create("b"))), 0, "what was asked for is done");
     assert!(rig.paused > 0);
     assert_eq!(lease(&rig).timestamp.get(), 0);
+}
+
+/// Whatever the release came to: who formats something in the way of a write that may still land has to wait for it.
+#[test]
+fn a_release_that_left_a_write_in_flight_is_settled_before_the_end() {
+    for outstanding in [0, 1, 2] {
+        let mut rig = with_a();
+        let config = RindexConfig { member: Some(rig.member(1, 1)), ..rig.config() };
+        let mut operation = RindexOperation::new(config, create("b"));
+        let mut want = rig.step(&mut operation, Answer::Start);
+        while !matches!(want, Want::Release { .. }) {
+            want = rig.carry_out(&mut operation, want).unwrap();
+        }
+        let outcome =
+            ReleaseOutcome { result: Ok(Released::LeaderFreed), block_failure: None, value_written: false };
+        let want = rig.step(&mut operation, Answer::Released(outcome, outstanding));
+        if outstanding == 0 {
+            assert_eq!(want, Want::Done);
+        } else {
+            assert_eq!(want, Want::Settle, "{outstanding}");
+            assert_eq!(rig.step(&mut operation, Answer::Settled), Want::Done);
+        }
+    }
 }

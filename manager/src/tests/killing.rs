@@ -206,3 +206,19 @@ fn the_log_says_who_will_be_stopped_when_and_why() {
         "{lines:?}"
     );
 }
+
+#[test]
+fn a_lockspace_is_late_from_3t_after_its_last_renewal_and_no_longer_after_the_next() {
+    let (mut lab, ls) = Lab::ready();
+    lab.tick();
+    assert!(!lab.m.is_late(lab.now));
+    lab.renews = false;
+    let (last, t) =
+        lab.m.lockspaces().map(|(_, l)| (l.last_good.unwrap(), l.io_timeout.secs())).next().unwrap();
+    assert!(!lab.m.is_late(last.plus_secs(3 * t - 1)));
+    assert!(lab.m.is_late(last.plus_secs(3 * t)));
+    let now = last.plus_secs(3 * t + 1);
+    lab.now = now;
+    lab.event(Event::Renewed { ls, timestamp: now, read_ms: 1, write_ms: 1 });
+    assert!(!lab.m.is_late(now));
+}

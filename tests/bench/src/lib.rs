@@ -15,7 +15,6 @@ pub mod place;
 pub mod plot;
 pub mod row;
 pub mod site;
-pub mod slow;
 pub mod table;
 
 pub use figures::Figures;

@@ -1,8 +1,12 @@
 //! What the leases lie on.
 
-use sanlock_conformance::{Storage, StorageKind};
+use std::path::Path;
+use std::time::Duration;
 
-use crate::slow::SlowFile;
+use sanlock_conformance::program::missing;
+use sanlock_conformance::storage::text;
+use sanlock_conformance::{Storage, StorageKind};
+use sanlock_served::{ServedFile, Trouble};
 
 /// Kinds of storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -56,7 +60,7 @@ impl PlaceKind {
 pub struct Place {
     kind: PlaceKind,
     // Unmounted before the file behind it goes.
-    slow: Option<SlowFile>,
+    slow: Option<ServedFile>,
     storage: Storage,
 }
 
@@ -67,7 +71,7 @@ impl Place {
         let storage = Storage::with_areas(kind.plain(), areas)?;
         let slow = match kind.delay_ms() {
             0 => None,
-            delay => Some(SlowFile::over(storage.path(), delay)?),
+            delay => Some(slow(Path::new(storage.path()), Duration::from_millis(delay))?),
         };
         Some(Self { kind, slow, storage })
     }
@@ -81,7 +85,7 @@ impl Place {
     /// Path for the daemons.
     #[must_use]
     pub fn path(&self) -> &str {
-        self.slow.as_ref().map_or(self.storage.path(), SlowFile::path)
+        self.slow.as_ref().map_or(self.storage.path(), |slow| text(slow.path()))
     }
 
     /// Bytes from one area to the next.
@@ -95,4 +99,15 @@ impl Place {
     pub fn sector(&self) -> u32 {
         self.storage.kind().sector_size()
     }
+}
+
+/// The file `behind`, each of whose operations takes this much longer; `None` with a message when file systems in user space are
+/// not to be had.
+fn slow(behind: &Path, delay: Duration) -> Option<ServedFile> {
+    let dir = behind.parent().unwrap_or(Path::new("/"));
+    ServedFile::over(behind, dir, Trouble::slow(delay))
+        .inspect_err(|error| {
+            let _ = missing(&format!("a file system in user space on {} ({error})", dir.display()));
+        })
+        .ok()
 }

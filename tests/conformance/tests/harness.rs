@@ -47,7 +47,7 @@ fn clients_of_the_mixed_run_notice_what_is_wrong() {
         parts.push((expected.to_owned(), case));
     };
     part("OVERLAP", Box::new(move |proof| proof.hold(shared, Mode::Exclusive).expect("nobody has it")));
-    part("VERSION", Box::new(move |proof| proof.ledger(shared, |entry| entry.lver = 1000)));
+    part("DOUBLE OWNER", Box::new(move |proof| proof.ledger(shared, |entry| entry.lver = 1000)));
     part("ORPHAN LOST", Box::new(move |proof| proof.ledger(kept, |entry| entry.keeper = 3)));
     part("VALUE LOST", Box::new(move |proof| proof.ledger(valued, |entry| entry.value = 5)));
     bounded::side_by_side(parts);

@@ -1,13 +1,12 @@
 //! `--json`: the objects have the members that `docs/json.md` lists, and say what the text says. Our command, beside our daemon and
 //! the original's.
 
-use std::collections::BTreeSet;
-use std::path::Path;
 use std::process::Command;
 
 use sanlock_conformance::bounded::{self, CLIENT_LIMIT, Output};
 use sanlock_conformance::storage::LOCKSPACE;
 use sanlock_conformance::{Holder, Host, Program, Scene, Storage};
+use sanlock_manual::json::{is_documented, members_of};
 use serde_json::{Value, json};
 
 fn parsed(output: &Output) -> Value {
@@ -19,58 +18,6 @@ fn ask(host: &Host, args: &[&str]) -> Value {
     let value = parsed(&host.client(&[args, &["--json"]].concat()).success());
     assert_eq!(value["schema"], 1, "{args:?}");
     value
-}
-
-/// Every member as a path, `[]` for the items of a list; what is in `details` depends on the daemon.
-fn members(value: &Value, path: &str, found: &mut BTreeSet<String>) {
-    match value {
-        Value::Object(map) => {
-            for (key, inner) in map {
-                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                if key != "details" {
-                    members(inner, &path, found);
-                }
-                found.insert(path);
-            }
-        }
-        Value::Array(items) => {
-            for item in items {
-                members(item, &format!("{path}[]"), found);
-            }
-        }
-        _ => {}
-    }
-}
-
-fn members_of(values: &[&Value]) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    for value in values {
-        members(value, "", &mut found);
-    }
-    found
-}
-
-/// The text of a section of `docs/json.md`.
-fn documented(section: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/json.md");
-    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{error}"));
-    let begin = format!("\n## {section}\n");
-    let (_, rest) =
-        text.split_once(&begin).unwrap_or_else(|| panic!("docs/json.md has no section {section}"));
-    rest.split("\n## ").next().unwrap_or_default().to_owned()
-}
-
-/// Each member is named between backticks, in the section or among what all have in common.
-fn is_documented(section: &str, values: &[&Value]) {
-    let text = documented("In common") + &documented(section);
-    let words = text.split('`').skip(1).step_by(2);
-    let named: BTreeSet<&str> =
-        words.flat_map(|word| word.split('.')).map(|word| word.trim_end_matches("[]")).collect();
-    for member in members_of(values) {
-        let last = member.rsplit('.').next().unwrap_or(&member).trim_end_matches("[]");
-        let common = ["schema", "command"].contains(&last);
-        assert!(named.contains(last) || common, "{section}: {member} is not in docs/json.md");
-    }
 }
 
 fn scene(program: Program) -> (Scene, Vec<Holder>) {

@@ -7,6 +7,7 @@
 
 pub mod complete;
 pub mod help;
+pub mod json;
 pub mod page;
 
 use std::path::{Path, PathBuf};

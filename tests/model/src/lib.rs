@@ -37,6 +37,7 @@ pub mod expect;
 pub mod explore;
 pub mod host;
 pub mod narrate;
+pub mod operations;
 pub mod settings;
 pub mod sharing;
 pub mod surroundings;

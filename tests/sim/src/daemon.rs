@@ -53,21 +53,46 @@ pub enum Source {
     Wdmd(SourceId),
 }
 
+/// From whom to whom, as one number: compared with every message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Way(u128);
+
+impl Way {
+    fn new(from: Source, to: Thread) -> Self {
+        let thread = |thread: Thread| match thread {
+            Thread::Front => (0, 0),
+            Thread::Resources => (1, 0),
+            Thread::Records => (2, 0),
+            Thread::Watchdog => (3, 0),
+            Thread::Lockspace(ls) => (4, ls),
+        };
+        let (kind, number) = match from {
+            Source::Thread(from) => thread(from),
+            Source::Conn(conn) => (5, conn.0),
+            Source::Pid(pid) => (6, u64::from(pid.unsigned_abs())),
+            Source::Wdmd(conn) => (7, u64::from(conn)),
+        };
+        // Ids count from 1: none comes near to 56 bits.
+        let end = |(kind, number): (u64, u64)| u128::from(kind << 56 | number);
+        Self(end((kind, number)) << 64 | end(thread(to)))
+    }
+}
+
 /// What one thread tells another.
 #[derive(Debug)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Message {
     Told(Box<Told>),
-    JoinFailed { ls: LockspaceId, error: JoinError },
-    Hosts { ls: LockspaceId, table: HostTable },
+    JoinFailed { ls: LockspaceId, error: Box<JoinError> },
+    Hosts { ls: LockspaceId, table: Box<HostTable> },
     Changed,
     Leave { release: bool },
     Start(Box<Task>),
     ClientGone(TaskId),
-    Save { ls: LockspaceId, serial: u64, disk: u8, record: RejoinRecord },
+    Save { ls: LockspaceId, serial: u64, disk: u8, record: Box<RejoinRecord> },
     Drop { disk: u8, host_id: u64 },
     Wd(Order),
-    WdReply { conn: SourceId, message: sanlock_wdmd::protocol::Message },
+    WdReply { conn: SourceId, message: Box<sanlock_wdmd::protocol::Message> },
     WdClosed { conn: SourceId },
 }
 
@@ -105,7 +130,8 @@ pub struct Daemon {
     pub(crate) shutting_down: bool,
     pub(crate) next_age_check: MonoTime,
     next_conn: u64,
-    pub(crate) events: VecDeque<Told>,
+    /// What the front has still to take in; nothing: a tick.
+    pub(crate) events: VecDeque<Option<Box<Told>>>,
     /// Threads that stand still.
     pub(crate) stalled: BTreeSet<Thread>,
     /// All of them do.
@@ -114,9 +140,9 @@ pub struct Daemon {
     letters: Table<u64, Letter>,
     waiting: Vec<u64>,
     next_letter: u64,
-    last_arrival: Table<(Source, Thread), Micros>,
+    last_arrival: Table<Way, Micros>,
     /// The last letter that arrived.
-    arrived: Table<(Source, Thread), u64>,
+    arrived: Table<Way, u64>,
     /// Completions and timeouts that wait for a thread that stands still.
     backlog: Vec<(u64, bool)>,
 }
@@ -177,7 +203,9 @@ impl Daemon {
 
     /// Whether this is the next letter on its way, or letters overtake each other.
     fn arrives_in_order(&mut self, id: u64) -> bool {
-        let Some(way) = self.letters.get(&id).map(|letter| (letter.from, letter.to)) else { return true };
+        let Some(way) = self.letters.get(&id).map(|letter| Way::new(letter.from, letter.to)) else {
+            return true;
+        };
         if self.arrived.len() >= SENDERS {
             self.arrived.clear();
         }
@@ -252,12 +280,13 @@ impl World {
         };
         let now = self.now;
         let Some(daemon) = self.daemon(host) else { return };
-        let before = daemon.last_arrival.get(&(from, to)).copied().unwrap_or(0);
+        let way = Way::new(from, to);
+        let before = daemon.last_arrival.get(&way).copied().unwrap_or(0);
         let arrival = (now + delay).max(before);
         if daemon.last_arrival.len() >= SENDERS {
             daemon.last_arrival.retain(|_, arrival| *arrival > now);
         }
-        daemon.last_arrival.insert((from, to), arrival);
+        daemon.last_arrival.insert(way, arrival);
         let (id, life) = (daemon.next_letter, daemon.life);
         daemon.next_letter += 1;
         daemon.letters.insert(id, Letter { from, to, message });
@@ -287,15 +316,15 @@ impl World {
 
     fn read_letter(&mut self, host: usize, letter: Letter) {
         match (letter.to, letter.message) {
-            (Thread::Front, Message::Told(told)) => self.front_event(host, *told),
+            (Thread::Front, Message::Told(told)) => self.front_event(host, Some(told)),
             (Thread::Front, Message::JoinFailed { ls, error }) => {
-                self.front_event(host, Told::JoinDone { ls, result: Err(error) });
-                self.front_event(host, Told::Left { ls });
+                self.front_event(host, Some(Box::new(Told::JoinDone { ls, result: Err(*error) })));
+                self.front_event(host, Some(Box::new(Told::Left { ls })));
             }
             (Thread::Front, Message::Hosts { ls, table }) => {
                 let Some(daemon) = self.daemon(host) else { return };
                 if let Some(worker) = daemon.workers.get(&ls.0) {
-                    daemon.tables.insert(worker.disk, table);
+                    daemon.tables.insert(worker.disk, *table);
                 }
             }
             (Thread::Resources, message) => self.resource_order(host, message),
@@ -305,7 +334,7 @@ impl World {
                 let key = (disk, layout::host_id(record.host_id));
                 if !self.strikes(Fault::RecordUnsaved) {
                     let (boot, life) = (self.hosts[host].epoch, self.life_of(host));
-                    self.hosts[host].records.insert(key, Filed { boot, life, record });
+                    self.hosts[host].records.insert(key, Filed { boot, life, record: *record });
                 } else {
                     self.hosts[host].records.remove(&key);
                 }
@@ -315,7 +344,7 @@ impl World {
                 self.hosts[host].records.remove(&(disk, layout::host_id(host_id)));
             }
             (Thread::Watchdog, Message::Wd(order)) => self.link_order(host, order),
-            (Thread::Watchdog, Message::WdReply { conn, message }) => self.link_reply(host, conn, message),
+            (Thread::Watchdog, Message::WdReply { conn, message }) => self.link_reply(host, conn, *message),
             (Thread::Watchdog, Message::WdClosed { conn }) => self.link_closed(host, conn),
             (Thread::Front | Thread::Records | Thread::Watchdog, _) => {}
         }
@@ -436,7 +465,7 @@ impl World {
 
     fn resume_timers(&mut self, host: usize) {
         if self.runs(host, Thread::Front) && self.dice.per_mille(500) {
-            self.front_event(host, Told::Tick);
+            self.front_event(host, None);
         }
         let keys: Vec<JobKey> = self.hosts[host].jobs.keys().copied().collect();
         for key in keys {

@@ -48,7 +48,7 @@ impl Dice {
     /// A number from `low` to `high` whose *magnitude* is evenly distributed: small ones are as likely as large ones.
     pub fn spread(&mut self, low: u64, high: u64) -> u64 {
         let (mut low, mut high) = (low.max(1), high.max(1));
-        while high / low >= 4 {
+        while low <= high / 4 {
             if self.per_mille(500) {
                 low *= 2;
             } else {

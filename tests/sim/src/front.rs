@@ -9,7 +9,7 @@ use crate::tasks::{Kind, Task};
 use crate::worker::{Shared, Worker};
 use crate::world::{Event, World};
 use sanlock_lease::code::ReturnCode;
-use sanlock_lease::timing::{IoTimeout, WatchdogFire};
+use sanlock_lease::timing::{IoTimeout, MonoTime, WatchdogFire};
 use sanlock_manager::{Action, Event as Told, LockspaceId, Reply, Watch, fast_rejoin, remembered_generation};
 use std::rc::Rc;
 
@@ -26,39 +26,41 @@ impl World {
         let pause = if killing { TICK_KILLING_MS } else { TICK_MS };
         self.at(self.now + pause * 1000, Event::FrontTick { host, life });
         if self.runs(host, Thread::Front) {
-            self.front_event(host, Told::Tick);
+            self.front_event(host, None);
         }
     }
 
-    /// Gives the manager an event, carries out what it asks for, and goes on with what that led to. Ages are looked at first if
-    /// that is due.
-    pub(crate) fn front_event(&mut self, host: usize, told: Told) {
+    /// Gives the manager an event, or a tick, carries out what it asks for, and goes on with what that led to. Ages are looked at first
+    /// if that is due.
+    pub(crate) fn front_event(&mut self, host: usize, told: Option<Box<Told>>) {
         let now = self.hosts[host].clock.at(self.now);
         let sleepy = self.sabotaged(Sabotage::AgesUnseen);
         let Some(daemon) = self.daemon(host) else { return };
-        let age_check = told == Told::Tick;
+        let age_check = told.is_none();
         if age_check || now >= daemon.next_age_check {
             daemon.next_age_check = now.plus_millis(TICK_MS);
             if !sleepy {
-                daemon.events.push_back(Told::Tick);
+                daemon.events.push_back(None);
             }
         }
         if !age_check {
             daemon.events.push_back(told);
         }
         while let Some(told) = self.daemon(host).and_then(|d| d.events.pop_front()) {
-            let left = if let Told::Left { ls } = told { Some(ls) } else { None };
-            let command = if let Told::Command { conn, .. } = told { Some(conn) } else { None };
-            if told != Told::Tick {
-                self.say(|w| format!("{:?} front: {}", w.hosts[host].id, short(&told)));
-            }
+            let Some(told) = told else {
+                self.front_looks(host, now);
+                continue;
+            };
+            let left = if let Told::Left { ls } = *told { Some(ls) } else { None };
+            let command = if let Told::Command { conn, .. } = *told { Some(conn) } else { None };
+            self.say(|w| format!("{:?} front: {}", w.hosts[host].id, short(&told)));
             if self.swallowed(&told) {
                 continue;
             }
             self.drags_along(host, &told);
             let mut actions = Vec::new();
             if let Some(daemon) = self.daemon(host) {
-                daemon.manager.handle(now, told, &mut actions);
+                daemon.manager.handle(now, *told, &mut actions);
             }
             if let Some(conn) = command {
                 self.accepted(host, conn, &actions);
@@ -71,6 +73,16 @@ impl World {
             }
         }
         self.check_ages(host);
+    }
+
+    fn front_looks(&mut self, host: usize, now: MonoTime) {
+        let mut actions = Vec::new();
+        if let Some(daemon) = self.daemon(host) {
+            daemon.manager.handle(now, Told::Tick, &mut actions);
+        }
+        for action in actions {
+            self.perform(host, action);
+        }
     }
 
     /// Sabotage: what the manager is not told.
@@ -93,7 +105,7 @@ impl World {
         let others: Vec<LockspaceId> = others.map(|(ls, _)| ls).collect();
         for ls in others {
             let (code, text) = (ReturnCode::AIO_TIMEOUT.0, "another lockspace's disk is gone".to_owned());
-            daemon.events.push_back(Told::Corrupt { ls, code, text });
+            daemon.events.push_back(Some(Box::new(Told::Corrupt { ls, code, text })));
         }
     }
 
@@ -176,6 +188,7 @@ impl World {
             Action::Kill { conn, signal, .. } => self.kill(host, conn, signal),
             Action::SaveRejoin { ls, serial, record } => {
                 let disk = layout::disk_of_name(record.lockspace);
+                let record = Box::new(record);
                 self.send(host, front, Thread::Records, Message::Save { ls, serial, disk, record });
             }
             Action::DropRejoin { spec } => {
@@ -188,7 +201,13 @@ impl World {
                 self.say(|w| format!("{:?} log: {text}", w.hosts[host].id));
             }
             Action::Exit => self.end_daemon(host, "exits"),
-            // Requests, host events and the resource index: nobody here asks for them.
+            // Scripted hosts ask for attention, and nobody has written a request.
+            Action::LookForRequests { ls, .. } => {
+                if let Some(daemon) = self.daemon(host) {
+                    daemon.events.push_back(Some(Box::new(Told::RequestsLooked { ls, found: Vec::new() })));
+                }
+            }
+            // Host events and the resource index: nobody here asks for them.
             other => {
                 self.checks.violated(format!("an action that nobody asked for: {}", short(&other)));
             }

@@ -8,9 +8,10 @@ use crate::peer::Peer;
 use crate::settings::Settings;
 use crate::table::Table;
 use crate::wdmd::Watchdog;
-use crate::work::Work;
+use crate::work::{Next, Work};
 use sanlock_lease::delta::DeltaConfig;
 use sanlock_lease::geometry::HostId;
+use sanlock_lease::machine::{Env, HostView, Input, LockspaceNow, NoHosts, Op};
 use sanlock_lease::record::RawLeader;
 use sanlock_lease::timing::{IoTimeout, MonoTime, WatchdogFire};
 use sanlock_manager::{RejoinEvidence, RejoinRecord};
@@ -35,6 +36,19 @@ pub struct Job {
     pub(crate) serial: u32,
     pub(crate) wait: Option<MonoTime>,
     pub(crate) done: bool,
+}
+
+impl Job {
+    /// One step of the machine: what it wants next, and its serial number.
+    fn step(&mut self, now: MonoTime, env: &Env<'_>, input: Input<'_>, ops: &mut Vec<Op>) -> (Next, u32) {
+        let next = self.work.step(now, env, input, ops);
+        match &next {
+            Next::Io => self.wait = None,
+            Next::Wait(until) => self.wait = Some(*until),
+            Next::Pending | Next::Done(..) => {}
+        }
+        (next, self.serial)
+    }
 }
 
 /// The way to a disk.
@@ -162,6 +176,33 @@ impl Host {
     #[must_use]
     pub fn is_reference(&self) -> bool {
         self.peer.is_some()
+    }
+
+    /// One step of the machine under this key, if there is one, with what this host has seen of the others: a peer's own table, or the
+    /// snapshot that the lockspace's thread published.
+    pub(crate) fn step(
+        &mut self,
+        key: JobKey,
+        now: MonoTime,
+        (lockspace, client_alive): (LockspaceNow, bool),
+        input: Input<'_>,
+        ops: &mut Vec<Op>,
+    ) -> Option<(Next, u32)> {
+        let shutting_down = self.daemon.as_ref().is_some_and(|d| d.shutting_down);
+        let env = Env { lockspace, client_alive, shutting_down, hosts: &NoHosts };
+        if self.peer.is_some() {
+            let mut job = self.jobs.remove(&key)?;
+            let own = self.jobs.get(&JobKey::Scan(0)).and_then(|j| j.work.table());
+            let hosts = own.map_or(env.hosts, |table| table as &dyn HostView);
+            let stepped = job.step(now, &Env { hosts, ..env }, input, ops);
+            self.jobs.insert(key, job);
+            return Some(stepped);
+        }
+        let job = self.jobs.get_mut(&key)?;
+        let JobKey::Task(task) = key else { return Some(job.step(now, &env, input, ops)) };
+        let table = self.daemon.as_ref().and_then(|d| d.tasks.get(&task)).and_then(|t| t.hosts());
+        let hosts = table.as_ref().map_or(env.hosts, |table| table.as_ref() as &dyn HostView);
+        Some(job.step(now, &Env { hosts, ..env }, input, ops))
     }
 
     /// A good way to this disk, or what is wrong with it, at this time.

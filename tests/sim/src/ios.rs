@@ -8,6 +8,7 @@ use crate::host::{JobKey, Path};
 use crate::layout;
 use crate::world::{Event, Io, World};
 use sanlock_lease::machine::{Action, Content, Input, NoSectors, Op, Place};
+use std::rc::Rc;
 
 /// An operation that takes longer is slow.
 const SWIFT: Micros = 5_000;
@@ -40,17 +41,17 @@ impl World {
         io.epoch == h.epoch && h.jobs.get(&io.job).is_some_and(|j| j.serial == io.serial)
     }
 
-    pub(crate) fn submit(&mut self, host: usize, job: JobKey, serial: u32, mut op: Op) {
+    pub(crate) fn submit(&mut self, host: usize, job: JobKey, serial: u32, op: &mut Op) {
         let Some(area) = self.area(host, job, op.place) else {
             return self.checks.violated(format!("S15: {job:?} works on a resource"));
         };
         if let Some(sabotage) = self.sabotage {
             if !self.hosts[host].is_reference() {
-                sabotage.spoil(&mut op);
+                sabotage.spoil(op);
             }
         }
         if !matches!(job, JobKey::Scan(_)) {
-            self.say(|w| format!("{:?} {job:?} submits {} {area:?}", w.hosts[host].id, brief(&op)));
+            self.say(|w| format!("{:?} {job:?} submits {} {area:?}", w.hosts[host].id, brief(op)));
         }
         if let Action::Write { sector, content } = &op.action {
             let writer = self.writer(host);
@@ -64,7 +65,7 @@ impl World {
             // What a lockspace that was given up left behind is excepted: its thread waited as long as it may (R3).
             let to_same = |io: &Io| {
                 let over = !self.is_current(io) && matches!(area, Area::Lockspace(_));
-                io.host == host && io.area == area && io.op.is_write() && !over
+                io.host == host && io.area == area && io.is_write() && !over
             };
             if self.flying().any(to_same) && !writer.reference {
                 let what = format!("R3: {writer:?} writes to {area:?} while a write of it is in flight");
@@ -99,18 +100,20 @@ impl World {
             (None, Action::Read { first, count }) => Ok(SimView::new(size, *first, *count)),
             (None, Action::Write { .. }) => Ok(SimView::new(size, 0, 0)),
         };
-        let read = match op.action {
-            Action::Read { first, count } => Some((first, count)),
-            Action::Write { .. } => None,
+        let (read, write) = match &op.action {
+            Action::Read { first, count } => (Some((*first, *count)), None),
+            Action::Write { sector, content } => (None, Some((*sector, Rc::new(content.clone())))),
         };
+        let write_lands = fate.lands.filter(|_| write.is_some());
         let flying = Io {
             host,
             epoch: self.hosts[host].epoch,
             job,
             serial,
-            op,
+            op: op.id,
+            write,
             area,
-            to_land: false,
+            to_land: write_lands.is_some(),
             since: self.now,
             timed_out: false,
             deadline: self.now + limit,
@@ -118,15 +121,21 @@ impl World {
             very_late,
             result,
         };
-        self.ios.insert(io, Box::new(flying));
+        let place = match self.spare_ios.pop() {
+            Some(mut place) => {
+                *place = flying;
+                place
+            }
+            None => Box::new(flying),
+        };
+        self.ios.insert(io, place);
         match read {
             None => {
-                if let Some(after) = fate.lands {
-                    self.ios.get_mut(&io).into_iter().for_each(|i| i.to_land = true);
+                if let Some(after) = write_lands {
                     self.at(self.now + after, Event::Land { io });
                 }
             }
-            Some((first, count)) => self.plan_samples(io, first, count, fate.completes),
+            Some((first, count)) => self.plan_samples(io, area, (first, count), fate.completes),
         }
         if let Some(after) = fate.completes {
             self.at(self.now + after, Event::Complete { io });
@@ -151,10 +160,6 @@ impl World {
         *trouble += 1;
     }
 
-    fn flying_area(&self, io: u64) -> Option<Area> {
-        self.ios.get(&io).map(|flying| flying.area)
-    }
-
     /// Whether the disk of an operation could be opened when its task began.
     fn is_open(&self, host: usize, job: JobKey, area: Area) -> bool {
         let (JobKey::Task(task), Area::Resource(_, leg)) = (job, area) else { return true };
@@ -163,10 +168,10 @@ impl World {
     }
 
     /// A read looks at its sectors in up to three pieces, each at its own moment.
-    fn plan_samples(&mut self, io: u64, first: u64, count: u64, completes: Option<Micros>) {
+    fn plan_samples(&mut self, io: u64, area: Area, (first, count): (u64, u64), completes: Option<Micros>) {
         let Some(completes) = completes else { return };
         // What is not in use is looked at right now: most of a lockspace is empty.
-        let end = self.flying_area(io).map_or(first, |area| self.disk.used_until(area, first, count));
+        let end = self.disk.used_until(area, first, count);
         let mut from = first;
         for piece in (0..3).rev() {
             let left = end - from;
@@ -199,7 +204,7 @@ impl World {
         if !std::mem::take(&mut flying.to_land) {
             return;
         }
-        let Action::Write { sector, content } = flying.op.action.clone() else { return };
+        let Some((sector, content)) = flying.write.clone() else { return };
         let (area, late, host) = (flying.area, flying.timed_out, flying.host);
         // A renewal that somebody who took the host id has overtaken.
         let renewal = matches!(flying.job, JobKey::Renewal(_));
@@ -218,7 +223,8 @@ impl World {
     pub(crate) fn reported(&mut self, io: u64, deadline: bool) {
         let Some(flying) = self.ios.get(&io) else { return };
         let (host, thread) = (flying.host, thread_of(flying.job));
-        if self.is_current(flying) && !self.runs(host, thread) {
+        let current = self.is_current(flying);
+        if current && !self.runs(host, thread) {
             let (timed_out, due) = (flying.timed_out, flying.deadline);
             if let Some(daemon) = self.daemon(host) {
                 daemon.keep(io, deadline);
@@ -228,29 +234,30 @@ impl World {
                 return;
             }
         }
-        self.tell(io, deadline);
+        if deadline {
+            self.tell_timeout(io, current);
+        } else if let Some(flying) = self.ios.remove(&io).filter(|_| current) {
+            self.tell_end(flying);
+        }
     }
 
-    fn tell(&mut self, io: u64, deadline: bool) {
-        let Some(current) = self.ios.get(&io).map(|flying| self.is_current(flying)) else { return };
+    fn tell_timeout(&mut self, io: u64, current: bool) {
         let Some(flying) = self.ios.get_mut(&io) else { return };
-        let (host, key, op) = (flying.host, flying.job, flying.op.id);
-        if deadline {
-            flying.timed_out = true;
-            let forgotten = !flying.completes && !flying.op.is_write();
-            if forgotten {
-                self.ios.remove(&io);
-            }
-            if current {
-                self.say(|w| format!("{:?} {key:?} {op:?} timed out", w.hosts[host].id));
-                self.deliver(host, key, Input::TimedOut { op });
-            }
-            return;
+        let (host, key, op) = (flying.host, flying.job, flying.op);
+        flying.timed_out = true;
+        let forgotten = !flying.completes && !flying.is_write();
+        if forgotten {
+            self.ios.remove(&io);
         }
-        let Some(mut flying) = self.ios.remove(&io) else { return };
-        if !current {
-            return;
+        if current {
+            self.say(|w| format!("{:?} {key:?} {op:?} timed out", w.hosts[host].id));
+            self.deliver(host, key, Input::TimedOut { op });
         }
+    }
+
+    /// The machine that submitted it is still there.
+    fn tell_end(&mut self, mut flying: Box<Io>) {
+        let (host, key, op) = (flying.host, flying.job, flying.op);
         if let (Ok(view), JobKey::Task(task), Some(_)) = (&mut flying.result, key, self.sabotage) {
             self.misread(host, task, flying.area, view);
         }
@@ -258,7 +265,7 @@ impl World {
             self.claim_unchecked(host, flying.serial, view);
         }
         let result = match &flying.result {
-            Ok(_) if flying.op.is_write() => Ok(&NoSectors as &dyn sanlock_lease::machine::Sectors),
+            Ok(_) if flying.is_write() => Ok(&NoSectors as &dyn sanlock_lease::machine::Sectors),
             Ok(view) => Ok(view as &dyn sanlock_lease::machine::Sectors),
             Err(e) => Err(*e),
         };
@@ -272,6 +279,7 @@ impl World {
         if let JobKey::Join(ls) | JobKey::Renewal(ls) | JobKey::Leave(ls) = key {
             self.worker_look(host, ls);
         }
+        self.spare_ios.push(flying);
     }
 
     fn settled(&mut self, host: usize, key: JobKey) {

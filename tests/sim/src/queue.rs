@@ -1,7 +1,8 @@
 //! What is going to happen, in order of time; what is planned for the same microsecond, in the order it was planned.
 //!
 //! Most of what is planned is a deadline far ahead that means nothing by then. So only the next few milliseconds are kept sorted;
-//! the rest lies in slots by its time, and what has become void is dropped when its slot comes up.
+//! the rest lies in slots by its time, and what has become void is dropped when its slot comes up. The slots share one store: what is
+//! planned next takes the place of what happened last, so that a queue stays as small as what is in it.
 
 use crate::clock::Micros;
 use std::cmp::Ordering;
@@ -48,6 +49,16 @@ impl<E> Ord for Planned<E> {
     }
 }
 
+/// A place in the store, and the one that follows it in its slot.
+#[derive(Debug)]
+struct Place<E> {
+    planned: Planned<E>,
+    next: u32,
+}
+
+/// No place.
+const NONE: u32 = u32::MAX;
+
 /// Planned events.
 #[derive(Debug)]
 pub struct Queue<E> {
@@ -55,20 +66,51 @@ pub struct Queue<E> {
     near: BinaryHeap<Planned<E>>,
     /// Which slot, counted from the beginning, is the current one.
     slot: u64,
-    /// The rest of the current round, by slot.
-    slots: Vec<Vec<Planned<E>>>,
+    /// The rest of the current round, by slot: the first place of each. Their order within a slot is that of the heap they go to.
+    slots: Vec<u32>,
+    /// The places of all slots.
+    store: Vec<Place<E>>,
+    /// The first place of those that are free.
+    free: u32,
     /// Later rounds.
     rounds: BTreeMap<u64, Vec<Planned<E>>>,
     planned: u64,
     len: usize,
 }
 
-impl<E> Queue<E> {
+impl<E: Copy> Queue<E> {
     /// Nothing is planned.
     #[must_use]
     pub fn new() -> Self {
-        let slots = (0..SLOTS).map(|_| Vec::new()).collect();
-        Self { near: BinaryHeap::new(), slot: 0, slots, rounds: BTreeMap::new(), planned: 0, len: 0 }
+        let slots = (0..SLOTS).map(|_| NONE).collect();
+        let (near, rounds, store) = (BinaryHeap::new(), BTreeMap::new(), Vec::new());
+        Self { near, slot: 0, slots, store, free: NONE, rounds, planned: 0, len: 0 }
+    }
+
+    /// Puts something into its slot, which is one of the current round.
+    fn put(&mut self, planned: Planned<E>) {
+        let slot = index(planned.slot());
+        let fresh = Place { planned, next: self.slots[slot] };
+        self.slots[slot] = match self.store.get_mut(self.free as usize) {
+            Some(place) => {
+                let at = self.free;
+                self.free = std::mem::replace(place, fresh).next;
+                at
+            }
+            None => {
+                self.store.push(fresh);
+                u32::try_from(self.store.len() - 1).unwrap_or(NONE)
+            }
+        };
+    }
+
+    /// Takes something out of a slot.
+    fn take(&mut self, slot: usize) -> Option<Planned<E>> {
+        let at = self.slots[slot];
+        let place = self.store.get_mut(at as usize)?;
+        self.slots[slot] = std::mem::replace(&mut place.next, self.free);
+        self.free = at;
+        Some(place.planned)
     }
 
     /// Plans something for a time that has not passed.
@@ -80,7 +122,7 @@ impl<E> Queue<E> {
         if slot <= self.slot {
             self.near.push(planned);
         } else if slot >> ROUND_BITS == self.slot >> ROUND_BITS {
-            self.slots[index(slot)].push(planned);
+            self.put(planned);
         } else {
             self.rounds.entry(slot >> ROUND_BITS).or_default().push(planned);
         }
@@ -95,14 +137,16 @@ impl<E> Queue<E> {
             self.slot += 1;
             if self.slot % SLOTS == 0 {
                 for planned in self.rounds.remove(&(self.slot >> ROUND_BITS)).unwrap_or_default() {
-                    self.slots[index(planned.slot())].push(planned);
+                    self.put(planned);
                 }
             }
-            let all = &mut self.slots[index(self.slot)];
-            let before = all.len();
-            all.retain(|planned| !void(&planned.event));
-            self.len -= before - all.len();
-            self.near.extend(all.drain(..));
+            while let Some(planned) = self.take(index(self.slot)) {
+                if void(&planned.event) {
+                    self.len -= 1;
+                } else {
+                    self.near.push(planned);
+                }
+            }
         }
         let next = self.near.pop()?;
         self.len -= 1;
@@ -112,8 +156,10 @@ impl<E> Queue<E> {
     /// Moves everything that is planned to another time, not an earlier one. What was planned for the same time before stays in its
     /// order.
     pub fn postpone(&mut self, to: impl Fn(Micros, &E) -> Micros) {
-        let slots = self.slots.iter_mut().flat_map(|slot| slot.drain(..));
-        let mut all: Vec<Planned<E>> = self.near.drain().chain(slots).collect();
+        let mut all: Vec<Planned<E>> = self.near.drain().collect();
+        for slot in 0..self.slots.len() {
+            all.extend(std::iter::from_fn(|| self.take(slot)));
+        }
         all.extend(std::mem::take(&mut self.rounds).into_values().flatten());
         all.sort_by_key(|planned| (planned.at, planned.number));
         self.len = 0;
@@ -135,7 +181,7 @@ impl<E> Queue<E> {
     }
 }
 
-impl<E> Default for Queue<E> {
+impl<E: Copy> Default for Queue<E> {
     fn default() -> Self {
         Self::new()
     }

@@ -47,6 +47,8 @@ macro_rules! sabotages {
 }
 
 sabotages! {
+    /// Host ids that were never used are looked at with every third renewal, and at no other time.
+    LooksSeldom,
     /// Every acquire is said to have succeeded.
     FalseSuccess,
     /// A process goes on using what it has released.

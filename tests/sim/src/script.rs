@@ -21,6 +21,15 @@ impl World {
         true
     }
 
+    /// Lets everything happen up to this moment.
+    ///
+    /// # Panics
+    /// Something is violated before.
+    pub fn run_to(&mut self, time: Micros) {
+        self.at(time, Event::Script);
+        assert!(self.run_until(time, |w| w.now >= time), "{:?}", self.checks.violations);
+    }
+
     /// Who holds a resource exclusively, as a process that lives, waits for nothing, and may be sent any signal: the position of its host, and the process.
     #[must_use]
     pub fn who_holds(&self, resource: u8) -> Option<(usize, i32)> {

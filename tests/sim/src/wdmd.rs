@@ -291,7 +291,12 @@ impl World {
     fn wd_reply(&mut self, host: usize, conn: SourceId, message: Message) {
         let Some(c) = self.hosts[host].watchdog.conns.get(&conn).copied() else { return };
         if !c.closed && self.daemon(host).is_some_and(|d| d.life == c.life) {
-            self.send(host, Source::Wdmd(conn), Thread::Watchdog, Letter::WdReply { conn, message });
+            self.send(
+                host,
+                Source::Wdmd(conn),
+                Thread::Watchdog,
+                Letter::WdReply { conn, message: Box::new(message) },
+            );
         }
     }
 

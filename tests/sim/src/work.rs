@@ -56,12 +56,14 @@ pub enum Next {
     Done(Box<Outcome>, u32),
 }
 
-fn taken<O>(step: Step<O>, ops: &mut Vec<Op>, wrap: impl FnOnce(O) -> Outcome) -> Next {
+fn taken<O>(mut step: Step<O>, ops: &mut Vec<Op>, wrap: impl FnOnce(O) -> Outcome) -> Next {
+    // Room for four operations is not moved for the one that most steps have.
+    if let Step::Io(wanted) = &mut step {
+        ops.extend(wanted.iter().cloned());
+        return Next::Io;
+    }
     match step {
-        Step::Io(mut wanted) => {
-            ops.extend(wanted.drain(..));
-            Next::Io
-        }
+        Step::Io(_) => Next::Io,
         Step::Wait(until) => Next::Wait(until),
         Step::Pending => Next::Pending,
         Step::Done { outcome, outstanding } => Next::Done(Box::new(wrap(outcome)), outstanding),
@@ -90,9 +92,15 @@ impl Work {
         if let Self::Renewal(renewal) = self { Some(renewal) } else { None }
     }
 
+    /// The looks at the other hosts, if that is what it is.
+    #[must_use]
+    pub fn scan(&self) -> Option<&HostScan> {
+        if let Self::Scan(scan) = self { Some(scan) } else { None }
+    }
+
     /// The host table, if it is a scan.
     #[must_use]
     pub fn table(&self) -> Option<&HostTable> {
-        if let Self::Scan(scan) = self { Some(scan.table()) } else { None }
+        self.scan().map(HostScan::table)
     }
 }

@@ -9,7 +9,7 @@ use crate::world::{Event, World};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::delta::acquire::JoinOutcome;
 use sanlock_lease::delta::{DeltaAcquire, HostScan, RenewOutcome, Renewal};
-use sanlock_lease::hosts::HostTable;
+use sanlock_lease::hosts::{HostNews, HostTable};
 use sanlock_lease::machine::{Input, LockspaceNow};
 use sanlock_lease::timing::{IoTimeout, MonoTime};
 use sanlock_manager::{Event as Told, LockspaceId, RejoinRecord};
@@ -74,6 +74,8 @@ pub struct Worker {
     lost: bool,
     published: MonoTime,
     leave: Option<bool>,
+    /// Looks that were due with a renewal.
+    looks: u32,
 }
 
 impl Worker {
@@ -88,6 +90,7 @@ impl Worker {
             lost: false,
             published: MonoTime::default(),
             leave: None,
+            looks: 0,
         }
     }
 }
@@ -133,11 +136,15 @@ impl World {
         match outcome {
             Outcome::Join(outcome) => self.join_ended(host, ls, outcome),
             Outcome::Renewal(outcome) => self.renewal_ended(host, ls, outcome),
-            Outcome::Scan(_) => {
+            Outcome::Scan(outcome) => {
+                self.notices(host, ls, outcome.news);
                 let table = self.hosts[host].jobs.get(&JobKey::Scan(ls)).and_then(|j| j.work.table());
                 let table = table.map(|t| Rc::new(t.clone()));
                 if let Some(worker) = self.worker(host, ls) {
                     worker.shared.hosts.replace(table);
+                }
+                if let Some(due) = self.scan_due(host, ls) {
+                    self.worker_timer(host, ls, due);
                 }
             }
             Outcome::Leave(result) => {
@@ -168,7 +175,12 @@ impl World {
                     worker.stage = Stage::Over;
                 }
                 let from = Source::Thread(Thread::Lockspace(ls));
-                return self.send(host, from, Thread::Front, Message::JoinFailed { ls: id, error });
+                return self.send(
+                    host,
+                    from,
+                    Thread::Front,
+                    Message::JoinFailed { ls: id, error: Box::new(error) },
+                );
             }
         };
         self.checks.marks.joins += 1;
@@ -196,6 +208,33 @@ impl World {
     fn scan_again(&mut self, host: usize, ls: u64) {
         if self.hosts[host].jobs.get(&JobKey::Scan(ls)).is_some_and(|j| j.done) {
             self.start_again(host, JobKey::Scan(ls));
+        }
+    }
+
+    /// With a renewal.
+    fn scan_with_renewal(&mut self, host: usize, ls: u64) {
+        let seldom = self.sabotaged(Sabotage::LooksSeldom);
+        if let Some(worker) = self.worker(host, ls) {
+            worker.looks += 1;
+            if seldom && worker.looks % 3 != 0 {
+                return;
+            }
+        }
+        self.scan_again(host, ls);
+    }
+
+    /// When it is to look without one: at host ids that were never used, or once more at what failed.
+    fn scan_due(&self, host: usize, ls: u64) -> Option<MonoTime> {
+        let scan = self.hosts[host].jobs.get(&JobKey::Scan(ls)).and_then(|j| j.work.scan());
+        scan.and_then(HostScan::due).filter(|_| !self.sabotaged(Sabotage::LooksSeldom))
+    }
+
+    fn notices(&mut self, host: usize, ls: u64, news: Vec<HostNews>) {
+        for news in news {
+            if let HostNews::Notice { from, generation, event } = news {
+                let told = Told::Noticed { ls: LockspaceId(ls), from, generation, event };
+                self.report(host, Thread::Lockspace(ls), told);
+            }
         }
     }
 
@@ -235,7 +274,7 @@ impl World {
                 self.report(host, Thread::Lockspace(ls), Told::Corrupt { ls: id, code, text });
             }
         }
-        self.scan_again(host, ls);
+        self.scan_with_renewal(host, ls);
     }
 
     /// What is due.
@@ -252,7 +291,12 @@ impl World {
                 self.worker_timer(host, ls, until);
                 self.worker_look(host, ls);
             }
-            Stage::Renewing => self.renew(host, ls, now),
+            Stage::Renewing => {
+                self.renew(host, ls, now);
+                if self.scan_due(host, ls).is_some_and(|due| due <= now) {
+                    self.scan_again(host, ls);
+                }
+            }
             Stage::Departing { until } => {
                 if !self.is_busy(host, JobKey::Renewal(ls)) || now >= until {
                     self.depart(host, ls);
@@ -339,6 +383,7 @@ impl World {
         let from = Source::Thread(Thread::Lockspace(ls));
         let scan = self.hosts[host].jobs.get(&JobKey::Scan(ls)).and_then(|j| j.work.table());
         if let Some(table) = scan.filter(|_| !failed).cloned() {
+            let table = Box::new(table);
             self.send(host, from, Thread::Front, Message::Hosts { ls: LockspaceId(ls), table });
         }
         for key in [JobKey::Join(ls), JobKey::Renewal(ls), JobKey::Scan(ls), JobKey::Leave(ls)] {

@@ -17,10 +17,11 @@ use crate::sabotage::Sabotage;
 use crate::settings::Settings;
 use crate::table::Table;
 use crate::work::{Next, Outcome, Work};
-use sanlock_lease::machine::{Env, HostView, Input, IoFailure, LockspaceNow, NoHosts, Op};
+use sanlock_lease::machine::{Content, Input, IoFailure, LockspaceNow, Op, OpId};
 use sanlock_lease::paxos::PaxosConfig;
 use sanlock_lease::timing::{IoTimeout, MonoTime};
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 /// Lines kept for the report of a failure.
 const LOG_LINES: usize = 200_000;
@@ -34,7 +35,9 @@ pub struct Io {
     pub(crate) epoch: u32,
     pub(crate) job: JobKey,
     pub(crate) serial: u32,
-    pub(crate) op: Op,
+    pub(crate) op: OpId,
+    /// What it writes, and into which sector; reads have nothing.
+    pub(crate) write: Option<(u64, Rc<Content>)>,
     pub(crate) area: Area,
     /// A write that will land, but has not yet.
     pub(crate) to_land: bool,
@@ -47,40 +50,152 @@ pub struct Io {
     pub(crate) result: Result<SimView, IoFailure>,
 }
 
+impl Io {
+    pub(crate) fn is_write(&self) -> bool {
+        self.write.is_some()
+    }
+}
+
 /// Something that happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    Sample { io: u64, first: u64, count: u64 },
-    Land { io: u64 },
-    Complete { io: u64 },
-    Deadline { io: u64 },
-    Wake { host: usize, epoch: u32, job: JobKey, serial: u32 },
-    FrontTick { host: usize, life: u32 },
-    Letter { host: usize, life: u32, id: u64 },
-    Worker { host: usize, life: u32, ls: u64 },
-    OpenFailed { host: usize, life: u32, task: u64 },
-    Resume { host: usize, life: u32, thread: Option<Thread> },
-    Restart { host: usize, epoch: u32 },
-    Turn { host: usize, epoch: u32, pid: i32, serial: u32 },
-    Exit { host: usize, epoch: u32, pid: i32 },
-    DescendantEnds { host: usize, epoch: u32, pid: i32 },
-    Spawn { host: usize, epoch: u32 },
-    Admin { host: usize, epoch: u32 },
-    LooksAway { host: usize, epoch: u32, from: usize },
-    WdStart { host: usize, epoch: u32 },
-    WdThaw { host: usize, life: u32 },
-    WdInput { host: usize, life: u32, input: u64 },
-    WdWake { host: usize, life: u32 },
-    WdDevice { host: usize, life: u32 },
-    WdTimeout { host: usize, life: u32, conn: u32, question: u32 },
-    WdLinger { host: usize, life: u32, ls: u64, conn: u32 },
-    DeviceFires { host: usize, epoch: u32 },
-    PeerWatchdog { host: usize, epoch: u32 },
-    PeerTick { host: usize, epoch: u32 },
-    PeerTurn { host: usize, epoch: u32, resource: u8, serial: u32 },
-    PowerOn { host: usize },
+    Sample {
+        io: u64,
+        first: u64,
+        count: u64,
+    },
+    Land {
+        io: u64,
+    },
+    Complete {
+        io: u64,
+    },
+    Deadline {
+        io: u64,
+    },
+    Wake {
+        host: usize,
+        epoch: u32,
+        job: JobKey,
+        serial: u32,
+    },
+    FrontTick {
+        host: usize,
+        life: u32,
+    },
+    Letter {
+        host: usize,
+        life: u32,
+        id: u64,
+    },
+    Worker {
+        host: usize,
+        life: u32,
+        ls: u64,
+    },
+    OpenFailed {
+        host: usize,
+        life: u32,
+        task: u64,
+    },
+    Resume {
+        host: usize,
+        life: u32,
+        thread: Option<Thread>,
+    },
+    Restart {
+        host: usize,
+        epoch: u32,
+    },
+    Turn {
+        host: usize,
+        epoch: u32,
+        pid: i32,
+        serial: u32,
+    },
+    Exit {
+        host: usize,
+        epoch: u32,
+        pid: i32,
+    },
+    DescendantEnds {
+        host: usize,
+        epoch: u32,
+        pid: i32,
+    },
+    Spawn {
+        host: usize,
+        epoch: u32,
+    },
+    Admin {
+        host: usize,
+        epoch: u32,
+    },
+    LooksAway {
+        host: usize,
+        epoch: u32,
+        from: usize,
+    },
+    WdStart {
+        host: usize,
+        epoch: u32,
+    },
+    WdThaw {
+        host: usize,
+        life: u32,
+    },
+    WdInput {
+        host: usize,
+        life: u32,
+        input: u64,
+    },
+    WdWake {
+        host: usize,
+        life: u32,
+    },
+    WdDevice {
+        host: usize,
+        life: u32,
+    },
+    WdTimeout {
+        host: usize,
+        life: u32,
+        conn: u32,
+        question: u32,
+    },
+    WdLinger {
+        host: usize,
+        life: u32,
+        ls: u64,
+        conn: u32,
+    },
+    DeviceFires {
+        host: usize,
+        epoch: u32,
+    },
+    PeerWatchdog {
+        host: usize,
+        epoch: u32,
+    },
+    PeerTick {
+        host: usize,
+        epoch: u32,
+    },
+    PeerTurn {
+        host: usize,
+        epoch: u32,
+        resource: u8,
+        serial: u32,
+    },
+    PowerOn {
+        host: usize,
+    },
     Look,
-    Chaos { fault: Fault },
+    /// A moment that a script waits for.
+    Script,
+    Chaos {
+        fault: Fault,
+    },
     Calm,
 }
 
@@ -123,6 +238,9 @@ pub struct World {
     pub(crate) queue: Queue<Event>,
     /// An empty vector with room.
     spare_ops: Vec<Op>,
+    /// Places of operations that are over, for those to come.
+    #[expect(clippy::vec_box, reason = "what is used again is the box")]
+    pub(crate) spare_ios: Vec<Box<Io>>,
     pub(crate) next_io: u64,
     log: Option<VecDeque<String>>,
 }
@@ -185,6 +303,7 @@ impl World {
             sabotage: None,
             queue: Queue::new(),
             spare_ops: Vec::new(),
+            spare_ios: Vec::new(),
             next_io: 0,
             log,
         };
@@ -282,6 +401,7 @@ impl World {
             Event::Deadline { io } => self.reported(io, true),
             Event::PowerOn { host } => self.power_on(host),
             Event::Look => self.look_at_holders(),
+            Event::Script => {}
             Event::Chaos { fault } => self.chaos(fault),
             Event::Calm => self.calm_down(),
             Event::WdThaw { host, life } => self.wd_thaw(host, life),
@@ -324,7 +444,7 @@ impl World {
     /// Whose chance decides what comes of an event.
     fn stream_of(&self, event: &Event) -> usize {
         let (host, kind) = match *event {
-            Event::PowerOn { .. } | Event::Look | Event::Calm => return 0,
+            Event::PowerOn { .. } | Event::Look | Event::Script | Event::Calm => return 0,
             Event::Chaos { fault } => return 1 + fault as usize,
             Event::Sample { io, .. }
             | Event::Land { io }
@@ -453,36 +573,19 @@ impl World {
     pub(crate) fn deliver(&mut self, host: usize, key: JobKey, input: Input<'_>) {
         let now = self.hosts[host].clock.at(self.now);
         let (lockspace, client_alive) = self.circumstances(host, key, now);
-        let h = &mut self.hosts[host];
-        let Some(mut job) = h.jobs.remove(&key) else { return };
-        // A peer's own table, or the snapshot that the lockspace's thread published.
-        let own = h.jobs.get(&JobKey::Scan(0)).and_then(|j| j.work.table()).filter(|_| h.peer.is_some());
-        let task = match key {
-            JobKey::Task(task) => h.daemon.as_ref().and_then(|d| d.tasks.get(&task)).and_then(|t| t.hosts()),
-            _ => None,
-        };
-        let hosts = match (own, &task) {
-            (Some(table), _) => table as &dyn HostView,
-            (None, Some(table)) => table.as_ref() as &dyn HostView,
-            (None, None) => &NoHosts as &dyn HostView,
-        };
-        let shutting_down = h.daemon.as_ref().is_some_and(|d| d.shutting_down);
-        let env = Env { lockspace, client_alive, shutting_down, hosts };
         let mut ops = std::mem::take(&mut self.spare_ops);
-        let next = job.work.step(now, &env, input, &mut ops);
-        let serial = job.serial;
-        match &next {
-            Next::Io => job.wait = None,
-            Next::Wait(until) => job.wait = Some(*until),
-            Next::Pending | Next::Done(..) => {}
-        }
-        h.jobs.insert(key, job);
+        let stepped = self.hosts[host].step(key, now, (lockspace, client_alive), input, &mut ops);
+        let Some((next, serial)) = stepped else {
+            self.spare_ops = ops;
+            return;
+        };
         if matches!(next, Next::Io | Next::Wait(_)) {
             self.goes_on(host, key, now);
         }
-        for op in ops.drain(..) {
+        for op in &mut ops {
             self.submit(host, key, serial, op);
         }
+        ops.clear();
         self.spare_ops = ops;
         match next {
             Next::Io | Next::Pending => {}
@@ -543,27 +646,27 @@ impl World {
                 && Some(io.serial) == serial
                 && io.timed_out
         };
-        self.flying().filter(late).filter(|io| io.op.is_write()).count()
+        self.flying().filter(late).filter(|io| io.is_write()).count()
     }
 
     /// Writes of a job that have not completed, reported as timed out or not.
     pub(crate) fn writes_of(&self, host: usize, key: JobKey) -> usize {
         let Some(job) = self.hosts[host].jobs.get(&key) else { return 0 };
-        let its = |io: &&Io| io.host == host && io.job == key && io.serial == job.serial && io.op.is_write();
+        let its = |io: &&Io| io.host == host && io.job == key && io.serial == job.serial && io.is_write();
         self.flying().filter(its).count()
     }
 
     /// Writes of a host to a resource, of any life, that have not ended.
     pub(crate) fn resource_writes(&self, host: usize, resource: u8) -> usize {
         let its = |io: &&Io| {
-            io.host == host && matches!(io.area, Area::Resource(r, _) if r == resource) && io.op.is_write()
+            io.host == host && matches!(io.area, Area::Resource(r, _) if r == resource) && io.is_write()
         };
         self.flying().filter(its).count()
     }
 
     /// Writes of a host, of any life, that may still land.
     pub(crate) fn writes_in_flight(&self, host: usize) -> usize {
-        self.flying().filter(|io| io.host == host && io.op.is_write()).count()
+        self.flying().filter(|io| io.host == host && io.is_write()).count()
     }
 
     /// Events waiting to happen, for tests of the kernel itself.

@@ -33,12 +33,12 @@ fn a_piece_that_cannot_be_read_hides_no_other() {
     edit(&mut lab, 2000, held_by("omega", 2000, 1, 5));
     let mut hosts = HostScan::new(&config(), Geometry::B512_M1);
     lab.fates(|op| match op.action {
-        crate::machine::Action::Read { first: 256, .. } => Fate::fail(IoFailure::Os(5)),
+        crate::machine::Action::Read { first: 512, .. } => Fate::fail(IoFailure::Os(5)),
         _ => Fate::prompt(),
     });
     let finished = scan(&mut lab, &mut hosts);
-    assert_eq!(finished.outcome.failed, Some((host(257), IoFailure::Os(5))));
-    assert_eq!(hosts.table().seen(host(300)), None);
+    assert_eq!(finished.outcome.failed, Some((host(513), IoFailure::Os(5))));
+    assert_eq!(hosts.table().seen(host(600)), None);
     assert_eq!(hosts.table().seen(host(2000)).unwrap().timestamp, 5);
     assert!(!hosts.table().is_complete());
 }
@@ -48,21 +48,21 @@ fn after_a_timeout_the_next_scan_begins_behind_the_hung_piece() {
     let mut lab = lab();
     let mut hosts = HostScan::new(&config(), Geometry::B512_M1);
     lab.fates(|op| match op.action {
-        crate::machine::Action::Read { first: 256, .. } => Fate::never(),
+        crate::machine::Action::Read { first: 512, .. } => Fate::never(),
         _ => Fate::prompt(),
     });
     let finished = scan(&mut lab, &mut hosts);
-    assert_eq!(finished.outcome.failed, Some((host(257), IoFailure::TimedOut)));
-    assert_eq!(hosts.table().seen(host(385)), None);
+    assert_eq!(finished.outcome.failed, Some((host(513), IoFailure::TimedOut)));
+    assert_eq!(hosts.table().seen(host(1025)), None);
     lab.trace.clear();
     scan(&mut lab, &mut hosts);
-    assert_eq!(lab.brief()[0].0, 384);
-    assert!(hosts.table().seen(host(385)).is_some());
+    assert_eq!(lab.brief()[0].0, 1024);
+    assert!(hosts.table().seen(host(1025)).is_some());
     // The hung piece keeps hanging: a bounded number of reads is outstanding.
     for _ in 0..10 {
         scan(&mut lab, &mut hosts);
     }
-    let hung = lab.trace.iter().filter(|t| t.brief().0 == 256).count();
+    let hung = lab.trace.iter().filter(|t| t.brief().0 == 512).count();
     assert_eq!(hung, 3, "and the one before the trace was cleared");
 }
 

@@ -1,6 +1,7 @@
 //! The ballot: two phases, the commit, and what follows a lost one (lease-algorithms.md 4.5, 4.6).
 
-use super::{AcquireOutcome, Mode, PaxosAcquire, Phase, Round, Then};
+use super::results::Round;
+use super::{AcquireOutcome, Mode, PaxosAcquire, Phase, Then};
 use crate::limits::BACKOFF_MIN_MS;
 use crate::machine::{Content, Env, IoFailure, Step};
 use crate::paxos::blocks::insert;

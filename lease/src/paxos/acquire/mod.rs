@@ -23,23 +23,26 @@
 //! two attempts can never propose the same value for one version.
 
 mod ballot;
+mod begin;
 mod holders;
 mod owner;
 mod repair;
+mod results;
 
-use super::blocks::{Blocks, FIRST_BLOCK};
-use super::ops::{Event, For, Ops, Tally, Verdict, Votes};
+use super::blocks::FIRST_BLOCK;
+use super::ops::{Event, For, Ops, Tally, Votes};
 use super::own::OwnBlock;
 use super::{AcquireError, Held, LeaderFail, OwnerInfo, PaxosConfig, Value};
 use crate::geometry::{Geometry, HostId};
-use crate::limits::{BALLOTS_MAX, DISKS_MAX};
-use crate::machine::{Content, Env, Input, IoFailure, Machine, Step, View};
+use crate::limits::BALLOTS_MAX;
+use crate::machine::{Content, Env, Input, IoFailure, Machine, Step};
 use crate::record::{FLAG_SHORT_HOLD, HostBlock, RawLeader};
 use crate::timing::MonoTime;
-use crate::verify::{self, DblockError};
 use holders::{HolderBlocks, HolderDelta};
 use owner::{FIRST_PAUSE, OwnerBlocks, Watch};
 use repair::{Claim, Claims};
+use results::{OwnVotes, Round};
+pub(super) use results::{host_block, in_the_owners_name};
 
 /// What a lease is taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -137,36 +140,6 @@ enum Phase {
     /// The delta lease of a host that may own a version between the two; when the look began.
     ClaimDelta(Claim, MonoTime, Option<Result<RawLeader, IoFailure>>),
     Done,
-}
-
-/// One read of a ballot: the blocks of all hosts, and the leaders that lie before them.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
-struct Round {
-    blocks: Blocks,
-    leaders: LeaderVotes,
-    /// The largest number of hosts that any of these leaders names.
-    num_hosts: u64,
-    io: Option<IoFailure>,
-}
-
-/// Our own block as read from several disks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-struct OwnVotes {
-    block: OwnBlock,
-    io: Option<IoFailure>,
-    bad: Option<DblockError>,
-}
-
-impl OwnVotes {
-    fn put(&mut self, result: Result<HostBlock, IoFailure>, host: HostId) {
-        match result {
-            Ok(block) => match verify::dblock(&block.dblock, host) {
-                Ok(()) => self.block.merge(&block.dblock),
-                Err(e) => self.bad = self.bad.or(Some(e)),
-            },
-            Err(e) => self.io = self.io.or(Some(e)),
-        }
-    }
 }
 
 /// One attempt to take a resource.
@@ -359,18 +332,6 @@ impl PaxosAcquire {
         tally
     }
 
-    fn first_read(&mut self, now: MonoTime) -> Step<AcquireOutcome> {
-        self.watch = None;
-        self.ahead = None;
-        // On a single disk the own block is read along with the leader; its place is a guess until the sizes are known.
-        let with_own = self.config.disks == 1;
-        self.read_leaders(now);
-        if with_own {
-            self.read_own(now);
-        }
-        self.submit(Phase::First { leaders: Votes::default(), own: OwnVotes::default(), with_own })
-    }
-
     /// Starts over with what is on disk now.
     fn restart(&mut self, now: MonoTime, env: &Env<'_>) -> Step<AcquireOutcome> {
         if self.exhausted(now) {
@@ -383,25 +344,6 @@ impl PaxosAcquire {
         }
     }
 
-    fn leader_verdict(&self, votes: &LeaderVotes) -> Result<RawLeader, AcquireError> {
-        let disks = self.config.disks;
-        match votes.verdict(disks, self.config.majority(), in_the_owners_name) {
-            // Taken from whoever it names, it becomes the next version, which is then written to every disk.
-            Verdict::Leader(leader) | Verdict::Newest(leader) => Ok(leader),
-            Verdict::Failed(LeaderFail::Io(e)) => Err(AcquireError::Io(e)),
-            Verdict::Failed(LeaderFail::Leader(e)) => Err(AcquireError::Leader(e)),
-            Verdict::TooFew(readable) => Err(AcquireError::LeaderRead { readable, disks }),
-            Verdict::Differ => Err(AcquireError::LeaderDiff),
-        }
-    }
-
-    fn is_agreed(&self, votes: &LeaderVotes) -> bool {
-        matches!(
-            votes.verdict(self.config.disks, self.config.majority(), in_the_owners_name),
-            Verdict::Leader(_)
-        )
-    }
-
     fn owner_info(&self, leader: &RawLeader) -> OwnerInfo {
         OwnerInfo {
             host_id: leader.owner_id.get(),
@@ -409,145 +351,6 @@ impl PaxosAcquire {
             timestamp: leader.timestamp.get(),
             lver: leader.lver.get(),
             short_hold: leader.flags.get() & FLAG_SHORT_HOLD != 0,
-        }
-    }
-
-    /// The leader is known: adopt its sizes, and go on to our own block.
-    fn after_first(
-        &mut self,
-        now: MonoTime,
-        env: &Env<'_>,
-        leader: RawLeader,
-        own: Option<OwnVotes>,
-    ) -> Step<AcquireOutcome> {
-        let geometry = match verify::sizes(&leader) {
-            Ok(geometry) => geometry,
-            Err(e) => return self.fail(AcquireError::Leader(e)),
-        };
-        let guessed_right = geometry == self.geometry;
-        self.geometry = geometry;
-        self.leader = leader;
-        // Committed in another host's name: that host may have asked for more hosts, and this be an older number.
-        self.wide |= leader.write_id != leader.owner_id;
-        match own {
-            Some(own) if guessed_right => self.after_own(now, env, &own),
-            _ => {
-                self.read_own(now);
-                self.submit(Phase::Own(OwnVotes::default()))
-            }
-        }
-    }
-
-    /// Leader and own block are known: decide (lease-algorithms.md 4.2).
-    fn after_own(&mut self, now: MonoTime, env: &Env<'_>, votes: &OwnVotes) -> Step<AcquireOutcome> {
-        if votes.block.readable < self.config.majority() {
-            return self.fail(match (votes.bad, votes.io) {
-                (Some(bad), _) => AcquireError::Dblock(bad),
-                (None, Some(io)) if self.config.disks == 1 => AcquireError::Io(io),
-                (None, io) => AcquireError::DblockRead(io.unwrap_or(IoFailure::Short)),
-            });
-        }
-        self.own = votes.block;
-        if self.options.mode == Mode::Upgrade {
-            self.own.shared = Some(self.config.generation);
-        }
-        self.seen_mbal = 0;
-        let found = self.leader.lver.get();
-        if let Some(expected) = self.demand.filter(|demand| *demand != found) {
-            return self.fail(AcquireError::Lver { expected, found });
-        }
-        if let Err(e) = self.check_num_hosts() {
-            return self.fail(e);
-        }
-        let ours = self.leader.owner_id.get() == self.config.host.get();
-        let generation = self.leader.owner_generation.get();
-        self.leader_fresh = true;
-        if self.leader.timestamp.get() == 0 || (ours && generation < self.config.generation) {
-            self.start_ballot(now, env)
-        } else if ours && generation == self.config.generation {
-            // On disk we own it, but no process of ours does: a lost release, or a value of ours that somebody committed.
-            self.tainted = true;
-            self.start_ballot(now, env)
-        } else {
-            self.examine_owner(now, env)
-        }
-    }
-
-    fn check_num_hosts(&self) -> Result<(), AcquireError> {
-        let (min, max) = (self.config.host.get(), u64::from(self.geometry.max_hosts()));
-        match self.options.num_hosts {
-            Some(found) if found != 0 && !(min..=max).contains(&found) => {
-                Err(AcquireError::NumHosts { found, min, max })
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Takes in the result of one operation of the current phase.
-    fn record(&mut self, disk: u8, purpose: For, result: Result<View<'_>, IoFailure>) {
-        debug_assert!(usize::from(disk) < DISKS_MAX);
-        let mut phase = std::mem::replace(&mut self.phase, Phase::Done);
-        match (&mut phase, purpose) {
-            (
-                Phase::First { leaders, .. } | Phase::Leader(leaders, _) | Phase::AgainLeader(leaders),
-                For::Leader,
-            ) => {
-                leaders.put(self.config.decode_leader(result));
-            }
-            (Phase::First { own, .. } | Phase::Own(own), For::OwnBlock) => {
-                own.put(host_block(result, self.config.host), self.config.host);
-            }
-            (Phase::OwnerDelta(delta), For::Delta) => {
-                let sector = self.owner().map_or(0, HostId::delta_sector);
-                *delta = Some(result.and_then(|view| {
-                    view.sector(sector).map(RawLeader::from_sector).ok_or(IoFailure::Short)
-                }));
-            }
-            (Phase::OwnerBlock(blocks), For::OwnerBlock) => {
-                if let Ok(owner) = self.owner() {
-                    blocks.put(host_block(result, owner), owner);
-                }
-            }
-            (Phase::HolderBlock(blocks), For::OwnerBlock) => {
-                let host = blocks.host;
-                blocks.put(disk, host_block(result, host));
-            }
-            (Phase::HolderDelta(look), For::Delta) => look.put(result),
-            (
-                Phase::Write1(tally)
-                | Phase::Write2(tally)
-                | Phase::Commit(tally, _)
-                | Phase::ClearHolder(tally),
-                For::Write,
-            ) => tally.count(&result),
-            (Phase::AgainBlocks(round, claims), For::Blocks) => {
-                if let Ok(view) = result {
-                    claims.merge(view, self.last_host(), self.leader.lver.get(), self.config.host);
-                }
-                self.record_round(round, result);
-            }
-            (Phase::Read1(round) | Phase::Read2(round), For::Blocks) => self.record_round(round, result),
-            (Phase::ClaimDelta(claim, _, delta), For::Delta) => {
-                let sector = claim.host.delta_sector();
-                *delta = Some(result.and_then(|view| {
-                    view.sector(sector).map(RawLeader::from_sector).ok_or(IoFailure::Short)
-                }));
-            }
-            _ => {}
-        }
-        self.phase = phase;
-    }
-
-    fn record_round(&self, round: &mut Round, result: Result<View<'_>, IoFailure>) {
-        match result {
-            Ok(view) => {
-                round.blocks.merge(view, self.last_host(), self.next_lver(), self.config.host);
-                let leader = self.config.decode_leader(Ok(view));
-                let num_hosts = leader.as_ref().map_or(0, |l| l.num_hosts.get());
-                round.num_hosts = round.num_hosts.max(num_hosts);
-                round.leaders.put(leader);
-            }
-            Err(e) => round.io = round.io.or(Some(e)),
         }
     }
 
@@ -611,16 +414,6 @@ impl PaxosAcquire {
         }
         self.reread_leader(now, if poll { Then::Watch } else { Then::Ballot })
     }
-}
-
-/// Whether somebody else wrote the leader in the owner's name. Then the owner may have released it by flag alone.
-pub(super) fn in_the_owners_name(leader: &RawLeader) -> bool {
-    leader.write_id != leader.owner_id
-}
-
-pub(super) fn host_block(result: Result<View<'_>, IoFailure>, host: HostId) -> Result<HostBlock, IoFailure> {
-    result
-        .and_then(|view| view.sector(host.block_sector()).map(HostBlock::from_sector).ok_or(IoFailure::Short))
 }
 
 impl Machine for PaxosAcquire {

@@ -40,7 +40,8 @@
 //! * SHORT_HOLD: an owner that entered shared mode at M has marked its block, and is found by its mode block.
 
 use super::holders::maybe_alive;
-use super::{AcquireOutcome, PaxosAcquire, Phase, Round};
+use super::results::Round;
+use super::{AcquireOutcome, PaxosAcquire, Phase};
 use crate::geometry::HostId;
 use crate::machine::{Env, IoFailure, Step, View};
 use crate::paxos::AcquireError;

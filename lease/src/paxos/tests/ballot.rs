@@ -114,6 +114,33 @@ fn a_value_accepted_later_by_a_host_beyond_num_hosts_is_the_one_that_is_adopted(
     );
 }
 
+/// The same where our own number is larger than the hidden one: then nothing but the second look keeps us from another value.
+#[test]
+fn a_hidden_value_is_found_whose_ballot_ours_does_not_lose_to() {
+    let mut lab = free_lab();
+    put_block(&mut lab, US, block([4001, 0, 0, 0, 0, 1]));
+    put_block(&mut lab, 2, block([2, 2, 2, 1, 777, 1]));
+    put_block(&mut lab, 12, block([2012, 2012, 5, 6, 888, 1]));
+    let done = acquire_plain(&mut lab);
+    assert!(matches!(failure(&done).0, AcquireError::Other(o) if (o.host_id, o.generation) == (5, 6)));
+    assert_eq!(fields(&block_of(&lab, US)), [6001, 6001, 5, 6, 888, 1]);
+}
+
+/// Only a value that names this very life of ours can make us the owner later.
+#[test]
+fn a_value_of_another_host_or_of_a_former_life_leaves_nothing_to_be_taken_back() {
+    for (value, expected) in
+        [([2, 2, 2, 1, 777, 1], false), ([2, 2, US, 3, 777, 1], false), ([2, 2, US, 1, 777, 1], true)]
+    {
+        let mut lab = free_lab();
+        put_block(&mut lab, US, block([4001, 0, 0, 0, 0, 1]));
+        put_block(&mut lab, 2, block(value));
+        nth_write(&mut lab, 1, Fate::fail(IoFailure::Os(5)));
+        let (_, code, retract) = failure(&acquire_plain(&mut lab));
+        assert_eq!((code, retract), (-211, expected), "{value:?}");
+    }
+}
+
 #[test]
 fn where_all_blocks_are_looked_at_anyway_adopting_reads_nothing_more() {
     let mut record = leader(0, NOBODY);

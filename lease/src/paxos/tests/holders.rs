@@ -287,3 +287,68 @@ fn a_mode_block_is_cleared_on_every_disk() {
         assert!(!block.mode.is_shared(), "disk {disk}");
     }
 }
+
+/// Of a host that has no host id in our lockspace, whose sectors are larger than the resource's, nothing can be said.
+#[test]
+fn a_holder_beyond_the_lockspace_keeps_the_lease_and_the_last_one_inside_is_judged() {
+    for (id, expected) in [(250, Ok(6)), (251, Err(-11)), (252, Err(-11))] {
+        let mut lab = free_lab();
+        let geometry = wide_lockspace(&mut lab);
+        let mut record = free_at_5();
+        record.num_hosts = 300.into();
+        record.seal();
+        put_leader(&mut lab, record);
+        let mut block = released(block([2000 + id, 2000 + id, id, 1, 400, 5]));
+        block.mode = ModeBlock::shared(1);
+        put_block(&mut lab, id, block);
+        let done = acquire_as(&mut lab, PaxosConfig { geometry, ..config(US) }, AcquireOptions::default());
+        match expected {
+            Ok(lver) => assert_eq!(held(&done).lver(), lver, "{id}"),
+            Err(number) => assert_eq!(code(&done), number, "{id}"),
+        }
+    }
+}
+
+/// A disk that cannot be told any more, because a write to it hangs, is no obstacle; nor is it counted as cleared.
+#[test]
+fn a_dead_holder_is_cleared_on_the_disks_that_take_writes() {
+    for hung in 0..3 {
+        let mut lab = Lab::new();
+        lab.disk.add(Place::Lockspace, MIB);
+        for id in 1..=NUM_HOSTS {
+            put_delta(&mut lab, id, delta(id, 1, 900));
+        }
+        put_delta(&mut lab, 2, delta(2, 2, 950));
+        for disk in 0..3 {
+            lab.disk.add(Place::Resource(disk), MIB);
+            put(&mut lab, Place::Resource(disk), 0, Content::Leader(free_at_5()));
+            put(&mut lab, Place::Resource(disk), 3, Content::Block(sharing(1)));
+        }
+        let hangs = Place::Resource(hung);
+        lab.fates(move |op| if op.is_write() && op.place == hangs { Fate::never() } else { Fate::prompt() });
+        let done = acquire_as(&mut lab, PaxosConfig { disks: 3, ..config(US) }, AcquireOptions::default());
+        held(&done);
+        assert_eq!(done.outstanding, 1);
+        for disk in 0..3 {
+            let block = HostBlock::from_sector(&lab.disk.sector(Place::Resource(disk), B512, 3));
+            assert_eq!(block.mode.is_shared(), disk == hung, "disk {disk}, {hung} hangs");
+        }
+        // With one more disk that fails now it is not cleared on a majority.
+        let other = Place::Resource((hung + 1) % 3);
+        for disk in 0..3 {
+            put(&mut lab, Place::Resource(disk), 0, Content::Leader(free_at_5()));
+            put(&mut lab, Place::Resource(disk), 2, Content::Block(block([0; 6])));
+            put(&mut lab, Place::Resource(disk), 3, Content::Block(sharing(1)));
+        }
+        lab.fates(move |op| {
+            let clears = matches!(op.action, crate::machine::Action::Write { sector: 3, .. });
+            match op.place {
+                place if op.is_write() && place == hangs => Fate::never(),
+                place if clears && place == other => Fate::fail(IoFailure::Os(5)),
+                _ => Fate::prompt(),
+            }
+        });
+        let done = acquire_as(&mut lab, PaxosConfig { disks: 3, ..config(US) }, AcquireOptions::default());
+        assert!(matches!(failure(&done).0, AcquireError::DblockWrite(_)), "{hung} hangs");
+    }
+}

@@ -43,6 +43,7 @@ fn only_a_leader_that_still_says_what_we_wrote_is_freed() {
         assert_eq!(result(&release(&mut lab, held)), expected, "row {row}");
         assert_eq!(leader_of(&lab), record, "row {row}");
         assert!(block_of(&lab, US).dblock.is_released(), "row {row}");
+        assert_eq!(writes(&lab), [2], "row {row}");
     }
 }
 
@@ -274,4 +275,35 @@ fn errors_of_a_retract() {
         let done = retract(&mut lab);
         assert_eq!((result(&done), done.outstanding), (Err(expected), outstanding), "operation {op}");
     }
+}
+
+/// The next owner renamed the lease. That its old name is gone says that our flag released it: if our flag is there.
+#[test]
+fn under_another_name_a_lease_is_released_by_a_flag_that_is_on_disk() {
+    for (fate, expected) in
+        [(Fate::prompt(), Ok(Released::ByFlag)), (Fate::fail(IoFailure::Os(5)), Err(-227))]
+    {
+        let (mut lab, held) = held_lab();
+        let mut record = leader_of(&lab);
+        record.resource_name = name("other").to_field();
+        record.seal();
+        put_leader(&mut lab, record);
+        nth_write(&mut lab, 0, fate);
+        assert_eq!(result(&release(&mut lab, held)), expected);
+        assert_eq!(leader_of(&lab), record);
+    }
+}
+
+/// What a release under the old name left to do is no business of the lease under its new one, even if that is ours.
+#[test]
+fn a_retract_leaves_a_lease_alone_that_has_its_new_name() {
+    let (mut lab, _) = held_lab();
+    let mut record = leader_of(&lab);
+    record.resource_name = name("other").to_field();
+    record.seal();
+    put_leader(&mut lab, record);
+    let machine = PaxosRelease::retract(config(US), Geometry::B512_M1).renamed(Some(name("other")));
+    lab.trace.clear();
+    assert!(result(&lab.run_noisy(&mut machine.clone())).is_ok());
+    assert_eq!(leader_of(&lab), record);
 }

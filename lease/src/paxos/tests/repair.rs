@@ -232,3 +232,48 @@ fn a_block_ahead_of_a_leader_that_has_moved_on_starts_the_acquire_again() {
     });
     assert_eq!(held(&acquire_plain(&mut lab)).lver(), 4);
 }
+
+/// A host that has no host id in our lockspace, whose sectors are larger than the resource's, is in the way whatever it is; the last one
+/// inside is looked at.
+#[test]
+fn a_claim_beyond_the_lockspace_is_in_the_way_and_the_last_one_inside_is_judged() {
+    for (id, stops) in [(250, false), (251, true), (252, true)] {
+        let mut lab = rolled_back();
+        let geometry = wide_lockspace(&mut lab);
+        put_block(&mut lab, id, block([4000 + id, 4000 + id, id, 1, 700, 3]));
+        put_block(&mut lab, 4, block([6004, 0, 0, 0, 0, 4]));
+        let done = acquire_as(&mut lab, PaxosConfig { geometry, ..config(US) }, AcquireOptions::default());
+        if stops {
+            assert!(matches!(failure(&done).0, AcquireError::Newer { host, .. } if host.get() == id), "{id}");
+        } else {
+            assert_eq!(held(&done).lver(), 4, "{id}");
+        }
+    }
+}
+
+/// A block that carries another host's value, or none, claims no version for its own host.
+#[test]
+fn who_carries_no_value_of_its_own_is_not_in_the_way() {
+    for fields in [[4003, 4003, 2, 1, 700, 3], [4003, 0, 0, 0, 0, 3], [4003, 0, 3, 1, 700, 3]] {
+        let mut lab = passed_over();
+        put_block(&mut lab, 3, block(fields));
+        assert_eq!(held(&acquire_plain(&mut lab)).lver(), 4, "{fields:?}");
+    }
+}
+
+/// The first ballot for the version ahead is above every number seen there, whichever host's block comes first.
+#[test]
+fn a_repair_begins_above_all_ballots_of_the_version_ahead() {
+    for numbers in [[6003, 4004], [4003, 6004]] {
+        let mut lab = rolled_back();
+        put_block(&mut lab, 3, block([numbers[0], 0, 0, 0, 0, 4]));
+        put_block(&mut lab, 4, block([numbers[1], 0, 0, 0, 0, 4]));
+        assert_eq!(held(&acquire_plain(&mut lab)).lver(), 4);
+        assert_eq!(
+            writes(&lab),
+            [2, 2, 2, 0],
+            "{numbers:?}: one ballot for version 2, which is not to be had, one for 4"
+        );
+        assert_eq!(block_of(&lab, US).dblock.mbal.get(), 8001, "{numbers:?}");
+    }
+}

@@ -42,7 +42,7 @@ impl Client {
         let adopted = adopting && before.host == host && before.lver == lver;
         assert!(
             adopted || lver > before.lver,
-            "VERSION: {} has {} under version {lver}, after {before:?}",
+            "DOUBLE OWNER: {} has {} under version {lver}, after {before:?}",
             self.me.label,
             SPOTS[want.spot].name
         );
@@ -84,10 +84,11 @@ impl Client {
         let begun = Instant::now();
         let reply = self.connection.request(cmd::GET_LVB, 0, 0, 0, &payload);
         let length = (reply.length as usize).saturating_sub(HEADER_LEN);
-        self.judge("get-value", reply.result(), begun);
-        assert_eq!(length, SPOTS[spot].sector_size(), "UNEXPECTED: {}: length of a value", self.me.label);
-        let bytes = self.connection.receive_payload(length);
         let who = format!("{} with {:?}", self.me.label, held);
+        assert_eq!(reply.result(), 0, "VALUE LOST: {who} cannot read it");
+        assert_eq!(length, SPOTS[spot].sector_size(), "VALUE LOST: {who} reads another length");
+        self.judge("get-value", reply.result(), begun);
+        let bytes = self.connection.receive_payload(length);
         let number =
             value::number_in(&bytes).unwrap_or_else(|place| panic!("VALUE TORN at word {place}: {who}"));
         let before = self.proof.ledger(spot, |entry| {

@@ -126,6 +126,20 @@ fn refusals_name_what_failed_on_what_why_and_what_to_do() {
             &["cannot be opened", "exists on this host"],
         ),
         (
+            &["add_lockspace", "-s", "YY:1:not/absolute:0"],
+            "add_lockspace",
+            "lockspace YY:1:not/absolute:0",
+            -19,
+            &["the path \"not/absolute\" is not absolute", "give \"/"],
+        ),
+        (
+            &["client", "align", "-s", "YY:0:not-absolute:0"],
+            "align",
+            "not-absolute:0",
+            -19,
+            &["the path \"not-absolute\" is not absolute", "give \"/"],
+        ),
+        (
             &["inq_lockspace", "-s", &absent],
             "inq_lockspace",
             &lockspace(&absent),
@@ -222,4 +236,9 @@ fn refusals_name_what_failed_on_what_why_and_what_to_do() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let missing = host.client(&["command", "-r", &free, "-c", "/no/such/program"]);
+    assert_eq!(missing.code, 127, "{missing}");
+    let said =
+        "execv failed: No such file or directory\nsanlock: command: next: \"/no/such/program\" was not run";
+    assert!(missing.stderr.starts_with(said), "{missing}");
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use sanlock_conformance::{Program, Scene, bounded};
+use nix::time::{ClockId, clock_gettime};
+use sanlock_conformance::{Host, Program, Scene, Storage, bounded};
 
 use crate::{SOON, Table};
 
@@ -78,4 +79,28 @@ fn a_host_that_left_is_free_and_no_longer_listed() {
     });
     let (_, hosts) = scene.host(0).connect().get_hosts("LS", 0);
     assert_eq!(hosts.iter().map(|host| host.host_id).collect::<Vec<_>>(), [1]);
+}
+
+/// With an io timeout of 2 s, a host id that was never used is looked at every 7 s here, and every 4 to 6 s by the original; then come the seconds
+/// of a machine that does much else.
+#[test]
+fn a_host_on_a_host_id_never_used_before_is_listed_soon() {
+    let Some(program) = Program::under_test() else { return };
+    let storage = Storage::file();
+    let hosts = [1, 2].map(|n| Host::start(program, &format!("host{n}")));
+    hosts[0].init(&storage, 0);
+    let join = |host: &Host, id: u64| {
+        let lockspace = storage.lockspace_arg(id);
+        let _ = host.client(&["client", "add_lockspace", "-s", &lockspace, "-o", "2"]).success();
+    };
+    join(&hosts[0], 1);
+    let listed =
+        |id: u64| hosts[0].connect().get_hosts("LS", 0).1.into_iter().find(|host| host.host_id == id);
+    bounded::wait_until("the host table", SOON, || listed(1).is_some());
+    join(&hosts[1], 1999);
+    let found = bounded::poll_for("host 1999 to be listed", SOON, || listed(1999));
+    // All hosts of the test go by one clock: this is the second of its last renewal that was seen, or of its join.
+    let clock = clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap_or_else(|error| panic!("clock: {error}"));
+    let age = u64::try_from(clock.tv_sec()).unwrap_or(0).saturating_sub(found.timestamp);
+    assert!(age <= 15, "seen {age} s after it wrote its record");
 }

@@ -128,11 +128,46 @@ fn the_probe_of_ours_prints_the_first_usable_device() {
         ("short option", "", vec!["-p"], 0, "/dev/watchdog0\n", ""),
         ("long option", "", vec!["--probe"], 0, "/dev/watchdog0\n", ""),
         ("its other name", "", vec!["-p", "-w", "/dev/watchdog"], 0, "/dev/watchdog\n", ""),
-        ("another", "", vec!["-p", "-w", "/dev/nope"], 1, "", "error 2 stat /dev/nope"),
-        ("no watchdog", "", vec!["-p", "-w", "/dev/null"], 1, "", "error 25 ioctl gettimeout /dev/null"),
-        ("busy", "open 16\n", vec!["-p"], 1, "", "error 16 open /dev/watchdog0"),
-        ("no timeout", "gettimeout 25\n", vec!["-p"], 1, "", "error 25 ioctl gettimeout /dev/watchdog0"),
-        ("refuses 15", "max 10\n", vec!["-p"], 1, "", "error 22 ioctl settimeout /dev/watchdog0"),
+        (
+            "another",
+            "",
+            vec!["-p", "-w", "/dev/nope"],
+            1,
+            "",
+            "error 2 stat /dev/nope: No such file or directory\n",
+        ),
+        (
+            "no watchdog",
+            "",
+            vec!["-p", "-w", "/dev/null"],
+            1,
+            "",
+            "error 25 ioctl gettimeout /dev/null: Inappropriate ioctl",
+        ),
+        (
+            "busy",
+            "open 16\n",
+            vec!["-p"],
+            1,
+            "",
+            "error 16 open /dev/watchdog0: Device or resource busy, in use",
+        ),
+        (
+            "no timeout",
+            "gettimeout 25\n",
+            vec!["-p"],
+            1,
+            "",
+            "error 25 ioctl gettimeout /dev/watchdog0: Inappropriate",
+        ),
+        (
+            "refuses 15",
+            "max 10\n",
+            vec!["-p"],
+            1,
+            "",
+            "error 22 ioctl settimeout /dev/watchdog0: Invalid argument",
+        ),
         ("refuses 60 only", "max 30\n", vec!["-p"], 0, "/dev/watchdog0\n", ""),
         ("no magic close", "options 0x8080\n", vec!["-p"], 1, "", "/dev/watchdog0"),
     ] {
@@ -146,7 +181,8 @@ fn the_probe_of_ours_prints_the_first_usable_device() {
             output.stderr.contains(stderr),
             true,
         );
-        table.expect(&format!("{case}: says so"), output.stderr.ends_with(NONE), code == 1);
+        let next = output.stderr.contains(&format!("{NONE}wdmd: next: as root load the driver"));
+        table.expect(&format!("{case}: says so, and what to do"), next, code == 1);
         table.expect(&format!("{case}: marker"), machine.marker().exists(), false);
         let fires = machine.devices().reckoning("watchdog0", None).fires;
         table.expect(&format!("{case}: disarmed"), fires, None);
@@ -228,7 +264,9 @@ fn a_probe_is_refused_while_a_daemon_runs() {
     let calls = machine.devices().calls().len();
     let output = machine.run(&["-p"]);
     assert_eq!((output.code, output.stdout.as_str()), (1, ""), "{output}");
-    assert!(output.stderr.contains("cannot probe watchdog devices while wdmd is in use."), "{output}");
+    assert!(output.stderr.contains("cannot probe watchdog devices while wdmd is in use.\n"), "{output}");
+    let next = output.stderr.ends_with("this host will be reset: reboot it\n");
+    assert_eq!(next, program == Program::Ours, "{output}");
     assert!(machine.marker().exists(), "the daemon's marker stays");
     assert_eq!(machine.devices().calls().len(), calls);
     let _ = wdmd.connect().status();

@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::Pid;
 
-use sanlock_conformance::bounded::{self, Running};
+use sanlock_conformance::bounded::{self, Output, Running};
 use sanlock_conformance::wdmd::SOON;
 use sanlock_conformance::{Machine, Program, Table, Wdmd};
 
@@ -19,6 +19,15 @@ fn mode(path: &Path) -> u32 {
         .permissions()
         .mode()
         & 0o7777
+}
+
+/// The last line of a refusal of ours is what to do; the original has none.
+#[track_caller]
+fn says_what_to_do(program: Program, refused: &Output, words: &str) {
+    let last = refused.stderr.lines().last().unwrap_or_default();
+    let says = last.starts_with("wdmd: next: ");
+    assert_eq!(says, program == Program::Ours, "{refused}");
+    assert!(!says || last.contains(words), "{words}: {refused}");
 }
 
 #[test]
@@ -69,6 +78,7 @@ fn a_second_daemon_is_refused_and_the_first_is_not_harmed() {
     let second = machine.start_unready(&[]).finish();
     assert_eq!(second.code, 255, "{second}");
     assert!(second.stderr.contains("/run/wdmd/wdmd.pid"), "{second}");
+    says_what_to_do(program, &second, "'wdmd -d' asks the daemon that runs");
     assert_eq!(machine.pid_file(), format!("{}\n", wdmd.pid()));
     assert!(machine.marker().exists());
     assert!(machine.devices().events()[calls..].iter().all(|event| event.call == "keepalive"));
@@ -113,6 +123,7 @@ fn the_marker_of_an_unclean_stop_forbids_a_start() {
     let refused = machine.start_unready(&[]).finish();
     assert_eq!(refused.code, 255, "{refused}");
     assert!(refused.stderr.contains("other wdmd not cleanly stopped, shm_open error 17"), "{refused}");
+    says_what_to_do(program, &refused, "reboot; only if the device is certainly not running");
     assert!(machine.marker().exists(), "the next start is refused too");
     assert!(!machine.run_file("wdmd.pid").exists());
     assert_eq!(machine.devices().calls(), Vec::<String>::new(), "no device was touched");
@@ -125,6 +136,16 @@ fn without_a_device_the_daemon_ends_and_leaves_no_marker() {
     let refused = machine.start_unready(&[]).finish();
     assert_eq!(refused.code, 255, "{refused}");
     assert!(refused.stderr.contains("no watchdog device, load a watchdog driver"), "{refused}");
+    says_what_to_do(program, &refused, "as root load the driver of this machine's watchdog");
+    if program == Program::Ours {
+        let refused = machine.run(&["-G", "root"]);
+        assert_eq!(refused.code, 255, "in the background as well: {refused}");
+        assert!(
+            refused.stderr.starts_with("wdmd: no watchdog device, load a watchdog driver\n"),
+            "{refused}"
+        );
+        says_what_to_do(program, &refused, "as root load the driver of this machine's watchdog");
+    }
     assert!(!machine.marker().exists());
     assert!(!machine.run_file("wdmd.pid").exists());
 }

@@ -64,6 +64,12 @@ impl Checks {
         })
     }
 
+    /// The lockspaces that a host has joined.
+    fn memberships(&self, host: HostId) -> impl Iterator<Item = (u8, &Membership)> {
+        let own = self.members.from((host, 0)).take_while(move |((h, _), _)| *h == host);
+        own.map(|((_, disk), m)| (*disk, m))
+    }
+
     /// Who holds a resource, one of them if it is shared: host and process.
     #[must_use]
     pub fn somebody_with(&self, resource: u8) -> Option<(HostId, i32)> {
@@ -261,18 +267,20 @@ impl Checks {
     pub fn ages(&mut self, host: HostId, life: u32, now: MonoTime) {
         let limit = self.fail_secs(host) + LOOK_SECS;
         let mut broken = Vec::new();
-        for ((_, disk), m) in self.members.iter().filter(|((h, _), m)| *h == host && m.life == life) {
+        for (disk, m) in self.memberships(host).filter(|(_, m)| m.life == life) {
             let age = now.secs_since(m.last_good);
-            let held = self.holds_of(host).find(|(n, _, l)| layout::disk_of(*n) == *disk && *l == life);
-            if let Some((number, _, _)) = held.filter(|_| !m.gone && age >= limit) {
+            let too_old = !m.gone && age >= limit;
+            let here = |(n, _, l): &(u8, i32, u32)| layout::disk_of(*n) == disk && *l == life;
+            let held = || self.holds_of(host).find(here);
+            if let Some((number, _, _)) = too_old.then(held).flatten() {
                 broken.push(format!(
                     "S6: {number} is held on {host:?}, its lockspace is {age} s old and alive"
                 ));
             }
             let sector = m.id.delta_sector();
-            let on_disk = self.delta_generation.get(&(*disk, sector)).copied().unwrap_or(0);
-            let since = self.renewed.get(&(*disk, sector)).copied().unwrap_or(0);
-            if on_disk != m.generation && !m.gone && self.stale_since(host, since) {
+            let on_disk = self.delta_generation.get(&(disk, sector)).copied().unwrap_or(0);
+            let since = || self.renewed.get(&(disk, sector)).copied().unwrap_or(0);
+            if on_disk != m.generation && !m.gone && self.stale_since(host, since()) {
                 broken.push(format!("S8: {host:?} believes in {m:?}, the disk says generation {on_disk}"));
             }
         }
@@ -290,6 +298,10 @@ impl Checks {
         now: MonoTime,
         grace_secs: u64,
     ) -> Vec<(u8, i32)> {
+        // Nearly always nothing has failed.
+        if !self.memberships(host).any(|(_, m)| m.gone) {
+            return Vec::new();
+        }
         let limit = self.fail_secs(host) + grace_secs + LOOK_SECS;
         let over = |disk: u8| {
             let member = self.members.get(&(host, disk)).filter(|m| m.life == life && m.gone);
@@ -339,8 +351,7 @@ impl Checks {
     /// The lockspaces that were not renewed in time, or are not the host's any more.
     #[must_use]
     pub fn expired(&self, host: HostId, now: MonoTime) -> Vec<u8> {
-        let own = self.members.iter().filter(|((h, _), _)| *h == host);
-        own.filter(|(_, m)| self.has_expired(host, m, now)).map(|((_, disk), _)| *disk).collect()
+        self.memberships(host).filter(|(_, m)| self.has_expired(host, m, now)).map(|(disk, _)| disk).collect()
     }
 
     /// A renewal after its time, or too short before it for wdmd to hear of it, does not undo that the watchdog counts.

@@ -37,6 +37,8 @@ mod transfers;
 mod work;
 mod world;
 
+use std::thread::ScopedJoinHandle;
+
 use sabotage::Sabotage;
 use world::World;
 
@@ -47,21 +49,31 @@ fn seeds() -> u64 {
 
 #[test]
 fn hosts_that_die_and_come_back_keep_the_index_right() {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let shares: Vec<world::Counts> = std::thread::scope(|scope| {
+        let share =
+            |first| scope.spawn(move || (first as u64..seeds()).step_by(threads).map(kept_right).collect());
+        let shares: Vec<ScopedJoinHandle<'_, Vec<world::Counts>>> = (0..threads).map(share).collect();
+        shares.into_iter().flat_map(|share| share.join().unwrap()).collect()
+    });
     let mut met = world::Counts::new();
-    for seed in 0..seeds() {
-        let mut world = World::new(seed, None);
-        world.run();
-        if !world.checks.violations.is_empty() {
-            let (log, violations) = logged(seed);
-            let tail = &log[log.len().saturating_sub(120)..];
-            panic!("SIM_SEED={seed}:\n{}\nthe last of its log:\n{}", violations.join("\n"), tail.join("\n"));
-        }
-        for (what, count) in world.counts {
-            *met.entry(what).or_default() += count;
-        }
+    for (what, count) in shares.into_iter().flatten() {
+        *met.entry(what).or_default() += count;
     }
     eprintln!("{met:?}");
     assert_eq!(met.len(), world::MET_KINDS, "not everything was met: {met:?}");
+}
+
+/// What a run without a violation met.
+fn kept_right(seed: u64) -> world::Counts {
+    let mut world = World::new(seed, None);
+    world.run();
+    if !world.checks.violations.is_empty() {
+        let (log, violations) = logged(seed);
+        let tail = &log[log.len().saturating_sub(120)..];
+        panic!("SIM_SEED={seed}:\n{}\nthe last of its log:\n{}", violations.join("\n"), tail.join("\n"));
+    }
+    world.counts
 }
 
 #[test]

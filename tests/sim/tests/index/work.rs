@@ -9,11 +9,14 @@ use sanlock_lease::machine::{
     Action, Env, Input, IoFailure, LockspaceNow, Machine, NoSectors, Op, OpId, Place, Sectors, Step,
 };
 use sanlock_lease::name::Name;
+use sanlock_lease::paxos::Held;
 use sanlock_lease::paxos::acquire::AcquireOutcome;
 use sanlock_lease::paxos::release::{ReleaseOutcome, Released};
-use sanlock_lease::paxos::{Held, PaxosAcquire, PaxosRelease};
 use sanlock_lease::record::{HostBlock, RawLeader, RindexEntry};
-use sanlock_lease::rindex::{Answer, Limit, RindexCommand, RindexConfig, RindexError, RindexOperation, Want};
+use sanlock_lease::rindex::{
+    Answer, LeaseMachine, LeaseOutcome, Limit, RindexCommand, RindexConfig, RindexError, RindexOperation,
+    Want,
+};
 use sanlock_lease::timing::MonoTime;
 use sanlock_sim::layout;
 
@@ -29,25 +32,6 @@ pub(crate) enum For {
     Operation,
     /// That of the machine with this number; `base`: the first sector of the area it counts from.
     Machine { run: u32, op: OpId, base: u64 },
-}
-
-enum LeaseMachine {
-    Acquire(Box<PaxosAcquire>),
-    Release(Box<PaxosRelease>),
-}
-
-enum LeaseOutcome {
-    Acquire(AcquireOutcome),
-    Release(ReleaseOutcome),
-}
-
-impl LeaseMachine {
-    fn step(&mut self, now: MonoTime, env: &Env<'_>, input: Input<'_>) -> Step<LeaseOutcome> {
-        match self {
-            Self::Acquire(machine) => machine.step(now, env, input).map(LeaseOutcome::Acquire),
-            Self::Release(machine) => machine.step(now, env, input).map(LeaseOutcome::Release),
-        }
-    }
 }
 
 enum Doing {

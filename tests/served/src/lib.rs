@@ -1,9 +1,10 @@
-//! A file of which every read and write takes longer: a file system in user space with one file in it.
+//! A file of which every read and write takes longer, or fails: a file system in user space with one file in it.
 //!
 //! Operations wait side by side, as they do on a storage array: a second one that begins meanwhile ends right after the first.
 
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -17,8 +18,6 @@ use fuser::{
     ReplyEntry, ReplyOpen, ReplyWrite, Request,
 };
 use nix::errno::Errno;
-use sanlock_conformance::program::missing;
-use sanlock_conformance::storage::{scratch_dir, text};
 use tempfile::TempDir;
 
 /// Operations that wait at a time; further ones wait for a free worker.
@@ -36,50 +35,61 @@ const ROOT: u64 = 1;
 const FILE: u64 = 2;
 const NAME: &str = "leases";
 
+/// What is wrong with the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Trouble {
+    /// Every operation takes so much longer.
+    pub delay: Duration,
+    /// Every operation fails like this then.
+    pub error: Option<Errno>,
+}
+
+impl Trouble {
+    /// Every operation takes so much longer.
+    #[must_use]
+    pub fn slow(delay: Duration) -> Self {
+        Self { delay, error: None }
+    }
+
+    /// Every operation fails.
+    #[must_use]
+    pub fn broken(error: Errno) -> Self {
+        Self { delay: Duration::ZERO, error: Some(error) }
+    }
+}
+
 /// The mounted file.
 #[derive(Debug)]
-pub struct SlowFile {
+pub struct ServedFile {
     path: PathBuf,
     // Unmounts; before the directory goes.
     session: Option<BackgroundSession>,
     _dir: TempDir,
 }
 
-impl SlowFile {
-    /// The file `behind`, each of whose operations takes `delay_ms` longer; `None` with a message when file systems in user
-    /// space are not to be had.
+impl ServedFile {
+    /// The file `behind`, with this trouble, in a directory of its own below `dir`.
     ///
-    /// # Panics
-    /// When `behind` cannot be opened.
-    #[must_use]
-    pub fn over(behind: &str, delay_ms: u64) -> Option<Self> {
-        let file = File::options().read(true).write(true).open(behind);
-        let file = file.unwrap_or_else(|error| panic!("{behind}: {error}"));
-        let length = file.metadata().unwrap_or_else(|error| panic!("{behind}: {error}")).len();
-        let dir = scratch_dir("slow");
-        let slow = Slow { length, queue: workers(Arc::new(file), Duration::from_millis(delay_ms)) };
-        let options = [MountOption::FSName("bench".to_owned()), MountOption::RW];
-        match fuser::spawn_mount2(slow, dir.path(), &options) {
-            Ok(session) => {
-                let path = dir.path().join(NAME);
-                Some(Self { path, session: Some(session), _dir: dir })
-            }
-            Err(error) => {
-                let _ =
-                    missing(&format!("a file system in user space on {} ({error})", dir.path().display()));
-                None
-            }
-        }
+    /// # Errors
+    /// `behind` cannot be opened, or file systems in user space are not to be had.
+    pub fn over(behind: &Path, dir: &Path, trouble: Trouble) -> io::Result<Self> {
+        let file = File::options().read(true).write(true).open(behind)?;
+        let length = file.metadata()?.len();
+        let dir = tempfile::Builder::new().prefix("served-").tempdir_in(dir)?;
+        let served = Served { length, queue: workers(&Arc::new(file), trouble) };
+        let options = [MountOption::FSName("served".to_owned()), MountOption::RW];
+        let session = fuser::spawn_mount2(served, dir.path(), &options)?;
+        Ok(Self { path: dir.path().join(NAME), session: Some(session), _dir: dir })
     }
 
-    /// Path for the daemons.
+    /// Where it is.
     #[must_use]
-    pub fn path(&self) -> &str {
-        text(Path::new(&self.path))
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 }
 
-impl Drop for SlowFile {
+impl Drop for ServedFile {
     fn drop(&mut self) {
         drop(self.session.take());
     }
@@ -96,22 +106,35 @@ enum Operation {
     Write { offset: u64, data: Vec<u8>, reply: ReplyWrite },
 }
 
+impl Operation {
+    fn fail(self, error: Errno) {
+        match self {
+            Self::Read { reply, .. } => reply.error(error as i32),
+            Self::Write { reply, .. } => reply.error(error as i32),
+        }
+    }
+}
+
 /// Threads that each let one operation wait and then do it. They end when the sender is gone.
-fn workers(file: Arc<File>, delay: Duration) -> SyncSender<Waiting> {
+fn workers(file: &Arc<File>, trouble: Trouble) -> SyncSender<Waiting> {
     let (sender, receiver) = sync_channel(QUEUE_MAX);
     let receiver = Arc::new(Mutex::new(receiver));
     for _ in 0..WORKERS {
-        let (file, receiver) = (Arc::clone(&file), Arc::clone(&receiver));
-        thread::spawn(move || work(&file, delay, &receiver));
+        let (file, receiver) = (Arc::clone(file), Arc::clone(&receiver));
+        thread::spawn(move || work(&file, trouble, &receiver));
     }
     sender
 }
 
-fn work(file: &File, delay: Duration, receiver: &Mutex<Receiver<Waiting>>) {
+fn work(file: &File, trouble: Trouble, receiver: &Mutex<Receiver<Waiting>>) {
     loop {
         let next = receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(Waiting { since, operation }) = next else { return };
-        thread::sleep(delay.saturating_sub(since.elapsed()));
+        thread::sleep(trouble.delay.saturating_sub(since.elapsed()));
+        if let Some(error) = trouble.error {
+            operation.fail(error);
+            continue;
+        }
         match operation {
             Operation::Read { offset, size, reply } => {
                 let mut bytes = vec![0; size as usize];
@@ -128,12 +151,12 @@ fn work(file: &File, delay: Duration, receiver: &Mutex<Receiver<Waiting>>) {
     }
 }
 
-struct Slow {
+struct Served {
     length: u64,
     queue: SyncSender<Waiting>,
 }
 
-impl Slow {
+impl Served {
     fn attributes(&self, inode: u64) -> Option<FileAttr> {
         let (kind, perm, size) = match inode {
             ROOT => (FileType::Directory, 0o755, 0),
@@ -163,14 +186,11 @@ impl Slow {
     fn enqueue(&self, operation: Operation) {
         let refused = self.queue.try_send(Waiting { since: Instant::now(), operation });
         let Err(TrySendError::Full(waiting) | TrySendError::Disconnected(waiting)) = refused else { return };
-        match waiting.operation {
-            Operation::Read { reply, .. } => reply.error(Errno::EAGAIN as i32),
-            Operation::Write { reply, .. } => reply.error(Errno::EAGAIN as i32),
-        }
+        waiting.operation.fail(Errno::EAGAIN);
     }
 }
 
-impl Filesystem for Slow {
+impl Filesystem for Served {
     fn init(&mut self, _: &Request<'_>, config: &mut KernelConfig) -> Result<(), i32> {
         // Each of these is refused, and the smaller value kept, where the kernel cannot do it.
         let _ = config.add_capabilities(FUSE_ASYNC_DIO);
@@ -236,13 +256,29 @@ impl Filesystem for Slow {
 mod tests {
     use super::*;
 
-    #[test]
-    fn every_operation_takes_longer_and_they_wait_side_by_side() {
-        let dir = scratch_dir("behind");
+    /// A file of sevens, served with this trouble; `None` where file systems in user space are not to be had.
+    fn served(trouble: Trouble) -> Option<(TempDir, PathBuf, ServedFile)> {
+        let dir = tempfile::tempdir().unwrap();
         let behind = dir.path().join("file");
         std::fs::write(&behind, vec![7; 1 << 16]).unwrap();
-        let Some(slow) = SlowFile::over(text(&behind), 30) else { return };
-        let file = File::options().read(true).write(true).open(slow.path()).unwrap();
+        match ServedFile::over(&behind, dir.path(), trouble) {
+            Ok(file) => Some((dir, behind, file)),
+            Err(error) => {
+                assert!(std::env::var_os("CI").is_none(), "no FUSE ({error}), and CI must not skip");
+                eprintln!("skipped: no FUSE ({error})");
+                None
+            }
+        }
+    }
+
+    fn open(served: &ServedFile) -> File {
+        File::options().read(true).write(true).open(served.path()).unwrap()
+    }
+
+    #[test]
+    fn every_operation_takes_longer_and_they_wait_side_by_side() {
+        let Some((_dir, behind, slow)) = served(Trouble::slow(Duration::from_millis(30))) else { return };
+        let file = open(&slow);
         let begin = Instant::now();
         thread::scope(|scope| {
             for n in 0..8_u64 {
@@ -261,5 +297,16 @@ mod tests {
         drop(file);
         drop(slow);
         assert_eq!(std::fs::read(&behind).unwrap()[..4096], [1; 4096]);
+    }
+
+    #[test]
+    fn every_operation_fails_as_it_should() {
+        let Some((_dir, behind, broken)) = served(Trouble::broken(Errno::EIO)) else { return };
+        let file = open(&broken);
+        let errno = |error: io::Error| error.raw_os_error();
+        assert_eq!(file.read_at(&mut [0; 512], 0).map_err(errno), Err(Some(Errno::EIO as i32)));
+        assert_eq!(file.write_at(&[0; 512], 0).map_err(errno), Err(Some(Errno::EIO as i32)));
+        drop((file, broken));
+        assert_eq!(std::fs::read(&behind).unwrap(), vec![7; 1 << 16]);
     }
 }

@@ -1,0 +1,83 @@
+//! Ordinary reads and writes on threads: for leases, where one operation follows the other.
+//!
+//! An asynchronous write with `O_SYNC` to a file ends on a worker of the kernel (direct I/O cannot wait for the flush in an interrupt), and
+//! beside virtual machines that use all processors that worker waits for milliseconds. A thread that waits for its own write
+//! needs no such worker, and no other thread if whoever wants the operation carries it out ([`crate::Errand`]). docs/decisions/0017.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+
+use crate::engine::EngineKind;
+use crate::error::{EngineError, Op};
+use crate::queue::{Backend, MAX_IN_KERNEL, RawOp};
+
+/// Calls that may block at a time; further operations wait in the queue.
+const MAX_CALLS: usize = 16;
+
+/// After a call that took longer nobody is spared to wait for the next one.
+const SLOW: Duration = Duration::from_millis(5);
+
+pub(crate) struct Threads {
+    /// The engine's eventfd; lives in the same structure as this backend.
+    ready: i32,
+    /// Slot and result of what has ended and nobody has drained.
+    ended: Mutex<Vec<(u64, i64)>>,
+    /// Whether the last call took long.
+    slow: AtomicBool,
+}
+
+impl Threads {
+    pub(crate) fn new(ready: BorrowedFd<'_>) -> Result<Self, EngineError> {
+        let ended = Mutex::new(Vec::with_capacity(MAX_IN_KERNEL));
+        Ok(Self { ready: ready.as_raw_fd(), ended, slow: AtomicBool::new(false) })
+    }
+}
+
+impl Backend for Threads {
+    const KIND: EngineKind = EngineKind::Threads;
+    /// Each operation holds a thread for as long as it takes.
+    const MAX_SUBMITTERS: usize = MAX_CALLS;
+    const CALLER_MAY_ISSUE: bool = true;
+
+    unsafe fn issue(&self, op: &RawOp) -> Result<(), i32> {
+        let offset = i64::try_from(op.offset).map_err(|_| libc::EINVAL)?;
+        let begin = Instant::now();
+        let result = loop {
+            // SAFETY: the caller keeps descriptor and memory valid, and unreferenced, until `drain` reports the slot, which is
+            // after this call. A `len` beyond `isize` cannot be, it is 32 bits.
+            let rc = unsafe {
+                match op.op {
+                    Op::Read => libc::pread64(op.fd, op.ptr.cast(), op.len as usize, offset),
+                    Op::Write => libc::pwrite64(op.fd, op.ptr.cast_const().cast(), op.len as usize, offset),
+                }
+            };
+            match Errno::result(rc) {
+                Ok(bytes) => break bytes as i64,
+                Err(Errno::EINTR) => {}
+                Err(errno) => break -i64::from(errno as i32),
+            }
+        };
+        self.slow.store(begin.elapsed() >= SLOW, Ordering::Relaxed);
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).push((op.slot, result));
+        let one = 1_u64.to_ne_bytes();
+        // SAFETY: eight bytes are read from `one`. The eventfd outlives the backend. It fails only with a full counter, and then the
+        // descriptor is readable already.
+        unsafe { libc::write(self.ready, one.as_ptr().cast(), one.len()) };
+        Ok(())
+    }
+
+    fn drain(&self, sink: &mut dyn FnMut(u64, i64)) {
+        // The sink takes no lock.
+        for (slot, result) in self.ended.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            sink(slot, result);
+        }
+    }
+
+    fn is_slow(&self) -> bool {
+        self.slow.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,34 @@
+//! What to do about a failure: the line that follows 3.8.5's own words on stderr, as `sanlock` has one (docs/decisions/0013-explanations.md).
+
+/// No device can be used.
+pub(crate) const NO_DEVICE: &str = "as root load the driver of this machine's watchdog, or softdog where there is none ('modprobe softdog'), and \
+     end other programs that have the device open; 'sanlock check' shows what each device can do";
+/// A device is not tried beside a daemon, nor after one that was killed.
+pub(crate) const IN_USE: &str = "'wdmd -d' asks the daemon that runs; if none does, one ended without stopping its device, and this host will be \
+     reset: reboot it";
+/// The marker of a daemon that did not stop its device.
+pub(crate) const UNCLEAN: &str =
+    "reboot; only if the device is certainly not running, remove /dev/shm/wdmd and start wdmd again";
+/// The marker cannot be made, for another reason than that it is there.
+pub(crate) const MARKER: &str = "start it as root, with a /dev/shm that can be written";
+/// Another daemon runs.
+pub(crate) const RUNNING: &str =
+    "'wdmd -d' asks the daemon that runs; one is enough for all programs of this host";
+/// The run directory, the pid file or the socket cannot be made.
+pub(crate) const FILES: &str =
+    "start it as root; check what lies there, that /run can be written and has room";
+/// Threads, descriptors or processes are lacking.
+pub(crate) const LIMITS: &str =
+    "check the limits of processes, memory and descriptors ('ulimit -a', TasksMax of the unit)";
+/// A daemon that ran could not go on.
+pub(crate) const ENDED: &str = "the device may be running and reset this host: end what uses it, and reboot; the system log tells what came before";
+
+/// The line.
+pub(crate) fn line(step: &str) -> String {
+    format!("wdmd: next: {step}")
+}
+
+/// Prints the line.
+pub(crate) fn tell(step: &str) {
+    eprintln!("{}", line(step));
+}
