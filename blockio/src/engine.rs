@@ -154,13 +154,13 @@ impl EngineKind {
         }
     }
 
-    /// The engine for machines whose operations follow one another: that of [`EngineKind::probe`]. Threads only where
-    /// [`ENGINE_VARIABLE`] names them, see docs/decisions/0017.
+    /// The engine for machines whose operations follow one another: [`EngineKind::Threads`], unless [`ENGINE_VARIABLE`] names another
+    /// (docs/decisions/0017).
     ///
     /// # Errors
-    /// As [`EngineKind::probe`].
+    /// The variable has another value, or names an engine that does not work here.
     pub fn for_leases() -> Result<Self, EngineError> {
-        Self::probe()
+        Ok(Self::forced()?.unwrap_or(Self::Threads))
     }
 
     fn forced() -> Result<Option<Self>, EngineError> {

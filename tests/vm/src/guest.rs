@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::image::Boot;
+use crate::layout::{LEASE_DISK, LOCKSPACE_OFFSET, SECOND_LEASE_DISK};
 use crate::qmp::Qmp;
 use crate::scenario::{Device, Kind, Outfit};
 use crate::timeline::{GuestNo, Timeline, What};
@@ -20,6 +21,8 @@ use crate::watch::Images;
 
 /// Longest boot: seconds by itself, but the machine may be busy.
 const BOOT_LIMIT: Duration = Duration::from_secs(180);
+/// Longest wait for the answer to an order that does not wait itself.
+const CUT_LIMIT: Duration = Duration::from_secs(60);
 /// Longest wait for the emulator's sockets.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
@@ -173,16 +176,28 @@ impl Guest {
         }
     }
 
-    /// Cuts a lease disk.
+    /// Cuts a lease disk. No request begun after this is performed.
     ///
     /// # Errors
-    /// The emulator refuses.
+    /// The emulator refuses, or the guest does not answer.
     pub(crate) fn cut(&mut self, disk: usize, how: Cut) -> Result<(), String> {
         self.timeline.did(format!("host {}: lease disk {disk} is cut: {how:?}", self.number + 1));
         match how {
             Cut::Errors => self.route(disk, &format!("d{disk}err")),
-            Cut::Hang => self.throttle(disk, 1),
+            Cut::Hang => {
+                self.throttle(disk, 1)?;
+                self.spend_free_request(disk)
+            }
         }
+    }
+
+    /// A throttled disk performs one more request at once and makes those behind it wait for the time that it should have taken. If
+    /// that one were the first write of a release, the release would not hang in a write.
+    fn spend_free_request(&mut self, disk: usize) -> Result<(), String> {
+        let device = if disk == 0 { LEASE_DISK } else { SECOND_LEASE_DISK };
+        let read = format!("sanlock direct read_leader -s LS:1:{device}:{LOCKSPACE_OFFSET}");
+        // In the background: the free request may be spent already, by a renewal.
+        self.order(&format!("{read} >/dev/null 2>&1 & usleep 300000"), CUT_LIMIT).map(drop)
     }
 
     /// Gives a lease disk back. What hung is performed now.
