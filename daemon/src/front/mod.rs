@@ -232,9 +232,9 @@ impl Front {
                 }
             }
             Token::Helper => self.helper_ready(),
-            Token::Conn(ci) => self.conn_ready(ci, ready),
-            Token::Pid(ci) => {
-                if let Some(id) = self.slots.pid_gone(ci, &self.poller) {
+            Token::Conn(id) => self.conn_ready(id, ready),
+            Token::Pid(id) => {
+                if self.slots.pid_gone(id, &self.poller) {
                     self.event(Event::PidGone { conn: id });
                 }
             }
@@ -354,8 +354,7 @@ impl Front {
         }
     }
 
-    fn conn_ready(&mut self, ci: u32, ready: Ready) {
-        let Some(id) = self.slots.id_at(ci) else { return };
+    fn conn_ready(&mut self, id: ConnId, ready: Ready) {
         if ready.writable {
             if let Some(conn) = self.slots.conn_mut(id) {
                 conn.flush(monotonic_now());

@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use sanlock_manager::ConnId;
 
 /// Events taken at a time; the rest is reported by the next wait.
 const EVENTS: usize = 64;
@@ -20,11 +21,15 @@ pub(super) enum Token {
     Signal,
     /// The helper reports.
     Helper,
-    /// The connection in this slot.
-    Conn(u32),
-    /// The process registered in this slot has ended.
-    Pid(u32),
+    /// A connection. Its slot may be another's when the event is looked at, its id never is.
+    Conn(ConnId),
+    /// The process registered on a connection has ended.
+    Pid(ConnId),
 }
+
+/// Where the kind stands in what the kernel keeps; below it the id.
+const KIND_SHIFT: u32 = 60;
+const ID_MASK: u64 = (1 << KIND_SHIFT) - 1;
 
 impl Token {
     fn encode(self) -> u64 {
@@ -33,20 +38,19 @@ impl Token {
             Self::Mailbox => 1,
             Self::Signal => 2,
             Self::Helper => 5,
-            Self::Conn(slot) => (3 << 32) | u64::from(slot),
-            Self::Pid(slot) => (4 << 32) | u64::from(slot),
+            Self::Conn(id) => (3 << KIND_SHIFT) | (id.0 & ID_MASK),
+            Self::Pid(id) => (4 << KIND_SHIFT) | (id.0 & ID_MASK),
         }
     }
 
     fn decode(data: u64) -> Option<Self> {
-        let slot = u32::try_from(data & 0xffff_ffff).unwrap_or(0);
-        match (data >> 32, slot) {
+        match (data >> KIND_SHIFT, data & ID_MASK) {
             (0, 0) => Some(Self::Listener),
             (0, 1) => Some(Self::Mailbox),
             (0, 2) => Some(Self::Signal),
             (0, 5) => Some(Self::Helper),
-            (3, slot) => Some(Self::Conn(slot)),
-            (4, slot) => Some(Self::Pid(slot)),
+            (3, id) => Some(Self::Conn(ConnId(id))),
+            (4, id) => Some(Self::Pid(ConnId(id))),
             _ => None,
         }
     }
@@ -150,9 +154,9 @@ mod tests {
             Token::Mailbox,
             Token::Signal,
             Token::Helper,
-            Token::Conn(0),
-            Token::Conn(1023),
-            Token::Pid(u32::MAX),
+            Token::Conn(ConnId(0)),
+            Token::Conn(ConnId(1 << 40)),
+            Token::Pid(ConnId(ID_MASK)),
         ] {
             assert_eq!(Token::decode(token.encode()), Some(token));
         }

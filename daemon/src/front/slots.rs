@@ -39,10 +39,6 @@ pub(super) struct Slots {
     index: HashMap<ConnId, usize>,
 }
 
-fn position(ci: u32) -> Option<usize> {
-    usize::try_from(ci.checked_sub(FIRST_SLOT)?).ok()
-}
-
 impl Slots {
     /// Puts a connection into the lowest free slot and watches it; `None` when all are taken.
     pub(super) fn add(&mut self, id: ConnId, conn: Conn, poller: &Poller) -> Option<u32> {
@@ -51,7 +47,7 @@ impl Slots {
         if ci >= SLOTS_MAX {
             return None;
         }
-        poller.add(conn.fd(), Token::Conn(ci), Interest::READ).ok()?;
+        poller.add(conn.fd(), Token::Conn(id), Interest::READ).ok()?;
         let (watched, since) = (Some(Interest::READ), Instant::now());
         let slot = Slot { id, ci, conn: Some(conn), pid: None, watched, request: None, since };
         match self.slots.get_mut(at) {
@@ -86,10 +82,6 @@ impl Slots {
         self.get_mut(id)?.conn.as_mut()
     }
 
-    pub(super) fn id_at(&self, ci: u32) -> Option<ConnId> {
-        Some(self.slots.get(position(ci)?)?.as_ref()?.id)
-    }
-
     /// Slot, descriptor and pid, for the log.
     pub(super) fn describe(&self, id: ConnId) -> String {
         let Some(slot) = self.get(id) else { return "?".to_owned() };
@@ -104,7 +96,7 @@ impl Slots {
         let Some(slot) = self.get_mut(id) else { return };
         let (Some(conn), Some(watched)) = (slot.conn.as_ref(), slot.watched) else { return };
         let wanted = Interest { read: conn.reads(), write: conn.writes(), half_close: conn.deaf };
-        if wanted != watched && poller.change(conn.fd(), Token::Conn(slot.ci), wanted).is_ok() {
+        if wanted != watched && poller.change(conn.fd(), Token::Conn(id), wanted).is_ok() {
             slot.watched = Some(wanted);
         }
     }
@@ -145,16 +137,15 @@ impl Slots {
     /// No more can be watched.
     pub(super) fn watch_pid(&mut self, id: ConnId, pid: PidFd, poller: &Poller) -> io::Result<()> {
         let Some(slot) = self.get_mut(id) else { return Ok(()) };
-        poller.add(pid.as_fd(), Token::Pid(slot.ci), Interest::READ)?;
+        poller.add(pid.as_fd(), Token::Pid(id), Interest::READ)?;
         slot.pid = Some(pid);
         Ok(())
     }
 
-    /// The process of this slot has ended: it is no longer watched, nor signalled.
-    pub(super) fn pid_gone(&mut self, ci: u32, poller: &Poller) -> Option<ConnId> {
-        let slot = self.slots.get_mut(position(ci)?)?.as_mut()?;
-        poller.remove(slot.pid.take()?.as_fd());
-        Some(slot.id)
+    /// The process of this connection has ended: it is no longer watched, nor signalled. Whether there was one.
+    pub(super) fn pid_gone(&mut self, id: ConnId, poller: &Poller) -> bool {
+        let pid = self.get_mut(id).and_then(|slot| slot.pid.take());
+        pid.inspect(|pid| poller.remove(pid.as_fd())).is_some()
     }
 
     /// The registered process of a connection, unless it has ended.
@@ -165,5 +156,33 @@ impl Slots {
     /// Bytes of replies that wait for their readers.
     pub(super) fn unsent(&self) -> usize {
         self.iter().filter_map(|slot| slot.conn.as_ref()).map(Conn::unsent).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn what_is_reported_of_a_connection_that_is_gone_does_not_meet_the_next_one_in_its_slot() {
+        let (poller, mut slots) = (Poller::new().unwrap(), Slots::default());
+        let connect = |slots: &mut Slots, id| {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            (slots.add(ConnId(id), Conn::new(ours).unwrap(), &poller).unwrap(), theirs)
+        };
+        let (first, peer) = connect(&mut slots, 1);
+        drop(peer);
+        let mut ready = Vec::new();
+        poller.wait(1000, &mut ready).unwrap();
+        assert!(ready[0].hung_up);
+        // Something that is looked at before closes it, and somebody else connects.
+        slots.forget(ConnId(1), &poller);
+        let (second, _peer) = connect(&mut slots, 2);
+        assert_eq!(second, first, "the slot is the same");
+        let Token::Conn(whose) = ready[0].token else { panic!("{:?}", ready[0]) };
+        assert!(slots.conn(whose).is_none());
+        assert!(!slots.pid_gone(whose, &poller));
+        assert!(slots.conn(ConnId(2)).is_some());
     }
 }
