@@ -3,9 +3,7 @@
 use sanlock_lease::machine::Content;
 use sanlock_lease::record::Bitmap;
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
-use sanlock_sim::dice::Dice;
 use sanlock_sim::disk::Area;
-use sanlock_sim::fault::Faults;
 use sanlock_sim::layout::{self, host_id};
 use sanlock_sim::sabotage::Sabotage;
 use sanlock_sim::settings::Settings;
@@ -21,29 +19,14 @@ const LINES: usize = 20_000;
 
 /// One host of ours that has the disk to itself, without any trouble.
 fn watcher(io: u32, seed: u64) -> World {
-    let drawn = Settings::draw(&mut Dice::new(1), 0);
     let settings = Settings {
         ours: 1,
-        references: 0,
-        disks: 1,
-        resources: 1,
-        processes: 1,
         io_timeout: IoTimeout::new(io).unwrap_or(IoTimeout::DEFAULT),
         // An io timeout of 1 s is refused beside a watchdog of 60 s.
         fire: WatchdogFire::new(if io == 1 { 10 } else { 60 }).unwrap_or(WatchdogFire::DEFAULT),
-        other_timeouts_per_mille: 0,
-        misconfigured_per_mille: 0,
-        renamed_per_mille: 0,
-        drift_ppm: 0,
-        lag_ms: 0,
-        timeouts_per_mille: 0,
-        errors_per_mille: 0,
-        slow_per_mille: 0,
-        faults: Faults::NONE,
-        chaos_mean_secs: 0,
         hold_ms: 20_000,
         stormy_secs: 100_000,
-        ..drawn
+        ..Settings::quiet()
     };
     World::new(settings, seed, true)
 }

@@ -3,8 +3,6 @@
 use sanlock_lease::delta::{DeltaAcquire, DeltaConfig, Renewal};
 use sanlock_lease::machine::{Machine, Op};
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
-use sanlock_sim::dice::Dice;
-use sanlock_sim::fault::Faults;
 use sanlock_sim::layout::{self, host_id};
 use sanlock_sim::settings::Settings;
 use sanlock_sim::stage::{Actor, Stage};
@@ -18,34 +16,13 @@ fn quiet(io: u32, fire: u32, grace_secs: u64, seed: u64) -> World {
 }
 
 fn calm(io: u32, fire: u32, grace_secs: u64) -> Settings {
-    let drawn = Settings::draw(&mut Dice::new(1), 0);
     Settings {
-        ours: 2,
-        disks: 1,
-        resources: 1,
-        processes: 1,
         io_timeout: IoTimeout::new(io).unwrap_or(IoTimeout::DEFAULT),
         fire: WatchdogFire::new(fire).unwrap_or(WatchdogFire::DEFAULT),
         grace_secs,
-        other_timeouts_per_mille: 0,
-        misconfigured_per_mille: 0,
-        renamed_per_mille: 0,
-        drift_ppm: 0,
-        device_long_ppm: 0,
-        lag_ms: 0,
-        timeouts_per_mille: 0,
-        errors_per_mille: 0,
-        slow_per_mille: 0,
-        faults: Faults::NONE,
-        chaos_mean_secs: 0,
-        shared_per_mille: 0,
-        persistent_per_mille: 0,
-        values_per_mille: 0,
-        renames_per_mille: 0,
-        demands_per_mille: 0,
         hold_ms: 20_000,
         stormy_secs: 100_000,
-        ..drawn
+        ..Settings::quiet()
     }
 }
 

@@ -1,5 +1,7 @@
 //! An exclusive acquire beside mode blocks (lease-algorithms.md 5.4, 16.4, rule R5).
 
+use std::ops::Range;
+
 use super::*;
 use crate::machine::NoHosts;
 
@@ -264,8 +266,8 @@ fn nothing_is_cleared_once_the_lockspace_is_gone() {
     }
 }
 
-#[test]
-fn a_mode_block_is_cleared_on_every_disk() {
+/// A free lease on three disks, some of which say that an earlier instance of host 2 shares it.
+fn reborn_on_three(marked: Range<u8>) -> Lab {
     let mut lab = Lab::new();
     lab.disk.add(Place::Lockspace, MIB);
     for id in 1..=NUM_HOSTS {
@@ -276,10 +278,16 @@ fn a_mode_block_is_cleared_on_every_disk() {
         lab.disk.add(Place::Resource(disk), MIB);
         put(&mut lab, Place::Resource(disk), 0, Content::Leader(free_at_5()));
     }
-    // It reached two of three.
-    for disk in 1..3 {
+    for disk in marked {
         put(&mut lab, Place::Resource(disk), 3, Content::Block(sharing(1)));
     }
+    lab
+}
+
+#[test]
+fn a_mode_block_is_cleared_on_every_disk() {
+    // It reached two of three.
+    let mut lab = reborn_on_three(1..3);
     let done = acquire_as(&mut lab, PaxosConfig { disks: 3, ..config(US) }, AcquireOptions::default());
     held(&done);
     for disk in 0..3 {
@@ -313,17 +321,7 @@ fn a_holder_beyond_the_lockspace_keeps_the_lease_and_the_last_one_inside_is_judg
 #[test]
 fn a_dead_holder_is_cleared_on_the_disks_that_take_writes() {
     for hung in 0..3 {
-        let mut lab = Lab::new();
-        lab.disk.add(Place::Lockspace, MIB);
-        for id in 1..=NUM_HOSTS {
-            put_delta(&mut lab, id, delta(id, 1, 900));
-        }
-        put_delta(&mut lab, 2, delta(2, 2, 950));
-        for disk in 0..3 {
-            lab.disk.add(Place::Resource(disk), MIB);
-            put(&mut lab, Place::Resource(disk), 0, Content::Leader(free_at_5()));
-            put(&mut lab, Place::Resource(disk), 3, Content::Block(sharing(1)));
-        }
+        let mut lab = reborn_on_three(0..3);
         let hangs = Place::Resource(hung);
         lab.fates(move |op| if op.is_write() && op.place == hangs { Fate::never() } else { Fate::prompt() });
         let done = acquire_as(&mut lab, PaxosConfig { disks: 3, ..config(US) }, AcquireOptions::default());
