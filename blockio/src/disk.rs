@@ -7,7 +7,7 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ pub enum DiskKind {
 /// An open disk, shared by the operations on it. Opened `O_DIRECT|O_SYNC|O_CLOEXEC` (disk-format.md 3, rule 1).
 ///
 /// Dropping the last reference never blocks: the descriptor is closed a moment later on a background thread, since closing
-/// may hang like any other operation on dead storage.
+/// may hang like any other operation on dead storage. Who can wait for it takes [`Disk::close_on_errand`].
 pub struct Disk {
     fd: ManuallyDrop<OwnedFd>,
     path: Arc<Path>,
@@ -55,6 +55,8 @@ pub struct Disk {
     logical_block_size: u32,
     physical_block_size: u32,
     size: u64,
+    /// Held where dropping closes at once.
+    permit: Option<ClosePermit>,
 }
 
 impl Disk {
@@ -105,6 +107,7 @@ impl Disk {
             logical_block_size,
             physical_block_size,
             size,
+            permit: None,
         }))
     }
 
@@ -140,6 +143,12 @@ impl Disk {
             let _ = state.ready.write(1); // one write cannot fill the counter
         });
         Ok((PendingOpen { shared, path: path.to_owned() }, errand))
+    }
+
+    /// A close for the caller to carry out; `None`, and it is closed on another thread, while an earlier one is not over.
+    pub(crate) fn close_on_errand(mut self) -> Option<Errand> {
+        self.permit = Some(ClosePermit::take()?);
+        Some(Errand::new(move || drop(self)))
     }
 
     /// Opens `path`, waiting no longer than `timeout`.
@@ -226,7 +235,28 @@ impl fmt::Debug for Disk {
 impl Drop for Disk {
     fn drop(&mut self) {
         // SAFETY: taken once, here; the field is not used afterwards.
-        offload::close(unsafe { ManuallyDrop::take(&mut self.fd) });
+        let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
+        match self.permit.take() {
+            Some(_one_close) => drop(fd),
+            None => offload::close(fd),
+        }
+    }
+}
+
+static ERRAND_CLOSES: AtomicBool = AtomicBool::new(false);
+
+/// For the one close at a time that is an errand: on storage that is silent each of them holds a thread.
+struct ClosePermit;
+
+impl ClosePermit {
+    fn take() -> Option<Self> {
+        (!ERRAND_CLOSES.swap(true, Ordering::Acquire)).then_some(Self)
+    }
+}
+
+impl Drop for ClosePermit {
+    fn drop(&mut self) {
+        ERRAND_CLOSES.store(false, Ordering::Release);
     }
 }
 

@@ -106,6 +106,11 @@ pub trait Engine: Send {
     /// Starts what is queued.
     fn start(&mut self) {}
 
+    /// Operations that wait for one of the two.
+    fn queued(&self) -> usize {
+        0
+    }
+
     /// Instead of that, the operation that was queued first, for the caller to carry out; `None` if there is none, or not from this
     /// engine. It is in flight like any other, and its completion comes by [`Engine::reap`].
     fn errand(&mut self) -> Option<Errand> {

@@ -431,6 +431,10 @@ impl<B: Backend> Engine for QueuedEngine<B> {
         }
     }
 
+    fn queued(&self) -> usize {
+        if self.deferred { self.shared.lock().queue.len() } else { 0 }
+    }
+
     fn errand(&mut self) -> Option<Errand> {
         if !self.deferred || self.shared.backend.is_slow() {
             return None;

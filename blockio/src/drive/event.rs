@@ -94,6 +94,8 @@ pub struct Driver<M: Machine, T> {
     buffers: Buffers,
     /// Whether engines only queue, and the owner asks for an errand after each turn.
     deferring: bool,
+    /// Areas of runs that are over, where the owner closes their disks.
+    finished: Vec<Areas>,
     /// Operations that ended without an engine.
     failed: VecDeque<(RunId, OpId, IoFailure)>,
     scratch: Vec<Completion>,
@@ -126,6 +128,7 @@ impl<M: Machine, T: Clone> Driver<M, T> {
             next_run: 0,
             buffers: Buffers::default(),
             deferring: false,
+            finished: Vec::new(),
             failed: VecDeque::new(),
             scratch: Vec::new(),
             ended: Vec::new(),
@@ -139,7 +142,7 @@ impl<M: Machine, T: Clone> Driver<M, T> {
     }
 
     /// From now on operations may be carried out by the owner: after every call that may have started some comes
-    /// [`Driver::errand`], or they wait.
+    /// [`Driver::errand`], or they wait; and [`Driver::close`], or disks stay open.
     pub fn defer(&mut self) {
         self.deferring = true;
         for lane in &mut self.lanes {
@@ -147,13 +150,13 @@ impl<M: Machine, T: Clone> Driver<M, T> {
         }
     }
 
-    /// Starts what was submitted since the last call, or gives it back: with one operation in all, on a path that has answered
-    /// quickly, the owner may as well make the call (`alone`), which saves two changes of threads. [`Driver::poll`] comes
-    /// after it.
+    /// Starts what was submitted since the last call, or gives the first of it back: with one operation in all, or two small ones, on a
+    /// path that has answered quickly, the owner may as well make the calls (`alone`), which saves two changes of threads for each.
+    /// [`Driver::poll`] comes after it, and this again.
     pub fn errand(&mut self, alone: bool) -> Option<Errand> {
         let mut busy = self.lanes.iter_mut().filter(|lane| lane.in_engine() > 0);
         if let (true, Some(lane), None) = (alone, busy.next(), busy.next()) {
-            if lane.in_engine() == 1 {
+            if lane.is_one_thread_s() {
                 if let Some(errand) = lane.engine.errand() {
                     return Some(errand);
                 }
@@ -163,6 +166,21 @@ impl<M: Machine, T: Clone> Driver<M, T> {
             lane.engine.start();
         }
         None
+    }
+
+    /// Closes the disks of machines that are over, or gives that back: a single one the owner may as well close (`alone`), before it
+    /// tells of the end. So whoever hears of it finds the disk closed, unless closing takes long. After each [`Driver::poll`] of an
+    /// owner that carries operations out.
+    pub fn close(&mut self, alone: bool) -> Option<Errand> {
+        let mut disks = std::mem::take(&mut self.finished).into_iter().flat_map(Areas::into_disks);
+        // Those that others use too stay open.
+        let mut last = disks.by_ref().filter_map(Arc::into_inner);
+        let disk = last.next()?;
+        match last.next() {
+            None if alone => disk.close_on_errand(),
+            // Dropped, they are closed on another thread.
+            _ => None,
+        }
     }
 
     /// Whether no operation is under way.
@@ -261,9 +279,16 @@ impl<M: Machine, T: Clone> Driver<M, T> {
         run.machine = None;
         let outstanding = run.in_flight_writes;
         if outstanding == 0 {
-            self.runs.remove(at);
+            self.remove(at);
         }
         outstanding
+    }
+
+    fn remove(&mut self, at: usize) {
+        let run = self.runs.remove(at);
+        if self.deferring {
+            self.finished.push(run.areas);
+        }
     }
 
     /// Collects what has happened by `now`, drives the machines on and appends what became of them.
@@ -563,7 +588,7 @@ impl<M: Machine, T: Clone> Driver<M, T> {
     fn forget_if_settled(&mut self, id: RunId, out: &mut Vec<Report<T, M::Outcome>>) {
         let Some(at) = self.position(id) else { return };
         if self.runs.get(at).is_some_and(|run| run.machine.is_none() && run.in_flight_writes == 0) {
-            self.runs.remove(at);
+            self.remove(at);
             out.push(Report::Settled { run: id });
         }
     }

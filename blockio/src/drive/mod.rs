@@ -77,6 +77,14 @@ impl Areas {
         self
     }
 
+    /// The disks that are open.
+    pub(crate) fn into_disks(self) -> impl Iterator<Item = Arc<Disk>> {
+        self.lockspace
+            .into_iter()
+            .chain(self.resource.into_iter().flatten())
+            .filter_map(|area| area.disk.ok())
+    }
+
     /// The area at `place`.
     #[must_use]
     pub fn get(&self, place: Place) -> Option<&Area> {

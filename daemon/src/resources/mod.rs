@@ -171,12 +171,17 @@ impl Duty for Thread {
             self.driver.tick(now, &self.envs, |_| true, &mut self.reports);
         }
         self.driver.poll(monotonic_now(), &self.envs, &mut self.reports);
+        let idle = may_leave && self.inbox.len() == 0;
+        // First: whoever hears that a lease is released may want to deactivate its volume.
+        if let Some(close) = self.driver.close(idle && self.driver.is_quiet() && self.openings.is_empty()) {
+            return Some(close);
+        }
         for report in std::mem::take(&mut self.reports) {
             self.ended(report);
         }
         // What waits to be opened, then what is to be read or written: not both on one errand.
-        let open = self.openings.begin(now, may_leave && self.inbox.len() == 0 && self.driver.is_quiet());
-        let alone = may_leave && open.is_none() && self.inbox.len() == 0 && self.openings.is_empty();
+        let open = self.openings.begin(now, idle && self.driver.is_quiet());
+        let alone = idle && open.is_none() && self.openings.is_empty();
         let transfer = self.driver.errand(alone);
         open.or(transfer)
     }
@@ -186,6 +191,8 @@ impl Thread {
     fn wait(&self) {
         let wake = self.driver.next_wake().into_iter().chain(self.openings.next_deadline()).min();
         let nap = wake.map_or(NAP_MS, |wake| wake.millis_since(monotonic_now()).min(NAP_MS));
+        // The disk of what has ended has been closed meanwhile.
+        let nap = if self.reports.is_empty() { nap } else { 0 };
         let mut fds = vec![
             PollFd::new(self.driver.completion_fd(), PollFlags::POLLIN),
             PollFd::new(self.inbox.fd(), PollFlags::POLLIN),

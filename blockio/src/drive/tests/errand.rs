@@ -40,11 +40,110 @@ fn a_single_operation_is_the_owner_s() {
     assert!(driver.is_quiet());
 }
 
+fn start_writes(driver: &mut Driver<Script, u8>, disk: &Arc<Disk>, machines: u8, reports: &mut Reports) {
+    let now = monotonic_now();
+    for tag in 0..machines {
+        let machine = script(vec![write(0, 3 + u64::from(tag), now.plus_secs(30))]);
+        driver.start(now, machine, tag, areas(disk), &AlwaysAlive, reports).unwrap();
+    }
+}
+
+fn tags(ended: &[(u8, Vec<String>, u32)]) -> Vec<u8> {
+    ended.iter().map(|(tag, ..)| *tag).collect()
+}
+
+#[test]
+fn two_small_operations_are_the_owner_s_one_after_the_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = disk(dir.path(), "d");
+    let (mut driver, mut reports) = (driver(), Reports::new());
+    start_writes(&mut driver, &disk, 2, &mut reports);
+    for tag in 0..2 {
+        let errand = driver.errand(true).unwrap();
+        driver.poll(monotonic_now(), &AlwaysAlive, &mut reports);
+        assert!(reports.is_empty(), "nobody else does it");
+        errand.run();
+        assert_eq!(tags(&finish(&mut driver, &mut reports)), [tag]);
+    }
+    assert!(driver.errand(true).is_none() && driver.is_quiet());
+}
+
+#[test]
+fn what_waits_behind_an_owner_who_stays_away_goes_to_a_thread() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = disk(dir.path(), "d");
+    let (mut driver, mut reports) = (driver(), Reports::new());
+    start_writes(&mut driver, &disk, 2, &mut reports);
+    let first = driver.errand(true).unwrap();
+    // Somebody goes on in the place of who is out.
+    assert!(driver.errand(true).is_none());
+    assert_eq!(tags(&finish(&mut driver, &mut reports)), [1]);
+    first.run();
+    assert_eq!(tags(&finish(&mut driver, &mut reports)), [0]);
+}
+
+#[test]
+fn two_large_operations_run_side_by_side() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = disk(dir.path(), "d");
+    let (mut driver, mut reports) = (driver(), Reports::new());
+    let now = monotonic_now();
+    for tag in 0..2 {
+        let machine = script(vec![read(0, 0, 100, now.plus_secs(30))]);
+        driver.start(now, machine, tag, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
+    }
+    assert!(driver.errand(true).is_none());
+    while driver.running() > 0 {
+        finish(&mut driver, &mut reports);
+    }
+}
+
+/// Descriptors of this process that are open on `path`.
+fn open_on(path: &Path) -> usize {
+    let entries = std::fs::read_dir("/proc/self/fd").unwrap();
+    entries
+        .filter(|entry| std::fs::read_link(entry.as_ref().unwrap().path()).is_ok_and(|to| to == path))
+        .count()
+}
+
+#[test]
+fn the_owner_closes_the_disk_of_a_machine_that_is_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("d");
+    let (mut driver, mut reports) = (driver(), Reports::new());
+    let mut run_one = |driver: &mut Driver<Script, u8>| {
+        start_writes(driver, &disk(dir.path(), "d"), 1, &mut reports);
+        driver.errand(true).unwrap().run();
+        finish(driver, &mut reports);
+    };
+    run_one(&mut driver);
+    let close = driver.close(true).unwrap();
+    assert_eq!(open_on(&path), 1, "until it is carried out");
+    assert!(driver.close(true).is_none());
+
+    // While that one is not over another thread closes, and always for an owner who cannot leave.
+    let closes_elsewhere = |driver: &mut Driver<Script, u8>, alone, left| {
+        assert!(driver.close(alone).is_none());
+        let end = Instant::now() + Duration::from_secs(20);
+        while open_on(&path) > left {
+            assert!(Instant::now() < end, "it stays open");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    run_one(&mut driver);
+    assert_eq!(open_on(&path), 2);
+    closes_elsewhere(&mut driver, true, 1);
+    close.run();
+    assert_eq!(open_on(&path), 0);
+    run_one(&mut driver);
+    closes_elsewhere(&mut driver, false, 0);
+}
+
 #[test]
 fn several_operations_and_those_of_an_owner_who_cannot_leave_go_to_threads() {
     let dir = tempfile::tempdir().unwrap();
     let disk = disk(dir.path(), "d");
-    for (machines, alone) in [(2, true), (1, false)] {
+    for (machines, alone) in [(3, true), (1, false)] {
         let (mut driver, mut reports) = (driver(), Reports::new());
         let now = monotonic_now();
         for tag in 0..machines {
