@@ -3,7 +3,7 @@
 use sanlock_blockio::{EngineError, IoError, OpenError};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::format::SizesError;
-use sanlock_lease::record::{REQUEST_MAGIC, REQUEST_VERSION};
+use sanlock_lease::record::RequestError;
 use sanlock_lease::rindex::RindexError;
 use sanlock_lease::timing::IoTimeoutError;
 use sanlock_lease::verify::LeaderError;
@@ -100,34 +100,9 @@ pub enum ToolError {
         /// On which disk.
         path: String,
     },
-    /// No request record where one is expected.
-    #[error("no request record: magic is {found:#x}, expected {REQUEST_MAGIC:#x}; is the sector size right?")]
-    RequestMagic {
-        /// On disk.
-        found: u32,
-    },
-    /// A request record of an unknown version.
-    #[error("request record of version {found:#x}, expected {REQUEST_VERSION:#x}")]
-    RequestVersion {
-        /// On disk.
-        found: u32,
-    },
-    /// The lease has the version asked for, or a later one.
-    #[error("version {wanted} was asked for, the lease has {held} already")]
-    RequestOld {
-        /// Asked for.
-        wanted: u64,
-        /// On disk.
-        held: u64,
-    },
-    /// Somebody asked for a later version.
-    #[error("version {wanted} was asked for, somebody has asked for {found} already")]
-    RequestLver {
-        /// Asked for.
-        wanted: u64,
-        /// On disk.
-        found: u64,
-    },
+    /// A request that cannot be made, or read.
+    #[error(transparent)]
+    Request(#[from] RequestError),
     /// The lease was formatted anew with other sizes between two reads.
     #[error("the lease's sizes changed while it was read")]
     Changed,
@@ -147,10 +122,7 @@ impl ToolError {
             Self::Leader(error) => error.into(),
             Self::Rindex(error) => error.into(),
             Self::Engine(_) | Self::LateFormat { .. } => ReturnCode::EAGAIN,
-            Self::RequestMagic { .. } => ReturnCode::REQUEST_MAGIC,
-            Self::RequestVersion { .. } => ReturnCode::REQUEST_VERSION,
-            Self::RequestOld { .. } => ReturnCode::REQUEST_OLD,
-            Self::RequestLver { .. } => ReturnCode::REQUEST_LVER,
+            Self::Request(error) => error.into(),
             Self::Path(_)
             | Self::Offset { .. }
             | Self::Sizes(SizesError::BlockSize { .. })

@@ -3,7 +3,7 @@
 use super::resource::{names, open_all, open_first};
 use super::{Io, ToolError};
 use sanlock_lease::geometry::SectorSize;
-use sanlock_lease::record::{REQUEST_MAGIC, REQUEST_VERSION, RawLeader, RequestRecord};
+use sanlock_lease::record::{RawLeader, RequestRecord, Wish};
 use sanlock_lease::verify::{self, Expect, Purpose};
 use sanlock_wire::types::ResourceSpec;
 
@@ -23,26 +23,16 @@ pub fn write_request(
 ) -> Result<Option<u64>, ToolError> {
     let disks = open_all(io, request)?;
     let first = disks.first().zip(request.disks().first()).ok_or(ToolError::NoDisks)?;
-    let mut wanted = request.resource().lver.get();
-    let clear = wanted == 0 && force_mode == 0;
+    let wish = Wish { lver: request.resource().lver.get(), force_mode, next: next_lver };
     let mut sector = sector;
-    let mut owner = None;
-    if !clear {
+    let (mut version, mut owner) = (0, None);
+    if !wish.clears() {
         let leader = RawLeader::from_sector(&io.read(first.0, first.1.offset.get(), sector.slice_len())?);
         let (lockspace, resource) = names(request.resource());
         let expect = Expect { lockspace: Some(lockspace), resource: Some(resource), host_id: None };
         sector = verify::paxos(&leader, &expect, Purpose::Use)?.sector();
-        if leader.timestamp.get() == 0 {
-            return Ok(None);
-        }
-        let held = leader.lver.get();
-        if next_lver && wanted == 0 {
-            wanted = held.saturating_add(1);
-        }
-        if held >= wanted {
-            return Err(ToolError::RequestOld { wanted, held });
-        }
-        owner = Some(leader.owner_id.get());
+        let Some(wanted) = wish.version(&leader)? else { return Ok(None) };
+        (version, owner) = (wanted, Some(leader.owner_id.get()));
     }
     // Every disk is looked at before the first one is written.
     let mut records = Vec::new();
@@ -52,17 +42,12 @@ pub fn write_request(
             .get()
             .checked_add(u64::from(sector.bytes()))
             .ok_or(ToolError::Offset { offset: place.offset.get() })?;
-        let record = RequestRecord::from_sector(&io.read(disk, offset, sector.slice_len())?);
-        check(&record)?;
-        let found = record.lver.get();
-        if !clear && found > wanted {
-            return Err(ToolError::RequestLver { wanted, found });
-        }
-        records.push((disk, offset, record));
+        let found = RequestRecord::from_sector(&io.read(disk, offset, sector.slice_len())?);
+        records.push((disk, offset, wish.record(version, &found)?));
     }
     let mut bytes = vec![0; sector.slice_len()];
     for (disk, offset, record) in records {
-        RequestRecord { lver: wanted.into(), force_mode: force_mode.into(), ..record }.encode(&mut bytes);
+        record.encode(&mut bytes);
         io.write(disk, offset, &bytes)?;
     }
     Ok(owner)
@@ -80,17 +65,6 @@ pub fn read_request(
     let (disk, offset) = open_first(io, resource)?;
     let offset = offset.checked_add(u64::from(sector.bytes())).ok_or(ToolError::Offset { offset })?;
     let record = RequestRecord::from_sector(&io.read(&disk, offset, sector.slice_len())?);
-    check(&record)?;
+    record.check()?;
     Ok((record.lver.get(), record.force_mode.get()))
-}
-
-fn check(record: &RequestRecord) -> Result<(), ToolError> {
-    let (magic, version) = (record.magic.get(), record.version.get());
-    if magic != REQUEST_MAGIC {
-        return Err(ToolError::RequestMagic { found: magic });
-    }
-    if version >> 16 != REQUEST_VERSION >> 16 {
-        return Err(ToolError::RequestVersion { found: version });
-    }
-    Ok(())
 }

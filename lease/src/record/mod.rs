@@ -13,7 +13,7 @@ pub use leader::{
     BITMAP_OFFSET, Bitmap, DELTA_MAGIC, DELTA_VERSION, FLAG_CAW, FLAG_SHORT_HOLD, PAXOS_CLEARED_MAGIC,
     PAXOS_MAGIC, PAXOS_VERSION, RawLeader,
 };
-pub use request::{REQUEST_MAGIC, REQUEST_VERSION, RequestRecord};
+pub use request::{REQUEST_MAGIC, REQUEST_VERSION, RequestError, RequestRecord, Wish};
 pub use rindex::{RINDEX_MAGIC, RINDEX_VERSION, RindexEntry, RindexHeader};
 
 /// Copies the first bytes of `sector` into a record. A sector shorter than the record is padded with zeros: such a read is an
