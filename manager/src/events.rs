@@ -2,7 +2,8 @@
 //!
 //! A host has one outgoing event per lockspace. It lies in the host's own delta record and goes out with its renewals; a bit for
 //! each addressed host says "look", for [`Lockspace::set_bitmap_secs`]. A host that sees its bit in a record that has changed gets
-//! the event, again at each renewal of the sender, and looks for requests for what it holds.
+//! the event, again at each renewal of the sender, and looks for requests for what it holds: at once, and once more when the time
+//! of a bit is over if it has seen it again meanwhile. The same bit may stand for a request that was written after the first look.
 
 use crate::action::Action;
 use crate::bits::Bits;
@@ -46,8 +47,8 @@ pub(crate) struct Events {
     told: (HostEvent, Bitmap),
     /// Connections that get the events of other hosts.
     streams: Vec<ConnId>,
-    /// When requests were last looked for because of a host.
-    examined: BTreeMap<HostId, MonoTime>,
+    /// When requests were last looked for because of a host, and whether it has asked for that again.
+    examined: BTreeMap<HostId, (MonoTime, bool)>,
 }
 
 impl Events {
@@ -209,12 +210,39 @@ impl Manager {
                 out.push(Action::Deliver { conn: *conn, own, event, from, generation });
             }
         }
-        // No more often: the bit stays for a while, and what it is for was looked at.
-        if events.examined.get(&from).is_none_or(|at| now.secs_since(*at) >= shown) {
-            events.examined.insert(from, now);
-            let name = lockspace.spec.name;
-            log(out, Level::Debug, Some(ls), format!("host {} asks to look for requests", from.get()));
-            self.examine(&name, None, out);
+        // No more often: the bit stays for a while. But it may be a new one, for what was written since.
+        match events.examined.get_mut(&from) {
+            Some((at, again)) if now.secs_since(*at) < shown => *again = true,
+            _ => self.asked_to_look(now, ls, from, false, out),
+        }
+    }
+
+    fn asked_to_look(
+        &mut self,
+        now: MonoTime,
+        ls: LockspaceId,
+        from: HostId,
+        again: bool,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
+        lockspace.events.examined.insert(from, (now, false));
+        let name = lockspace.spec.name;
+        log(out, Level::Debug, Some(ls), format!("host {} asks to look for requests", from.get()));
+        self.examine(&name, None, again, out);
+    }
+
+    /// Looks once more because of hosts that have asked again since the last look.
+    pub(crate) fn look_again(&mut self, now: MonoTime, out: &mut Vec<Action>) {
+        let configured = self.settings.set_bitmap_secs;
+        let mut due = Vec::new();
+        for (id, ls) in self.lockspaces.iter().filter(|(_, ls)| ls.list == LockspaceList::Spaces) {
+            let shown = ls.set_bitmap_secs(configured);
+            let over = |(at, again): &(MonoTime, bool)| *again && now.secs_since(*at) >= shown;
+            due.extend(ls.events.examined.iter().filter(|(_, e)| over(e)).map(|(from, _)| (*id, *from)));
+        }
+        for (ls, from) in due {
+            self.asked_to_look(now, ls, from, true, out);
         }
     }
 }

@@ -148,6 +148,7 @@ impl Manager {
                 self.erase_due(now, out);
                 self.check_lockspaces(now, out);
                 self.age_outgoing(now, out);
+                self.look_again(now, out);
             }
             Event::JoinDone { ls, result } => self.join_done(ls, result, out),
             Event::Renewed { ls, timestamp, read_ms, write_ms } => {

@@ -2,7 +2,8 @@
 //!
 //! A request is a record on the lease's disk; its writer sets our bit in its bitmap, or somebody here says "examine". Then the
 //! records of the leases concerned are read, and whoever holds a lease that is wanted is told in the way the request asks for.
-//! A request is not cleared: it is acted upon each time, until the version held is the one asked for.
+//! A request is not cleared: it is acted upon each time, until the version held is the one asked for. The look that is made only
+//! because a bit stood for longer ([`crate::events`]) is an exception: what was acted upon before it is left alone.
 
 use crate::action::Action;
 use crate::ids::{ConnId, LockspaceId, ResourceId};
@@ -11,7 +12,7 @@ use crate::{Level, Manager, killpath, log, reply};
 use sanlock_lease::name::Name;
 use sanlock_lease::recovery::Signal;
 use sanlock_lease::text::ResourceSpec;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Kill the holder.
 const FORCE: u32 = 1;
@@ -25,6 +26,12 @@ pub(crate) struct Looking {
     left: BTreeSet<ResourceId>,
     /// Some are being looked at.
     running: bool,
+    /// Somebody asks for what is left to be looked at now; otherwise a bit only stood for longer.
+    wanted: bool,
+    /// The same of what is being looked at.
+    wanted_now: bool,
+    /// Version and force mode of what was last acted upon.
+    acted: BTreeMap<ResourceId, (u64, u32)>,
 }
 
 /// What was found on the disk of a held lease.
@@ -47,12 +54,18 @@ impl Manager {
         resource: Option<Name>,
         out: &mut Vec<Action>,
     ) {
-        self.examine(lockspace, resource, out);
+        self.examine(lockspace, resource, false, out);
         reply(out, conn, 0);
     }
 
-    /// Has the requests for held leases of a lockspace read: of one, or of all.
-    pub(crate) fn examine(&mut self, lockspace: &Name, resource: Option<Name>, out: &mut Vec<Action>) {
+    /// Has the requests for held leases of a lockspace read: of one, or of all. `again`: only what is new counts.
+    pub(crate) fn examine(
+        &mut self,
+        lockspace: &Name,
+        resource: Option<Name>,
+        again: bool,
+        out: &mut Vec<Action>,
+    ) {
         let wanted = |r: &Resource| {
             r.spec.lockspace == *lockspace
                 && resource.is_none_or(|name| r.spec.name == name)
@@ -65,6 +78,7 @@ impl Manager {
         let Some((_, ls)) = found.first().copied() else { return };
         if let Some(lockspace) = self.lockspaces.get_mut(&ls) {
             lockspace.looking.left.extend(found.into_iter().map(|(id, _)| id));
+            lockspace.looking.wanted |= !again;
         }
         self.look_on(ls, out);
     }
@@ -76,6 +90,8 @@ impl Manager {
         }
         let left = std::mem::take(&mut lockspace.looking.left);
         lockspace.looking.running = true;
+        lockspace.looking.wanted_now = std::mem::take(&mut lockspace.looking.wanted);
+        lockspace.looking.acted.retain(|id, _| self.resources.contains_key(id));
         let held = |id: ResourceId| Some((id, self.resources.get(&id)?.spec.clone()));
         let leases: Vec<(ResourceId, ResourceSpec)> = left.into_iter().filter_map(held).collect();
         out.push(Action::LookForRequests { ls, leases });
@@ -101,6 +117,13 @@ impl Manager {
             return;
         }
         let (ls, mode) = (resource.ls, request.force_mode);
+        if let Some(lockspace) = self.lockspaces.get_mut(&ls) {
+            let asked = (request.lver, mode);
+            let before = lockspace.looking.acted.insert(request.resource, asked);
+            if before == Some(asked) && !lockspace.looking.wanted_now {
+                return;
+            }
+        }
         let what = format!(
             "request for {}:{} version {}",
             resource.spec.lockspace, resource.spec.name, request.lver

@@ -135,10 +135,38 @@ fn a_notice_has_the_requests_for_held_leases_read_and_acted_upon() {
     assert_eq!(lab.quiet(Event::RequestsLooked { ls, found: found(0, 1) }), [], "no request");
     assert_eq!(lab.command(0, Command::Restrict { flags: 2 }), [replied(0, 0)]);
     assert_eq!(lab.quiet(Event::RequestsLooked { ls, found: found(8, 1) }), [kill(Signal::Term)]);
+    let looks: Vec<Action> = (0..7).flat_map(|_| lab.tick()).collect();
+    assert_eq!(leases(&looks), [r, s], "it was seen again: once more when its time is over");
+    assert_eq!(lab.quiet(Event::RequestsLooked { ls, found: found(8, 1) }), [], "nothing new");
     for _ in 0..7 {
         lab.tick();
     }
     assert_eq!(leases(&lab.quiet(noticed)), [r, s], "later the bit means something new");
+}
+
+/// The bit of a second request from the same host looks like that of the first one.
+#[test]
+fn a_request_written_soon_after_another_one_is_found_too() {
+    let (mut lab, ls) = Lab::ready();
+    let r = lab.hold(0, "r");
+    let noticed = Event::Noticed { ls, from: host(2), generation: 6, event: event(0) };
+    let looks = |actions: &[Action]| actions.iter().any(|a| matches!(a, Action::LookForRequests { .. }));
+    let found = |force_mode| vec![Request { resource: r, lver: 8, force_mode }];
+    let kill = |signal| Action::Kill { conn: ConnId(0), pid: 100, signal };
+    for (first, second, expected) in
+        [(2, 1, vec![kill(Signal::Kill)]), (2, 2, vec![]), (1, 2, vec![kill(Signal::Term)])]
+    {
+        assert!(looks(&lab.quiet(noticed.clone())));
+        lab.quiet(Event::RequestsLooked { ls, found: found(first) });
+        lab.tick();
+        // Written now; the last renewal that shows the bit comes before the look may be repeated.
+        assert!(!looks(&lab.quiet(noticed.clone())), "not so soon");
+        let looked: Vec<bool> = (0..12).map(|_| looks(&lab.tick())).collect();
+        assert_eq!(looked.iter().filter(|looked| **looked).count(), 1, "{looked:?}");
+        assert!(looked[4], "six io timeouts after the first look");
+        let acted = lab.quiet(Event::RequestsLooked { ls, found: found(second) });
+        assert_eq!(acted, expected, "what is new is acted upon, and nothing else");
+    }
 }
 
 #[test]
