@@ -198,7 +198,9 @@ impl World {
     fn some_thread(&mut self, host: usize) -> Thread {
         let workers: Vec<u64> =
             self.daemon(host).map(|d| d.workers.keys().copied().collect()).unwrap_or_default();
-        match self.dice.between(0, 4) {
+        let last = if self.settings.request_mean_secs > 0 { 5 } else { 4 };
+        match self.dice.between(0, last) {
+            5 => Thread::Asking,
             4 => Thread::Watchdog,
             0 => Thread::Front,
             1 => Thread::Resources,

@@ -45,6 +45,17 @@ pub struct Process {
     pub(crate) restrictions: u32,
     /// It has a program run that is to stop it.
     pub(crate) killpath: bool,
+    /// Other hosts have asked for what it holds, and it is about to be told so many times.
+    pub(crate) asked_to_go: u32,
+}
+
+impl Process {
+    /// It is told now: whether that is because another host has asked for what it holds.
+    pub(crate) fn was_asked(&mut self) -> bool {
+        let asked = self.asked_to_go > 0;
+        self.asked_to_go = self.asked_to_go.saturating_sub(1);
+        asked
+    }
 }
 
 /// What a client asked for.
@@ -131,6 +142,7 @@ impl World {
                 0
             },
             killpath: self.strikes(Fault::Killpath),
+            asked_to_go: 0,
         };
         let h = &mut self.hosts[host];
         h.last_pid += 1;

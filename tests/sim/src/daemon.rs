@@ -10,12 +10,15 @@ use crate::fault::Fault;
 use crate::host::{Filed, JobKey};
 use crate::layout;
 use crate::link::{Call, Link, Order};
+use crate::requests::Errand;
 use crate::table::Table;
 use crate::tasks::Task;
 use crate::worker::Worker;
 use crate::world::{Event, World};
-use sanlock_lease::delta::JoinError;
+use sanlock_lease::delta::{Event as HostEvent, JoinError};
 use sanlock_lease::hosts::HostTable;
+use sanlock_lease::name::Name;
+use sanlock_lease::record::{Bitmap, Wish};
 use sanlock_lease::timing::{IoTimeout, MonoTime, WatchdogFire};
 use sanlock_manager::{ConnId, Event as Told, LockspaceId, Manager, RejoinRecord, Settings, TaskId};
 use sanlock_wdmd::decide::SourceId;
@@ -38,6 +41,8 @@ pub enum Thread {
     Resources,
     Records,
     Watchdog,
+    /// All that ask for leases of others, or look whether others ask.
+    Asking,
     Lockspace(u64),
 }
 
@@ -65,6 +70,7 @@ impl Way {
             Thread::Records => (2, 0),
             Thread::Watchdog => (3, 0),
             Thread::Lockspace(ls) => (4, ls),
+            Thread::Asking => (8, 0),
         };
         let (kind, number) = match from {
             Source::Thread(from) => thread(from),
@@ -89,6 +95,8 @@ pub enum Message {
     Leave { release: bool },
     Start(Box<Task>),
     ClientGone(TaskId),
+    Outgoing { event: HostEvent, bitmap: Box<Bitmap> },
+    Ask { conn: ConnId, resource: u8, name: Name, wish: Wish },
     Save { ls: LockspaceId, serial: u64, disk: u8, record: Box<RejoinRecord> },
     Drop { disk: u8, host_id: u64 },
     Wd(Order),
@@ -127,6 +135,9 @@ pub struct Daemon {
     pub(crate) watched: Table<u64, u8>,
     /// What was seen of the hosts in earlier memberships.
     pub(crate) tables: Table<u8, HostTable>,
+    /// What threads that ask, or look, are about.
+    pub(crate) errands: Table<u64, Errand>,
+    pub(crate) last_errand: u64,
     pub(crate) shutting_down: bool,
     pub(crate) next_age_check: MonoTime,
     next_conn: u64,
@@ -168,6 +179,8 @@ impl Daemon {
             calls: Table::new(),
             watched: Table::new(),
             tables: Table::new(),
+            errands: Table::new(),
+            last_errand: 0,
             shutting_down: false,
             next_age_check: MonoTime::default(),
             next_conn: 0,
@@ -235,6 +248,7 @@ pub(crate) fn thread_of(key: JobKey) -> Thread {
             Thread::Lockspace(ls)
         }
         JobKey::Task(_) => Thread::Resources,
+        JobKey::Errand(_) => Thread::Asking,
         JobKey::Peer(_) => Thread::Front,
     }
 }
@@ -327,6 +341,9 @@ impl World {
                     daemon.tables.insert(worker.disk, *table);
                 }
             }
+            (Thread::Front, Message::Ask { conn, resource, name, wish }) => {
+                self.ask_order(host, conn, resource, name, wish);
+            }
             (Thread::Resources, message) => self.resource_order(host, message),
             (Thread::Lockspace(ls), message) => self.worker_order(host, ls, message),
             (Thread::Records, Message::Save { ls, serial, disk, record }) => {
@@ -346,7 +363,7 @@ impl World {
             (Thread::Watchdog, Message::Wd(order)) => self.link_order(host, order),
             (Thread::Watchdog, Message::WdReply { conn, message }) => self.link_reply(host, conn, *message),
             (Thread::Watchdog, Message::WdClosed { conn }) => self.link_closed(host, conn),
-            (Thread::Front | Thread::Records | Thread::Watchdog, _) => {}
+            (Thread::Front | Thread::Records | Thread::Watchdog | Thread::Asking, _) => {}
         }
     }
 

@@ -77,13 +77,13 @@ impl Streams {
         Self { all: (0..count as u64).map(|number| Dice::stream(seed, number)).collect(), used: 0 }
     }
 
-    /// Takes this one into use.
+    /// Takes this one into use. Returns the one that was.
     ///
     /// # Panics
     /// There are not so many.
-    pub fn turn_to(&mut self, number: usize) {
+    pub fn turn_to(&mut self, number: usize) -> usize {
         assert!(number < self.all.len(), "no stream {number}");
-        self.used = number;
+        std::mem::replace(&mut self.used, number)
     }
 }
 

@@ -1,5 +1,6 @@
 //! How processes end: by themselves, by signals, by their killpath program, with their daemon.
 
+use crate::clients::Process;
 use crate::clock::SECOND;
 use crate::daemon::{Message, Source, Thread};
 use crate::fault::Fault;
@@ -93,9 +94,12 @@ impl World {
         let calm = self.calm;
         let Some(process) = self.hosts[host].processes.get_mut(&pid).filter(|p| p.alive) else { return };
         process.forced |= signal == Signal::Kill;
+        let asked = process.was_asked();
         let (deaf, conn, busy) = (process.unkillable && !calm, process.conn, process.busy);
         let ignores = deaf || (signal == Signal::Term && process.ignores_term && !calm);
-        self.checks.killed(id, pid);
+        if !asked {
+            self.checks.killed(id, pid);
+        }
         self.checks.marks.signals += 1;
         if ignores || process.leaving {
             return;
@@ -130,15 +134,19 @@ impl World {
     /// Its killpath program is to be run: it stops the process, or does not get that far.
     pub(crate) fn run_killpath(&mut self, host: usize, conn: ConnId) {
         let epoch = self.hosts[host].epoch;
+        let pid = self.daemon(host).and_then(|d| d.clients.get(&conn.0)).and_then(|c| c.pid);
+        let process = pid.and_then(|pid| self.hosts[host].processes.get_mut(&pid));
+        let asked = process.is_some_and(Process::was_asked);
         if self.strikes(Fault::KillpathLost) {
             let told = Told::KillpathLost { conn };
             return self.send(host, Source::Thread(Thread::Front), Thread::Front, Message::told(told));
         }
-        let pid = self.daemon(host).and_then(|d| d.clients.get(&conn.0)).and_then(|c| c.pid);
         let Some(pid) = pid else { return };
         let id = self.hosts[host].id;
         if self.hosts[host].processes.get(&pid).is_some_and(|p| p.alive) {
-            self.checks.killed(id, pid);
+            if !asked {
+                self.checks.killed(id, pid);
+            }
             self.checks.marks.killpaths += 1;
             if self.calm || self.dice.per_mille(500) {
                 let after = self.dice.spread(1_000, 20 * SECOND);

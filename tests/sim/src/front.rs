@@ -53,6 +53,8 @@ impl World {
             };
             let left = if let Told::Left { ls } = *told { Some(ls) } else { None };
             let command = if let Told::Command { conn, .. } = *told { Some(conn) } else { None };
+            let looked =
+                if let Told::RequestsLooked { found, .. } = &*told { Some(found.clone()) } else { None };
             self.say(|w| format!("{:?} front: {}", w.hosts[host].id, short(&told)));
             if self.swallowed(&told) {
                 continue;
@@ -64,6 +66,9 @@ impl World {
             }
             if let Some(conn) = command {
                 self.accepted(host, conn, &actions);
+            }
+            if let Some(found) = looked {
+                self.acts(host, &found, &actions);
             }
             for action in actions {
                 self.perform(host, action);
@@ -201,12 +206,10 @@ impl World {
                 self.say(|w| format!("{:?} log: {text}", w.hosts[host].id));
             }
             Action::Exit => self.end_daemon(host, "exits"),
-            // Scripted hosts ask for attention, and nobody has written a request.
-            Action::LookForRequests { ls, .. } => {
-                if let Some(daemon) = self.daemon(host) {
-                    daemon.events.push_back(Some(Box::new(Told::RequestsLooked { ls, found: Vec::new() })));
-                }
+            Action::Outgoing { ls, event, bitmap } => {
+                self.send(host, front, Thread::Lockspace(ls.0), Message::Outgoing { event, bitmap });
             }
+            Action::LookForRequests { ls, leases } => self.look_order(host, ls, leases),
             // Host events and the resource index: nobody here asks for them.
             other => {
                 self.checks.violated(format!("an action that nobody asked for: {}", short(&other)));

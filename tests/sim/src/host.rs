@@ -16,7 +16,7 @@ use sanlock_lease::record::RawLeader;
 use sanlock_lease::timing::{IoTimeout, MonoTime, WatchdogFire};
 use sanlock_manager::{RejoinEvidence, RejoinRecord};
 
-/// What a machine works for: a lockspace or a task by the number its manager gave it, or a peer's resource.
+/// What a machine works for: a lockspace or a task by the number its manager gave it, a request or a look for one, or a peer's resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum JobKey {
@@ -25,6 +25,7 @@ pub enum JobKey {
     Scan(u64),
     Leave(u64),
     Task(u64),
+    Errand(u64),
     Peer(u8),
 }
 
@@ -127,6 +128,8 @@ pub struct Host {
     pub(crate) ended: Micros,
     /// When something of its daemon last stood still.
     pub(crate) excused: Micros,
+    /// Until when a transfer was slow or failed that its renewals, its looks at others or requests depend on.
+    pub(crate) troubled: Micros,
     /// Leases granted since the storm is over, by resource and whether shared.
     pub(crate) granted_in_calm: Table<(u8, bool), u64>,
     /// Attempts since then.
@@ -167,6 +170,7 @@ impl Host {
             stopped_until: 0,
             ended: 0,
             excused: 0,
+            troubled: 0,
             granted_in_calm: Table::new(),
             tried_in_calm: Table::new(),
         }

@@ -6,6 +6,7 @@ use crate::disk::{Area, SimView};
 use crate::faults::Fate;
 use crate::host::{JobKey, Path};
 use crate::layout;
+use crate::requests::TROUBLE;
 use crate::world::{Event, Io, World};
 use sanlock_lease::machine::{Action, Content, Input, NoSectors, Op, Place};
 use std::rc::Rc;
@@ -29,6 +30,9 @@ impl World {
             ) => Some(Area::Lockspace(daemon?.workers.get(&ls)?.disk)),
             (Place::Resource(leg), JobKey::Task(task)) if leg < self.settings.legs => {
                 Some(Area::Resource(daemon?.tasks.get(&task)?.resource()?, leg))
+            }
+            (Place::Resource(leg), JobKey::Errand(errand)) if leg < self.settings.legs => {
+                Some(Area::Resource(daemon?.errands.get(&errand)?.resource, leg))
             }
             (Place::Resource(0), JobKey::Peer(number)) => Some(Area::Resource(number, 0)),
             _ => None,
@@ -57,7 +61,9 @@ impl World {
             let writer = self.writer(host);
             self.checks.submitted(writer, area, *sector, content, &self.disk);
             let own_now = self.hosts[host].clock.at(self.now);
-            let resource = matches!(area, Area::Resource(..)) && !writer.reference;
+            // A request is no part of the lease, and takes neither one nor a host id.
+            let request = matches!(job, JobKey::Errand(_));
+            let resource = matches!(area, Area::Resource(..)) && !writer.reference && !request;
             if resource && !self.checks.may_write(writer.host, area.lockspace(), own_now) {
                 let what = format!("S14: {writer:?} writes sector {sector} of {area:?} without its host id");
                 self.checks.violated(what);
@@ -65,9 +71,9 @@ impl World {
             // What a lockspace that was given up left behind is excepted: its thread waited as long as it may (R3).
             let to_same = |io: &Io| {
                 let over = !self.is_current(io) && matches!(area, Area::Lockspace(_));
-                io.host == host && io.area == area && io.is_write() && !over
+                io.host == host && io.area == area && io.is_write() && !over && !io.is_request()
             };
-            if self.flying().any(to_same) && !writer.reference {
+            if !request && self.flying().any(to_same) && !writer.reference {
                 let what = format!("R3: {writer:?} writes to {area:?} while a write of it is in flight");
                 self.checks.violated(what);
             }
@@ -92,6 +98,13 @@ impl World {
             None => fate,
         };
         self.count_trouble(host, area, limit, &fate);
+        if matches!(job, JobKey::Renewal(_) | JobKey::Scan(_) | JobKey::Errand(_)) {
+            let ends = fate.completes.unwrap_or(limit);
+            if fate.failure.is_some() || fate.completes.is_none() || ends > TROUBLE {
+                let troubled = &mut self.hosts[host].troubled;
+                *troubled = (*troubled).max(self.now + ends);
+            }
+        }
         let io = self.next_io;
         self.next_io += 1;
         let size = self.disk.sector_size();

@@ -7,7 +7,7 @@ use sanlock_lease::machine::Content;
 use sanlock_lease::name::Name;
 use sanlock_lease::paxos::PaxosConfig;
 use sanlock_lease::record::{
-    Bitmap, DELTA_MAGIC, DELTA_VERSION, HostBlock, PAXOS_MAGIC, PAXOS_VERSION, RawLeader,
+    Bitmap, DELTA_MAGIC, DELTA_VERSION, HostBlock, PAXOS_MAGIC, PAXOS_VERSION, RawLeader, RequestRecord,
 };
 use sanlock_lease::text::{DiskSpec, LockspaceSpec, ResourceSpec};
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
@@ -15,6 +15,8 @@ use std::sync::LazyLock;
 
 /// Sizes of everything in the simulator.
 pub const GEOMETRY: Geometry = Geometry::B512_M1;
+/// Where the request for a resource lies.
+pub const REQUEST_SECTOR: u64 = 1;
 
 /// A name that is short enough by construction.
 #[must_use]
@@ -211,6 +213,23 @@ pub fn formatted(hosts: u64, disks: u8, on_each: u8, legs: u8, num_hosts: u64) -
         }
     }
     disk
+}
+
+/// Puts the record of no request where requests for these resources go.
+pub fn format_requests(disk: &mut SimDisk, resources: impl Iterator<Item = u8>) {
+    let mut bytes = vec![0; disk.sector_size().slice_len()];
+    RequestRecord::none().encode(&mut bytes);
+    let content = Content::Value(bytes.into());
+    let legs = disk.legs();
+    for (number, leg) in resources.flat_map(|number| (0..legs).map(move |leg| (number, leg))) {
+        disk.land(Area::Resource(number, leg), REQUEST_SECTOR, &content);
+    }
+}
+
+/// The request for a resource as it lies on the first of its disks, where it is looked for.
+#[must_use]
+pub fn request_on(disk: &SimDisk, number: u8) -> RequestRecord {
+    RequestRecord::from_sector(disk.sector(Area::Resource(number, 0), REQUEST_SECTOR))
 }
 
 /// The leader of a resource as it lies on one of its disks.

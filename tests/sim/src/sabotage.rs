@@ -49,6 +49,10 @@ macro_rules! sabotages {
 sabotages! {
     /// Host ids that were never used are looked at with every third renewal, and at no other time.
     LooksSeldom,
+    /// Nobody notices the bits that others set for it.
+    NoticesUnseen,
+    /// Requests that were found are said to be for a later version.
+    RequestsMisread,
     /// Every acquire is said to have succeeded.
     FalseSuccess,
     /// A process goes on using what it has released.
@@ -156,7 +160,7 @@ impl Sabotage {
                 block.dblock.bal = 0.into();
                 block.dblock.inp = 0.into();
             }
-            (Self::ValuesElsewhere, Content::Value(value)) => {
+            (Self::ValuesElsewhere, Content::Value(value)) if *sector == LVB_SECTOR => {
                 *value = value.iter().map(|byte| byte ^ 1).collect::<Vec<u8>>().into();
             }
             (Self::NamesMixed, Content::Leader(leader)) => {

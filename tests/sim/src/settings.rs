@@ -12,6 +12,8 @@ const TIMES: [(u32, u32); 7] = [(10, 60), (5, 60), (3, 60), (5, 20), (2, 30), (2
 
 /// Those of long runs: what is configured in earnest.
 const LONG_TIMES: [(u32, u32); 4] = [(10, 60), (10, 60), (5, 60), (3, 60)];
+/// In long runs somebody asks for a lease this many times less often than in dense ones.
+const SELDOMER: u64 = 15;
 /// Hosts at most.
 pub const HOSTS_MAX: u64 = 64;
 /// Longest storm: a month.
@@ -117,6 +119,8 @@ pub struct Settings {
     pub renamed_per_mille: u64,
     /// How long faults go on.
     pub stormy_secs: u64,
+    /// Mean time between requests for leases of others. 0: nobody asks.
+    pub request_mean_secs: u64,
 }
 
 impl Settings {
@@ -155,6 +159,7 @@ impl Settings {
             misconfigured_per_mille: 0,
             renamed_per_mille: 0,
             stormy_secs: 60,
+            request_mean_secs: 0,
         }
     }
 
@@ -192,6 +197,7 @@ impl Settings {
             ("misconfigured_per_mille", self.misconfigured_per_mille, 0, 1000),
             ("renamed_per_mille", self.renamed_per_mille, 0, 1000),
             ("stormy_secs", self.stormy_secs, 1, STORMY_SECS_MAX),
+            ("request_mean_secs", self.request_mean_secs, 0, STORMY_SECS_MAX),
         ];
         for (name, value, least, most) in ranges {
             if value < least || value > most {
@@ -222,7 +228,7 @@ impl Settings {
     /// Settings of a long, calmer run, drawn by chance.
     #[must_use]
     pub fn long(dice: &mut Dice, references: u64) -> Self {
-        Self {
+        let drawn = Self {
             timeouts_per_mille: if dice.per_mille(300) { 0 } else { dice.spread(1, 5) },
             errors_per_mille: if dice.per_mille(300) { 0 } else { dice.spread(1, 5) },
             slow_per_mille: dice.spread(1, 50),
@@ -231,7 +237,8 @@ impl Settings {
             pause_ms: dice.spread(30_001, 600_000),
             stormy_secs: dice.spread(3600, 8 * 3600),
             ..Self::drawn(dice, references, &LONG_TIMES)
-        }
+        };
+        Self { request_mean_secs: drawn.request_mean_secs * SELDOMER, ..drawn }
     }
 
     fn drawn(dice: &mut Dice, references: u64, times: &[(u32, u32)]) -> Self {
@@ -279,6 +286,7 @@ impl Settings {
             misconfigured_per_mille: mistakes,
             renamed_per_mille: if dice.per_mille(500) { 0 } else { dice.spread(20, 1000) },
             stormy_secs: dice.between(100, 500),
+            request_mean_secs: if dice.per_mille(500) { 0 } else { dice.spread(2, 60) },
         }
     }
 

@@ -1,5 +1,6 @@
 //! Any machine a host may run, behind one face.
 
+use crate::asking::{Answer, Asking};
 use crate::reference::{ReferenceAcquire, ReferenceRelease};
 use sanlock_lease::delta::acquire::JoinOutcome;
 use sanlock_lease::delta::{
@@ -25,6 +26,7 @@ pub enum Work {
     Take(PaxosTake),
     Convert(PaxosConvert),
     Release(PaxosRelease),
+    Asking(Asking),
     ReferenceAcquire(ReferenceAcquire),
     ReferenceRelease(ReferenceRelease),
 }
@@ -41,6 +43,7 @@ pub enum Outcome {
     Acquire(AcquireOutcome),
     Convert(Box<ConvertOutcome>),
     Release(ReleaseOutcome),
+    Asking(Answer),
 }
 
 /// What a machine wants next, besides operations.
@@ -81,6 +84,7 @@ impl Work {
             Self::Take(m) => taken(m.step(now, env, input), ops, Outcome::Take),
             Self::Convert(m) => taken(m.step(now, env, input), ops, |o| Outcome::Convert(Box::new(o))),
             Self::Release(m) => taken(m.step(now, env, input), ops, Outcome::Release),
+            Self::Asking(m) => taken(m.step(now, env, input), ops, Outcome::Asking),
             Self::ReferenceAcquire(m) => taken(m.step(now, env, input), ops, Outcome::Acquire),
             Self::ReferenceRelease(m) => taken(m.step(now, env, input), ops, Outcome::Release),
         }
@@ -89,6 +93,11 @@ impl Work {
     /// The renewals, if that is what it is.
     #[must_use]
     pub fn renewal(&self) -> Option<&Renewal> {
+        if let Self::Renewal(renewal) = self { Some(renewal) } else { None }
+    }
+
+    /// The same, to change what they carry.
+    pub fn renewal_mut(&mut self) -> Option<&mut Renewal> {
         if let Self::Renewal(renewal) = self { Some(renewal) } else { None }
     }
 

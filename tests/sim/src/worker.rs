@@ -119,6 +119,12 @@ impl World {
                     worker.leave = Some(release);
                 }
             }
+            Message::Outgoing { event, bitmap } => {
+                let job = self.hosts[host].jobs.get_mut(&JobKey::Renewal(ls));
+                if let Some(renewal) = job.and_then(|job| job.work.renewal_mut()) {
+                    renewal.set_outgoing(event, *bitmap);
+                }
+            }
             Message::Changed => {
                 for key in [JobKey::Join(ls), JobKey::Renewal(ls), JobKey::Scan(ls), JobKey::Leave(ls)] {
                     if self.hosts[host].jobs.get(&key).is_some_and(|j| !j.done) {
@@ -153,7 +159,11 @@ impl World {
                     self.drain(host, ls, false);
                 }
             }
-            Outcome::Take(_) | Outcome::Acquire(_) | Outcome::Convert(_) | Outcome::Release(_) => {}
+            Outcome::Take(_)
+            | Outcome::Acquire(_)
+            | Outcome::Convert(_)
+            | Outcome::Release(_)
+            | Outcome::Asking(_) => {}
         }
         self.worker_look(host, ls);
     }
@@ -230,6 +240,9 @@ impl World {
     }
 
     fn notices(&mut self, host: usize, ls: u64, news: Vec<HostNews>) {
+        if self.sabotaged(Sabotage::NoticesUnseen) {
+            return;
+        }
         for news in news {
             if let HostNews::Notice { from, generation, event } = news {
                 let told = Told::Noticed { ls: LockspaceId(ls), from, generation, event };

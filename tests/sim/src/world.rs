@@ -54,6 +54,11 @@ impl Io {
     pub(crate) fn is_write(&self) -> bool {
         self.write.is_some()
     }
+
+    /// Whether it is about a request for a lease, rather than about the lease.
+    pub(crate) fn is_request(&self) -> bool {
+        matches!(self.job, JobKey::Errand(_))
+    }
 }
 
 /// Something that happens.
@@ -197,14 +202,16 @@ pub(crate) enum Event {
         fault: Fault,
     },
     Calm,
+    /// Somebody asks for a lease.
+    Asks,
 }
 
 /// Streams of chance for each host.
 const HOST_STREAMS: usize = 4;
 
-/// The stream of everything that is not one host's, those of the hosts, and one for each kind of fault.
+/// The stream of everything that is not one host's, those of the hosts, one for each kind of fault, and that of requests.
 fn streams_of(hosts: u64) -> usize {
-    1 + Fault::ALL.len() + HOST_STREAMS * usize::try_from(hosts).unwrap_or(0)
+    2 + Fault::ALL.len() + HOST_STREAMS * usize::try_from(hosts).unwrap_or(0)
 }
 
 /// A run.
@@ -251,13 +258,16 @@ impl World {
     pub fn new(settings: Settings, seed: u64, logging: bool) -> Self {
         let count = settings.ours + settings.references;
         let mut dice = Streams::new(seed, streams_of(count));
-        let disk = layout::formatted(
+        let mut disk = layout::formatted(
             settings.host_ids(),
             settings.disks,
             settings.resources,
             settings.legs,
             settings.num_hosts.max(settings.host_ids()),
         );
+        if settings.request_mean_secs > 0 {
+            layout::format_requests(&mut disk, settings.all_resources());
+        }
         let mut hosts = Vec::new();
         for id in 1..=count {
             let most = i64::try_from(settings.drift_ppm).unwrap_or(0);
@@ -325,6 +335,9 @@ impl World {
             world.dice.turn_to(world.stream_of(&Event::Chaos { fault: *fault }));
             world.chaos_later(*fault, true);
         }
+        if settings.request_mean_secs > 0 {
+            world.at(SECOND, Event::Asks);
+        }
         world.at(SECOND, Event::Look);
         world
     }
@@ -369,6 +382,7 @@ impl World {
             self.checks.nobody_holds_too_long(h.id, h.clock.at(self.now));
             self.powered += u64::from(h.up) * SECOND;
         }
+        self.look_at_requests();
         self.at(self.now + SECOND, Event::Look);
     }
 
@@ -404,6 +418,7 @@ impl World {
             Event::Script => {}
             Event::Chaos { fault } => self.chaos(fault),
             Event::Calm => self.calm_down(),
+            Event::Asks => self.asks(),
             Event::WdThaw { host, life } => self.wd_thaw(host, life),
             Event::WdInput { host, life, input } => self.wd_arrived(host, life, input),
             Event::WdWake { host, life } => self.wd_wake(host, life),
@@ -446,10 +461,14 @@ impl World {
         let (host, kind) = match *event {
             Event::PowerOn { .. } | Event::Look | Event::Script | Event::Calm => return 0,
             Event::Chaos { fault } => return 1 + fault as usize,
+            Event::Asks => return self.asking_stream(),
             Event::Sample { io, .. }
             | Event::Land { io }
             | Event::Complete { io }
-            | Event::Deadline { io } => (self.ios.get(&io).map_or(0, |flying| flying.host), 0),
+            | Event::Deadline { io } => match self.ios.get(&io) {
+                Some(flying) if flying.is_request() => return self.asking_stream(),
+                flying => (flying.map_or(0, |flying| flying.host), 0),
+            },
             Event::Turn { host, .. }
             | Event::Exit { host, .. }
             | Event::DescendantEnds { host, .. }
@@ -476,6 +495,11 @@ impl World {
             | Event::PeerTick { host, .. } => (host, 3),
         };
         1 + Fault::ALL.len() + HOST_STREAMS * host + kind
+    }
+
+    /// That of requests, whoever makes them.
+    pub(crate) fn asking_stream(&self) -> usize {
+        1 + Fault::ALL.len() + HOST_STREAMS * self.hosts.len()
     }
 
     /// Whether a small fault strikes where it may. None does in the calm.
@@ -565,7 +589,7 @@ impl World {
             JobKey::Join(ls) | JobKey::Renewal(ls) | JobKey::Scan(ls) | JobKey::Leave(ls) => {
                 (self.wanted(host, ls), true)
             }
-            JobKey::Peer(_) => (LockspaceNow::Gone, true),
+            JobKey::Peer(_) | JobKey::Errand(_) => (LockspaceNow::Gone, true),
         }
     }
 
@@ -626,6 +650,7 @@ impl World {
                 self.worker_done(host, ls, outcome);
             }
             JobKey::Task(task) => self.task_done(host, task, outcome),
+            JobKey::Errand(errand) => self.errand_done(host, errand, outcome),
             JobKey::Peer(_) => {}
         }
     }
@@ -659,7 +684,8 @@ impl World {
     /// Writes of a host to a resource, of any life, that have not ended.
     pub(crate) fn resource_writes(&self, host: usize, resource: u8) -> usize {
         let its = |io: &&Io| {
-            io.host == host && matches!(io.area, Area::Resource(r, _) if r == resource) && io.is_write()
+            let its = matches!(io.area, Area::Resource(r, _) if r == resource);
+            io.host == host && its && io.is_write() && !io.is_request()
         };
         self.flying().filter(its).count()
     }

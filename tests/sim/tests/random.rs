@@ -129,6 +129,13 @@ fn assert_reached(marks: &Marks) {
         ("a conversion refused because of another process", marks.converts_beside_others),
         ("a conversion that failed on the way", marks.converts_failed),
         ("a conversion that left something in the leader", marks.convert_leftovers),
+        ("a request written", marks.requests),
+        ("a request taken back", marks.requests_cleared),
+        ("a request refused", marks.requests_refused),
+        ("a process told of a request", marks.requests_acted),
+        ("a request acted upon in time", marks.requests_in_time),
+        ("a request for a version that is over, left alone", marks.requests_old),
+        ("a request that a newer one took the place of", marks.requests_superseded),
     ];
     for (what, times) in reached {
         assert!(times > 0, "never reached: {what}");

@@ -1,5 +1,7 @@
 //! Every check can fail: hosts that are broken on purpose, and what is to be noticed.
 
+use sanlock_lease::timing::{IoTimeout, WatchdogFire};
+use sanlock_sim::checks::Marks;
 use sanlock_sim::dice::Dice;
 use sanlock_sim::fault::Faults;
 use sanlock_sim::sabotage::Sabotage;
@@ -180,6 +182,38 @@ fn old_disks_beyond_a_minority_make_two_owners() {
         old += world.checks.marks.disks_old;
     }
     assert!(old > 0, "no disk was ever old");
+}
+
+/// Worlds in which nothing goes wrong, leases are held for long, and two hosts ask each other for them.
+fn asked_for(seed: u64) -> World {
+    let settings = Settings {
+        resources: 4,
+        processes: 4,
+        io_timeout: IoTimeout::new(2).unwrap_or(IoTimeout::DEFAULT),
+        fire: WatchdogFire::new(10).unwrap_or(WatchdogFire::DEFAULT),
+        hold_ms: 300_000,
+        stormy_secs: 1500,
+        request_mean_secs: 5,
+        ..Settings::quiet()
+    };
+    World::new(settings, seed, false)
+}
+
+/// Q1, Q2: requests for leases. Whoever asks soon after somebody else, or for the second time, is not overlooked.
+#[test]
+fn requests_are_acted_upon_in_time_and_only_where_they_were_made() {
+    const TRIED: u64 = 20;
+    for (sabotage, wanted) in [(Sabotage::NoticesUnseen, "Q1:"), (Sabotage::RequestsMisread, "Q2:")] {
+        let broken = |seed: &u64| !asked_for(*seed).with(sabotage, wanted).run();
+        assert!((1..=TRIED).any(|seed| broken(&seed)), "{sabotage:?}: {wanted} not noticed in {TRIED} runs");
+    }
+    let mut marks = Marks::default();
+    for seed in 1..=TRIED {
+        let mut world = asked_for(seed);
+        assert!(world.run(), "seed {seed}: {:?}", world.checks.violations);
+        marks.add(&world.checks.marks);
+    }
+    assert!(marks.requests_in_time > TRIED && marks.requests_old > 0, "{marks:?}");
 }
 
 macro_rules! noticed {

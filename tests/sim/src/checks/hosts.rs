@@ -321,11 +321,18 @@ impl Checks {
         self.now = now;
     }
 
+    /// Whether a lockspace in which the process was granted something is dead.
+    #[must_use]
+    pub fn has_lost_a_lockspace(&self, host: HostId, pid: i32) -> bool {
+        let all = self.registered.get(&(host, pid)).into_iter().flatten();
+        let dead = |r: &u8| self.members.get(&(host, layout::disk_of(*r))).is_some_and(|m| m.gone);
+        all.into_iter().any(dead)
+    }
+
     /// W3: a process is signalled. One of the lockspaces it was granted something in must be dead.
     pub fn killed(&mut self, host: HostId, pid: i32) {
-        let all = self.registered.get(&(host, pid)).cloned().unwrap_or_default();
-        let dead = |r: &u8| self.members.get(&(host, layout::disk_of(*r))).is_some_and(|m| m.gone);
-        if !all.iter().any(dead) {
+        if !self.has_lost_a_lockspace(host, pid) {
+            let all = self.registered.get(&(host, pid)).cloned().unwrap_or_default();
             self.violated(format!(
                 "W3: {pid} of {host:?} is signalled, all lockspaces it uses are well: {all:?}"
             ));

@@ -159,6 +159,24 @@ marks! {
     armed,
     /// wdmd killed or standing still.
     wdmd_faults,
+    /// Requests for leases written.
+    requests,
+    /// Taken back.
+    requests_cleared,
+    /// Not written: nobody owns the lease, it has that version, a later one was asked for, or the disk or the lockspace failed.
+    requests_refused,
+    /// Processes told because of one.
+    requests_acted,
+    /// Requests that were to be acted upon in time, and were.
+    requests_in_time,
+    /// Requests found for a version that is over.
+    requests_old,
+    /// Requests that a newer one took the place of before their time.
+    requests_superseded,
+    /// Requests whose lease had changed hands before their time.
+    requests_outrun,
+    /// Requests not acted upon because something kept one of the two hosts from it.
+    requests_excused,
     /// Signals sent.
     signals,
     /// Killpath programs run.

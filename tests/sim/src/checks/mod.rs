@@ -3,6 +3,7 @@
 mod hosts;
 mod legs;
 mod marks;
+pub mod requests;
 mod sharing;
 mod values;
 
@@ -14,10 +15,11 @@ use crate::layout;
 use crate::settings::Settings;
 use crate::table::Table;
 use hosts::Membership;
+use requests::Requests;
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::machine::Content;
 use sanlock_lease::paxos::Held;
-use sanlock_lease::record::{Dblock, HostBlock, RawLeader};
+use sanlock_lease::record::{Dblock, HostBlock, RawLeader, RequestRecord};
 use sanlock_lease::timing::{IoTimeout, MonoTime, WatchdogFire};
 use sharing::Sharers;
 use std::collections::{BTreeMap, BTreeSet};
@@ -122,6 +124,7 @@ pub struct Checks {
     /// The reference peers.
     references: BTreeSet<HostId>,
     values: Values,
+    requests: Requests,
     /// What was broken.
     pub violations: Vec<String>,
     /// What was reached.
@@ -272,6 +275,10 @@ impl Checks {
                 self.name_submitted(resource, writer, leader, disk);
             }
             (area, Content::Value(_)) if Self::is_value_place(area, sector) => {}
+            (Area::Resource(resource, _), Content::Value(bytes)) if sector == layout::REQUEST_SECTOR => {
+                let request = RequestRecord::from_sector(bytes);
+                self.request_submitted(resource, request.lver.get(), request.force_mode.get());
+            }
             (Area::Resource(resource, _), Content::Block(block)) if sector == id.block_sector() => {
                 for before in legs::known_blocks(disk, resource, id) {
                     self.block_submitted(resource, writer, block, &before);
@@ -427,6 +434,12 @@ impl Checks {
                 self.leader_landed((resource, leg), leader, disk);
                 self.name_landed(resource, leader);
                 self.chosen_stays(resource, disk);
+            }
+            (Area::Resource(resource, leg), Content::Value(bytes)) if sector == layout::REQUEST_SECTOR => {
+                let request = RequestRecord::from_sector(bytes);
+                if leg == 0 {
+                    self.request_landed(resource, request.lver.get(), request.force_mode.get());
+                }
             }
             (Area::Resource(resource, _), Content::Value(content)) => {
                 self.value_landing(resource, writer, content);
