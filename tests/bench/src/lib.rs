@@ -6,11 +6,13 @@
 //!
 //! Figures are only worth something on a machine that does nothing else: the load before each measure is recorded with it.
 
+pub mod capacity;
 pub mod figures;
 pub mod floor;
 pub mod json;
 pub mod machine;
 pub mod measure;
+pub mod page;
 pub mod place;
 pub mod plot;
 pub mod row;

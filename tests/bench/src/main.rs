@@ -10,7 +10,7 @@ use std::time::Instant;
 use clap::Parser;
 use sanlock_bench::measure::ALL;
 use sanlock_bench::row::Row;
-use sanlock_bench::{Measure, PlaceKind, Setting, json, machine, plot, table};
+use sanlock_bench::{Measure, PlaceKind, Setting, json, machine, page, plot, table};
 use sanlock_conformance::Program;
 use serde_json::{Value, json};
 
@@ -32,6 +32,12 @@ struct Arguments {
     /// Also draw plots into this directory.
     #[arg(long, value_name = "DIR")]
     plots: Option<PathBuf>,
+    /// Measure nothing: renew the tables of this page of the guide, the measured ones only with --from.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["only", "quick", "json", "plots", "list"])]
+    page: Option<PathBuf>,
+    /// The run whose figures the page is to have, as --json wrote it.
+    #[arg(long, value_name = "JSON", requires = "page")]
+    from: Option<PathBuf>,
     /// List the measures and end.
     #[arg(long)]
     list: bool,
@@ -71,6 +77,15 @@ fn main() -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
+    if let Some(page) = &arguments.page {
+        return match renew(page, arguments.from.as_deref()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("{error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     let unknown = arguments.only.iter().find(|name| ALL.iter().all(|measure| measure.name != **name));
     if let Some(name) = unknown {
         eprintln!("there is no measure {name:?}; --list shows what there is");
@@ -88,6 +103,20 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     if results.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Puts the tables into a page that are to be there now.
+fn renew(page: &Path, run: Option<&Path>) -> Result<(), String> {
+    let read = |path: &Path| fs::read_to_string(path).map_err(|error| named(path, &error));
+    let run: Option<Value> = match run {
+        Some(path) => {
+            Some(serde_json::from_str(&read(path)?).map_err(|error| format!("{}: {error}", path.display()))?)
+        }
+        None => None,
+    };
+    let text =
+        page::renewed(&read(page)?, run.as_ref()).map_err(|error| format!("{}: {error}", page.display()))?;
+    fs::write(page, text).map_err(|error| named(page, &error))
 }
 
 fn run(arguments: &Arguments) -> Results {

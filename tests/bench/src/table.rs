@@ -72,7 +72,7 @@ fn line(cells: [String; 8]) -> String {
 }
 
 /// Three or four digits that matter.
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 1000.0 => format!("{value:.0}"),
         size if size >= 100.0 => format!("{value:.1}"),
