@@ -28,11 +28,9 @@ fn a_single_operation_is_the_owner_s() {
     let dir = tempfile::tempdir().unwrap();
     let disk = disk(dir.path(), "d");
     let (mut driver, mut reports) = (driver(), Reports::new());
-    let now = monotonic_now();
-    let machine = script(vec![write(0, 3, now.plus_secs(30))]);
-    driver.start(now, machine, 0, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
+    start_writes(&mut driver, &disk, 1, &mut reports);
     let errand = driver.errand(true).unwrap();
-    driver.poll(now, &AlwaysAlive, &mut reports);
+    driver.poll(monotonic_now(), &AlwaysAlive, &mut reports);
     assert!(reports.is_empty(), "nobody else does it");
     assert!(driver.errand(true).is_none() && !driver.is_quiet(), "it is given away once");
     errand.run();
@@ -40,12 +38,23 @@ fn a_single_operation_is_the_owner_s() {
     assert!(driver.is_quiet());
 }
 
-fn start_writes(driver: &mut Driver<Script, u8>, disk: &Arc<Disk>, machines: u8, reports: &mut Reports) {
+/// Starts machines with one operation each, which is made of the machine's tag and the deadline.
+fn start(
+    driver: &mut Driver<Script, u8>,
+    disk: &Arc<Disk>,
+    machines: u8,
+    op: impl Fn(u8, MonoTime) -> Op,
+    reports: &mut Reports,
+) {
     let now = monotonic_now();
     for tag in 0..machines {
-        let machine = script(vec![write(0, 3 + u64::from(tag), now.plus_secs(30))]);
+        let machine = script(vec![op(tag, now.plus_secs(30))]);
         driver.start(now, machine, tag, areas(disk), &AlwaysAlive, reports).unwrap();
     }
+}
+
+fn start_writes(driver: &mut Driver<Script, u8>, disk: &Arc<Disk>, machines: u8, reports: &mut Reports) {
+    start(driver, disk, machines, |tag, deadline| write(0, 3 + u64::from(tag), deadline), reports);
 }
 
 fn tags(ended: &[(u8, Vec<String>, u32)]) -> Vec<u8> {
@@ -87,11 +96,7 @@ fn two_large_operations_run_side_by_side() {
     let dir = tempfile::tempdir().unwrap();
     let disk = disk(dir.path(), "d");
     let (mut driver, mut reports) = (driver(), Reports::new());
-    let now = monotonic_now();
-    for tag in 0..2 {
-        let machine = script(vec![read(0, 0, 100, now.plus_secs(30))]);
-        driver.start(now, machine, tag, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
-    }
+    start(&mut driver, &disk, 2, |_, deadline| read(0, 0, 100, deadline), &mut reports);
     assert!(driver.errand(true).is_none());
     while driver.running() > 0 {
         finish(&mut driver, &mut reports);
@@ -145,18 +150,11 @@ fn several_operations_and_those_of_an_owner_who_cannot_leave_go_to_threads() {
     let disk = disk(dir.path(), "d");
     for (machines, alone) in [(3, true), (1, false)] {
         let (mut driver, mut reports) = (driver(), Reports::new());
-        let now = monotonic_now();
-        for tag in 0..machines {
-            let machine = script(vec![write(0, 3 + u64::from(tag), now.plus_secs(30))]);
-            driver.start(now, machine, tag, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
-        }
+        start_writes(&mut driver, &disk, machines, &mut reports);
         assert!(driver.errand(alone).is_none());
-        for _ in 0..machines {
+        while driver.running() > 0 {
             let ended = finish(&mut driver, &mut reports);
             assert!(ended.iter().all(|(_, seen, _)| seen == &["0: ok None"]));
-            if driver.running() == 0 {
-                break;
-            }
         }
         assert!(driver.running() == 0 && driver.is_quiet());
     }
