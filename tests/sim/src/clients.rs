@@ -10,6 +10,7 @@ use crate::daemon::{Message, Source, Thread};
 use crate::fault::Fault;
 use crate::front::code_of;
 use crate::layout;
+use crate::notes::Setting as Note;
 use crate::sabotage::Sabotage;
 use crate::world::{Event, World};
 use sanlock_lease::code::ReturnCode;
@@ -107,6 +108,12 @@ pub(crate) enum Asked {
         disk: u8,
         on: bool,
     },
+    /// To be told of host events in a lockspace.
+    Listen,
+    /// A host event.
+    Set {
+        setting: Note,
+    },
     Other,
 }
 
@@ -115,7 +122,7 @@ pub(crate) enum Asked {
 pub(crate) struct Client {
     /// The process registered on it.
     pub(crate) pid: Option<i32>,
-    asked: Option<Asked>,
+    pub(crate) asked: Option<Asked>,
 }
 
 impl World {
@@ -419,6 +426,13 @@ impl World {
             Some(Asked::Used { disk, on }) if code == 0 => {
                 let id = self.hosts[host].id;
                 self.checks.used_flag(id, disk, on);
+            }
+            Some(Asked::Set { setting }) => self.event_replied(host, setting, code),
+            Some(Asked::Listen) => {
+                // Refused: success has another answer.
+                if let Some(daemon) = self.daemon(host) {
+                    daemon.listeners.remove(&conn.0);
+                }
             }
             Some(Asked::Used { .. } | Asked::Other) | None => {}
         }

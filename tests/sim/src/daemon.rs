@@ -10,6 +10,7 @@ use crate::fault::Fault;
 use crate::host::{Filed, JobKey};
 use crate::layout;
 use crate::link::{Call, Link, Order};
+use crate::notes::Setting;
 use crate::requests::Errand;
 use crate::table::Table;
 use crate::tasks::Task;
@@ -97,6 +98,7 @@ pub enum Message {
     ClientGone(TaskId),
     Outgoing { event: HostEvent, bitmap: Box<Bitmap> },
     Ask { conn: ConnId, resource: u8, name: Name, wish: Wish },
+    SetEvent { conn: ConnId, setting: Setting },
     Save { ls: LockspaceId, serial: u64, disk: u8, record: Box<RejoinRecord> },
     Drop { disk: u8, host_id: u64 },
     Wd(Order),
@@ -138,6 +140,8 @@ pub struct Daemon {
     /// What threads that ask, or look, are about.
     pub(crate) errands: Table<u64, Errand>,
     pub(crate) last_errand: u64,
+    /// Connections on which somebody listens to host events, or has asked to, and of which disk's lockspace.
+    pub(crate) listeners: Table<u64, u8>,
     pub(crate) shutting_down: bool,
     pub(crate) next_age_check: MonoTime,
     next_conn: u64,
@@ -181,6 +185,7 @@ impl Daemon {
             tables: Table::new(),
             errands: Table::new(),
             last_errand: 0,
+            listeners: Table::new(),
             shutting_down: false,
             next_age_check: MonoTime::default(),
             next_conn: 0,
@@ -344,6 +349,7 @@ impl World {
             (Thread::Front, Message::Ask { conn, resource, name, wish }) => {
                 self.ask_order(host, conn, resource, name, wish);
             }
+            (Thread::Front, Message::SetEvent { conn, setting }) => self.set_event_order(host, conn, setting),
             (Thread::Resources, message) => self.resource_order(host, message),
             (Thread::Lockspace(ls), message) => self.worker_order(host, ls, message),
             (Thread::Records, Message::Save { ls, serial, disk, record }) => {

@@ -51,6 +51,9 @@ impl World {
                 self.front_looks(host, now);
                 continue;
             };
+            if let Told::Requested { lockspace, owner } = &*told {
+                self.bit_set_for(host, layout::disk_of_name(*lockspace), *owner);
+            }
             let left = if let Told::Left { ls } = *told { Some(ls) } else { None };
             let command = if let Told::Command { conn, .. } = *told { Some(conn) } else { None };
             let looked =
@@ -210,7 +213,17 @@ impl World {
                 self.send(host, front, Thread::Lockspace(ls.0), Message::Outgoing { event, bitmap });
             }
             Action::LookForRequests { ls, leases } => self.look_order(host, ls, leases),
-            // Host events and the resource index: nobody here asks for them.
+            // What becomes a stream has its answer.
+            Action::BecomeStream { conn } => {
+                if let Some(client) = self.daemon(host).and_then(|d| d.clients.get_mut(&conn.0)) {
+                    client.asked = None;
+                }
+            }
+            Action::Deliver { conn, own, event, from, generation } => {
+                self.delivered(host, conn, own, event, (from, generation));
+            }
+            Action::EndStream { conn } => self.stream_ends(host, conn),
+            // The resource index: nobody here asks for it.
             other => {
                 self.checks.violated(format!("an action that nobody asked for: {}", short(&other)));
             }

@@ -16,7 +16,7 @@
 //! * Clocks have different zeros and run wrong, watchdog devices early or late, by as much as may be: [`bounds`].
 //! * A daemon, or one of its threads, stands still for any time; the rest goes on. Then it takes in what came meanwhile, in any
 //!   order that keeps that of each sender. It crashes, shuts down, and is started again; its processes go on.
-//! * Processes: [`clients`]. Requests for leases of others: `requests.rs`.
+//! * Processes: [`clients`]. Requests for leases of others: `requests.rs`. Host events: `notes.rs`.
 //! * Power is cut at any moment, and comes back.
 //! * A write of the host id lease that timed out may land when its lockspace has been given up and left long ago: such a write
 //!   alone keeps neither lockspace nor watchdog waiting for ever (the exception to rule R3). It prolongs nobody's life (S11).
@@ -35,6 +35,7 @@
 //! | W4 | a holder is gone, or its host is reset, at 8T + F after the last renewal at the latest |
 //! | V1 to V3, N1, N2, D1, I1 | value blocks, names, versions demanded, INQUIRE: `checks/values.rs` |
 //! | Q1, Q2 | requests for leases: `checks/requests.rs` |
+//! | E1, E2 | host events: `checks/notes.rs` |
 //! | L5 | what takes a lease in a lockspace that is gone, or for a daemon that shuts down, ends after a few more reads |
 //! | L | when faults have ended, everybody joins, and everybody gets every lease, exclusively and shared |
 //!
@@ -62,6 +63,7 @@ mod identity;
 mod ios;
 pub mod layout;
 pub mod link;
+mod notes;
 mod orphans;
 pub mod peer;
 pub mod queue;

@@ -31,7 +31,7 @@ const NO_SIGTERM: u32 = 4;
 /// A transfer for requests, renewals or looks that takes longer is trouble: what follows from it may come late.
 pub(crate) const TROUBLE: Micros = SECOND / 10;
 /// What messages between threads and the look itself take at most, where nothing goes wrong.
-const SLACK_SECS: u64 = 8;
+pub(crate) const SLACK_SECS: u64 = 8;
 
 /// What a short-lived thread of the daemon is about.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ impl World {
         }
     }
 
-    fn some_host_of_ours(&mut self) -> usize {
+    pub(crate) fn some_host_of_ours(&mut self) -> usize {
         usize::try_from(self.dice.between(0, self.settings.ours - 1)).unwrap_or(0)
     }
 
@@ -194,6 +194,14 @@ impl World {
         }
     }
 
+    /// A host with its daemon and its lockspace on this disk, if that is joined and well.
+    pub(crate) fn member(&self, host: usize, disk: u8) -> Option<(usize, u32, LockspaceId)> {
+        let daemon = self.hosts[host].daemon.as_ref()?;
+        let found = daemon.manager.lockspace_named(&layout::lockspace(disk));
+        let (ls, _) = found.filter(|(_, ls)| ls.usable())?;
+        Some((host, daemon.life, ls))
+    }
+
     /// A request was written: whoever holds the lease is to be told of it, if nothing goes wrong (Q1).
     ///
     /// The bit appears with the next renewal of the host that asks, the owner sees it with its next look at that host, and looks for
@@ -203,13 +211,8 @@ impl World {
             return;
         };
         let Some(owner) = self.hosts.iter().position(|h| h.id == holder.host) else { return };
-        let known = |host: usize| {
-            let name = layout::lockspace(layout::disk_of(resource));
-            let daemon = self.hosts[host].daemon.as_ref()?;
-            let (ls, _) = daemon.manager.lockspace_named(&name).filter(|(_, ls)| ls.usable())?;
-            Some((host, daemon.life, ls))
-        };
-        let (Some(from), Some(to)) = (known(host), known(owner)) else { return };
+        let disk = layout::disk_of(resource);
+        let (Some(from), Some(to)) = (self.member(host, disk), self.member(owner, disk)) else { return };
         let (asking, owning) = (self.hosts[host].io_timeout.secs(), self.hosts[owner].io_timeout.secs());
         if host == owner || owning > asking || to.1 != holder.life || !(1..=2).contains(&force_mode) {
             return;
@@ -248,7 +251,12 @@ impl World {
     }
 
     /// Whether nothing has kept the host from renewing, looking and acting in time since then, or shortly before.
-    fn untroubled(&self, (host, life, ls): (usize, u32, LockspaceId), name: &Name, since: Micros) -> bool {
+    pub(crate) fn untroubled(
+        &self,
+        (host, life, ls): (usize, u32, LockspaceId),
+        name: &Name,
+        since: Micros,
+    ) -> bool {
         let h = &self.hosts[host];
         let before = since.saturating_sub(4 * h.io_timeout.secs() * SECOND);
         let long_ago = |time: Micros| time == 0 || time < before;

@@ -51,6 +51,8 @@ sabotages! {
     LooksSeldom,
     /// Nobody notices the bits that others set for it.
     NoticesUnseen,
+    /// Host events are shown with other data than was set.
+    EventsMixed,
     /// Requests that were found are said to be for a later version.
     RequestsMisread,
     /// Every acquire is said to have succeeded.

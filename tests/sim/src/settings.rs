@@ -12,7 +12,7 @@ const TIMES: [(u32, u32); 7] = [(10, 60), (5, 60), (3, 60), (5, 20), (2, 30), (2
 
 /// Those of long runs: what is configured in earnest.
 const LONG_TIMES: [(u32, u32); 4] = [(10, 60), (10, 60), (5, 60), (3, 60)];
-/// In long runs somebody asks for a lease this many times less often than in dense ones.
+/// In long runs somebody asks for a lease, or sets a host event, this many times less often than in dense ones.
 const SELDOMER: u64 = 15;
 /// Hosts at most.
 pub const HOSTS_MAX: u64 = 64;
@@ -121,6 +121,8 @@ pub struct Settings {
     pub stormy_secs: u64,
     /// Mean time between requests for leases of others. 0: nobody asks.
     pub request_mean_secs: u64,
+    /// Mean time between host events. 0: there are none, and nobody listens.
+    pub event_mean_secs: u64,
 }
 
 impl Settings {
@@ -160,6 +162,7 @@ impl Settings {
             renamed_per_mille: 0,
             stormy_secs: 60,
             request_mean_secs: 0,
+            event_mean_secs: 0,
         }
     }
 
@@ -198,6 +201,7 @@ impl Settings {
             ("renamed_per_mille", self.renamed_per_mille, 0, 1000),
             ("stormy_secs", self.stormy_secs, 1, STORMY_SECS_MAX),
             ("request_mean_secs", self.request_mean_secs, 0, STORMY_SECS_MAX),
+            ("event_mean_secs", self.event_mean_secs, 0, STORMY_SECS_MAX),
         ];
         for (name, value, least, most) in ranges {
             if value < least || value > most {
@@ -238,7 +242,8 @@ impl Settings {
             stormy_secs: dice.spread(3600, 8 * 3600),
             ..Self::drawn(dice, references, &LONG_TIMES)
         };
-        Self { request_mean_secs: drawn.request_mean_secs * SELDOMER, ..drawn }
+        let (requests, events) = (drawn.request_mean_secs * SELDOMER, drawn.event_mean_secs * SELDOMER);
+        Self { request_mean_secs: requests, event_mean_secs: events, ..drawn }
     }
 
     fn drawn(dice: &mut Dice, references: u64, times: &[(u32, u32)]) -> Self {
@@ -287,6 +292,7 @@ impl Settings {
             renamed_per_mille: if dice.per_mille(500) { 0 } else { dice.spread(20, 1000) },
             stormy_secs: dice.between(100, 500),
             request_mean_secs: if dice.per_mille(500) { 0 } else { dice.spread(2, 60) },
+            event_mean_secs: if dice.per_mille(600) { 0 } else { dice.spread(5, 60) },
         }
     }
 

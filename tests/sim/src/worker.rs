@@ -119,7 +119,8 @@ impl World {
                     worker.leave = Some(release);
                 }
             }
-            Message::Outgoing { event, bitmap } => {
+            Message::Outgoing { mut event, bitmap } => {
+                event.data += u64::from(self.sabotaged(Sabotage::EventsMixed));
                 let job = self.hosts[host].jobs.get_mut(&JobKey::Renewal(ls));
                 if let Some(renewal) = job.and_then(|job| job.work.renewal_mut()) {
                     renewal.set_outgoing(event, *bitmap);

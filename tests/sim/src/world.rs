@@ -204,14 +204,16 @@ pub(crate) enum Event {
     Calm,
     /// Somebody asks for a lease.
     Asks,
+    /// Somebody sets a host event, or listens.
+    Notes,
 }
 
 /// Streams of chance for each host.
 const HOST_STREAMS: usize = 4;
 
-/// The stream of everything that is not one host's, those of the hosts, one for each kind of fault, and that of requests.
+/// The stream of everything that is not one host's, those of the hosts, one for each kind of fault, that of requests, and that of host events.
 fn streams_of(hosts: u64) -> usize {
-    2 + Fault::ALL.len() + HOST_STREAMS * usize::try_from(hosts).unwrap_or(0)
+    3 + Fault::ALL.len() + HOST_STREAMS * usize::try_from(hosts).unwrap_or(0)
 }
 
 /// A run.
@@ -233,6 +235,8 @@ pub struct World {
     /// Microseconds in which a host was up, of all hosts.
     pub powered: Micros,
     pub(crate) ios: Table<u64, Box<Io>>,
+    /// Host events set so far.
+    pub(crate) last_note: u64,
     /// Values set so far.
     pub(crate) last_value: u64,
     /// What disks once held, by disk.
@@ -306,6 +310,7 @@ impl World {
             struck: Struck::default(),
             powered: 0,
             ios: Table::new(),
+            last_note: 0,
             last_value: 0,
             copies: Table::new(),
             dead_disk: None,
@@ -337,6 +342,9 @@ impl World {
         }
         if settings.request_mean_secs > 0 {
             world.at(SECOND, Event::Asks);
+        }
+        if settings.event_mean_secs > 0 {
+            world.at(SECOND, Event::Notes);
         }
         world.at(SECOND, Event::Look);
         world
@@ -383,6 +391,7 @@ impl World {
             self.powered += u64::from(h.up) * SECOND;
         }
         self.look_at_requests();
+        self.look_at_notes();
         self.at(self.now + SECOND, Event::Look);
     }
 
@@ -419,6 +428,7 @@ impl World {
             Event::Chaos { fault } => self.chaos(fault),
             Event::Calm => self.calm_down(),
             Event::Asks => self.asks(),
+            Event::Notes => self.notes(),
             Event::WdThaw { host, life } => self.wd_thaw(host, life),
             Event::WdInput { host, life, input } => self.wd_arrived(host, life, input),
             Event::WdWake { host, life } => self.wd_wake(host, life),
@@ -462,6 +472,7 @@ impl World {
             Event::PowerOn { .. } | Event::Look | Event::Script | Event::Calm => return 0,
             Event::Chaos { fault } => return 1 + fault as usize,
             Event::Asks => return self.asking_stream(),
+            Event::Notes => return self.asking_stream() + 1,
             Event::Sample { io, .. }
             | Event::Land { io }
             | Event::Complete { io }

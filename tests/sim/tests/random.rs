@@ -136,6 +136,11 @@ fn assert_reached(marks: &Marks) {
         ("a request acted upon in time", marks.requests_in_time),
         ("a request for a version that is over, left alone", marks.requests_old),
         ("a request that a newer one took the place of", marks.requests_superseded),
+        ("a host event set", marks.events_set),
+        ("a host event taken back", marks.events_cleared),
+        ("a host event refused", marks.events_refused),
+        ("a host event delivered", marks.events_delivered),
+        ("a host event delivered in time", marks.events_in_time),
     ];
     for (what, times) in reached {
         assert!(times > 0, "never reached: {what}");

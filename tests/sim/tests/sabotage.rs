@@ -216,6 +216,27 @@ fn requests_are_acted_upon_in_time_and_only_where_they_were_made() {
     assert!(marks.requests_in_time > TRIED && marks.requests_old > 0, "{marks:?}");
 }
 
+/// E1, E2: host events.
+#[test]
+fn events_are_delivered_in_time_and_as_they_were_set() {
+    const TRIED: u64 = 10;
+    let told = |seed: u64| {
+        let quiet = Settings { request_mean_secs: 40, event_mean_secs: 20, ..asked_for(seed).settings };
+        World::new(quiet, seed, false)
+    };
+    for (sabotage, wanted) in [(Sabotage::NoticesUnseen, "E2:"), (Sabotage::EventsMixed, "E1:")] {
+        let broken = |seed: &u64| !told(*seed).with(sabotage, wanted).run();
+        assert!((1..=TRIED).any(|seed| broken(&seed)), "{sabotage:?}: {wanted} not noticed in {TRIED} runs");
+    }
+    let mut marks = Marks::default();
+    for seed in 1..=TRIED {
+        let mut world = told(seed);
+        assert!(world.run(), "seed {seed}: {:?}", world.checks.violations);
+        marks.add(&world.checks.marks);
+    }
+    assert!(marks.events_in_time > TRIED && marks.events_excused == 0, "{marks:?}");
+}
+
 macro_rules! noticed {
     ($($name:ident: $sabotage:ident, $wanted:literal;)*) => {
         $(

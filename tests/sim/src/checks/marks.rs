@@ -177,6 +177,20 @@ marks! {
     requests_outrun,
     /// Requests not acted upon because something kept one of the two hosts from it.
     requests_excused,
+    /// Host events set.
+    events_set,
+    /// Taken back, or a host's bit.
+    events_cleared,
+    /// Refused, because another one was still shown, or the lockspace was not joined.
+    events_refused,
+    /// Delivered, each as often as it was.
+    events_delivered,
+    /// Events that were to be delivered in time, and were.
+    events_in_time,
+    /// Events that others took the place of before their time.
+    events_superseded,
+    /// Events not delivered because something kept one of the two hosts from it.
+    events_excused,
     /// Signals sent.
     signals,
     /// Killpath programs run.

@@ -3,6 +3,7 @@
 mod hosts;
 mod legs;
 mod marks;
+pub mod notes;
 pub mod requests;
 mod sharing;
 mod values;
@@ -15,6 +16,7 @@ use crate::layout;
 use crate::settings::Settings;
 use crate::table::Table;
 use hosts::Membership;
+use notes::Notes;
 use requests::Requests;
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::machine::Content;
@@ -125,6 +127,7 @@ pub struct Checks {
     references: BTreeSet<HostId>,
     values: Values,
     requests: Requests,
+    notes: Notes,
     /// What was broken.
     pub violations: Vec<String>,
     /// What was reached.
