@@ -3,210 +3,28 @@
 //! Events at the same microsecond happen in the order they were scheduled, so a run depends on its seed and settings alone.
 
 use crate::bounds::DEVICE_SHORT_PPM;
-use crate::checks::{Checks, Writer};
+use crate::checks::Checks;
 use crate::clock::{Clock, Micros, SECOND};
-use crate::daemon::{Thread, thread_of};
 use crate::damage::Copy;
 use crate::dice::Streams;
-use crate::disk::{Area, SimDisk, SimView};
+use crate::disk::SimDisk;
+pub(crate) use crate::event::Event;
+pub use crate::event::Io;
 use crate::fault::{Fault, Struck};
-use crate::host::{Host, Job, JobKey};
+use crate::host::Host;
 use crate::layout;
 use crate::queue::Queue;
 use crate::sabotage::Sabotage;
 use crate::settings::Settings;
 use crate::table::Table;
-use crate::work::{Next, Outcome, Work};
-use sanlock_lease::machine::{Content, Input, IoFailure, LockspaceNow, Op, OpId};
-use sanlock_lease::paxos::PaxosConfig;
-use sanlock_lease::timing::{IoTimeout, MonoTime};
+use sanlock_lease::machine::Op;
+use sanlock_lease::timing::IoTimeout;
 use std::collections::VecDeque;
-use std::rc::Rc;
 
 /// Lines kept for the report of a failure.
 const LOG_LINES: usize = 200_000;
 /// Events after which a run is taken for endless.
 const EVENTS_MAX: u64 = 20_000_000;
-
-/// An operation in flight.
-#[derive(Clone, Debug)]
-pub struct Io {
-    pub(crate) host: usize,
-    pub(crate) epoch: u32,
-    pub(crate) job: JobKey,
-    pub(crate) serial: u32,
-    pub(crate) op: OpId,
-    /// What it writes, and into which sector; reads have nothing.
-    pub(crate) write: Option<(u64, Rc<Content>)>,
-    pub(crate) area: Area,
-    /// A write that will land, but has not yet.
-    pub(crate) to_land: bool,
-    /// When it was submitted.
-    pub(crate) since: Micros,
-    pub(crate) timed_out: bool,
-    pub(crate) deadline: Micros,
-    pub(crate) completes: bool,
-    pub(crate) very_late: bool,
-    pub(crate) result: Result<SimView, IoFailure>,
-}
-
-impl Io {
-    pub(crate) fn is_write(&self) -> bool {
-        self.write.is_some()
-    }
-
-    /// Whether it is about a request for a lease, rather than about the lease.
-    pub(crate) fn is_request(&self) -> bool {
-        matches!(self.job, JobKey::Errand(_))
-    }
-}
-
-/// Something that happens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
-    Sample {
-        io: u64,
-        first: u64,
-        count: u64,
-    },
-    Land {
-        io: u64,
-    },
-    Complete {
-        io: u64,
-    },
-    Deadline {
-        io: u64,
-    },
-    Wake {
-        host: usize,
-        epoch: u32,
-        job: JobKey,
-        serial: u32,
-    },
-    FrontTick {
-        host: usize,
-        life: u32,
-    },
-    Letter {
-        host: usize,
-        life: u32,
-        id: u64,
-    },
-    Worker {
-        host: usize,
-        life: u32,
-        ls: u64,
-    },
-    OpenFailed {
-        host: usize,
-        life: u32,
-        task: u64,
-    },
-    Resume {
-        host: usize,
-        life: u32,
-        thread: Option<Thread>,
-    },
-    Restart {
-        host: usize,
-        epoch: u32,
-    },
-    Turn {
-        host: usize,
-        epoch: u32,
-        pid: i32,
-        serial: u32,
-    },
-    Exit {
-        host: usize,
-        epoch: u32,
-        pid: i32,
-    },
-    DescendantEnds {
-        host: usize,
-        epoch: u32,
-        pid: i32,
-    },
-    Spawn {
-        host: usize,
-        epoch: u32,
-    },
-    Admin {
-        host: usize,
-        epoch: u32,
-    },
-    LooksAway {
-        host: usize,
-        epoch: u32,
-        from: usize,
-    },
-    WdStart {
-        host: usize,
-        epoch: u32,
-    },
-    WdThaw {
-        host: usize,
-        life: u32,
-    },
-    WdInput {
-        host: usize,
-        life: u32,
-        input: u64,
-    },
-    WdWake {
-        host: usize,
-        life: u32,
-    },
-    WdDevice {
-        host: usize,
-        life: u32,
-    },
-    WdTimeout {
-        host: usize,
-        life: u32,
-        conn: u32,
-        question: u32,
-    },
-    WdLinger {
-        host: usize,
-        life: u32,
-        ls: u64,
-        conn: u32,
-    },
-    DeviceFires {
-        host: usize,
-        epoch: u32,
-    },
-    PeerWatchdog {
-        host: usize,
-        epoch: u32,
-    },
-    PeerTick {
-        host: usize,
-        epoch: u32,
-    },
-    PeerTurn {
-        host: usize,
-        epoch: u32,
-        resource: u8,
-        serial: u32,
-    },
-    PowerOn {
-        host: usize,
-    },
-    Look,
-    /// A moment that a script waits for.
-    Script,
-    Chaos {
-        fault: Fault,
-    },
-    Calm,
-    /// Somebody asks for a lease.
-    Asks,
-    /// Somebody sets a host event, or listens.
-    Notes,
-}
 
 /// Streams of chance for each host.
 const HOST_STREAMS: usize = 4;
@@ -248,7 +66,7 @@ pub struct World {
     pub(crate) sabotage: Option<Sabotage>,
     pub(crate) queue: Queue<Event>,
     /// An empty vector with room.
-    spare_ops: Vec<Op>,
+    pub(crate) spare_ops: Vec<Op>,
     /// Places of operations that are over, for those to come.
     #[expect(clippy::vec_box, reason = "what is used again is the box")]
     pub(crate) spare_ios: Vec<Box<Io>>,
@@ -552,158 +370,6 @@ impl World {
             Event::PeerTurn { resource, serial, .. } => self.peer_turn(host, resource, serial),
             _ => {}
         }
-    }
-
-    /// Who works on which resource.
-    pub(crate) fn paxos_config(&self, host: usize, generation: u64, resource: u8) -> PaxosConfig {
-        let h = &self.hosts[host];
-        layout::paxos_config(h.claims, generation, resource, h.io_timeout, h.fire)
-    }
-
-    pub(crate) fn writer(&self, host: usize) -> Writer {
-        Writer { host: self.hosts[host].id, reference: self.hosts[host].is_reference() }
-    }
-
-    /// Starts a machine as this job. The former one under that key, if any, must be done.
-    pub(crate) fn start(&mut self, host: usize, key: JobKey, work: Work) {
-        let h = &mut self.hosts[host];
-        h.serials += 1;
-        let serial = h.serials;
-        h.jobs.insert(key, Box::new(Job { work, serial, wait: None, done: false }));
-        self.deliver(host, key, Input::Start);
-    }
-
-    /// Puts a machine that is used many times in its place, not started yet.
-    pub(crate) fn add_resident(&mut self, host: usize, key: JobKey, work: Work) {
-        let h = &mut self.hosts[host];
-        h.serials += 1;
-        let serial = h.serials;
-        h.jobs.insert(key, Box::new(Job { work, serial, wait: None, done: true }));
-    }
-
-    /// What a machine is told of its lockspace, and whether its client lives.
-    fn circumstances(&self, host: usize, key: JobKey, now: MonoTime) -> (LockspaceNow, bool) {
-        let h = &self.hosts[host];
-        if let Some(peer) = &h.peer {
-            return (peer.lockspace_now(), true);
-        }
-        match key {
-            JobKey::Task(task) => {
-                let task = h.daemon.as_ref().and_then(|d| d.tasks.get(&task));
-                let (state, client) = task.map_or((LockspaceNow::Gone, true), |t| t.env(now));
-                let generation = task.map_or(0, |t| t.config.generation);
-                if self.sabotaged(Sabotage::WritesWhenGone) {
-                    return (LockspaceNow::Alive { generation }, client);
-                }
-                (state, client)
-            }
-            JobKey::Join(ls) | JobKey::Renewal(ls) | JobKey::Scan(ls) | JobKey::Leave(ls) => {
-                (self.wanted(host, ls), true)
-            }
-            JobKey::Peer(_) | JobKey::Errand(_) => (LockspaceNow::Gone, true),
-        }
-    }
-
-    /// Tells a machine something and does what it asks for.
-    pub(crate) fn deliver(&mut self, host: usize, key: JobKey, input: Input<'_>) {
-        let now = self.hosts[host].clock.at(self.now);
-        let (lockspace, client_alive) = self.circumstances(host, key, now);
-        let mut ops = std::mem::take(&mut self.spare_ops);
-        let stepped = self.hosts[host].step(key, now, (lockspace, client_alive), input, &mut ops);
-        let Some((next, serial)) = stepped else {
-            self.spare_ops = ops;
-            return;
-        };
-        if matches!(next, Next::Io | Next::Wait(_)) {
-            self.goes_on(host, key, now);
-        }
-        for op in &mut ops {
-            self.submit(host, key, serial, op);
-        }
-        ops.clear();
-        self.spare_ops = ops;
-        match next {
-            Next::Io | Next::Pending => {}
-            Next::Wait(until) => {
-                let (when, epoch) = (self.hosts[host].clock.when(until), self.hosts[host].epoch);
-                self.at(when, Event::Wake { host, epoch, job: key, serial });
-            }
-            Next::Done(outcome, outstanding) => self.finished(host, key, *outcome, outstanding),
-        }
-    }
-
-    fn wake(&mut self, host: usize, key: JobKey, serial: u32) {
-        let h = &self.hosts[host];
-        let now = h.clock.at(self.now);
-        let job = h.jobs.get(&key).filter(|j| j.serial == serial);
-        let due = job.is_some_and(|j| j.wait.is_some_and(|until| until <= now));
-        if due && self.runs(host, thread_of(key)) {
-            self.deliver(host, key, Input::Tick);
-        }
-        // A paused daemon looks at its timers when it goes on.
-    }
-
-    fn finished(&mut self, host: usize, key: JobKey, outcome: Outcome, outstanding: u32) {
-        if let Some(job) = self.hosts[host].jobs.get_mut(&key) {
-            job.done = true;
-            job.wait = None;
-        }
-        let late = self.late_writes(host, key);
-        if usize::try_from(outstanding) != Ok(late) && !self.hosts[host].is_reference() {
-            self.checks.violated(format!("{key:?} says {outstanding} writes are outstanding, {late} are"));
-        }
-        self.say(|w| format!("{:?} {key:?} done: {outcome:?}, {outstanding} outstanding", w.hosts[host].id));
-        if self.hosts[host].is_reference() {
-            return self.peer_done(host, key, outcome);
-        }
-        match key {
-            JobKey::Join(ls) | JobKey::Renewal(ls) | JobKey::Scan(ls) | JobKey::Leave(ls) => {
-                self.worker_done(host, ls, outcome);
-            }
-            JobKey::Task(task) => self.task_done(host, task, outcome),
-            JobKey::Errand(errand) => self.errand_done(host, errand, outcome),
-            JobKey::Peer(_) => {}
-        }
-    }
-
-    /// The operations in flight.
-    pub(crate) fn flying(&self) -> impl Iterator<Item = &Io> {
-        self.ios.values().map(AsRef::as_ref)
-    }
-
-    /// Writes of a job whose timeout was reported and whose completion was not.
-    pub(crate) fn late_writes(&self, host: usize, key: JobKey) -> usize {
-        let h = &self.hosts[host];
-        let serial = h.jobs.get(&key).map(|j| j.serial);
-        let late = |io: &&Io| {
-            io.host == host
-                && io.epoch == h.epoch
-                && io.job == key
-                && Some(io.serial) == serial
-                && io.timed_out
-        };
-        self.flying().filter(late).filter(|io| io.is_write()).count()
-    }
-
-    /// Writes of a job that have not completed, reported as timed out or not.
-    pub(crate) fn writes_of(&self, host: usize, key: JobKey) -> usize {
-        let Some(job) = self.hosts[host].jobs.get(&key) else { return 0 };
-        let its = |io: &&Io| io.host == host && io.job == key && io.serial == job.serial && io.is_write();
-        self.flying().filter(its).count()
-    }
-
-    /// Writes of a host to a resource, of any life, that have not ended.
-    pub(crate) fn resource_writes(&self, host: usize, resource: u8) -> usize {
-        let its = |io: &&Io| {
-            let its = matches!(io.area, Area::Resource(r, _) if r == resource);
-            io.host == host && its && io.is_write() && !io.is_request()
-        };
-        self.flying().filter(its).count()
-    }
-
-    /// Writes of a host, of any life, that may still land.
-    pub(crate) fn writes_in_flight(&self, host: usize) -> usize {
-        self.flying().filter(|io| io.host == host && io.is_write()).count()
     }
 
     /// Events waiting to happen, for tests of the kernel itself.
