@@ -106,13 +106,14 @@ pub trait Engine: Send {
     /// Starts what is queued.
     fn start(&mut self) {}
 
-    /// Operations that wait for one of the two.
-    fn queued(&self) -> usize {
-        0
+    /// Whether everything in flight waits for one of the two, and is one call: an operation, or two reads that are close together.
+    fn is_one_call(&self) -> bool {
+        false
     }
 
-    /// Instead of that, the operation that was queued first, for the caller to carry out; `None` if there is none, or not from this
-    /// engine. It is in flight like any other, and its completion comes by [`Engine::reap`].
+    /// Instead of that, what was queued first, for the caller to carry out; `None` if there is nothing, or not from this
+    /// engine. Two reads alone that are close together are one call, which reads what lies between them too. It is in flight like any
+    /// other operation, and its completions come by [`Engine::reap`].
     fn errand(&mut self) -> Option<Errand> {
         None
     }

@@ -18,7 +18,7 @@
 //! - `Shared` is freed by its last owner: engine, thread or errand. The last thread of a stopping engine stays until `issued` is 0,
 //!   so memory that the kernel may touch is never freed, and no stuck thread is ever waited for. An engine whose operations
 //!   were all errands has no thread, and the kernel touches nothing after an errand has ended.
-//! - Of a deferring engine an errand is the only operation in flight, or `start` follows.
+//! - Of a deferring engine an errand is all that is in flight, or `start` follows.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -46,6 +46,9 @@ pub const MAX_IN_FLIGHT: usize = 96;
 /// Stack of a submitter thread: it only makes system calls, and locked memory makes every page of it resident.
 const SUBMITTER_STACK: usize = 64 * 1024;
 
+/// Bytes that are read for nothing, and of each of two reads, where one call reads both.
+const GAP_MAX: usize = 64 << 10;
+
 /// How long a submitter beyond the first waits for work before it ends.
 const IDLE_LINGER: Duration = Duration::from_secs(2);
 
@@ -61,6 +64,18 @@ pub(crate) struct RawOp {
     pub(crate) len: u32,
     pub(crate) offset: u64,
     pub(crate) slot: u64,
+}
+
+impl RawOp {
+    /// Bytes between the end of this read and the beginning of `next`, if one call may as well read both, and what lies between them.
+    fn gap_before(&self, next: &RawOp) -> Option<usize> {
+        if (self.op, next.op) != (Op::Read, Op::Read) || self.fd != next.fd {
+            return None;
+        }
+        let end = self.offset.checked_add(u64::from(self.len))?;
+        let gap = usize::try_from(next.offset.checked_sub(end)?).ok()?;
+        (gap <= GAP_MAX && self.len.max(next.len) as usize <= GAP_MAX).then_some(gap)
+    }
 }
 
 // SAFETY: an address for the kernel, not used to reach the memory from here: nobody does while the operation is issued (module
@@ -86,6 +101,15 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// # Safety
     /// `fd` and the memory stay valid, and are not referenced, until `drain` reported the slot or an error is returned.
     unsafe fn issue(&self, op: &RawOp) -> Result<(), i32>;
+
+    /// The same with two reads, of which the second begins `gap` bytes behind the end of the first, in one call that reads the gap
+    /// too. `false`: nothing of the two has happened, and each is to be issued.
+    ///
+    /// # Safety
+    /// As [`Backend::issue`], for both.
+    unsafe fn issue_both(&self, _first: &RawOp, _gap: usize, _second: &RawOp) -> bool {
+        false
+    }
 
     /// Reports (slot, result) for every completion present, without blocking. Called under one lock. `result` is the bytes
     /// transferred or a negative errno.
@@ -182,17 +206,27 @@ impl State {
             return None;
         }
         let index = self.queue.pop_front()?;
+        let raw = self.raw(index)?;
+        self.issued += 1;
+        Some(raw)
+    }
+
+    fn raw(&self, index: usize) -> Option<RawOp> {
         let slot = self.slots.get(index)?.as_ref()?;
-        let raw = RawOp {
+        Some(RawOp {
             op: slot.op,
             fd: slot.disk.as_fd().as_raw_fd(),
             ptr: slot.buf.as_raw(),
             len: u32::try_from(slot.len).ok()?, // at most MAX_IO_LEN, checked by submit
             offset: slot.offset,
             slot: index as u64,
-        };
-        self.issued += 1;
-        Some(raw)
+        })
+    }
+
+    /// If exactly two operations are queued which one call can carry out: the gap between them.
+    fn pair(&self) -> Option<usize> {
+        let (&first, &second) = (self.queue.front()?, self.queue.get(1)?);
+        if self.queue.len() == 2 { self.raw(first)?.gap_before(&self.raw(second)?) } else { None }
     }
 
     /// Collects what the kernel finished and what could not be issued.
@@ -251,6 +285,15 @@ impl<B: Backend> Shared<B> {
             self.wake_caller();
         }
         state
+    }
+
+    /// Likewise with two, if possible in one call.
+    fn issue_both(&self, first: &RawOp, gap: usize, second: &RawOp) {
+        // SAFETY: as in `issue`.
+        if !unsafe { self.backend.issue_both(first, gap, second) } {
+            drop(self.issue(first));
+            drop(self.issue(second));
+        }
     }
 
     /// Body of a submitter thread.
@@ -431,17 +474,28 @@ impl<B: Backend> Engine for QueuedEngine<B> {
         }
     }
 
-    fn queued(&self) -> usize {
-        if self.deferred { self.shared.lock().queue.len() } else { 0 }
+    fn is_one_call(&self) -> bool {
+        if !self.deferred {
+            return false;
+        }
+        let state = self.shared.lock();
+        let queued = state.queue.len();
+        queued == self.in_flight && (queued == 1 || state.pair().is_some())
     }
 
     fn errand(&mut self) -> Option<Errand> {
         if !self.deferred || self.shared.backend.is_slow() {
             return None;
         }
-        let raw = self.shared.lock().pop()?;
+        let mut state = self.shared.lock();
+        let gap = state.pair();
+        let first = state.pop()?;
+        let second = gap.and_then(|gap| Some((gap, state.pop()?)));
         let shared = Arc::clone(&self.shared);
-        Some(Errand::new(move || drop(shared.issue(&raw))))
+        Some(Errand::new(move || match &second {
+            Some((gap, second)) => shared.issue_both(&first, *gap, second),
+            None => drop(shared.issue(&first)),
+        }))
     }
 
     fn completion_fd(&self) -> BorrowedFd<'_> {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
+use crate::buffer::AlignedBuf;
 use crate::engine::EngineKind;
 use crate::error::{EngineError, Op};
 use crate::queue::{Backend, MAX_IN_KERNEL, RawOp};
@@ -34,6 +35,16 @@ impl Threads {
     pub(crate) fn new(ready: BorrowedFd<'_>) -> Result<Self, EngineError> {
         let ended = Mutex::new(Vec::with_capacity(MAX_IN_KERNEL));
         Ok(Self { ready: ready.as_raw_fd(), ended, slow: AtomicBool::new(false) })
+    }
+
+    /// Notes the results of a call.
+    fn note(&self, begin: Instant, results: &[(u64, i64)]) {
+        self.slow.store(begin.elapsed() >= SLOW, Ordering::Relaxed);
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(results);
+        let one = 1_u64.to_ne_bytes();
+        // SAFETY: eight bytes are read from `one`. The eventfd outlives the backend. It fails only with a full counter, and then the
+        // descriptor is readable already.
+        unsafe { libc::write(self.ready, one.as_ptr().cast(), one.len()) };
     }
 }
 
@@ -61,13 +72,29 @@ impl Backend for Threads {
                 Err(errno) => break -i64::from(errno as i32),
             }
         };
-        self.slow.store(begin.elapsed() >= SLOW, Ordering::Relaxed);
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner).push((op.slot, result));
-        let one = 1_u64.to_ne_bytes();
-        // SAFETY: eight bytes are read from `one`. The eventfd outlives the backend. It fails only with a full counter, and then the
-        // descriptor is readable already.
-        unsafe { libc::write(self.ready, one.as_ptr().cast(), one.len()) };
+        self.note(begin, &[(op.slot, result)]);
         Ok(())
+    }
+
+    unsafe fn issue_both(&self, first: &RawOp, gap: usize, second: &RawOp) -> bool {
+        let Ok(offset) = i64::try_from(first.offset) else { return false };
+        let begin = Instant::now();
+        // Of its own for each call: a device that checks what it has read must find there what it has put there.
+        let between = (gap > 0).then(|| AlignedBuf::zeroed(gap));
+        let piece = |ptr: *mut u8, len: usize| libc::iovec { iov_base: ptr.cast(), iov_len: len };
+        let mut pieces = vec![piece(first.ptr, first.len as usize)];
+        pieces.extend(between.iter().map(|buf| piece(buf.as_raw(), gap)));
+        pieces.push(piece(second.ptr, second.len as usize));
+        let all: usize = pieces.iter().map(|piece| piece.iov_len).sum();
+        let Ok(count) = libc::c_int::try_from(pieces.len()) else { return false };
+        // SAFETY: as in `issue`, and `between` lives beyond the call. `count` is how many pieces there are.
+        let rc = unsafe { libc::preadv64(first.fd, pieces.as_ptr(), count, offset) };
+        // A failure, or the end of the file, may be the matter of one of the two only, or of the gap.
+        let whole = usize::try_from(rc).is_ok_and(|bytes| bytes == all);
+        if whole {
+            self.note(begin, &[first, second].map(|op| (op.slot, i64::from(op.len))));
+        }
+        whole
     }
 
     fn drain(&self, sink: &mut dyn FnMut(u64, i64)) {

@@ -150,13 +150,13 @@ impl<M: Machine, T: Clone> Driver<M, T> {
         }
     }
 
-    /// Starts what was submitted since the last call, or gives the first of it back: with one operation in all, or two small ones, on a
-    /// path that has answered quickly, the owner may as well make the calls (`alone`), which saves two changes of threads for each.
-    /// [`Driver::poll`] comes after it, and this again.
+    /// Starts what was submitted since the last call, or gives it back: with one operation in all, or two reads that are close together,
+    /// on a path that has answered quickly, the owner may as well make the call (`alone`), which saves two changes of threads.
+    /// [`Driver::poll`] comes after it.
     pub fn errand(&mut self, alone: bool) -> Option<Errand> {
         let mut busy = self.lanes.iter_mut().filter(|lane| lane.in_engine() > 0);
         if let (true, Some(lane), None) = (alone, busy.next(), busy.next()) {
-            if lane.is_one_thread_s() {
+            if lane.engine.is_one_call() {
                 if let Some(errand) = lane.engine.errand() {
                     return Some(errand);
                 }

@@ -29,10 +29,6 @@ pub const OPS_WAITING_MAX: usize = 4096;
 /// Paths in use at a time, stuck ones included; operations on further ones fail with `EMFILE`.
 pub const LANES_MAX: usize = 256;
 
-/// Operations that one thread may as well carry out one after the other, and their bytes: waking others takes longer.
-const FEW_OPS: usize = 2;
-const FEW_BYTES: usize = 64 << 10;
-
 /// How long an engine without work is kept, in milliseconds.
 pub const IDLE_ENGINE_LINGER_MS: u64 = 5_000;
 
@@ -180,13 +176,6 @@ impl Lane {
     /// Operations in the engine.
     pub(super) fn in_engine(&self) -> usize {
         self.flights.len()
-    }
-
-    /// Whether nothing of it is under way, and what waits is one operation or a few small ones.
-    pub(super) fn is_one_thread_s(&self) -> bool {
-        let count = self.flights.len();
-        let few = count == 1 || (count <= FEW_OPS && self.bytes <= FEW_BYTES);
-        few && self.engine.queued() == count
     }
 
     pub(super) fn is_idle(&self) -> bool {

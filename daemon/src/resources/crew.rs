@@ -9,10 +9,12 @@
 //! - The duty belongs to whoever holds its lock. A thread on duty leaves it only for an errand, and only while there is a stand-by.
 //! - Of a thread that comes back and the stand-by exactly one goes on: whoever first takes [`Watch::out`] away.
 //! - At most one thread is stand-by.
+//! - While a thread is out the timer is set, and expires before or when it has been away for too long. It is not set anew for each
+//!   errand: the stand-by, when it looks too early, sets it for the rest.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
@@ -26,24 +28,32 @@ const TROUBLE: Duration = Duration::from_millis(100);
 
 /// What is done on duty.
 pub(super) trait Duty: Send + 'static {
-    /// Waits until there is something to do, and does it without ever blocking on anything else. What may block is returned, if
-    /// `may_leave`; otherwise the duty finds other threads for it.
-    fn turn(&mut self, may_leave: bool) -> Option<Errand>;
+    /// Waits until there is something to do, unless `back` from an errand, whose end is to be looked at; and does it without ever
+    /// blocking on anything else. What may block is returned, if `may_leave`; otherwise the duty finds other threads for it.
+    fn turn(&mut self, back: bool, may_leave: bool) -> Option<Errand>;
+}
+
+/// An errand that the thread on duty is out on.
+#[derive(Clone, Copy, Debug)]
+struct Out {
+    number: u64,
+    since: Instant,
 }
 
 #[derive(Debug, Default)]
 struct Watch {
-    /// Number of the errand that the thread on duty is out on.
-    out: Option<u64>,
+    out: Option<Out>,
     errands: u64,
     stand_by: bool,
+    /// Whether the timer is set and has not been seen to expire.
+    timer_set: bool,
 }
 
 /// See the module.
 struct Crew<D> {
     duty: Mutex<D>,
     watch: Mutex<Watch>,
-    /// Expires when the thread on duty has been away for too long.
+    /// Wakes the stand-by, to look whether the thread on duty has been away for too long.
     timer: TimerFd,
     name: &'static str,
     stack: usize,
@@ -93,12 +103,13 @@ impl<D: Duty> Crew<D> {
 
     /// Returns when somebody else has taken over.
     fn on_duty(self: &Arc<Self>) {
+        let mut back = false;
         loop {
             // A panic in a turn has ended that thread with the lock: then nobody may go on with what it left half done.
             let Ok(mut duty) = self.duty.lock() else { return };
             let errand = loop {
                 let may_leave = self.has_stand_by();
-                if let Some(errand) = duty.turn(may_leave) {
+                if let Some(errand) = duty.turn(std::mem::take(&mut back), may_leave) {
                     break errand;
                 }
             };
@@ -108,6 +119,7 @@ impl<D: Duty> Crew<D> {
             if !self.come_back(number) {
                 return;
             }
+            back = true;
         }
     }
 
@@ -126,32 +138,24 @@ impl<D: Duty> Crew<D> {
     fn leave(&self) -> u64 {
         let mut watch = self.watch();
         watch.errands += 1;
-        watch.out = Some(watch.errands);
-        self.set_timer(Some(AWAY_MAX));
-        watch.errands
+        let number = watch.errands;
+        watch.out = Some(Out { number, since: Instant::now() });
+        if !watch.timer_set {
+            self.set_timer(&mut watch, AWAY_MAX);
+        }
+        number
     }
 
     /// Whether the thread that was out on this errand is still on duty.
     fn come_back(&self, errand: u64) -> bool {
-        let mut watch = self.watch();
-        let back = watch.out == Some(errand);
-        if back {
-            watch.out = None;
-            self.set_timer(None);
-        }
-        back
+        self.watch().out.take_if(|out| out.number == errand).is_some()
     }
 
-    fn set_timer(&self, after: Option<Duration>) {
+    fn set_timer(&self, watch: &mut Watch, after: Duration) {
+        let once = Expiration::OneShot(TimeSpec::from_duration(after));
         // It is a valid time for a valid timer. Should it fail all the same, the stand-by would not come, and what is done here would
         // wait for the errand.
-        let _ = match after {
-            Some(after) => {
-                let once = Expiration::OneShot(TimeSpec::from_duration(after));
-                self.timer.set(once, TimerSetTimeFlags::empty())
-            }
-            None => self.timer.unset(),
-        };
+        watch.timer_set = self.timer.set(once, TimerSetTimeFlags::empty()).is_ok();
     }
 
     /// As the stand-by: returns when the duty is this thread's.
@@ -161,11 +165,15 @@ impl<D: Duty> Crew<D> {
                 std::thread::sleep(TROUBLE);
             }
             let mut watch = self.watch();
-            // Who was out may have come back, and gone again, since the timer expired: early, but no harm.
-            if watch.out.take().is_some() {
+            watch.timer_set = false;
+            let Some(out) = watch.out else { continue };
+            let rest = AWAY_MAX.saturating_sub(out.since.elapsed());
+            if rest.is_zero() {
+                watch.out = None;
                 watch.stand_by = false;
                 return;
             }
+            self.set_timer(&mut watch, rest);
         }
     }
 }
@@ -187,7 +195,7 @@ mod tests {
     }
 
     impl Duty for Orders {
-        fn turn(&mut self, may_leave: bool) -> Option<Errand> {
+        fn turn(&mut self, _back: bool, may_leave: bool) -> Option<Errand> {
             let Ok(order) = self.inbox.recv() else {
                 // The test has ended.
                 loop {
@@ -263,6 +271,8 @@ mod tests {
         let team = Team::new(NAME);
         let mut away = Vec::new();
         for _ in 0..8 {
+            // The timer is set for this one, and has to be set anew for the next.
+            team.order(Some(Errand::new(|| ())));
             let (end, errand) = stuck();
             let out = team.order(Some(errand));
             assert!(away.iter().all(|(_, earlier)| *earlier != out), "that one is away");

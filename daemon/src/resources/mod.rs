@@ -8,6 +8,7 @@ mod crew;
 mod opening;
 mod task;
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -148,11 +149,15 @@ struct Thread {
 }
 
 impl Duty for Thread {
-    fn turn(&mut self, may_leave: bool) -> Option<Errand> {
-        self.wait();
+    fn turn(&mut self, back: bool, may_leave: bool) -> Option<Errand> {
+        if !back {
+            self.wait();
+        }
         let now = monotonic_now();
         let mut changed = false;
-        for order in self.inbox.take() {
+        // Without looking a descriptor stays readable, which the next wait would see.
+        let orders = if back && self.inbox.len() == 0 { VecDeque::new() } else { self.inbox.take() };
+        for order in orders {
             match order {
                 Order::Start(task) => self.open(now, *task),
                 Order::ClientGone(task) => {

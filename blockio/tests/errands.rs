@@ -1,0 +1,117 @@
+//! Calls that whoever wants an operation makes itself: the engine of ordinary reads and writes.
+
+#![expect(clippy::unwrap_used, reason = "a helper that fails fails the test")]
+
+mod support;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use sanlock_blockio::{AlignedBuf, Completion, Disk, Engine, EngineKind, IoErrorKind, IoRequest, Op};
+use support::{file_in, open};
+
+/// What is between two reads that one call may as well read.
+const GAP_MAX: u64 = 64 << 10;
+
+/// A disk of which every byte is the number of its sector, and an engine that waits to be asked.
+fn numbered(dir: &Path) -> (Arc<Disk>, Box<dyn Engine>) {
+    let path = file_in(dir, "disk", 0);
+    let bytes: Vec<u8> = (0..512_u32).flat_map(|sector| [sector.to_le_bytes()[0]; 512]).collect();
+    std::fs::write(&path, bytes).unwrap();
+    let mut engine = EngineKind::Threads.create().unwrap();
+    engine.defer();
+    (open(&path), engine)
+}
+
+fn read(engine: &mut dyn Engine, disk: &Arc<Disk>, sector: u64, len: usize) {
+    engine.submit(IoRequest::read(Arc::clone(disk), sector * 512, AlignedBuf::zeroed(len)));
+}
+
+/// What has ended, by its place on the disk.
+fn reap(engine: &mut dyn Engine) -> Vec<Completion> {
+    let mut done = Vec::new();
+    engine.reap(&mut done);
+    done.sort_by_key(|done| done.offset);
+    done
+}
+
+#[track_caller]
+fn assert_numbered(done: &Completion) {
+    done.result.as_ref().unwrap();
+    for (at, &byte) in done.buf[..done.len].iter().enumerate() {
+        let sector = done.offset / 512 + at as u64 / 512;
+        assert_eq!(byte, sector.to_le_bytes()[0], "byte {at} of the read at {}", done.offset);
+    }
+}
+
+#[test]
+fn one_call_makes_two_reads_that_are_close_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let (disk, mut engine) = numbered(dir.path());
+    // Side by side, a sector between them, a large one first, and as far from each other as may be.
+    for (first, len, second) in [(0, 512, 1), (0, 512, 2), (4, 4096, 50), (9, 512, 10 + GAP_MAX / 512)] {
+        read(engine.as_mut(), &disk, first, len);
+        assert!(engine.is_one_call());
+        read(engine.as_mut(), &disk, second, 512);
+        assert!(engine.is_one_call());
+        let errand = engine.errand().unwrap();
+        assert!(!engine.is_one_call(), "it has been given away");
+        assert!(engine.errand().is_none() && reap(engine.as_mut()).is_empty());
+        errand.run();
+        let done = reap(engine.as_mut());
+        assert_eq!([done[0].offset, done[1].offset], [first * 512, second * 512]);
+        done.iter().for_each(assert_numbered);
+        assert_eq!(engine.in_flight(), 0);
+    }
+}
+
+#[test]
+fn each_of_two_reads_has_its_own_result() {
+    let dir = tempfile::tempdir().unwrap();
+    let (disk, mut engine) = numbered(dir.path());
+    // The disk has 512 sectors.
+    read(engine.as_mut(), &disk, 510, 512);
+    read(engine.as_mut(), &disk, 512, 512);
+    engine.errand().unwrap().run();
+    let done = reap(engine.as_mut());
+    assert_numbered(&done[0]);
+    assert_eq!(done[1].result.as_ref().unwrap_err().kind, IoErrorKind::Short { got: 0 });
+}
+
+#[test]
+fn other_operations_are_a_call_each() {
+    let dir = tempfile::tempdir().unwrap();
+    let (disk, mut engine) = numbered(dir.path());
+    let again = open(disk.path());
+    let write = |sector: u64| {
+        let request = IoRequest::write(Arc::clone(&disk), sector * 512, AlignedBuf::zeroed(512));
+        assert_eq!(request.op, Op::Write);
+        request
+    };
+    let reads = |disk: &Arc<Disk>, sector: u64, len| {
+        IoRequest::read(Arc::clone(disk), sector * 512, AlignedBuf::zeroed(len))
+    };
+    let pairs = [
+        ("two writes", [write(0), write(1)]),
+        ("a read and a write", [reads(&disk, 3, 512), write(4)]),
+        ("too far from each other", [reads(&disk, 0, 512), reads(&disk, 2 + GAP_MAX / 512, 512)]),
+        ("too large", [reads(&disk, 0, 512), reads(&disk, 1, 128 << 10)]),
+        ("the other way round", [reads(&disk, 9, 512), reads(&disk, 8, 512)]),
+        ("by descriptors of their own", [reads(&disk, 8, 512), reads(&again, 9, 512)]),
+    ];
+    for (what, requests) in pairs {
+        for request in requests {
+            engine.submit(request);
+        }
+        assert!(!engine.is_one_call(), "{what}");
+        for ended in 1..=2 {
+            engine.errand().unwrap().run();
+            let done = reap(engine.as_mut());
+            assert!(done.len() == 1 && done[0].result.is_ok(), "{what}: {ended}");
+        }
+    }
+    for sector in 10..13 {
+        read(engine.as_mut(), &disk, sector, 512);
+    }
+    assert!(!engine.is_one_call(), "three reads");
+}
