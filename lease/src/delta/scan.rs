@@ -16,8 +16,15 @@ use super::DeltaConfig;
 
 /// Bytes read at a time.
 pub const PIECE_BYTES: usize = 256 * 1024;
-/// Reads that timed out and may be outstanding before no further one is started: each of them holds a buffer.
-pub const STUCK_READS_MAX: usize = 4;
+/// Reads that timed out and may be outstanding before no further one is started: each of them holds a buffer, and a place among the
+/// operations of the path that the renewals need too.
+pub const STUCK_READS_MAX: usize = 20;
+
+/// Of these, how many of one piece, so that a bad spot leaves room for the others.
+pub const STUCK_READS_OF_PIECE_MAX: usize = 6;
+
+/// How many may be outstanding before host ids that were never used are left out.
+pub const STUCK_WHOLE_READS_MAX: usize = 4;
 
 /// What is to be read whole within this time is read whole now, in milliseconds: otherwise the pieces of an area, each read a little after
 /// the one before, would come to be due in looks of their own.
@@ -54,7 +61,7 @@ enum Phase {
 ///
 /// A failed piece is passed over; a timeout ends the scan, and the next one begins behind the piece that hung, so that one bad
 /// spot hides no other host. Of a piece whose last whole read failed the hosts in use are read first, for themselves: a bad spot among host ids
-/// that nobody uses hides none of them.
+/// that nobody uses hides none of them. While [`STUCK_WHOLE_READS_MAX`] reads hang, they alone are read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HostScan {
     geometry: Geometry,
@@ -66,7 +73,7 @@ pub struct HostScan {
     /// When each piece is to be read whole; its last such read began `whole_every_ms` before.
     whole_at: ArrayVec<MonoTime, PIECES_MAX>,
     started: MonoTime,
-    /// Pieces whose last whole read failed, a bit each.
+    /// Pieces whose last whole read failed or was left out, a bit each.
     bad: u32,
     /// The bad piece of which the hosts in use were read in this look.
     spanned: Option<usize>,
@@ -75,7 +82,8 @@ pub struct HostScan {
     next_piece: usize,
     left: usize,
     outcome: ScanOutcome,
-    stuck: ArrayVec<OpId, STUCK_READS_MAX>,
+    /// Reads that timed out and are outstanding, each with its piece.
+    stuck: ArrayVec<(OpId, usize), STUCK_READS_MAX>,
     next_op: u32,
 }
 
@@ -170,19 +178,46 @@ impl HostScan {
         while self.left > 0 {
             let piece = self.next_piece % self.pieces();
             let (wanted, again) = self.wanted(piece);
-            if wanted.is_some() && self.stuck.is_full() {
+            let may_read = wanted.is_none_or(|wanted| self.has_room(piece, wanted));
+            if !may_read {
                 self.note_failure(piece, IoFailure::TimedOut);
-                return self.done(now);
+                if self.bad & bit(piece) == 0 {
+                    // Not all of it, then. What is in use comes by itself.
+                    self.bad |= bit(piece);
+                    continue;
+                }
             }
             self.spanned = again.then_some(piece);
             if !again {
                 self.behind(piece);
             }
-            if let Some((first, count)) = wanted {
+            if let Some((first, count)) = wanted.filter(|_| may_read) {
                 return self.read(now, piece, first, count);
             }
         }
         self.done(now)
+    }
+
+    /// Whether a read of these hosts of a piece may be started, with those that hang.
+    fn has_room(&self, piece: usize, wanted: (usize, usize)) -> bool {
+        let (first, count) = self.range(piece);
+        self.has_room_for(piece, self.table.span_in_use(first, count) == Some(wanted))
+    }
+
+    fn has_room_for(&self, piece: usize, in_use: bool) -> bool {
+        let of_piece = self.stuck.iter().filter(|(_, of)| *of == piece).count();
+        if in_use {
+            self.stuck.len() < STUCK_READS_MAX && of_piece < STUCK_READS_OF_PIECE_MAX
+        } else {
+            self.stuck.len() < STUCK_WHOLE_READS_MAX
+        }
+    }
+
+    /// Whether looks reach this host: not, while so many reads hang that hosts like it, ever used or not, are left out.
+    #[must_use]
+    pub fn reaches(&self, host: HostId) -> bool {
+        let in_use = self.table.span_in_use(host.index(), 1).is_some();
+        self.has_room_for(host.index() / self.piece_hosts(), in_use)
     }
 
     /// Goes on with the next piece.
@@ -265,7 +300,7 @@ impl HostScan {
 
     /// The read that was waited for takes too long: the next look begins behind it.
     fn hung(&mut self, now: MonoTime, op: OpId, piece: usize, whole: bool) -> Step<ScanOutcome> {
-        let _full = self.stuck.try_push(op);
+        let _full = self.stuck.try_push((op, piece));
         self.note_failure(piece, IoFailure::TimedOut);
         if whole {
             self.bad |= bit(piece);
@@ -291,7 +326,7 @@ impl Machine for HostScan {
             }
             (Input::CompletedLate { op, .. }, _) => {
                 // Its data are older than what later reads may have shown: going back to them would look like life.
-                self.stuck.retain(|id| *id != op);
+                self.stuck.retain(|(id, _)| *id != op);
                 Step::Pending
             }
             _ => Step::Pending,

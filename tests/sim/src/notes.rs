@@ -192,7 +192,7 @@ impl World {
             let name = layout::lockspace(note.disk);
             let daemon = self.hosts[note.to.0].daemon.as_ref();
             let listens = daemon.is_some_and(|d| d.manager.streams(&name).contains(&note.conn));
-            let fine = [note.from, note.to].iter().all(|of| self.untroubled(*of, &name, note.since));
+            let fine = self.in_touch(note.from, note.to, &name, note.since);
             if listens && fine {
                 self.checks.violated(format!("E2: not delivered: {note:?}"));
             } else {

@@ -231,7 +231,7 @@ impl World {
             let process = self.hosts[pending.to.0].processes.get(&pending.holder.pid);
             let there = process.is_some_and(|p| p.alive && p.conn.is_some());
             let name = layout::lockspace(layout::disk_of(pending.resource));
-            let fine = [pending.from, pending.to].iter().all(|of| self.untroubled(*of, &name, pending.since));
+            let fine = self.in_touch(pending.from, pending.to, &name, pending.since);
             if !stands {
                 self.checks.marks.requests_superseded += 1;
             } else if !there || !fine || !self.holds_alone(&pending) {
@@ -250,13 +250,22 @@ impl World {
         found.is_some_and(|(_, r)| r.is_granted() && !r.spec.shared && r.lver == pending.holder.lver)
     }
 
-    /// Whether nothing has kept the host from renewing, looking and acting in time since then, or shortly before.
-    pub(crate) fn untroubled(
+    /// Whether nothing has kept the one from showing something since then, and the other from seeing it and acting in time.
+    pub(crate) fn in_touch(
         &self,
-        (host, life, ls): (usize, u32, LockspaceId),
+        from: (usize, u32, LockspaceId),
+        to: (usize, u32, LockspaceId),
         name: &Name,
         since: Micros,
     ) -> bool {
+        let scan = self.hosts[to.0].jobs.get(&JobKey::Scan(to.2.0)).and_then(|job| job.work.scan());
+        // Reads that are lost for good are so many that it leaves hosts like this one out.
+        scan.is_some_and(|scan| scan.reaches(self.hosts[from.0].claims))
+            && [from, to].into_iter().all(|of| self.untroubled(of, name, since))
+    }
+
+    /// Whether nothing has kept the host from renewing, looking and acting in time since then, or shortly before.
+    fn untroubled(&self, (host, life, ls): (usize, u32, LockspaceId), name: &Name, since: Micros) -> bool {
         let h = &self.hosts[host];
         let before = since.saturating_sub(4 * h.io_timeout.secs() * SECOND);
         let long_ago = |time: Micros| time == 0 || time < before;

@@ -1,7 +1,7 @@
 //! Host ids that were never used are read seldom, and soon enough (docs/decisions/0015-unused-host-ids.md).
 
 use super::*;
-use crate::delta::HostScan;
+use crate::delta::scan::{HostScan, STUCK_READS_OF_PIECE_MAX, STUCK_WHOLE_READS_MAX};
 use crate::hosts::{HOSTS_PER_GROUP, HostNews};
 use crate::machine::{Action, HostView, IoFailure};
 use crate::testing::{Fate, Noisy};
@@ -186,33 +186,73 @@ fn a_whole_look_that_failed_is_tried_again_after_a_second_and_then_with_the_rene
 /// Hosts in use are seen, and their bits, whatever happens to a host id of the same piece that nobody uses.
 #[test]
 fn a_bad_spot_among_unused_host_ids_hides_nobody() {
-    for hangs in [false, true] {
-        let mut lab = lab_with(Geometry::B512_M1, 10);
+    let fates = [Fate::fail(IoFailure::Os(5)), Fate::after(25_000), Fate::never()];
+    for (io_timeout, fate) in [1, 10].into_iter().flat_map(|t| fates.map(|fate| (t, fate))) {
+        let mut lab = lab_with(Geometry::B512_M1, io_timeout);
         edit(&mut lab, 1, held_by("alpha", 1, 1, 5));
         edit(&mut lab, 20, held_by("twenty", 20, 1, 5));
-        let mut hosts = HostScan::new(&config_of(10), Geometry::B512_M1);
+        let mut hosts = HostScan::new(&config_of(io_timeout), Geometry::B512_M1);
         lab.fates(|_| Fate::after(0));
         look(&mut lab, &mut hosts);
         // The sector of host id 300: whoever reads it waits in vain, or is refused.
         lab.fates(move |op| match op.action {
-            Action::Read { first, count } if (first..first + count).contains(&299) => match hangs {
-                true => Fate::after(25_000),
-                false => Fate::fail(IoFailure::Os(5)),
-            },
+            Action::Read { first, count } if (first..first + count).contains(&299) => fate,
             _ => Fate::after(0),
         });
         let mut missed = 0;
         for _ in 0..20 {
-            lab.now = lab.now.plus_secs(20);
+            lab.now = lab.now.plus_secs(2 * u64::from(io_timeout));
             let before = lab.now;
             look(&mut lab, &mut hosts);
             missed += u32::from(hosts.table().seen(host(20)).unwrap().last_check < before);
         }
         assert!(
             missed <= 1,
-            "only the look that meets the spot has nothing of its piece: {missed}, hangs: {hangs}"
+            "only the look that meets the spot has nothing of its piece: {missed}, T {io_timeout}, {fate:?}"
         );
     }
+}
+
+/// Reads that never end hold memory and places in the queue of the renewals: there is an end to them, first among unused host ids.
+#[test]
+fn reads_that_never_end_are_few_and_leave_room_for_hosts_in_use() {
+    let mut lab = lab_with(Geometry::B512_M1, 10);
+    edit(&mut lab, 1, held_by("alpha", 1, 1, 5));
+    edit(&mut lab, 600, held_by("six", 600, 1, 5));
+    let mut hosts = HostScan::new(&config_of(10), Geometry::B512_M1);
+    lab.fates(|_| Fate::after(0));
+    look(&mut lab, &mut hosts);
+    // Whatever is as large as a piece, and the group of host id 600.
+    lab.fates(|op| match op.action {
+        Action::Read { first, count } if count > 16 || first >= 500 => Fate::after(5_000_000),
+        _ => Fate::after(0),
+    });
+    reads(&mut lab);
+    let mut unseen = 0;
+    for _ in 0..40 {
+        lab.now = lab.now.plus_secs(20);
+        let before = lab.now;
+        look(&mut lab, &mut hosts);
+        unseen += usize::from(hosts.table().seen(host(1)).unwrap().last_check < before);
+    }
+    assert!(
+        unseen <= STUCK_WHOLE_READS_MAX + STUCK_READS_OF_PIECE_MAX,
+        "each read that hangs ends a look: {unseen}"
+    );
+    let hangs = |(_, count): &&(u64, u64)| *count > 16;
+    let reads = reads(&mut lab);
+    let of_600 = reads.iter().filter(|(first, count)| *first >= 500 && *count == 16).count();
+    let whole = reads.iter().filter(hangs).count();
+    assert!((1..=STUCK_WHOLE_READS_MAX).contains(&whole), "{whole}");
+    assert!((1..=STUCK_READS_OF_PIECE_MAX).contains(&of_600), "{of_600}");
+    assert!(hosts.reaches(host(1)) && !hosts.reaches(host(600)) && !hosts.reaches(host(7)));
+    // Those that end make room again.
+    lab.pass(&mut hosts, 5_000);
+    assert!(hosts.reaches(host(600)) && hosts.reaches(host(7)));
+    lab.fates(|_| Fate::after(0));
+    look(&mut lab, &mut hosts);
+    look(&mut lab, &mut hosts);
+    assert!(hosts.table().seen(host(600)).unwrap().last_check >= lab.now);
 }
 
 /// Each piece is read a little after the one before, cycle after cycle.
