@@ -63,8 +63,12 @@ pub fn run(setting: &Setting) -> Vec<Row> {
 fn rows(original: Times, ours: Times, [raw_acquire, raw_release]: [Vec<f64>; 2], delay_ms: u64) -> Vec<Row> {
     let slow = delay_ms > 0;
     let row = |name, original, ours| Row::new(name, Unit::Micros, original, ours);
-    let acquire = row("acquire", original.acquire, ours.acquire).with_floor(raw_acquire);
-    let release = row("release", original.release, ours.release).with_floor(raw_release);
+    let acquire = row("acquire", original.acquire, ours.acquire).with_floor(raw_acquire).noting(
+        "above raw: four changes of threads, client, front, leases, front, client (docs/decisions/0017)",
+    );
+    let release = row("release", original.release, ours.release).with_floor(raw_release).noting(
+        "the same three operations in both; in the original the thread that has made them answers, one change of threads less",
+    );
     let eight = row("acquire of 8 leases", original.eight, ours.eight);
     let disks = row("acquire, 4 disks", original.disks, ours.disks);
     vec![
