@@ -129,15 +129,9 @@ impl PaxosShare {
         step: Step<AcquireOutcome>,
     ) -> Step<AcquireOutcome> {
         match (step, &mut self.stage) {
-            (
-                Step::Done { outcome: outcome @ AcquireOutcome::Acquired(_), outstanding },
-                Stage::Acquire(machine),
-            ) => {
+            (Step::Done { outcome, outstanding }, Stage::Acquire(machine)) => {
                 let ops = machine.take_ops();
                 self.after_acquire(now, env, outcome, outstanding, ops)
-            }
-            (Step::Done { outcome, outstanding }, _) => {
-                self.after_acquire(now, env, outcome, outstanding, super::ops::Ops::default())
             }
             (step, _) => step,
         }

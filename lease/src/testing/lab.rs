@@ -10,6 +10,7 @@ use crate::machine::{
     Step,
 };
 use crate::timing::MonoTime;
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::rc::Rc;
 
@@ -143,6 +144,8 @@ pub struct Lab {
     hooks: Vec<(MonoTime, Hook)>,
     flying: Vec<Flying>,
     owner: u32,
+    /// Numbers of operations that were used, and by whom.
+    numbers: BTreeSet<(u32, OpId)>,
 }
 
 impl Default for Lab {
@@ -175,6 +178,7 @@ impl Lab {
             hooks: Vec::new(),
             flying: Vec::new(),
             owner: 0,
+            numbers: BTreeSet::new(),
         }
     }
 
@@ -220,8 +224,18 @@ impl Lab {
     /// # Panics
     /// The machine waits for nothing, never ends, or answers against the rules of driving.
     pub fn run<M: Machine>(&mut self, machine: &mut M) -> Finished<M::Outcome> {
-        self.owner += 1;
+        self.another_machine();
         self.rerun(machine)
+    }
+
+    /// What runs next is another machine: what the one before left in flight does not concern it, nor do its numbers.
+    pub fn another_machine(&mut self) {
+        self.owner += 1;
+    }
+
+    /// The same where several machines take turns: this one is the next to [`Self::rerun`].
+    pub fn turn_of(&mut self, machine: u32) {
+        self.owner = u32::MAX - machine;
     }
 
     /// The same, driven as untidily as the rules allow: see [`Noisy`].
@@ -307,6 +321,8 @@ impl Lab {
     }
 
     fn submit(&mut self, op: Op) {
+        let fresh = self.numbers.insert((self.owner, op.id));
+        assert!(fresh, "{:?} twice: the end of the one would be taken for that of the other", op.id);
         let fate = (self.fate)(&op);
         self.trace.push(Traced { at: self.now, op: op.clone() });
         let missing = !self.disk.has(op.place);

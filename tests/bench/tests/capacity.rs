@@ -86,19 +86,23 @@ fn driven(t: u64, used: u64, sizes: Sizes, after_ms: u64, seconds: u64) -> [u64;
     let joined = lab.run(&mut DeltaAcquire::new(config(t), None)).outcome.unwrap();
     let mut renewal = Renewal::new(config(t), &joined);
     let mut scan = HostScan::new(&config(t), joined.geometry);
-    lab.rerun(&mut scan);
+    let mut look = |lab: &mut Lab| {
+        lab.turn_of(1);
+        lab.rerun(&mut scan);
+        scan.due()
+    };
+    let mut due = look(&mut lab);
     let begin = lab.now.plus_secs(seconds);
     let end = begin.plus_secs(seconds);
     loop {
-        match next(lab.now, Some(renewal.due()), scan.due()) {
+        match next(lab.now, Some(renewal.due()), due) {
             Next::Renew => {
+                lab.turn_of(2);
                 lab.rerun(&mut renewal);
                 assert_eq!(renewal.last_good().secs(), lab.now.secs(), "renewals succeed");
-                lab.rerun(&mut scan);
+                due = look(&mut lab);
             }
-            Next::Look => {
-                lab.rerun(&mut scan);
-            }
+            Next::Look => due = look(&mut lab),
             Next::Wait(until) if until.unwrap() >= end => break,
             Next::Wait(until) => lab.now = until.unwrap(),
         }

@@ -57,6 +57,11 @@ impl World {
         if !matches!(job, JobKey::Scan(_)) {
             self.say(|w| format!("{:?} {job:?} submits {} {area:?}", w.hosts[host].id, brief(op)));
         }
+        // Whatever ends is known to its machine by its number alone.
+        let again = |io: &Io| io.host == host && io.job == job && io.op == op.id && self.is_current(io);
+        if matches!(job, JobKey::Task(_)) && self.flying().any(again) {
+            self.checks.violated(format!("R3: {job:?} uses {:?} again while it is in flight", op.id));
+        }
         if let Action::Write { sector, content } = &op.action {
             let writer = self.writer(host);
             self.checks.submitted(writer, area, *sector, content, &self.disk);

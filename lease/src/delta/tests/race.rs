@@ -163,6 +163,7 @@ proptest! {
         let joined = join(&mut lab);
         lab.trace.clear();
         let mut renewal = Renewal::new(config(), &joined);
+        lab.another_machine();
         let given: Rc<RefCell<Vec<Fate>>> = Rc::default();
         let note = Rc::clone(&given);
         let mut next = 0;

@@ -12,6 +12,7 @@ fn joined() -> (Lab, Renewal) {
     let joined = join(&mut lab);
     lab.trace.clear();
     let mut renewal = Renewal::new(config(), &joined);
+    lab.another_machine();
     // Makes the lab deliver between the runs, as the first `run` would.
     assert!(lab.pass(&mut renewal, 0).is_none());
     (lab, renewal)

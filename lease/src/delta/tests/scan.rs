@@ -169,6 +169,7 @@ fn what_was_seen_earlier_is_kept_for_the_next_join() {
     scan(&mut lab, &mut hosts);
     let table = hosts.table().clone();
     lab.now = lab.now.plus_secs(100);
+    lab.another_machine();
     let mut again = HostScan::with_table(&config(), Geometry::B512_M1, table.clone());
     scan(&mut lab, &mut again);
     assert_eq!(again.table().status(host(3), lab.now).unwrap().state, HostState::Dead);
