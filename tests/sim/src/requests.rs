@@ -299,35 +299,35 @@ impl World {
         let Some(pid) = self.daemon(host).and_then(|d| d.clients.get(&conn.0)).and_then(|c| c.pid) else {
             return;
         };
-        match self.reason_to_act(host, (conn, pid), signal, found) {
-            Some(request) => {
-                self.checks.acted_upon(request, id, pid);
-                if let Some(process) = self.hosts[host].processes.get_mut(&pid) {
-                    process.asked_to_go += 1;
-                }
+        let reasons = self.reasons_to_act(host, (conn, pid), signal, found).unwrap_or_default();
+        if !reasons.is_empty() {
+            if let Some(process) = self.hosts[host].processes.get_mut(&pid) {
+                process.asked_to_go += 1;
             }
-            // Its lockspace fails at the same time.
-            None if self.checks.has_lost_a_lockspace(id, pid) => {}
-            None => {
-                let what = format!("Q2: {pid} of {id:?} is told by {signal:?}, found was only {found:?}");
-                self.checks.violated(what);
-            }
+        } else if !self.checks.has_lost_a_lockspace(id, pid) {
+            // Else its lockspace fails at the same time.
+            let what = format!("Q2: {pid} of {id:?} is told by {signal:?}, found was only {found:?}");
+            self.checks.violated(what);
+        }
+        // Who is told gives up all that it is asked for, an older request's lease and a newer one's.
+        for request in reasons {
+            self.checks.acted_upon(request, id, pid);
         }
     }
 
-    /// The request that explains it.
-    fn reason_to_act(
+    /// The requests that explain it.
+    fn reasons_to_act(
         &self,
         host: usize,
         (conn, pid): (ConnId, i32),
         signal: Option<Signal>,
         found: &[Request],
-    ) -> Option<(u8, u64, u32)> {
+    ) -> Option<Vec<(u8, u64, u32)>> {
         let id = self.hosts[host].id;
         let manager = &self.hosts[host].daemon.as_ref()?.manager;
         let (_, client) = manager.conns().find(|(c, _)| *c == conn)?;
         let ways = self.ways_of(host, pid);
-        found.iter().filter(|f| client.held().any(|held| held == f.resource)).find_map(|f| {
+        let explains = |f: &Request| {
             let (_, r) = manager.resources().find(|(r, _)| *r == f.resource)?;
             let resource = r.spec.disks.first().and_then(layout::resource_at)?;
             let holder = self.checks.holder(resource).filter(|h| h.host == id && h.pid == pid);
@@ -335,7 +335,14 @@ impl World {
             let asked = self.checks.was_asked(resource, f.lver, f.force_mode);
             let fits = ways.contains(&(f.force_mode, signal));
             (newer && asked && fits).then_some((resource, f.lver, f.force_mode))
-        })
+        };
+        Some(
+            found
+                .iter()
+                .filter(|f| client.held().any(|held| held == f.resource))
+                .filter_map(explains)
+                .collect(),
+        )
     }
 
     /// In which ways a process may be told, by force mode. `None` is its killpath program.
