@@ -144,28 +144,28 @@ impl EngineKind {
         }
     }
 
-    /// The engine to use in this process: the one named by [`ENGINE_VARIABLE`] if set, otherwise io_uring where it works,
-    /// otherwise AIO. Sets up and tears down what it tries, so ask once and keep the answer.
+    /// The engine for operations side by side: the one named by [`ENGINE_VARIABLE`] if set, otherwise io_uring where it works,
+    /// otherwise AIO, and where neither does (container profiles) threads. Sets up and tears down what it tries, so ask once and keep the
+    /// answer.
     ///
     /// # Errors
-    /// [`EngineError::Unknown`] for another value of the variable; [`EngineError::Unavailable`] when the forced engine, or
-    /// without the variable the last one tried, does not work here.
+    /// [`EngineError::Unknown`] for another value of the variable; [`EngineError::Unavailable`] when the forced engine does not work here.
     pub fn probe() -> Result<Self, EngineError> {
         match Self::forced()? {
             Some(kind) => Ok(kind),
-            None => Self::IoUring
-                .check()
-                .map(|()| Self::IoUring)
-                .or_else(|_| Self::Aio.check().map(|()| Self::Aio)),
+            None => Ok([Self::IoUring, Self::Aio]
+                .into_iter()
+                .find(|kind| kind.check().is_ok())
+                .unwrap_or(Self::Threads)),
         }
     }
 
-    /// The engine for machines whose operations follow one another: [`EngineKind::Threads`], unless [`ENGINE_VARIABLE`] names another
+    /// The engine for those who wait for their own operations: [`EngineKind::Threads`], unless [`ENGINE_VARIABLE`] names another
     /// (docs/decisions/0017).
     ///
     /// # Errors
     /// The variable has another value, or names an engine that does not work here.
-    pub fn for_leases() -> Result<Self, EngineError> {
+    pub fn for_daemon() -> Result<Self, EngineError> {
         Ok(Self::forced()?.unwrap_or(Self::Threads))
     }
 

@@ -8,8 +8,8 @@
 //! | [`AlignedBuf`], [`BufPool`] | page-aligned memory, owned by the operation while the kernel may touch it |
 //! | [`HugePages`] | a stock of huge pages for the large ones of these buffers |
 //! | [`Disk`], [`PendingOpen`] | an open lease file or device, its sizes, opening off the caller's thread |
-//! | [`Engine`] | submit, reap, a descriptor to poll; two implementations, io_uring and Linux AIO |
-//! | [`EngineKind`] | which of the two: [`EngineKind::probe`] |
+//! | [`Engine`] | submit, reap, a descriptor to poll; implemented over io_uring, Linux AIO, and threads |
+//! | [`EngineKind`] | which of them: [`EngineKind::for_daemon`], [`EngineKind::probe`] |
 //! | [`drive`] | the two drivers of step machines |
 //! | [`BlockingIo`] | one operation at a time with a time limit, for one-shot tools |
 //! | [`IoError`], [`OpenError`] | what failed: path, operation, offset, length, cause, return number |

@@ -309,12 +309,20 @@ impl<B: Backend> Shared<B> {
                 break;
             }
             state.idle += 1;
-            let waited;
-            (state, waited) =
-                self.work.wait_timeout(state, IDLE_LINGER).unwrap_or_else(PoisonError::into_inner);
+            // The last submitter stays: it is the undertaker, and io_uring's workers hang on it. Where the kernel keeps nothing there is
+            // neither.
+            let stays = state.submitters == 1 && !B::CALLER_MAY_ISSUE;
+            let timed_out;
+            (state, timed_out) = if stays {
+                (self.work.wait(state).unwrap_or_else(PoisonError::into_inner), false)
+            } else {
+                let waited = self.work.wait_timeout(state, IDLE_LINGER);
+                let (state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+                (state, waited.timed_out())
+            };
             state.idle -= 1;
-            // The first submitter stays: it is the undertaker, and io_uring's workers hang on it.
-            if waited.timed_out() && state.queue.is_empty() && state.submitters > 1 && !state.stopping {
+            let may_leave = state.submitters > 1 || B::CALLER_MAY_ISSUE;
+            if timed_out && may_leave && state.queue.is_empty() && !state.stopping {
                 state.submitters -= 1;
                 return;
             }

@@ -1,4 +1,4 @@
-//! Ordinary reads and writes on threads: for leases, where one operation follows the other.
+//! Ordinary reads and writes on threads: for leases and lockspaces, where one operation follows the other.
 //!
 //! An asynchronous write with `O_SYNC` to a file ends on a worker of the kernel (direct I/O cannot wait for the flush in an interrupt), and
 //! beside virtual machines that use all processors that worker waits for milliseconds. A thread that waits for its own write
@@ -16,8 +16,8 @@ use crate::engine::EngineKind;
 use crate::error::{EngineError, Op};
 use crate::queue::{Backend, MAX_IN_KERNEL, RawOp};
 
-/// Calls that may block at a time; further operations wait in the queue.
-const MAX_CALLS: usize = 16;
+/// Calls that may block at a time: all, so that reads of a disk that hang leave a thread to those who come to renew.
+const MAX_CALLS: usize = MAX_IN_KERNEL;
 
 /// After a call that took longer nobody is spared to wait for the next one.
 const SLOW: Duration = Duration::from_millis(5);

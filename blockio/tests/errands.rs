@@ -115,3 +115,21 @@ fn other_operations_are_a_call_each() {
     }
     assert!(!engine.is_one_call(), "three reads");
 }
+
+/// Where the kernel keeps nothing of an operation that has ended, nobody has to stay for it.
+#[test]
+fn an_engine_of_threads_has_none_while_it_has_nothing_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let (disk, mut engine) = numbered(dir.path());
+    for _ in 0..2 {
+        read(engine.as_mut(), &disk, 0, 512);
+        engine.start();
+        let mut done = reap(engine.as_mut());
+        support::eventually("it is read", || {
+            done.extend(reap(engine.as_mut()));
+            !done.is_empty()
+        });
+        assert_numbered(&done[0]);
+        support::eventually("threads end", || support::threads_named("sanlock-threads") == 0);
+    }
+}

@@ -15,9 +15,8 @@ use crate::records::Records;
 pub(crate) struct Global {
     pub(crate) config: Config,
     pub(crate) host_name: Name,
+    /// docs/decisions/0017.
     pub(crate) engine: EngineKind,
-    /// For acquires, conversions and releases, whose operations follow one another (docs/decisions/0017).
-    pub(crate) lease_engine: EngineKind,
     pub(crate) records: Records,
     pub(crate) log: Log,
     /// Memory for the large buffers of whoever works on leases, if there is any of that kind.
@@ -29,13 +28,13 @@ impl Global {
     pub(crate) fn new(
         config: Config,
         host_name: Name,
-        [engine, lease_engine]: [EngineKind; 2],
+        engine: EngineKind,
         records: Records,
         log: Log,
     ) -> Arc<Self> {
         let shutting_down = AtomicBool::new(false);
         let huge = huge_pages(&config, &log);
-        Arc::new(Self { config, host_name, engine, lease_engine, records, log, huge, shutting_down })
+        Arc::new(Self { config, host_name, engine, records, log, huge, shutting_down })
     }
 
     /// From now on machines are told that the daemon shuts down.

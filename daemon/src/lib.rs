@@ -3,8 +3,8 @@
 //! | Thread | Work |
 //! |---|---|
 //! | front | accepts, reads requests, answers what needs no disk, watches processes, ticks; owns the manager |
-//! | one per lockspace | joins, renews, looks at the other hosts, leaves |
-//! | resources | runs every acquire, release and retract as a step machine |
+//! | one per lockspace, and a stand-by | joins, renews, looks at the other hosts, leaves |
+//! | resources, and a stand-by | runs every acquire, release and retract as a step machine |
 //! | tools, a few | one-shot commands: align, read, write |
 //! | records | writes rejoin records |
 //! | wd | keeps the connections to wdmd and moves its expiries |
@@ -16,6 +16,7 @@
 
 pub mod conf;
 pub mod config;
+mod crew;
 mod front;
 mod global;
 mod helper;

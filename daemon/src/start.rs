@@ -120,7 +120,7 @@ pub enum StartError {
     /// No host name can be generated.
     #[error("cannot generate a host name: {0}")]
     HostName(io::Error),
-    /// No I/O engine works here.
+    /// The I/O engine that was named does not work here, or is none.
     #[error(transparent)]
     Engine(#[from] EngineError),
     /// The socket cannot be made.
@@ -168,7 +168,7 @@ impl StartError {
             }
             Self::HostName(_) => "give a name with -e, or our_host_name in sanlock.conf",
             Self::Engine(_) => {
-                "allow io_uring or Linux AIO (a container's seccomp profile, kernel.io_uring_disabled, fs.aio-max-nr)"
+                "unset SANLOCK_IO_ENGINE, or allow what it names (a container's seccomp profile, kernel.io_uring_disabled, fs.aio-max-nr)"
             }
             Self::Socket { .. } => {
                 "check what lies there and who may write the directory; a path of more than 107 bytes is too long for a socket"
@@ -393,12 +393,12 @@ fn prepare_logged(
     tell_about_watchdog(&config, log);
     raise_descriptors(log);
     settle_in(&config, log);
-    let engines = [EngineKind::probe()?, EngineKind::for_leases()?];
-    log.debug(format_args!("I/O engines {}, for leases {}", engines[0].name(), engines[1].name()));
+    let engine = EngineKind::for_daemon()?;
+    log.debug(format_args!("I/O engine {}", engine.name()));
     let socket = config.run_dir.join(SOCKET_NAME);
     let records = Records::new(&config.run_dir, reboots);
     let listener = listen(&socket, &config, identity)?;
-    let global = Global::new(config, host_name, engines, records, log.clone());
+    let global = Global::new(config, host_name, engine, records, log.clone());
     let front = Front::new(global, listener, helper).map_err(StartError::Threads)?;
     Ok(Prepared { front, log: log.clone(), socket, pid_file })
 }

@@ -32,8 +32,8 @@ const UNANSWERED_MAX: usize = 1024;
 const UNANSWERED_SECS: u64 = 12;
 /// Stack of the threads.
 const STACK: usize = 96 * 1024;
-/// Longest sleep.
-const NAP_MS: u64 = 1_000;
+/// Longest sleep: bounds what a lost wake-up could cost. Everything that ends a sleep has a descriptor or a time.
+const NAP_MS: u64 = 30_000;
 
 /// The expiry that a lockspace gives to wdmd, in monotonic seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,7 +191,13 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
             .collect();
         let mut fds = vec![PollFd::new(self.inbox.fd(), PollFlags::POLLIN)];
         fds.extend(watched.iter().map(|(_, c)| PollFd::new(c.as_fd(), PollFlags::POLLIN)));
-        if poll(&mut fds, PollTimeout::try_from(NAP_MS).unwrap_or(PollTimeout::ZERO)).is_err() {
+        let idle = self.links.values().filter_map(|link| match link {
+            Link::Idle { until, .. } => Some(*until),
+            Link::Arming { .. } | Link::Armed(_) => None,
+        });
+        let wake = idle.chain(self.unanswered.iter().map(|(_, until)| *until)).min();
+        let nap = wake.map_or(NAP_MS, |wake| wake.millis_since(monotonic_now()).min(NAP_MS));
+        if poll(&mut fds, PollTimeout::try_from(nap).unwrap_or(PollTimeout::ZERO)).is_err() {
             return Vec::new();
         }
         let ended = fds.iter().skip(1).zip(&watched).filter(|(fd, _)| fd.any() == Some(true));

@@ -43,6 +43,11 @@ impl Bits {
         }
     }
 
+    /// Whether there is nothing to forget.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.seconds.is_empty()
+    }
+
     /// Whether [`Bits::expire`] would find anything older than `shown` seconds.
     pub(crate) fn any_older(&self, now: MonoTime, shown: u64) -> bool {
         self.seconds.front().is_some_and(|(second, _)| now.secs().saturating_sub(*second) > shown)

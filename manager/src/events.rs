@@ -52,6 +52,11 @@ pub(crate) struct Events {
 }
 
 impl Events {
+    /// Whether nothing is shown that is to be taken back, and no request is to be looked for when it is time.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.bits.is_empty() && !self.examined.values().any(|(_, again)| *again)
+    }
+
     /// A connection that may be one of its streams was closed.
     pub(crate) fn drop_stream(&mut self, conn: ConnId) {
         self.streams.retain(|stream| *stream != conn);

@@ -28,7 +28,7 @@ const LATENCIES: usize = 4;
 const USERS: usize = 1024;
 
 /// Multiples of the io timeout, since the last renewal, from which one is late; it was to begin after two.
-const LATE_AFTER: u64 = 3;
+pub(crate) const LATE_AFTER: u64 = 3;
 
 /// Lists that every decision uses again, so that deciding allocates nothing.
 #[derive(Debug)]

@@ -9,7 +9,7 @@
 //! * A connection sends its next [`Command`] only after the reply to the one before.
 //! * After [`Action::BecomeStream`] a connection sends no more commands.
 //! * [`Event::Tick`] comes at least once a second, twice while [`Manager::is_late`], five times while [`Manager::is_killing`]; what ages
-//!   is looked at there.
+//!   is looked at there. It may be left out until [`Manager::quiet_until`].
 //! * [`Action::Gone`], [`Action::ClientGone`] and [`Action::ShuttingDown`] are visible to all machines before the next action is carried
 //!   out.
 //!
@@ -38,6 +38,7 @@ mod killing;
 mod killpath;
 mod lockspaces;
 mod orphans;
+mod quiet;
 pub mod rejoin;
 mod releasing;
 mod requests;

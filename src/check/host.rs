@@ -156,7 +156,7 @@ fn async_io(root: &Root, found: &mut Findings) {
             found.warning(
                 "aio-exhausted",
                 format!("{used} of {max} asynchronous I/O requests of the whole machine are taken (fs.aio-max-nr)"),
-                "where io_uring is not allowed, sanlock has no other way to do I/O that it can stop waiting for",
+                "where io_uring is not allowed 'sanlock direct' needs a thread for each operation; other programs may fail",
                 "raise fs.aio-max-nr with sysctl",
             );
         }

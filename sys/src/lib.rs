@@ -1,5 +1,6 @@
 //! Small safe wrappers of system calls.
 
+pub mod accept;
 pub mod background;
 pub mod capability;
 pub mod child;

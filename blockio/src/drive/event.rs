@@ -10,7 +10,7 @@
 //! - Every operation a machine asked for is in exactly one of: a lane's queue, a lane's engine, `failed`, reported.
 //! - `Run::in_flight_writes` counts the run's writes in engines. A run whose machine is gone is forgotten when that is 0.
 //! - A machine started with [`Driver::start`] is gone when it is done; a resident one when it is retired.
-//! - A lane with work is never dropped; an engine without work is dropped after a while.
+//! - A lane with work is never dropped; an engine without work is dropped after a while, or stays, as the owner wishes.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -94,6 +94,8 @@ pub struct Driver<M: Machine, T> {
     buffers: Buffers,
     /// Whether engines only queue, and the owner asks for an errand after each turn.
     deferring: bool,
+    /// Whether engines stay when they have no work.
+    keeping: bool,
     /// Areas of runs that are over, where the owner closes their disks.
     finished: Vec<Areas>,
     /// Operations that ended without an engine.
@@ -128,6 +130,7 @@ impl<M: Machine, T: Clone> Driver<M, T> {
             next_run: 0,
             buffers: Buffers::default(),
             deferring: false,
+            keeping: false,
             finished: Vec::new(),
             failed: VecDeque::new(),
             scratch: Vec::new(),
@@ -139,6 +142,11 @@ impl<M: Machine, T: Clone> Driver<M, T> {
     /// From now on large buffers come from this stock as long as it has any.
     pub fn use_huge_pages(&mut self, huge: Arc<HugePages>) {
         self.buffers.set_huge(huge);
+    }
+
+    /// From now on engines stay when they have no work: for an owner that uses the same few paths as long as it lives.
+    pub fn keep_engines(&mut self) {
+        self.keeping = true;
     }
 
     /// From now on operations may be carried out by the owner: after every call that may have started some comes
@@ -346,7 +354,7 @@ impl<M: Machine, T: Clone> Driver<M, T> {
     #[must_use]
     pub fn next_wake(&self) -> Option<MonoTime> {
         let deadlines = self.lanes.iter().filter_map(|lane| lane.next_deadline());
-        let idle = self.lanes.iter().filter_map(|lane| lane.drop_at());
+        let idle = self.lanes.iter().filter(|_| !self.keeping).filter_map(|lane| lane.drop_at());
         let wakes = self.runs.iter().filter(|run| run.machine.is_some()).filter_map(|run| run.wake);
         deadlines.chain(idle).chain(wakes).min()
     }
@@ -525,6 +533,9 @@ impl<M: Machine, T: Clone> Driver<M, T> {
     }
 
     fn drop_idle_engines(&mut self, now: MonoTime) {
+        if self.keeping {
+            return;
+        }
         let mut at = 0;
         while let Some(lane) = self.lanes.get(at) {
             if lane.drop_at().is_some_and(|when| when <= now) {

@@ -410,6 +410,23 @@ fn an_engine_is_shared_by_a_path_and_dropped_when_idle() {
 }
 
 #[test]
+fn an_engine_stays_if_the_owner_wishes() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = disk(dir.path(), "d");
+    let fake = Fake::default();
+    let mut driver = Driver::with_engines(fake.factory()).unwrap();
+    driver.keep_engines();
+    let mut reports = Reports::new();
+    let machine = script(vec![read(0, 0, 1, T0.plus_secs(1))]);
+    driver.start(T0, machine, 0, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
+    fake.complete(disk.path());
+    driver.poll(T0, &AlwaysAlive, &mut reports);
+    assert_eq!(driver.next_wake(), None);
+    driver.poll(T0.plus_millis(IDLE_ENGINE_LINGER_MS), &AlwaysAlive, &mut reports);
+    assert_eq!((driver.engines(), fake.0.lock().unwrap().dropped), (1, 0));
+}
+
+#[test]
 fn an_engine_that_cannot_be_had_is_a_failure_of_the_operation() {
     let dir = tempfile::tempdir().unwrap();
     let disk = disk(dir.path(), "d");

@@ -247,7 +247,7 @@ pub(crate) fn blocked_threads(prefix: &str) -> usize {
 }
 
 /// Waits until `condition` holds; fails after ten seconds.
-pub(crate) fn eventually(what: &str, condition: impl Fn() -> bool) {
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(10);
     while !condition() {
         assert!(Instant::now() < end, "not within ten seconds: {what}");

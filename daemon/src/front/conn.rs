@@ -74,13 +74,9 @@ pub(super) struct Conn {
 }
 
 impl Conn {
-    /// Takes over an accepted connection.
-    ///
-    /// # Errors
-    /// It cannot be made non-blocking.
-    pub(super) fn new(stream: UnixStream) -> io::Result<Self> {
-        stream.set_nonblocking(true)?;
-        Ok(Self {
+    /// Takes over an accepted connection, which does not block.
+    pub(super) fn new(stream: UnixStream) -> Self {
+        Self {
             stream,
             decoder: RequestDecoder::new(),
             out: Vec::new(),
@@ -95,7 +91,7 @@ impl Conn {
             accepted_ms: sanlock_sys::clock::boottime_ms(),
             cmd_last: 0,
             owner_name: Name::EMPTY,
-        })
+        }
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
@@ -222,7 +218,8 @@ mod tests {
 
     fn pair() -> (UnixStream, Conn) {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        (theirs, Conn::new(ours).unwrap())
+        ours.set_nonblocking(true).unwrap();
+        (theirs, Conn::new(ours))
     }
 
     fn request(input: Input) -> Request {

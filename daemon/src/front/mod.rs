@@ -29,6 +29,7 @@ use sanlock_lease::hosts::HostTable;
 use sanlock_lease::text::LockspaceSpec;
 use sanlock_lease::timing::{IoTimeout, MonoTime};
 use sanlock_manager::{Action, ConnId, Event, LockspaceId, Manager, Settings};
+use sanlock_sys::accept::accept_nonblocking;
 use sanlock_wdmd::client::SOCKET_PATH;
 use sanlock_wire::counters::Counters;
 use sanlock_wire::{Command, Reply};
@@ -45,9 +46,6 @@ use conn::{Conn, Input};
 use poller::{Interest, Poller, Ready, Token};
 use signals::Signals;
 use slots::Slots;
-
-/// Connections accepted in one turn.
-const ACCEPTS_PER_TURN: usize = 64;
 
 /// Requests of one connection taken in one turn.
 const REQUESTS_PER_TURN: usize = 8;
@@ -206,14 +204,7 @@ impl Front {
     fn tick(&mut self, now: MonoTime) {
         self.event(Event::Tick);
         self.helper_tick(now);
-        let stuck: Vec<ConnId> = self
-            .slots
-            .iter()
-            .filter(|slot| {
-                slot.conn.as_ref().is_some_and(|conn| conn.give_up_at().is_some_and(|at| at <= now))
-            })
-            .map(|slot| slot.id)
-            .collect();
+        let stuck = self.slots.stuck(now);
         for id in stuck {
             self.give_up(id, "no progress in a message");
         }
@@ -320,38 +311,36 @@ impl Front {
         }
     }
 
+    /// One: of more the poller says so again.
     fn accept(&mut self) {
-        for _ in 0..ACCEPTS_PER_TURN {
-            let stream = match self.listener.accept() {
-                Ok((stream, _)) => stream,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) => {
-                    if matches!(
-                        error.raw_os_error(),
-                        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM)
-                    ) {
-                        self.global.log.error(format_args!("connections wait: {error}"));
-                        self.deaf = true;
-                        let none = Interest { read: false, write: false, half_close: false };
-                        let _ = self.poller.change(self.listener.as_fd(), Token::Listener, none);
-                        return;
-                    }
-                    continue;
+        let stream = match accept_nonblocking(&self.listener) {
+            Ok(stream) => stream,
+            Err(error) => {
+                if matches!(
+                    error.raw_os_error(),
+                    Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM)
+                ) {
+                    self.global.log.error(format_args!("connections wait: {error}"));
+                    self.deaf = true;
+                    let none = Interest { read: false, write: false, half_close: false };
+                    let _ = self.poller.change(self.listener.as_fd(), Token::Listener, none);
                 }
-            };
-            let Ok(conn) = Conn::new(stream) else { continue };
-            let id = ConnId(self.next_conn);
-            // Beyond the limit the connection is closed at once: its client sees an end, not silence.
-            let Some(ci) = self.slots.add(id, conn, &self.poller) else {
-                self.global.log.error(format_args!("too many connections, one is closed"));
-                continue;
-            };
-            self.next_conn += 1;
-            if self.global.config.debug_clients != 0 {
-                self.global.log.debug(format_args!("client connection {} opened", self.slots.describe(id)));
+                return;
             }
-            self.event(Event::ConnOpened { conn: id, ci });
+        };
+        let id = ConnId(self.next_conn);
+        // Beyond the limit the connection is closed at once: its client sees an end, not silence.
+        let Some(ci) = self.slots.add(id, Conn::new(stream), &self.poller) else {
+            self.global.log.error(format_args!("too many connections, one is closed"));
+            return;
+        };
+        self.next_conn += 1;
+        if self.global.config.debug_clients != 0 {
+            self.global.log.debug(format_args!("client connection {} opened", self.slots.describe(id)));
         }
+        self.event(Event::ConnOpened { conn: id, ci });
+        // Most have sent their request by now.
+        self.serve(id);
     }
 
     fn conn_ready(&mut self, id: ConnId, ready: Ready) {
@@ -461,7 +450,7 @@ impl Front {
         if self.global.config.debug_clients != 0 && self.slots.conn(id).is_some() {
             self.global.log.debug(format_args!("client connection {} closed", self.slots.describe(id)));
         }
-        if self.slots.close(id, &self.poller) {
+        if self.slots.close(id) {
             self.event(Event::ConnClosed { conn: id });
         }
     }

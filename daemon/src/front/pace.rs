@@ -6,6 +6,8 @@ use super::Front;
 
 /// Longest time between two looks at the ages of lockspaces, in milliseconds.
 const TICK_MS: u64 = 1_000;
+/// The same while nothing ages: bounds what a wrong idea of that could cost.
+const QUIET_TICK_MS: u64 = 30_000;
 /// The same while a renewal is late.
 const LATE_TICK_MS: u64 = 500;
 /// The same while users of a lockspace are being stopped.
@@ -14,12 +16,17 @@ const KILLING_TICK_MS: u64 = 200;
 impl Front {
     /// How long nobody needs to look at the ages of lockspaces, in milliseconds.
     pub(super) fn tick_pause(&self, now: MonoTime) -> u64 {
-        if self.manager.is_killing() {
-            KILLING_TICK_MS
-        } else if self.manager.is_late(now) {
-            LATE_TICK_MS
-        } else {
-            TICK_MS
+        match self.quiet_until() {
+            Some(until) if now < until => until.millis_since(now).clamp(TICK_MS, QUIET_TICK_MS),
+            _ if self.manager.is_killing() => KILLING_TICK_MS,
+            _ if self.manager.is_late(now) => LATE_TICK_MS,
+            _ => TICK_MS,
         }
+    }
+
+    /// Until when a tick would find nothing to do, if nothing happens meanwhile.
+    fn quiet_until(&self) -> Option<MonoTime> {
+        let waits = self.deaf || self.slots.has_unfinished() || self.helper.waiting() > 0;
+        if waits { None } else { self.manager.quiet_until() }
     }
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
+use sanlock_lease::timing::MonoTime;
 use sanlock_manager::ConnId;
 use sanlock_sys::pidfd::PidFd;
 use sanlock_wire::header::Header;
@@ -37,6 +38,8 @@ pub(super) struct Slot {
 pub(super) struct Slots {
     slots: Vec<Option<Slot>>,
     index: HashMap<ConnId, usize>,
+    /// Whether a message or a reply was under way when a connection was last looked at.
+    unfinished: bool,
 }
 
 impl Slots {
@@ -56,6 +59,19 @@ impl Slots {
         }
         self.index.insert(id, at);
         Some(ci)
+    }
+
+    /// Connections that have made no progress for too long.
+    pub(super) fn stuck(&mut self, now: MonoTime) -> Vec<ConnId> {
+        let limits = self.iter().filter_map(|slot| Some((slot.id, slot.conn.as_ref()?.give_up_at()?)));
+        let unfinished: Vec<(ConnId, MonoTime)> = limits.collect();
+        self.unfinished = !unfinished.is_empty();
+        unfinished.into_iter().filter(|(_, at)| *at <= now).map(|(id, _)| id).collect()
+    }
+
+    /// Whether a connection may come to be one of [`Slots::stuck`] by waiting alone.
+    pub(super) fn has_unfinished(&self) -> bool {
+        self.unfinished
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Slot> {
@@ -95,10 +111,12 @@ impl Slots {
     pub(super) fn update(&mut self, id: ConnId, poller: &Poller) {
         let Some(slot) = self.get_mut(id) else { return };
         let (Some(conn), Some(watched)) = (slot.conn.as_ref(), slot.watched) else { return };
+        let unfinished = conn.give_up_at().is_some();
         let wanted = Interest { read: conn.reads(), write: conn.writes(), half_close: conn.deaf };
         if wanted != watched && poller.change(conn.fd(), Token::Conn(id), wanted).is_ok() {
             slot.watched = Some(wanted);
         }
+        self.unfinished |= unfinished;
     }
 
     /// Ends the watch of a connection that hung up.
@@ -109,19 +127,18 @@ impl Slots {
         }
     }
 
-    /// Closes the connection; whether it was open.
-    pub(super) fn close(&mut self, id: ConnId, poller: &Poller) -> bool {
-        self.unwatch(id, poller);
-        self.get_mut(id).is_some_and(|slot| slot.conn.take().is_some())
+    /// Closes the connection, which ends its watch: no other process has the descriptor. Whether it was open.
+    pub(super) fn close(&mut self, id: ConnId) -> bool {
+        self.get_mut(id).is_some_and(|slot| {
+            slot.watched = None;
+            slot.conn.take().is_some()
+        })
     }
 
     /// Frees the slot.
     pub(super) fn forget(&mut self, id: ConnId, poller: &Poller) {
         let Some(at) = self.index.remove(&id) else { return };
         if let Some(slot) = self.slots.get_mut(at).and_then(Option::take) {
-            if let Some(conn) = &slot.conn {
-                poller.remove(conn.fd());
-            }
             if let Some(pid) = &slot.pid {
                 poller.remove(pid.as_fd());
             }
@@ -169,7 +186,7 @@ mod tests {
         let (poller, mut slots) = (Poller::new().unwrap(), Slots::default());
         let connect = |slots: &mut Slots, id| {
             let (ours, theirs) = UnixStream::pair().unwrap();
-            (slots.add(ConnId(id), Conn::new(ours).unwrap(), &poller).unwrap(), theirs)
+            (slots.add(ConnId(id), Conn::new(ours), &poller).unwrap(), theirs)
         };
         let (first, peer) = connect(&mut slots, 1);
         drop(peer);

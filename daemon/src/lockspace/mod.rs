@@ -1,9 +1,10 @@
-//! One thread per lockspace: joins, renews, looks at the other hosts, leaves.
+//! One thread per lockspace: joins, renews, looks at the other hosts, leaves. And another that takes its place when a call hangs.
 //!
 //! Nothing can delay its renewals: it owns its engine, waits for no lock that is held across I/O, and logs to memory. What it
 //! learns goes out as snapshots ([`Shared`]) and as messages to the front.
 
 mod next;
+mod renewing;
 mod shared;
 mod worker;
 
@@ -85,11 +86,9 @@ impl Lockspace {
     ) -> io::Result<Self> {
         let (control, mailbox) = mailbox::mailbox()?;
         let seen = Arc::clone(&shared);
-        std::thread::Builder::new().name(format!("sanlock-s{}", ls.0)).stack_size(STACK).spawn(
-            move || {
-                worker::run(ls, &seen, table, &global, &log, &mailbox, &reports);
-            },
-        )?;
+        std::thread::Builder::new().name(thread_name(ls)).stack_size(STACK).spawn(move || {
+            worker::run(ls, seen, table, global, log, mailbox, Box::new(reports));
+        })?;
         Ok(Self { shared, control })
     }
 
@@ -97,4 +96,8 @@ impl Lockspace {
     pub(crate) fn tell(&self, control: Control) {
         self.control.send(control);
     }
+}
+
+fn thread_name(ls: LockspaceId) -> String {
+    format!("sanlock-s{}", ls.0)
 }

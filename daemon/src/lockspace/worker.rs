@@ -1,4 +1,4 @@
-//! The life of one lockspace: open, join, renew and scan, leave.
+//! The life of one lockspace: open, join, leave. What lies between is in [`super::renewing`].
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -10,12 +10,11 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sanlock_blockio::drive::{Area, Areas, Driver, EnvSource, Report as Driven, RunId, monotonic_now};
 use sanlock_blockio::{Access, Disk, OpenError};
-use sanlock_lease::code::ReturnCode;
 use sanlock_lease::delta::{
     DeltaAcquire, DeltaConfig, DeltaRelease, Event as HostEvent, HostScan, JoinError, Joined, LeaveError,
     RenewOutcome, Renewal, ScanOutcome,
 };
-use sanlock_lease::hosts::{HostNews, HostTable};
+use sanlock_lease::hosts::HostTable;
 use sanlock_lease::machine::{Env, Input, IoFailure, LockspaceNow, Machine, NoHosts, Step};
 use sanlock_lease::record::Bitmap;
 use sanlock_lease::timing::MonoTime;
@@ -23,8 +22,9 @@ use sanlock_manager::rejoin::{fast_rejoin, remembered_generation};
 use sanlock_manager::{Event, LockspaceId};
 use sanlock_sys::priority::{max_round_robin_priority, set_round_robin};
 
-use super::next::{Next, next};
-use super::{Control, Report, Shared};
+use super::renewing::Renewing;
+use super::{Control, Report, STACK, Shared, thread_name};
+use crate::crew::{Station, Style};
 use crate::global::Global;
 use crate::log::Log;
 use crate::mailbox::Mailbox;
@@ -35,11 +35,21 @@ const DRAIN_SECONDS_MAX: u64 = 120;
 /// Pause before an open that found too many others under way is tried again.
 const OPEN_RETRY: Duration = Duration::from_millis(50);
 
-/// Longest sleep: bounds what a lost wake-up could cost.
-const NAP_MS: u64 = 1_000;
+/// Longest sleep: bounds what a lost wake-up could cost. Everything that ends a sleep has a descriptor or a time.
+const NAP_MS: u64 = 30_000;
+
+/// Where reports go.
+pub(super) type Reporter = Box<dyn Fn(Report) + Send>;
+
+/// The machines of a joined lockspace, and where they work.
+pub(super) struct Residents {
+    pub(super) renewal: RunId,
+    pub(super) scan: RunId,
+    areas: Areas,
+}
 
 /// The machines of a lockspace thread.
-enum LsMachine {
+pub(super) enum LsMachine {
     Join(Box<DeltaAcquire>),
     Renew(Box<Renewal>),
     Scan(Box<HostScan>),
@@ -47,7 +57,7 @@ enum LsMachine {
 }
 
 /// What they come to.
-enum LsOutcome {
+pub(super) enum LsOutcome {
     Join(Result<Joined, JoinError>),
     Renew(RenewOutcome),
     Scan(ScanOutcome),
@@ -85,50 +95,48 @@ impl EnvSource<()> for Wanted<'_> {
     }
 }
 
-struct Worker<'a> {
-    ls: LockspaceId,
-    shared: &'a Shared,
-    global: &'a Global,
-    log: &'a Log,
-    control: &'a Mailbox<Control>,
-    report: &'a dyn Fn(Report),
+/// What a lockspace thread has, wherever its lockspace stands.
+pub(super) struct Worker {
+    pub(super) ls: LockspaceId,
+    pub(super) shared: Arc<Shared>,
+    pub(super) global: Arc<Global>,
+    pub(super) log: Log,
+    control: Mailbox<Control>,
+    report: Reporter,
     config: DeltaConfig,
-    driver: Driver<LsMachine, ()>,
-    done: Vec<Driven<(), LsOutcome>>,
-    leave: Option<bool>,
+    pub(super) driver: Driver<LsMachine, ()>,
+    pub(super) done: Vec<Driven<(), LsOutcome>>,
+    pub(super) leave: Option<bool>,
     /// The generation it is joined with.
     generation: Option<u64>,
     /// By when its last writes must have ended for its record to be the proof that no other instance followed.
     sole_if_ended_before: Option<MonoTime>,
     /// What the next renewals are to carry, until the machine knows.
-    outgoing: Option<(HostEvent, Box<Bitmap>)>,
+    pub(super) outgoing: Option<(HostEvent, Box<Bitmap>)>,
 }
 
 /// Body of the thread.
 pub(super) fn run(
     ls: LockspaceId,
-    shared: &Shared,
+    shared: Arc<Shared>,
     table: Option<HostTable>,
-    global: &Global,
-    log: &Log,
-    control: &Mailbox<Control>,
-    report: &dyn Fn(Report),
+    global: Arc<Global>,
+    log: Log,
+    control: Mailbox<Control>,
+    report: Reporter,
 ) {
-    if global.config.high_priority != 0 {
-        // Not inherited from the front, which asked for it not to be.
-        let set = max_round_robin_priority().and_then(set_round_robin);
-        if let Err(error) = set {
-            log.debug(format_args!("real-time scheduling failed: {error}"));
-        }
-    }
-    let driver = match Driver::new(global.engine) {
-        Ok(driver) => driver,
+    raise_priority(&global, &log);
+    let driver = Driver::new(global.engine).map_err(std::io::Error::other);
+    let (mut driver, station) = match driver.and_then(|driver| Ok((driver, Station::new()?))) {
+        Ok(needs) => needs,
         Err(error) => {
             log.error(format_args!("{error}"));
             let failed = JoinError::Read(IoFailure::Os(libc::EMFILE));
             return report(Report::JoinFailed { ls, error: failed });
         }
     };
+    driver.defer();
+    driver.keep_engines();
     let config = DeltaConfig {
         lockspace: shared.spec.name,
         host: shared.host,
@@ -151,27 +159,44 @@ pub(super) fn run(
         sole_if_ended_before: None,
         outgoing: None,
     };
-    match worker.live(table) {
-        Ok(Some(table)) => report(Report::Hosts { ls, table }),
-        Ok(None) => {}
-        Err(error) if worker.driver.unsettled() == 0 => return report(Report::JoinFailed { ls, error }),
-        Err(error) => report(Report::Event(Event::JoinDone { ls, result: Err(error) })),
+    match worker.begin(table) {
+        Ok((joined, residents)) => {
+            let (global, log) = (Arc::clone(&worker.global), worker.log.clone());
+            let prepare = Box::new(move || raise_priority(&global, &log));
+            let style = Style { name: thread_name(ls), stack: STACK, prepare };
+            station.serve(Renewing::new(worker, &joined, residents), style);
+        }
+        Err(error) if worker.driver.unsettled() == 0 => {
+            (worker.report)(Report::JoinFailed { ls, error });
+        }
+        Err(error) => {
+            (worker.report)(Report::Event(Event::JoinDone { ls, result: Err(error) }));
+            worker.end();
+        }
     }
-    worker.drain();
-    report(Report::Event(Event::Left { ls }));
 }
 
-impl Worker<'_> {
-    /// From opening to the last write; what was seen of the hosts, if the lockspace was joined.
+/// Real-time priority for the calling thread, if wanted. It is not inherited from the front, which asked for it not to be.
+fn raise_priority(global: &Global, log: &Log) {
+    if global.config.high_priority == 0 {
+        return;
+    }
+    if let Err(error) = max_round_robin_priority().and_then(set_round_robin) {
+        log.debug(format_args!("real-time scheduling failed: {error}"));
+    }
+}
+
+impl Worker {
+    /// Opens, joins, and makes the machines for what follows.
     ///
     /// # Errors
     /// The join failed.
-    fn live(&mut self, table: Option<HostTable>) -> Result<Option<HostTable>, JoinError> {
+    fn begin(&mut self, table: Option<HostTable>) -> Result<(Joined, Residents), JoinError> {
         let disk = self.open()?;
         let joined = self.join(&disk)?;
         self.generation = Some(joined.generation());
         self.shared.set_joined(&joined, Arc::clone(&disk));
-        (self.report)(Report::Event(Event::JoinDone { ls: self.ls, result: Ok(joined) }));
+        self.tell(Event::JoinDone { ls: self.ls, result: Ok(joined) });
 
         let mut renewal = Renewal::new(self.config, &joined);
         if let Some(seconds) = self.global.config.renewal_read_extend_sec {
@@ -184,16 +209,11 @@ impl Worker<'_> {
         let areas = Areas::new().with_lockspace(Area { disk: Ok(disk), offset: self.shared.spec.offset });
         let renewal = self.driver.add_resident(LsMachine::Renew(Box::new(renewal)), (), areas.clone());
         let scan = self.driver.add_resident(LsMachine::Scan(Box::new(scan)), (), areas.clone());
-        // A new driver has room for two machines.
-        let (Ok(renewal), Ok(scan)) = (renewal, scan) else { return Ok(None) };
-        self.again(scan);
-        self.renew(renewal, scan);
-        self.depart(renewal, areas);
-        let table = self.scan(scan).map(|scan| scan.table().clone());
-        self.sole_if_ended_before = self.renewal(renewal).and_then(Renewal::sole_if_ended_before);
-        self.driver.retire(renewal);
-        self.driver.retire(scan);
-        Ok(table)
+        match (renewal, scan) {
+            (Ok(renewal), Ok(scan)) => Ok((joined, Residents { renewal, scan, areas })),
+            // A new driver has room for two machines.
+            _ => Err(JoinError::Driver),
+        }
     }
 
     /// Opens the disk, no longer than an io timeout.
@@ -233,7 +253,7 @@ impl Worker<'_> {
 
     /// Runs one machine to its end, with whatever else runs.
     fn run_once(&mut self, machine: LsMachine, areas: Areas) -> Option<LsOutcome> {
-        let env = Wanted { shared: self.shared, global: self.global };
+        let env = Wanted { shared: &self.shared, global: &self.global };
         let wanted = self.driver.start(monotonic_now(), machine, (), areas, &env, &mut self.done).ok()?;
         loop {
             for report in std::mem::take(&mut self.done) {
@@ -246,13 +266,25 @@ impl Worker<'_> {
         }
     }
 
-    fn again(&mut self, run: RunId) {
-        let env = Wanted { shared: self.shared, global: self.global };
+    pub(super) fn again(&mut self, run: RunId) {
+        let env = Wanted { shared: &self.shared, global: &self.global };
         self.driver.again(run, monotonic_now(), &env, &mut self.done);
     }
 
-    /// Sleeps until something happens or `wake`, then drives the machines.
+    /// Has others make the calls that are wanted, sleeps until something happens or `wake`, then drives the machines.
     fn turn(&mut self, wake: Option<MonoTime>) {
+        // Not alone: there is nobody to relieve this thread.
+        let _none = self.driver.errand(false);
+        self.sleep(wake);
+        self.look();
+    }
+
+    fn turn_before(&mut self, limit: MonoTime) {
+        self.turn(self.driver.next_wake().into_iter().chain([limit]).min());
+    }
+
+    /// Until something happens or `wake`.
+    pub(super) fn sleep(&self, wake: Option<MonoTime>) {
         let nap = wake.map_or(NAP_MS, |wake| wake.millis_since(monotonic_now()).min(NAP_MS));
         let mut fds = [
             PollFd::new(self.driver.completion_fd(), PollFlags::POLLIN),
@@ -260,7 +292,11 @@ impl Worker<'_> {
         ];
         // An error changes nothing: time and mailbox are looked at in any case.
         let _ = poll(&mut fds, PollTimeout::try_from(nap).unwrap_or(PollTimeout::ZERO));
-        let env = Wanted { shared: self.shared, global: self.global };
+    }
+
+    /// Takes what has happened, and drives the machines.
+    pub(super) fn look(&mut self) {
+        let env = Wanted { shared: &self.shared, global: &self.global };
         let mut changed = false;
         for control in self.control.take() {
             match control {
@@ -275,129 +311,45 @@ impl Worker<'_> {
         self.driver.poll(monotonic_now(), &env, &mut self.done);
     }
 
-    fn renewal(&self, run: RunId) -> Option<&Renewal> {
+    /// Whether nobody has said anything since the last look.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.control.len() == 0
+    }
+
+    pub(super) fn tell(&self, event: Event) {
+        (self.report)(Report::Event(event));
+    }
+
+    pub(super) fn renewal(&self, run: RunId) -> Option<&Renewal> {
         match self.driver.machine(run) {
             Some(LsMachine::Renew(renewal)) => Some(renewal),
             _ => None,
         }
     }
 
-    fn scan(&self, run: RunId) -> Option<&HostScan> {
+    pub(super) fn scan(&self, run: RunId) -> Option<&HostScan> {
         match self.driver.machine(run) {
             Some(LsMachine::Scan(scan)) => Some(scan),
             _ => None,
         }
     }
 
-    /// Renews whenever it is due, and looks at the others, until told to leave.
-    fn renew(&mut self, renewal: RunId, scan: RunId) {
-        let mut lost = false;
-        let mut published = self.renewal(renewal).map(Renewal::last_good);
-        while self.leave.is_none() {
-            for report in std::mem::take(&mut self.done) {
-                match report {
-                    Driven::Done { outcome: LsOutcome::Renew(outcome), .. } => {
-                        lost |= matches!(outcome, RenewOutcome::Corrupt(_));
-                        published = self.renewed(outcome).or(published);
-                        self.again(scan);
-                    }
-                    Driven::Done { outcome: LsOutcome::Scan(outcome), .. } => self.scanned(scan, &outcome),
-                    Driven::Done { .. } | Driven::Settled { .. } => {}
-                }
-            }
-            if let Some((event, bitmap)) = self.outgoing.take() {
-                if let Some(LsMachine::Renew(machine)) = self.driver.machine_mut(renewal) {
-                    machine.set_outgoing(event, *bitmap);
-                }
-            }
-            let Some(machine) = self.renewal(renewal) else { return };
-            let (due, last_good) = (machine.due(), machine.last_good());
-            // A late write moves the time without an attempt of its own.
-            if published.is_some_and(|time| time < last_good) {
-                self.publish(last_good, 0, 0);
-                published = Some(last_good);
-            }
-            let due = (!lost && !self.driver.is_busy(renewal)).then_some(due);
-            let look = self.scan(scan).and_then(HostScan::due);
-            match next(monotonic_now(), due, look) {
-                Next::Renew => self.again(renewal),
-                Next::Look => self.again(scan),
-                Next::Wait(until) if self.done.is_empty() => {
-                    self.turn(self.driver.next_wake().into_iter().chain(until).min());
-                }
-                Next::Wait(_) => {}
-            }
+    /// What follows when it was told to leave: from the last attempt that runs to the last write.
+    pub(super) fn leave(&mut self, Residents { renewal, scan, areas }: Residents) {
+        self.depart(renewal, areas);
+        let table = self.scan(scan).map(|scan| scan.table().clone());
+        self.sole_if_ended_before = self.renewal(renewal).and_then(Renewal::sole_if_ended_before);
+        self.driver.retire(renewal);
+        self.driver.retire(scan);
+        if let Some(table) = table {
+            (self.report)(Report::Hosts { ls: self.ls, table });
         }
+        self.end();
     }
 
-    /// Makes a good renewal known: first to the machines of this daemon, then to the front.
-    fn publish(&self, timestamp: MonoTime, read_ms: u64, write_ms: u64) {
-        self.shared.set_last_good(timestamp);
-        let event = Event::Renewed { ls: self.ls, timestamp, read_ms, write_ms };
-        (self.report)(Report::Event(event));
-    }
-
-    /// Publishes the outcome of an attempt; the time of the last good renewal if it was one.
-    fn renewed(&self, outcome: RenewOutcome) -> Option<MonoTime> {
-        match outcome {
-            RenewOutcome::Renewed(renewed) => {
-                if let Some(found) = renewed.foreign_io_timeout {
-                    self.log.error(format_args!("our lease carried io timeout {found}, replaced by ours"));
-                }
-                if renewed.write_ms >= self.shared.io_timeout.millis() {
-                    self.log.error(format_args!("renewal write took {} ms", renewed.write_ms));
-                }
-                if self.global.config.debug_renew != 0 {
-                    let (read, write) = (renewed.read_ms, renewed.write_ms);
-                    let at = renewed.last_good.secs();
-                    self.log.debug(format_args!("renewed {at} read {read} ms write {write} ms"));
-                }
-                self.publish(renewed.last_good, renewed.read_ms, renewed.write_ms);
-                return Some(renewed.last_good);
-            }
-            RenewOutcome::Failed(failure) => {
-                let (code, text) = (ReturnCode::from(&failure).0, failure.to_string());
-                (self.report)(Report::Event(Event::RenewalFailed { ls: self.ls, code, text }));
-            }
-            RenewOutcome::Corrupt(corrupt) => {
-                let (code, text) = (ReturnCode::from(&corrupt).0, corrupt.to_string());
-                (self.report)(Report::Event(Event::Corrupt { ls: self.ls, code, text }));
-            }
-        }
-        None
-    }
-
-    /// Publishes the host table and logs who is new (command-line.md 11.2).
-    fn scanned(&self, scan: RunId, outcome: &ScanOutcome) {
-        let Some(table) = self.scan(scan).map(HostScan::table) else { return };
-        for news in &outcome.news {
-            match news {
-                HostNews::Instance { host, name, generation } => {
-                    let timestamp =
-                        table.status(*host, monotonic_now()).map_or(0, |status| status.seen.timestamp);
-                    let name = String::from_utf8_lossy(name.as_bytes());
-                    self.log.warn(format_args!("host {} {generation} {timestamp} {name}", host.get()));
-                }
-                HostNews::Bad { host, count, error } => {
-                    self.log.error(format_args!(
-                        "host {} has a bad record, seen {count} times: {error}",
-                        host.get()
-                    ));
-                }
-                HostNews::Good { host } => {
-                    self.log.error(format_args!("host {} has a good record again", host.get()));
-                }
-                HostNews::Notice { from, generation, event } => {
-                    self.log.debug(format_args!("host {} {generation} notifies: {event:?}", from.get()));
-                    let (ls, from, generation, event) = (self.ls, *from, *generation, *event);
-                    (self.report)(Report::Event(Event::Noticed { ls, from, generation, event }));
-                }
-            }
-        }
-        if let Some((host, failure)) = &outcome.failed {
-            self.log.debug(format_args!("hosts from {} on could not be read: {failure}", host.get()));
-        }
-        self.shared.set_hosts(table.clone());
+    fn end(&mut self) {
+        self.drain();
+        self.tell(Event::Left { ls: self.ls });
     }
 
     /// Frees the host_id lease if that is wanted and allowed. Waits for an attempt that runs, but not for long.
@@ -405,7 +357,7 @@ impl Worker<'_> {
         let limit = monotonic_now().plus_millis(2 * self.shared.io_timeout.millis());
         while self.driver.is_busy(renewal) && monotonic_now() < limit {
             self.done.clear();
-            self.turn(Some(limit));
+            self.turn_before(limit);
         }
         self.done.clear();
         if self.leave != Some(true) {
@@ -432,7 +384,7 @@ impl Worker<'_> {
             self.log.warn(format_args!("waiting for a write of the host_id lease that has not ended"));
         }
         while self.driver.unsettled() > 0 && monotonic_now() < limit {
-            self.turn(Some(limit));
+            self.turn_before(limit);
             self.done.clear();
         }
         let Some(generation) = self.generation else { return };
@@ -447,7 +399,7 @@ impl Worker<'_> {
             ));
         }
         if outlived || overtaken {
-            self.global.records.outlived(self.config.lockspace, self.config.host, generation, self.log);
+            self.global.records.outlived(self.config.lockspace, self.config.host, generation, &self.log);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,9 @@ use super::Level;
 
 /// Lines waiting to be written; further ones are dropped and counted (command-line.md 11.1).
 pub const QUEUE_LINES: usize = 4096;
+
+/// How long the writer waits for more lines before it sleeps.
+const LINGER: Duration = Duration::from_millis(2);
 
 /// Stack of the writer.
 const STACK: usize = 128 * 1024;
@@ -103,8 +106,17 @@ struct State {
     lines: VecDeque<Line>,
     dropped: u64,
     sync: bool,
+    /// Whether the writer is awake: it looks at all of this again before it sleeps.
     writing: bool,
     closed: bool,
+    /// Who waits for the writer.
+    flushing: usize,
+}
+
+impl State {
+    fn has_work(&self) -> bool {
+        !self.lines.is_empty() || self.dropped > 0 || self.sync
+    }
 }
 
 /// Lines on their way to the writer.
@@ -115,28 +127,40 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>, limit: Duration) -> MutexGuard<'a, State> {
+        self.changed.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// Starts the writer thread over `sinks`. It ends after [`Queue::close`].
     pub(super) fn start(self: &Arc<Self>, mut sinks: Sinks, dropped: fn(u64) -> Line) -> io::Result<()> {
         let queue = Arc::clone(self);
         thread::Builder::new().name("sanlock-log".to_owned()).stack_size(STACK).spawn(move || {
+            let mut state = queue.lock();
             loop {
-                let mut state = queue.lock();
-                state.writing = false;
-                queue.changed.notify_all();
-                while state.lines.is_empty() && state.dropped == 0 && !state.sync && !state.closed {
-                    state = queue.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                if !state.has_work() && state.flushing == 0 && !state.closed {
+                    // More lines often follow soon, and whoever logs them need not wake this thread then.
+                    state = queue.wait(state, LINGER);
                 }
-                if state.lines.is_empty() && state.dropped == 0 && !state.sync {
-                    return;
+                if !state.has_work() {
+                    state.writing = false;
+                    if state.flushing > 0 {
+                        queue.changed.notify_all();
+                    }
+                    while !state.has_work() && !state.closed {
+                        state = queue.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    }
+                    if !state.has_work() {
+                        return;
+                    }
+                    state.writing = true;
                 }
                 let lines = std::mem::take(&mut state.lines);
                 let lost = std::mem::take(&mut state.dropped);
                 let sync = std::mem::take(&mut state.sync);
-                state.writing = true;
                 drop(state);
                 for line in &lines {
                     sinks.write(line);
@@ -147,6 +171,7 @@ impl Queue {
                 if sync {
                     sinks.sync();
                 }
+                state = queue.lock();
             }
         })?;
         Ok(())
@@ -160,8 +185,11 @@ impl Queue {
         } else {
             state.dropped += 1;
         }
+        let awake = state.writing;
         drop(state);
-        self.changed.notify_all();
+        if !awake {
+            self.changed.notify_all();
+        }
     }
 
     /// What is queued, or was just written, is to be put on stable storage.
@@ -174,14 +202,17 @@ impl Queue {
     pub(super) fn flush(&self, limit: Duration) -> bool {
         let start = Instant::now();
         let mut state = self.lock();
-        while !state.lines.is_empty() || state.writing || state.sync || state.dropped > 0 {
+        state.flushing += 1;
+        self.changed.notify_all();
+        while state.has_work() || state.writing {
             let left = limit.saturating_sub(start.elapsed());
             if left.is_zero() {
-                return false;
+                break;
             }
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.wait(state, left);
         }
-        true
+        state.flushing -= 1;
+        !state.has_work() && !state.writing
     }
 
     /// Lets the writer end once it has written what is queued.

@@ -1,10 +1,9 @@
 //! One thread for every acquire, conversion, release and retract: opens the disks, runs the machines, reports their ends.
 //!
 //! A task that waits, for a silent owner or for a disk, costs memory and a time. With one operation to wait for the thread makes the
-//! call itself, and is relieved if that does not return ([`crew`]); several, and those on storage that is slow, are left to other threads,
+//! call itself, and is relieved if that does not return ([`crate::crew`]); several, and those on storage that is slow, are left to other threads,
 //! opens one for each path at a time.
 
-mod crew;
 mod opening;
 mod task;
 
@@ -14,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use sanlock_blockio::EngineError;
 use sanlock_blockio::drive::{Driver, Report, RunId, monotonic_now};
-use sanlock_blockio::{EngineError, Errand};
 use sanlock_lease::geometry::Geometry;
 use sanlock_lease::name::Name;
 use sanlock_lease::paxos::acquire::AcquireOptions;
@@ -24,10 +23,10 @@ use sanlock_lease::text::DiskSpec;
 use sanlock_lease::timing::MonoTime;
 use sanlock_manager::{Event, TaskId};
 
+use crate::crew::{Duty, Station, Style, Turn};
 use crate::global::Global;
 use crate::lockspace;
 use crate::mailbox::{self, Mailbox, Sender};
-use crew::Duty;
 use opening::{Opening, Openings};
 pub(crate) use task::Hosts;
 use task::{Envs, Outcome, Tag, TaskMachine};
@@ -35,8 +34,8 @@ use task::{Envs, Outcome, Tag, TaskMachine};
 /// Stack of the thread. Its machines live on the heap.
 const STACK: usize = 256 * 1024;
 
-/// Longest sleep: bounds what a lost wake-up could cost.
-const NAP_MS: u64 = 1_000;
+/// Longest sleep: bounds what a lost wake-up could cost. Everything that ends a sleep has a descriptor or a time.
+const NAP_MS: u64 = 30_000;
 
 /// What to run.
 #[derive(Debug)]
@@ -109,8 +108,7 @@ impl Resources {
     /// No thread or descriptor is to be had.
     pub(crate) fn start(global: Arc<Global>, report: impl Fn(Event) + Send + 'static) -> io::Result<Self> {
         let (orders, inbox) = mailbox::mailbox()?;
-        let mut driver =
-            Driver::new(global.lease_engine).map_err(|error: EngineError| io::Error::other(error))?;
+        let mut driver = Driver::new(global.engine).map_err(|error: EngineError| io::Error::other(error))?;
         driver.defer();
         if let Some(huge) = &global.huge {
             driver.use_huge_pages(Arc::clone(huge));
@@ -125,7 +123,8 @@ impl Resources {
             settling: Vec::new(),
             report: Box::new(report),
         };
-        crew::start(duty, "sanlock-resource", STACK)?;
+        let style = Style { name: "sanlock-resource".to_owned(), stack: STACK, prepare: Box::new(|| ()) };
+        Station::new()?.start(duty, style)?;
         Ok(Self { orders })
     }
 
@@ -149,7 +148,7 @@ struct Thread {
 }
 
 impl Duty for Thread {
-    fn turn(&mut self, back: bool, may_leave: bool) -> Option<Errand> {
+    fn turn(&mut self, back: bool, may_leave: bool) -> Turn {
         if !back {
             self.wait();
         }
@@ -179,7 +178,7 @@ impl Duty for Thread {
         let idle = may_leave && self.inbox.len() == 0;
         // First: whoever hears that a lease is released may want to deactivate its volume.
         if let Some(close) = self.driver.close(idle && self.driver.is_quiet() && self.openings.is_empty()) {
-            return Some(close);
+            return Turn::Errand(close);
         }
         for report in std::mem::take(&mut self.reports) {
             self.ended(report);
@@ -188,8 +187,11 @@ impl Duty for Thread {
         let open = self.openings.begin(now, idle && self.driver.is_quiet());
         let alone = idle && open.is_none() && self.openings.is_empty();
         let transfer = self.driver.errand(alone);
-        open.or(transfer)
+        open.or(transfer).map_or(Turn::Again, Turn::Errand)
     }
+
+    /// Never: it lives as long as the daemon.
+    fn over(self) {}
 }
 
 impl Thread {

@@ -64,13 +64,17 @@ fn all_rows([original, ours]: [Cost; 2], load: Load) -> Vec<Row> {
         let row = Row::new(name, unit, vec![of(&original)], vec![of(&ours)]).sized(load.spaces, "lockspaces");
         row.noting(io_timeout_note(load.io_timeout))
     };
-    let resident = row("resident memory", Unit::Kibibytes, |cost| cost.resident_kib);
+    let kept =
+        "4 MiB of heap are kept ready, for a recovery while the disk of the system may be dead as well";
+    let kept = if load.spaces == 1 { kept } else { "" };
+    let resident = row("resident memory", Unit::Kibibytes, |cost| cost.resident_kib).noting(kept);
+    let family = row("memory with its helpers", Unit::Kibibytes, |cost| cost.family_kib).noting(kept);
     vec![
         row("processor time per renewal", Unit::Micros, |cost| cost.cpu_us).ratio_wanted(0.5),
         row("KiB read per renewal", Unit::Kibibytes, |cost| cost.read_kib).not_slower(),
         row("context switches per renewal", Unit::Count, |cost| cost.switches).not_slower(),
         if load.spaces == 40 { resident.ratio_wanted(0.25) } else { resident.not_slower() },
-        row("memory with its helpers", Unit::Kibibytes, |cost| cost.family_kib).not_slower(),
+        family.not_slower(),
     ]
 }
 

@@ -50,11 +50,7 @@ pub(super) const ADVICE: &[Advice] = &[
     Advice { code: -4, causes: &["a signal came while a system call waited"], steps: &["try again"] },
     Advice {
         code: code::EIO,
-        causes: &[
-            "a failed path or disk",
-            "all paths of a multipath device are gone and it does not queue",
-            "an I/O engine is missing",
-        ],
+        causes: &["a failed path or disk", "all paths of a multipath device are gone and it does not queue"],
         steps: &[STORAGE, LOG],
     },
     Advice {
@@ -201,8 +197,10 @@ pub(super) const ADVICE: &[Advice] = &[
     },
     Advice {
         code: -38,
-        causes: &["a kernel, or a seccomp filter (container), without Linux AIO and io_uring"],
-        steps: &["allow io_setup, io_submit and io_getevents, or io_uring, in the container's profile"],
+        causes: &[
+            "a kernel, or a seccomp filter (container), without a call that is needed, such as pidfd_open",
+        ],
+        steps: &["look into the daemon's log, and allow the call in the container's profile"],
     },
     Advice { code: -40, causes: &["symbolic links that lead in a circle"], steps: &["check the path"] },
     Advice {

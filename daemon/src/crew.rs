@@ -11,6 +11,7 @@
 //! - At most one thread is stand-by.
 //! - While a thread is out the timer is set, and expires before or when it has been away for too long. It is not set anew for each
 //!   errand: the stand-by, when it looks too early, sets it for the rest.
+//! - When the duty is over, whoever ended it has it for itself, the stand-by ends at once, and who comes back later ends too.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,11 +27,33 @@ const AWAY_MAX: Duration = Duration::from_millis(10);
 /// Pause before a stand-by that cannot wait tries to again, which a correct program does not meet.
 const TROUBLE: Duration = Duration::from_millis(100);
 
+/// The shortest time for which a timer can be set.
+const AT_ONCE: Duration = Duration::from_nanos(1);
+
+/// What comes after a turn.
+#[derive(Debug)]
+pub(crate) enum Turn {
+    /// Another one.
+    Again,
+    /// This call, which may block. Then a turn.
+    Errand(Errand),
+    /// [`Duty::rest`]. Then a turn.
+    Rest,
+    /// Nothing: [`Duty::over`].
+    Over,
+}
+
 /// What is done on duty.
-pub(super) trait Duty: Send + 'static {
-    /// Waits until there is something to do, unless `back` from an errand, whose end is to be looked at; and does it without ever
-    /// blocking on anything else. What may block is returned, if `may_leave`; otherwise the duty finds other threads for it.
-    fn turn(&mut self, back: bool, may_leave: bool) -> Option<Errand>;
+pub(crate) trait Duty: Send + 'static {
+    /// Does what there is to do, without ever blocking; a duty that never rests waits here, unless `back` from an errand, whose end is
+    /// to be looked at. An errand only if `may_leave`; otherwise the duty finds other threads for what may block.
+    fn turn(&mut self, back: bool, may_leave: bool) -> Turn;
+
+    /// Waits until there is something to do.
+    fn rest(&mut self) {}
+
+    /// What is left to do when the duty is over. May block.
+    fn over(self);
 }
 
 /// An errand that the thread on duty is out on.
@@ -47,36 +70,72 @@ struct Watch {
     stand_by: bool,
     /// Whether the timer is set and has not been seen to expire.
     timer_set: bool,
+    /// Whether there is nothing to stand by for any more.
+    over: bool,
+}
+
+/// What the threads of a crew have in common.
+pub(crate) struct Style {
+    /// Their name.
+    pub(crate) name: String,
+    /// Bytes of their stacks.
+    pub(crate) stack: usize,
+    /// What each does first.
+    pub(crate) prepare: Box<dyn Fn() + Send + Sync>,
 }
 
 /// See the module.
 struct Crew<D> {
-    duty: Mutex<D>,
+    /// `None` when it is over.
+    duty: Mutex<Option<D>>,
     watch: Mutex<Watch>,
     /// Wakes the stand-by, to look whether the thread on duty has been away for too long.
     timer: TimerFd,
-    name: &'static str,
-    stack: usize,
+    style: Style,
 }
 
-/// Starts the threads that have this duty, for good.
-///
-/// # Errors
-/// No thread or descriptor is to be had.
-pub(super) fn start<D: Duty>(duty: D, name: &'static str, stack: usize) -> io::Result<()> {
-    let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::TFD_CLOEXEC)?;
-    let crew =
-        Arc::new(Crew { duty: Mutex::new(duty), watch: Mutex::new(Watch::default()), timer, name, stack });
-    crew.spawn(Crew::serve)
+/// A duty with threads to come.
+pub(crate) struct Station(TimerFd);
+
+impl Station {
+    /// Gets what it takes.
+    ///
+    /// # Errors
+    /// No descriptor is to be had.
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self(TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::TFD_CLOEXEC)?))
+    }
+
+    fn crew<D: Duty>(self, duty: D, style: Style) -> Arc<Crew<D>> {
+        let watch = Mutex::new(Watch::default());
+        Arc::new(Crew { duty: Mutex::new(Some(duty)), watch, timer: self.0, style })
+    }
+
+    /// Starts a thread that has this duty.
+    ///
+    /// # Errors
+    /// No thread is to be had.
+    pub(crate) fn start<D: Duty>(self, duty: D, style: Style) -> io::Result<()> {
+        self.crew(duty, style).spawn(Crew::serve)
+    }
+
+    /// Gives the duty to the calling thread. Returns when it is over, or when others have it: this thread has nothing to do with it
+    /// any more then.
+    pub(crate) fn serve<D: Duty>(self, duty: D, style: Style) {
+        self.crew(duty, style).serve();
+    }
 }
 
 impl<D: Duty> Crew<D> {
     fn spawn(self: &Arc<Self>, body: fn(&Arc<Self>)) -> io::Result<()> {
         let crew = Arc::clone(self);
         std::thread::Builder::new()
-            .name(self.name.to_owned())
-            .stack_size(self.stack)
-            .spawn(move || body(&crew))
+            .name(self.style.name.clone())
+            .stack_size(self.style.stack)
+            .spawn(move || {
+                (crew.style.prepare)();
+                body(&crew);
+            })
             .map(drop)
     }
 
@@ -87,37 +146,52 @@ impl<D: Duty> Crew<D> {
     /// Body of a thread that is on duty from the beginning.
     fn serve(self: &Arc<Self>) {
         loop {
-            self.on_duty();
-            if std::mem::replace(&mut self.watch().stand_by, true) {
+            if let Some(duty) = self.on_duty() {
+                self.dismiss();
+                return duty.over();
+            }
+            let mut watch = self.watch();
+            if watch.over || std::mem::replace(&mut watch.stand_by, true) {
                 return;
             }
-            self.wait();
+            drop(watch);
+            if !self.wait() {
+                return;
+            }
         }
     }
 
     /// Body of a thread that begins as the stand-by.
     fn relieve(self: &Arc<Self>) {
-        self.wait();
-        self.serve();
+        if self.wait() {
+            self.serve();
+        }
     }
 
-    /// Returns when somebody else has taken over.
-    fn on_duty(self: &Arc<Self>) {
+    /// Returns the duty when it is over, and nothing when somebody else has taken it over.
+    fn on_duty(self: &Arc<Self>) -> Option<D> {
         let mut back = false;
         loop {
             // A panic in a turn has ended that thread with the lock: then nobody may go on with what it left half done.
-            let Ok(mut duty) = self.duty.lock() else { return };
+            let Ok(mut place) = self.duty.lock() else { return None };
             let errand = loop {
+                let duty = place.as_mut()?;
                 let may_leave = self.has_stand_by();
-                if let Some(errand) = duty.turn(std::mem::take(&mut back), may_leave) {
-                    break errand;
+                match duty.turn(std::mem::take(&mut back), may_leave) {
+                    Turn::Again => {}
+                    Turn::Errand(errand) => break errand,
+                    Turn::Rest => {
+                        self.sleep_well();
+                        duty.rest();
+                    }
+                    Turn::Over => return place.take(),
                 }
             };
-            drop(duty);
+            drop(place);
             let number = self.leave();
             errand.run();
             if !self.come_back(number) {
-                return;
+                return None;
             }
             back = true;
         }
@@ -133,6 +207,22 @@ impl<D: Duty> Crew<D> {
             self.watch().stand_by = false;
         }
         spawned
+    }
+
+    /// The stand-by need not look until the next errand.
+    fn sleep_well(&self) {
+        let mut watch = self.watch();
+        if std::mem::take(&mut watch.timer_set) {
+            // If it cannot be unset, the stand-by looks in vain.
+            let _ = self.timer.unset();
+        }
+    }
+
+    /// The stand-by ends.
+    fn dismiss(&self) {
+        let mut watch = self.watch();
+        watch.over = true;
+        self.set_timer(&mut watch, AT_ONCE);
     }
 
     fn leave(&self) -> u64 {
@@ -158,20 +248,23 @@ impl<D: Duty> Crew<D> {
         watch.timer_set = self.timer.set(once, TimerSetTimeFlags::empty()).is_ok();
     }
 
-    /// As the stand-by: returns when the duty is this thread's.
-    fn wait(&self) {
+    /// As the stand-by: whether the duty is this thread's; otherwise it is over.
+    fn wait(&self) -> bool {
         loop {
             if self.timer.wait().is_err() {
                 std::thread::sleep(TROUBLE);
             }
             let mut watch = self.watch();
             watch.timer_set = false;
+            if watch.over {
+                return false;
+            }
             let Some(out) = watch.out else { continue };
             let rest = AWAY_MAX.saturating_sub(out.since.elapsed());
             if rest.is_zero() {
                 watch.out = None;
                 watch.stand_by = false;
-                return;
+                return true;
             }
             self.set_timer(&mut watch, rest);
         }
@@ -195,16 +288,13 @@ mod tests {
     }
 
     impl Duty for Orders {
-        fn turn(&mut self, _back: bool, may_leave: bool) -> Option<Errand> {
-            let Ok(order) = self.inbox.recv() else {
-                // The test has ended.
-                loop {
-                    thread::park();
-                }
-            };
+        fn turn(&mut self, _back: bool, may_leave: bool) -> Turn {
+            let Ok(order) = self.inbox.recv() else { return Turn::Over };
             let _ = self.turns.send((thread::current().id(), may_leave));
-            order
+            order.map_or(Turn::Again, Turn::Errand)
         }
+
+        fn over(self) {}
     }
 
     struct Team {
@@ -216,7 +306,8 @@ mod tests {
         fn new(name: &'static str) -> Self {
             let (orders, inbox) = channel();
             let (turns_seen, turns) = channel();
-            start(Orders { inbox, turns: turns_seen }, name, 128 * 1024).unwrap();
+            let style = Style { name: name.to_owned(), stack: 128 * 1024, prepare: Box::new(|| ()) };
+            Station::new().unwrap().start(Orders { inbox, turns: turns_seen }, style).unwrap();
             Self { orders, turns }
         }
 
@@ -281,10 +372,77 @@ mod tests {
         team.order(None);
         // Eight that are away, one on duty, one stand-by. (A thread has its name when it first runs.)
         come_to(NAME, 10);
+        let last = away.pop();
         drop(away);
         // Who comes back to a place that is taken ends.
-        come_to(NAME, 2);
+        come_to(NAME, 3);
         team.order(None);
+        drop(team);
+        // The duty is over: only who is away is left, until it comes back.
+        come_to(NAME, 1);
+        drop(last);
+        come_to(NAME, 0);
+    }
+
+    /// Rests between its errands, each of which lasts; ends after some.
+    struct Shifts {
+        left: u32,
+        away: Duration,
+        rested: bool,
+        ended: Sender<ThreadId>,
+    }
+
+    impl Duty for Shifts {
+        fn turn(&mut self, back: bool, may_leave: bool) -> Turn {
+            assert!(may_leave);
+            if back || !std::mem::replace(&mut self.rested, false) {
+                return Turn::Rest;
+            }
+            if self.left == 0 {
+                return Turn::Over;
+            }
+            self.left -= 1;
+            let away = self.away;
+            Turn::Errand(Errand::new(move || thread::sleep(away)))
+        }
+
+        fn rest(&mut self) {
+            thread::sleep(AWAY_MAX * 2);
+            self.rested = true;
+        }
+
+        fn over(self) {
+            self.ended.send(thread::current().id()).unwrap();
+        }
+    }
+
+    fn shifts(name: &'static str, away: Duration) -> (bool, Duration) {
+        let (ended, end) = channel();
+        let duty = Shifts { left: 10, away, rested: false, ended };
+        let begin = Instant::now();
+        let serving = thread::spawn(move || {
+            let style = Style { name: name.to_owned(), stack: 128 * 1024, prepare: Box::new(|| ()) };
+            Station::new().unwrap().serve(duty, style);
+        });
+        let first = serving.thread().id();
+        let last = end.recv_timeout(PATIENT).unwrap();
+        let took = begin.elapsed();
+        come_to(name, 0);
+        serving.join().unwrap();
+        (last == first, took)
+    }
+
+    #[test]
+    fn who_serves_has_the_duty_to_its_end_if_nothing_hangs() {
+        let (same, took) = shifts("crew-shifts", Duration::from_millis(1));
+        assert!(same || took > 10 * (AWAY_MAX * 2 + AWAY_MAX), "nobody was away for long");
+    }
+
+    #[test]
+    fn the_timer_that_was_taken_back_is_set_for_the_next_errand() {
+        let (_, took) = shifts("crew-rests", AWAY_MAX * 6);
+        // Each errand is given up after a sixth of its time.
+        assert!(took < 10 * (AWAY_MAX * 2 + AWAY_MAX * 6), "{took:?}");
     }
 
     /// Who comes back and the stand-by meet, again and again: two on duty would run one order's turn beside the other's errand and then wait
