@@ -374,7 +374,7 @@ impl World {
         if !refused && !self.sabotaged(Sabotage::KeepsUsing) {
             let id = self.hosts[host].id;
             for resource in resources {
-                self.checks.releasing(resource, id, to);
+                self.checks.releasing(resource, (id, pid), to);
                 self.checks.given_up(resource, id, pid, all);
             }
         }
@@ -410,7 +410,7 @@ impl World {
             Some(Asked::Release { pid, resources, .. }) => {
                 let id = self.hosts[host].id;
                 for resource in resources.into_iter().filter(|_| code == 0) {
-                    self.checks.released(resource, id, &self.disk);
+                    self.checks.released(resource, (id, pid), &self.disk);
                 }
                 let after = self.pause_before_acquire();
                 self.answered(host, pid, after);

@@ -35,7 +35,7 @@ pub(super) struct Values {
     /// The name that a host is about to give, and the version it releases.
     renames: BTreeMap<(u8, HostId), (Name, u64)>,
     /// Exclusive holds whose release is under way.
-    releasing: BTreeSet<(u8, HostId)>,
+    releasing: BTreeSet<(u8, HostId, i32)>,
 }
 
 impl Checks {
@@ -94,31 +94,32 @@ impl Checks {
     pub fn value_forgotten(&mut self, resource: u8, host: HostId) {
         self.values.unwritten.remove(&(resource, host));
         self.values.renames.remove(&(resource, host));
-        self.values.releasing.remove(&(resource, host));
+        self.values.releasing.retain(|(r, h, _)| (*r, *h) != (resource, host));
     }
 
     /// The memory of a host's daemon is gone.
     pub(super) fn values_gone(&mut self, host: HostId) {
         self.values.unwritten.retain(|(_, h), _| *h != host);
         self.values.renames.retain(|(_, h), _| *h != host);
-        self.values.releasing.retain(|(_, h)| *h != host);
+        self.values.releasing.retain(|(_, h, _)| *h != host);
     }
 
-    /// The release of a hold is accepted.
-    pub fn releasing(&mut self, resource: u8, host: HostId, to: Option<Name>) {
+    /// The release of a hold, asked for by this process, is accepted.
+    pub fn releasing(&mut self, resource: u8, (host, pid): (HostId, i32), to: Option<Name>) {
         let holder = self.holder(resource).filter(|h| h.host == host);
         if let Some(to) = to {
             // A process may have ended since it asked.
             self.values.renames.insert((resource, host), (to, holder.map_or(0, |h| h.lver)));
         }
         if holder.is_some() {
-            self.values.releasing.insert((resource, host));
+            self.values.releasing.insert((resource, host, pid));
         }
     }
 
-    /// V3, N2: the release of a hold has succeeded.
-    pub fn released(&mut self, resource: u8, host: HostId, disk: &SimDisk) {
-        if !self.values.releasing.remove(&(resource, host)) {
+    /// V3, N2: the release of a hold has succeeded, as this process is told. With others that it asked for it may have ended long ago,
+    /// and another process of the host may have had the lease since, and be giving it back.
+    pub fn released(&mut self, resource: u8, (host, pid): (HostId, i32), disk: &SimDisk) {
+        if !self.values.releasing.remove(&(resource, host, pid)) {
             return;
         }
         self.renamed(resource, host, disk);
