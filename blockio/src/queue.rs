@@ -82,6 +82,13 @@ impl RawOp {
 // invariants), whichever thread issues it.
 unsafe impl Send for RawOp {}
 
+/// What one call carries out.
+struct Call {
+    first: RawOp,
+    /// The bytes between the two, and the other one.
+    second: Option<(usize, RawOp)>,
+}
+
 /// The kernel interface under the table.
 pub(crate) trait Backend: Send + Sync + 'static {
     const KIND: EngineKind;
@@ -229,6 +236,19 @@ impl State {
         if self.queue.len() == 2 { self.raw(first)?.gap_before(&self.raw(second)?) } else { None }
     }
 
+    /// The next call: an operation, or two that one call can carry out.
+    fn pop_call(&mut self, may_be_two: bool) -> Option<Call> {
+        let gap = if may_be_two { self.pair() } else { None };
+        let first = self.pop()?;
+        let second = gap.and_then(|gap| Some((gap, self.pop()?)));
+        Some(Call { first, second })
+    }
+
+    /// How many calls carry out what is queued.
+    fn calls(&self) -> usize {
+        if self.pair().is_some() { 1 } else { self.queue.len() }
+    }
+
     /// Collects what the kernel finished and what could not be issued.
     fn collect<B: Backend>(&mut self, backend: &B, sink: &mut dyn FnMut(Slot, i64)) {
         backend.drain(&mut |slot, result| {
@@ -287,13 +307,15 @@ impl<B: Backend> Shared<B> {
         state
     }
 
-    /// Likewise with two, if possible in one call.
-    fn issue_both(&self, first: &RawOp, gap: usize, second: &RawOp) {
+    /// Likewise with what was popped for one call.
+    fn call(&self, call: &Call) -> MutexGuard<'_, State> {
+        let Some((gap, second)) = &call.second else { return self.issue(&call.first) };
         // SAFETY: as in `issue`.
-        if !unsafe { self.backend.issue_both(first, gap, second) } {
-            drop(self.issue(first));
-            drop(self.issue(second));
+        if unsafe { self.backend.issue_both(&call.first, *gap, second) } {
+            return self.lock();
         }
+        drop(self.issue(&call.first));
+        self.issue(second)
     }
 
     /// Body of a submitter thread.
@@ -301,9 +323,9 @@ impl<B: Backend> Shared<B> {
         let mut state = self.lock();
         state.starting -= 1;
         loop {
-            while let Some(raw) = state.pop() {
+            while let Some(call) = state.pop_call(B::CALLER_MAY_ISSUE) {
                 drop(state);
-                state = self.issue(&raw);
+                state = self.call(&call);
             }
             if state.stopping {
                 break;
@@ -467,8 +489,9 @@ impl<B: Backend> Engine for QueuedEngine<B> {
             return;
         }
         let mut state = self.shared.lock();
-        // A thread for each, counting those that are idle or on their way.
-        for _ in state.idle + state.starting..state.queue.len() {
+        // A thread for each call, counting those that are idle or on their way.
+        let calls = state.calls();
+        for _ in state.idle + state.starting..calls {
             if let Err(errno) = self.staff(&mut state) {
                 while let Some(slot) = state.queue.pop_back().and_then(|index| state.release(index)) {
                     state.refused.push((slot, -i64::from(errno)));
@@ -477,7 +500,7 @@ impl<B: Backend> Engine for QueuedEngine<B> {
                 return;
             }
         }
-        for _ in 0..state.idle.min(state.queue.len()) {
+        for _ in 0..state.idle.min(calls) {
             self.shared.work.notify_one();
         }
     }
@@ -496,14 +519,9 @@ impl<B: Backend> Engine for QueuedEngine<B> {
             return None;
         }
         let mut state = self.shared.lock();
-        let gap = state.pair();
-        let first = state.pop()?;
-        let second = gap.and_then(|gap| Some((gap, state.pop()?)));
+        let call = state.pop_call(B::CALLER_MAY_ISSUE)?;
         let shared = Arc::clone(&self.shared);
-        Some(Errand::new(move || match &second {
-            Some((gap, second)) => shared.issue_both(&first, *gap, second),
-            None => drop(shared.issue(&first)),
-        }))
+        Some(Errand::new(move || drop(shared.call(&call))))
     }
 
     fn completion_fd(&self) -> BorrowedFd<'_> {

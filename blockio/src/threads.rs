@@ -27,19 +27,26 @@ pub(crate) struct Threads {
     ready: i32,
     /// Slot and result of what has ended and nobody has drained.
     ended: Mutex<Vec<(u64, i64)>>,
+    /// What is long.
+    limit: Duration,
     /// Whether the last call took long.
     slow: AtomicBool,
 }
 
 impl Threads {
     pub(crate) fn new(ready: BorrowedFd<'_>) -> Result<Self, EngineError> {
+        Self::with_limit(ready, SLOW)
+    }
+
+    /// The same, but what is slow is something else.
+    pub(crate) fn with_limit(ready: BorrowedFd<'_>, limit: Duration) -> Result<Self, EngineError> {
         let ended = Mutex::new(Vec::with_capacity(MAX_IN_KERNEL));
-        Ok(Self { ready: ready.as_raw_fd(), ended, slow: AtomicBool::new(false) })
+        Ok(Self { ready: ready.as_raw_fd(), ended, limit, slow: AtomicBool::new(false) })
     }
 
     /// Notes the results of a call.
     fn note(&self, begin: Instant, results: &[(u64, i64)]) {
-        self.slow.store(begin.elapsed() >= SLOW, Ordering::Relaxed);
+        self.slow.store(begin.elapsed() >= self.limit, Ordering::Relaxed);
         self.ended.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(results);
         let one = 1_u64.to_ne_bytes();
         // SAFETY: eight bytes are read from `one`. The eventfd outlives the backend. It fails only with a full counter, and then the

@@ -16,8 +16,8 @@ pub const IO_TIMEOUT_SECONDS_MAX: u32 = 255;
 pub const BALLOTS_MAX: u32 = 64;
 /// Least pause after a lost ballot, in milliseconds, so that a slower program beside ours can end its own.
 pub const BACKOFF_MIN_MS: u64 = 3;
-/// I/O operations that one step may ask for.
-pub const OPS_PER_STEP_MAX: usize = DISKS_MAX;
+/// I/O operations that one step may ask for: two on each disk.
+pub const OPS_PER_STEP_MAX: usize = 2 * DISKS_MAX;
 /// Bytes of the largest lease sector.
 pub const SECTOR_BYTES_MAX: usize = 4096;
 /// Sector number of the lock value block (disk-format.md 7.8).

@@ -1,5 +1,4 @@
-//! The operations of one paxos machine: at most one per disk at a time (two first reads on a single disk), and the writes that
-//! timed out.
+//! The operations of one paxos machine: at most one per disk at a time, in the beginning two reads, and the writes that timed out.
 
 use crate::geometry::SectorSize;
 use crate::limits::{DISKS_MAX, OPS_PER_STEP_MAX};

@@ -60,7 +60,7 @@ pub enum Next {
 }
 
 fn taken<O>(mut step: Step<O>, ops: &mut Vec<Op>, wrap: impl FnOnce(O) -> Outcome) -> Next {
-    // Room for four operations is not moved for the one that most steps have.
+    // Room for eight operations is not moved for the one that most steps have.
     if let Step::Io(wanted) = &mut step {
         ops.extend(wanted.iter().cloned());
         return Next::Io;

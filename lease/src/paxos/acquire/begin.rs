@@ -13,13 +13,10 @@ impl PaxosAcquire {
     pub(super) fn first_read(&mut self, now: MonoTime) -> Step<AcquireOutcome> {
         self.watch = None;
         self.ahead = None;
-        // On a single disk the own block is read along with the leader; its place is a guess until the sizes are known.
-        let with_own = self.config.disks == 1;
+        // Our own block is read along with the leader; its place is a guess until the sizes are known.
         self.read_leaders(now);
-        if with_own {
-            self.read_own(now);
-        }
-        self.submit(Phase::First { leaders: Votes::default(), own: OwnVotes::default(), with_own })
+        self.read_own(now);
+        self.submit(Phase::First { leaders: Votes::default(), own: OwnVotes::default() })
     }
 
     /// The leader is known: adopt its sizes, and go on to our own block.
@@ -28,7 +25,7 @@ impl PaxosAcquire {
         now: MonoTime,
         env: &Env<'_>,
         leader: RawLeader,
-        own: Option<OwnVotes>,
+        own: &OwnVotes,
     ) -> Step<AcquireOutcome> {
         let geometry = match verify::sizes(&leader) {
             Ok(geometry) => geometry,
@@ -39,12 +36,11 @@ impl PaxosAcquire {
         self.leader = leader;
         // Committed in another host's name: that host may have asked for more hosts, and this be an older number.
         self.wide |= leader.write_id != leader.owner_id;
-        match own {
-            Some(own) if guessed_right => self.after_own(now, env, &own),
-            _ => {
-                self.read_own(now);
-                self.submit(Phase::Own(OwnVotes::default()))
-            }
+        if guessed_right {
+            self.after_own(now, env, own)
+        } else {
+            self.read_own(now);
+            self.submit(Phase::Own(OwnVotes::default()))
         }
     }
 

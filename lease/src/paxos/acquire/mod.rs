@@ -2,7 +2,7 @@
 //!
 //! # The I/O of an uncontended acquire, and why each is there
 //!
-//! 1. Read the leader and our own block. The leader decides whether a ballot may start; our own block holds the ballot number
+//! 1. Read the leader and our own block, on several disks all at the same time. The leader decides whether a ballot may start; our own block holds the ballot number
 //!    and perhaps the value that we must not forget (R1). Other blocks are not needed yet: of older versions they do not
 //!    matter, of this version phase 1 reads them.
 //! 2. Write our block: "I take part in ballot `mbal`".
@@ -104,11 +104,10 @@ enum Then {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Phase {
     Start,
-    /// Leaders, and on a single disk our own block along with it.
+    /// Leaders, and our own block along with each.
     First {
         leaders: LeaderVotes,
         own: OwnVotes,
-        with_own: bool,
     },
     /// Our own block, with the right sizes.
     Own(OwnVotes),
@@ -357,10 +356,10 @@ impl PaxosAcquire {
     /// Everything the current phase waited for has ended.
     fn advance(&mut self, now: MonoTime, env: &Env<'_>) -> Step<AcquireOutcome> {
         match std::mem::replace(&mut self.phase, Phase::Done) {
-            Phase::First { leaders, own, with_own } => match self.leader_verdict(&leaders) {
+            Phase::First { leaders, own } => match self.leader_verdict(&leaders) {
                 Ok(leader) => {
                     self.agreed = self.is_agreed(&leaders);
-                    self.after_first(now, env, leader, with_own.then_some(own))
+                    self.after_first(now, env, leader, &own)
                 }
                 Err(e) => self.fail(e),
             },
