@@ -291,7 +291,7 @@ impl Front {
         let now = monotonic_now();
         let age_check = event == Event::Tick;
         if age_check || now >= self.next_age_check {
-            self.next_age_check = now.plus_millis(self.tick_pause(now));
+            self.next_age_check = now.plus_millis(self.age_pause(now));
             self.events.push_back(Event::Tick);
         }
         if !age_check {

@@ -24,6 +24,12 @@ impl Front {
         }
     }
 
+    /// How long events may be acted upon without a look at the ages before, in milliseconds: never longer than ever, for this process may
+    /// stand still at any moment, and what is quiet now may have changed by then.
+    pub(super) fn age_pause(&self, now: MonoTime) -> u64 {
+        self.tick_pause(now).min(TICK_MS)
+    }
+
     /// Until when a tick would find nothing to do, if nothing happens meanwhile.
     fn quiet_until(&self) -> Option<MonoTime> {
         let waits = self.deaf || self.slots.has_unfinished() || self.helper.waiting() > 0;
