@@ -151,13 +151,8 @@ impl EngineKind {
     /// # Errors
     /// [`EngineError::Unknown`] for another value of the variable; [`EngineError::Unavailable`] when the forced engine does not work here.
     pub fn probe() -> Result<Self, EngineError> {
-        match Self::forced()? {
-            Some(kind) => Ok(kind),
-            None => Ok([Self::IoUring, Self::Aio]
-                .into_iter()
-                .find(|kind| kind.check().is_ok())
-                .unwrap_or(Self::Threads)),
-        }
+        let best = || [Self::IoUring, Self::Aio].into_iter().find(|kind| kind.check().is_ok());
+        Ok(Self::forced()?.or_else(best).unwrap_or(Self::Threads))
     }
 
     /// The engine for those who wait for their own operations: [`EngineKind::Threads`], unless [`ENGINE_VARIABLE`] names another

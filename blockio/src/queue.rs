@@ -333,18 +333,17 @@ impl<B: Backend> Shared<B> {
             state.idle += 1;
             // The last submitter stays: it is the undertaker, and io_uring's workers hang on it. Where the kernel keeps nothing there is
             // neither.
-            let stays = state.submitters == 1 && !B::CALLER_MAY_ISSUE;
+            let may_leave = |state: &State| state.submitters > 1 || B::CALLER_MAY_ISSUE;
             let timed_out;
-            (state, timed_out) = if stays {
-                (self.work.wait(state).unwrap_or_else(PoisonError::into_inner), false)
-            } else {
+            (state, timed_out) = if may_leave(&state) {
                 let waited = self.work.wait_timeout(state, IDLE_LINGER);
                 let (state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
                 (state, waited.timed_out())
+            } else {
+                (self.work.wait(state).unwrap_or_else(PoisonError::into_inner), false)
             };
             state.idle -= 1;
-            let may_leave = state.submitters > 1 || B::CALLER_MAY_ISSUE;
-            if timed_out && may_leave && state.queue.is_empty() && !state.stopping {
+            if timed_out && may_leave(&state) && state.queue.is_empty() && !state.stopping {
                 state.submitters -= 1;
                 return;
             }

@@ -84,6 +84,13 @@ pub(crate) struct Style {
     pub(crate) prepare: Box<dyn Fn() + Send + Sync>,
 }
 
+impl Style {
+    /// Threads that need no preparation.
+    pub(crate) fn plain(name: &str, stack: usize) -> Self {
+        Self { name: name.to_owned(), stack, prepare: Box::new(|| ()) }
+    }
+}
+
 /// See the module.
 struct Crew<D> {
     /// `None` when it is over.
@@ -306,7 +313,7 @@ mod tests {
         fn new(name: &'static str) -> Self {
             let (orders, inbox) = channel();
             let (turns_seen, turns) = channel();
-            let style = Style { name: name.to_owned(), stack: 128 * 1024, prepare: Box::new(|| ()) };
+            let style = Style::plain(name, 128 * 1024);
             Station::new().unwrap().start(Orders { inbox, turns: turns_seen }, style).unwrap();
             Self { orders, turns }
         }
@@ -389,12 +396,17 @@ mod tests {
         left: u32,
         away: Duration,
         rested: bool,
-        ended: Sender<ThreadId>,
+        out_since: Option<Instant>,
+        longest: Duration,
+        ended: Sender<(ThreadId, Duration)>,
     }
 
     impl Duty for Shifts {
         fn turn(&mut self, back: bool, may_leave: bool) -> Turn {
             assert!(may_leave);
+            if let Some(since) = self.out_since.take() {
+                self.longest = self.longest.max(since.elapsed());
+            }
             if back || !std::mem::replace(&mut self.rested, false) {
                 return Turn::Rest;
             }
@@ -403,6 +415,7 @@ mod tests {
             }
             self.left -= 1;
             let away = self.away;
+            self.out_since = Some(Instant::now());
             Turn::Errand(Errand::new(move || thread::sleep(away)))
         }
 
@@ -412,35 +425,45 @@ mod tests {
         }
 
         fn over(self) {
-            self.ended.send(thread::current().id()).unwrap();
+            self.ended.send((thread::current().id(), self.longest)).unwrap();
         }
     }
 
-    fn shifts(name: &'static str, away: Duration) -> (bool, Duration) {
+    /// How the duty went.
+    struct Shown {
+        /// Whether it ended with the thread that began it.
+        same: bool,
+        /// The longest time until the turn after an errand.
+        longest: Duration,
+        took: Duration,
+    }
+
+    fn shifts(name: &'static str, away: Duration) -> Shown {
         let (ended, end) = channel();
-        let duty = Shifts { left: 10, away, rested: false, ended };
+        let longest = Duration::ZERO;
+        let duty = Shifts { left: 10, away, rested: false, out_since: None, longest, ended };
         let begin = Instant::now();
         let serving = thread::spawn(move || {
-            let style = Style { name: name.to_owned(), stack: 128 * 1024, prepare: Box::new(|| ()) };
-            Station::new().unwrap().serve(duty, style);
+            Station::new().unwrap().serve(duty, Style::plain(name, 128 * 1024));
         });
         let first = serving.thread().id();
-        let last = end.recv_timeout(PATIENT).unwrap();
+        let (last, longest) = end.recv_timeout(PATIENT).unwrap();
         let took = begin.elapsed();
         come_to(name, 0);
         serving.join().unwrap();
-        (last == first, took)
+        Shown { same: last == first, longest, took }
     }
 
     #[test]
     fn who_serves_has_the_duty_to_its_end_if_nothing_hangs() {
-        let (same, took) = shifts("crew-shifts", Duration::from_millis(1));
-        assert!(same || took > 10 * (AWAY_MAX * 2 + AWAY_MAX), "nobody was away for long");
+        let Shown { same, longest, .. } = shifts("crew-shifts", Duration::from_millis(1));
+        assert!(same || longest >= AWAY_MAX, "relieved after {longest:?}");
     }
 
     #[test]
     fn the_timer_that_was_taken_back_is_set_for_the_next_errand() {
-        let (_, took) = shifts("crew-rests", AWAY_MAX * 6);
+        let Shown { took, longest, .. } = shifts("crew-rests", AWAY_MAX * 6);
+        assert!(longest >= AWAY_MAX, "relieved after {longest:?}");
         // Each errand is given up after a sixth of its time.
         assert!(took < 10 * (AWAY_MAX * 2 + AWAY_MAX * 6), "{took:?}");
     }

@@ -23,6 +23,7 @@ mod helper;
 mod lockspace;
 pub mod log;
 mod mailbox;
+mod nap;
 pub mod oneshot;
 mod records;
 mod resources;

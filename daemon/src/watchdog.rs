@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, poll};
 use sanlock_blockio::drive::monotonic_now;
 use sanlock_lease::timing::{MonoTime, WatchdogFire};
 use sanlock_manager::{Event, LockspaceId};
@@ -23,6 +23,7 @@ use sanlock_wdmd::decide::test_interval;
 
 use crate::log::Log;
 use crate::mailbox::{self, Mailbox, Sender};
+use crate::nap;
 
 /// Seconds a connection without expiry is kept.
 pub(crate) const LINGER_SECS: u64 = 30;
@@ -32,8 +33,6 @@ const UNANSWERED_MAX: usize = 1024;
 const UNANSWERED_SECS: u64 = 12;
 /// Stack of the threads.
 const STACK: usize = 96 * 1024;
-/// Longest sleep: bounds what a lost wake-up could cost. Everything that ends a sleep has a descriptor or a time.
-const NAP_MS: u64 = 30_000;
 
 /// The expiry that a lockspace gives to wdmd, in monotonic seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,8 +195,7 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
             Link::Arming { .. } | Link::Armed(_) => None,
         });
         let wake = idle.chain(self.unanswered.iter().map(|(_, until)| *until)).min();
-        let nap = wake.map_or(NAP_MS, |wake| wake.millis_since(monotonic_now()).min(NAP_MS));
-        if poll(&mut fds, PollTimeout::try_from(nap).unwrap_or(PollTimeout::ZERO)).is_err() {
+        if poll(&mut fds, nap::until(wake)).is_err() {
             return Vec::new();
         }
         let ended = fds.iter().skip(1).zip(&watched).filter(|(fd, _)| fd.any() == Some(true));

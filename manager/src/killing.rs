@@ -28,7 +28,7 @@ const LATENCIES: usize = 4;
 const USERS: usize = 1024;
 
 /// Multiples of the io timeout, since the last renewal, from which one is late; it was to begin after two.
-pub(crate) const LATE_AFTER: u64 = 3;
+const LATE_AFTER: u64 = 3;
 
 /// Lists that every decision uses again, so that deciding allocates nothing.
 #[derive(Debug)]
@@ -77,9 +77,7 @@ impl Manager {
     /// has, one second more brings nothing near its end: 3T and a second are less than 8T.
     #[must_use]
     pub fn is_late(&self, now: MonoTime) -> bool {
-        let usual = |ls: &Lockspace| LATE_AFTER * ls.io_timeout.secs();
-        let late = |ls: &Lockspace| ls.last_good.is_some_and(|good| now.secs_since(good) >= usual(ls));
-        self.lockspaces.values().any(late)
+        self.lockspaces.values().filter_map(late_from).any(|late| now.secs() >= late)
     }
 
     /// Carries out what [`recovery::decide`] says of a joined lockspace. From "stop the renewals" on its thread does the rest.
@@ -376,6 +374,11 @@ fn process(client: &Conn) -> String {
         Some(name) if !name.is_empty() => format!("pid {pid} ({name})"),
         _ => format!("pid {pid}"),
     }
+}
+
+/// Second from which a renewal of this one is late; ages are differences of whole seconds. `None` before the first one.
+pub(crate) fn late_from(ls: &Lockspace) -> Option<u64> {
+    Some(ls.last_good?.secs() + LATE_AFTER * ls.io_timeout.secs())
 }
 
 /// Why a lockspace is at its end.

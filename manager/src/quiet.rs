@@ -1,7 +1,7 @@
 //! When nothing ages: ticks may then be left out.
 
 use crate::Manager;
-use crate::killing::LATE_AFTER;
+use crate::killing::late_from;
 use crate::state::{Lockspace, LockspaceList, Resource, Work};
 use crate::watchdog::Watch;
 use sanlock_lease::recovery::Progress;
@@ -33,7 +33,5 @@ fn late_at(ls: &Lockspace) -> Option<MonoTime> {
         // What was said of it while it was late is forgotten.
         && ls.progress == Progress::default()
         && ls.events.is_quiet();
-    let good = ls.last_good.filter(|_| healthy)?;
-    // Ages are differences of whole seconds.
-    Some(MonoTime::from_secs(good.secs() + LATE_AFTER * ls.io_timeout.secs()))
+    late_from(ls).filter(|_| healthy).map(MonoTime::from_secs)
 }

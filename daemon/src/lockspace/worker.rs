@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, poll};
 use sanlock_blockio::drive::{Area, Areas, Driver, EnvSource, Report as Driven, RunId, monotonic_now};
 use sanlock_blockio::{Access, Disk, OpenError};
 use sanlock_lease::delta::{
@@ -28,15 +28,13 @@ use crate::crew::{Station, Style};
 use crate::global::Global;
 use crate::log::Log;
 use crate::mailbox::Mailbox;
+use crate::nap;
 
 /// How long a lockspace that was left waits for writes that may still land, in seconds (lease-algorithms.md 1.2).
 const DRAIN_SECONDS_MAX: u64 = 120;
 
 /// Pause before an open that found too many others under way is tried again.
 const OPEN_RETRY: Duration = Duration::from_millis(50);
-
-/// Longest sleep: bounds what a lost wake-up could cost. Everything that ends a sleep has a descriptor or a time.
-const NAP_MS: u64 = 30_000;
 
 /// Where reports go.
 pub(super) type Reporter = Box<dyn Fn(Report) + Send>;
@@ -170,7 +168,7 @@ pub(super) fn run(
             (worker.report)(Report::JoinFailed { ls, error });
         }
         Err(error) => {
-            (worker.report)(Report::Event(Event::JoinDone { ls, result: Err(error) }));
+            worker.tell(Event::JoinDone { ls, result: Err(error) });
             worker.end();
         }
     }
@@ -195,10 +193,23 @@ impl Worker {
         let disk = self.open()?;
         let joined = self.join(&disk)?;
         self.generation = Some(joined.generation());
-        self.shared.set_joined(&joined, Arc::clone(&disk));
+        let residents = self.residents(&joined, &disk, table)?;
+        self.shared.set_joined(&joined, disk);
         self.tell(Event::JoinDone { ls: self.ls, result: Ok(joined) });
+        Ok((joined, residents))
+    }
 
-        let mut renewal = Renewal::new(self.config, &joined);
+    /// The machines for what follows a join.
+    ///
+    /// # Errors
+    /// The driver has no room for two machines, which a new one has.
+    fn residents(
+        &mut self,
+        joined: &Joined,
+        disk: &Arc<Disk>,
+        table: Option<HostTable>,
+    ) -> Result<Residents, JoinError> {
+        let mut renewal = Renewal::new(self.config, joined);
         if let Some(seconds) = self.global.config.renewal_read_extend_sec {
             renewal.set_read_extend_secs(seconds);
         }
@@ -206,12 +217,12 @@ impl Worker {
             Some(table) => HostScan::with_table(&self.config, joined.geometry, table),
             None => HostScan::new(&self.config, joined.geometry),
         };
-        let areas = Areas::new().with_lockspace(Area { disk: Ok(disk), offset: self.shared.spec.offset });
+        let areas =
+            Areas::new().with_lockspace(Area { disk: Ok(Arc::clone(disk)), offset: self.shared.spec.offset });
         let renewal = self.driver.add_resident(LsMachine::Renew(Box::new(renewal)), (), areas.clone());
         let scan = self.driver.add_resident(LsMachine::Scan(Box::new(scan)), (), areas.clone());
         match (renewal, scan) {
-            (Ok(renewal), Ok(scan)) => Ok((joined, Residents { renewal, scan, areas })),
-            // A new driver has room for two machines.
+            (Ok(renewal), Ok(scan)) => Ok(Residents { renewal, scan, areas }),
             _ => Err(JoinError::Driver),
         }
     }
@@ -285,13 +296,12 @@ impl Worker {
 
     /// Until something happens or `wake`.
     pub(super) fn sleep(&self, wake: Option<MonoTime>) {
-        let nap = wake.map_or(NAP_MS, |wake| wake.millis_since(monotonic_now()).min(NAP_MS));
         let mut fds = [
             PollFd::new(self.driver.completion_fd(), PollFlags::POLLIN),
             PollFd::new(self.control.fd(), PollFlags::POLLIN),
         ];
         // An error changes nothing: time and mailbox are looked at in any case.
-        let _ = poll(&mut fds, PollTimeout::try_from(nap).unwrap_or(PollTimeout::ZERO));
+        let _ = poll(&mut fds, nap::until(wake));
     }
 
     /// Takes what has happened, and drives the machines.

@@ -27,15 +27,13 @@ use crate::crew::{Duty, Station, Style, Turn};
 use crate::global::Global;
 use crate::lockspace;
 use crate::mailbox::{self, Mailbox, Sender};
+use crate::nap;
 use opening::{Opening, Openings};
 pub(crate) use task::Hosts;
 use task::{Envs, Outcome, Tag, TaskMachine};
 
 /// Stack of the thread. Its machines live on the heap.
 const STACK: usize = 256 * 1024;
-
-/// Longest sleep: bounds what a lost wake-up could cost. Everything that ends a sleep has a descriptor or a time.
-const NAP_MS: u64 = 30_000;
 
 /// What to run.
 #[derive(Debug)]
@@ -123,7 +121,7 @@ impl Resources {
             settling: Vec::new(),
             report: Box::new(report),
         };
-        let style = Style { name: "sanlock-resource".to_owned(), stack: STACK, prepare: Box::new(|| ()) };
+        let style = Style::plain("sanlock-resource", STACK);
         Station::new()?.start(duty, style)?;
         Ok(Self { orders })
     }
@@ -197,16 +195,15 @@ impl Duty for Thread {
 impl Thread {
     fn wait(&self) {
         let wake = self.driver.next_wake().into_iter().chain(self.openings.next_deadline()).min();
-        let nap = wake.map_or(NAP_MS, |wake| wake.millis_since(monotonic_now()).min(NAP_MS));
         // The disk of what has ended has been closed meanwhile.
-        let nap = if self.reports.is_empty() { nap } else { 0 };
+        let nap = if self.reports.is_empty() { nap::until(wake) } else { PollTimeout::ZERO };
         let mut fds = vec![
             PollFd::new(self.driver.completion_fd(), PollFlags::POLLIN),
             PollFd::new(self.inbox.fd(), PollFlags::POLLIN),
         ];
         fds.extend(self.openings.fds().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         // An error changes nothing: everything is looked at in any case.
-        let _ = poll(&mut fds, PollTimeout::try_from(nap).unwrap_or(PollTimeout::ZERO));
+        let _ = poll(&mut fds, nap);
     }
 
     fn open(&mut self, now: MonoTime, task: Task) {

@@ -2,9 +2,9 @@
 //!
 //! # The I/O of an uncontended acquire, and why each is there
 //!
-//! 1. Read the leader and our own block, on several disks all at the same time. The leader decides whether a ballot may start; our own block holds the ballot number
-//!    and perhaps the value that we must not forget (R1). Other blocks are not needed yet: of older versions they do not
-//!    matter, of this version phase 1 reads them.
+//! 1. Read the leader and our own block, on several disks all at the same time. The leader decides whether a ballot may start;
+//!    our own block holds the ballot number and perhaps the value that we must not forget (R1). Other blocks are not needed
+//!    yet: of older versions they do not matter, of this version phase 1 reads them.
 //! 2. Write our block: "I take part in ballot `mbal`".
 //! 3. Read all blocks: a larger ballot ends ours, an accepted value binds us. *All* `num_hosts` blocks, because a host may
 //!    start to take part at any time. The leader lies before the blocks and is read along: if it has reached our version
