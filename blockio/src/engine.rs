@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::aio::Aio;
 use crate::buffer::AlignedBuf;
@@ -100,8 +100,9 @@ pub trait Engine: Send {
     fn in_flight(&self) -> usize;
 
     /// From now on `submit` only queues, if this engine's operations may be carried out by whoever wants them: after the
-    /// last of some comes either [`Engine::start`] or [`Engine::errand`]. Another engine goes on as before.
-    fn defer(&mut self) {}
+    /// last of some comes either [`Engine::start`] or [`Engine::errand`], of which there is none after a call that took `slow` or longer.
+    /// Another engine goes on as before.
+    fn defer(&mut self, _slow: Duration) {}
 
     /// Starts what is queued.
     fn start(&mut self) {}

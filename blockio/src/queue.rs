@@ -97,9 +97,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Whether any thread may issue, one that is to end soon too, because the kernel keeps nothing when `issue` returns.
     const CALLER_MAY_ISSUE: bool = false;
 
-    /// Whether the storage took so long lately that no caller should issue.
-    fn is_slow(&self) -> bool {
-        false
+    /// How long the last call took, if any thread may issue.
+    fn last_call(&self) -> Duration {
+        Duration::ZERO
     }
 
     /// Hands one operation to the kernel; may block. After an error (positive errno) the kernel has not got it and never
@@ -380,8 +380,8 @@ pub(crate) struct QueuedEngine<B: Backend> {
     shared: Arc<Shared<B>>,
     next_ticket: u64,
     in_flight: usize,
-    /// Whether `submit` only queues.
-    deferred: bool,
+    /// `submit` only queues; how long the last call may have taken for the next one to be an errand.
+    deferred: Option<Duration>,
 }
 
 impl<B: Backend> QueuedEngine<B> {
@@ -394,7 +394,7 @@ impl<B: Backend> QueuedEngine<B> {
         })?;
         let backend = backend(ready.as_fd())?;
         let shared = Shared { backend, ready, state: Mutex::new(State::new()), work: Condvar::new() };
-        Ok(Self { shared: Arc::new(shared), next_ticket: 0, in_flight: 0, deferred: false })
+        Ok(Self { shared: Arc::new(shared), next_ticket: 0, in_flight: 0, deferred: None })
     }
 
     /// Sees to it that somebody takes the queued operation. On failure nobody ever will.
@@ -443,7 +443,7 @@ impl<B: Backend> Engine for QueuedEngine<B> {
         } else if let Some(index) = state.free.pop() {
             state.slots[index] = Some(slot);
             state.queue.push_back(index);
-            let staffed = if self.deferred { Ok(()) } else { self.staff(&mut state) };
+            let staffed = if self.deferred.is_some() { Ok(()) } else { self.staff(&mut state) };
             match staffed {
                 Ok(()) => None,
                 Err(errno) => {
@@ -467,7 +467,7 @@ impl<B: Backend> Engine for QueuedEngine<B> {
         self.shared.clear_readiness();
         let mut state = self.shared.lock();
         state.collect(&self.shared.backend, &mut |slot, result| out.push(slot.complete(result)));
-        if !state.queue.is_empty() && !self.deferred {
+        if !state.queue.is_empty() && self.deferred.is_none() {
             // There is room in the kernel again. All of them: the first to wake may get stuck at once.
             self.shared.work.notify_all();
             // Somebody exists, else the operation would have been refused.
@@ -479,12 +479,12 @@ impl<B: Backend> Engine for QueuedEngine<B> {
         reaped
     }
 
-    fn defer(&mut self) {
-        self.deferred = B::CALLER_MAY_ISSUE;
+    fn defer(&mut self, slow: Duration) {
+        self.deferred = B::CALLER_MAY_ISSUE.then_some(slow);
     }
 
     fn start(&mut self) {
-        if !self.deferred {
+        if self.deferred.is_none() {
             return;
         }
         let mut state = self.shared.lock();
@@ -505,7 +505,7 @@ impl<B: Backend> Engine for QueuedEngine<B> {
     }
 
     fn is_one_call(&self) -> bool {
-        if !self.deferred {
+        if self.deferred.is_none() {
             return false;
         }
         let state = self.shared.lock();
@@ -514,7 +514,7 @@ impl<B: Backend> Engine for QueuedEngine<B> {
     }
 
     fn errand(&mut self) -> Option<Errand> {
-        if !self.deferred || self.shared.backend.is_slow() {
+        if self.shared.backend.last_call() >= self.deferred? {
             return None;
         }
         let mut state = self.shared.lock();

@@ -5,7 +5,7 @@
 //! needs no such worker, and no other thread if whoever wants the operation carries it out ([`crate::Errand`]). docs/decisions/0017.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,34 +19,25 @@ use crate::queue::{Backend, MAX_IN_KERNEL, RawOp};
 /// Calls that may block at a time: all, so that reads of a disk that hang leave a thread to those who come to renew.
 const MAX_CALLS: usize = MAX_IN_KERNEL;
 
-/// After a call that took longer nobody is spared to wait for the next one.
-const SLOW: Duration = Duration::from_millis(5);
-
 pub(crate) struct Threads {
     /// The engine's eventfd; lives in the same structure as this backend.
     ready: i32,
     /// Slot and result of what has ended and nobody has drained.
     ended: Mutex<Vec<(u64, i64)>>,
-    /// What is long.
-    limit: Duration,
-    /// Whether the last call took long.
-    slow: AtomicBool,
+    /// Microseconds that the last call took.
+    last_us: AtomicU64,
 }
 
 impl Threads {
     pub(crate) fn new(ready: BorrowedFd<'_>) -> Result<Self, EngineError> {
-        Self::with_limit(ready, SLOW)
-    }
-
-    /// The same, but what is slow is something else.
-    pub(crate) fn with_limit(ready: BorrowedFd<'_>, limit: Duration) -> Result<Self, EngineError> {
         let ended = Mutex::new(Vec::with_capacity(MAX_IN_KERNEL));
-        Ok(Self { ready: ready.as_raw_fd(), ended, limit, slow: AtomicBool::new(false) })
+        Ok(Self { ready: ready.as_raw_fd(), ended, last_us: AtomicU64::new(0) })
     }
 
     /// Notes the results of a call.
     fn note(&self, begin: Instant, results: &[(u64, i64)]) {
-        self.slow.store(begin.elapsed() >= self.limit, Ordering::Relaxed);
+        let took = u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.last_us.store(took, Ordering::Relaxed);
         self.ended.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(results);
         let one = 1_u64.to_ne_bytes();
         // SAFETY: eight bytes are read from `one`. The eventfd outlives the backend. It fails only with a full counter, and then the
@@ -111,7 +102,7 @@ impl Backend for Threads {
         }
     }
 
-    fn is_slow(&self) -> bool {
-        self.slow.load(Ordering::Relaxed)
+    fn last_call(&self) -> Duration {
+        Duration::from_micros(self.last_us.load(Ordering::Relaxed))
     }
 }

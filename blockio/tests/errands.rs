@@ -6,6 +6,7 @@ mod support;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sanlock_blockio::{AlignedBuf, Completion, Disk, Engine, EngineKind, IoErrorKind, IoRequest, Op};
 use support::{file_in, open};
@@ -21,10 +22,10 @@ fn numbered(dir: &Path) -> (Arc<Disk>, Box<dyn Engine>) {
     (open(&path), engine())
 }
 
-/// One that waits to be asked. If a call takes long, as on a busy machine, it has no errands for a while.
+/// One that waits to be asked, however long calls take on a busy machine.
 fn engine() -> Box<dyn Engine> {
     let mut engine = EngineKind::Threads.create().unwrap();
-    engine.defer();
+    engine.defer(Duration::MAX);
     engine
 }
 

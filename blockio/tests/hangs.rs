@@ -24,6 +24,8 @@ use support::{
 const AT_ONCE: Duration = Duration::from_secs(2);
 /// A disk that works answers within this.
 const HEALTHY: Duration = Duration::from_secs(10);
+/// A call that takes this long leaves the next one to a thread.
+const SLOW: Duration = Duration::from_millis(100);
 /// How long a hang is observed.
 const WATCHED: Duration = Duration::from_millis(500);
 
@@ -362,7 +364,7 @@ fn an_errand_that_hangs_is_nobody_else_s_trouble_and_outlives_its_engine() {
         eventually("threads of earlier engines end", || threads_named(name) == 0);
         let disk = open(&file.path);
         let mut engine = EngineKind::Threads.create().unwrap();
-        engine.defer();
+        engine.defer(SLOW);
         if with_threads {
             read(engine.as_mut(), &healthy, 0);
             engine.start();
@@ -387,7 +389,7 @@ fn an_errand_that_hangs_is_nobody_else_s_trouble_and_outlives_its_engine() {
     // After a call that took long the next one is for a thread; after a quick one it is the caller's again.
     let disk = open(&file.path);
     let mut engine = EngineKind::Threads.create().unwrap();
-    engine.defer();
+    engine.defer(SLOW);
     file.fall_silent();
     read(engine.as_mut(), &disk, 0);
     let errand = engine.errand().unwrap();

@@ -2,7 +2,7 @@
 //!
 //! Calls that may block, an open or a write on storage that is silent, are best made by the thread that wants them: each change of
 //! threads costs as much as the call itself. So the thread on duty makes them, without the lock of the duty. If it is away for
-//! longer than [`AWAY_MAX`], the stand-by goes on with the duty; who comes back then finds the place taken and is the next stand-by,
+//! longer than [`Style::away`], the stand-by goes on with the duty; who comes back then finds the place taken and is the next stand-by,
 //! or ends.
 //!
 //! # Invariants
@@ -20,9 +20,6 @@ use std::time::{Duration, Instant};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use sanlock_blockio::Errand;
-
-/// How long the thread on duty may be away.
-const AWAY_MAX: Duration = Duration::from_millis(10);
 
 /// Pause before a stand-by that cannot wait tries to again, which a correct program does not meet.
 const TROUBLE: Duration = Duration::from_millis(100);
@@ -80,14 +77,16 @@ pub(crate) struct Style {
     pub(crate) name: String,
     /// Bytes of their stacks.
     pub(crate) stack: usize,
+    /// How long the one on duty may be away.
+    pub(crate) away: Duration,
     /// What each does first.
     pub(crate) prepare: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Style {
     /// Threads that need no preparation.
-    pub(crate) fn plain(name: &str, stack: usize) -> Self {
-        Self { name: name.to_owned(), stack, prepare: Box::new(|| ()) }
+    pub(crate) fn plain(name: &str, stack: usize, away: Duration) -> Self {
+        Self { name: name.to_owned(), stack, away, prepare: Box::new(|| ()) }
     }
 }
 
@@ -238,7 +237,7 @@ impl<D: Duty> Crew<D> {
         let number = watch.errands;
         watch.out = Some(Out { number, since: Instant::now() });
         if !watch.timer_set {
-            self.set_timer(&mut watch, AWAY_MAX);
+            self.set_timer(&mut watch, self.style.away);
         }
         number
     }
@@ -267,7 +266,7 @@ impl<D: Duty> Crew<D> {
                 return false;
             }
             let Some(out) = watch.out else { continue };
-            let rest = AWAY_MAX.saturating_sub(out.since.elapsed());
+            let rest = self.style.away.saturating_sub(out.since.elapsed());
             if rest.is_zero() {
                 watch.out = None;
                 watch.stand_by = false;
@@ -284,6 +283,9 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::thread::{self, ThreadId};
     use std::time::Instant;
+
+    /// How long one may be away.
+    const AWAY: Duration = Duration::from_millis(10);
 
     /// What a test waits for at most.
     const PATIENT: Duration = Duration::from_secs(20);
@@ -313,7 +315,7 @@ mod tests {
         fn new(name: &'static str) -> Self {
             let (orders, inbox) = channel();
             let (turns_seen, turns) = channel();
-            let style = Style::plain(name, 128 * 1024);
+            let style = Style::plain(name, 128 * 1024, AWAY);
             Station::new().unwrap().start(Orders { inbox, turns: turns_seen }, style).unwrap();
             Self { orders, turns }
         }
@@ -420,7 +422,7 @@ mod tests {
         }
 
         fn rest(&mut self) {
-            thread::sleep(AWAY_MAX * 2);
+            thread::sleep(AWAY * 2);
             self.rested = true;
         }
 
@@ -444,7 +446,7 @@ mod tests {
         let duty = Shifts { left: 10, away, rested: false, out_since: None, longest, ended };
         let begin = Instant::now();
         let serving = thread::spawn(move || {
-            Station::new().unwrap().serve(duty, Style::plain(name, 128 * 1024));
+            Station::new().unwrap().serve(duty, Style::plain(name, 128 * 1024, AWAY));
         });
         let first = serving.thread().id();
         let (last, longest) = end.recv_timeout(PATIENT).unwrap();
@@ -457,15 +459,15 @@ mod tests {
     #[test]
     fn who_serves_has_the_duty_to_its_end_if_nothing_hangs() {
         let Shown { same, longest, .. } = shifts("crew-shifts", Duration::from_millis(1));
-        assert!(same || longest >= AWAY_MAX, "relieved after {longest:?}");
+        assert!(same || longest >= AWAY, "relieved after {longest:?}");
     }
 
     #[test]
     fn the_timer_that_was_taken_back_is_set_for_the_next_errand() {
-        let Shown { took, longest, .. } = shifts("crew-rests", AWAY_MAX * 6);
-        assert!(longest >= AWAY_MAX, "relieved after {longest:?}");
+        let Shown { took, longest, .. } = shifts("crew-rests", AWAY * 6);
+        assert!(longest >= AWAY, "relieved after {longest:?}");
         // Each errand is given up after a sixth of its time.
-        assert!(took < 10 * (AWAY_MAX * 2 + AWAY_MAX * 6), "{took:?}");
+        assert!(took < 10 * (AWAY * 2 + AWAY * 6), "{took:?}");
     }
 
     /// Who comes back and the stand-by meet, again and again: two on duty would run one order's turn beside the other's errand and then wait
@@ -475,7 +477,7 @@ mod tests {
         const NAME: &str = "crew-meet";
         let team = Team::new(NAME);
         for round in 0..80_u64 {
-            let about = AWAY_MAX + Duration::from_micros(round * 25) - Duration::from_millis(1);
+            let about = AWAY + Duration::from_micros(round * 25) - Duration::from_millis(1);
             team.order(Some(Errand::new(move || thread::sleep(about))));
         }
         for _ in 0..20 {

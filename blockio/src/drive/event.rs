@@ -15,6 +15,7 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use sanlock_lease::machine::{Action, Env, Input, IoFailure, Machine, NoSectors, Op, OpId, SliceView, Step};
@@ -92,8 +93,8 @@ pub struct Driver<M: Machine, T> {
     runs: Vec<Run<M, T>>,
     next_run: u64,
     buffers: Buffers,
-    /// Whether engines only queue, and the owner asks for an errand after each turn.
-    deferring: bool,
+    /// Engines only queue, and the owner asks for an errand after each turn, of which there is none after a call of this length.
+    deferring: Option<Duration>,
     /// Whether engines stay when they have no work.
     keeping: bool,
     /// Areas of runs that are over, where the owner closes their disks.
@@ -129,7 +130,7 @@ impl<M: Machine, T: Clone> Driver<M, T> {
             runs: Vec::new(),
             next_run: 0,
             buffers: Buffers::default(),
-            deferring: false,
+            deferring: None,
             keeping: false,
             finished: Vec::new(),
             failed: VecDeque::new(),
@@ -150,11 +151,12 @@ impl<M: Machine, T: Clone> Driver<M, T> {
     }
 
     /// From now on operations may be carried out by the owner: after every call that may have started some comes
-    /// [`Driver::errand`], or they wait; and [`Driver::close`], or disks stay open.
-    pub fn defer(&mut self) {
-        self.deferring = true;
+    /// [`Driver::errand`], or they wait; and [`Driver::close`], or disks stay open. After a call that took `slow` or longer the next one on
+    /// that path is not for the owner.
+    pub fn defer(&mut self, slow: Duration) {
+        self.deferring = Some(slow);
         for lane in &mut self.lanes {
-            lane.engine.defer();
+            lane.engine.defer(slow);
         }
     }
 
@@ -294,7 +296,7 @@ impl<M: Machine, T: Clone> Driver<M, T> {
 
     fn remove(&mut self, at: usize) {
         let run = self.runs.remove(at);
-        if self.deferring {
+        if self.deferring.is_some() {
             self.finished.push(run.areas);
         }
     }
@@ -519,8 +521,8 @@ impl<M: Machine, T: Clone> Driver<M, T> {
             .add(engine.completion_fd(), EpollEvent::new(EpollFlags::EPOLLIN, 0))
             .map_err(|errno| IoFailure::Os(errno as i32))?;
         let mut lane = Lane::new(disk.shared_path(), engine, now);
-        if self.deferring {
-            lane.engine.defer();
+        if let Some(slow) = self.deferring {
+            lane.engine.defer(slow);
         }
         self.lanes.push(lane);
         Ok(self.lanes.len() - 1)

@@ -36,6 +36,11 @@ const DRAIN_SECONDS_MAX: u64 = 120;
 /// Pause before an open that found too many others under way is tried again.
 const OPEN_RETRY: Duration = Duration::from_millis(50);
 
+/// How long a call may keep the thread that renews away: nobody else waits for it, and a renewal that is due meanwhile begins this much
+/// later, once. Storage that often takes longer than for leases is so no reason to change threads. After a call of that length the next one is left
+/// to another thread.
+const AWAY: Duration = Duration::from_millis(100);
+
 /// Where reports go.
 pub(super) type Reporter = Box<dyn Fn(Report) + Send>;
 
@@ -133,7 +138,7 @@ pub(super) fn run(
             return report(Report::JoinFailed { ls, error: failed });
         }
     };
-    driver.defer();
+    driver.defer(AWAY);
     driver.keep_engines();
     let config = DeltaConfig {
         lockspace: shared.spec.name,
@@ -161,7 +166,7 @@ pub(super) fn run(
         Ok((joined, residents)) => {
             let (global, log) = (Arc::clone(&worker.global), worker.log.clone());
             let prepare = Box::new(move || raise_priority(&global, &log));
-            let style = Style { name: thread_name(ls), stack: STACK, prepare };
+            let style = Style { name: thread_name(ls), stack: STACK, away: AWAY, prepare };
             station.serve(Renewing::new(worker, &joined, residents), style);
         }
         Err(error) if worker.driver.unsettled() == 0 => {

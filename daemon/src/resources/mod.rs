@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sanlock_blockio::EngineError;
@@ -34,6 +35,10 @@ use task::{Envs, Outcome, Tag, TaskMachine};
 
 /// Stack of the thread. Its machines live on the heap.
 const STACK: usize = 256 * 1024;
+
+/// How long a call may keep the thread away: everybody's leases wait for it. After one that took half of that the next one is left to
+/// another thread.
+const AWAY: Duration = Duration::from_millis(10);
 
 /// What to run.
 #[derive(Debug)]
@@ -107,7 +112,7 @@ impl Resources {
     pub(crate) fn start(global: Arc<Global>, report: impl Fn(Event) + Send + 'static) -> io::Result<Self> {
         let (orders, inbox) = mailbox::mailbox()?;
         let mut driver = Driver::new(global.engine).map_err(|error: EngineError| io::Error::other(error))?;
-        driver.defer();
+        driver.defer(AWAY / 2);
         if let Some(huge) = &global.huge {
             driver.use_huge_pages(Arc::clone(huge));
         }
@@ -121,7 +126,7 @@ impl Resources {
             settling: Vec::new(),
             report: Box::new(report),
         };
-        let style = Style::plain("sanlock-resource", STACK);
+        let style = Style::plain("sanlock-resource", STACK, AWAY);
         Station::new()?.start(duty, style)?;
         Ok(Self { orders })
     }

@@ -1,14 +1,12 @@
 //! Operations that the driver's owner carries out.
 
 use super::*;
-use crate::queue::QueuedEngine;
-use crate::threads::Threads;
+use crate::engine::EngineKind;
 
 /// A driver whose engines think of no call that it took too long, however busy the machine is.
 fn driver() -> Driver<Script, u8> {
-    let engine = || QueuedEngine::new(|ready| Threads::with_limit(ready, Duration::MAX));
-    let mut driver = Driver::with_engines(Box::new(move || Ok(Box::new(engine()?)))).unwrap();
-    driver.defer();
+    let mut driver = Driver::new(EngineKind::Threads).unwrap();
+    driver.defer(Duration::MAX);
     driver
 }
 
