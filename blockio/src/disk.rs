@@ -118,7 +118,7 @@ impl Disk {
     /// no thread or descriptor is to be had.
     pub fn open_in_background(path: &Path, access: Access) -> Result<PendingOpen, OpenError> {
         let (pending, errand) = Self::open_on_errand(path, access)?;
-        if offload::spawn("sanlock-open", move || errand.run()) {
+        if offload::open(errand) {
             Ok(pending)
         } else {
             let errno = libc::EAGAIN;
