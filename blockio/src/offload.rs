@@ -42,7 +42,8 @@ pub(crate) fn close(fd: OwnedFd) {
     let _ = CLOSERS.staff(closers);
 }
 
-/// Carries out an open on another thread, one of the [`MAX_BACKGROUND_OPENS`]. Never blocks. `false`: there is no thread to be had, and it will not happen.
+/// Carries out an open, one of the [`MAX_BACKGROUND_OPENS`], on another thread. Never blocks. `false`: there is no thread to be had, and it
+/// will not happen.
 pub(crate) fn open(errand: Errand) -> bool {
     let mut openers = OPENERS.lock();
     openers.queue.push_back(errand);

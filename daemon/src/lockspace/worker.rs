@@ -37,8 +37,8 @@ const DRAIN_SECONDS_MAX: u64 = 120;
 const OPEN_RETRY: Duration = Duration::from_millis(50);
 
 /// How long a call may keep the thread that renews away: nobody else waits for it, and a renewal that is due meanwhile begins this much
-/// later, once. Storage that often takes longer than for leases is so no reason to change threads. After a call of that length the next one is left
-/// to another thread.
+/// later, once. So storage that is a little slow does not cost each renewal changes of threads. After a call of that length the next one
+/// is left to another thread.
 const AWAY: Duration = Duration::from_millis(100);
 
 /// Where reports go.
