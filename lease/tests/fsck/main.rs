@@ -1,6 +1,8 @@
 //! Every kind of damage, made on recorded areas: found, named, and mended where that is safe.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+mod edges;
+#[path = "../images/mod.rs"]
 mod images;
 
 use images::{expected, load};
