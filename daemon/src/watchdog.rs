@@ -237,7 +237,10 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
         };
         let (socket, orders) = (self.socket.clone(), self.orders.clone());
         let armed = spawn(move || {
-            let result = arm(&socket, kept, &Wish { name, fire, times, cancelled });
+            let result = {
+                let wish = Wish { name, fire, times, cancelled, within: REPLY_WITHIN };
+                arm(&socket, kept, &wish)
+            };
             orders.send(Order::Armed { ls, result });
         });
         if let Err(error) = armed {
@@ -353,20 +356,22 @@ struct Wish {
     fire: WatchdogFire,
     times: Times,
     cancelled: Arc<AtomicBool>,
+    /// How long each answer may take.
+    within: Duration,
 }
 
 /// Gives wdmd an expiry and has it confirmed: on a connection that was kept, else on a new one.
 fn arm(socket: &Path, kept: Option<Connection>, wish: &Wish) -> Result<Connection, Unarmed> {
     let mut withdrawn = Vec::new();
     if let Some(connection) = kept {
-        match watch(connection, wish) {
+        match watch(connection, wish, true) {
             Ok(armed) => return Ok(armed),
             // wdmd may have been restarted since.
             Err((_, connection)) => withdrawn.extend(connection),
         }
     }
-    let text = match Connection::connect(socket, REPLY_WITHIN) {
-        Ok(connection) => match watch(connection, wish) {
+    let text = match Connection::connect(socket, wish.within) {
+        Ok(connection) => match watch(connection, wish, false) {
             Ok(armed) => return Ok(armed),
             Err((text, connection)) => {
                 withdrawn.extend(connection);
@@ -378,11 +383,17 @@ fn arm(socket: &Path, kept: Option<Connection>, wish: &Wish) -> Result<Connectio
     Err(Unarmed { text, withdrawn })
 }
 
-/// After a failure with the connection, if an expiry may have been given on it, which was taken back then.
-fn watch(mut connection: Connection, wish: &Wish) -> Result<Connection, (String, Option<Connection>)> {
+/// After a failure with the connection, if an expiry may have been given on it, which was taken back then: here, or before (`used`).
+fn watch(
+    mut connection: Connection,
+    wish: &Wish,
+    used: bool,
+) -> Result<Connection, (String, Option<Connection>)> {
     let seconds = u32::try_from(wish.fire.secs()).unwrap_or(u32::MAX);
-    if let Err(error) = connection.open_watchdog(seconds, REPLY_WITHIN) {
-        return Err((error.to_string(), None));
+    if let Err(error) = connection.open_watchdog(seconds, wish.within) {
+        // Without an answer wdmd may not even have read what was said before.
+        let unread = used && matches!(error, ClientError::Timeout { .. });
+        return Err((error.to_string(), unread.then_some(connection)));
     }
     if wish.cancelled.load(Ordering::SeqCst) {
         return Err(("it is not wanted any more".to_owned(), None));
@@ -391,7 +402,7 @@ fn watch(mut connection: Connection, wish: &Wish) -> Result<Connection, (String,
         connection.register(&wish.name)?;
         connection.refcount_set()?;
         connection.test_live(wish.times.renewal, wish.times.expire)?;
-        connection.status(REPLY_WITHIN)
+        connection.status(wish.within)
     };
     let failed = match watch() {
         Ok(status) if u64::from(status.fire_timeout) == wish.fire.secs() => return Ok(connection),

@@ -1,6 +1,6 @@
 //! What to do as a lockspace ages, fails or is removed (lease-algorithms.md 9.3, 10): a pure function of the time and of plain
 //! data. Whoever calls it carries out the actions, keeps the [`Progress`] it returns and notes the signals in the users; then
-//! calls again, every [`Stage::check_ms`] and whenever something changed.
+//! calls again, every second, five times a second while users are being stopped, and whenever something changed.
 //!
 //! What it keeps safe (lease-algorithms.md 13.4, S6): from 8T after the last good renewal, or from the first look at a lease that
 //! is not ours any more, nothing is granted and the users are being stopped. The host id is given up only when nobody can act
@@ -19,10 +19,6 @@ pub const KILL_SLOW_SECS: u64 = 10;
 pub const GRACE_SECS_DEFAULT: u64 = 40;
 /// How much of the time without renewal is used up when that is told, in percent.
 pub const NOTICE_PERCENT: [u8; 3] = [50, 75, 90];
-/// Milliseconds between two calls while all is well.
-const CHECK_MS: u64 = 1000;
-/// The same while users are being stopped.
-const CHECK_KILLING_MS: u64 = 200;
 
 /// How far the end of a lockspace has come. It never goes back, even if a renewal succeeds again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -40,20 +36,12 @@ pub enum Stage {
     Removed,
 }
 
-impl Stage {
-    /// After how many milliseconds to decide again.
-    #[must_use]
-    pub fn check_ms(self) -> u64 {
-        if self == Self::Alive { CHECK_MS } else { CHECK_KILLING_MS }
-    }
-}
-
 /// What earlier decisions left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Progress {
     /// The stage.
     pub stage: Stage,
-    /// The second of the last warning.
+    /// The second of the last warning, if there was one since the last good renewal.
     pub warned: Option<u64>,
     /// The largest of [`NOTICE_PERCENT`] told since the last good renewal, 0 for none.
     pub noticed: u8,
@@ -314,7 +302,9 @@ fn check<K>(now: MonoTime, lockspace: &Lockspace, progress: &mut Progress, actio
         progress.stage = Stage::Killing;
         return;
     }
-    if age >= lockspace.io_timeout.renewal_warn_secs() && progress.warned != Some(now.secs()) {
+    if age < lockspace.io_timeout.renewal_warn_secs() {
+        progress.warned = None;
+    } else if progress.warned != Some(now.secs()) {
         actions.push(Action::Warn { age, left: fail - age });
         progress.warned = Some(now.secs());
     }

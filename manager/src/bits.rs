@@ -11,7 +11,7 @@ const WORDS: usize = (HOSTS_MAX as usize).div_ceil(64);
 /// Hosts whose bit is set, by the second in which that was done.
 ///
 /// A host may stand in several seconds: its bit is set until the last of them is old. Ages count in whole seconds, so nothing is lost by
-/// keeping seconds; and whether anything is to go at all is a look at the first one, which is done each second for every lockspace.
+/// keeping seconds; and whether anything is to go at all is a look at the first one, which each tick does for every lockspace.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bits {
     seconds: VecDeque<(u64, Box<[u64; WORDS]>)>,

@@ -14,7 +14,7 @@ impl Manager {
     /// Tests of random histories hold that against what ticks really do.
     #[must_use]
     pub fn quiet_until(&self) -> Option<MonoTime> {
-        let waits = |r: &Resource| matches!(r.work, Work::Retry { .. }) || r.erase;
+        let waits = |r: &Resource| matches!(r.work, Work::Retry { .. }) || (r.erase && r.is_granted());
         if self.shutting_down || self.resources.values().any(waits) {
             return None;
         }

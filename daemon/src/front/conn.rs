@@ -197,7 +197,7 @@ impl Conn {
 
     /// When a plain connection that makes no progress is to be closed.
     pub(super) fn give_up_at(&self) -> Option<MonoTime> {
-        let since = self.stuck_since?;
+        let since = self.stuck_since.filter(|_| self.registered.is_none())?;
         if self.writes() {
             Some(since.plus_secs(UNREAD_REPLY_SECONDS))
         } else if self.reads() && self.decoder.in_message() {

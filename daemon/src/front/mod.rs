@@ -101,6 +101,8 @@ pub(crate) struct Front {
     next_conn: u64,
     next_age_check: MonoTime,
     events: VecDeque<Event>,
+    /// Whether actions are being carried out.
+    acting: bool,
     exit: bool,
 }
 
@@ -162,6 +164,7 @@ impl Front {
             next_conn: 0,
             next_age_check: MonoTime::default(),
             events: VecDeque::new(),
+            acting: false,
             exit: false,
             global,
         })
@@ -176,16 +179,19 @@ impl Front {
         let mut next_tick = monotonic_now();
         while !self.exit {
             let now = monotonic_now();
-            if now >= next_tick {
-                self.tick(now);
-                next_tick = now.plus_millis(self.tick_pause(now));
-            }
-            // Sooner, if something since the last tick asks for it.
-            let now = monotonic_now();
+            // Sooner than was said last time, if something since then asks for it.
             next_tick = next_tick.min(now.plus_millis(self.tick_pause(now)));
             let idle = next_tick.millis_since(now);
             let wait = if self.runnable.is_empty() { idle } else { 0 };
-            self.poller.wait(u16::try_from(wait).unwrap_or(0), &mut ready)?;
+            self.poller.wait(u16::try_from(wait).unwrap_or(u16::MAX), &mut ready)?;
+            let now = monotonic_now();
+            let due = now >= next_tick;
+            if due || now >= self.next_age_check {
+                self.event(Event::Tick);
+            }
+            if due {
+                next_tick = now.plus_millis(self.tick_pause(now));
+            }
             for event in ready.drain(..) {
                 self.ready(event);
             }
@@ -194,15 +200,18 @@ impl Front {
                     self.serve(id);
                 }
             }
+            if due {
+                self.look_around(monotonic_now());
+            }
         }
         self.flush_all();
         self.watchdog.finish(WATCHDOG_FINISH);
         Ok(())
     }
 
-    /// What is to be done now and then.
-    fn tick(&mut self, now: MonoTime) {
-        self.event(Event::Tick);
+    /// Who has made no progress for too long. After what they have said was taken: when this process stood still, that was no fault of
+    /// theirs.
+    fn look_around(&mut self, now: MonoTime) {
         self.helper_tick(now);
         let stuck = self.slots.stuck(now);
         for id in stuck {
@@ -287,6 +296,8 @@ impl Front {
     ///
     /// Ages are looked at first if that is due: after this process stood still, what came in meanwhile must not be acted upon
     /// as if the lockspaces were still alive.
+    ///
+    /// What an action leads to waits until the actions of its event are carried out, all of them.
     fn event(&mut self, event: Event) {
         let now = monotonic_now();
         let age_check = event == Event::Tick;
@@ -296,6 +307,9 @@ impl Front {
         }
         if !age_check {
             self.events.push_back(event);
+        }
+        if std::mem::replace(&mut self.acting, true) {
+            return;
         }
         let mut actions: Vec<Action> = Vec::new();
         while let Some(event) = self.events.pop_front() {
@@ -309,6 +323,7 @@ impl Front {
                 self.lockspaces.remove(&ls);
             }
         }
+        self.acting = false;
     }
 
     /// One: of more the poller says so again.

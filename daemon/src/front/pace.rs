@@ -24,8 +24,8 @@ impl Front {
         }
     }
 
-    /// How long events may be acted upon without a look at the ages before, in milliseconds: never longer than ever, for this process may
-    /// stand still at any moment, and what is quiet now may have changed by then.
+    /// How long events may be acted upon without a look at the ages before, in milliseconds: never longer than [`TICK_MS`], for this
+    /// process may stand still at any moment, and what is quiet now may have changed by then.
     pub(super) fn age_pause(&self, now: MonoTime) -> u64 {
         self.tick_pause(now).min(TICK_MS)
     }

@@ -122,10 +122,14 @@ impl Poller {
     /// Only for reasons that a correct program does not meet.
     pub(super) fn wait(&self, millis: u16, out: &mut Vec<Ready>) -> io::Result<()> {
         let mut events = [EpollEvent::empty(); EVENTS];
-        let count = match self.0.wait(&mut events, EpollTimeout::from(millis)) {
-            Ok(count) => count,
-            Err(Errno::EINTR) => 0,
-            Err(errno) => return Err(errno.into()),
+        let mut limit = millis;
+        let count = loop {
+            match self.0.wait(&mut events, EpollTimeout::from(limit)) {
+                Ok(count) => break count,
+                // After this process was stopped: what there is now is to be seen, and what time it is.
+                Err(Errno::EINTR) => limit = 0,
+                Err(errno) => return Err(errno.into()),
+            }
         };
         for event in events.get(..count).unwrap_or_default() {
             let flags = event.events();

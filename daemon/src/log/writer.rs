@@ -156,8 +156,8 @@ impl Queue {
                     if !state.has_work() {
                         return;
                     }
-                    state.writing = true;
                 }
+                state.writing = true;
                 let lines = std::mem::take(&mut state.lines);
                 let lost = std::mem::take(&mut state.dropped);
                 let sync = std::mem::take(&mut state.sync);
@@ -225,5 +225,38 @@ impl Queue {
     pub(super) fn waiting(&self) -> (usize, u64) {
         let state = self.lock();
         (state.lines.len(), state.dropped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    fn line(text: String) -> Line {
+        Line { level: Level::Error, text }
+    }
+
+    #[test]
+    fn what_is_being_written_is_waited_for_from_the_first_line_on() {
+        let (reader, writer) = nix::unistd::pipe().unwrap();
+        let file = Some(File::from(writer));
+        let sinks = Sinks { file, file_priority: 7, syslog_priority: -1, stderr: false };
+        let queue = Arc::new(Queue::default());
+        // More than fits into the pipe, and there before the writer is.
+        let long = "x".repeat(1 << 20);
+        queue.push(line(long.clone()));
+        queue.start(sinks, |_| line(String::new())).unwrap();
+        let begin = Instant::now();
+        while queue.waiting().0 > 0 {
+            assert!(begin.elapsed() < Duration::from_secs(20));
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!queue.flush(Duration::from_millis(50)), "nobody has read it");
+        let mut reader = File::from(reader);
+        let mut got = vec![0; long.len()];
+        reader.read_exact(&mut got).unwrap();
+        assert!(queue.flush(Duration::from_secs(20)));
+        queue.close();
     }
 }

@@ -203,3 +203,25 @@ fn the_end_of_wdmd_is_noticed_at_once() {
     arm(&watchdog);
     assert_eq!(events.recv_timeout(SOON).unwrap(), Event::WatchdogArmed { ls: LS, result: Ok(()) });
 }
+
+#[test]
+fn a_connection_on_which_an_expiry_was_taken_back_outlives_a_wdmd_that_does_not_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("wdmd.sock");
+    // Nobody reads what is said.
+    let listener = UnixListener::bind(&socket).unwrap();
+    let within = Duration::from_millis(50);
+    let wish = || Wish {
+        name: "sanlock_LS".to_owned(),
+        fire: fire(),
+        times: Times { renewal: 100, expire: 116 },
+        cancelled: Arc::default(),
+        within,
+    };
+    let kept = Connection::connect(&socket, within).unwrap();
+    let Err(Unarmed { withdrawn, .. }) = super::arm(&socket, Some(kept), &wish()) else { panic!("armed") };
+    assert_eq!(withdrawn.len(), 1, "the one that was kept; on the other one nothing was given");
+    drop(listener);
+    let Err(Unarmed { withdrawn, .. }) = super::arm(&socket, None, &wish()) else { panic!("armed") };
+    assert!(withdrawn.is_empty());
+}

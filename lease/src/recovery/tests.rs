@@ -56,7 +56,7 @@ fn run(
             }
             log.push((now.secs(), action));
         }
-        now = now.plus_millis(ls.progress.stage.check_ms());
+        now = now.plus_millis(if ls.progress.stage == Stage::Alive { 1000 } else { 200 });
     }
     (log, ls)
 }
@@ -418,13 +418,5 @@ fn gentle_killing_ends_in_any_case_when_the_watchdog_is_near() {
         let means = Means::Signal(expected);
         let hard = expected == Signal::Kill;
         assert_eq!(actions, [Action::Attempt { user: 7, means, hard, attempt: 1 }], "{now} ms");
-    }
-}
-
-#[test]
-fn it_is_decided_every_second_and_five_times_a_second_while_users_are_stopped() {
-    assert_eq!(Stage::Alive.check_ms(), 1000);
-    for stage in [Stage::Killing, Stage::Stopping, Stage::Releasing] {
-        assert_eq!(stage.check_ms(), 200);
     }
 }

@@ -222,3 +222,23 @@ fn a_lockspace_is_late_from_3t_after_its_last_renewal_and_no_longer_after_the_ne
     lab.event(Event::Renewed { ls, timestamp: now, read_ms: 1, write_ms: 1 });
     assert!(!lab.m.is_late(now));
 }
+
+#[test]
+fn a_lockspace_that_was_late_is_quiet_again_after_the_next_renewal() {
+    let (mut lab, ls) = Lab::ready();
+    lab.tick();
+    let t = lab.m.lockspaces().map(|(_, l)| l.io_timeout.secs()).next().unwrap();
+    let good = lab.now;
+    assert_eq!(lab.m.quiet_until(), Some(MonoTime::from_secs(good.secs() + 3 * t)));
+    lab.renews = false;
+    // It is warned about from 6T on.
+    for second in 1..=7 * t {
+        lab.now = good.plus_secs(second);
+        lab.event(Event::Tick);
+    }
+    assert_eq!(lab.m.quiet_until(), None);
+    let now = lab.now;
+    lab.event(Event::Renewed { ls, timestamp: now, read_ms: 1, write_ms: 1 });
+    lab.event(Event::Tick);
+    assert_eq!(lab.m.quiet_until(), Some(MonoTime::from_secs(now.secs() + 3 * t)));
+}
