@@ -362,6 +362,53 @@ mod tests {
         assert_eq!(one(&area[..4096]).damaged, []);
     }
 
+    #[test]
+    fn of_two_disks_the_later_hold_and_the_later_request_count() {
+        let (geometry, fresh) = areas().next().unwrap();
+        let sector = geometry.sector().slice_len();
+        let disk = |generation: u64, lver: u64, mode: u32| {
+            let mut area = fresh.clone();
+            put_block(geometry, &mut area, 4, shared(generation));
+            let request =
+                RequestRecord { lver: lver.into(), force_mode: mode.into(), ..RequestRecord::none() };
+            request.encode(&mut area[sector..2 * sector]);
+            area
+        };
+        let (older, newer, like) = (disk(3, 6, 1), disk(4, 7, 2), disk(4, 7, 1));
+        let look = |first: &[u8], second: &[u8]| inspect(&[Some(first), Some(second)], &EXPECT).unwrap();
+        for (first, second) in [(&older, &newer), (&newer, &older), (&newer, &like)] {
+            let found = look(first, second);
+            assert_eq!(found.shared, [Holder { host: host(4), generation: 4, timestamp: None }]);
+            assert_eq!(found.request, Some((7, 2)), "of the same version the first one");
+        }
+    }
+
+    #[test]
+    fn a_damage_is_told_once_however_many_disks_have_it() {
+        let (geometry, mut area) = areas().next().unwrap();
+        let mut block = ballot(7, 1, 0);
+        block.dblock.inp2 = 99.into();
+        put_block(geometry, &mut area, 7, block);
+        let found = inspect(&[Some(&area), Some(&area)], &EXPECT).unwrap();
+        assert_eq!(found.damaged.iter().map(|error| error.host).collect::<Vec<_>>(), [host(7)]);
+        // Nor is a sector overlooked in which not one byte is zero.
+        let at = usize::try_from(geometry.offset_of(host(9).block_sector())).unwrap();
+        area[at..at + geometry.sector().slice_len()].fill(0xa5);
+        assert_eq!(one(&area).damaged.iter().map(|error| error.host).collect::<Vec<_>>(), [host(7), host(9)]);
+    }
+
+    #[test]
+    fn an_owner_that_goes_over_to_shared_mode_is_named_once() {
+        let (geometry, mut area) = areas().next().unwrap();
+        put_leader(&mut area, |leader| own(leader, 2, 5, 2));
+        for id in [2, 6] {
+            put_block(geometry, &mut area, id, shared(3));
+        }
+        let found = one(&area);
+        assert_eq!(found.owner.map(|owner| owner.host), Some(host(2)));
+        assert_eq!(found.shared.iter().map(|holder| holder.host).collect::<Vec<_>>(), [host(6)]);
+    }
+
     /// Whatever is on the disks, an answer comes, and it names only hosts that can exist.
     #[test]
     fn no_bytes_make_it_panic() {

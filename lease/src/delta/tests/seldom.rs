@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::delta::scan::{HostScan, STUCK_READS_OF_PIECE_MAX, STUCK_WHOLE_READS_MAX};
-use crate::hosts::{HOSTS_PER_GROUP, HostNews};
-use crate::machine::{Action, HostView, IoFailure};
+use crate::hosts::{HOSTS_PER_GROUP, HostNews, HostTable};
+use crate::machine::{Action, Env, HostView, Input, IoFailure, LockspaceNow, Machine, NoHosts, Step};
 use crate::testing::{Fate, Noisy};
 
 /// As [`config`], with another io timeout.
@@ -282,4 +282,47 @@ fn the_age_of_a_look_counts_from_when_it_was_asked_for() {
     look(&mut lab, &mut hosts);
     assert_eq!(lab.now, begin.plus_secs(8), "four reads");
     assert_eq!(hosts.due(), Some(begin.plus_secs(39)));
+}
+
+#[test]
+fn of_each_piece_only_its_own_hosts_in_use_are_read() {
+    let mut lab = lab_with(Geometry::B512_M1, 10);
+    // The last one of the first group, and the first one of the next piece.
+    edit(&mut lab, 1, held_by("alpha", 1, 1, 5));
+    edit(&mut lab, 513, held_by("next", 513, 1, 5));
+    let mut hosts = HostScan::new(&config_of(10), Geometry::B512_M1);
+    lab.fates(|_| Fate::after(0));
+    look(&mut lab, &mut hosts);
+    assert_eq!(reads(&mut lab), ALL);
+    lab.now = lab.now.plus_secs(20);
+    look(&mut lab, &mut hosts);
+    assert_eq!(reads(&mut lab), [(0, 16), (512, 16)]);
+}
+
+#[test]
+fn nothing_is_due_while_it_looks() {
+    let lab = lab_with(Geometry::B512_M1, 10);
+    let mut hosts = HostScan::new(&config_of(10), Geometry::B512_M1);
+    let lockspace = LockspaceNow::Alive { generation: 1 };
+    let env = Env { lockspace, client_alive: true, shutting_down: false, hosts: &NoHosts };
+    assert!(matches!(hosts.step(lab.now, &env, Input::Start), Step::Io(_)));
+    assert_eq!(hosts.due(), None);
+}
+
+/// However much more was read.
+#[test]
+fn of_what_was_read_those_hosts_are_taken_in_that_are_named() {
+    let mut lab = lab_with(Geometry::B512_M1, 10);
+    for id in [1, 17] {
+        edit(&mut lab, id, held_by("somebody", id, 1, 5));
+    }
+    let view = lab.disk.view(Place::Lockspace, SectorSize::B512, 0, 32).unwrap();
+    let mut table =
+        HostTable::new(name("ls"), host(1), timeout(10), WatchdogFire::DEFAULT, Geometry::B512_M1);
+    let mut news = Vec::new();
+    for (count, seen) in [(16, false), (32, true)] {
+        table.update(lab.now, &view, 0, count, &mut news);
+        assert_eq!(table.status(host(17), lab.now).is_some(), seen, "{count}");
+        assert!(table.status(host(1), lab.now).is_some());
+    }
 }
