@@ -301,8 +301,12 @@ fn of_each_piece_only_its_own_hosts_in_use_are_read() {
 
 #[test]
 fn nothing_is_due_while_it_looks() {
-    let lab = lab_with(Geometry::B512_M1, 10);
+    let mut lab = lab_with(Geometry::B512_M1, 10);
+    edit(&mut lab, 1, held_by("alpha", 1, 1, 5));
     let mut hosts = HostScan::new(&config_of(10), Geometry::B512_M1);
+    lab.fates(|_| Fate::after(0));
+    look(&mut lab, &mut hosts);
+    assert!(hosts.due().is_some());
     let lockspace = LockspaceNow::Alive { generation: 1 };
     let env = Env { lockspace, client_alive: true, shutting_down: false, hosts: &NoHosts };
     assert!(matches!(hosts.step(lab.now, &env, Input::Start), Step::Io(_)));
@@ -323,6 +327,7 @@ fn of_what_was_read_those_hosts_are_taken_in_that_are_named() {
     for (count, seen) in [(16, false), (32, true)] {
         table.update(lab.now, &view, 0, count, &mut news);
         assert_eq!(table.status(host(17), lab.now).is_some(), seen, "{count}");
+        assert_eq!(news.len(), 1 + usize::from(seen), "{news:?}");
         assert!(table.status(host(1), lab.now).is_some());
     }
 }
