@@ -31,12 +31,14 @@
 mod aio;
 mod blocking;
 mod buffer;
+mod device_write;
 mod disk;
 pub mod drive;
 mod engine;
 mod errand;
 mod error;
 mod huge;
+mod kaio;
 mod offload;
 mod queue;
 mod threads;

@@ -32,7 +32,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::buffer::{AlignedBuf, MAX_IO_LEN};
-use crate::disk::Disk;
+use crate::disk::{Disk, DiskKind};
 use crate::engine::{Completion, Engine, EngineKind, IoRequest, Ticket};
 use crate::errand::Errand;
 use crate::error::{EngineError, IoError, IoErrorKind, Op};
@@ -60,6 +60,7 @@ const MAX_OFFSET: u64 = i64::MAX as u64;
 pub(crate) struct RawOp {
     pub(crate) op: Op,
     pub(crate) fd: RawFd,
+    pub(crate) kind: DiskKind,
     pub(crate) ptr: *mut u8,
     pub(crate) len: u32,
     pub(crate) offset: u64,
@@ -223,6 +224,7 @@ impl State {
         Some(RawOp {
             op: slot.op,
             fd: slot.disk.as_fd().as_raw_fd(),
+            kind: slot.disk.kind(),
             ptr: slot.buf.as_raw(),
             len: u32::try_from(slot.len).ok()?, // at most MAX_IO_LEN, checked by submit
             offset: slot.offset,

@@ -2,7 +2,8 @@
 //!
 //! An asynchronous write with `O_SYNC` to a file ends on a worker of the kernel (direct I/O cannot wait for the flush in an interrupt), and
 //! beside virtual machines that use all processors that worker waits for milliseconds. A thread that waits for its own write
-//! needs no such worker, and no other thread if whoever wants the operation carries it out ([`crate::Errand`]). docs/decisions/0017.
+//! needs no such worker, and no other thread if whoever wants the operation carries it out ([`crate::Errand`]). docs/decisions/0017. Writes to
+//! block devices are another matter: `device_write`.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,6 +13,8 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 
 use crate::buffer::AlignedBuf;
+use crate::device_write;
+use crate::disk::DiskKind;
 use crate::engine::EngineKind;
 use crate::error::{EngineError, Op};
 use crate::queue::{Backend, MAX_IN_KERNEL, RawOp};
@@ -46,6 +49,27 @@ impl Threads {
     }
 }
 
+/// Reads or writes: the bytes, or a negative errno.
+///
+/// # Safety
+/// Descriptor and memory are valid, and not referenced, until this returns.
+unsafe fn call(op: &RawOp, offset: i64) -> i64 {
+    loop {
+        // SAFETY: as the caller promises. A `len` beyond `isize` cannot be, it is 32 bits.
+        let rc = unsafe {
+            match op.op {
+                Op::Read => libc::pread64(op.fd, op.ptr.cast(), op.len as usize, offset),
+                Op::Write => libc::pwrite64(op.fd, op.ptr.cast_const().cast(), op.len as usize, offset),
+            }
+        };
+        match Errno::result(rc) {
+            Ok(bytes) => return bytes as i64,
+            Err(Errno::EINTR) => {}
+            Err(errno) => return -i64::from(errno as i32),
+        }
+    }
+}
+
 impl Backend for Threads {
     const KIND: EngineKind = EngineKind::Threads;
     /// Each operation holds a thread for as long as it takes.
@@ -55,21 +79,14 @@ impl Backend for Threads {
     unsafe fn issue(&self, op: &RawOp) -> Result<(), i32> {
         let offset = i64::try_from(op.offset).map_err(|_| libc::EINVAL)?;
         let begin = Instant::now();
-        let result = loop {
-            // SAFETY: the caller keeps descriptor and memory valid, and unreferenced, until `drain` reports the slot, which is
-            // after this call. A `len` beyond `isize` cannot be, it is 32 bits.
-            let rc = unsafe {
-                match op.op {
-                    Op::Read => libc::pread64(op.fd, op.ptr.cast(), op.len as usize, offset),
-                    Op::Write => libc::pwrite64(op.fd, op.ptr.cast_const().cast(), op.len as usize, offset),
-                }
-            };
-            match Errno::result(rc) {
-                Ok(bytes) => break bytes as i64,
-                Err(Errno::EINTR) => {}
-                Err(errno) => break -i64::from(errno as i32),
-            }
+        let result = match (op.op, op.kind) {
+            // SAFETY: the caller keeps descriptor and memory valid, and unreferenced, until `drain` reports the slot, which is after
+            // this call.
+            (Op::Write, DiskKind::Block) => unsafe { device_write::write(op) },
+            _ => None,
         };
+        // SAFETY: likewise.
+        let result = result.unwrap_or_else(|| unsafe { call(op, offset) });
         self.note(begin, &[(op.slot, result)]);
         Ok(())
     }

@@ -5,7 +5,7 @@
 //! there are any (docs/decisions/0014).
 
 use std::fs::File;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,8 @@ const SECTORS_BEFORE_BLOCKS: u64 = 2;
 #[derive(Debug)]
 pub struct Chain {
     file: File,
+    /// The kernel flushes a block device twice for a write with `O_SYNC` that a thread waits for (docs/decisions/0017); once is the floor.
+    flushes: bool,
     offset: u64,
     sector: usize,
     blocks: usize,
@@ -37,7 +39,8 @@ impl Chain {
     /// When the storage cannot be used.
     #[must_use]
     pub fn new(place: &Place, area: u64, num_hosts: u64) -> Self {
-        let flags = OFlag::O_DIRECT | OFlag::O_SYNC;
+        let flushes = std::fs::metadata(place.path()).is_ok_and(|found| found.file_type().is_block_device());
+        let flags = if flushes { OFlag::O_DIRECT } else { OFlag::O_DIRECT | OFlag::O_SYNC };
         let file = File::options().read(true).write(true).custom_flags(flags.bits()).open(place.path());
         let file = file.unwrap_or_else(|error| panic!("{}: {error}", place.path()));
         let length = usize::try_from(place.align()).unwrap_or_else(|_| panic!("the area is too large"));
@@ -45,7 +48,8 @@ impl Chain {
         // As the original: the next power of two (lease-algorithms.md 1.5).
         let sectors = (num_hosts + SECTORS_BEFORE_BLOCKS).next_power_of_two();
         let blocks = usize::try_from(sectors).map_or(length, |sectors| length.min(sectors * sector));
-        let mut chain = Self { file, offset: area * place.align(), sector, blocks, memory: memory(length) };
+        let mut chain =
+            Self { file, flushes, offset: area * place.align(), sector, blocks, memory: memory(length) };
         chain.write(0, length);
         chain
     }
@@ -81,6 +85,9 @@ impl Chain {
         let offset = self.offset + at as u64;
         let (file, bytes) = (&self.file, &self.memory[..length]);
         file.write_all_at(bytes, offset).unwrap_or_else(|error| panic!("writing {length} bytes: {error}"));
+        if self.flushes {
+            file.sync_data().unwrap_or_else(|error| panic!("flushing: {error}"));
+        }
     }
 }
 

@@ -1,0 +1,172 @@
+//! What a block device gets to see, and what it answers.
+#![expect(clippy::unwrap_used, reason = "a helper that fails fails the test")]
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use sanlock_blockio::{AlignedBuf, Disk, Engine, EngineKind, IoErrorKind, IoRequest, MAX_IN_KERNEL};
+use support::{
+    FrozenMount, LoopDevice, eventually, file_in, on_each, one, open, promptly, reap_within, threads_named,
+};
+
+const PATIENT: Duration = Duration::from_secs(10);
+
+/// How long something is watched that must not happen.
+const WATCHED: Duration = Duration::from_millis(300);
+
+fn write(engine: &mut dyn Engine, disk: &Arc<Disk>, sector: u64, byte: u8) {
+    let mut buf = AlignedBuf::zeroed(512);
+    buf.fill(byte);
+    engine.submit(IoRequest::write(Arc::clone(disk), sector * 512, buf));
+}
+
+/// Flushes that the device has completed, from its `stat` (Documentation/block/stat.rst of the kernel).
+fn flushes(device: &Path) -> u64 {
+    let name = device.file_name().unwrap().to_str().unwrap();
+    let stat = fs::read_to_string(format!("/sys/block/{name}/stat")).unwrap();
+    stat.split_whitespace().nth(15).unwrap().parse().unwrap()
+}
+
+/// Makes writes of one sector, one after the other: first by the caller where the engine lets it, then by the engine.
+fn write_in_turn(kind: EngineKind, disk: &Arc<Disk>, count: u64) {
+    let mut engine = kind.create().unwrap();
+    for n in 0..count {
+        write(engine.as_mut(), disk, n, 7);
+        one(engine.as_mut()).result.unwrap();
+    }
+    engine.defer(PATIENT);
+    for n in 0..count {
+        write(engine.as_mut(), disk, n, 8);
+        if let Some(errand) = engine.errand() {
+            errand.run();
+        }
+        one(engine.as_mut()).result.unwrap();
+    }
+}
+
+#[test]
+fn a_write_is_flushed_before_it_is_over_and_only_once() {
+    const COUNT: u64 = 20;
+    let dir = tempfile::tempdir().unwrap();
+    let file = file_in(dir.path(), "image", 1 << 20);
+    let Some(device) = LoopDevice::over(&file, 512) else { return };
+    let disk = open(&device.path);
+    on_each(|kind| {
+        let before = flushes(&device.path);
+        write_in_turn(kind, &disk, COUNT);
+        assert_eq!(flushes(&device.path) - before, 2 * COUNT, "{}", kind.name());
+    });
+}
+
+#[test]
+fn many_writes_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = file_in(dir.path(), "image", 1 << 20);
+    let Some(device) = LoopDevice::over(&file, 512) else { return };
+    let disk = open(&device.path);
+    on_each(|kind| {
+        let mut engines = [kind.create().unwrap(), kind.create().unwrap(), kind.create().unwrap()];
+        for round in 0..5_u8 {
+            for (first, engine) in (0_u64..).step_by(MAX_IN_KERNEL).zip(&mut engines) {
+                for n in 0..MAX_IN_KERNEL as u64 {
+                    write(engine.as_mut(), &disk, first + n, round + 1);
+                }
+            }
+            for engine in &mut engines {
+                let done = reap_within(engine.as_mut(), MAX_IN_KERNEL, PATIENT);
+                assert_eq!(done.len(), MAX_IN_KERNEL);
+                assert!(done.iter().all(|done| done.result.is_ok()));
+            }
+            let written = fs::read(&file).unwrap();
+            assert!(written[..3 * MAX_IN_KERNEL * 512].iter().all(|&byte| byte == round + 1));
+        }
+    });
+}
+
+/// The write hangs: whoever made it waits, nobody else does, and when it ends it is a good write.
+#[test]
+fn a_write_to_a_device_that_hangs_completes_late() {
+    let Some(frozen) = FrozenMount::new() else { return };
+    let file = file_in(&frozen.mount, "image", 1 << 20);
+    fs::write(&file, vec![1; 1 << 20]).unwrap();
+    let Some(device) = LoopDevice::over(&file, 512) else { return };
+    let disk = open(&device.path);
+    let dir = tempfile::tempdir().unwrap();
+    let healthy_file = file_in(dir.path(), "image", 1 << 20);
+    let Some(healthy_device) = LoopDevice::over(&healthy_file, 512) else { return };
+    let healthy = open(&healthy_device.path);
+    on_each(|kind| {
+        let mut engine = kind.create().unwrap();
+        engine.defer(PATIENT);
+        frozen.freeze();
+        // More than there are contexts of AIO for.
+        for n in 0..MAX_IN_KERNEL as u64 + 8 {
+            write(engine.as_mut(), &disk, n, 5);
+        }
+        let caller = engine.errand().map(|errand| thread::spawn(|| errand.run()));
+        engine.start();
+        assert!(reap_within(engine.as_mut(), 1, WATCHED).is_empty());
+        let mut other = kind.create().unwrap();
+        write(other.as_mut(), &healthy, 0, 6);
+        one(other.as_mut()).result.unwrap();
+        frozen.thaw();
+        let done = reap_within(engine.as_mut(), MAX_IN_KERNEL + 8, PATIENT);
+        assert_eq!(done.len(), MAX_IN_KERNEL + 8);
+        for done in done {
+            done.result.unwrap();
+        }
+        if let Some(caller) = caller {
+            caller.join().unwrap();
+        }
+        // Afterwards the device is used as before.
+        write_in_turn(kind, &disk, 3);
+    });
+    drop(disk);
+}
+
+#[test]
+fn dropping_an_engine_whose_write_hangs_returns_at_once() {
+    let Some(frozen) = FrozenMount::new() else { return };
+    let file = file_in(&frozen.mount, "image", 1 << 20);
+    fs::write(&file, vec![1; 1 << 20]).unwrap();
+    let Some(device) = LoopDevice::over(&file, 512) else { return };
+    on_each(|kind| {
+        let disk = open(&device.path);
+        let mut engine = kind.create().unwrap();
+        frozen.freeze();
+        write(engine.as_mut(), &disk, 9, 3);
+        assert!(reap_within(engine.as_mut(), 1, WATCHED).is_empty());
+        promptly(Duration::from_millis(200), "drop", || drop(engine));
+        assert_eq!(Arc::strong_count(&disk), 2, "the write still has it");
+        frozen.thaw();
+        eventually("the write is over", || Arc::strong_count(&disk) == 1);
+        let written = fs::read(&device.path).unwrap();
+        assert!(written[9 * 512..10 * 512].iter().all(|&byte| byte == 3));
+        let name = format!("sanlock-{}", kind.name());
+        eventually("threads end", || threads_named(&name) <= 20);
+    });
+}
+
+/// A device that refuses a write: the file behind it has no room.
+#[test]
+fn a_write_that_the_device_refuses_is_an_error() {
+    let Some(mount) = FrozenMount::new() else { return };
+    let file = file_in(&mount.mount, "image", 64 << 20);
+    let Some(device) = LoopDevice::over(&file, 512) else { return };
+    let disk = open(&device.path);
+    // In one piece, and what is left in blocks of their own.
+    let full = fs::write(mount.mount.join("fill"), vec![1; 64 << 20]).unwrap_err();
+    assert_eq!(full.raw_os_error(), Some(libc::ENOSPC));
+    assert!((0..5000).any(|n| fs::write(mount.mount.join(format!("fill{n}")), [1]).is_err()));
+    on_each(|kind| {
+        let mut engine = kind.create().unwrap();
+        write(engine.as_mut(), &disk, 1000, 3);
+        let Err(error) = one(engine.as_mut()).result else { panic!("{} wrote it", kind.name()) };
+        assert!(matches!(error.kind, IoErrorKind::Os(libc::EIO | libc::ENOSPC)), "{error}");
+    });
+}
