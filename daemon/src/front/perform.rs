@@ -20,7 +20,7 @@ use crate::helper::{Program, Purpose};
 use crate::lockspace::{Control, Lockspace, Shared};
 use crate::log;
 use crate::records;
-use crate::resources::{Order, Task, Work};
+use crate::resources::{Task, Work};
 use crate::tools::{IndexJob, IndexReport, Membership};
 use crate::watchdog::{self, Times};
 
@@ -57,7 +57,7 @@ impl Front {
                 if let Some(lockspace) = self.lockspaces.get(&ls) {
                     lockspace.shared.set_gone();
                     lockspace.tell(Control::Changed);
-                    self.resources.order(Order::Changed);
+                    self.resources.changed();
                 }
             }
             Action::Leave { ls, release } => match self.lockspaces.get(&ls) {
@@ -82,10 +82,10 @@ impl Front {
             Action::StartRetract { task, ls, config, geometry, ballot, value, rename, disks } => {
                 self.start(task, ls, config, Work::Retract { geometry, ballot, value, rename }, disks);
             }
-            Action::ClientGone { task } => self.resources.order(Order::ClientGone(task)),
+            Action::ClientGone { task } => self.resources.client_gone(task),
             Action::ShuttingDown => {
                 self.global.set_shutting_down();
-                self.resources.order(Order::Changed);
+                self.resources.changed();
                 for lockspace in self.lockspaces.values() {
                     lockspace.tell(Control::Changed);
                 }
@@ -235,7 +235,7 @@ impl Front {
         match self.lockspaces.get(&ls) {
             Some(lockspace) => {
                 let task = Task { id, lockspace: Arc::clone(&lockspace.shared), config, work, disks };
-                self.resources.order(Order::Start(Box::new(task)));
+                self.resources.run(Box::new(task));
             }
             None => self.events.push_back(Event::StartFailed { task: id, code: code::ENOSPC }),
         }

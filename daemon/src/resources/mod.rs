@@ -1,44 +1,29 @@
-//! One thread for every acquire, conversion, release and retract: opens the disks, runs the machines, reports their ends.
+//! Every acquire, conversion, release and retract: who opens the disks, runs the machines and reports their ends.
 //!
-//! A task that waits, for a silent owner or for a disk, costs memory and a time. With one operation to wait for the thread makes the
-//! call itself, and is relieved if that does not return ([`crate::crew`]); several, and those on storage that is slow, are left to other threads,
-//! opens one for each path at a time.
+//! A task has a thread of its own as long as there are few of them: that thread makes the calls itself ([`thread`]). With more tasks than
+//! [`crate::config::Config::max_worker_threads`] threads have several each. One thread is always there, others come when they are wanted and
+//! end when they have had nothing to do for a while.
 
+mod load;
 mod opening;
 mod task;
+mod thread;
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use sanlock_blockio::EngineError;
-use sanlock_blockio::drive::{Driver, Report, RunId, monotonic_now};
 use sanlock_lease::geometry::Geometry;
 use sanlock_lease::name::Name;
 use sanlock_lease::paxos::acquire::AcquireOptions;
-use sanlock_lease::paxos::{Held, PaxosConfig, PaxosConvert, PaxosRelease, PaxosTake};
+use sanlock_lease::paxos::{Held, PaxosConfig};
 use sanlock_lease::text::DiskSpec;
-use sanlock_lease::timing::MonoTime;
 use sanlock_manager::{Event, TaskId};
 
-use crate::crew::{Duty, Station, Style, Turn};
 use crate::global::Global;
 use crate::lockspace;
-use crate::mailbox::{self, Mailbox, Sender};
-use crate::nap;
-use opening::{Opening, Openings};
+use crate::mailbox::Sender;
+use load::Load;
 pub(crate) use task::Hosts;
-use task::{Envs, Outcome, Tag, TaskMachine};
-
-/// Stack of the thread. Its machines live on the heap.
-const STACK: usize = 256 * 1024;
-
-/// How long a call may keep the thread away: everybody's leases wait for it. After one that took half of that the next one is left to
-/// another thread.
-const AWAY: Duration = Duration::from_millis(10);
 
 /// What to run.
 #[derive(Debug)]
@@ -87,9 +72,9 @@ pub(crate) struct Task {
     pub(crate) disks: Vec<DiskSpec>,
 }
 
-/// What the thread is told.
+/// What a thread is told.
 #[derive(Debug)]
-pub(crate) enum Order {
+enum Order {
     /// Run a task.
     Start(Box<Task>),
     /// The client of an acquire is gone.
@@ -98,197 +83,73 @@ pub(crate) enum Order {
     Changed,
 }
 
-/// The thread's front side.
-#[derive(Debug)]
+/// Tells the front what became of tasks.
+type Reporter = Arc<dyn Fn(Event) + Send + Sync>;
+
+/// The front's side.
 pub(crate) struct Resources {
+    global: Arc<Global>,
+    report: Reporter,
+    /// The first one stays.
+    threads: Vec<Thread>,
+}
+
+/// A thread, as the front sees it.
+struct Thread {
     orders: Sender<Order>,
+    load: Arc<Load>,
 }
 
 impl Resources {
-    /// Starts the thread.
+    /// Starts the first thread.
     ///
     /// # Errors
     /// No thread or descriptor is to be had.
-    pub(crate) fn start(global: Arc<Global>, report: impl Fn(Event) + Send + 'static) -> io::Result<Self> {
-        let (orders, inbox) = mailbox::mailbox()?;
-        let mut driver = Driver::new(global.engine).map_err(|error: EngineError| io::Error::other(error))?;
-        driver.defer(AWAY / 2);
-        if let Some(huge) = &global.huge {
-            driver.use_huge_pages(Arc::clone(huge));
-        }
-        let duty = Thread {
-            driver,
-            envs: Envs { global },
-            inbox,
-            openings: Openings::default(),
-            reports: Vec::new(),
-            running: Vec::new(),
-            settling: Vec::new(),
-            report: Box::new(report),
-        };
-        let style = Style::plain("sanlock-resource", STACK, AWAY);
-        Station::new()?.start(duty, style)?;
-        Ok(Self { orders })
+    pub(crate) fn start(
+        global: Arc<Global>,
+        report: impl Fn(Event) + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        let report: Reporter = Arc::new(report);
+        let first = thread::start(&global, &report, true)?;
+        Ok(Self { global, report, threads: vec![first] })
     }
 
-    /// Sends an order.
-    pub(crate) fn order(&self, order: Order) {
-        self.orders.send(order);
-    }
-}
-
-struct Thread {
-    driver: Driver<TaskMachine, Arc<Tag>>,
-    envs: Envs,
-    inbox: Mailbox<Order>,
-    openings: Openings,
-    reports: Vec<Report<Arc<Tag>, Outcome>>,
-    /// Tags of tasks that run or open, to reach them by their id.
-    running: Vec<Arc<Tag>>,
-    /// Finished tasks with writes that may still land.
-    settling: Vec<(RunId, TaskId)>,
-    report: Box<dyn Fn(Event) + Send>,
-}
-
-impl Duty for Thread {
-    fn turn(&mut self, back: bool, may_leave: bool) -> Turn {
-        if !back {
-            self.wait();
-        }
-        let now = monotonic_now();
-        let mut changed = false;
-        // Without looking a descriptor stays readable, which the next wait would see.
-        let orders = if back && self.inbox.len() == 0 { VecDeque::new() } else { self.inbox.take() };
-        for order in orders {
-            match order {
-                Order::Start(task) => self.open(now, *task),
-                Order::ClientGone(task) => {
-                    for tag in self.running.iter().filter(|tag| tag.task == task) {
-                        tag.set_client_gone();
-                        changed = true;
-                    }
-                }
-                Order::Changed => changed = true,
-            }
-        }
-        for opened in self.openings.poll(now) {
-            self.start(now, opened);
-        }
-        if changed {
-            self.driver.tick(now, &self.envs, |_| true, &mut self.reports);
-        }
-        self.driver.poll(monotonic_now(), &self.envs, &mut self.reports);
-        let idle = may_leave && self.inbox.len() == 0;
-        // First: whoever hears that a lease is released may want to deactivate its volume.
-        if let Some(close) = self.driver.close(idle && self.driver.is_quiet() && self.openings.is_empty()) {
-            return Turn::Errand(close);
-        }
-        for report in std::mem::take(&mut self.reports) {
-            self.ended(report);
-        }
-        // What waits to be opened, then what is to be read or written: not both on one errand.
-        let open = self.openings.begin(now, idle && self.driver.is_quiet());
-        let alone = idle && open.is_none() && self.openings.is_empty();
-        let transfer = self.driver.errand(alone);
-        open.or(transfer).map_or(Turn::Again, Turn::Errand)
-    }
-
-    /// Never: it lives as long as the daemon.
-    fn over(self) {}
-}
-
-impl Thread {
-    fn wait(&self) {
-        let wake = self.driver.next_wake().into_iter().chain(self.openings.next_deadline()).min();
-        // The disk of what has ended has been closed meanwhile.
-        let nap = if self.reports.is_empty() { nap::until(wake) } else { PollTimeout::ZERO };
-        let mut fds = vec![
-            PollFd::new(self.driver.completion_fd(), PollFlags::POLLIN),
-            PollFd::new(self.inbox.fd(), PollFlags::POLLIN),
-        ];
-        fds.extend(self.openings.fds().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
-        // An error changes nothing: everything is looked at in any case.
-        let _ = poll(&mut fds, nap);
-    }
-
-    fn open(&mut self, now: MonoTime, task: Task) {
-        if let Some(huge) = &self.envs.global.huge {
-            // While the disks are opened and the first sectors read there is time for it.
-            huge.prepare();
-        }
-        let tag = Arc::new(Tag {
-            task: task.id,
-            lockspace: Arc::clone(&task.lockspace),
-            client_gone: AtomicBool::new(false),
-        });
-        self.running.push(Arc::clone(&tag));
-        let deadline = now.plus_millis(task.config.io_timeout.millis());
-        self.openings.add(Opening::new(task, tag, deadline));
-    }
-
-    fn start(&mut self, now: MonoTime, opened: Opening) {
-        let id = opened.task.id;
-        let areas = match opened.areas() {
-            Ok(areas) => areas,
-            Err(code) => return self.start_failed(id, code),
-        };
-        let Opening { task, tag, .. } = opened;
-        let machine = match task.work {
-            Work::Acquire { options, value } => {
-                let retries = self.envs.global.config.sh_retries;
-                TaskMachine::Take(Box::new(PaxosTake::new(task.config, options, retries, value)))
-            }
-            Work::Erase { held } => TaskMachine::Convert(Box::new(PaxosConvert::erase(task.config, *held))),
-            Work::Convert { held, value, .. } if !held.is_shared() => {
-                TaskMachine::Convert(Box::new(PaxosConvert::to_shared(task.config, *held).with_value(value)))
-            }
-            Work::Convert { options, held, .. } => {
-                TaskMachine::Convert(Box::new(PaxosConvert::to_exclusive(task.config, options, *held)))
-            }
-            Work::Release { held, value, rename } => {
-                let machine = PaxosRelease::new(task.config, *held).with_value(value).renamed(rename);
-                TaskMachine::Release(Box::new(machine))
-            }
-            Work::Retract { geometry, ballot, value, rename } => {
-                let machine = PaxosRelease::retract(task.config, geometry);
-                let machine = machine.of_ballot(ballot).with_value(value).renamed(rename);
-                TaskMachine::Release(Box::new(machine))
-            }
-        };
-        if self.driver.start(now, machine, tag, areas, &self.envs, &mut self.reports).is_err() {
-            self.start_failed(id, -libc::EAGAIN);
-        }
-    }
-
-    fn start_failed(&mut self, task: TaskId, code: i32) {
-        self.running.retain(|tag| tag.task != task);
-        (self.report)(Event::StartFailed { task, code });
-    }
-
-    fn ended(&mut self, report: Report<Arc<Tag>, Outcome>) {
-        match report {
-            Report::Done { run, tag, outcome, outstanding } => {
-                let task = tag.task;
-                self.running.retain(|tag| tag.task != task);
-                if outstanding > 0 {
-                    self.settling.push((run, task));
-                }
-                (self.report)(match outcome {
-                    Outcome::Take(taken) => {
-                        Event::AcquireDone { task, outcome: taken.outcome, value: taken.value, outstanding }
-                    }
-                    Outcome::Convert(outcome) => {
-                        Event::ConvertDone { task, outcome: Box::new(outcome), outstanding }
-                    }
-                    Outcome::Release(outcome) => Event::ReleaseDone { task, outcome, outstanding },
-                });
-            }
-            Report::Settled { run } => {
-                if let Some(at) = self.settling.iter().position(|(settling, _)| *settling == run) {
-                    let (_, task) = self.settling.swap_remove(at);
-                    (self.report)(Event::Settled { task });
+    /// Runs a task, on the thread that has least to do, or on a further one.
+    pub(crate) fn run(&mut self, task: Box<Task>) {
+        loop {
+            self.threads.retain(|thread| thread.load.tasks().is_some());
+            let most = usize::try_from(self.global.config.max_worker_threads).unwrap_or(usize::MAX);
+            let idle = self.threads.iter().any(|thread| thread.load.tasks() == Some(0));
+            if !idle && self.threads.len() < most {
+                match thread::start(&self.global, &self.report, false) {
+                    Ok(thread) => self.threads.push(thread),
+                    Err(error) => self.global.log.warn(format_args!("no further thread for leases: {error}")),
                 }
             }
+            // The first of them, so that others may end.
+            let Some(thread) = self.threads.iter().min_by_key(|thread| thread.load.tasks()) else { return };
+            if thread.load.add() {
+                return thread.orders.send(Order::Start(task));
+            }
+            // It has ended in between. The first one never does.
+        }
+    }
+
+    /// The client of an acquire is gone.
+    pub(crate) fn client_gone(&self, task: TaskId) {
+        self.tell(|| Order::ClientGone(task));
+    }
+
+    /// A lockspace is gone or the daemon shuts down.
+    pub(crate) fn changed(&self) {
+        self.tell(|| Order::Changed);
+    }
+
+    /// Tells all who have a task.
+    fn tell(&self, order: impl Fn() -> Order) {
+        for thread in self.threads.iter().filter(|thread| thread.load.tasks().is_some_and(|tasks| tasks > 0))
+        {
+            thread.orders.send(order());
         }
     }
 }
