@@ -3,6 +3,7 @@
 
 mod index;
 mod late_format;
+mod lease_threads;
 mod on_fail;
 mod support;
 

@@ -14,6 +14,14 @@ use std::time::{Duration, Instant};
 /// Where the resource lies on the lease file; the lockspace is at 0.
 pub(crate) const RESOURCE_OFFSET: u64 = 1 << 20;
 
+/// The resource at an offset of the lease file: `R` at [`RESOURCE_OFFSET`], or a further one.
+fn name_at(offset: u64) -> String {
+    match offset >> 20 {
+        1 => "R".to_owned(),
+        area => format!("R{area}"),
+    }
+}
+
 /// Waits until `done`, at most `limit`; whether it came to that.
 pub(crate) fn within(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
@@ -98,9 +106,14 @@ pub(crate) struct Holder {
 
 impl Holder {
     pub(crate) fn start(daemon: &Daemon, leases: &Path) -> Self {
+        Self::of(daemon, leases, RESOURCE_OFFSET)
+    }
+
+    /// Of the resource that lies at this offset.
+    pub(crate) fn of(daemon: &Daemon, leases: &Path, offset: u64) -> Self {
         let mut child = Command::new(program())
             .args(["hold".as_ref(), daemon.run_dir.as_os_str(), leases.as_os_str()])
-            .arg(RESOURCE_OFFSET.to_string())
+            .args([offset.to_string(), name_at(offset)])
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -169,8 +182,13 @@ impl Place {
     }
 
     pub(crate) fn resource(&self) -> ResourceSpec {
-        let disk = Disk::new(self.leases().as_os_str().as_encoded_bytes(), RESOURCE_OFFSET).unwrap();
-        ResourceSpec::new(Resource::new(Name::truncated("LS"), Name::truncated("R")), vec![disk]).unwrap()
+        self.resource_at(RESOURCE_OFFSET)
+    }
+
+    pub(crate) fn resource_at(&self, offset: u64) -> ResourceSpec {
+        let disk = Disk::new(self.leases().as_os_str().as_encoded_bytes(), offset).unwrap();
+        let name = Name::truncated(name_at(offset));
+        ResourceSpec::new(Resource::new(Name::truncated("LS"), name), vec![disk]).unwrap()
     }
 
     /// Joins with io timeout 1, waiting for the end of the join.

@@ -1,7 +1,7 @@
 //! Two programs for tests: a daemon, and a process that holds a lease.
 //!
 //! * `test-daemon serve RUN_DIR HOST_NAME` runs a daemon in the foreground, unprivileged; settings in RUN_DIR.conf are its own.
-//! * `test-daemon hold RUN_DIR PATH OFFSET` acquires the resource `R` of the lockspace `LS` there, says `held` and waits to be
+//! * `test-daemon hold RUN_DIR PATH OFFSET NAME` acquires the resource `NAME` of the lockspace `LS` there, says `held` and waits to be
 //!   killed. It says `lost` when the daemon closes the connection.
 
 use sanlock_client::Client;
@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     let text = |at: usize| words.get(at).map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
     match (text(0).as_str(), words.len()) {
         ("serve", 3) => serve(PathBuf::from(text(1)), &text(2)),
-        ("hold", 4) => match hold(&text(1), &text(2), &text(3)) {
+        ("hold", 5) => match hold(&text(1), &text(2), &text(3), &text(4)) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 println!("{error}");
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
             }
         },
         _ => {
-            eprintln!("usage: test-daemon serve RUN_DIR HOST_NAME | hold RUN_DIR PATH OFFSET");
+            eprintln!("usage: test-daemon serve RUN_DIR HOST_NAME | hold RUN_DIR PATH OFFSET NAME");
             ExitCode::FAILURE
         }
     }
@@ -51,9 +51,9 @@ fn serve(run_dir: PathBuf, host_name: &str) -> ExitCode {
     ExitCode::from(sanlock_daemon::run(config))
 }
 
-fn hold(run_dir: &str, path: &str, offset: &str) -> Result<(), Box<dyn std::error::Error>> {
+fn hold(run_dir: &str, path: &str, offset: &str, name: &str) -> Result<(), Box<dyn std::error::Error>> {
     let mut process = Client::with_run_dir(run_dir).register()?;
-    let resource = Resource::new(Name::truncated("LS"), Name::truncated("R"));
+    let resource = Resource::new(Name::truncated("LS"), Name::truncated(name));
     let spec = ResourceSpec::new(resource, vec![Disk::new(path, offset.parse()?)?])?;
     process.acquire(AcquireFlags::empty(), &[spec], None)?;
     println!("held");

@@ -1,0 +1,55 @@
+//! The threads that work on leases.
+
+use super::support::{Daemon, Holder, Place, RESOURCE_OFFSET, within};
+use sanlock_wire::flags::WriteFlags;
+use std::fs::{self, File};
+use std::time::Duration;
+
+/// For what happens within some seconds, on a machine that does other things too.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Leases that another host has.
+const TAKEN: u64 = 11;
+
+/// How many threads of the daemon work on leases, or stand by for one that does.
+fn threads(daemon: &Daemon) -> usize {
+    fs::read_dir(format!("/proc/{}/task", daemon.pid()))
+        .unwrap()
+        .filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok())
+        .filter(|name| name.starts_with("sanlock-resourc"))
+        .count()
+}
+
+/// Acquires that wait for a silent owner: three threads have them all, and a free lease does not wait for them. Afterwards the threads go.
+#[test]
+fn there_are_no_more_than_wanted_and_they_end() {
+    let place = Place::new();
+    let offset = |n: u64| RESOURCE_OFFSET + (n << 20);
+    File::options().write(true).open(place.leases()).unwrap().set_len(offset(TAKEN + 1)).unwrap();
+    fs::write(place.run_dir("a").with_extension("conf"), "max_worker_threads = 3\n").unwrap();
+    let (ours, other) = (Daemon::start(&place.run_dir("a"), "a"), Daemon::start(&place.run_dir("b"), "b"));
+    place.format(&ours);
+    for n in 1..=TAKEN {
+        ours.client().write_resource(&place.resource_at(offset(n)), 0, 0, WriteFlags::empty()).unwrap();
+    }
+    place.join(&ours, 1);
+    place.join(&other, 2);
+    let mut owners: Vec<Holder> =
+        (1..=TAKEN).map(|n| Holder::of(&other, &place.leases(), offset(n))).collect();
+    assert!(owners.iter_mut().all(|owner| owner.says() == "held"));
+    other.crash();
+
+    let waiting: Vec<Holder> = (1..=TAKEN).map(|n| Holder::of(&ours, &place.leases(), offset(n))).collect();
+    assert!(within(LIMIT, || threads(&ours) > 4), "{} threads", threads(&ours));
+    let mut free = Holder::start(&ours, &place.leases());
+    assert_eq!(free.says(), "held");
+    // Each of the three has a stand-by.
+    assert!(threads(&ours) <= 6, "{} threads", threads(&ours));
+    drop((waiting, free));
+    assert!(within(LIMIT, || threads(&ours) <= 2), "{} threads", threads(&ours));
+
+    // The one that stays, and others, are there again when they are wanted.
+    let again: Vec<Holder> = (0..=TAKEN).map(|n| Holder::of(&ours, &place.leases(), offset(n))).collect();
+    assert!(within(LIMIT, || threads(&ours) > 4), "{} threads", threads(&ours));
+    assert_eq!(again.into_iter().next().unwrap().says(), "held");
+}
