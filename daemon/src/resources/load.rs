@@ -17,7 +17,7 @@ impl Load {
 
     /// One more; `false` when it is closed.
     pub(super) fn add(&self) -> bool {
-        let more = |tasks| (tasks != CLOSED).then_some(tasks + 1);
+        let more = |tasks| if tasks == CLOSED { None } else { Some(tasks + 1) };
         self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
     }
 
