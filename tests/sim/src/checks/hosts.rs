@@ -210,10 +210,17 @@ impl Checks {
         }
     }
 
-    fn generation_is(&mut self, host: HostId, disk: u8, generation: u64) {
-        let host = self.id_of(host);
-        let on_disk = self.delta_generation.get(&(disk, host.delta_sector())).copied().unwrap_or(0);
-        if on_disk != generation {
+    /// S8: what a host has just joined with is on disk. An older write of its host may land between its last read and now, as well as a
+    /// moment later: the next renewal finds that, and [`Checks::ages`] asks for it.
+    fn generation_is(&mut self, machine: HostId, disk: u8, generation: u64) {
+        let host = self.id_of(machine);
+        let key = (disk, host.delta_sector());
+        let on_disk = self.delta_generation.get(&key).copied().unwrap_or(0);
+        let last_read = self.io_timeout(machine).secs() * crate::clock::SECOND;
+        let just_now = |landed: &u64| self.now.saturating_sub(*landed) <= last_read;
+        if on_disk != generation && self.overwritten.get(&key).is_some_and(just_now) {
+            self.marks.joins_overwritten += 1;
+        } else if on_disk != generation {
             self.violated(format!(
                 "S8: {host:?} believes in generation {generation}, the disk says {on_disk}"
             ));
@@ -430,12 +437,14 @@ impl Checks {
         let free = leader.timestamp.get() == 0;
         let last = self.delta_last.insert(key, (machine, free));
         if orphan {
+            self.overwritten.insert(key, self.now);
             // Its host may still have been told that it renewed in time, and go by that.
             let stamp = self.stamps.or_insert((disk, machine), 0);
             *stamp = (*stamp).max(leader.timestamp.get());
             self.marks.late_delta_landed += 1;
             return;
         }
+        self.overwritten.remove(&key);
         self.stamps.insert((disk, machine), leader.timestamp.get());
         if generation < before {
             self.violated(format!(
@@ -448,5 +457,54 @@ impl Checks {
                 "S9: {machine:?} takes delta sector {sector} of {disk} again with generation {generation}"
             ));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SECOND;
+
+    fn host() -> HostId {
+        HostId::new(1).unwrap()
+    }
+
+    fn leader(generation: u64) -> RawLeader {
+        RawLeader { owner_generation: generation.into(), timestamp: 5.into(), ..RawLeader::zeroed() }
+    }
+
+    /// A host joins with generation 2, and this long before that a late write of generation 1 has landed.
+    fn joined_after(micros: u64, orphan: bool) -> Vec<String> {
+        let mut checks = Checks::default();
+        let sector = (0, host().delta_sector());
+        checks.time_is(1000 * SECOND);
+        checks.delta_landed(sector, host(), &leader(2), false);
+        checks.delta_landed(sector, host(), &leader(1), orphan);
+        checks.time_is(1000 * SECOND + micros);
+        checks.joined(host(), 0, 1, 2, MonoTime::from_secs(990));
+        checks.violations.into_iter().filter(|what| what.starts_with("S8")).collect()
+    }
+
+    #[test]
+    fn who_joins_may_be_overwritten_at_the_last_moment_by_an_older_write_only() {
+        assert_eq!(joined_after(SECOND, true), [""; 0]);
+        assert_eq!(joined_after(11 * SECOND, true).len(), 1, "its last read was later");
+        assert_eq!(joined_after(SECOND, false).len(), 1, "somebody lives who writes this");
+    }
+
+    #[test]
+    fn who_was_overwritten_when_it_joined_has_to_notice() {
+        let mut checks = Checks::default();
+        let sector = (0, host().delta_sector());
+        checks.time_is(1000 * SECOND);
+        checks.renewed.insert(sector, 1000 * SECOND);
+        checks.delta_landed(sector, host(), &leader(1), true);
+        checks.joined(host(), 0, 1, 2, MonoTime::from_secs(1000));
+        checks.time_is(1079 * SECOND);
+        checks.ages(host(), 1, MonoTime::from_secs(1001));
+        assert_eq!(checks.violations, [""; 0]);
+        checks.time_is(1081 * SECOND);
+        checks.ages(host(), 1, MonoTime::from_secs(1001));
+        assert_eq!(checks.violations.len(), 1, "{:?}", checks.violations);
     }
 }

@@ -197,6 +197,8 @@ marks! {
     killpaths,
     /// Lockspaces joined.
     joins,
+    /// Joins over which an older write landed between their last read and their end.
+    joins_overwritten,
     /// Joins that were allowed to skip the long wait.
     fast_rejoins,
     /// Host ids freed.

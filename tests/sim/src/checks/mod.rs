@@ -98,6 +98,8 @@ pub struct Checks {
     delta_generation: Table<(u8, u64), u64>,
     /// When each delta sector was last written.
     renewed: Table<(u8, u64), Micros>,
+    /// When a write of somebody who is over last landed in each, after which nothing else has.
+    overwritten: Table<(u8, u64), Micros>,
     /// The last write of each that prolonged its host's life.
     lived: Table<(u8, u64), Lived>,
     /// The seconds that each machine's last renewal on a disk carried.
