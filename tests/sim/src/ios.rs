@@ -214,6 +214,10 @@ impl World {
         if let Ok(view) = &mut flying.result {
             self.disk.sample(flying.area, first, count, view);
         }
+        if let (JobKey::Join(_), Area::Lockspace(disk)) = (flying.job, flying.area) {
+            let machine = self.hosts[flying.host].id;
+            self.checks.looked(machine, disk, first..first + count);
+        }
     }
 
     pub(crate) fn land(&mut self, io: u64) {

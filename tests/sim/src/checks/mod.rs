@@ -100,6 +100,8 @@ pub struct Checks {
     renewed: Table<(u8, u64), Micros>,
     /// When a write of somebody who is over last landed in each, after which nothing else has.
     overwritten: Table<(u8, u64), Micros>,
+    /// When a join of each host last read its own sector of a disk.
+    looked: Table<(HostId, u8), Micros>,
     /// The last write of each that prolonged its host's life.
     lived: Table<(u8, u64), Lived>,
     /// The seconds that each machine's last renewal on a disk carried.
