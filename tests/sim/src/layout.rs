@@ -251,12 +251,18 @@ pub fn leader_in_force(disk: &SimDisk, number: u8) -> Option<RawLeader> {
     in_force.iter().find(|l| l.timestamp.get() == 0).or(in_force.first()).map(|l| **l)
 }
 
-/// The name of a resource that whoever looks at its disks takes for the present one: the newest leader's, if no majority agrees.
+/// The leader that whoever looks at all disks of a resource goes by: the newest, if no majority agrees.
 #[must_use]
-pub fn name_on(disk: &SimDisk, number: u8) -> Name {
+pub fn leader_gone_by(disk: &SimDisk, number: u8) -> Option<RawLeader> {
     let all = (0..disk.legs()).map(|leg| leader_on(disk, number, leg));
     let newest = || all.max_by_key(|l| (l.lver.get(), l.timestamp.get() == 0));
-    let leader = leader_in_force(disk, number).or_else(newest);
+    leader_in_force(disk, number).or_else(newest)
+}
+
+/// The name of a resource that whoever looks at its disks takes for the present one.
+#[must_use]
+pub fn name_on(disk: &SimDisk, number: u8) -> Name {
+    let leader = leader_gone_by(disk, number);
     leader.map_or_else(|| resource(number), |leader| Name::from_field(&leader.resource_name))
 }
 

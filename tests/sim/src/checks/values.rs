@@ -157,7 +157,7 @@ impl Checks {
             && self.values.renames.get(&(resource, writer.host)).is_some_and(|(to, _)| *to == name);
         let first = lver <= 1 && name == layout::resource(resource);
         // The ballot that repairs a leader which was rolled back (rule R9) knows of no other name than that leader's.
-        let repairs = layout::leader_in_force(disk, resource).is_some_and(|before| {
+        let repairs = layout::leader_gone_by(disk, resource).is_some_and(|before| {
             before.lver.get() + 1 < lver && before.resource_name == leader.resource_name
         });
         if !(had(lver) || had(lver.saturating_sub(1)) || given || first || repairs) {
@@ -209,4 +209,38 @@ impl Checks {
 /// The beginning of a value.
 fn brief(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(32)]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{GEOMETRY, host_id};
+    use sanlock_lease::machine::Content;
+
+    const RESOURCE: u8 = 0;
+
+    fn leader(lver: u64, name: Name) -> RawLeader {
+        RawLeader { lver: lver.into(), resource_name: name.to_field(), ..RawLeader::zeroed() }
+    }
+
+    /// Version 27 was renamed, then late leaders took each disk back to a version of its own. A ballot brings back version 28 under this name.
+    fn brought_back(legs: [(u64, Name); 2], name: Name) -> Vec<String> {
+        let (mut checks, mut disk) = (Checks::default(), SimDisk::new(GEOMETRY.sector(), 2));
+        checks.name_landed(RESOURCE, &leader(27, layout::other_name(RESOURCE)));
+        for (leg, (lver, name)) in (0..).zip(legs) {
+            disk.land(Area::Resource(RESOURCE, leg), 0, &Content::Leader(leader(lver, name)));
+        }
+        let writer = Writer { host: host_id(5), reference: false };
+        checks.name_submitted(RESOURCE, writer, &leader(28, name), &disk);
+        checks.violations
+    }
+
+    #[test]
+    fn a_repair_knows_the_name_of_the_newest_leader_that_is_left() {
+        let (old, new) = (layout::resource(RESOURCE), layout::other_name(RESOURCE));
+        assert_eq!(brought_back([(18, new), (23, old)], old), [""; 0]);
+        assert_eq!(brought_back([(18, old), (23, new)], new), [""; 0]);
+        assert_eq!(brought_back([(18, old), (23, old)], new), [""; 0], "version 27 had that one");
+        assert_eq!(brought_back([(18, old), (23, new)], old).len(), 1, "an older one");
+    }
 }
