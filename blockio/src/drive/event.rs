@@ -23,7 +23,7 @@ use sanlock_lease::timing::MonoTime;
 
 use super::Areas;
 use super::buffers::Buffers;
-use super::lane::{Ended, Flight, LANES_MAX, Lane, Transfer, failure};
+use super::lane::{BYTES_IN_FLIGHT_MAX, Ended, Flight, LANES_MAX, Lane, Transfer, failure};
 use crate::buffer::MAX_IO_LEN;
 use crate::disk::Disk;
 use crate::engine::{Completion, Engine, EngineKind};
@@ -97,6 +97,8 @@ pub struct Driver<M: Machine, T> {
     deferring: Option<Duration>,
     /// Whether engines stay when they have no work.
     keeping: bool,
+    /// This driver's part of [`BYTES_IN_FLIGHT_MAX`], for each path.
+    bytes_max: usize,
     /// Areas of runs that are over, where the owner closes their disks.
     finished: Vec<Areas>,
     /// Operations that ended without an engine.
@@ -132,6 +134,7 @@ impl<M: Machine, T: Clone> Driver<M, T> {
             buffers: Buffers::default(),
             deferring: None,
             keeping: false,
+            bytes_max: BYTES_IN_FLIGHT_MAX,
             finished: Vec::new(),
             failed: VecDeque::new(),
             scratch: Vec::new(),
@@ -143,6 +146,12 @@ impl<M: Machine, T: Clone> Driver<M, T> {
     /// From now on large buffers come from this stock as long as it has any.
     pub fn use_huge_pages(&mut self, huge: Arc<HugePages>) {
         self.buffers.set_huge(huge);
+    }
+
+    /// This is one of so many drivers that work on the same paths: it takes its part of what a path may have in flight. Before anything is
+    /// started.
+    pub fn share(&mut self, drivers: usize) {
+        self.bytes_max = BYTES_IN_FLIGHT_MAX / drivers.max(1);
     }
 
     /// From now on engines stay when they have no work: for an owner that uses the same few paths as long as it lives.
@@ -520,7 +529,7 @@ impl<M: Machine, T: Clone> Driver<M, T> {
         self.epoll
             .add(engine.completion_fd(), EpollEvent::new(EpollFlags::EPOLLIN, 0))
             .map_err(|errno| IoFailure::Os(errno as i32))?;
-        let mut lane = Lane::new(disk.shared_path(), engine, now);
+        let mut lane = Lane::new(disk.shared_path(), engine, self.bytes_max, now);
         if let Some(slow) = self.deferring {
             lane.engine.defer(slow);
         }

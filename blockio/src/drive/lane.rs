@@ -20,7 +20,7 @@ use crate::error::{IoErrorKind, Op as Direction};
 /// Operations that one path has in its engine at a time; further ones wait.
 pub const OPS_IN_FLIGHT_MAX: usize = 64;
 
-/// Bytes of buffers in the engine of one path, above which operations wait; a single operation always runs.
+/// Bytes of buffers in the engines of one path, above which operations wait; a single operation of each driver always runs.
 pub const BYTES_IN_FLIGHT_MAX: usize = 16 << 20;
 
 /// Operations waiting for one path; further ones fail at once with `EAGAIN`.
@@ -70,12 +70,15 @@ pub(super) struct Lane {
     flights: Vec<(Ticket, Flight)>,
     waiting: VecDeque<(Flight, Transfer)>,
     bytes: usize,
+    bytes_max: usize,
     idle_since: MonoTime,
 }
 
 impl Lane {
-    pub(super) fn new(path: Arc<Path>, engine: Box<dyn Engine>, now: MonoTime) -> Self {
-        Self { path, engine, flights: Vec::new(), waiting: VecDeque::new(), bytes: 0, idle_since: now }
+    /// With this much of [`BYTES_IN_FLIGHT_MAX`].
+    pub(super) fn new(path: Arc<Path>, engine: Box<dyn Engine>, bytes_max: usize, now: MonoTime) -> Self {
+        let (flights, waiting) = (Vec::new(), VecDeque::new());
+        Self { path, engine, flights, waiting, bytes: 0, bytes_max, idle_since: now }
     }
 
     /// Starts an operation, or queues it. `Err` when the queue is full.
@@ -98,8 +101,7 @@ impl Lane {
 
     fn has_room(&self, len: usize) -> bool {
         self.flights.is_empty()
-            || (self.flights.len() < OPS_IN_FLIGHT_MAX
-                && self.bytes.saturating_add(len) <= BYTES_IN_FLIGHT_MAX)
+            || (self.flights.len() < OPS_IN_FLIGHT_MAX && self.bytes.saturating_add(len) <= self.bytes_max)
     }
 
     fn submit(&mut self, flight: Flight, transfer: Transfer, buffers: &mut Buffers) {

@@ -381,6 +381,23 @@ fn buffers_of_large_reads_are_bounded_per_path() {
 }
 
 #[test]
+fn drivers_that_share_a_path_have_a_part_of_that_each_and_one_operation_always() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = disk(dir.path(), "d");
+    for (sectors, held) in [(8 << 11, 1), (1 << 11, 4), (4 << 11, 1), (2 << 11, 2)] {
+        let fake = Fake::default();
+        let mut driver = Driver::with_engines(fake.factory()).unwrap();
+        driver.share(4);
+        let mut reports = Reports::new();
+        for tag in 0..5 {
+            let machine = script(vec![read(0, 0, sectors, T0.plus_secs(9))]);
+            driver.start(T0, machine, tag, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
+        }
+        assert_eq!(fake.held(), held, "{sectors} sectors");
+    }
+}
+
+#[test]
 fn an_engine_is_shared_by_a_path_and_dropped_when_idle() {
     let dir = tempfile::tempdir().unwrap();
     let disk = disk(dir.path(), "d");

@@ -1,8 +1,8 @@
 //! Every acquire, conversion, release and retract: who opens the disks, runs the machines and reports their ends.
 //!
 //! A task has a thread of its own as long as there are few of them: that thread makes the calls itself ([`thread`]). With more tasks than
-//! [`crate::config::Config::max_worker_threads`] threads have several each. One thread is always there, others come when they are wanted and
-//! end when they have had nothing to do for a while.
+//! threads may be they have several each. One thread is always there, others come when they are wanted and end when they have had
+//! nothing to do for a while.
 
 mod load;
 mod opening;
@@ -24,6 +24,7 @@ use crate::lockspace;
 use crate::mailbox::Sender;
 use load::Load;
 pub(crate) use task::Hosts;
+use thread::Stay;
 
 /// What to run.
 #[derive(Debug)]
@@ -83,6 +84,10 @@ enum Order {
     Changed,
 }
 
+/// Threads at most. What a path may have in flight is shared among them, but for one operation of each, which on 4096-byte sectors may be as
+/// large as 8 MiB: a disk that is silent keeps that memory.
+const THREADS_MAX: usize = 8;
+
 /// Tells the front what became of tasks.
 type Reporter = Arc<dyn Fn(Event) + Send + Sync>;
 
@@ -92,6 +97,7 @@ pub(crate) struct Resources {
     report: Reporter,
     /// The first one stays.
     threads: Vec<Thread>,
+    most: usize,
 }
 
 /// A thread, as the front sees it.
@@ -110,18 +116,19 @@ impl Resources {
         report: impl Fn(Event) + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let report: Reporter = Arc::new(report);
-        let first = thread::start(&global, &report, true)?;
-        Ok(Self { global, report, threads: vec![first] })
+        let most =
+            usize::try_from(global.config.max_worker_threads).map_or(THREADS_MAX, |n| n.min(THREADS_MAX));
+        let first = thread::start(&global, &report, Stay::Always, most)?;
+        Ok(Self { global, report, threads: vec![first], most })
     }
 
     /// Runs a task, on the thread that has least to do, or on a further one.
     pub(crate) fn run(&mut self, task: Box<Task>) {
         loop {
             self.threads.retain(|thread| thread.load.tasks().is_some());
-            let most = usize::try_from(self.global.config.max_worker_threads).unwrap_or(usize::MAX);
             let idle = self.threads.iter().any(|thread| thread.load.tasks() == Some(0));
-            if !idle && self.threads.len() < most {
-                match thread::start(&self.global, &self.report, false) {
+            if !idle && self.threads.len() < self.most {
+                match thread::start(&self.global, &self.report, Stay::WhileWanted, self.most) {
                     Ok(thread) => self.threads.push(thread),
                     Err(error) => self.global.log.warn(format_args!("no further thread for leases: {error}")),
                 }

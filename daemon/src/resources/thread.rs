@@ -36,15 +36,30 @@ const AWAY: Duration = Duration::from_millis(10);
 /// How long a thread other than the first waits for a task before it ends.
 const LINGER_MS: u64 = 10_000;
 
-/// Starts a thread: the first, which stays, or a further one.
+/// How long a thread stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stay {
+    /// As long as the daemon.
+    Always,
+    /// Until it has had no task for [`LINGER_MS`].
+    WhileWanted,
+}
+
+/// Starts one of at most so many threads.
 ///
 /// # Errors
 /// No thread or descriptor is to be had.
-pub(super) fn start(global: &Arc<Global>, report: &Reporter, stays: bool) -> io::Result<super::Thread> {
+pub(super) fn start(
+    global: &Arc<Global>,
+    report: &Reporter,
+    stay: Stay,
+    most: usize,
+) -> io::Result<super::Thread> {
     let (orders, inbox) = mailbox::mailbox()?;
     let load = Arc::new(Load::default());
     let mut driver = Driver::new(global.engine).map_err(|error: EngineError| io::Error::other(error))?;
     driver.defer(AWAY / 2);
+    driver.share(most);
     if let Some(huge) = &global.huge {
         driver.use_huge_pages(Arc::clone(huge));
     }
@@ -53,7 +68,7 @@ pub(super) fn start(global: &Arc<Global>, report: &Reporter, stays: bool) -> io:
         envs: Envs { global: Arc::clone(global) },
         inbox,
         load: Arc::clone(&load),
-        ends: (!stays).then(|| monotonic_now().plus_millis(LINGER_MS)),
+        ends: (stay == Stay::WhileWanted).then(|| monotonic_now().plus_millis(LINGER_MS)),
         openings: Openings::default(),
         reports: Vec::new(),
         running: Vec::new(),
