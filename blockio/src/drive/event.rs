@@ -23,7 +23,7 @@ use sanlock_lease::timing::MonoTime;
 
 use super::Areas;
 use super::buffers::Buffers;
-use super::lane::{BYTES_IN_FLIGHT_MAX, Ended, Flight, LANES_MAX, Lane, Transfer, failure};
+use super::lane::{Ended, Flight, LANES_MAX, Lane, Room, Transfer, failure};
 use crate::buffer::MAX_IO_LEN;
 use crate::disk::Disk;
 use crate::engine::{Completion, Engine, EngineKind};
@@ -97,8 +97,8 @@ pub struct Driver<M: Machine, T> {
     deferring: Option<Duration>,
     /// Whether engines stay when they have no work.
     keeping: bool,
-    /// This driver's part of [`BYTES_IN_FLIGHT_MAX`], for each path.
-    bytes_max: usize,
+    /// This driver's part of what a path may have in flight.
+    room: Room,
     /// Areas of runs that are over, where the owner closes their disks.
     finished: Vec<Areas>,
     /// Operations that ended without an engine.
@@ -134,7 +134,7 @@ impl<M: Machine, T: Clone> Driver<M, T> {
             buffers: Buffers::default(),
             deferring: None,
             keeping: false,
-            bytes_max: BYTES_IN_FLIGHT_MAX,
+            room: Room::of(1),
             finished: Vec::new(),
             failed: VecDeque::new(),
             scratch: Vec::new(),
@@ -151,7 +151,7 @@ impl<M: Machine, T: Clone> Driver<M, T> {
     /// This is one of so many drivers that work on the same paths: it takes its part of what a path may have in flight. Before anything is
     /// started.
     pub fn share(&mut self, drivers: usize) {
-        self.bytes_max = BYTES_IN_FLIGHT_MAX / drivers.max(1);
+        self.room = Room::of(drivers);
     }
 
     /// From now on engines stay when they have no work: for an owner that uses the same few paths as long as it lives.
@@ -529,7 +529,7 @@ impl<M: Machine, T: Clone> Driver<M, T> {
         self.epoll
             .add(engine.completion_fd(), EpollEvent::new(EpollFlags::EPOLLIN, 0))
             .map_err(|errno| IoFailure::Os(errno as i32))?;
-        let mut lane = Lane::new(disk.shared_path(), engine, self.bytes_max, now);
+        let mut lane = Lane::new(disk.shared_path(), engine, self.room, now);
         if let Some(slow) = self.deferring {
             lane.engine.defer(slow);
         }

@@ -17,7 +17,7 @@ use crate::disk::Disk;
 use crate::engine::{Completion, Engine, IoRequest, Ticket};
 use crate::error::{IoErrorKind, Op as Direction};
 
-/// Operations that one path has in its engine at a time; further ones wait.
+/// Operations that one path has in its engines at a time; further ones wait.
 pub const OPS_IN_FLIGHT_MAX: usize = 64;
 
 /// Bytes of buffers in the engines of one path, above which operations wait; a single operation of each driver always runs.
@@ -63,6 +63,21 @@ pub(super) enum Ended {
     NeverStarted(Flight),
 }
 
+/// What one driver may have in the engine of a path.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    operations: usize,
+    bytes: usize,
+}
+
+impl Room {
+    /// Of one of so many drivers that work on the same paths.
+    pub(super) fn of(drivers: usize) -> Self {
+        let parts = drivers.max(1);
+        Self { operations: OPS_IN_FLIGHT_MAX / parts, bytes: BYTES_IN_FLIGHT_MAX / parts }
+    }
+}
+
 /// See the module.
 pub(super) struct Lane {
     pub(super) path: Arc<Path>,
@@ -70,15 +85,14 @@ pub(super) struct Lane {
     flights: Vec<(Ticket, Flight)>,
     waiting: VecDeque<(Flight, Transfer)>,
     bytes: usize,
-    bytes_max: usize,
+    room: Room,
     idle_since: MonoTime,
 }
 
 impl Lane {
-    /// With this much of [`BYTES_IN_FLIGHT_MAX`].
-    pub(super) fn new(path: Arc<Path>, engine: Box<dyn Engine>, bytes_max: usize, now: MonoTime) -> Self {
+    pub(super) fn new(path: Arc<Path>, engine: Box<dyn Engine>, room: Room, now: MonoTime) -> Self {
         let (flights, waiting) = (Vec::new(), VecDeque::new());
-        Self { path, engine, flights, waiting, bytes: 0, bytes_max, idle_since: now }
+        Self { path, engine, flights, waiting, bytes: 0, room, idle_since: now }
     }
 
     /// Starts an operation, or queues it. `Err` when the queue is full.
@@ -101,7 +115,8 @@ impl Lane {
 
     fn has_room(&self, len: usize) -> bool {
         self.flights.is_empty()
-            || (self.flights.len() < OPS_IN_FLIGHT_MAX && self.bytes.saturating_add(len) <= self.bytes_max)
+            || (self.flights.len() < self.room.operations
+                && self.bytes.saturating_add(len) <= self.room.bytes)
     }
 
     fn submit(&mut self, flight: Flight, transfer: Transfer, buffers: &mut Buffers) {

@@ -395,6 +395,15 @@ fn drivers_that_share_a_path_have_a_part_of_that_each_and_one_operation_always()
         }
         assert_eq!(fake.held(), held, "{sectors} sectors");
     }
+    let fake = Fake::default();
+    let mut driver = Driver::with_engines(fake.factory()).unwrap();
+    driver.share(4);
+    let mut reports = Reports::new();
+    for tag in 0..40 {
+        let machine = script(vec![read(0, 0, 1, T0.plus_secs(9))]);
+        driver.start(T0, machine, tag, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
+    }
+    assert_eq!(fake.held(), OPS_IN_FLIGHT_MAX / 4);
 }
 
 #[test]

@@ -103,7 +103,7 @@ impl Duty for Thread {
             self.wait();
         }
         let now = monotonic_now();
-        if self.ends.is_some_and(|end| end <= now) && self.load.close() {
+        if self.may_end(now) && self.load.close() {
             return Turn::Over;
         }
         let mut changed = false;
@@ -130,7 +130,7 @@ impl Duty for Thread {
         self.driver.poll(monotonic_now(), &self.envs, &mut self.reports);
         let idle = may_leave && self.inbox.len() == 0;
         // First: whoever hears that a lease is released may want to deactivate its volume.
-        if let Some(close) = self.driver.close(idle && self.driver.is_quiet() && self.openings.is_empty()) {
+        if let Some(close) = self.driver.close(idle && self.is_quiet()) {
             return Turn::Errand(close);
         }
         for report in std::mem::take(&mut self.reports) {
@@ -148,8 +148,18 @@ impl Duty for Thread {
 }
 
 impl Thread {
+    /// Whether it has waited long enough for a task, and nothing is left of those it had: with a read on a disk that is silent it stays, so that what
+    /// that disk holds, threads and memory, is bounded by what its lane holds, however often somebody tries again.
+    fn may_end(&self, now: MonoTime) -> bool {
+        self.ends.is_some_and(|end| end <= now) && self.is_quiet()
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.driver.is_quiet() && self.openings.is_empty()
+    }
+
     fn wait(&self) {
-        let ends = self.ends.filter(|_| self.load.tasks() == Some(0));
+        let ends = self.ends.filter(|_| self.load.tasks() == Some(0) && self.is_quiet());
         let wake = self.driver.next_wake().into_iter().chain(self.openings.next_deadline()).chain(ends).min();
         // The disk of what has ended has been closed meanwhile.
         let nap = if self.reports.is_empty() { nap::until(wake) } else { PollTimeout::ZERO };

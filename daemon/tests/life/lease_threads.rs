@@ -1,8 +1,10 @@
 //! The threads that work on leases.
 
 use super::support::{Daemon, Holder, Place, RESOURCE_OFFSET, within};
+use sanlock_served::{ServedFile, Trouble};
 use sanlock_wire::flags::WriteFlags;
 use std::fs::{self, File};
+use std::thread::sleep;
 use std::time::Duration;
 
 /// For what happens within some seconds, on a machine that does other things too.
@@ -52,4 +54,35 @@ fn there_are_no_more_than_wanted_and_they_end() {
     let again: Vec<Holder> = (0..=TAKEN).map(|n| Holder::of(&ours, &place.leases(), offset(n))).collect();
     assert!(within(LIMIT, || threads(&ours) > 4), "{} threads", threads(&ours));
     assert_eq!(again.into_iter().next().unwrap().says(), "held");
+}
+
+/// Reads that hang keep threads. Whoever tries again and again, after the other threads have gone, does not make them more.
+#[test]
+fn those_that_a_silent_disk_keeps_do_not_become_more() {
+    const WAITED: Duration = Duration::from_secs(15);
+    let place = Place::new();
+    let ours = Daemon::start(&place.run_dir("a"), "a");
+    let offset = |n: u64| RESOURCE_OFFSET + (n << 20);
+    File::options().write(true).open(place.leases()).unwrap().set_len(offset(4)).unwrap();
+    place.format(&ours);
+    place.join(&ours, 1);
+    let slow = Trouble::slow(Duration::from_secs(45));
+    let silent = match ServedFile::over(&place.leases(), place.dir.path(), slow) {
+        Ok(file) => file,
+        Err(error) => {
+            assert!(std::env::var_os("CI").is_none(), "required in CI: {error}");
+            return eprintln!("SKIPPED: no file systems in user space ({error})");
+        }
+    };
+    let kept = [(); 2].map(|()| {
+        let all: Vec<Holder> = (0..4).map(|n| Holder::of(&ours, silent.path(), offset(n))).collect();
+        for one in all {
+            let words = one.last_words();
+            assert!(words.contains("-202"), "{words}");
+        }
+        sleep(WAITED);
+        threads(&ours)
+    });
+    assert!(kept[1] <= kept[0], "{kept:?} threads");
+    drop((ours, silent));
 }
