@@ -3,7 +3,7 @@
 //! A request is a record on the lease's disk; its writer sets our bit in its bitmap, or somebody here says "examine". Then the
 //! records of the leases concerned are read, and whoever holds a lease that is wanted is told in the way the request asks for.
 //! A request is not cleared: it is acted upon each time, until the version held is the one asked for. The look that is made only
-//! because a bit stood for longer ([`crate::events`]) is an exception: what was acted upon before it is left alone.
+//! because a bit stood for longer ([`crate::events`]) is an exception: a process that was told before it is left alone.
 
 use crate::action::Action;
 use crate::ids::{ConnId, LockspaceId, ResourceId};
@@ -30,8 +30,8 @@ pub(crate) struct Looking {
     wanted: bool,
     /// The same of what is being looked at.
     wanted_now: bool,
-    /// Version and force mode of what was last acted upon.
-    acted: BTreeMap<ResourceId, (u64, u32)>,
+    /// Version and force mode of what was last acted upon, and who was told: an orphan's next process has been told nothing.
+    acted: BTreeMap<ResourceId, (u64, u32, Option<ConnId>)>,
 }
 
 /// What was found on the disk of a held lease.
@@ -117,8 +117,10 @@ impl Manager {
             return;
         }
         let (ls, mode) = (resource.ls, request.force_mode);
+        let holds = |client: &Conn| client.held().any(|id| id == request.resource) && !client.pid_gone;
+        let holder = self.conns.iter().find(|(_, client)| holds(client));
         if let Some(lockspace) = self.lockspaces.get_mut(&ls) {
-            let asked = (request.lver, mode);
+            let asked = (request.lver, mode, holder.map(|(conn, _)| *conn));
             let before = lockspace.looking.acted.insert(request.resource, asked);
             if before == Some(asked) && !lockspace.looking.wanted_now {
                 return;
@@ -128,9 +130,7 @@ impl Manager {
             "request for {}:{} version {}",
             resource.spec.lockspace, resource.spec.name, request.lver
         );
-        let holds = |client: &Conn| client.held().any(|id| id == request.resource);
-        let holder = self.conns.iter_mut().find(|(_, client)| holds(client));
-        let Some((conn, client)) = holder.filter(|(_, client)| !client.pid_gone) else {
+        let Some((conn, client)) = holder else {
             return log(out, Level::Error, Some(ls), format!("{what}: its holder has no process to be told"));
         };
         let pid = client.pid.unwrap_or(0);

@@ -2,6 +2,8 @@
 
 use super::lab::*;
 use crate::*;
+use sanlock_lease::delta::Event as HostEvent;
+use sanlock_lease::geometry::HostId;
 use sanlock_lease::name::Name;
 use sanlock_lease::paxos::acquire::AcquireOutcome;
 use sanlock_lease::paxos::release::Released;
@@ -279,4 +281,36 @@ fn orphans_whose_release_waits_for_a_renewal_do_not_fill_the_log() {
         lines += out.iter().filter(|a| matches!(a, Action::Log { level: Level::Error, .. })).count();
     }
     assert!(lines <= 4, "{lines} lines in 4 ticks");
+}
+
+/// The process that adopts a lease has it in the same version, and was told nothing. The next look is because of a bit that stood for
+/// longer, so what was acted upon before would be left alone.
+#[test]
+fn a_request_that_stands_is_told_to_whoever_adopts_the_lease() {
+    let (mut lab, ls) = Lab::ready();
+    persistent(&mut lab, 0, "r", false);
+    let resource = lab.resource("r").unwrap();
+    let bit = || Event::Noticed {
+        ls,
+        from: HostId::new(2).unwrap(),
+        generation: 6,
+        event: HostEvent { generation: 3, event: 0, data: 9 },
+    };
+    let looks = |actions: &[Action]| actions.iter().any(|a| matches!(a, Action::LookForRequests { .. }));
+    let looked = |lab: &mut Lab| {
+        lab.quiet(Event::RequestsLooked { ls, found: vec![Request { resource, lver: 8, force_mode: 2 }] })
+    };
+    let again = |lab: &mut Lab| {
+        assert!(!looks(&lab.quiet(bit())), "not so soon");
+        assert!((0..12).any(|_| looks(&lab.tick())));
+        looked(lab)
+    };
+    let term = |conn, pid| Action::Kill { conn: ConnId(conn), pid, signal: Signal::Term };
+    assert!(looks(&lab.quiet(bit())));
+    assert_eq!(looked(&mut lab), [term(0, 100)]);
+    assert_eq!(again(&mut lab), [], "it has been told");
+    lab.close(0);
+    assert_eq!(ask(&mut lab, 1, vec![asking("r", false)], OrphanUse::Adopt), [replied(1, 0)]);
+    assert_eq!(again(&mut lab), [term(1, 101)]);
+    assert_eq!(again(&mut lab), [], "so has this one");
 }

@@ -243,27 +243,35 @@ pub fn leader_on(disk: &SimDisk, number: u8, leg: u8) -> RawLeader {
 #[must_use]
 pub fn leader_in_force(disk: &SimDisk, number: u8) -> Option<RawLeader> {
     let all: Vec<RawLeader> = (0..disk.legs()).map(|leg| leader_on(disk, number, leg)).collect();
-    let agreed = |l: &&RawLeader| {
+    agreed(&all, disk)
+}
+
+/// The one of these that a majority of all disks has.
+fn agreed(all: &[RawLeader], disk: &SimDisk) -> Option<RawLeader> {
+    let by_majority = |l: &&RawLeader| {
         let same = all.iter().filter(|other| other.same_state(l)).count();
         u32::try_from(same).is_ok_and(|same| same >= disk.majority())
     };
-    let in_force: Vec<&RawLeader> = all.iter().filter(agreed).collect();
+    let in_force: Vec<&RawLeader> = all.iter().filter(by_majority).collect();
     in_force.iter().find(|l| l.timestamp.get() == 0).or(in_force.first()).map(|l| **l)
 }
 
 /// The leader that whoever looks at all disks of a resource goes by: the newest, if no majority agrees.
 #[must_use]
 pub fn leader_gone_by(disk: &SimDisk, number: u8) -> Option<RawLeader> {
-    let all = (0..disk.legs()).map(|leg| leader_on(disk, number, leg));
-    let newest = || all.max_by_key(|l| (l.lver.get(), l.timestamp.get() == 0));
-    leader_in_force(disk, number).or_else(newest)
+    gone_by((0..disk.legs()).map(|leg| leader_on(disk, number, leg)).collect(), disk)
 }
 
-/// The name of a resource that whoever looks at its disks takes for the present one.
+/// The name of a resource that whoever looks at its disks takes for the present one; nobody can look at a dead one.
 #[must_use]
-pub fn name_on(disk: &SimDisk, number: u8) -> Name {
-    let leader = leader_gone_by(disk, number);
+pub fn name_on(disk: &SimDisk, number: u8, dead: Option<u8>) -> Name {
+    let living = (0..disk.legs()).filter(|leg| Some(leg_disk(number, *leg)) != dead);
+    let leader = gone_by(living.map(|leg| leader_on(disk, number, leg)).collect(), disk);
     leader.map_or_else(|| resource(number), |leader| Name::from_field(&leader.resource_name))
+}
+
+fn gone_by(all: Vec<RawLeader>, disk: &SimDisk) -> Option<RawLeader> {
+    agreed(&all, disk).or_else(|| all.into_iter().max_by_key(|l| (l.lver.get(), l.timestamp.get() == 0)))
 }
 
 /// The value block of a resource as it lies on the first of its disks, the only one that has it.
@@ -289,4 +297,25 @@ pub fn block_owner(sector: u64) -> Option<HostId> {
 #[must_use]
 pub fn delta_on(disk: &SimDisk, number: u8, host: HostId) -> RawLeader {
     RawLeader::from_sector(disk.sector(Area::Lockspace(number), host.delta_sector()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sanlock_lease::machine::Content;
+
+    /// Whoever wants a lease goes by the disks it can read: the newest name may be on one that is dead.
+    #[test]
+    fn the_name_is_that_of_the_newest_leader_on_a_disk_that_can_be_read() {
+        let mut disk = SimDisk::new(GEOMETRY.sector(), 3);
+        let (old, new) = (resource(0), other_name(0));
+        for (leg, lver, name) in [(0, 166, old), (1, 167, new), (2, 164, old)] {
+            let leader =
+                RawLeader { lver: lver.into(), resource_name: name.to_field(), ..RawLeader::zeroed() };
+            disk.land(Area::Resource(0, leg), 0, &Content::Leader(leader));
+        }
+        assert_eq!(name_on(&disk, 0, None), new);
+        assert_eq!(name_on(&disk, 0, Some(leg_disk(0, 1))), old);
+        assert_eq!(name_on(&disk, 0, Some(leg_disk(0, 0))), new);
+    }
 }

@@ -9,6 +9,7 @@
 //! * Timetable and chance are a stream of their own.
 
 use crate::asking::{Answer, Asking};
+use crate::checks::Holder;
 use crate::checks::requests::Pending;
 use crate::clock::{Micros, SECOND};
 use crate::daemon::{Message, Source, Thread};
@@ -187,7 +188,7 @@ impl World {
                 marks.requests += 1;
                 let lockspace = layout::lockspace(layout::disk_of(resource));
                 self.report(host, Thread::Asking, Told::Requested { lockspace, owner });
-                self.expect_an_act(host, resource, lver, wish.force_mode);
+                self.expect_an_act(host, resource, lver, wish.force_mode, owner);
             }
             Answer::Written(_, None) => marks.requests_cleared += 1,
             Answer::Free | Answer::Found(..) | Answer::Refused(_) => marks.requests_refused += 1,
@@ -205,11 +206,11 @@ impl World {
     /// A request was written: whoever holds the lease is to be told of it, if nothing goes wrong (Q1).
     ///
     /// The bit appears with the next renewal of the host that asks, the owner sees it with its next look at that host, and looks for
-    /// requests at the latest when it may again. An owner with a longer io timeout may look too seldom (decision 0015).
-    fn expect_an_act(&mut self, host: usize, resource: u8, lver: u64, force_mode: u32) {
-        let Some(holder) = self.checks.holder(resource).filter(|h| h.lver < lver && h.pid != 0) else {
-            return;
-        };
+    /// requests at the latest when it may again. An owner with a longer io timeout may look too seldom (decision 0015). A bit for
+    /// another host than the owner helps nobody: the leader of the first disk may be an old one.
+    fn expect_an_act(&mut self, host: usize, resource: u8, lver: u64, force_mode: u32, shown: u64) {
+        let told = |h: &Holder| h.lver < lver && h.pid != 0 && h.id.get() == shown;
+        let Some(holder) = self.checks.holder(resource).filter(told) else { return };
         let Some(owner) = self.hosts.iter().position(|h| h.id == holder.host) else { return };
         let disk = layout::disk_of(resource);
         let (Some(from), Some(to)) = (self.member(host, disk), self.member(owner, disk)) else { return };

@@ -23,7 +23,7 @@ impl World {
             let here = |r: &&sanlock_manager::Resource| r.spec.disks == spec.disks;
             d.manager.resources().map(|(_, r)| r).filter(here).find(|r| matches!(r.work, Work::Held { .. }))
         });
-        let on_disk = || layout::name_on(&self.disk, resource);
+        let on_disk = || layout::name_on(&self.disk, resource, self.dead_disk);
         ResourceSpec { name: held.map_or_else(on_disk, |r| r.spec.name), ..spec }
     }
 

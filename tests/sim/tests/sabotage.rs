@@ -216,6 +216,29 @@ fn requests_are_acted_upon_in_time_and_only_where_they_were_made() {
     assert!(marks.requests_in_time > TRIED && marks.requests_old > 0, "{marks:?}");
 }
 
+/// Q1 where the holder changes without a new version, since a process adopts what another one left behind; and where the first disk,
+/// which alone has what counts of a request, has the content of an earlier time again.
+#[test]
+fn requests_are_told_to_whoever_adopts_a_lease_and_are_void_on_a_disk_of_old() {
+    const TRIED: u64 = 20;
+    let mut marks = Marks::default();
+    for seed in 1..=TRIED {
+        let adopted = Settings { persistent_per_mille: 500, ..asked_for(seed).settings };
+        let (faults, chaos_mean_secs) = (only("all"), 100);
+        let of_old = Settings { ours: 4, legs: 3, disk_faults_per_mille: 300, ..asked_for(seed).settings };
+        let old = Settings { faults, chaos_mean_secs, ..of_old };
+        for settings in [adopted, old] {
+            let mut world = World::new(settings, seed, false);
+            assert!(world.run(), "seed {seed}: {:?}", world.checks.violations);
+            marks.add(&world.checks.marks);
+        }
+    }
+    assert!(
+        marks.requests_in_time > TRIED && marks.orphans_adopted > TRIED && marks.disks_old > TRIED,
+        "{marks:?}"
+    );
+}
+
 /// E1, E2: host events.
 #[test]
 fn events_are_delivered_in_time_and_as_they_were_set() {

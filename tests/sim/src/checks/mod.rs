@@ -515,6 +515,8 @@ impl Checks {
 
     /// A disk has another content all of a sudden.
     pub fn content_changed(&mut self, resource: u8, disk: &SimDisk) {
+        let request = layout::request_on(disk, resource);
+        self.request_landed(resource, request.lver.get(), request.force_mode.get());
         self.chosen_stays(resource, disk);
     }
 

@@ -157,9 +157,11 @@ impl Checks {
             && self.values.renames.get(&(resource, writer.host)).is_some_and(|(to, _)| *to == name);
         let first = lver <= 1 && name == layout::resource(resource);
         // The ballot that repairs a leader which was rolled back (rule R9) knows of no other name than that leader's.
-        let repairs = layout::leader_gone_by(disk, resource).is_some_and(|before| {
-            before.lver.get() + 1 < lver && before.resource_name == leader.resource_name
-        });
+        let older = |l: &RawLeader| l.lver.get() + 1 < lver && l.resource_name == leader.resource_name;
+        // With a majority under the name that is asked for, what another disk has under another name is no leader.
+        let left = (0..disk.legs()).filter(|leg| older(&layout::leader_on(disk, resource, *leg))).count();
+        let repairs = layout::leader_gone_by(disk, resource).as_ref().is_some_and(older)
+            || u32::try_from(left).is_ok_and(|left| left >= disk.majority());
         if !(had(lver) || had(lver.saturating_sub(1)) || given || first || repairs) {
             self.violated(format!("N1: {writer:?} names {resource} {name} in {leader:?}"));
         }
@@ -224,8 +226,9 @@ mod tests {
     }
 
     /// Version 27 was renamed, then late leaders took each disk back to a version of its own. A ballot brings back version 28 under this name.
-    fn brought_back(legs: [(u64, Name); 2], name: Name) -> Vec<String> {
-        let (mut checks, mut disk) = (Checks::default(), SimDisk::new(GEOMETRY.sector(), 2));
+    fn brought_back<const LEGS: usize>(legs: [(u64, Name); LEGS], name: Name) -> Vec<String> {
+        let all = u8::try_from(LEGS).unwrap();
+        let (mut checks, mut disk) = (Checks::default(), SimDisk::new(GEOMETRY.sector(), all));
         checks.name_landed(RESOURCE, &leader(27, layout::other_name(RESOURCE)));
         for (leg, (lver, name)) in (0..).zip(legs) {
             disk.land(Area::Resource(RESOURCE, leg), 0, &Content::Leader(leader(lver, name)));
@@ -242,5 +245,11 @@ mod tests {
         assert_eq!(brought_back([(18, old), (23, new)], new), [""; 0]);
         assert_eq!(brought_back([(18, old), (23, old)], new), [""; 0], "version 27 had that one");
         assert_eq!(brought_back([(18, old), (23, new)], old).len(), 1, "an older one");
+        assert_eq!(
+            brought_back([(18, old), (19, old), (23, new)], old),
+            [""; 0],
+            "which two of three disks have"
+        );
+        assert_eq!(brought_back([(18, old), (23, new), (23, new)], old).len(), 1, "which one of three has");
     }
 }

@@ -22,6 +22,22 @@ fn alive_by_table(now: MonoTime, generation: u64, seen: Option<HostSeen>, fire: 
         && silent <= seen.io_timeout.host_dead_secs(fire)
 }
 
+/// What a careful peer makes of a sharer's host id lease: the instance has left, or the table and the disk agree that it is silent. A
+/// renewal's look may have seen it alive since the table was asked first.
+fn gone(
+    now: MonoTime,
+    generation: u64,
+    delta: &RawLeader,
+    seen: Option<HostSeen>,
+    fire: WatchdogFire,
+) -> bool {
+    let (on_disk, timestamp) = (delta.owner_generation.get(), delta.timestamp.get());
+    let left = on_disk > generation || (on_disk == generation && timestamp == 0);
+    let unchanged =
+        seen.is_some_and(|s| (s.owner_generation, s.timestamp) == (on_disk, timestamp) && timestamp != 0);
+    left || (unchanged && !alive_by_table(now, generation, seen, fire))
+}
+
 impl ReferenceAcquire {
     /// The same, but it looks at the host id lease of a sharer before it believes the table, which the original does not.
     #[must_use]
@@ -90,12 +106,7 @@ impl ReferenceAcquire {
         let Some(delta) = view.sector(host.delta_sector()).map(RawLeader::from_sector) else {
             return self.give_back(now, AcquireError::Io(IoFailure::Short));
         };
-        let on_disk = delta.owner_generation.get();
-        let over = on_disk > generation || (on_disk == generation && delta.timestamp.get() == 0);
-        let silent = env.hosts.seen(host).is_some_and(|seen| {
-            (seen.owner_generation, seen.timestamp) == (on_disk, delta.timestamp.get()) && seen.timestamp != 0
-        });
-        if over || silent {
+        if gone(now, generation, &delta, env.hosts.seen(host), self.config.fire) {
             return self.clear_sharer(now, host);
         }
         self.living.get_or_insert((host, generation));
@@ -195,5 +206,39 @@ impl Machine for ReferenceShare {
                 Step::Done { outcome, outstanding }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sanlock_lease::timing::IoTimeout;
+
+    fn delta(generation: u64, timestamp: u64) -> RawLeader {
+        RawLeader { owner_generation: generation.into(), timestamp: timestamp.into(), ..RawLeader::zeroed() }
+    }
+
+    /// With an io timeout of 10 s and a watchdog of 60 s a host is dead after 140 s.
+    #[test]
+    fn a_careful_peer_takes_no_sharer_for_dead_that_was_just_seen() {
+        let secs = MonoTime::from_secs;
+        let seen = |live, generation, timestamp| HostSeen {
+            first_check: secs(100),
+            last_check: secs(300),
+            last_live: Some(secs(live)),
+            owner_id: 3,
+            owner_generation: generation,
+            timestamp,
+            io_timeout: IoTimeout::DEFAULT,
+        };
+        let fire = WatchdogFire::DEFAULT;
+        let gone = |delta: RawLeader, seen| gone(secs(300), 2, &delta, Some(seen), fire);
+        assert!(gone(delta(2, 77), seen(150, 2, 77)), "silent");
+        assert!(!gone(delta(2, 77), seen(299, 2, 77)), "seen alive while its record was read");
+        assert!(!gone(delta(2, 78), seen(150, 2, 77)), "it has renewed");
+        assert!(
+            gone(delta(3, 78), seen(299, 3, 78)) && gone(delta(2, 0), seen(299, 2, 77)),
+            "another instance, or none"
+        );
     }
 }
