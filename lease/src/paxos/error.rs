@@ -3,6 +3,7 @@
 use crate::code::ReturnCode;
 use crate::geometry::HostId;
 use crate::machine::IoFailure;
+use crate::paxos::LeaderFail;
 use crate::verify::{DblockError, LeaderError};
 
 /// Who owns the lease, as far as the failed acquire found out.
@@ -20,6 +21,11 @@ pub struct OwnerInfo {
     pub short_hold: bool,
 }
 
+/// Why a leader that would be needed for a majority is none.
+fn elsewhere(other: Option<&LeaderFail>) -> String {
+    other.map_or_else(String::new, |fail| format!("; on another one: {fail}"))
+}
+
 /// Why an acquire failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum AcquireError {
@@ -27,12 +33,14 @@ pub enum AcquireError {
     #[error("reading the lease failed: {0}")]
     Io(IoFailure),
     /// Too few disks could be read for a majority.
-    #[error("the leader could be read on {readable} of {disks} disks only")]
+    #[error("the leader could be read on {readable} of {disks} disks only{}", elsewhere(other.as_ref()))]
     LeaderRead {
         /// How many could.
         readable: u32,
         /// Of how many.
         disks: u8,
+        /// Why one of the others could not.
+        other: Option<LeaderFail>,
     },
     /// The leaders of no majority agree.
     #[error("no majority of the disks agrees on the leader")]
@@ -192,12 +200,14 @@ pub enum ReleaseError {
     #[error("reading the leader failed: {0}")]
     Io(IoFailure),
     /// Too few disks, or no agreement.
-    #[error("the leader could be read on {readable} of {disks} disks only")]
+    #[error("the leader could be read on {readable} of {disks} disks only{}", elsewhere(other.as_ref()))]
     LeaderRead {
         /// How many could.
         readable: u32,
         /// Of how many.
         disks: u8,
+        /// Why one of the others could not.
+        other: Option<LeaderFail>,
     },
     /// The leaders of no majority agree.
     #[error("no majority of the disks agrees on the leader")]

@@ -87,7 +87,7 @@ pub fn inspect(areas: &[Option<&[u8]>], expect: &Expect) -> Result<Inspection, I
         Verdict::Leader(leader) => (leader, true),
         Verdict::Newest(leader) => (leader, false),
         Verdict::Failed(error) => return Err(InspectError::Leader(error)),
-        Verdict::TooFew(_) => return Err(InspectError::TooFew { readable: read.len(), disks: areas.len() }),
+        Verdict::TooFew(..) => return Err(InspectError::TooFew { readable: read.len(), disks: areas.len() }),
         Verdict::Differ => return Err(InspectError::Differ),
     };
     let geometry = verify::sizes(&leader).map_err(InspectError::Leader)?;

@@ -125,9 +125,13 @@ impl Held {
 }
 
 /// A read of a leader that failed: by I/O, or by what it holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum LeaderFail {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum LeaderFail {
+    /// It could not be read.
+    #[error(transparent)]
     Io(IoFailure),
+    /// It is none of this lease.
+    #[error(transparent)]
     Leader(LeaderError),
 }
 

@@ -1,10 +1,12 @@
 //! The operations of one paxos machine: at most one per disk at a time, in the beginning two reads, and the writes that timed out.
 
+use super::LeaderFail;
 use crate::geometry::SectorSize;
 use crate::limits::{DISKS_MAX, OPS_PER_STEP_MAX};
 use crate::machine::{Action, Content, Input, IoFailure, Op, OpId, Place, View};
 use crate::record::{FLAG_SHORT_HOLD, RawLeader};
 use crate::timing::MonoTime;
+use crate::verify::LeaderError;
 use arrayvec::ArrayVec;
 
 /// What an operation was for.
@@ -169,11 +171,31 @@ impl Tally {
 pub(super) struct Votes<E> {
     leaders: ArrayVec<RawLeader, DISKS_MAX>,
     error: Option<E>,
+    /// The first that says more than that a disk cannot be read, which is in the log by then.
+    telling: Option<E>,
+}
+
+/// Why a leader cannot be used.
+pub(super) trait Unusable: Copy {
+    /// Whether it is because of what was read.
+    fn is_record(&self) -> bool;
+}
+
+impl Unusable for LeaderFail {
+    fn is_record(&self) -> bool {
+        matches!(self, Self::Leader(_))
+    }
+}
+
+impl Unusable for LeaderError {
+    fn is_record(&self) -> bool {
+        true
+    }
 }
 
 impl<E> Default for Votes<E> {
     fn default() -> Self {
-        Self { leaders: ArrayVec::new(), error: None }
+        Self { leaders: ArrayVec::new(), error: None, telling: None }
     }
 }
 
@@ -183,8 +205,8 @@ pub(super) enum Verdict<E> {
     Leader(RawLeader),
     /// A single disk's own error.
     Failed(E),
-    /// Too few readable.
-    TooFew(u32),
+    /// So few are readable, and why one of the others is not.
+    TooFew(u32, Option<E>),
     /// A majority is readable and does not agree. This is the leader of the highest version: that version is decided, or nobody
     /// would have written it, but whoever did may not have got to more disks.
     Newest(RawLeader),
@@ -192,13 +214,16 @@ pub(super) enum Verdict<E> {
     Differ,
 }
 
-impl<E: Copy> Votes<E> {
+impl<E: Unusable> Votes<E> {
     pub(super) fn put(&mut self, vote: Result<RawLeader, E>) {
         match vote {
             Ok(leader) => {
                 let _full = self.leaders.try_push(leader);
             }
-            Err(e) => self.error = self.error.or(Some(e)),
+            Err(e) => {
+                self.error = self.error.or(Some(e));
+                self.telling = self.telling.or(Some(e).filter(E::is_record));
+            }
         }
     }
 
@@ -214,7 +239,7 @@ impl<E: Copy> Votes<E> {
         if readable < majority {
             return match self.error {
                 Some(e) if disks == 1 || readable == 0 => Verdict::Failed(e),
-                _ => Verdict::TooFew(readable),
+                other => Verdict::TooFew(readable, self.telling.or(other)),
             };
         }
         let agreed = |l: &&RawLeader| {

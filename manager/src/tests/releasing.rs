@@ -86,7 +86,10 @@ fn a_release_that_fails_without_a_write_is_repeated_too() {
     let (mut lab, _) = Lab::ready();
     lab.hold(0, "a");
     let (task, _) = release_of(&lab.release(0, &["a"]));
-    assert_eq!(lab.released(task, Err(ReleaseError::LeaderRead { readable: 0, disks: 1 }), 0).len(), 1);
+    assert_eq!(
+        lab.released(task, Err(ReleaseError::LeaderRead { readable: 0, disks: 1, other: None }), 0).len(),
+        1
+    );
     let retract = retract_of(&lab.tick());
     assert_eq!(lab.released(retract, Err(ReleaseError::Lver { expected: 1, found: 2 }), 0), []);
     assert_eq!(lab.resource("a"), None, "not ours any more");

@@ -90,7 +90,7 @@ impl PaxosAcquire {
                 return Some(self.after_leader(now, env, leader, Then::Ballot));
             }
             // Several disks that disagree are somebody's commit on its way: for the blocks to decide.
-            Verdict::Leader(_) | Verdict::Newest(_) | Verdict::TooFew(_) | Verdict::Differ => {}
+            Verdict::Leader(_) | Verdict::Newest(_) | Verdict::TooFew(..) | Verdict::Differ => {}
             Verdict::Failed(LeaderFail::Io(e)) => return Some(self.fail(AcquireError::Io(e))),
             Verdict::Failed(LeaderFail::Leader(e)) => return Some(self.fail(AcquireError::Leader(e))),
         }

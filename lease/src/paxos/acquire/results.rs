@@ -117,7 +117,7 @@ impl PaxosAcquire {
             Verdict::Leader(leader) | Verdict::Newest(leader) => Ok(leader),
             Verdict::Failed(LeaderFail::Io(e)) => Err(AcquireError::Io(e)),
             Verdict::Failed(LeaderFail::Leader(e)) => Err(AcquireError::Leader(e)),
-            Verdict::TooFew(readable) => Err(AcquireError::LeaderRead { readable, disks }),
+            Verdict::TooFew(readable, other) => Err(AcquireError::LeaderRead { readable, disks, other }),
             Verdict::Differ => Err(AcquireError::LeaderDiff),
         }
     }

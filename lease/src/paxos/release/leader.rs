@@ -30,7 +30,9 @@ impl PaxosRelease {
             }
             Verdict::Failed(LeaderFail::Io(e)) => return self.done(Err(ReleaseError::Io(e))),
             Verdict::Failed(LeaderFail::Leader(e)) => return self.done(Err(ReleaseError::Leader(e))),
-            Verdict::TooFew(readable) => return self.done(Err(ReleaseError::LeaderRead { readable, disks })),
+            Verdict::TooFew(readable, other) => {
+                return self.done(Err(ReleaseError::LeaderRead { readable, disks, other }));
+            }
             Verdict::Differ => return self.done(Err(ReleaseError::LeaderDiff)),
         };
         match self.judge(&leader) {

@@ -263,6 +263,23 @@ fn one_unreadable_or_foreign_disk_does_not_decide() {
     }
 }
 
+/// As after a late write that took a disk back to before the lease was renamed, while another disk is lost.
+#[test]
+fn who_finds_too_few_disks_is_told_what_is_wrong_with_another_one() {
+    let mut lab = free3();
+    let mut renamed = leader(0, NOBODY);
+    renamed.resource_name = name("other").to_field();
+    renamed.seal();
+    put(&mut lab, disk(0), 0, Content::Leader(renamed));
+    lab.disk.remove(disk(2));
+    let AcquireOutcome::Failed { error, .. } = acquire3(&mut lab).outcome else { panic!("acquired") };
+    let wrong = "the lease belongs to resource \"other\", expected \"res\"";
+    assert_eq!(
+        error.to_string(),
+        format!("the leader could be read on 1 of 3 disks only; on another one: {wrong}")
+    );
+}
+
 /// The owner's last write counts, not the first disk: a block that a disk missed says nothing of the release that it missed.
 #[test]
 fn an_owner_has_released_if_its_latest_block_says_so_on_whichever_disk() {

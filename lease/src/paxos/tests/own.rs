@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::paxos::Value;
-use crate::paxos::ops::{Tally, Verdict, Votes};
+use crate::paxos::ops::{Tally, Unusable, Verdict, Votes};
 use crate::paxos::own::OwnBlock;
 
 const OURS: Value = Value { host: US, generation: 1, timestamp: 777 };
@@ -72,21 +72,35 @@ fn of_several_failures_a_timeout_is_the_one_that_is_told() {
     }
 }
 
+/// From 10 on it is because of what was read.
+#[derive(Clone, Copy, Debug)]
+struct Number(u8);
+
+impl Unusable for Number {
+    fn is_record(&self) -> bool {
+        self.0 >= 10
+    }
+}
+
 #[test]
 fn where_nothing_can_be_read_the_first_error_is_told_and_where_something_can_how_much() {
-    let verdict = |disks: u8, votes: &[Result<RawLeader, u8>]| {
-        let mut all: Votes<u8> = Votes::default();
+    let verdict = |disks: u8, votes: &[Result<RawLeader, Number>]| {
+        let mut all: Votes<Number> = Votes::default();
         votes.iter().for_each(|vote| all.put(*vote));
         match all.verdict(disks, u32::from(disks) / 2 + 1, |_| false) {
-            Verdict::Failed(error) => (Some(error), None),
-            Verdict::TooFew(readable) => (None, Some(readable)),
+            Verdict::Failed(Number(error)) => (Some(error), None),
+            Verdict::TooFew(readable, other) => (other.map(|n| n.0), Some(readable)),
             Verdict::Leader(_) | Verdict::Newest(_) | Verdict::Differ => (None, None),
         }
     };
-    assert_eq!(verdict(1, &[Err(1)]), (Some(1), None));
-    assert_eq!(verdict(3, &[Err(1), Err(2), Err(3)]), (Some(1), None));
-    assert_eq!(verdict(3, &[Ok(leader(5, NOBODY)), Err(2), Err(3)]), (None, Some(1)));
-    assert_eq!(verdict(3, &[Ok(leader(5, NOBODY)), Ok(leader(5, NOBODY)), Err(3)]), (None, None));
+    let err = |n| Err(Number(n));
+    assert_eq!(verdict(1, &[err(1)]), (Some(1), None));
+    assert_eq!(verdict(3, &[err(1), err(2), err(3)]), (Some(1), None));
+    let ok = || Ok(leader(5, NOBODY));
+    assert_eq!(verdict(3, &[ok(), err(2), err(3)]), (Some(2), Some(1)));
+    assert_eq!(verdict(3, &[ok(), err(2), err(13)]), (Some(13), Some(1)), "what was read tells more");
+    assert_eq!(verdict(3, &[err(2), ok()]), (Some(2), Some(1)));
+    assert_eq!(verdict(3, &[ok(), ok(), err(3)]), (None, None));
 }
 
 /// Too few disks with our block: how many answer is what matters, and it is told as such.
