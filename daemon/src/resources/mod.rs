@@ -8,6 +8,7 @@ mod load;
 mod opening;
 mod task;
 mod thread;
+mod trouble;
 
 use std::io;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use crate::mailbox::Sender;
 use load::Load;
 pub(crate) use task::Hosts;
 use thread::Stay;
+use trouble::Troubles;
 
 /// What to run.
 #[derive(Debug)]
@@ -95,6 +97,7 @@ type Reporter = Arc<dyn Fn(Event) + Send + Sync>;
 pub(crate) struct Resources {
     global: Arc<Global>,
     report: Reporter,
+    troubles: Arc<Troubles>,
     /// The first one stays.
     threads: Vec<Thread>,
     most: usize,
@@ -118,8 +121,9 @@ impl Resources {
         let report: Reporter = Arc::new(report);
         let most =
             usize::try_from(global.config.max_worker_threads).map_or(THREADS_MAX, |n| n.min(THREADS_MAX));
-        let first = thread::start(&global, &report, Stay::Always, most)?;
-        Ok(Self { global, report, threads: vec![first], most })
+        let troubles = Arc::new(Troubles::new(global.log.clone()));
+        let first = thread::start(&global, &report, &troubles, Stay::Always, most)?;
+        Ok(Self { global, report, troubles, threads: vec![first], most })
     }
 
     /// Runs a task, on the thread that has least to do, or on a further one.
@@ -128,7 +132,8 @@ impl Resources {
             self.threads.retain(|thread| thread.load.tasks().is_some());
             let idle = self.threads.iter().any(|thread| thread.load.tasks() == Some(0));
             if !idle && self.threads.len() < self.most {
-                match thread::start(&self.global, &self.report, Stay::WhileWanted, self.most) {
+                match thread::start(&self.global, &self.report, &self.troubles, Stay::WhileWanted, self.most)
+                {
                     Ok(thread) => self.threads.push(thread),
                     Err(error) => self.global.log.warn(format_args!("no further thread for leases: {error}")),
                 }

@@ -16,14 +16,11 @@ use sanlock_lease::timing::MonoTime;
 use super::Task;
 use super::task::Tag;
 
-/// Result number of an open that did not end in time.
-const TIMED_OUT: i32 = sanlock_blockio::TIMED_OUT_CODE;
-
 /// Pause before an open that found too many others under way is tried again.
 const RETRY_MS: u64 = 50;
 
-/// A disk opened for a task: the disk, or the result number (negative) and the errno (positive).
-type Opened = Result<Arc<Disk>, (i32, i32)>;
+/// A disk opened for a task.
+type Opened = Result<Arc<Disk>, OpenError>;
 
 /// A task whose disks are being opened.
 pub(super) struct Opening {
@@ -54,18 +51,21 @@ impl Opening {
     fn put(&mut self, path: &Path, result: &Result<Arc<Disk>, OpenError>) {
         for (disk, place) in self.task.disks.iter().zip(&mut self.disks) {
             if place.is_none() && path_of(&disk.path) == path {
-                *place = Some(match result {
-                    Ok(disk) => Ok(Arc::clone(disk)),
-                    Err(error) => Err((error.code(), error.errno())),
-                });
+                *place = Some(result.clone());
             }
         }
     }
 
     fn expire(&mut self) {
-        for place in &mut self.disks {
-            place.get_or_insert(Err((TIMED_OUT, libc::ETIMEDOUT)));
+        for (disk, place) in self.task.disks.iter().zip(&mut self.disks) {
+            let path = path_of(&disk.path);
+            place.get_or_insert_with(|| Err(OpenError::TimedOut { path: path.to_owned() }));
         }
+    }
+
+    /// Why disks could not be opened.
+    pub(super) fn failures(&self) -> impl Iterator<Item = &OpenError> {
+        self.disks.iter().filter_map(|opened| opened.as_ref()?.as_ref().err())
     }
 
     /// The areas to work on, if a majority of the disks could be opened.
@@ -77,7 +77,7 @@ impl Opening {
         let open = self.disks.iter().filter(|disk| matches!(disk, Some(Ok(_)))).count();
         if open * 2 <= total {
             let last = self.disks.iter().rev().find_map(|disk| match disk {
-                Some(Err((code, _))) => Some(*code),
+                Some(Err(error)) => Some(error.code()),
                 _ => None,
             });
             return Err(last.unwrap_or(-libc::ENODEV));
@@ -85,7 +85,7 @@ impl Opening {
         let areas = self.task.disks.iter().zip(&self.disks).map(|(spec, opened)| Area {
             disk: match opened {
                 Some(Ok(disk)) => Ok(Arc::clone(disk)),
-                Some(Err((_, errno))) => Err(*errno),
+                Some(Err(error)) => Err(error.errno()),
                 None => Err(libc::ENODEV),
             },
             offset: spec.offset,
@@ -98,7 +98,7 @@ impl Opening {
     }
 }
 
-fn path_of(bytes: &[u8]) -> &Path {
+pub(super) fn path_of(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
 }
 
@@ -324,6 +324,6 @@ mod tests {
         // An open that has not ended by the deadline: the task fails, the open goes on.
         let mut late = opening(&[&path]);
         late.expire();
-        assert_eq!(late.areas().unwrap_err(), TIMED_OUT);
+        assert_eq!(late.areas().unwrap_err(), sanlock_blockio::TIMED_OUT_CODE);
     }
 }

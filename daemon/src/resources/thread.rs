@@ -20,6 +20,7 @@ use sanlock_manager::{Event, TaskId};
 use super::load::Load;
 use super::opening::{Opening, Openings};
 use super::task::{Envs, Outcome, Tag, TaskMachine};
+use super::trouble::{Lease, Troubles, Watched};
 use super::{Order, Reporter, Task, Work};
 use crate::crew::{Duty, Station, Style, Turn};
 use crate::global::Global;
@@ -52,6 +53,7 @@ pub(super) enum Stay {
 pub(super) fn start(
     global: &Arc<Global>,
     report: &Reporter,
+    troubles: &Arc<Troubles>,
     stay: Stay,
     most: usize,
 ) -> io::Result<super::Thread> {
@@ -74,6 +76,7 @@ pub(super) fn start(
         running: Vec::new(),
         settling: Vec::new(),
         report: Arc::clone(report),
+        troubles: Arc::clone(troubles),
     };
     let style = Style::plain("sanlock-resource", STACK, AWAY);
     Station::new()?.start(duty, style)?;
@@ -81,7 +84,7 @@ pub(super) fn start(
 }
 
 struct Thread {
-    driver: Driver<TaskMachine, Arc<Tag>>,
+    driver: Driver<Watched, Arc<Tag>>,
     envs: Envs,
     inbox: Mailbox<Order>,
     /// Tasks that it was given and that are not over, with all that they wrote.
@@ -95,6 +98,7 @@ struct Thread {
     /// Finished tasks with writes that may still land.
     settling: Vec<(RunId, TaskId)>,
     report: Reporter,
+    troubles: Arc<Troubles>,
 }
 
 impl Duty for Thread {
@@ -188,7 +192,10 @@ impl Thread {
     }
 
     fn start(&mut self, now: MonoTime, opened: Opening) {
-        let id = opened.task.id;
+        let (id, lease) = (opened.task.id, Lease::of(&opened.task));
+        for error in opened.failures() {
+            self.troubles.not_open(now, lease, error);
+        }
         let areas = match opened.areas() {
             Ok(areas) => areas,
             Err(code) => return self.start_failed(id, code),
@@ -216,7 +223,8 @@ impl Thread {
                 TaskMachine::Release(Box::new(machine))
             }
         };
-        if self.driver.start(now, machine, tag, areas, &self.envs, &mut self.reports).is_err() {
+        let watched = Watched::new(machine, lease, task.disks, Arc::clone(&tag), Arc::clone(&self.troubles));
+        if self.driver.start(now, watched, tag, areas, &self.envs, &mut self.reports).is_err() {
             self.start_failed(id, -libc::EAGAIN);
         }
     }

@@ -6,6 +6,7 @@ mod late_format;
 mod lease_threads;
 mod on_fail;
 mod support;
+mod troubled_disks;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
