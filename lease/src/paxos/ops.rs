@@ -1,4 +1,8 @@
-//! The operations of one paxos machine: at most one per disk at a time, in the beginning two reads, and the writes that timed out.
+//! The operations of one paxos machine: at most one per disk at a time, in the beginning two reads, and those that timed out.
+//!
+//! A disk of several that has let one time out is *silent* until that one ends. While there is a majority without it, nobody waits for
+//! it again, and nothing is written to it: what would be written might land at any later time (rule R3), and until then the lease could
+//! not be given back. That is as safe as a disk that fails at once: whatever is decided is decided by a majority of those that answer.
 
 use super::LeaderFail;
 use crate::geometry::SectorSize;
@@ -30,10 +34,14 @@ struct Running {
 /// Running and late operations.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub(super) struct Ops {
+    /// How many disks the lease has.
+    disks: u8,
     next: u32,
     running: ArrayVec<Running, OPS_PER_STEP_MAX>,
     /// Writes that timed out and are still outstanding: at most one per disk, because a disk with one gets no further write.
     late_writes: ArrayVec<(OpId, u8), DISKS_MAX>,
+    /// Reads of several disks that timed out and are still outstanding, the newest ones.
+    late_reads: ArrayVec<(OpId, u8), OPS_PER_STEP_MAX>,
     /// What the next step submits.
     batch: ArrayVec<Op, OPS_PER_STEP_MAX>,
 }
@@ -47,6 +55,21 @@ pub(super) enum Event<'a> {
 }
 
 impl Ops {
+    /// Of a lease on so many disks.
+    pub(super) fn of(disks: u8) -> Self {
+        Self { disks, ..Self::default() }
+    }
+
+    fn is_silent(&self, disk: u8) -> bool {
+        self.late_reads.iter().chain(&self.late_writes).any(|(_, d)| *d == disk)
+    }
+
+    /// Whether a disk is silent, and a majority is left without it and the others that are.
+    pub(super) fn skips(&self, disk: u8) -> bool {
+        let answering = (0..self.disks).filter(|d| !self.is_silent(*d)).count();
+        self.is_silent(disk) && answering * 2 > usize::from(self.disks)
+    }
+
     fn push(
         &mut self,
         disk: u8,
@@ -62,6 +85,8 @@ impl Ops {
         self.batch.push(Op { id, place, sector_size: size, action, deadline });
     }
 
+    /// Reads from a disk, unless it is silent. Leaders are read from all, so that whoever starts over, or has waited for an owner, finds a
+    /// disk that answers again.
     pub(super) fn read(
         &mut self,
         disk: u8,
@@ -71,16 +96,30 @@ impl Ops {
         deadline: MonoTime,
         purpose: For,
     ) {
-        self.push(disk, Place::Resource(disk), size, Action::Read { first, count }, deadline, purpose);
+        if purpose == For::Leader || !self.skips(disk) {
+            self.push(disk, Place::Resource(disk), size, Action::Read { first, count }, deadline, purpose);
+        }
     }
 
     pub(super) fn read_delta(&mut self, size: SectorSize, sector: u64, deadline: MonoTime) {
         self.push(0, Place::Lockspace, size, Action::Read { first: sector, count: 1 }, deadline, For::Delta);
     }
 
-    /// Writes to a disk, unless a write to it is still outstanding: the order of the two would be undefined.
+    /// Writes to a disk, unless it is silent, or a write to it is still outstanding: the order of the two would be undefined.
     /// Returns whether it was started.
     pub(super) fn write(
+        &mut self,
+        disk: u8,
+        size: SectorSize,
+        sector: u64,
+        content: Content,
+        deadline: MonoTime,
+    ) -> bool {
+        !self.skips(disk) && self.write_to_the_only(disk, size, sector, content, deadline)
+    }
+
+    /// The same where no other disk would do.
+    pub(super) fn write_to_the_only(
         &mut self,
         disk: u8,
         size: SectorSize,
@@ -115,6 +154,16 @@ impl Ops {
         u32::try_from(self.late_writes.len()).unwrap_or(u32::MAX)
     }
 
+    fn is_late(&mut self, read: (OpId, u8)) {
+        // With a single disk there is nothing to choose.
+        if self.disks > 1 {
+            if self.late_reads.is_full() {
+                self.late_reads.remove(0);
+            }
+            self.late_reads.push(read);
+        }
+    }
+
     fn end(&mut self, op: OpId) -> Option<Running> {
         let at = self.running.iter().position(|r| r.id == op)?;
         Some(self.running.remove(at))
@@ -123,13 +172,22 @@ impl Ops {
     pub(super) fn absorb<'a>(&mut self, input: Input<'a>) -> Event<'a> {
         match input {
             Input::Completed { op, result } => match self.end(op) {
-                Some(r) => Event::Ended { disk: r.disk, purpose: r.purpose, result },
+                Some(r) => {
+                    if r.purpose != For::Delta {
+                        self.late_reads.retain(|(_, d)| *d != r.disk);
+                    }
+                    Event::Ended { disk: r.disk, purpose: r.purpose, result }
+                }
                 None => Event::Nothing,
             },
             Input::TimedOut { op } => match self.end(op) {
                 Some(r) => {
-                    if r.purpose == For::Write {
-                        self.late_writes.push((op, r.disk));
+                    match r.purpose {
+                        For::Write => self.late_writes.push((op, r.disk)),
+                        For::Delta => {}
+                        For::Leader | For::OwnBlock | For::OwnerBlock | For::Blocks => {
+                            self.is_late((op, r.disk))
+                        }
                     }
                     Event::Ended { disk: r.disk, purpose: r.purpose, result: Err(IoFailure::TimedOut) }
                 }
@@ -137,6 +195,9 @@ impl Ops {
             },
             Input::CompletedLate { op, .. } => {
                 self.late_writes.retain(|(id, _)| *id != op);
+                if let Some((_, disk)) = self.late_reads.iter().find(|(id, _)| *id == op).copied() {
+                    self.late_reads.retain(|(_, d)| *d != disk);
+                }
                 Event::Nothing
             }
             Input::Start | Input::Tick => Event::Nothing,

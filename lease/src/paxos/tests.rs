@@ -16,6 +16,7 @@ mod owner;
 mod release;
 mod repair;
 mod shared;
+mod silent;
 mod stale_disks;
 mod together;
 mod value;

@@ -208,7 +208,7 @@ impl PaxosAcquire {
             config,
             options,
             phase: Phase::Start,
-            ops: Ops::default(),
+            ops: Ops::of(config.disks),
             random: options.seed,
             demand: options.lver.filter(|lver| *lver != 0),
             contending_since: None,

@@ -5,7 +5,9 @@ use super::*;
 impl PaxosRelease {
     pub(super) fn read_leader(&mut self, now: MonoTime) -> Step<ReleaseOutcome> {
         for disk in 0..self.config.disks {
-            self.ops.read(disk, self.geometry.sector(), 0, 1, self.deadline(now), For::Leader);
+            if !self.ops.skips(disk) {
+                self.ops.read(disk, self.geometry.sector(), 0, 1, self.deadline(now), For::Leader);
+            }
         }
         self.submit(Phase::ReadLeader(Votes::default()))
     }

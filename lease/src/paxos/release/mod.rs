@@ -83,6 +83,8 @@ struct OwnRead {
 #[expect(clippy::large_enum_variant, reason = "one per machine, part of its value")]
 enum Phase {
     Start,
+    /// Of several disks it is seen which ones answer.
+    Probe,
     /// The value block is written.
     WriteValue(Tally),
     /// Our block is read from every disk.
@@ -124,6 +126,8 @@ pub struct PaxosRelease {
     /// Whether a process goes on using the lease: then nothing is given up before the shared hold is known to be on disk, and a
     /// write of it that timed out is waited for.
     patient: bool,
+    /// Whether it is known which disks answer.
+    probed: bool,
     /// The shared hold is on disk.
     announced: bool,
     /// What is to be in the value block before anything is given up.
@@ -171,11 +175,12 @@ impl PaxosRelease {
             geometry,
             what,
             phase: Phase::Start,
-            ops: Ops::default(),
+            ops: Ops::of(config.disks),
             block_failure: None,
             flagged: false,
             mode: ModeBlock::zeroed(),
             patient: false,
+            probed: false,
             announced: false,
             value: None,
             value_written: false,
@@ -225,9 +230,10 @@ impl PaxosRelease {
         self.value_written
     }
 
-    /// A disk with an outstanding write stays known as such.
+    /// What was known of the disks a moment ago stays known.
     pub(super) fn with_ops(mut self, ops: Ops) -> Self {
         self.ops = ops;
+        self.probed = true;
         self
     }
 
@@ -385,7 +391,7 @@ impl PaxosRelease {
             return self.done(Err(ReleaseError::Driver));
         }
         let mut tally = Tally::default();
-        if self.ops.write(0, size, LVB_SECTOR, Content::Value(value), self.deadline(now)) {
+        if self.ops.write_to_the_only(0, size, LVB_SECTOR, Content::Value(value), self.deadline(now)) {
             return self.submit(Phase::WriteValue(tally));
         }
         tally.failure = Some(IoFailure::TimedOut);
@@ -402,16 +408,25 @@ impl PaxosRelease {
 
     fn begin(&mut self, now: MonoTime, env: &Env<'_>) -> Step<ReleaseOutcome> {
         match self.what {
+            What::Held(_) | What::Exclusivity(_) if self.config.disks > 1 && !self.probed => {
+                self.probed = true;
+                self.read_block(now);
+                self.submit(Phase::Probe)
+            }
             What::Exclusivity(held) if self.patient => self.announce(now, env, held.block),
             What::Held(_) if self.leader_first() => self.read_leader(now),
             What::Held(held) | What::Exclusivity(held) => self.write_block(now, env, held.block),
             What::Whatever => {
-                for disk in 0..self.config.disks {
-                    let sector = self.config.host.block_sector();
-                    self.ops.read(disk, self.geometry.sector(), sector, 1, self.deadline(now), For::OwnBlock);
-                }
+                self.read_block(now);
                 self.submit(Phase::ReadBlock(OwnRead::default()))
             }
+        }
+    }
+
+    fn read_block(&mut self, now: MonoTime) {
+        for disk in 0..self.config.disks {
+            let sector = self.config.host.block_sector();
+            self.ops.read(disk, self.geometry.sector(), sector, 1, self.deadline(now), For::OwnBlock);
         }
     }
 
@@ -447,13 +462,14 @@ impl PaxosRelease {
                 tally.count(&result);
             }
             Phase::ReadLeader(votes) => votes.put(self.decode_leader(result)),
-            Phase::Start | Phase::Done => {}
+            Phase::Start | Phase::Probe | Phase::Done => {}
         }
         self.phase = phase;
     }
 
     fn advance(&mut self, now: MonoTime, env: &Env<'_>) -> Step<ReleaseOutcome> {
         match std::mem::replace(&mut self.phase, Phase::Done) {
+            Phase::Probe => self.begin(now, env),
             Phase::ReadBlock(read) => self.after_read_block(now, env, &read),
             Phase::WriteValue(tally) => self.after_value(now, env, tally),
             Phase::Announce(tally) | Phase::AwaitBlock(tally) => self.after_announce(now, env, tally),
