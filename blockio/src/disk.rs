@@ -1,11 +1,11 @@
 //! An open lease file or block device.
 
 use std::fmt;
-use std::fs::{Metadata, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,6 +18,7 @@ use crate::blocking::poll_for;
 use crate::errand::Errand;
 use crate::error::OpenError;
 use crate::offload;
+use crate::stat::Stat;
 
 /// Sector size assumed for regular files (disk-format.md 2.3).
 const FILE_SECTOR: u32 = 512;
@@ -76,8 +77,8 @@ impl Disk {
                 errno: error.raw_os_error().unwrap_or(libc::EIO),
             }
         };
-        kind_of(&path.metadata().map_err(failed("stat"))?)
-            .ok_or_else(|| OpenError::NotADisk { path: path.to_owned() })?;
+        let not_a_disk = || OpenError::NotADisk { path: path.to_owned() };
+        Stat::of_path(path).map_err(failed("stat"))?.kind.ok_or_else(not_a_disk)?;
         let file = OpenOptions::new()
             .read(true)
             .write(access == Access::ReadWrite)
@@ -88,11 +89,11 @@ impl Disk {
                 _ => failed("open")(error),
             })?;
         // Again, on the descriptor: the path may have been replaced in between.
-        let metadata = file.metadata().map_err(failed("fstat"))?;
-        let kind = kind_of(&metadata).ok_or_else(|| OpenError::NotADisk { path: path.to_owned() })?;
+        let stat = Stat::of_fd(file.as_fd()).map_err(failed("fstat"))?;
+        let kind = stat.kind.ok_or_else(not_a_disk)?;
         let fd = OwnedFd::from(file);
         let (logical_block_size, physical_block_size, size) = match kind {
-            DiskKind::File => (FILE_SECTOR, FILE_SECTOR, metadata.len()),
+            DiskKind::File => (FILE_SECTOR, FILE_SECTOR, stat.size),
             DiskKind::Block => (
                 ioctl::logical_block_size(fd.as_fd()).map_err(failed("BLKSSZGET"))?,
                 ioctl::physical_block_size(fd.as_fd()).map_err(failed("BLKPBSZGET"))?,
@@ -199,17 +200,6 @@ impl Disk {
     #[must_use]
     pub fn size(&self) -> u64 {
         self.size
-    }
-}
-
-fn kind_of(metadata: &Metadata) -> Option<DiskKind> {
-    let kind = metadata.file_type();
-    if kind.is_file() {
-        Some(DiskKind::File)
-    } else if kind.is_block_device() {
-        Some(DiskKind::Block)
-    } else {
-        None
     }
 }
 

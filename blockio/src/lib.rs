@@ -41,6 +41,7 @@ mod huge;
 mod kaio;
 mod offload;
 mod queue;
+mod stat;
 mod threads;
 mod uring;
 

@@ -1,11 +1,12 @@
 //! One client: acquire and release of a free lease, shared and exclusive, converted, eight at a time, on four disks.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sanlock_conformance::{Connection, Resource};
 
 use super::Setting;
 use crate::floor::Chain;
+use crate::place::Place;
 use crate::row::{Row, Unit};
 use crate::site::{Site, join_all};
 
@@ -36,12 +37,11 @@ struct Times {
 /// Runs the measure.
 #[must_use]
 pub fn run(setting: &Setting) -> Vec<Row> {
-    let Some(place) = setting.place(2 * AREAS + 1) else { return Vec::new() };
+    let Some(place) = setting.place(3 * AREAS) else { return Vec::new() };
     let sites = Site::both(&place, AREAS, 1);
     join_all(&sites, setting.io_timeout());
     let mut clients = sites.each_ref().map(Client::new);
-    let mut chain = Chain::new(&place, 2 * AREAS, 2000);
-    let (mut raw_acquire, mut raw_release) = (Vec::new(), Vec::new());
+    let mut raw = Raw::new(&place, 2 * AREAS);
     // Once for nothing: the first ballot of a lease meets blocks that were never used.
     for client in &mut clients {
         client.turn(1);
@@ -51,13 +51,10 @@ pub fn run(setting: &Setting) -> Vec<Row> {
         for client in &mut clients {
             client.turn(TURN);
         }
-        for _ in 0..TURN {
-            raw_acquire.push(micros(chain.acquire()));
-            raw_release.push(micros(chain.release()));
-        }
+        raw.turn(TURN);
     }
     let [original, ours] = clients.map(|client| client.times);
-    rows(original, ours, [raw_acquire, raw_release], place.kind().delay_ms())
+    rows(original, ours, raw.times, place.kind().delay_ms())
 }
 
 fn rows(original: Times, ours: Times, [raw_acquire, raw_release]: [Vec<f64>; 2], delay_ms: u64) -> Vec<Row> {
@@ -135,6 +132,59 @@ impl Client {
     }
 }
 
+/// The reads and writes of a client's turn without a daemon, side by side where ours are. Of the single lease it is told how long they took; the
+/// others are there so that these find the caches of the host, of the disk and of whoever is in between as a client's do: who reads
+/// one MiB again and again into the same memory reads it faster than any lock manager that has other leases too.
+struct Raw {
+    single: Chain,
+    eight: Vec<Chain>,
+    disks: Vec<Chain>,
+    /// Of acquires and releases, in microseconds.
+    times: [Vec<f64>; 2],
+}
+
+impl Raw {
+    /// On areas from `first` on, as many as a client has.
+    fn new(place: &Place, first: u64) -> Self {
+        let chains = |areas: &[u64]| areas.iter().map(|area| Chain::new(place, first + area, 2000)).collect();
+        Self {
+            single: Chain::new(place, first + SINGLE, 2000),
+            eight: chains(&Vec::from_iter(EIGHT)),
+            disks: chains(&DISKS),
+            times: Default::default(),
+        }
+    }
+
+    fn turn(&mut self, count: u32) {
+        for _ in 0..count {
+            self.times[0].push(micros(self.single.acquire()));
+            self.times[1].push(micros(self.single.release()));
+            // The shared one, and the one that is converted.
+            for _ in 0..2 {
+                self.single.acquire();
+                self.single.release();
+            }
+            if let Some((first, others)) = self.eight.split_first_mut() {
+                for step in [Chain::acquire, Chain::release] {
+                    step(first);
+                    side_by_side(others, step);
+                }
+            }
+            for step in [Chain::acquire, Chain::release] {
+                side_by_side(&mut self.disks, step);
+            }
+        }
+    }
+}
+
+fn side_by_side(chains: &mut [Chain], step: fn(&mut Chain) -> Duration) {
+    std::thread::scope(|scope| {
+        for chain in chains {
+            scope.spawn(move || step(chain));
+        }
+    });
+}
+
 fn timed(times: &mut Vec<f64>, operation: impl FnOnce() -> i32) {
     let begin = Instant::now();
     let result = operation();
@@ -142,6 +192,6 @@ fn timed(times: &mut Vec<f64>, operation: impl FnOnce() -> i32) {
     assert_eq!(result, 0, "nothing stands in the way of this operation");
 }
 
-fn micros(time: std::time::Duration) -> f64 {
+fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
