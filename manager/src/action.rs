@@ -312,6 +312,7 @@ pub enum Action {
         /// The text.
         text: String,
     },
-    /// End the daemon.
+    /// End the daemon. Without a watchdog something may still be written: for a lockspace that was given up after
+    /// [`crate::DRAIN_SECS`], its host_id lease unreleased.
     Exit,
 }

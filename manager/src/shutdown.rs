@@ -44,7 +44,9 @@ impl Manager {
         }
     }
 
-    /// Exits once the last lockspace is gone.
+    /// Exits once the last lockspace is gone. Each has waited for the writes in its name: with a watchdog until they had ended, without one
+    /// for [`crate::DRAIN_SECS`]. What may land even later is not waited for again, though its resource is still in the table: the host
+    /// id was left unreleased, and nothing is gained by a daemon that stays without renewing it.
     pub(crate) fn maybe_exit(&mut self, out: &mut Vec<Action>) {
         if !self.shutting_down || self.exited || !self.lockspaces.is_empty() {
             return;

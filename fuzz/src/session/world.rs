@@ -5,8 +5,8 @@ use sanlock_lease::paxos::acquire::Mode;
 use sanlock_lease::paxos::{Held, PaxosConfig};
 use sanlock_lease::timing::{IoTimeout, MonoTime, WatchdogFire};
 use sanlock_manager::{
-    Action, Command as Order, ConnId, Event, LOCKSPACES_MAX, LockspaceId, Manager, ResourceId, Settings,
-    TOKENS_MAX, TaskId,
+    Action, Command as Order, ConnId, DRAIN_SECS, Event, LOCKSPACES_MAX, LockspaceId, Manager, ResourceId,
+    Settings, TOKENS_MAX, TaskId, Work,
 };
 use sanlock_wire::flags::RestrictFlags;
 use sanlock_wire::{Command, Reply, Request, RequestBody, RequestDecoder};
@@ -64,11 +64,18 @@ pub(super) struct World {
     pub(super) closed: BTreeMap<ConnId, Client>,
     pub(super) joining: BTreeSet<LockspaceId>,
     pub(super) joined: BTreeMap<LockspaceId, u64>,
-    pub(super) gone: BTreeSet<LockspaceId>,
+    /// Since when.
+    pub(super) gone: BTreeMap<LockspaceId, MonoTime>,
     pub(super) leaving: BTreeSet<LockspaceId>,
     pub(super) machines: BTreeMap<TaskId, Machine>,
     pub(super) unsettled: BTreeSet<TaskId>,
     pub(super) names: BTreeMap<TaskId, Key>,
+    /// In which life of its lockspace each machine was started.
+    pub(super) homes: BTreeMap<TaskId, LockspaceId>,
+    /// Lockspaces given up while something could still be written in their name.
+    pub(super) outlived: BTreeSet<LockspaceId>,
+    /// Lockspaces whose newest rejoin record says so.
+    pub(super) noted: BTreeSet<LockspaceId>,
     /// Leases that a machine acquired and that nothing gave up since, with the lockspace they were acquired in.
     pub(super) owned: BTreeMap<Key, LockspaceId>,
     pub(super) saves: Vec<(LockspaceId, u64)>,
@@ -109,11 +116,14 @@ impl World {
             closed: BTreeMap::new(),
             joining: BTreeSet::new(),
             joined: BTreeMap::new(),
-            gone: BTreeSet::new(),
+            gone: BTreeMap::new(),
             leaving: BTreeSet::new(),
             machines: BTreeMap::new(),
             unsettled: BTreeSet::new(),
             names: BTreeMap::new(),
+            homes: BTreeMap::new(),
+            outlived: BTreeSet::new(),
+            noted: BTreeSet::new(),
             owned: BTreeMap::new(),
             saves: Vec::new(),
             indexes: BTreeMap::new(),
@@ -346,7 +356,7 @@ impl World {
     fn start(&mut self, task: TaskId, ls: LockspaceId, config: &PaxosConfig, machine: Machine) {
         let key = (config.lockspace, config.resource);
         assert!(!self.watchdog || self.armed.contains(&ls), "the watchdog is armed before a write");
-        assert!(!self.gone.contains(&ls), "nothing starts in a dead lockspace");
+        assert!(!self.gone.contains_key(&ls), "nothing starts in a dead lockspace");
         assert_eq!(self.joined.get(&ls), Some(&config.generation), "in the generation that is held");
         for other in self.machines.keys().chain(&self.unsettled) {
             assert_ne!(
@@ -356,7 +366,46 @@ impl World {
             );
         }
         self.names.insert(task, key);
+        self.homes.insert(task, ls);
         self.machines.insert(task, machine);
+    }
+
+    /// Whether a machine runs, or what it wrote may still land.
+    fn writes(&self, task: TaskId) -> bool {
+        self.machines.contains_key(&task) || self.unsettled.contains(&task)
+    }
+
+    /// A lockspace is left. What may still be written in its name then is given up only without a watchdog, and after the time that writes
+    /// have to end; the host id stays unreleased, and the record tells of it to whoever joins next.
+    ///
+    /// A write of an earlier life of the lockspace, given up in this way, does not count in the next one: that one has a newer generation,
+    /// so its host id speaks no more for what the earlier one held, and freeing it changes nothing.
+    fn left_behind(&mut self, ls: LockspaceId, release: bool) {
+        let busy = self.homes.iter().any(|(task, home)| *home == ls && self.writes(*task));
+        let indexed = self.indexes.values().any(|index| index.ls == ls && index.lease);
+        if !busy && !indexed {
+            return;
+        }
+        assert!(!release, "nothing of it may be written any more");
+        assert!(!self.watchdog, "the watchdog covers what may still be written, as long as that takes");
+        let gone = self.gone.get(&ls).map(|since| self.now.secs_since(*since));
+        assert!(gone >= Some(DRAIN_SECS), "writes have their time to end: {gone:?}");
+        assert!(self.noted.contains(&ls), "the rejoin record tells of what may still be written");
+        self.outlived.insert(ls);
+    }
+
+    /// The daemon ends. All lockspaces are left; a resource is there only if something may still reach it that was given up with its
+    /// lockspace: for that nobody waits any longer than the lockspace did (decision 8).
+    fn check_exit(&self) {
+        assert!(self.m.lockspaces().next().is_none(), "a lockspace is there: {:#?}", self.m);
+        for (_, resource) in self.m.resources() {
+            let task = match resource.work {
+                Work::Releasing { task } | Work::Settling { task } => Some(task),
+                Work::Acquiring { .. } | Work::Held { .. } | Work::Retry { .. } => None,
+            };
+            let given_up = self.outlived.contains(&resource.ls) && task.is_some_and(|task| self.writes(task));
+            assert!(given_up, "a resource is there: {:#?}", self.m);
+        }
     }
 
     /// Carries an action out, or remembers it; what has to be told at once.
@@ -384,18 +433,11 @@ impl World {
                 assert!(self.closed.remove(&conn).is_some(), "only a closed one is forgotten")
             }
             Action::Join { ls, .. } => assert!(self.joining.insert(ls), "joined once"),
-            Action::Gone { ls } => drop(self.gone.insert(ls)),
+            Action::Gone { ls } => drop(self.gone.entry(ls).or_insert(self.now)),
             Action::Leave { ls, release } => {
                 assert!(self.leaving.insert(ls), "left once");
                 assert!(!self.armed.contains(&ls) && !self.arms.contains(&ls), "disarmed before");
-                let writes =
-                    |task: &TaskId| self.machines.contains_key(task) || self.unsettled.contains(task);
-                let space =
-                    self.m.lockspaces().find(|(id, _)| *id == ls).map(|(_, lockspace)| lockspace.spec.name);
-                let busy =
-                    self.names.iter().any(|(task, (lockspace, _))| writes(task) && Some(*lockspace) == space);
-                let indexed = self.indexes.values().any(|index| index.ls == ls && index.lease);
-                assert!(!release || !(busy || indexed), "nothing of it may be written any more");
+                self.left_behind(ls, release);
             }
             Action::StartAcquire { task, ls, config, options, .. } => {
                 let shared = options.mode == Mode::ShortHold;
@@ -411,7 +453,7 @@ impl World {
                 self.start(task, ls, &config, Machine::Release { value: value.is_some() });
             }
             Action::StartIndex { task, conn, ls, .. } => {
-                assert!(!self.gone.contains(&ls), "nothing starts in a dead lockspace");
+                assert!(!self.gone.contains_key(&ls), "nothing starts in a dead lockspace");
                 let client = self.open.get(&conn).or_else(|| self.closed.get(&conn));
                 let Some(request) = client.and_then(|client| client.pending.as_ref()) else {
                     // Its client has gone while the watchdog was being armed.
@@ -428,7 +470,14 @@ impl World {
                     "a living process"
                 );
             }
-            Action::SaveRejoin { ls, serial, .. } => self.saves.push((ls, serial)),
+            Action::SaveRejoin { ls, serial, record } => {
+                if record.outlived {
+                    self.noted.insert(ls);
+                } else {
+                    self.noted.remove(&ls);
+                }
+                self.saves.push((ls, serial));
+            }
             Action::WatchdogCheck { ls, .. } => drop(self.checks.insert(ls)),
             Action::WatchdogArm { ls, .. } => {
                 assert!(!self.armed.contains(&ls) && self.arms.insert(ls), "armed once")
@@ -439,9 +488,10 @@ impl World {
             }
             Action::Exit => {
                 assert!(self.armed.is_empty() && self.arms.is_empty(), "nothing is left with wdmd");
+                self.check_exit();
                 self.exited = true;
             }
-            Action::RunOnFail { ls, .. } => assert!(self.gone.contains(&ls)),
+            Action::RunOnFail { ls, .. } => assert!(self.gone.contains_key(&ls)),
             Action::ShuttingDown
             | Action::DropRejoin { .. }
             | Action::Outgoing { .. }
@@ -460,7 +510,10 @@ impl World {
             for spec in resources {
                 let key = convert::resource_name(spec.resource());
                 let ls = self.owned.get(&key);
-                assert!(ls.is_some_and(|ls| !self.gone.contains(ls)), "{key:?} is granted without a machine");
+                assert!(
+                    ls.is_some_and(|ls| !self.gone.contains_key(ls)),
+                    "{key:?} is granted without a machine"
+                );
             }
         }
     }

@@ -64,3 +64,46 @@ fn without_lockspaces_a_waiter_is_answered_at_once() {
     let actions = lab.command(9, Command::ShutdownWait { force: false });
     assert_eq!(actions, [Action::ShuttingDown, done, Action::Exit]);
 }
+
+/// A lockspace in which a write may still land is left by force; what the daemon does in the following `secs` seconds.
+fn end_with_a_write_outstanding(watchdog: bool, secs: u64) -> (Lab, LockspaceId, TaskId, Vec<Action>) {
+    let mut lab = Lab::with_watchdog(watchdog);
+    lab.register(0, 100);
+    lab.open(9);
+    let add = Command::AddLockspace { spec: ls_spec("ls"), io_timeout: 0, asynchronous: false };
+    lab.command(9, add);
+    let (ls, _) = lab.m.lockspace_named(&name("ls")).unwrap();
+    lab.quiet(Event::WatchdogChecked { ls, result: Ok(2) });
+    lab.quiet(Event::JoinDone { ls, result: Ok(joined(GENERATION, lab.now)) });
+    let mut begun = lab.acquire(0, Target::Own, &["r"]);
+    if watchdog {
+        begun = lab.quiet(Event::WatchdogArmed { ls, result: Ok(()) });
+    }
+    let task = task(&begun);
+    assert_eq!(lab.failed(task, live_owner(), false, 1), [replied(0, -243)]);
+    assert_eq!(
+        lab.command(9, Command::Shutdown { force: true }),
+        [Action::ShuttingDown, Action::Gone { ls }]
+    );
+    let mut actions: Vec<Action> = (0..secs).flat_map(|_| lab.tick()).collect();
+    actions.retain(|action| !matches!(action, Action::WatchdogLive { .. }));
+    (lab, ls, task, actions)
+}
+
+#[test]
+fn without_a_watchdog_a_forced_end_gives_writes_two_minutes_and_keeps_the_host_id() {
+    let (_, _, _, actions) = end_with_a_write_outstanding(false, DRAIN_SECS - 1);
+    assert_eq!(actions, []);
+    let (mut lab, ls, _, actions) = end_with_a_write_outstanding(false, DRAIN_SECS);
+    assert_eq!(actions, [Action::Leave { ls, release: false }]);
+    assert_eq!(lab.event(Event::Left { ls }), [Action::Exit]);
+}
+
+#[test]
+fn with_a_watchdog_a_forced_end_waits_for_writes_without_limit() {
+    let (mut lab, ls, task, actions) = end_with_a_write_outstanding(true, 10 * DRAIN_SECS);
+    assert_eq!(actions, []);
+    assert_eq!(lab.settled(task), [Action::WatchdogDisarm { ls }, Action::Leave { ls, release: true }]);
+    assert_eq!(lab.m.resources().count(), 0);
+    assert_eq!(lab.event(Event::Left { ls }), [Action::Exit]);
+}
