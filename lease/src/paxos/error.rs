@@ -71,6 +71,12 @@ pub enum AcquireError {
         /// The version on disk.
         found: u64,
     },
+    /// The leader has the largest version there is, which no lease reaches by counting: there is no next one to win.
+    #[error(
+        "the lease has version {}, the last there is, so nobody can acquire it again: initialise it anew once no host uses it",
+        u64::MAX
+    )]
+    LastVersion,
     /// The owner is alive.
     #[error("held by host id {} generation {}", .0.host_id, .0.generation)]
     Live(OwnerInfo),
@@ -176,6 +182,8 @@ impl From<&AcquireError> for ReturnCode {
             AcquireError::Leader(e) | AcquireError::OwnerDelta(e) => Self::from(e),
             AcquireError::Dblock(e) => Self::from(e),
             AcquireError::Lver { .. } => Self::ACQUIRE_LVER,
+            // Like a generation that cannot be real.
+            AcquireError::LastVersion => Self::LEADER_CHECKSUM,
             AcquireError::Live(_) => Self::ACQUIRE_IDLIVE,
             AcquireError::NotYetDead(_) => Self::ACQUIRE_OWNED_RETRY,
             AcquireError::Owned(_) => Self::ACQUIRE_OWNED,

@@ -70,14 +70,17 @@ impl PaxosAcquire {
         if let Err(e) = self.check_num_hosts() {
             return self.fail(e);
         }
+        let free = self.leader.timestamp.get() == 0;
         let ours = self.leader.owner_id.get() == self.config.host.get();
         let generation = self.leader.owner_generation.get();
+        // On disk we own it, but no process of ours does: a lost release, or a value of ours that somebody committed.
+        self.tainted |= !free && ours && generation == self.config.generation;
+        if found == u64::MAX {
+            // Before anybody is waited for: the version after it (lease-algorithms.md 4.5) does not exist, and it itself is decided.
+            return self.fail(AcquireError::LastVersion);
+        }
         self.leader_fresh = true;
-        if self.leader.timestamp.get() == 0 || (ours && generation < self.config.generation) {
-            self.start_ballot(now, env)
-        } else if ours && generation == self.config.generation {
-            // On disk we own it, but no process of ours does: a lost release, or a value of ours that somebody committed.
-            self.tainted = true;
+        if free || (ours && generation <= self.config.generation) {
             self.start_ballot(now, env)
         } else {
             self.examine_owner(now, env)

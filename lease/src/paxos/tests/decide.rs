@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::geometry::AlignSize;
+use crate::paxos::share::PaxosShare;
 use crate::verify::LeaderError;
 
 #[test]
@@ -31,6 +32,47 @@ fn a_newer_generation_of_ourselves_is_somebody_else() {
     lab.after_secs(5, |lab| put_delta(lab, US, delta(US, 2, 905)));
     assert_eq!(code(&acquire_plain(&mut lab)), -243);
     assert!(writes(&lab).is_empty());
+}
+
+/// It has no next version that could be won, whoever it names: nothing is written, and nobody is waited for.
+#[test]
+fn a_lease_at_the_last_version_there_is_is_refused_at_once() {
+    let free = |owner| Owner { timestamp: 0, ..owner };
+    let rows = [
+        // Silent owners: they would be waited for.
+        (owned_by(2, 1), false),
+        (owned_by(US, 2), false),
+        // A free lease, and an earlier life of ours: there would be a ballot.
+        (owned_by(US, 0), false),
+        (free(owned_by(2, 1)), false),
+        (free(owned_by(US, 1)), false),
+        (NOBODY, false),
+        // On disk we own it: that is to be taken back.
+        (owned_by(US, 1), true),
+    ];
+    for (row, (owner, taken_back)) in rows.into_iter().enumerate() {
+        for shared in [false, true] {
+            let mut lab = lab(leader(u64::MAX, owner));
+            let (began, options) = (lab.now, AcquireOptions::default());
+            let done = if shared {
+                lab.run_noisy(&mut PaxosShare::new(config(US), options, 8))
+            } else {
+                acquire_plain(&mut lab)
+            };
+            assert_eq!(failure(&done), (AcquireError::LastVersion, -229, taken_back), "row {row}");
+            assert_eq!(done.at, began.plus_millis(1), "row {row}");
+            assert_eq!(lab.brief(), [(0, 1), (2, 1)], "row {row}");
+        }
+    }
+}
+
+#[test]
+fn the_last_version_there_is_can_be_held_and_released() {
+    let mut lab = lab(leader(u64::MAX - 1, NOBODY));
+    let held = held(&acquire_plain(&mut lab));
+    assert_eq!(held.lver(), u64::MAX);
+    assert_eq!(release(&mut lab, held).outcome.result, Ok(Released::LeaderFreed));
+    assert_eq!(failure(&acquire_plain(&mut lab)).0, AcquireError::LastVersion);
 }
 
 #[test]

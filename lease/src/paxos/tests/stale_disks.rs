@@ -75,6 +75,18 @@ fn where_disks_count_different_hosts_everybody_is_looked_at() {
     }
 }
 
+/// The newest of several leaders is what a ballot builds on, and the last version of all cannot be built on: it would be decided twice.
+#[test]
+fn the_last_version_there_is_is_not_won_again_where_disks_disagree() {
+    for n in 0..3 {
+        let mut leaders = [leader(3, NOBODY), leader(4, NOBODY), leader(5, NOBODY)];
+        leaders[n] = leader(u64::MAX, Owner { timestamp: 0, ..owned_by(2, 1) });
+        let mut lab = lab3(leaders);
+        assert_eq!(failure(&acquire3(&mut lab)).0, AcquireError::LastVersion, "disk {n}");
+        assert!(writes(&lab).is_empty(), "disk {n}");
+    }
+}
+
 /// The owner asked for more hosts; another host that committed its value did not, and got to one of two disks only.
 #[test]
 fn an_owner_can_release_where_a_helper_counted_other_hosts() {
