@@ -1,5 +1,4 @@
 //! What is asked of a lease file before it is used.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::fs::File;
 use std::path::Path;
