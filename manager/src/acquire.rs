@@ -331,12 +331,6 @@ impl Manager {
         self.grant(now, number, out);
     }
 
-    pub(crate) fn rejoin_saved(&mut self, ls: LockspaceId, serial: u64) {
-        if let Some(lockspace) = self.lockspaces.get_mut(&ls) {
-            lockspace.rejoin_saved = lockspace.rejoin_saved.max(serial);
-        }
-    }
-
     /// Ends the waiting of every request that has nothing more to wait for: its records are saved, its target hung up, or one
     /// of its lockspaces died.
     pub(crate) fn grant_ready(&mut self, now: MonoTime, out: &mut Vec<Action>) {

@@ -22,6 +22,7 @@
 //! * While something depends on a host id, wdmd has an expiry of its lockspace, or no watchdog is used ([`Watch`]).
 //! * A token is granted only while its lockspace is alive with the generation the acquire began with, and its process is in the
 //!   rejoin record on stable storage (rules R7, R10).
+//! * A lockspace is left with its host id unreleased only once the record of what may outlive it is on stable storage (rule R7).
 #![forbid(unsafe_code)]
 
 mod acquire;
@@ -171,7 +172,7 @@ impl Manager {
             Event::Settled { task } => self.settled(now, task, out),
             Event::IndexSettling { task } => self.index_settling(task),
             Event::IndexDone { task } => self.index_done(task),
-            Event::RejoinSaved { ls, serial } => self.rejoin_saved(ls, serial),
+            Event::RejoinSaved { ls, serial } => self.rejoin_saved(ls, serial, out),
             Event::Noticed { ls, from, generation, event } => {
                 self.noticed(now, ls, (from, generation), event, out);
             }

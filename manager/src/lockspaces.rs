@@ -106,6 +106,7 @@ impl Manager {
             rejoin: BTreeMap::new(),
             rejoin_asked: 0,
             rejoin_saved: 0,
+            record_first: false,
         };
         self.lockspaces.insert(ls, lockspace);
         self.begin_join(ls, out);
@@ -266,17 +267,32 @@ impl Manager {
         lockspace.list = LockspaceList::Rem;
         lockspace.killing = 0;
         lockspace.rejoin.clear();
-        if lockspace.ended {
-            self.save_rejoin(ls, outstanding, out);
-            return self.forget_lockspace(ls, out);
-        }
         if release {
             out.push(Action::DropRejoin { spec: lockspace.spec.clone() });
-        } else {
-            // Every process is gone or has given up what it held: only writes may outlive this.
-            self.save_rejoin(ls, outstanding, out);
+            out.push(Action::Leave { ls, release });
+            return;
         }
-        out.push(Action::Leave { ls, release });
+        // Every process is gone or has given up what it held: only writes may outlive this. Whether those of a thread that broke off
+        // have ended, nobody has seen.
+        let outlived = outstanding || lockspace.ended;
+        lockspace.record_first = true;
+        self.save_rejoin(ls, outlived, out);
+    }
+
+    /// A record is on stable storage. A lockspace whose host id stays unreleased is left only then: whoever joins it next believes what is
+    /// there, and what its thread has to add about its own writes must not come before this.
+    pub(crate) fn rejoin_saved(&mut self, ls: LockspaceId, serial: u64, out: &mut Vec<Action>) {
+        let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
+        lockspace.rejoin_saved = lockspace.rejoin_saved.max(serial);
+        if !lockspace.record_first || lockspace.rejoin_saved < lockspace.rejoin_asked {
+            return;
+        }
+        lockspace.record_first = false;
+        if lockspace.ended {
+            self.forget_lockspace(ls, out);
+        } else {
+            out.push(Action::Leave { ls, release: false });
+        }
     }
 
     /// Resources of a dead lockspace that no process holds and on which nothing runs: the host_id lease speaks for them.
@@ -296,6 +312,10 @@ impl Manager {
 
     pub(crate) fn left(&mut self, now: MonoTime, ls: LockspaceId, out: &mut Vec<Action>) {
         let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
+        if lockspace.record_first {
+            lockspace.ended = true;
+            return self.save_rejoin(ls, true, out);
+        }
         if lockspace.list != LockspaceList::Spaces {
             return self.forget_lockspace(ls, out);
         }

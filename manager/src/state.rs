@@ -198,6 +198,8 @@ pub struct Lockspace {
     pub(crate) rejoin: BTreeMap<ConnId, u64>,
     pub(crate) rejoin_asked: u64,
     pub(crate) rejoin_saved: u64,
+    /// It is left, or forgotten if its thread has ended, once the newest record is saved.
+    pub(crate) record_first: bool,
 }
 
 impl Lockspace {

@@ -381,6 +381,7 @@ impl World {
     /// A write of an earlier life of the lockspace, given up in this way, does not count in the next one: that one has a newer generation,
     /// so its host id speaks no more for what the earlier one held, and freeing it changes nothing.
     fn left_behind(&mut self, ls: LockspaceId, release: bool) {
+        assert!(release || self.saves.iter().all(|(of, _)| *of != ls), "the record is written before");
         let busy = self.homes.iter().any(|(task, home)| *home == ls && self.writes(*task));
         let indexed = self.indexes.values().any(|index| index.ls == ls && index.lease);
         if !busy && !indexed {

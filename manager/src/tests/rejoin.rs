@@ -107,6 +107,63 @@ fn a_lockspace_left_without_users_is_recorded_as_such_unless_a_write_may_outlive
     }
 }
 
+/// With a write outstanding, and left without a watchdog: the serial of the record that says so, and what was asked for with it.
+fn leaving_with_a_write(lab: &mut Lab) -> (u64, Vec<Action>) {
+    lab.hold(0, "r");
+    let (task, _) = release_of(&lab.release(0, &["r"]));
+    lab.released(task, timed_out(), 1);
+    lab.remove(9, "ls");
+    lab.saves = false;
+    let mut actions = Vec::new();
+    for _ in 0..DRAIN_SECS {
+        lab.now = lab.now.plus_secs(1);
+        actions.extend(lab.event(Event::Tick));
+    }
+    let [(serial, _, true)] = records(&actions)[..] else { panic!("{actions:?}") };
+    actions.retain(|a| !matches!(a, Action::SaveRejoin { .. } | Action::RunOnFail { .. }));
+    (serial, actions)
+}
+
+#[test]
+fn a_lockspace_is_left_once_the_record_of_what_may_outlive_it_is_written() {
+    let (mut lab, ls) = Lab::ready();
+    let (serial, actions) = leaving_with_a_write(&mut lab);
+    assert_eq!(actions, [], "whoever joins next would believe the record before");
+    assert_eq!(lab.event(Event::RejoinSaved { ls, serial: serial - 1 }), []);
+    assert_eq!(
+        lab.result(9, Command::AddLockspace { spec: ls_spec("ls"), io_timeout: 0, asynchronous: true }),
+        -11
+    );
+    let saved = Event::RejoinSaved { ls, serial };
+    assert_eq!(lab.event(saved.clone()), [Action::Leave { ls, release: false }]);
+    assert_eq!(lab.event(saved), [], "once");
+    assert_eq!(lab.event(Event::Left { ls }), [replied(9, 0)]);
+}
+
+#[test]
+fn a_lockspace_whose_thread_breaks_off_is_there_until_the_record_is_written() {
+    let (mut lab, ls) = Lab::ready();
+    let (first, _) = leaving_with_a_write(&mut lab);
+    let actions = lab.event(Event::Left { ls });
+    let [(serial, _, true)] = records(&actions)[..] else { panic!("{actions:?}") };
+    assert_eq!(lab.event(Event::RejoinSaved { ls, serial: first }), []);
+    assert_eq!(lab.inq("ls"), -115);
+    assert_eq!(lab.event(Event::RejoinSaved { ls, serial }), [replied(9, 0)]);
+    assert_eq!(lab.inq("ls"), -2);
+}
+
+#[test]
+fn a_thread_that_broke_off_vouches_for_nothing() {
+    let (mut lab, ls) = Lab::ready();
+    lab.saves = false;
+    let actions = lab.event(Event::Left { ls });
+    let [(serial, _, outlived)] = records(&actions)[..] else { panic!("{actions:?}") };
+    assert!(outlived, "nobody waited for its last write of the host_id lease");
+    assert_eq!(lab.inq("ls"), -115);
+    lab.event(Event::RejoinSaved { ls, serial });
+    assert_eq!(lab.inq("ls"), -2);
+}
+
 #[test]
 fn the_record_names_lockspace_host_and_generation() {
     let mut lab = Lab::new();
