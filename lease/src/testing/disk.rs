@@ -94,14 +94,18 @@ impl TestDisk {
         self.write(place, size, sector, &bytes);
     }
 
+    /// Whether there is such an area, and `count` sectors from `first` on are inside it.
+    #[must_use]
+    pub fn fits(&self, place: Place, size: SectorSize, first: u64, count: u64) -> bool {
+        let bytes = first.checked_add(count).and_then(|end| end.checked_mul(u64::from(size.bytes())));
+        self.areas.get(&key(place)).zip(bytes).is_some_and(|(area, bytes)| bytes <= area.bytes)
+    }
+
     /// A read of `count` sectors: `None` when it reaches beyond the end or there is no such area.
     #[must_use]
     pub fn view(&self, place: Place, size: SectorSize, first: u64, count: u64) -> Option<SparseView> {
-        let area = self.areas.get(&key(place))?;
-        let end = first.checked_add(count)?;
-        if end.checked_mul(u64::from(size.bytes()))? > area.bytes {
-            return None;
-        }
+        let area = self.areas.get(&key(place)).filter(|_| self.fits(place, size, first, count))?;
+        let end = first + count;
         let per = u64::from(size.bytes()) / 512;
         let mut sectors: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
         for (unit, data) in area.units.range(first * per..end * per) {

@@ -326,6 +326,9 @@ impl Lab {
         let fate = (self.fate)(&op);
         self.trace.push(Traced { at: self.now, op: op.clone() });
         let missing = !self.disk.has(op.place);
+        // A device ends where it ends; a read beyond it is judged when it looks.
+        let beyond = matches!(op.action, Action::Write { sector, .. }
+            if !self.disk.fits(op.place, op.sector_size, sector, 1));
         let stale = fate.stale.then(|| self.look(&op));
         self.flying.push(Flying {
             owner: self.owner,
@@ -334,9 +337,13 @@ impl Lab {
             } else {
                 fate.after_ms.map(|ms| self.now.plus_millis(ms))
             },
-            lands: fate.lands_ms.filter(|_| op.is_write() && !missing).map(|ms| self.now.plus_millis(ms)),
+            lands: fate.lands_ms.filter(|_| op.is_write() && !beyond).map(|ms| self.now.plus_millis(ms)),
             op,
-            failure: if missing { Some(IoFailure::NotOpen(ENODEV)) } else { fate.failure },
+            failure: match (missing, beyond) {
+                (true, _) => Some(IoFailure::NotOpen(ENODEV)),
+                (false, true) => fate.failure.or(Some(IoFailure::Short)),
+                (false, false) => fate.failure,
+            },
             stale,
             timed_out: false,
             reported: false,
