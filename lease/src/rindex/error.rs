@@ -1,6 +1,7 @@
 //! Why an operation on an index did not succeed.
 
 use crate::code::ReturnCode;
+use crate::geometry::Geometry;
 use crate::machine::IoFailure;
 use crate::name::Name;
 use crate::paxos::AcquireError;
@@ -53,6 +54,19 @@ pub enum RindexError {
         sector: u32,
         /// Its flags.
         flags: u32,
+    },
+    /// The header has no checksum, and its internal lease says otherwise.
+    #[error(
+        "the resource index states {stated:?} (sector and align size), but its internal lease, at offset {at}, was written for {lease:?}: \
+         one of the two is damaged, and nothing is changed; `sanlock fsck` shows what lies there"
+    )]
+    Contradiction {
+        /// Sizes in the header.
+        stated: Geometry,
+        /// Offset of the internal lease on the disk.
+        at: u64,
+        /// Sizes in the internal lease.
+        lease: Geometry,
     },
     /// The index was formatted anew with other sizes between two reads.
     #[error("the resource index was formatted with other sizes meanwhile, try again")]
@@ -125,7 +139,10 @@ impl From<&RindexError> for ReturnCode {
             RindexError::Lockspace { .. } => Self::RINDEX_LOCKSPACE,
             RindexError::Place { .. } | RindexError::EntryOffset { .. } => Self::RINDEX_OFFSET,
             RindexError::Differs { .. } => Self::RINDEX_DIFF,
-            RindexError::Sizes { .. } | RindexError::Beyond { .. } | RindexError::Missing(_) => Self::EINVAL,
+            RindexError::Sizes { .. }
+            | RindexError::Contradiction { .. }
+            | RindexError::Beyond { .. }
+            | RindexError::Missing(_) => Self::EINVAL,
             RindexError::Changed => Self::EAGAIN,
             RindexError::NoSuchName(_) | RindexError::Full(_) | RindexError::NoMember => Self::ENOENT,
             RindexError::Exists { .. } => Self::EEXIST,

@@ -15,6 +15,8 @@
 //! * A write that timed out may still land (rule R3). The internal lease is kept until it has, however long that takes: an old
 //!   copy of a sector must not land on what the next holder wrote.
 //! * The lockspace is looked at before every write (rule R10).
+//! * Without the internal lease nothing is written unless the lease agrees with the sizes in the header, or cannot be found: the header
+//!   has no checksum, and all places follow from it.
 //!
 //! An operation is a step machine one level above those of [`crate::machine`]: it asks for whole transfers, and for whole runs of
 //! [`PaxosAcquire`] and [`PaxosRelease`] on the internal lease, one at a time ([`Want`]), and is told how each ended ([`Answer`]).
@@ -23,6 +25,7 @@ mod error;
 mod index;
 mod lease;
 mod operation;
+mod sizes;
 
 pub use error::RindexError;
 pub use index::{IndexView, MAX_RESOURCES_DEFAULT, header};

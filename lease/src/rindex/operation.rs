@@ -1,7 +1,9 @@
 //! One operation on an index, from its first read to the release of the internal lease.
 
 use super::index::{Index, Layout, header, resource_in};
-use super::{Answer, Entry, LEASE_NAME, Limit, Member, RindexCommand, RindexConfig, RindexError, Want};
+use super::{
+    Answer, Entry, LEASE_NAME, Limit, Member, RindexCommand, RindexConfig, RindexError, Want, sizes,
+};
 use crate::format::{self, Resource};
 use crate::geometry::Geometry;
 use crate::limits::SECTOR_BYTES_MAX;
@@ -40,6 +42,11 @@ enum Then {
 enum Phase {
     Start,
     Header,
+    /// Without the internal lease: looking whether it agrees with the header.
+    Sizes {
+        /// Places looked at before.
+        looked: usize,
+    },
     Acquiring,
     Index,
     /// Looking what lies in the area of the slot.
@@ -105,6 +112,7 @@ impl RindexOperation {
         match (std::mem::replace(&mut self.phase, Phase::Done), answer) {
             (Phase::Start, Answer::Start) => self.start(now, env),
             (Phase::Header, Answer::Read(result)) => self.after_header(now, result),
+            (Phase::Sizes { looked }, Answer::Read(result)) => self.after_lease(looked, result),
             (Phase::Acquiring, Answer::Acquired(outcome, outstanding)) => {
                 self.after_acquire(outcome, outstanding)
             }
@@ -195,7 +203,27 @@ impl RindexOperation {
                 let machine = Box::new(PaxosAcquire::new(self.paxos(&member), options));
                 self.want(Phase::Acquiring, Want::Acquire { machine, offset: layout.lease() })
             }
+            None if self.command.takes_lease() => self.look_for_lease(&layout, 0),
             _ => self.read_index(&layout),
+        }
+    }
+
+    fn look_for_lease(&mut self, layout: &Layout, looked: usize) -> Want {
+        match sizes::places(layout).nth(looked) {
+            Some(offset) => self.want(Phase::Sizes { looked }, Want::Read { offset, len: SECTOR_BYTES_MAX }),
+            // It is gone, and there is nobody but the header to believe.
+            None => self.read_index(layout),
+        }
+    }
+
+    /// What cannot be read contradicts nothing: a rebuild is there for what is damaged.
+    fn after_lease(&mut self, looked: usize, result: Result<&[u8], IoFailure>) -> Want {
+        let Some(layout) = self.layout else { return self.fail(RindexError::Driver) };
+        let Some(at) = sizes::places(&layout).nth(looked) else { return self.fail(RindexError::Driver) };
+        match result.ok().and_then(|sector| sizes::of_lease(sector, layout.base(), at)) {
+            Some(lease) if lease == layout.geometry => self.read_index(&layout),
+            Some(lease) => self.fail(RindexError::Contradiction { stated: layout.geometry, at, lease }),
+            None => self.look_for_lease(&layout, looked + 1),
         }
     }
 

@@ -226,10 +226,69 @@ fn rebuild_finds_what_lies_in_the_areas_up_to_the_end_of_the_disk() {
         assert_eq!(rig.run_as(member, RindexCommand::Rebuild { seed: 0 }), entry("", 0));
         assert_eq!(rig.names(), expected);
         rig.assert_sound("after a rebuild");
-        // Header, index, eight areas, the end of the disk, the index.
-        assert_eq!(rig.trace.len(), 12);
-        assert_eq!(rig.trace[11], (MIB, -(1 << 20)));
+        // Header, index, eight areas, the end of the disk, the index; who does not take the internal lease looks whether it is there.
+        assert_eq!(rig.trace.len(), if with_lease { 12 } else { 13 });
+        assert_eq!(rig.trace.last(), Some(&(MIB, -(1 << 20))));
     }
+}
+
+/// The header has no checksum. Whoever takes the internal lease finds out; whoever does not would write over what lies behind.
+#[test]
+fn an_index_whose_lease_contradicts_its_header_is_not_changed_without_it() {
+    let damaged = |geometry: Geometry, sector: u32, align_flag: u32| {
+        let mut rig = Rig::formatted(geometry, 8 * MIB);
+        for resource in ["a", "b"] {
+            rig.run(create(resource)).unwrap();
+        }
+        let mut header = rig.bytes(rig.base, 512);
+        let mut record = RindexHeader::from_sector(&header);
+        (record.sector_size, record.flags) = (sector.into(), align_flag.into());
+        record.encode(&mut header);
+        rig.lab.disk.write(Place::Resource(1), SectorSize::B512, 0, &header);
+        rig.trace.clear();
+        rig
+    };
+    // Larger areas, smaller areas, and sectors of another size in areas of the same size.
+    let b4096 = |align| Geometry::new(SectorSize::B4096, align).unwrap();
+    let cases = [
+        (b4096(AlignSize::M1), 4096, 2),
+        (b4096(AlignSize::M1), 4096, 8),
+        (b4096(AlignSize::M2), 4096, 1),
+        (b4096(AlignSize::M8), 4096, 1),
+        (b4096(AlignSize::M1), 512, 1),
+        (Geometry::B512_M1, 4096, 1),
+    ];
+    for (geometry, sector, align_flag) in cases {
+        let align = u64::from(align_flag) * MIB;
+        for command in [
+            RindexCommand::Rebuild { seed: 0 },
+            RindexCommand::Add { name: name("c"), offset: 8 * MIB + 2 * align, seed: 0 },
+            RindexCommand::Remove { offset: 8 * MIB + 2 * align, seed: 0 },
+        ] {
+            let mut rig = damaged(geometry, sector, align_flag);
+            let case = format!("{geometry:?} as {sector}/{align_flag}M, {command:?}");
+            let error = rig.run_as(None, command).unwrap_err();
+            assert!(error.to_string().contains(&format!("written for {geometry:?}")), "{case}: {error}");
+            refused(Err(error), -22);
+            assert!(rig.trace.iter().all(|(_, len)| *len > 0), "{case} writes: {:?}", rig.trace);
+        }
+    }
+}
+
+/// Where no internal lease says otherwise the header is believed: then nothing but a rebuild without a lockspace is left to try.
+#[test]
+fn an_index_whose_lease_is_gone_is_rebuilt_without_it() {
+    let mut rig = Rig::usual();
+    rig.run(create("a")).unwrap();
+    rig.run(RindexCommand::Remove { offset: rig.area(0), seed: 0 }).unwrap();
+    rig.lab.disk.edit(Place::Resource(0), SectorSize::B512, 0, |sector| sector.fill(0));
+    rig.trace.clear();
+    rig.run_as(None, RindexCommand::Rebuild { seed: 0 }).unwrap();
+    assert_eq!(rig.names(), [(0, "a".to_owned())]);
+    // A lease that cannot be read says nothing either.
+    rig.trace.clear();
+    rig.fault = Some((1, IoFailure::Os(5)));
+    rig.run_as(None, RindexCommand::Rebuild { seed: 0 }).unwrap();
 }
 
 /// A host that dies while it deletes leaves the area of a resource that may be created again elsewhere.

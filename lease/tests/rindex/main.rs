@@ -8,7 +8,7 @@ mod images;
 mod leases;
 mod recorded;
 
-use sanlock_lease::geometry::{Geometry, HostId, SectorSize};
+use sanlock_lease::geometry::{AlignSize, Geometry, HostId, SectorSize};
 use sanlock_lease::machine::{Env, IoFailure, LockspaceNow, NoHosts, Op, Place, Sectors};
 use sanlock_lease::name::Name;
 use sanlock_lease::record::{DELTA_MAGIC, DELTA_VERSION, RawLeader, RindexEntry, RindexHeader};

@@ -104,3 +104,32 @@ fn an_index_of_the_original_is_used_and_repaired() {
     assert_eq!(recorded.run(RindexCommand::Rebuild { seed: 0 }), entry("", 0));
     assert_eq!(recorded.run(lookup("resA", 0)), entry("resA", at(3)));
 }
+
+#[test]
+fn an_index_of_the_original_agrees_with_its_lease() {
+    let pairs = [
+        (Geometry::B512_M1, "v38-rindex-512-1m-formatted"),
+        (Geometry::B4096_M8, "v38-rindex-4k-8m-formatted"),
+    ];
+    for (geometry, file) in pairs {
+        let (image, align) = (load(file), geometry.align().bytes());
+        let mut rig = Rig::new(geometry, align);
+        for (area, bytes) in image.chunks_exact(usize::try_from(align).unwrap()).enumerate() {
+            let (place, _) = rig.place(align * (1 + area as u64));
+            rig.lab.disk.write(place, SectorSize::B512, 0, bytes);
+        }
+        let config = RindexConfig { lockspace: name("golden-rx"), ..rig.config() };
+        let mut operation = RindexOperation::new(config, RindexCommand::Rebuild { seed: 0 });
+        let mut want = rig.step(&mut operation, Answer::Start);
+        while want != Want::Done {
+            want = rig.carry_out(&mut operation, want).unwrap();
+        }
+        assert_eq!(operation.result(), Some(entry("", 0)), "{file}");
+        // Found at the first look, right behind the index.
+        assert_eq!(
+            rig.trace.get(1..3).unwrap(),
+            [(2 * align, 4096), (align, i64::try_from(align).unwrap())],
+            "{file}"
+        );
+    }
+}
