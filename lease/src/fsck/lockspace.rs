@@ -210,6 +210,11 @@ fn fields(
         let found = format!("held since {timestamp} by host id {owner}, generation {generation}");
         add(Problem::HostState, field, found, "an owner and a generation, or no timestamp".to_owned(), fix);
     }
+    if generation == u64::MAX {
+        let field = offset_of!(RawLeader, owner_generation);
+        let (found, expected) = (format!("generation {generation}"), "one that has a next one".to_owned());
+        add(Problem::HostGeneration, field, found, expected, fix);
+    }
     let io_timeout = record.io_timeout.get();
     if timestamp != 0 && io_timeout > 255 {
         let field = offset_of!(RawLeader, io_timeout);

@@ -82,6 +82,10 @@ problems! {
     HostState = "host-id-state", Damage,
         "no program writes such a record: the host id may be taken for held, or for free, when it is not",
         "stop the host that uses this id, then repair";
+    /// The last generation there is.
+    HostGeneration = "host-id-generation", Damage,
+        "no host reaches this generation by counting, and there is none after it: once nobody holds this host id, it cannot be joined again (-229)",
+        "stop the host that uses this id, then repair";
     /// Nobody can have this io timeout.
     HostIoTimeout = "host-id-io-timeout", Damage,
         "others reckon with another time than the host itself: it may be presumed dead while it lives",
@@ -127,6 +131,10 @@ problems! {
     LeaderOwner = "leader-owner", Damage,
         "an owner that cannot exist never gives the lease back: it cannot be acquired (-229; the original may crash)",
         "stop all hosts of the lockspace, then repair";
+    /// The last version there is.
+    LeaderLast = "leader-last-version", Damage,
+        "no lease reaches this version by counting, and there is none after it: whoever owns the lease keeps it, and nobody can acquire it again (-229)",
+        "when every host has stopped using it, format it anew with `sanlock direct init`; its lease version begins at 0 then";
     /// Cleared.
     LeaderCleared = "leader-cleared", Note,
         "the lease was cleared: it cannot be acquired until it is formatted again",

@@ -177,6 +177,11 @@ fn check_leader(report: &mut ResourceReport, record: &RawLeader) {
         let found = format!("flags {:#x}", copy.flags.get());
         report.add(Problem::LeaderCaw, spot(8), what(), found, format!("no flag {FLAG_CAW:#x}"), None);
     }
+    if copy.lver.get() == u64::MAX {
+        let field = offset_of!(RawLeader, lver);
+        let (found, expected) = (format!("version {}", copy.lver), "one that has a next one".to_owned());
+        report.add(Problem::LeaderLast, spot(field), what(), found, expected, None);
+    }
     let owner = (copy.owner_id.get(), copy.owner_generation.get());
     report.claims.extend(HostId::new(owner.0).map(|host| (host, owner.1)));
     report.known = Some(Known {

@@ -140,6 +140,9 @@ const DAMAGES: &[Damage] = &[
     (Problem::HostOwner, LS, 1024 + 32, true, |i| i.copy_within(0..512, 1024)),
     (Problem::HostState, LS, 1024 + 32, true, |i| leader(i, 1024, |l| l.timestamp = 5.into())),
     (Problem::HostIoTimeout, LS, 174, false, |i| leader(i, 0, |l| l.io_timeout = 300.into())),
+    (Problem::HostGeneration, LS, 1024 + 40, true, |i| {
+        leader(i, 1024, |l| l.owner_generation = u64::MAX.into());
+    }),
     (Problem::HostNameTwice, LS, 512 + 104, false, |i| {
         i.copy_within(0..512, 512);
         leader(i, 512, |l| l.owner_id = 2.into());
@@ -155,6 +158,7 @@ const DAMAGES: &[Damage] = &[
     (Problem::LeaderMaxHosts, EX, 24, true, |i| leader(i, 0, |l| l.max_hosts = 250.into())),
     (Problem::LeaderOwner, EX, 32, true, |i| leader(i, 0, |l| l.owner_id = 2001.into())),
     (Problem::LeaderOwner, EX, 32, true, |i| leader(i, 0, |l| l.owner_id = 0.into())),
+    (Problem::LeaderLast, EX, 48, false, |i| leader(i, 0, |l| l.lver = u64::MAX.into())),
     (Problem::LeaderCleared, "v38-res-512-1m-cleared", 0, false, |_| ()),
     (Problem::LeaderCaw, "v51caw-res-512-1m-ex", 8, false, |_| ()),
     (Problem::RequestMagic, EX, 512, true, |i| i[512] ^= 1),
