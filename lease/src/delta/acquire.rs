@@ -7,7 +7,11 @@
 //! 3. Otherwise wait until whoever holds it must have been reset, reading it every second: any change but to "free" means that
 //!    its owner lives, and the join fails there and then (W24). A read at the end shows that nothing changed up to it.
 //! 4. Write it as ours.
-//! 5. Wait until every competitor that saw the same free record has written too, then read: the last writer wins.
+//! 5. Wait until every competitor that saw the same free record has written too, then read: the last writer wins. A competitor whose
+//!    write ended later than that, counted from its read of the record, does not rely on it.
+//!
+//! This program may stand still at any moment, and does not have a watchdog yet that would end it. So what was read is relied upon only
+//! within the limit of the read, and what was written only if its end was heard of before anybody else could have done without it.
 //!
 //! Both waits are those of the io timeout *found on disk*: that is the one the hosts of the lockspace went by. Where it is so
 //! much longer than ours that our lease would age beyond 4T in the second wait, the lease is checked and renewed on the way.
@@ -90,6 +94,16 @@ pub enum JoinError {
         /// The number on disk.
         found: u64,
     },
+    /// What was read, or written, was heard of so late that another host may have taken the host id meanwhile: this program stood
+    /// still, or a write took longer than others wait for it. What was written stays on disk, for others to wait out.
+    #[error(
+        "the join came to know of a read or write of the host_id lease {ms} ms after it began, too late to rely on it: \
+         this program stood still, or storage is too slow for the io timeout"
+    )]
+    StoodStill {
+        /// Since the beginning of the read that it relies on, or of the last write.
+        ms: u64,
+    },
     /// The machine was driven against its rules.
     #[error("internal: input does not fit the state")]
     Driver,
@@ -104,6 +118,7 @@ impl From<&JoinError> for ReturnCode {
             JoinError::HostId { .. } => Self::ADDLS_INVALID_HOSTID,
             JoinError::Busy { .. } | JoinError::Lost { .. } => Self::HOSTID_BUSY,
             JoinError::Stopped { .. } => Self::ERROR,
+            JoinError::StoodStill { .. } => Self::from(&IoFailure::TimedOut),
             JoinError::Generation { .. } => Self::LEADER_CHECKSUM,
             JoinError::Driver => Self::GENERIC,
         }
@@ -117,6 +132,10 @@ pub type JoinOutcome = Result<Joined, JoinError>;
 const LOOK_MS: u64 = 1000;
 /// Waited beyond 8·O + F, so that clocks may differ by more than the shortest slack of lease-algorithms.md 13.4 needs.
 const SLACK_SECS: u64 = 1;
+/// Of the settling time this part is left for clocks that run at different rates (lease-algorithms.md 13.4: 0.7 %).
+const SETTLE_MARGIN: u64 = 20;
+/// Reads in a row that were heard of too late.
+const STALE_MAX: u32 = 8;
 /// The sizes are found in this many sectors of 512 bytes.
 const SIZES_SECTORS: u64 = (SECTOR_BYTES_MAX / 512) as u64;
 
@@ -138,6 +157,9 @@ struct Watch {
 struct Ours {
     leader: RawLeader,
     written: MonoTime,
+    /// From then on the end of this write proves nothing: a competitor that saw the same free record may have waited for it in vain, or
+    /// may have waited for our death.
+    in_vain: MonoTime,
     /// End of the second wait; known once the first write has completed.
     settled: Option<MonoTime>,
     /// Its length, 2·O.
@@ -176,6 +198,10 @@ pub struct DeltaAcquire {
     phase: Phase,
     next_op: u32,
     current: Option<OpId>,
+    /// When the current operation, or the last one, was asked for.
+    asked: MonoTime,
+    /// Reads in a row that were heard of too late.
+    stale: u32,
     /// A write that timed out. There is no second one: it ends the join.
     late_write: Option<OpId>,
 }
@@ -194,6 +220,8 @@ impl DeltaAcquire {
             phase: Phase::ClockZero,
             next_op: 0,
             current: None,
+            asked: MonoTime::from_millis(0),
+            stale: 0,
             late_write: None,
         }
     }
@@ -222,9 +250,10 @@ impl DeltaAcquire {
         Step::Done { outcome, outstanding: u32::from(self.late_write.is_some()) }
     }
 
-    fn op_id(&mut self) -> OpId {
+    fn op_id(&mut self, now: MonoTime) -> OpId {
         let id = OpId(self.next_op);
         self.next_op += 1;
+        self.asked = now;
         self.current = Some(id);
         id
     }
@@ -237,16 +266,30 @@ impl DeltaAcquire {
     }
 
     fn read(&mut self, now: MonoTime, phase: Phase) -> Step<JoinOutcome> {
-        let id = self.op_id();
+        let id = self.op_id(now);
         let op = self.config.read_own(id, self.geometry.sector(), now);
         self.submit(phase, op)
     }
 
     fn write(&mut self, now: MonoTime, leader: RawLeader, phase: Phase) -> Step<JoinOutcome> {
         let deadline = self.config.deadline(now);
-        let id = self.op_id();
+        let id = self.op_id(now);
         let op = self.config.write_own(id, self.geometry.sector(), leader, Bitmap::default(), deadline);
         self.submit(phase, op)
+    }
+
+    fn stood_still(&mut self, now: MonoTime, since: MonoTime) -> Step<JoinOutcome> {
+        self.done(Err(JoinError::StoodStill { ms: now.millis_since(since) }))
+    }
+
+    /// A read says what was on disk at some moment since it was asked for. Heard of after its limit, it may be from before a standstill
+    /// of this program, in which another host may have joined, and is made once more.
+    fn read_again(&mut self, now: MonoTime) -> Step<JoinOutcome> {
+        self.stale += 1;
+        if self.stale > STALE_MAX {
+            return self.stood_still(now, self.asked);
+        }
+        self.read(now, self.phase)
     }
 
     fn start(&mut self, now: MonoTime) -> Step<JoinOutcome> {
@@ -254,7 +297,7 @@ impl DeltaAcquire {
             return Step::Wait(MonoTime::from_secs(1));
         }
         let op = Op {
-            id: self.op_id(),
+            id: self.op_id(now),
             place: Place::Lockspace,
             sector_size: SectorSize::B512,
             action: Action::Read { first: 0, count: SIZES_SECTORS },
@@ -364,6 +407,12 @@ impl DeltaAcquire {
             return self.done(Err(JoinError::Generation { found }));
         };
         let settle_secs = self.found_timeout(&record).delta_short_delay_secs();
+        // Whoever saw the same record, and wrote, looks after its settling time whether somebody else did too.
+        let settle_ms = settle_secs * 1000;
+        let in_vain = self.asked.plus_millis(settle_ms - settle_ms / SETTLE_MARGIN);
+        if now >= in_vain {
+            return self.stood_still(now, self.asked);
+        }
         let mut leader = record;
         leader.timestamp = now.secs().into();
         leader.io_timeout = self.config.io_timeout.to_disk().into();
@@ -371,7 +420,7 @@ impl DeltaAcquire {
         leader.owner_generation = generation.into();
         leader.resource_name = self.config.host_name.to_field();
         leader.seal();
-        let ours = Ours { leader, written: now, settled: None, settle_secs };
+        let ours = Ours { leader, written: now, in_vain, settled: None, settle_secs };
         self.write(now, leader, Phase::Writing(ours))
     }
 
@@ -408,6 +457,11 @@ impl DeltaAcquire {
             }
             Err(e) => return self.done(Err(e)),
         }
+        let in_vain = ours.written.plus_secs(self.config.io_timeout.renewal_fail_secs());
+        if now >= in_vain {
+            // Still ours, but whoever waited for our death may be about to write.
+            return self.stood_still(now, ours.written);
+        }
         if ours.settled.is_some_and(|end| now >= end) {
             let joined = Joined { geometry: self.geometry, leader: ours.leader, last_good: ours.written };
             return self.done(Ok(joined));
@@ -415,7 +469,7 @@ impl DeltaAcquire {
         let mut leader = ours.leader;
         leader.timestamp = now.secs().into();
         leader.seal();
-        self.write(now, leader, Phase::Writing(Ours { leader, written: now, ..ours }))
+        self.write(now, leader, Phase::Writing(Ours { leader, written: now, in_vain, ..ours }))
     }
 
     /// Whether removal or shutdown ends the join.
@@ -423,9 +477,14 @@ impl DeltaAcquire {
         env.lockspace == LockspaceNow::Gone || env.shutting_down
     }
 
+    /// Whether somebody may have judged us dead since we wrote.
+    fn is_too_old(&self, now: MonoTime, ours: &Ours) -> bool {
+        now.secs_since(ours.written) >= self.config.io_timeout.renewal_fail_secs()
+    }
+
     /// W33: what was written is freed again, if it is still ours and nobody can have judged us dead yet.
     fn free_again(&mut self, now: MonoTime, ours: Ours) -> Step<JoinOutcome> {
-        if now.secs_since(ours.written) >= self.config.io_timeout.renewal_fail_secs() {
+        if self.is_too_old(now, &ours) {
             return self.done(Err(JoinError::Stopped { freed: false }));
         }
         self.read(now, Phase::CheckBeforeFreeing(ours))
@@ -437,6 +496,9 @@ impl DeltaAcquire {
         ours: Ours,
         result: Result<View<'_>, IoFailure>,
     ) -> Step<JoinOutcome> {
+        if self.is_too_old(now, &ours) {
+            return self.done(Err(JoinError::Stopped { freed: false }));
+        }
         match self.own_record(result) {
             Ok(record) if record == ours.leader => {
                 let mut free = ours.leader;
@@ -460,6 +522,10 @@ impl DeltaAcquire {
     ) -> Step<JoinOutcome> {
         let stop = Self::stopped(env);
         let timed_out = matches!(result, Err(IoFailure::TimedOut));
+        let stale = result.is_ok() && now > self.config.deadline(self.asked);
+        if !stale {
+            self.stale = 0;
+        }
         match self.phase {
             Phase::Sizes | Phase::First | Phase::Looking(_) | Phase::LastLook(_) if stop => {
                 self.done(Err(JoinError::Stopped { freed: true }))
@@ -471,6 +537,7 @@ impl DeltaAcquire {
                 }
                 Err(e) => self.done(Err(e)),
             },
+            Phase::First | Phase::Looking(_) | Phase::LastLook(_) if stale => self.read_again(now),
             Phase::First => match self.own_record(result) {
                 Ok(record) => self.decide(now, record),
                 Err(e) => self.done(Err(e)),
@@ -481,11 +548,14 @@ impl DeltaAcquire {
             }
             Phase::LastLook(watch) => self.after_last_look(now, watch, result),
             Phase::Writing(ours) => match result {
+                Ok(_) if now >= ours.in_vain && stop => self.done(Err(JoinError::Stopped { freed: false })),
+                Ok(_) if now >= ours.in_vain => self.stood_still(now, ours.written),
                 Ok(_) if stop => self.free_again(now, ours),
                 Ok(_) => self.settle(now, ours),
                 Err(e) => self.done(Err(JoinError::Write(e))),
             },
             Phase::Checking(ours) if stop => self.free_again(now, ours),
+            Phase::Checking(_) if stale => self.read_again(now),
             Phase::Checking(ours) => self.after_check(now, ours, result),
             Phase::CheckBeforeFreeing(ours) => self.after_check_before_freeing(now, ours, result),
             Phase::Freeing => self.done(Err(JoinError::Stopped { freed: result.is_ok() })),

@@ -6,6 +6,7 @@ mod race;
 mod renew;
 mod scan;
 mod seldom;
+mod standstill;
 
 use super::{DeltaAcquire, DeltaConfig, Joined};
 use crate::format::Lockspace;

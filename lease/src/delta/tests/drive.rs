@@ -5,25 +5,25 @@ use crate::delta::acquire::{JoinError, JoinOutcome};
 use crate::machine::{Action, Env, Input, LockspaceNow, Machine, NoHosts, NoSectors, Op, Step};
 
 /// A join, the disk it works on, and whether it is to stop.
-struct Hand {
-    lab: Lab,
-    join: DeltaAcquire,
-    stop: bool,
+pub(super) struct Hand {
+    pub(super) lab: Lab,
+    pub(super) join: DeltaAcquire,
+    pub(super) stop: bool,
 }
 
 impl Hand {
-    fn new(lab: Lab) -> Self {
+    pub(super) fn new(lab: Lab) -> Self {
         Self { lab, join: DeltaAcquire::new(config(), None), stop: false }
     }
 
-    fn give(&mut self, input: Input<'_>) -> Step<JoinOutcome> {
+    pub(super) fn give(&mut self, input: Input<'_>) -> Step<JoinOutcome> {
         let lockspace = if self.stop { LockspaceNow::Gone } else { LockspaceNow::Alive { generation: 0 } };
         let env = Env { lockspace, client_alive: true, shutting_down: false, hosts: &NoHosts };
         self.join.step(self.lab.now, &env, input)
     }
 
     /// Does what the operation says and tells the machine.
-    fn complete(&mut self, op: &Op) -> Step<JoinOutcome> {
+    pub(super) fn complete(&mut self, op: &Op) -> Step<JoinOutcome> {
         match &op.action {
             Action::Read { first, count } => {
                 let view = self.lab.disk.view(op.place, op.sector_size, *first, *count).unwrap();
@@ -39,7 +39,7 @@ impl Hand {
     }
 
     /// On until so many operations have been asked for; the last one is running then.
-    fn until_op(&mut self, number: usize) -> Op {
+    pub(super) fn until_op(&mut self, number: usize) -> Op {
         let mut step = self.give(Input::Start);
         let mut ids = Vec::new();
         loop {
@@ -62,7 +62,7 @@ impl Hand {
     }
 
     /// To the end; how many further operations that takes.
-    fn finish(&mut self, mut step: Step<JoinOutcome>) -> (JoinOutcome, usize) {
+    pub(super) fn finish(&mut self, mut step: Step<JoinOutcome>) -> (JoinOutcome, usize) {
         for further in 0..10 {
             match step {
                 Step::Io(ops) => step = self.complete(&ops[0]),
@@ -75,7 +75,7 @@ impl Hand {
 }
 
 /// A lease that somebody else holds: the third operation is the first look during the wait, the 71st the last.
-fn taken() -> Lab {
+pub(super) fn taken() -> Lab {
     let mut lab = lab();
     edit(&mut lab, 1, held_by("beta", 1, 3, 500));
     lab
