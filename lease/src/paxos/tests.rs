@@ -13,6 +13,7 @@ mod io_plan;
 mod modes;
 mod own;
 mod owner;
+mod quorums;
 mod release;
 mod repair;
 mod shared;

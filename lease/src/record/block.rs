@@ -72,11 +72,14 @@ impl Dblock {
         self.is_unused() || self.checksum.get() == self.computed_checksum()
     }
 
-    /// Whether its host wrote this after the other one, as found on different disks. The number grows with every ballot for a version,
-    /// a value is accepted in a ballot after that has begun, and the flag comes last.
+    /// Whether this says more of what its host has of the version than the other one, as found on different disks.
+    ///
+    /// A value is accepted only after a majority has the ballot's number, so the value of the largest ballot is the last one, and what a
+    /// host holds. Its flag is set once the host has let go, for ever. A number alone comes last: a ballot that got no further says
+    /// nothing, and a disk may have kept it from before a value that it missed.
     #[must_use]
     pub fn written_after(&self, other: &Self) -> bool {
-        let order = |b: &Self| (b.lver.get(), b.mbal.get(), b.bal.get(), b.is_released());
+        let order = |b: &Self| (b.lver.get(), b.bal.get(), b.is_released(), b.mbal.get());
         order(self) > order(other)
     }
 

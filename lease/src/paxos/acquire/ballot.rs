@@ -204,10 +204,9 @@ impl PaxosAcquire {
         leader.write_generation = self.config.generation.into();
         leader.write_timestamp = now.secs().into();
         let proposed = self.proposed == Some((self.next_lver(), value));
-        // Only with a value of this attempt: whoever owns somebody else's may hold the lease shared by now, and its mode block
-        // would be beyond a smaller number.
-        if let Some(num_hosts) = self.options.num_hosts.filter(|n| *n != 0 && proposed) {
-            leader.num_hosts = num_hosts.into();
+        // Only with a value of this attempt, and never less than before (decision 0019).
+        if let Some(num_hosts) = self.options.num_hosts.filter(|_| proposed) {
+            leader.num_hosts = leader.num_hosts.get().max(num_hosts).into();
         }
         if value.host == self.config.host.get() {
             let rest = leader.flags.get() & !FLAG_SHORT_HOLD;

@@ -52,8 +52,17 @@ impl HolderBlocks {
     }
 
     /// The generation it holds the lease shared with. Of several disks the newest counts.
-    fn generation(&self) -> Option<u64> {
-        self.blocks.iter().filter(|(_, b)| b.mode.is_shared()).map(|(_, b)| b.mode.generation.get()).max()
+    ///
+    /// A hold is one from when its mode block is on a majority of the disks, until it is gone from a majority: fewer copies are what a
+    /// disk has kept that was away at the end. A disk that could not be read may have one.
+    fn generation(&self, disks: u8, majority: u32) -> Option<u64> {
+        let without = self.blocks.iter().filter(|(_, b)| !b.mode.is_shared()).count();
+        let with = usize::from(disks).saturating_sub(without);
+        let shared = self.blocks.iter().filter(|(_, b)| b.mode.is_shared());
+        shared
+            .map(|(_, b)| b.mode.generation.get())
+            .max()
+            .filter(|_| u32::try_from(with).unwrap_or(u32::MAX) >= majority)
     }
 }
 
@@ -109,13 +118,6 @@ impl PaxosAcquire {
     /// Phase 1 is done: whether the holders leave room for our value.
     pub(super) fn before_value(&mut self, now: MonoTime, env: &Env<'_>) -> Step<AcquireOutcome> {
         if self.options.mode == Mode::ShortHold {
-            // Beyond the new number of hosts its mode block would be seen by nobody.
-            let max = u64::from(self.geometry.max_hosts());
-            let last = self.holders.last().map(|h| h.get()).filter(|last| *last <= max);
-            let wanted = self.options.num_hosts.filter(|n| *n != 0);
-            if let Some((found, min)) = wanted.zip(last).filter(|(found, last)| last > found) {
-                return self.fail(AcquireError::NumHosts { found, min, max });
-            }
             return self.write_value(now, env);
         }
         if self.foreseen == self.holders.len() {
@@ -170,7 +172,9 @@ impl PaxosAcquire {
         if u32::try_from(blocks.blocks.len()).unwrap_or(0) < self.config.majority() {
             return self.fail(AcquireError::DblockRead(blocks.io.unwrap_or(IoFailure::Short)));
         }
-        let Some(generation) = blocks.generation() else { return self.next_holder(now, env) };
+        let Some(generation) = blocks.generation(self.config.disks, self.config.majority()) else {
+            return self.next_holder(now, env);
+        };
         let host = blocks.host;
         if host.get() > u64::from(self.config.geometry.max_hosts()) {
             // It has no host id in this lockspace: nothing can be said of it.

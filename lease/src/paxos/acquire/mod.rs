@@ -65,7 +65,7 @@ pub struct AcquireOptions {
     pub owner_nowait: bool,
     /// The version that must be on disk before the acquire (`SANLK_RES_LVER`); `None` and 0 demand nothing.
     pub lver: Option<u64>,
-    /// The lease's new `num_hosts` (`SANLK_RES_NUM_HOSTS`); `None` and 0 leave it.
+    /// The lease's new `num_hosts` (`SANLK_RES_NUM_HOSTS`); `None`, 0 and less than it has leave it.
     pub num_hosts: Option<u64>,
     /// Seed of the delays between ballots.
     pub seed: u64,

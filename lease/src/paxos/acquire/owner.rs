@@ -28,6 +28,8 @@ pub(super) struct Watch {
     pub(super) seen: Option<u64>,
     /// When the look under way began. What it brings may be as old as that.
     pub(super) asked: MonoTime,
+    /// When we began to look at it.
+    pub(super) began: MonoTime,
 }
 
 /// The owner's block as read from several disks: the one written last counts, for a disk may have missed it.
@@ -81,6 +83,7 @@ impl PaxosAcquire {
             start: entry.and_then(|e| e.last_live).unwrap_or(now),
             seen: entry.map(|e| e.timestamp),
             asked: now,
+            began: now,
         });
         self.read_owner_delta(now, owner)
     }
@@ -115,7 +118,7 @@ impl PaxosAcquire {
             || delta.owner_id != self.leader.owner_id
             || generation > owner;
         if gone {
-            return self.reread_leader(now, Then::Ballot);
+            return self.owner_gone(now);
         }
         let timestamp = delta.timestamp.get();
         match watch.seen {
@@ -133,7 +136,7 @@ impl PaxosAcquire {
                 // Silent until the look began: a look may take as long as our io timeout, and an owner with a much shorter one has
                 // renewed many times by its end.
                 if watch.asked.secs_since(watch.start) > io_timeout.host_dead_secs(self.config.fire) {
-                    return self.reread_leader(now, Then::Ballot);
+                    return self.owner_gone(now);
                 }
                 if self.options.owner_nowait {
                     let info = self.owner_info(&self.leader);
@@ -150,6 +153,13 @@ impl PaxosAcquire {
             }
             Err(e) => self.fail(e),
         }
+    }
+
+    /// Nobody owns the lease any more. The time for which that was waited for is none of contending.
+    fn owner_gone(&mut self, now: MonoTime) -> Step<AcquireOutcome> {
+        let waited = self.watch.map_or(0, |watch| now.millis_since(watch.began));
+        self.contending_since = self.contending_since.map(|since| since.plus_millis(waited));
+        self.reread_leader(now, Then::Ballot)
     }
 
     /// Whether the last renewal read saw the owner's record change. The first look at a host is no change (weakness W11).

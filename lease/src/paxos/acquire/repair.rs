@@ -56,7 +56,8 @@ use crate::verify::{self, Purpose};
 pub(super) struct Claim {
     pub(super) host: HostId,
     lver: u64,
-    mbal: u64,
+    /// Of the ballot in which its value was accepted, 0 without one.
+    bal: u64,
     /// The generation with which it names itself, if it does.
     generation: Option<u64>,
     released: bool,
@@ -67,7 +68,7 @@ pub(super) struct Claim {
 pub(super) struct Claims(Vec<Claim>);
 
 impl Claims {
-    /// Takes in the blocks of one disk: those of a later version than the leader's. Of several disks the newest counts, and a mark
+    /// Takes in the blocks of one disk: those of a later version than the leader's. Of several disks the last value counts, and a mark
     /// wherever it is: it is set only once the lease is let go.
     pub(super) fn merge(&mut self, view: View<'_>, last: u64, leader: u64, own: HostId) {
         each(view, last, |host, block| {
@@ -82,7 +83,7 @@ impl Claims {
             Err(at) => self.0.insert(at, new),
             Ok(at) => {
                 let old = &mut self.0[at];
-                let key = |c: &Claim| (c.lver, c.mbal, c.generation.is_some());
+                let key = |c: &Claim| (c.lver, c.bal);
                 if key(&new) == key(old) {
                     old.released |= new.released;
                 } else if key(&new) > key(old) {
@@ -104,7 +105,7 @@ fn claim(host: HostId, block: &HostBlock) -> Claim {
     Claim {
         host,
         lver: d.lver.get(),
-        mbal: d.mbal.get(),
+        bal: d.bal.get(),
         generation: names_itself.then(|| d.inp2.get()),
         released: d.is_released(),
     }

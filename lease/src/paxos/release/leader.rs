@@ -45,8 +45,10 @@ impl PaxosRelease {
                 free.write_generation = self.config.generation.into();
                 free.write_timestamp = now.secs().into();
                 free.flags = (free.flags.get() & !FLAG_SHORT_HOLD).into();
-                if let (Some(name), What::Held(_)) = (&self.rename, &self.what) {
+                if let (Some(name), What::Held(held)) = (&self.rename, &self.what) {
                     free.resource_name = name.to_field();
+                    // Whoever committed it in our name had an older number.
+                    free.num_hosts = free.num_hosts.get().max(held.leader.num_hosts.get()).into();
                 }
                 free.seal();
                 match self.write_all(now, env, 0, &Content::Leader(free)) {

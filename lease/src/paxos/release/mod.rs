@@ -237,9 +237,9 @@ impl PaxosRelease {
         self
     }
 
-    /// For a lease that a process goes on using. The mode block is written without the flag first, and nothing else before that is
-    /// known to be on disk: where another host wrote the leader in our name the flag alone frees the lease, and a write that failed, or
-    /// is given up, may be on disk all the same.
+    /// For a lease that a process goes on using. The mode block is written without the flag first (as on several disks it always is), and
+    /// nothing else before that is known to be on disk: where another host wrote the leader in our name the flag alone frees the lease, and
+    /// a write that failed, or is given up, may be on disk all the same.
     pub(super) fn patiently(mut self) -> Self {
         self.patient = true;
         self
@@ -312,7 +312,7 @@ impl PaxosRelease {
             self.announced = true;
             return self.write_block(now, env, held.block);
         }
-        if self.ops.outstanding() > 0 && self.may_write(env) && env.client_alive {
+        if self.patient && self.ops.outstanding() > 0 && self.may_write(env) && env.client_alive {
             self.phase = Phase::AwaitBlock(tally);
             return Step::Pending;
         }
@@ -356,7 +356,11 @@ impl PaxosRelease {
 
     fn after_read_block(&mut self, now: MonoTime, env: &Env<'_>, read: &OwnRead) -> Step<ReleaseOutcome> {
         // Of the copies of the block that is furthest on: a disk may have kept the number of a ballot that got no further, from before.
-        let ballot = read.best.map_or(0, |best| best.dblock.mbal.get());
+        // And its value's ballot, where it has one: an attempt before this may have raised the other number, below.
+        let ballot = read.best.map_or(0, |HostBlock { dblock, .. }| match dblock.bal.get() {
+            0 => dblock.mbal.get(),
+            bal => bal,
+        });
         if self.ballot.is_some_and(|ours| ballot > ours) {
             return self.done(Ok(Released::NothingToDo));
         }
@@ -413,7 +417,10 @@ impl PaxosRelease {
                 self.read_block(now);
                 self.submit(Phase::Probe)
             }
-            What::Exclusivity(held) if self.patient => self.announce(now, env, held.block),
+            // Of several disks one may have the flag, which others believe, long before a majority has the mode block.
+            What::Exclusivity(held) if self.patient || self.config.disks > 1 => {
+                self.announce(now, env, held.block)
+            }
             What::Held(_) if self.leader_first() => self.read_leader(now),
             What::Held(held) | What::Exclusivity(held) => self.write_block(now, env, held.block),
             What::Whatever => {

@@ -116,14 +116,16 @@ fn a_demanded_version_is_still_met_after_an_older_value_of_ours() {
     assert_eq!(held(&done).lver(), 9);
 }
 
+/// Decision 0019: a host that builds on an older leader may take part by the larger number.
 #[test]
-fn num_hosts_is_changed_by_an_acquire_that_says_so() {
+fn num_hosts_is_raised_by_an_acquire_that_says_so_and_never_lowered() {
     let mut lab = free_lab();
-    let done = acquire(&mut lab, AcquireOptions { num_hosts: Some(3), ..AcquireOptions::default() });
-    held(&done);
-    assert_eq!(leader_of(&lab).num_hosts.get(), 3);
-    acquire(&mut lab, AcquireOptions { num_hosts: Some(0), ..AcquireOptions::default() });
-    assert_eq!(leader_of(&lab).num_hosts.get(), 3);
+    assert_eq!(leader_of(&lab).num_hosts.get(), 8);
+    for (asked, expected) in [(3, 8), (0, 8), (20, 20), (19, 20), (0, 20), (2000, 2000)] {
+        let ours =
+            held(&acquire(&mut lab, AcquireOptions { num_hosts: Some(asked), ..AcquireOptions::default() }));
+        assert_eq!((ours.leader.num_hosts.get(), leader_of(&lab).num_hosts.get()), (expected, expected));
+    }
 }
 
 /// Host 3 asked for 16 hosts with version 3, host 12 has owned version 4 since. A commit of version 3 by host 2, in host 3's name and with

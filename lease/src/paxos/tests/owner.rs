@@ -272,6 +272,26 @@ fn a_slow_look_is_no_silence() {
     assert!(writes(&lab).is_empty());
 }
 
+/// Waiting for a silent owner is no contending: after it there is as much time for ballots as before.
+#[test]
+fn an_owner_that_was_waited_for_long_is_replaced_after_a_lost_ballot_too() {
+    let mut lab = free_lab();
+    let lver = leader_of(&lab).lver.get();
+    let mut record = delta(2, 1, 900);
+    record.io_timeout = 255.into();
+    record.seal();
+    put_delta(&mut lab, 2, record);
+    // Host 2 wins the ballot that we lose, and the next one, and dies.
+    before_round(&mut lab, READ_1, move |lab| put_block(lab, 2, block([8002, 0, 0, 0, 0, lver + 1])));
+    before_round(&mut lab, READ_1 + 1, move |lab| {
+        put_block(lab, 2, block([10_002, 10_002, 2, 1, 990, lver + 2]));
+        put_leader(lab, leader(lver + 2, owned_by(2, 1)));
+    });
+    let done = acquire_plain(&mut lab);
+    assert_eq!(held(&done).lver(), lver + 3);
+    assert!(secs_taken(&lab, &done) > 8 * 255);
+}
+
 #[test]
 fn the_owners_io_timeout_counts_not_ours() {
     for (theirs, dead_secs) in [(20, 220), (1, 140)] {

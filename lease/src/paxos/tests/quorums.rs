@@ -1,0 +1,266 @@
+//! Schedules of several disks, and of slow commits, played by hand: which of two machines' operations comes first, and on which disk.
+
+use super::disks::{disk, lab3, leader_on, three};
+use super::*;
+use crate::machine::{Action, Env, Input, Machine, NoSectors, Step};
+use crate::paxos::ops::Ops;
+use crate::paxos::share::PaxosShare;
+
+/// One machine, driven round by round.
+struct Player<M: Machine> {
+    machine: M,
+    ops: Vec<Op>,
+    /// It waits for a time to come.
+    waits: bool,
+}
+
+impl<M: Machine> Player<M> {
+    fn new(machine: M) -> Self {
+        Self { machine, ops: Vec::new(), waits: false }
+    }
+
+    fn input(&mut self, lab: &Lab, input: Input<'_>) -> Option<M::Outcome> {
+        let env = Env {
+            lockspace: LockspaceNow::Alive { generation: 1 },
+            client_alive: true,
+            shutting_down: false,
+            hosts: &*lab.hosts,
+        };
+        match self.machine.step(lab.now, &env, input) {
+            Step::Io(ops) => {
+                self.ops = ops.into_iter().collect();
+                None
+            }
+            Step::Pending => None,
+            Step::Wait(_) => {
+                self.waits = true;
+                None
+            }
+            Step::Done { outcome, .. } => Some(outcome),
+        }
+    }
+
+    fn start(&mut self, lab: &Lab) {
+        assert!(self.input(lab, Input::Start).is_none());
+    }
+
+    /// The writes under way land on this disk only, for now.
+    fn land_on(&self, lab: &mut Lab, place: Place) {
+        for op in self.ops.iter().filter(|op| op.place == place) {
+            if let Action::Write { sector, content } = &op.action {
+                put(lab, op.place, *sector, content.clone());
+            }
+        }
+    }
+
+    /// The round under way takes effect and ends.
+    fn go(&mut self, lab: &mut Lab) -> Option<M::Outcome> {
+        let mut done = None;
+        for op in std::mem::take(&mut self.ops) {
+            done = match &op.action {
+                Action::Write { sector, content } => {
+                    put(lab, op.place, *sector, content.clone());
+                    self.input(lab, Input::Completed { op: op.id, result: Ok(&NoSectors) })
+                }
+                Action::Read { first, count } => {
+                    let view = lab.disk.view(op.place, op.sector_size, *first, *count).unwrap();
+                    self.input(lab, Input::Completed { op: op.id, result: Ok(&view) })
+                }
+            };
+        }
+        done
+    }
+}
+
+#[test]
+fn a_flag_on_one_disk_without_the_mode_block_on_a_majority() {
+    // Host 1 has won version 5 on its way to a shared hold; host 3's slow commit in its name has landed too.
+    let named = leader(5, Owner { writer: 3, ..owned_by(1, 1) });
+    let mut lab = lab3([named; 3]);
+    let own = block([1, 1, 1, 1, 500, 5]);
+    (0..3).for_each(|n| put(&mut lab, disk(n), 2, Content::Block(own)));
+    lab.hosts = seen(1, 1, 800, 990, 990); // alive
+    let held1 = Held { leader: leader(5, owned_by(1, 1)), block: own, geometry: Geometry::B512_M1 };
+    let mut share = Player::new(PaxosRelease::to_shared(three(), held1).with_ops(Ops::of(3)));
+    share.start(&lab);
+    share.land_on(&mut lab, disk(0)); // the other two take a little longer
+
+    // Host 2 takes it exclusively; after its look at host 1's block it loses disk 0.
+    lab.fates(|op| {
+        let late = op.place == disk(0) && !matches!(op.action, Action::Read { count: 1, .. });
+        if late { Fate::fail(IoFailure::Os(5)) } else { Fate::prompt() }
+    });
+    let two = PaxosConfig { host: host(2), ..three() };
+    let done = lab.run(&mut PaxosAcquire::new(two, AcquireOptions::default()));
+
+    // Host 1's writes end, all well within its io timeout.
+    let mut shared = None;
+    while shared.is_none() {
+        shared = share.go(&mut lab);
+    }
+    let shared = shared.unwrap();
+    let exclusive = matches!(done.outcome, AcquireOutcome::Acquired(h) if !h.is_shared());
+    assert!(!(exclusive && shared.result.is_ok()), "an exclusive owner beside a shared one");
+}
+
+#[test]
+fn the_same_on_the_whole_way_to_a_shared_hold() {
+    let mut lab = lab3([leader(4, NOBODY); 3]);
+    lab.hosts = seen(1, 1, 800, 990, 990);
+    let mut share = Player::new(PaxosShare::new(three(), AcquireOptions::default(), 8));
+    share.start(&lab);
+    for _ in 0..6 {
+        assert!(share.go(&mut lab).is_none()); // first read ... commit
+    }
+    // Host 3 had found the value in its ballot; its commit is slow by itself.
+    let named = {
+        let mut named = leader_on(&lab, 0);
+        named.write_id = 3.into();
+        named.flags = 0x10.into();
+        named.seal();
+        named
+    };
+    (0..3).for_each(|n| put(&mut lab, disk(n), 0, Content::Leader(named)));
+    share.land_on(&mut lab, disk(0));
+    lab.fates(|op| {
+        let late = op.place == disk(0) && !matches!(op.action, Action::Read { count: 1, .. });
+        if late { Fate::fail(IoFailure::Os(5)) } else { Fate::prompt() }
+    });
+    let two = PaxosConfig { host: host(2), ..three() };
+    let done = lab.run(&mut PaxosAcquire::new(two, AcquireOptions::default()));
+    let mut shared = None;
+    while shared.is_none() {
+        shared = share.go(&mut lab);
+    }
+    let shared = shared.unwrap();
+    let exclusive = matches!(done.outcome, AcquireOutcome::Acquired(h) if !h.is_shared());
+    let sharing = matches!(shared, AcquireOutcome::Acquired(h) if h.is_shared());
+    assert!(!(exclusive && sharing), "an exclusive owner beside a shared one");
+}
+
+/// Decision 0019. Were 8 taken with three hosts, as was asked for, host 2 would not look at host 5, and both would own version 9.
+#[test]
+fn a_number_of_hosts_that_is_not_lowered_and_two_slow_commits() {
+    let numbered = |hosts: u64, mut leader: RawLeader| {
+        leader.num_hosts = hosts.into();
+        leader.seal();
+        leader
+    };
+    let by = |id, timestamp, writer| Owner { id, generation: 1, timestamp, writer };
+    // Host 1 has had 5 (3 hosts), 6 (asked for 8), 7, and 8 (asked for 3, in vain), and has released that.
+    let mut lab = lab(numbered(8, leader(8, by(1, 0, 1))));
+    lab.hosts = seen(1, 1, 800, 990, 990); // alive
+    put_block(&mut lab, 1, released(block([2001, 2001, 1, 1, 500, 8])));
+    put_block(&mut lab, 3, block([2003, 2003, 1, 1, 400, 5]));
+    put_block(&mut lab, 6, block([2006, 2006, 1, 1, 480, 7]));
+
+    let mut two = Player::new(PaxosAcquire::new(config(2), AcquireOptions::default()));
+    two.start(&lab);
+    assert!(two.go(&mut lab).is_none()); // leader 8, free, 8 hosts
+
+    put_leader(&mut lab, numbered(8, leader(7, by(1, 480, 6)))); // host 6's slow commit of 7
+    lab.run(&mut PaxosAcquire::new(config(5), AcquireOptions::default()));
+    let mut five = Player::new(PaxosAcquire::new(config(5), AcquireOptions::default()));
+    five.start(&lab);
+    while !matches!(five.ops.first(), Some(Op { action: Action::Write { sector: 0, .. }, .. })) {
+        assert!(five.go(&mut lab).is_none());
+    }
+    put_leader(&mut lab, numbered(3, leader(5, by(1, 400, 3)))); // host 3's slow commit of 5
+
+    let mut done2 = None;
+    while done2.is_none() && !two.waits {
+        done2 = two.go(&mut lab);
+    }
+    let done5 = five.go(&mut lab).unwrap();
+    let own = |o: &AcquireOutcome| matches!(o, AcquireOutcome::Acquired(_));
+    assert!(own(&done5) && !done2.is_some_and(|done| own(&done)), "host 2 gives way");
+}
+
+#[test]
+fn a_mode_block_left_on_a_disk_that_was_away() {
+    let mut lab = lab3([leader(4, NOBODY); 3]);
+    lab.hosts = seen(1, 1, 800, 990, 990);
+    let done = lab.run(&mut PaxosShare::new(three(), AcquireOptions::default(), 8));
+    let AcquireOutcome::Acquired(share) = done.outcome else { panic!() };
+    // Disk 2 is away while host 1 lets go.
+    lab.fates(|op| if op.place == disk(2) { Fate::fail(IoFailure::Os(5)) } else { Fate::prompt() });
+    lab.run(&mut PaxosRelease::new(three(), share));
+    let again = PaxosRelease::retract(three(), Geometry::B512_M1).of_ballot(Some(share.ballot()));
+    let out = lab.run(&mut again.clone());
+    assert!(!out.outcome.needs_retract());
+    // It is back.
+    lab.no_faults();
+    let two = PaxosConfig { host: host(2), ..three() };
+    let done = lab.run(&mut PaxosAcquire::new(two, AcquireOptions::default()));
+    assert!(matches!(done.outcome, AcquireOutcome::Acquired(_)), "nobody holds it");
+}
+
+#[test]
+fn the_same_after_a_conversion() {
+    let mut lab = lab3([leader(4, NOBODY); 3]);
+    lab.hosts = seen(1, 1, 800, 990, 990);
+    let done = lab.run(&mut PaxosShare::new(three(), AcquireOptions::default(), 8));
+    let AcquireOutcome::Acquired(share) = done.outcome else { panic!() };
+    lab.fates(|op| if op.place == disk(2) { Fate::fail(IoFailure::Os(5)) } else { Fate::prompt() });
+    let up = crate::paxos::PaxosConvert::to_exclusive(three(), AcquireOptions::default(), share);
+    let up = lab.run(&mut up.clone()).outcome;
+    assert_eq!((up.result, up.held.is_shared()), (Ok(()), false));
+    let out = lab.run(&mut PaxosRelease::new(three(), up.held));
+    assert!(!out.outcome.needs_retract());
+    lab.no_faults();
+    let two = PaxosConfig { host: host(2), ..three() };
+    let done = lab.run(&mut PaxosAcquire::new(two, AcquireOptions::default()));
+    assert!(matches!(done.outcome, AcquireOutcome::Acquired(_)), "nobody holds it");
+}
+
+#[test]
+fn a_retract_that_raised_the_ballot_number_does_nothing_the_next_time() {
+    let mut lab = lab3([leader(1, owned_by(US, 1)); 3]);
+    for other in 0..3 {
+        let copy = if other == 2 { block([6001, 0, 0, 0, 0, 1]) } else { block([4001, 4001, US, 1, 500, 1]) };
+        put(&mut lab, disk(other), 2, Content::Block(copy));
+    }
+    let again = PaxosRelease::retract(three(), Geometry::B512_M1).of_ballot(Some(4001));
+    // The block is written, the leader is not.
+    lab.fates(|op| match op.action {
+        Action::Write { sector: 0, .. } => Fate::fail(IoFailure::Os(5)),
+        _ => Fate::prompt(),
+    });
+    let out = lab.run(&mut again.clone());
+    assert!(out.outcome.needs_retract());
+    lab.no_faults();
+    lab.run(&mut again.clone());
+    assert!(!state(&leader_on(&lab, 0)).2, "the lease stays owned");
+}
+
+#[test]
+fn a_mark_from_before_with_a_larger_ballot_number() {
+    // Version 4 is left in host 1's name by host 3's slow commit, after host 1 has let it go.
+    let mut lab = lab3([leader(4, Owner { writer: 3, ..owned_by(1, 1) }); 3]);
+    let old = released(block([1, 1, 1, 1, 500, 4]));
+    (0..3).for_each(|n| put(&mut lab, disk(n), 2, Content::Block(old)));
+    lab.hosts = seen(1, 1, 800, 990, 990);
+    // Two attempts of host 1 whose writes reach disk 2 alone, and what is taken back after each.
+    lab.fates(|op| {
+        if op.is_write() && op.place != disk(2) { Fate::fail(IoFailure::Os(5)) } else { Fate::prompt() }
+    });
+    for _ in 0..2 {
+        let done = acquire_as(&mut lab, three(), AcquireOptions::default());
+        assert!(failure(&done).2);
+        for _ in 0..3 {
+            let out = lab.run(&mut PaxosRelease::retract(three(), Geometry::B512_M1));
+            if !out.outcome.needs_retract() {
+                break;
+            }
+        }
+    }
+    // The other two are well again, disk 2 is away: host 1 takes the lease.
+    lab.fates(|op| if op.place == disk(2) { Fate::fail(IoFailure::Os(5)) } else { Fate::prompt() });
+    let one = acquire_as(&mut lab, three(), AcquireOptions::default());
+    assert_eq!(held(&one).lver(), 5);
+    // Disk 2 is back; host 2 has lost disk 0.
+    lab.fates(|op| if op.place == disk(0) { Fate::fail(IoFailure::Os(5)) } else { Fate::prompt() });
+    let two = PaxosConfig { host: host(2), ..three() };
+    let done = lab.run(&mut PaxosAcquire::new(two, AcquireOptions::default()));
+    assert!(!matches!(done.outcome, AcquireOutcome::Acquired(_)), "two owners");
+}
