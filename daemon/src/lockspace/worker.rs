@@ -402,11 +402,11 @@ impl Worker {
             self.turn_before(limit);
             self.done.clear();
         }
-        let Some(generation) = self.generation else { return };
         let outlived = self.driver.unsettled() > 0;
         if outlived {
             self.log.error(format_args!("given up with a write of the host_id lease that may still land"));
         }
+        let Some(generation) = self.generation else { return };
         let overtaken = self.sole_if_ended_before.is_some_and(|end| monotonic_now() >= end);
         if overtaken {
             self.log.warn(format_args!(

@@ -103,6 +103,12 @@ impl World {
                 let outcome = Box::new(ConvertOutcome { result, held, erase, value_written: false });
                 self.event(Event::ConvertDone { task, outcome, outstanding });
             }
+            Machine::Erase(before) => {
+                let result = if how < 200 { Ok(()) } else { Err(AcquireError::LockspaceGone) };
+                let erase = detail % 3 == 0;
+                let outcome = Box::new(ConvertOutcome { result, held: *before, erase, value_written: false });
+                self.event(Event::ConvertDone { task, outcome, outstanding });
+            }
             Machine::Release { value } => {
                 let result = match how {
                     0..=159 => Ok(Released::LeaderFreed),

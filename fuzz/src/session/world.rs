@@ -49,9 +49,17 @@ pub(super) struct Index {
 }
 
 pub(super) enum Machine {
-    Acquire { ls: LockspaceId, generation: u64, shared: bool },
+    Acquire {
+        ls: LockspaceId,
+        generation: u64,
+        shared: bool,
+    },
     Convert(Box<Held>),
-    Release { value: bool },
+    /// Takes back what a conversion left; the shared hold stays.
+    Erase(Box<Held>),
+    Release {
+        value: bool,
+    },
 }
 
 /// See the module.
@@ -444,9 +452,12 @@ impl World {
                 let shared = options.mode == Mode::ShortHold;
                 self.start(task, ls, &config, Machine::Acquire { ls, generation: config.generation, shared });
             }
-            Action::StartConvert { task, ls, config, held, .. }
-            | Action::StartErase { task, ls, config, held, .. } => {
+            Action::StartConvert { task, ls, config, held, .. } => {
                 self.start(task, ls, &config, Machine::Convert(Box::new(held)));
+            }
+            Action::StartErase { task, ls, config, held, .. } => {
+                assert!(held.is_shared(), "only beside a shared hold");
+                self.start(task, ls, &config, Machine::Erase(Box::new(held)));
             }
             Action::StartRelease { task, ls, config, value, .. }
             | Action::StartRetract { task, ls, config, value, .. } => {

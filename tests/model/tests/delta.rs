@@ -89,6 +89,15 @@ fn a_host_stands_still() {
     }
 }
 
+/// It has no watchdog yet that would end it, so whatever it had read and written may be from an hour ago.
+#[test]
+fn a_host_stands_still_while_it_joins() {
+    for (cast, settings) in every_cast(short(Budget { early_freezes: 1, ..Budget::default() })) {
+        let sometimes = ["stood_still", "joined"];
+        keeps_everything(&format!("{cast}, 1 joining host stands still"), settings, &sometimes);
+    }
+}
+
 #[test]
 fn a_lockspace_is_left() {
     for (cast, settings) in every_cast(short(Budget { leaves: 1, ..Budget::default() })) {

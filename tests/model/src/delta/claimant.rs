@@ -39,6 +39,10 @@ pub(super) struct Running {
     /// First sector and number of sectors of a read.
     pub(super) range: (u64, u64),
     pub(super) deadline: MonoTime,
+    /// What a read found that has taken effect and is not heard of yet.
+    pub(super) found: Option<ContentId>,
+    /// Its host stood still before it took effect.
+    pub(super) held_up: bool,
     /// It takes its time.
     pub(super) hung: bool,
     /// The machine was told that its time is over.

@@ -20,8 +20,9 @@
 //! flight has landed by then or never will (A6). Records tell two
 //! attempts apart: a daemon that died is not there again within the same second, and two machines that claim one id have not been up
 //! for the same time to the second. Otherwise a late write could bring back the very record that somebody has seen or written
-//! ([`Settings::same_uptime`] shows what comes of it). The watcher has no faults. A claimant stands still
-//! only once it has a watchdog.
+//! ([`Settings::same_uptime`] shows what comes of it). The watcher has no faults. A claimant that
+//! stands still has a watchdog ([`Budget::freezes`]), or is joining ([`Budget::early_freezes`]): then what is under way takes effect before
+//! or after, and is heard of as ended in time.
 //!
 //! [`DeltaAcquire`]: sanlock_lease::delta::DeltaAcquire
 //! [`Renewal`]: sanlock_lease::delta::Renewal
@@ -52,7 +53,7 @@ pub enum Property {
     OneBeliever,
     /// S8: who believes it while the sector names another instance has noticed within one renewal interval.
     BelieverNotices,
-    /// S9: the sector's generation never decreases, but for a write that hung.
+    /// S9: the sector's generation never decreases, but for a write that hung or was held up.
     GenerationsRise,
     /// S11: an id that is not free is taken from its holder, and so is its resource, only more than 8T + F after the last landed renewal,
     /// unless the holder's machine itself takes it.

@@ -11,6 +11,8 @@ pub struct Budget {
     pub resets: u8,
     /// A host stands still for as long as it pleases.
     pub freezes: u8,
+    /// The same of a host that is joining, whatever is under way.
+    pub early_freezes: u8,
     /// A claimant's process gives its lease up and the lockspace is left.
     pub leaves: u8,
     /// A claimant's clock gains or loses half a second.

@@ -106,6 +106,13 @@ impl World {
         if claimant.member().is_some() && claimant.running.iter().all(|r| r.hung) && budget.freezes > 0 {
             may(Event::Freeze);
         }
+        let joins = matches!(claimant.task, Task::Joining(_));
+        if joins && budget.early_freezes > 0 && claimant.running.iter().all(|r| !r.hung) {
+            may(Event::FreezeBefore);
+            if !claimant.running.is_empty() {
+                may(Event::FreezeAfter);
+            }
+        }
         if busy && budget.drifts > 0 {
             may(Event::Gain);
             may(Event::Fall);
@@ -133,8 +140,8 @@ impl World {
             Event::Start => self.start(state, &mut claimant, now),
             Event::Complete(number) => {
                 let running = claimant.running.remove(usize::from(number));
-                if let Some(content) = running.write {
-                    let late = running.hung;
+                if let Some(content) = running.write.filter(|_| running.found.is_none()) {
+                    let late = running.hung || running.held_up;
                     self.land(state, who, (content, late), broken);
                 }
                 self.ended(state, &mut claimant, now, running, End::Landed);
@@ -180,6 +187,21 @@ impl World {
                 budget.freezes -= 1;
                 claimant.frozen = true;
             }
+            Event::FreezeBefore => {
+                budget.early_freezes -= 1;
+                claimant.frozen = true;
+                claimant.running.iter_mut().for_each(|r| r.held_up = true);
+            }
+            Event::FreezeAfter => {
+                budget.early_freezes -= 1;
+                claimant.frozen = true;
+                for number in 0..claimant.running.len() {
+                    if let Some(content) = claimant.running[number].write {
+                        self.land(state, who, (content, false), broken);
+                    }
+                    claimant.running[number].found = Some(state.delta);
+                }
+            }
             Event::Thaw => claimant.frozen = false,
             Event::Gain | Event::Fall => {
                 budget.drifts -= 1;
@@ -221,7 +243,7 @@ impl World {
         let Some(op) = running.op else { return };
         let sector = World::watcher_sector(state.time);
         let contents = std::mem::take(&mut self.contents);
-        let shared = Shared { delta: state.delta, watcher: &sector };
+        let shared = Shared { delta: running.found.unwrap_or(state.delta), watcher: &sector };
         let area = shared.area(&contents).range(running.range.0, running.range.1);
         let view: machine::View<'_> = if running.write.is_some() { &NoSectors } else { &area };
         let told = match (end, running.over) {
@@ -264,7 +286,16 @@ impl World {
                     };
                     let deadline = op.deadline;
                     let op = Some(op.id);
-                    claimant.running.push(Running { op, write, range, deadline, hung: false, over: false });
+                    claimant.running.push(Running {
+                        op,
+                        write,
+                        range,
+                        deadline,
+                        found: None,
+                        held_up: false,
+                        hung: false,
+                        over: false,
+                    });
                 }
             }
             Told::Wait(until) => claimant.wake = Some(until),
@@ -285,6 +316,7 @@ impl World {
             Err(error) => {
                 self.marks.refused_busy += u64::from(matches!(error, JoinError::Busy { .. }));
                 self.marks.lost_race += u64::from(matches!(error, JoinError::Lost { .. }));
+                self.marks.stood_still += u64::from(matches!(error, JoinError::StoodStill { .. }));
                 claimant.detach();
                 claimant.task = Task::Nothing;
                 return;

@@ -84,6 +84,10 @@ pub enum Event {
     Leave,
     /// The claimant's host stands still.
     Freeze,
+    /// The claimant's host stands still while it joins; what is under way takes effect with its going on.
+    FreezeBefore,
+    /// The same, and what is under way has taken effect before.
+    FreezeAfter,
     /// It goes on.
     Thaw,
     /// Its clock gains half a second.
@@ -112,7 +116,7 @@ crate::checks::counters! {
     pub struct Marks {
         joined, joined_fast, refused_busy, lost_race, renewed, renewed_late, corrupt, failed, ended_by_force, fired,
         released_id, resource_taken, watcher_took_from_dead, watcher_took_from_free, watcher_took_after_rejoin,
-        late_write_landed, generation_back, id_taken_from_dead, died_with_process, rejoined_beside_process,
+        late_write_landed, generation_back, id_taken_from_dead, died_with_process, rejoined_beside_process, stood_still,
     }
 }
 
