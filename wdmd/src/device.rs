@@ -88,7 +88,8 @@ impl Handle for File {
     }
 }
 
-type Opened = Box<dyn Handle>;
+/// An open device, or one pretended by a test.
+pub(crate) type Opened = Box<dyn Handle>;
 
 /// Stops the device and closes its file. On failure the file comes back: it must stay open, or the device fires.
 fn disarm(mut file: Opened) -> Result<(), (Opened, io::Error)> {

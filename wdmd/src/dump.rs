@@ -1,5 +1,6 @@
 //! The dump: the text of the daemon's reply, and `wdmd --dump` (specification 5.5).
 
+use crate::say;
 use sanlock_wdmd::protocol::{Command, Escaped, MAX_DUMP_LEN, MESSAGE_LEN, Message, Name, SOCKET_PATH};
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
@@ -84,14 +85,14 @@ pub(crate) fn print() -> u8 {
         Ok(text) => match io::stdout().write_all(&text) {
             Ok(()) => 0,
             Err(error) => {
-                eprintln!("wdmd: cannot print the dump: {error}");
+                say::err(format_args!("wdmd: cannot print the dump: {error}"));
                 1
             }
         },
         Err(error) => {
             // As the original, for scripts that look whether a daemon runs.
             if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) {
-                eprintln!("wdmd: no dump from the daemon at {SOCKET_PATH}: {error}");
+                say::err(format_args!("wdmd: no dump from the daemon at {SOCKET_PATH}: {error}"));
             }
             1
         }

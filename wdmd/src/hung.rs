@@ -49,6 +49,7 @@ impl Hung {
 }
 
 /// Runs `body` on a thread; fails if it does not come back. Needs root and FUSE, which CI has.
+#[expect(clippy::print_stderr, reason = "a word of the test, which its harness collects")]
 pub(crate) fn with_hung_directory(body: impl FnOnce(&Hung) + Send + 'static) {
     let server = OpenOptions::new().read(true).write(true).open("/dev/fuse");
     let server = match server {

@@ -2,6 +2,7 @@
 //!
 //! The library of this package decides; this program carries out: command line, device, socket, scripts, log.
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod cli;
 mod conn;
@@ -14,6 +15,7 @@ mod marker;
 mod next;
 mod poller;
 mod probe;
+mod say;
 mod scripts;
 mod server;
 mod signals;
@@ -31,11 +33,11 @@ fn main() -> ExitCode {
     let command = match cli::parse(std::env::args_os().skip(1)) {
         Ok(command) => command,
         Err(text) if text == cli::FORCE_FIRE_ALONE => {
-            eprintln!("{text}");
+            say::err(text);
             return ExitCode::from(1);
         }
         Err(text) => {
-            eprintln!("wdmd: {text}");
+            say::err(format_args!("wdmd: {text}"));
             return ExitCode::from(USAGE);
         }
     };
@@ -43,7 +45,7 @@ fn main() -> ExitCode {
         Command::Print(text) => match std::io::stdout().write_all(text.as_bytes()) {
             Ok(()) => 0,
             Err(error) => {
-                eprintln!("wdmd: cannot print: {error}");
+                say::err(format_args!("wdmd: cannot print: {error}"));
                 1
             }
         },

@@ -1,5 +1,7 @@
 //! What to do about a failure: the line that follows 3.8.5's own words on stderr, as `sanlock` has one (docs/decisions/0013-explanations.md).
 
+use crate::say;
+
 /// No device can be used.
 pub(crate) const NO_DEVICE: &str = "as root load the driver of this machine's watchdog, or softdog where there is none ('modprobe softdog'), and \
      end other programs that have the device open; 'sanlock check' shows what each device can do";
@@ -30,5 +32,5 @@ pub(crate) fn line(step: &str) -> String {
 
 /// Prints the line.
 pub(crate) fn tell(step: &str) {
-    eprintln!("{}", line(step));
+    say::err(line(step));
 }

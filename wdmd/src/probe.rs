@@ -1,16 +1,22 @@
 //! `--probe` and `--trytimeout` (specification 4.8, 4.9): finding out what a device does, with no daemon running.
+//!
+//! Invariants: a device that was opened is told to stop before its file is closed, and the marker is removed, on every way out,
+//! a panic too. While a device is open nothing is printed, unless it is to reset this host: whoever reads that may take its time,
+//! or be gone, and the device does not wait.
 
-use crate::device::{self, Factor, Handle, errno};
+use crate::device::{self, Factor, Handle, Opened, errno};
 use crate::marker::Marker;
 use crate::next;
+use crate::say;
 use crate::sysfs::Described;
 use sanlock_sys::clock::civil_now;
 use sanlock_wdmd::decide::{Timing, wanted_device_timeout};
 use sanlock_wdmd::protocol::DEFAULT_FIRE_TIMEOUT;
 use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::fd::AsRawFd;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 use std::time::Duration;
 
@@ -20,6 +26,93 @@ const NO_DEVICE: &str = "no watchdog device, load a watchdog driver";
 /// How much longer than its timeout a device is waited for, seconds.
 const OVERTIME: u32 = 4;
 
+/// What is said, in its order.
+#[derive(Default)]
+struct Report {
+    lines: Vec<Line>,
+    /// Lines are printed as they come.
+    at_once: bool,
+}
+
+enum Line {
+    Out(String),
+    Err(String),
+}
+
+impl Report {
+    fn out(&mut self, text: impl fmt::Display) {
+        self.line(Line::Out(text.to_string()));
+    }
+
+    fn err(&mut self, text: impl fmt::Display) {
+        self.line(Line::Err(text.to_string()));
+    }
+
+    /// A line on stdout, with the date.
+    fn step(&mut self, text: impl fmt::Display) {
+        self.out(format_args!("{}  {text}", civil_now(false)));
+    }
+
+    fn line(&mut self, line: Line) {
+        self.lines.push(line);
+        if self.at_once {
+            self.print();
+        }
+    }
+
+    fn print(&mut self) {
+        for line in self.lines.drain(..) {
+            match line {
+                Line::Out(text) => say::out(text),
+                Line::Err(text) => say::err(text),
+            }
+        }
+    }
+
+    /// From now on lines are printed as they come.
+    fn print_from_now_on(&mut self) {
+        self.at_once = true;
+        self.print();
+    }
+}
+
+/// An open device. It is told to stop before its file is closed, whatever becomes of this.
+struct Tried {
+    device: Opened,
+    told: bool,
+}
+
+impl Tried {
+    fn new(device: Opened) -> Self {
+        Self { device, told: false }
+    }
+
+    /// Stops the device and closes its file. On failure the device runs, and resets this host.
+    fn stop(mut self) -> io::Result<()> {
+        self.told = true;
+        self.device.magic()
+    }
+}
+
+impl Drop for Tried {
+    fn drop(&mut self) {
+        if !self.told {
+            let _ = self.device.magic();
+        }
+    }
+}
+
+/// The marker while devices are tried: nobody relies on one of them, so it never stays.
+struct Marked(Option<Marker>);
+
+impl Drop for Marked {
+    fn drop(&mut self) {
+        if let Some(marker) = self.0.take() {
+            marker.remove();
+        }
+    }
+}
+
 /// Prints the path of the first device that works with the default fire timeout.
 pub(crate) fn probe(named: Option<&OsStr>) -> u8 {
     try_devices(named, probe_one)
@@ -27,100 +120,98 @@ pub(crate) fn probe(named: Option<&OsStr>) -> u8 {
 
 /// Tries the first device that takes `timeout`, and reports every step; then waits for it to reset this host, if asked to.
 pub(crate) fn try_timeout(named: Option<&OsStr>, timeout: u32, force_fire: bool) -> u8 {
-    try_devices(named, |path| try_one(path, timeout, force_fire))
+    try_devices(named, |path, report| try_one(path, timeout, force_fire, report))
 }
 
-fn try_devices(named: Option<&OsStr>, mut works: impl FnMut(&Path) -> bool) -> u8 {
+fn try_devices(named: Option<&OsStr>, mut works: impl FnMut(&Path, &mut Report) -> bool) -> u8 {
     let marker = match Marker::create() {
-        Ok(marker) => marker,
-        Err(error) => {
-            let text = "cannot probe watchdog devices while wdmd is in use.";
-            eprintln!("{text}");
-            if error.kind() != io::ErrorKind::AlreadyExists {
-                eprintln!("{}: {error}", Marker::PATH);
-            }
-            let ident = Some(c"wdmd-probe");
-            let (flags, facility) = (
-                nix::syslog::LogFlags::LOG_CONS | nix::syslog::LogFlags::LOG_PID,
-                nix::syslog::Facility::LOG_DAEMON,
-            );
-            let _ = nix::syslog::openlog(ident, flags, facility);
-            let _ = nix::syslog::syslog(nix::syslog::Severity::LOG_ERR, text);
-            next::tell(match error.kind() {
-                io::ErrorKind::AlreadyExists => next::IN_USE,
-                _ => next::MARKER,
-            });
-            return FAILURE;
-        }
+        Ok(marker) => Marked(Some(marker)),
+        Err(error) => return refused(&error),
     };
+    let mut report = Report::default();
     let found = match device::candidates(named) {
-        Ok(paths) => paths.iter().any(|path| works(path)),
+        Ok(paths) => paths.iter().any(|path| works(path, &mut report)),
         Err(text) => {
-            eprintln!("{text}");
+            report.err(text);
             false
         }
     };
-    marker.remove();
+    drop(marker);
+    report.print();
     if found {
         return 0;
     }
-    eprintln!("{NO_DEVICE}");
+    say::err(NO_DEVICE);
     next::tell(next::NO_DEVICE);
     FAILURE
 }
 
+/// The marker cannot be made, for this reason.
+fn refused(error: &io::Error) -> u8 {
+    let text = "cannot probe watchdog devices while wdmd is in use.";
+    say::err(text);
+    if error.kind() != io::ErrorKind::AlreadyExists {
+        say::err(format_args!("{}: {error}", Marker::PATH));
+    }
+    let ident = Some(c"wdmd-probe");
+    let (flags, facility) =
+        (nix::syslog::LogFlags::LOG_CONS | nix::syslog::LogFlags::LOG_PID, nix::syslog::Facility::LOG_DAEMON);
+    let _ = nix::syslog::openlog(ident, flags, facility);
+    let _ = nix::syslog::syslog(nix::syslog::Severity::LOG_ERR, text);
+    next::tell(match error.kind() {
+        io::ErrorKind::AlreadyExists => next::IN_USE,
+        _ => next::MARKER,
+    });
+    FAILURE
+}
+
 /// Why a device is not even opened: it could not be closed again.
-fn no_way_out(path: &Path) -> bool {
+fn no_way_out(path: &Path, report: &mut Report) -> bool {
     let stuck = Described::of(path).no_way_out == Some(true);
     if stuck {
-        eprintln!(
+        report.err(format_args!(
             "{} cannot be stopped once it is open (nowayout): trying it would reset this host, so it is left alone",
             path.display()
-        );
+        ));
     }
     stuck
 }
 
-fn probe_one(path: &Path) -> bool {
+fn probe_one(path: &Path, report: &mut Report) -> bool {
     let shown = path.display();
     let failed = |what: &str, error: &io::Error| {
         let (number, reason) = (errno(error), device::reason(error));
-        eprintln!("error {number} {what} {shown}: {reason}{}", device::held_by(path, error));
+        format!("error {number} {what} {shown}: {reason}{}", device::held_by(path, error))
     };
     if let Err(error) = fs::metadata(path) {
-        failed("stat", &error);
+        report.err(failed("stat", &error));
         return false;
     }
-    if no_way_out(path) {
+    if no_way_out(path, report) {
         return false;
     }
-    let mut file = match device::open(path) {
-        Ok(file) => file,
+    let device = match device::open(path) {
+        Ok(file) => Tried::new(Box::new(file)),
         Err(error) => {
-            failed("open", &error);
+            report.err(failed("open", &error));
             return false;
         }
     };
-    let works = match probe_open(&file) {
-        Ok(()) => true,
-        Err(Unusable::Call(what, error)) => {
-            failed(what, &error);
-            false
-        }
+    let tried = probe_open(device.device.as_ref());
+    let stopped = device.stop();
+    let works = tried.is_ok();
+    match tried {
+        Ok(()) => report.out(&shown),
+        Err(Unusable::Call(what, error)) => report.err(failed(what, &error)),
         Err(Unusable::Timeout { asked, got }) => {
-            eprintln!("error 0 invalid timeout {shown}: set {asked}, got {got}");
-            false
+            report.err(format_args!("error 0 invalid timeout {shown}: set {asked}, got {got}"));
         }
         Err(Unusable::Driver(reason)) => {
-            eprintln!("error 0 {shown} cannot be used: {reason}");
-            false
+            report.err(format_args!("error 0 {shown} cannot be used: {reason}"));
         }
-    };
-    if works {
-        println!("{shown}");
     }
-    if let Err(error) = file.magic() {
-        failed("disarm", &error);
+    if let Err(error) = stopped {
+        report.err(failed("disarm", &error));
         return false;
     }
     works
@@ -133,7 +224,7 @@ enum Unusable {
 }
 
 /// Does with the device what the daemon would do for the default fire timeout, up to the first keepalive.
-fn probe_open(file: &File) -> Result<(), Unusable> {
+fn probe_open(file: &dyn Handle) -> Result<(), Unusable> {
     let mut reported = file.timeout().map_err(|error| Unusable::Call("ioctl gettimeout", error))?;
     let support = file.support().map_err(|error| Unusable::Call("ioctl getsupport", error))?;
     if let Some(reason) = device::unfit(&support) {
@@ -151,53 +242,53 @@ fn probe_open(file: &File) -> Result<(), Unusable> {
     }
 }
 
-/// A line of the report, with date.
-fn say(text: std::fmt::Arguments<'_>) {
-    println!("{}  {text}", civil_now(false));
-    // The last line before the reset should be seen.
-    let _ = io::stdout().flush();
-}
-
-fn try_one(path: &Path, timeout: u32, force_fire: bool) -> bool {
+fn try_one(path: &Path, timeout: u32, force_fire: bool, report: &mut Report) -> bool {
     let shown = path.display();
     if let Err(error) = fs::metadata(path) {
-        eprintln!("{shown} stat error {}", device::told(&error));
+        report.err(format_args!("{shown} stat error {}", device::told(&error)));
         return false;
     }
-    if no_way_out(path) {
+    if no_way_out(path, report) {
         return false;
     }
-    let mut file = match device::open(path) {
+    let file = match device::open(path) {
         Ok(file) => file,
         Err(error) => {
-            eprintln!("{shown} open error {}{}", device::told(&error), device::held_by(path, &error));
+            report.err(format_args!(
+                "{shown} open error {}{}",
+                device::told(&error),
+                device::held_by(path, &error)
+            ));
             return false;
         }
     };
     let fd = file.as_raw_fd();
-    say(format_args!("{shown} open fd {fd}"));
-    let took = try_open(path, &file, timeout);
+    let device = Tried::new(Box::new(file));
+    report.step(format_args!("{shown} open fd {fd}"));
+    let took = try_open(path, device.device.as_ref(), fd, timeout, report);
     if took && force_fire {
-        wait_for_reset(path, timeout);
+        // The last line before the reset should be seen.
+        report.print_from_now_on();
+        wait_for_reset(path, timeout, report);
     }
     let verdict = if took { 0 } else { -1 };
-    match file.magic() {
+    match device.stop() {
         Ok(()) => {
-            say(format_args!("{shown} disarm write V fd {fd} result {verdict}"));
-            drop(file);
-            say(format_args!("{shown} close fd {fd} result 0"));
+            report.step(format_args!("{shown} disarm write V fd {fd} result {verdict}"));
+            report.step(format_args!("{shown} close fd {fd} result 0"));
             took
         }
         Err(error) => {
-            eprintln!("{shown} disarm error {}: this host will be reset", device::told(&error));
+            report
+                .err(format_args!("{shown} disarm error {}: this host will be reset", device::told(&error)));
             false
         }
     }
 }
 
-fn try_open(path: &Path, file: &File, timeout: u32) -> bool {
+fn try_open(path: &Path, device: &dyn Handle, fd: RawFd, timeout: u32, report: &mut Report) -> bool {
     let shown = path.display();
-    let identity = file.support().map(|support| support.identity().to_owned()).unwrap_or_default();
+    let identity = device.support().map(|support| support.identity().to_owned()).unwrap_or_default();
     let factor = Factor::of(&Described::of(path).identity.unwrap_or(identity));
     // A number as the driver counts, with the true one if that is another.
     let both = |driver: u32| {
@@ -207,57 +298,79 @@ fn try_open(path: &Path, file: &File, timeout: u32) -> bool {
             driver.to_string()
         }
     };
-    let report = |result: io::Result<u32>| match result {
+    let get = |report: &mut Report| match device.timeout() {
         Ok(seconds) => {
-            say(format_args!("{shown} gettimeout {}", both(seconds)));
+            report.step(format_args!("{shown} gettimeout {}", both(seconds)));
             Some(seconds)
         }
         Err(error) => {
-            eprintln!("{shown} gettimeout error {}", device::told(&error));
+            report.err(format_args!("{shown} gettimeout error {}", device::told(&error)));
             None
         }
     };
-    if report(file.timeout()).is_none() {
+    if get(report).is_none() {
         return false;
     }
     let asked = factor.to_driver(timeout);
-    match file.set_timeout(asked) {
+    match device.set_timeout(asked) {
         Ok(result) => {
             let wanted =
                 if factor.is_odd() { format!("real {timeout} itco {asked}") } else { asked.to_string() };
-            say(format_args!("{shown} settimeout {wanted} result {}", both(result)));
+            report.step(format_args!("{shown} settimeout {wanted} result {}", both(result)));
         }
         Err(error) => {
-            eprintln!("{shown} settimeout {timeout} error {}", device::told(&error));
+            report.err(format_args!("{shown} settimeout {timeout} error {}", device::told(&error)));
             return false;
         }
     }
-    let Some(got) = report(file.timeout()) else { return false };
+    let Some(got) = get(report) else { return false };
     if factor.to_true(got) != timeout {
-        eprintln!("{shown} settimeout {timeout} failed");
+        report.err(format_args!("{shown} settimeout {timeout} failed"));
         return false;
     }
-    match file.keepalive() {
+    match device.keepalive() {
         Ok(()) => {
-            say(format_args!("{shown} keepalive fd {} result 0", file.as_raw_fd()));
+            report.step(format_args!("{shown} keepalive fd {fd} result 0"));
             true
         }
         Err(error) => {
-            eprintln!("{shown} keepalive error {}", device::told(&error));
+            report.err(format_args!("{shown} keepalive error {}", device::told(&error)));
             false
         }
     }
 }
 
 /// Counts the seconds until the device resets this host, which should end this process.
-fn wait_for_reset(path: &Path, timeout: u32) {
-    say(format_args!("waiting for watchdog to reset machine:"));
+fn wait_for_reset(path: &Path, timeout: u32, report: &mut Report) {
+    report.step("waiting for watchdog to reset machine:");
     for second in 1..=timeout.saturating_add(OVERTIME) {
         std::thread::sleep(Duration::from_secs(1));
         if second <= timeout {
-            say(format_args!("{second}"));
+            report.step(second);
         } else {
-            say(format_args!("{second} {} failed to fire after timeout {timeout} seconds", path.display()));
+            report.step(format_args!(
+                "{second} {} failed to fire after timeout {timeout} seconds",
+                path.display()
+            ));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::pretended::{self, calls};
+
+    #[test]
+    fn a_panic_stops_the_device_before_its_file_is_closed() {
+        let result = std::panic::catch_unwind(|| {
+            let _device = Tried::new(pretended::open(Path::new("/dev/pretended")).unwrap());
+            std::panic::resume_unwind(Box::new("out of order"));
+        });
+        assert!(result.is_err());
+        assert_eq!(calls(), ["open", "V", "close"]);
+        let device = Tried::new(pretended::open(Path::new("/dev/pretended")).unwrap());
+        device.stop().unwrap();
+        assert_eq!(calls(), ["open", "V", "close"]);
     }
 }

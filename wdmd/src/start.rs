@@ -5,6 +5,7 @@ use crate::device::{Device, errno};
 use crate::log::Log;
 use crate::marker::Marker;
 use crate::next;
+use crate::say;
 use crate::scripts::Scripts;
 use crate::server::Server;
 use crate::signals::Signals;
@@ -51,13 +52,13 @@ pub(crate) fn run(options: &Options) -> u8 {
     match go_into_background() {
         Ok(Background::Parent(start)) => {
             if !start.error.is_empty() {
-                eprintln!("wdmd: {}", start.error);
+                say::err(format_args!("wdmd: {}", start.error));
             }
             start.status
         }
         Ok(Background::Child(starting)) => daemon(options, Some(starting)),
         Err(error) => {
-            eprintln!("wdmd: cannot go into the background: {error}");
+            say::err(format_args!("wdmd: cannot go into the background: {error}"));
             next::tell(next::LIMITS);
             FAILED
         }
@@ -71,7 +72,7 @@ fn daemon(options: &Options, starting: Option<Starting>) -> u8 {
             let text = format!("cannot start the log's thread: {error}\n{}", next::line(next::LIMITS));
             match starting {
                 Some(starting) => starting.failed(FAILED, &text),
-                None => eprintln!("wdmd: {text}"),
+                None => say::err(format_args!("wdmd: {text}")),
             }
             return FAILED;
         }

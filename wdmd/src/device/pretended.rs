@@ -48,7 +48,8 @@ pub(crate) fn device(no_way_out: Option<bool>) -> Device {
     Device::new(PathBuf::from("/dev/pretended"), Described { identity: None, no_way_out }, open)
 }
 
-fn open(_path: &Path) -> io::Result<Opened> {
+/// Opens it.
+pub(crate) fn open(_path: &Path) -> io::Result<Opened> {
     call("open".into(), |driver| driver.open_error)?;
     Ok(Box::new(File))
 }

@@ -1,7 +1,18 @@
 //! `--trytimeout` and `--forcefire`, which 3.8.5 does not have: ours as recorded from 5.1.1, except that
 //! an odd timeout of a timer with two expiries is not claimed to be taken (wdmd.md 4.9).
 
-use sanlock_conformance::{Machine, Program, Table};
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+use sanlock_conformance::bounded::Running;
+use sanlock_conformance::storage::text;
+use sanlock_conformance::wdmd::SOON;
+use sanlock_conformance::{Machine, Program, Table, bounded};
 
 /// Lines with the date and the descriptors' numbers taken out.
 fn plain(text: &str) -> Vec<String> {
@@ -114,4 +125,64 @@ fn a_device_that_does_not_fire_is_found_out() {
     assert!(failed > 0, "{output}");
     let fed = machine.devices().calls().iter().filter(|call| *call == "keepalive").count();
     assert_eq!(fed, 1, "only before the wait");
+}
+
+/// wdmd with these options; what it prints goes to this file, standard error too.
+fn printing_to(machine: &Machine, file: &str, options: &str) -> Command {
+    let wdmd = machine.program().wdmd_path();
+    let line = format!("exec {} {options} >{file} 2>&1", wdmd.display());
+    machine.command_of(Path::new("sh"), &["-c", &line])
+}
+
+#[test]
+fn what_is_printed_need_not_find_a_reader_and_the_device_is_stopped_nevertheless() {
+    let Some(program) = ours() else { return };
+    let mut table = Table::default();
+    for (options, faults, code) in [
+        ("-p", "", 0),
+        ("-t 45", "", 0),
+        ("-t 1 -F", "", 0),
+        ("-p", "getsupport 5\n", 1),
+        ("-p", "options 0\n", 1),
+        ("-p", "max 5\n", 1),
+        ("-t 45", "gettimeout 5\n", 1),
+        ("-t 45", "settimeout 5\n", 1),
+        ("-t 45", "takes 44\n", 1),
+        ("-t 45", "keepalive 5\n", 1),
+    ] {
+        // A file system that is full: every write fails, as into a pipe whose reader has gone.
+        let case = format!("{options}, {faults:?}");
+        let machine = Machine::new(program);
+        machine.devices().set_faults("watchdog0", faults);
+        let output = bounded::run(printing_to(&machine, "/dev/full", options), SOON);
+        table.expect(&case, output.code, code);
+        let calls = machine.devices().calls().join(", ");
+        table.expect(&format!("{case}: stopped: {calls}"), calls.ends_with("write V, close"), true);
+        table.expect(&format!("{case}: marker"), machine.marker().exists(), false);
+    }
+}
+
+#[test]
+fn a_reader_that_takes_nothing_does_not_keep_the_device_running() {
+    let Some(program) = ours() else { return };
+    for options in ["-p", "-t 45"] {
+        let machine = Machine::new(program);
+        let path = machine.scripts().join("full");
+        mkfifo(&path, Mode::S_IRWXU).unwrap();
+        let flags = nix::libc::O_NONBLOCK;
+        let mut reader = OpenOptions::new().read(true).write(true).custom_flags(flags).open(&path).unwrap();
+        while reader.write_all(&[0; 4096]).is_ok() {}
+        while reader.write_all(&[0]).is_ok() {}
+        let mut running = Running::start(printing_to(&machine, text(&path), options));
+        bounded::wait_until("the device to be stopped", SOON, || {
+            let calls = machine.devices().calls();
+            calls.contains(&"open".to_owned())
+                && machine.devices().reckoning("watchdog0", None).fires.is_none()
+        });
+        bounded::wait_until("the marker to go", SOON, || !machine.marker().exists());
+        assert!(!running.ended(), "{options} still waits for its reader");
+        drop(reader);
+        bounded::wait_until("its end", SOON, || running.ended());
+        assert_eq!(running.finish(SOON).code, 0, "{options}");
+    }
 }
