@@ -184,11 +184,14 @@ impl World {
                 device_timeout: u32::try_from(data.number()).unwrap_or(u32::MAX),
                 can_disarm: true,
             },
-            232..=239 => Armed::Stuck { device_timeout: u32::try_from(data.number()).unwrap_or(u32::MAX) },
+            some @ 232..=239 => Armed::Stuck {
+                device_timeout: u32::try_from(data.number()).unwrap_or(u32::MAX),
+                can_disarm: some >= 236,
+            },
             _ => Armed::Failed,
         };
         self.device = match armed {
-            Armed::Running { device_timeout, .. } | Armed::Stuck { device_timeout } => {
+            Armed::Running { device_timeout, .. } | Armed::Stuck { device_timeout, .. } => {
                 Some(Device { timeout: device_timeout })
             }
             Armed::Failed => None,

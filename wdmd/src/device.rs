@@ -1,7 +1,7 @@
 //! The watchdog device: choosing it, arming, pinging, disarming (specification 4).
 //!
-//! Invariants: the file is dropped only after a successful `V` or when the device could not be used at all; only what the
-//! driver confirmed counts as a ping.
+//! Invariants: the file is dropped only after a successful `V`, or when it is none of a watchdog; only what the driver confirmed
+//! counts as a ping.
 
 use crate::log::Log;
 use crate::sysfs::{self, Described};
@@ -161,7 +161,9 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// The first device that can be used. It is opened and closed again to see that, unless that could not be undone.
+    /// The first device that can be used. It is opened and closed again to see that, unless that could not be undone. One that will
+    /// not stop is chosen, usable or not, and stays open, see [`Self::left_running`]: no other one can keep it from resetting this
+    /// host.
     pub(crate) fn choose(named: Option<&OsStr>, log: &Log) -> Option<Self> {
         let paths = candidates(named).map_err(|text| log.error(text)).ok()?;
         paths.into_iter().find_map(|path| Self::check(path, named.is_some(), log))
@@ -180,7 +182,7 @@ impl Device {
             return None;
         }
         let described = Described::of(&path);
-        let mut device = Self::new(path.clone(), described, |path| Ok(Box::new(open(path)?)));
+        let device = Self::new(path.clone(), described, |path| Ok(Box::new(open(path)?)));
         if device.described.no_way_out == Some(true) {
             log.info(format_args!(
                 "{shown} cannot be stopped once it is open (nowayout): it is left alone until a client needs it, and kept \
@@ -188,15 +190,35 @@ impl Device {
             ));
             return Some(device);
         }
-        let file = device.open_logged(log)?;
-        let usable = device.inspect(file.as_ref(), log).is_some();
-        if let Err((file, error)) = disarm(file) {
-            log.error(format_args!("{shown} disarm write error {}", told(&error)));
-            // Closing it would let it fire as well; the process ends now or keeps the file.
-            device.file = Some(file);
+        device.look(log)
+    }
+
+    /// Opens the device to see whether it can be used.
+    fn look(mut self, log: &Log) -> Option<Self> {
+        let file = self.open_logged(log)?;
+        let usable = self.inspect(file.as_ref(), log).is_some();
+        let Err((file, error)) = disarm(file) else { return usable.then_some(self) };
+        let no_watchdog = file.support().is_err_and(|error| error.raw_os_error() == Some(nix::libc::ENOTTY));
+        if no_watchdog {
             return None;
         }
-        usable.then_some(device)
+        log.error(format_args!(
+            "{} disarm write error {}: it runs, and would reset this host; it is kept open and alive until it can be stopped",
+            self.path.display(),
+            told(&error)
+        ));
+        self.file = Some(file);
+        Some(self)
+    }
+
+    /// The true timeout, in seconds, of a device that could not be stopped after a look at it.
+    pub(crate) fn left_running(&self) -> Option<u32> {
+        self.file.as_deref().map(|file| self.true_timeout(file))
+    }
+
+    /// Seconds; the shortest there is if the driver does not tell.
+    fn true_timeout(&self, file: &dyn Handle) -> u32 {
+        Factor::of(self.identity()).to_true(file.timeout().unwrap_or(1))
     }
 
     /// The driver's name for it, `unknown` if it has none.
@@ -316,10 +338,9 @@ impl Device {
         if let Some(error) = error {
             log.error(format_args!("{path} disarm write error {}", told(&error)));
         }
-        let identity = self.identity().to_owned();
-        let reported = file.timeout().unwrap_or(1);
+        let device_timeout = self.true_timeout(file.as_ref());
         self.file = Some(file);
-        Armed::Stuck { device_timeout: Factor::of(&identity).to_true(reported) }
+        Armed::Stuck { device_timeout, can_disarm: !no_way_out }
     }
 
     /// Pings the device. `false`, logged, if the driver did not take it.

@@ -103,7 +103,9 @@ impl<'a> Server<'a> {
             options,
             socket_gid,
             log,
-            machine: Machine::new(),
+            machine: device.left_running().map_or_else(Machine::new, |device_timeout| {
+                Machine::with_device_left_running(now(), device_timeout)
+            }),
             device,
             scripts,
             listener,

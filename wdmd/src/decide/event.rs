@@ -48,6 +48,8 @@ pub enum Armed {
     Stuck {
         /// Seconds.
         device_timeout: u32,
+        /// Whether that is worth another try (not with nowayout).
+        can_disarm: bool,
     },
 }
 

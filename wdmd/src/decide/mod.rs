@@ -103,6 +103,20 @@ impl Machine {
         }
     }
 
+    /// Nobody connected, but the device runs with this timeout, seconds: it could not be stopped after a look at it. It is pinged,
+    /// and stopped as soon as that can be done.
+    #[must_use]
+    pub fn with_device_left_running(now: Time, device_timeout: u32) -> Self {
+        let device = Running {
+            device: device_timeout,
+            can_disarm: true,
+            pinged: now,
+            next_ping: now,
+            next_disarm: now,
+        };
+        Self { device: Some(device), ..Self::new() }
+    }
+
     /// The slot with this number, if it is used.
     #[must_use]
     pub fn source(&self, id: SourceId) -> Option<&Source> {
@@ -295,7 +309,7 @@ impl Machine {
         let Some((id, fire, request)) = self.arming.take() else { return };
         let (timing, device, can_disarm) = match result {
             Armed::Failed => (None, None, false),
-            Armed::Stuck { device_timeout } => (None, Some(device_timeout), false),
+            Armed::Stuck { device_timeout, can_disarm } => (None, Some(device_timeout), can_disarm),
             // A driver that reports success with a timeout that cannot be used is one that must be stopped again.
             Armed::Running { device_timeout, can_disarm } => {
                 (Timing::new(fire, device_timeout), Some(device_timeout), can_disarm)

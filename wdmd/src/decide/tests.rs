@@ -352,13 +352,50 @@ fn without_a_way_out_the_device_is_pinged_for_ever_and_the_daemon_stays() {
     host.result = Armed::Running { device_timeout: 10, can_disarm: false };
     host.connect(100, 2);
     assert_eq!(host.open(100, 2, 30), 30);
-    host.result = Armed::Stuck { device_timeout: 10 };
+    host.result = Armed::Stuck { device_timeout: 10, can_disarm: false };
     host.end(101, 2);
     host.connect(102, 2);
     assert_eq!(host.open(102, 2, 60), 0);
     host.took();
     host.tick(110);
     assert_eq!(host.took(), ["ping"]);
+}
+
+#[test]
+fn a_device_that_could_not_be_stopped_is_pinged_and_told_to_stop_again() {
+    // After a look at it, at the start.
+    let mut host = Host::new();
+    host.machine = Machine::with_device_left_running(Time::from_seconds(1), 3);
+    host.disarm_works = false;
+    assert_eq!(host.machine.wake_at(Time::from_seconds(1)), Some(Time::from_seconds(1)));
+    for millis in (1_000..10_000).step_by(100) {
+        let now = Time::from_millis(millis);
+        for action in host.machine.handle(now, Event::Tick) {
+            let (step, result) = match action {
+                Action::Ping => ("ping", Event::Pinged(true)),
+                Action::Disarm => ("disarm", Event::Disarmed(false)),
+                other => panic!("{other:?}"),
+            };
+            host.device.push(step);
+            assert_eq!(host.machine.handle(now, result), []);
+        }
+    }
+    let steps = host.took();
+    let count = |wanted: &str| steps.iter().filter(|&&step| step == wanted).count();
+    assert!((9..=10).contains(&count("ping")) && count("disarm") == 18, "{steps:?}");
+    host.event(10, Event::Terminate);
+    host.tick(10);
+    assert!(!host.quit);
+    host.disarm_works = true;
+    host.tick(11);
+    assert!(host.quit);
+
+    // After a client asked for it in vain.
+    let mut host = Host::new();
+    host.result = Armed::Stuck { device_timeout: 15, can_disarm: true };
+    host.connect(1, 2);
+    assert_eq!(host.open(1, 2, 60), 0);
+    assert_eq!(host.took(), ["arm", "disarm"]);
 }
 
 #[test]

@@ -100,7 +100,7 @@ fn a_device_that_will_not_stop_stays_open() {
         driver.set_timeout = |_| Err(EINVAL);
         driver.timeout = 60;
     });
-    assert_eq!(device.arm(60, 15, &log()), Armed::Stuck { device_timeout: 60 });
+    assert_eq!(device.arm(60, 15, &log()), Armed::Stuck { device_timeout: 60, can_disarm: true });
     assert_eq!(calls(), ["open", "set 15", "V"]);
 }
 
@@ -112,7 +112,7 @@ fn without_a_way_out_the_file_stays_open_and_is_set_anew() {
     assert_eq!(device.arm(30, 10, &log()), Armed::Running { device_timeout: 10, can_disarm: false });
     assert_eq!(calls(), ["set 10", "ping"]);
     with(|driver| driver.set_timeout = |_| Err(EINVAL));
-    assert_eq!(device.arm(60, 15, &log()), Armed::Stuck { device_timeout: 10 });
+    assert_eq!(device.arm(60, 15, &log()), Armed::Stuck { device_timeout: 10, can_disarm: false });
     assert_eq!(calls(), ["set 15"]);
 }
 
@@ -124,7 +124,32 @@ fn a_named_device_is_the_only_candidate() {
 }
 
 #[test]
+fn a_look_leaves_the_device_stopped_or_open() {
+    assert_eq!(device(None).look(&log()).unwrap().left_running(), None);
+    assert_eq!(calls(), ["open", "V", "close"]);
+    with(|driver| driver.magic_error = EIO);
+    let mut stuck = device(None).look(&log()).unwrap();
+    assert_eq!(stuck.left_running(), Some(60));
+    assert_eq!(calls(), ["open", "V"]);
+    // It can be armed as it is, and stopped later.
+    assert_eq!(stuck.arm(60, 15, &log()), RUNNING);
+    with(|driver| driver.magic_error = 0);
+    assert!(stuck.disarm(at(1), &log()));
+    assert_eq!(calls(), ["set 15", "ping", "V", "close"]);
+    // One that cannot be used is kept as well, and passed over if it stops.
+    with(|driver| driver.support = driver.support.clone().without_magic_close());
+    assert!(device(None).look(&log()).is_none());
+    assert_eq!(calls(), ["open", "V", "close"]);
+    with(|driver| driver.magic_error = EIO);
+    let unusable = device(None).look(&log()).unwrap();
+    assert_eq!(unusable.left_running(), Some(15));
+    assert_eq!(calls(), ["open", "V"]);
+}
+
+#[test]
 fn what_is_no_watchdog_is_not_chosen() {
     assert!(Device::choose(Some(OsStr::new("/dev/null")), &log()).is_none());
+    // Not even if it does not take what would stop a watchdog.
+    assert!(Device::choose(Some(OsStr::new("/dev/full")), &log()).is_none());
     assert!(Device::choose(Some(OsStr::new("/no/such/device")), &log()).is_none());
 }

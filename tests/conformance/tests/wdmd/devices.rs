@@ -1,5 +1,6 @@
 //! Which device is taken, and drivers that refuse, round, fail or cannot be disarmed (wdmd.md 4).
 
+use nix::sys::signal::Signal;
 use sanlock_conformance::wdmd::SOON;
 use sanlock_conformance::{Machine, Program, Table, bounded};
 
@@ -203,4 +204,45 @@ fn a_timer_that_needs_two_expiries_is_set_to_half() {
         let why = "defect 10: the timer resets at its second expiry, which 3.8.5 does not know";
         table.expect(&case, set, program.differs(60, expected, why));
     }
+}
+
+#[test]
+fn a_device_that_will_not_be_disarmed_at_the_start_is_kept_and_pinged_by_ours() {
+    let Some(program) = Program::wdmd_under_test() else { return };
+    if program == Program::Reference {
+        return; // It disarms nothing at its start.
+    }
+    let machine = Machine::without_device(program);
+    machine.devices().add("watchdog0");
+    machine.devices().add("watchdog1");
+    machine.devices().write("watchdog0", "timeout", "3\n");
+    machine.devices().set_faults("watchdog0", "write 5\n");
+    let mut wdmd = machine.start(&[]);
+    wdmd.wait_for_log("/dev/watchdog0 disarm write error 5");
+    bounded::wait_until("pings without clients", SOON, || {
+        machine.devices().calls().iter().filter(|call| *call == "keepalive").count() >= 3
+    });
+    let events = machine.devices().events();
+    assert!(events.iter().all(|event| event.device == "watchdog0"), "no other device is touched");
+    assert!(events.iter().all(|event| event.call != "close"), "its file stays open");
+    // It serves clients, and ends when it has stopped its device.
+    let mut client = wdmd.connect();
+    assert_eq!(client.open_watchdog(60), 60);
+    drop(client);
+    wdmd.signal(Signal::SIGTERM);
+    bounded::wait_until("disarming to be tried again", SOON, || {
+        let calls = machine.devices().calls();
+        calls
+            .iter()
+            .rev()
+            .take_while(|call| *call != "keepalive")
+            .filter(|call| *call == "write V -5")
+            .count()
+            >= 2
+    });
+    assert!(!wdmd.ended() && machine.marker().exists());
+    machine.devices().set_faults("watchdog0", "");
+    assert_eq!(wdmd.finish().code, 0);
+    assert_eq!(machine.devices().reckoning("watchdog0", None).fires, None);
+    assert!(!machine.marker().exists());
 }
