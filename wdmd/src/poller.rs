@@ -44,7 +44,19 @@ impl Token {
 }
 
 /// A set of descriptors to wait for.
-pub(crate) struct Poller(Epoll);
+pub(crate) struct Poller {
+    epoll: Epoll,
+    /// The next calls of each kind fail, as without memory: to watch the listener, and to watch for something else.
+    #[cfg(test)]
+    pub(crate) failures: std::cell::Cell<Failures>,
+}
+
+#[cfg(test)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Failures {
+    pub(crate) listener: u32,
+    pub(crate) change: u32,
+}
 
 fn event(token: Token, for_room: bool) -> EpollEvent {
     EpollEvent::new(if for_room { EpollFlags::EPOLLOUT } else { EpollFlags::EPOLLIN }, token.encode())
@@ -55,7 +67,23 @@ impl Poller {
     ///
     /// No descriptor is to be had.
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?))
+        Ok(Self {
+            epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
+            #[cfg(test)]
+            failures: std::cell::Cell::default(),
+        })
+    }
+
+    #[cfg(test)]
+    fn fail(&self, which: impl FnOnce(&mut Failures) -> &mut u32) -> io::Result<()> {
+        let mut failures = self.failures.get();
+        let left = which(&mut failures);
+        if *left == 0 {
+            return Ok(());
+        }
+        *left -= 1;
+        self.failures.set(failures);
+        Err(Errno::ENOSPC.into())
     }
 
     /// Watches for bytes, or for room to write; always for the end.
@@ -64,19 +92,25 @@ impl Poller {
     ///
     /// No memory, or the limit of watched descriptors.
     pub(crate) fn add(&self, fd: BorrowedFd<'_>, token: Token, for_room: bool) -> io::Result<()> {
-        Ok(self.0.add(fd, event(token, for_room))?)
+        #[cfg(test)]
+        if token == Token::Listener {
+            self.fail(|failures| &mut failures.listener)?;
+        }
+        Ok(self.epoll.add(fd, event(token, for_room))?)
     }
 
     /// # Errors
     ///
     /// It is not watched.
     pub(crate) fn change(&self, fd: BorrowedFd<'_>, token: Token, for_room: bool) -> io::Result<()> {
-        Ok(self.0.modify(fd, &mut event(token, for_room))?)
+        #[cfg(test)]
+        self.fail(|failures| &mut failures.change)?;
+        Ok(self.epoll.modify(fd, &mut event(token, for_room))?)
     }
 
     /// Ends the watch, if there is one.
     pub(crate) fn remove(&self, fd: BorrowedFd<'_>) {
-        let _ = self.0.delete(fd);
+        let _ = self.epoll.delete(fd);
     }
 
     /// Waits at most `millis`; whom something has happened to.
@@ -86,7 +120,7 @@ impl Poller {
     /// Only for reasons that a correct program does not meet.
     pub(crate) fn wait(&self, millis: u16, out: &mut Vec<Token>) -> io::Result<()> {
         let mut events = [EpollEvent::empty(); EVENTS];
-        let count = match self.0.wait(&mut events, EpollTimeout::from(millis)) {
+        let count = match self.epoll.wait(&mut events, EpollTimeout::from(millis)) {
             Ok(count) => count,
             Err(Errno::EINTR) => 0,
             Err(errno) => return Err(errno.into()),

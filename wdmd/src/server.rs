@@ -1,5 +1,6 @@
 //! The daemon's loop: one thread that waits for signals, connections, messages and times, tells [`Machine`] about them and
-//! carries out what it decides. Nothing in it blocks.
+//! carries out what it decides. Nothing in it blocks, and nothing that concerns one connection, or passes, ends it: the device would
+//! reset the host.
 
 use crate::cli::Options;
 use crate::conn::{Conn, Overdue, Read};
@@ -144,12 +145,12 @@ impl<'a> Server<'a> {
                             self.scripts.rescan(self.log);
                         }
                     }
-                    Token::Listener => self.accept()?,
-                    Token::Conn(id) => self.serve(id)?,
+                    Token::Listener => self.accept(),
+                    Token::Conn(id) => self.serve(id),
                 }
             }
             self.look_for_overdue();
-            self.resume_accepting()?;
+            self.resume_accepting();
             if self.options.scripts {
                 let (enabled, fire_timeout) = (self.machine.enabled(), self.machine.fire_timeout());
                 for verdict in self.scripts.turn(now(), enabled, fire_timeout, self.log) {
@@ -215,7 +216,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    fn accept(&mut self) -> io::Result<()> {
+    fn accept(&mut self) {
         for _ in 0..ACCEPTS_PER_TURN {
             if self.conns.len() >= self.max_connections {
                 self.log.error(format_args!(
@@ -227,7 +228,7 @@ impl<'a> Server<'a> {
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) => match error.raw_os_error().map(Errno::from_raw) {
-                    Some(Errno::EAGAIN) => return Ok(()),
+                    Some(Errno::EAGAIN) => return,
                     Some(Errno::EINTR | Errno::ECONNABORTED) => continue,
                     _ => {
                         self.log.error(format_args!("cannot accept a connection: {error}"));
@@ -250,25 +251,26 @@ impl<'a> Server<'a> {
             self.conns.insert(id, Conn::new(stream));
             self.tell(Event::Connected(id, peer));
         }
-        Ok(())
     }
 
-    fn pause_accepting(&mut self) -> io::Result<()> {
+    fn pause_accepting(&mut self) {
         self.poller.remove(self.listener.as_fd());
         self.accept_again = Some(now().plus_millis(ACCEPT_AGAIN_MS));
-        Ok(())
     }
 
-    fn resume_accepting(&mut self) -> io::Result<()> {
-        if self.accept_again.is_some_and(|at| now() >= at) {
-            self.accept_again = None;
-            self.poller.add(self.listener.as_fd(), Token::Listener, false)?;
+    fn resume_accepting(&mut self) {
+        if self.accept_again.is_none_or(|at| now() < at) {
+            return;
         }
-        Ok(())
+        self.accept_again = None;
+        if let Err(error) = self.poller.add(self.listener.as_fd(), Token::Listener, false) {
+            self.log.error(format_args!("cannot watch for connections, trying again: {error}"));
+            self.accept_again = Some(now().plus_millis(ACCEPT_AGAIN_MS));
+        }
     }
 
     /// Sends what waits for the peer, then reads its messages, some per turn, and only while no reply waits.
-    fn serve(&mut self, id: SourceId) -> io::Result<()> {
+    fn serve(&mut self, id: SourceId) {
         let at = now();
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.flush(at);
@@ -289,20 +291,23 @@ impl<'a> Server<'a> {
                 }
             }
         }
-        let Some(conn) = self.conns.get_mut(&id) else { return Ok(()) };
+        let Some(conn) = self.conns.get_mut(&id) else { return };
         let wants_room = conn.unsent() > 0;
         if wants_room != conn.watches_room {
             conn.watches_room = wants_room;
-            self.poller.change(conn.as_fd(), Token::Conn(id), wants_room)?;
+            if let Err(error) = self.poller.change(conn.as_fd(), Token::Conn(id), wants_room) {
+                // Nothing would be heard of it any more.
+                self.log.error(format_args!("ci {id} cannot be watched, dropped: {error}"));
+                return self.end(id);
+            }
         }
         if conn.is_waited_for() {
             self.look_for_overdue.get_or_insert(at.plus_millis(OVERDUE_EVERY_MS));
         }
-        Ok(())
     }
 
     /// The connection has ended; what it leaves behind is decided elsewhere.
-    fn end(&mut self, id: SourceId) -> io::Result<()> {
+    fn end(&mut self, id: SourceId) {
         if let Some(conn) = self.conns.remove(&id) {
             self.poller.remove(conn.as_fd());
         }
@@ -310,7 +315,6 @@ impl<'a> Server<'a> {
         if self.machine.source(id).is_none() {
             self.free.insert(id);
         }
-        Ok(())
     }
 
     /// Drops peers that keep us waiting.
@@ -328,8 +332,7 @@ impl<'a> Server<'a> {
                     self.log.error(format_args!("ci {id} has left {size} bytes of replies unread, dropped"));
                 }
             }
-            // Ending a connection fails only if it is not watched, which does not matter any more.
-            let _ = self.end(id);
+            self.end(id);
         }
         let waiting = self.conns.values().any(Conn::is_waited_for);
         self.look_for_overdue = waiting.then(|| at.plus_millis(OVERDUE_EVERY_MS));

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::device::pretended;
+use crate::poller::Failures;
 use sanlock_wdmd::client::{ClientError, Connection};
 use sanlock_wdmd::protocol::{Command, MESSAGE_LEN, Message};
 use std::io::{Read as _, Write as _};
@@ -204,6 +205,58 @@ fn too_many_connections_wait_until_others_go() {
     let mut three = daemon.connect();
     drop((one, two));
     three.status(LONG).unwrap();
+}
+
+#[test]
+fn accepting_that_cannot_be_resumed_is_tried_again() {
+    let daemon = Daemon::start_with(|server| {
+        server.max_connections = 2;
+        server.poller.failures.set(Failures { listener: 2, change: 0 });
+    });
+    let (mut one, mut two) = (daemon.connect(), daemon.connect());
+    one.open_watchdog(60, LONG).unwrap();
+    two.status(LONG).unwrap();
+    let mut three = daemon.connect();
+    assert!(matches!(three.status(Duration::from_millis(300)), Err(ClientError::Timeout { .. })));
+    drop((two, three));
+    // Whoever has an armed device is served all the time.
+    let mut three = daemon.connect();
+    three.status(LONG).unwrap();
+    one.status(LONG).unwrap();
+    drop((one, three));
+    assert_eq!(daemon.stop(), ["open", "set 15", "ping", "V", "close"]);
+}
+
+#[test]
+fn a_connection_that_cannot_be_watched_ends_alone_and_its_expiry_stays() {
+    for supervised in [false, true] {
+        let daemon = Daemon::start_with(|server| {
+            server.poller.failures.set(Failures { listener: 0, change: 1 });
+        });
+        let mut other = daemon.connect();
+        other.open_watchdog(60, LONG).unwrap();
+        let mut flood = daemon.raw();
+        let name = sanlock_wdmd::protocol::Name::new(b"flood").unwrap();
+        flood.write_all(&Message { name, ..Message::new(Command::Register) }.encode()).unwrap();
+        if supervised {
+            let live = Message { renewal_time: 1, expire_time: u64::MAX, ..Message::new(Command::TestLive) };
+            flood.write_all(&live.encode()).unwrap();
+        }
+        daemon.wait_for("name flood ", true);
+        flood.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
+        let status = Message::new(Command::Status).encode();
+        while flood.write_all(&status).is_ok() {}
+        if supervised {
+            daemon.wait_for(" dead 1 ref 0 ", true);
+        } else {
+            daemon.wait_for("name flood ", false);
+        }
+        other.status(LONG).unwrap();
+        if !supervised {
+            drop(other);
+            assert_eq!(daemon.stop(), ["open", "set 15", "ping", "V", "close"]);
+        }
+    }
 }
 
 #[test]
