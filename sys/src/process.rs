@@ -78,14 +78,33 @@ pub fn set_thread_name(name: &str) -> io::Result<()> {
 ///
 /// ENOSYS or EINVAL: a kernel before 5.11. EINVAL: a negative number.
 pub fn close_on_exec_from(first: i32) -> io::Result<()> {
+    close_range(first, libc::CLOSE_RANGE_CLOEXEC)
+}
+
+/// Gives the calling thread a table of descriptors of its own, in which nothing is open from `first` on. What it starts from then on
+/// holds none of this process's files open, not even until it has executed something else, which may take as long as a disk does not
+/// answer. The other threads keep their descriptors.
+///
+/// For a thread beside others that from then on uses only what it opens itself: the descriptors that it knows of mean nothing to it,
+/// and in a process with one thread they would be closed.
+///
+/// # Errors
+///
+/// ENOSYS: a kernel before 5.9. EPERM: a sandbox. ENOMEM. EINVAL: a negative number. Nothing is changed then.
+pub fn forget_descriptors_from(first: i32) -> io::Result<()> {
+    close_range(first, libc::CLOSE_RANGE_UNSHARE)
+}
+
+fn close_range(first: i32, flags: libc::c_uint) -> io::Result<()> {
     let first = u32::try_from(first).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-    // SAFETY: the system call takes three integers and closes nothing before an `exec`.
+    // SAFETY: the system call takes three integers. With the flags used here it closes nothing that a thread uses: CLOEXEC closes
+    // nothing before an `exec`, and UNSHARE only in the table of a thread whose caller has promised to use nothing of it.
     let result = unsafe {
         libc::syscall(
             libc::SYS_close_range,
             libc::c_ulong::from(first),
             libc::c_ulong::from(u32::MAX),
-            libc::c_ulong::from(libc::CLOSE_RANGE_CLOEXEC),
+            libc::c_ulong::from(flags),
         )
     };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -157,6 +176,26 @@ mod tests {
         assert_ne!(id, thread_id());
         assert_eq!(name, "a-name-longer-t\n");
         assert_eq!(set_thread_name("a\0b").unwrap_err().raw_os_error(), Some(libc::EINVAL));
+    }
+
+    #[test]
+    fn a_thread_forgets_descriptors_that_the_others_keep() {
+        use std::os::fd::AsRawFd;
+        let file = File::open("/dev/null").unwrap();
+        let link = format!("/proc/thread-self/fd/{}", file.as_raw_fd());
+        let theirs = link.clone();
+        let seen = std::thread::spawn(move || {
+            let before = std::fs::read_link(&theirs).is_ok();
+            forget_descriptors_from(3).unwrap();
+            (
+                before,
+                std::fs::read_link(&theirs).is_ok(),
+                std::fs::read_link("/proc/thread-self/fd/2").is_ok(),
+            )
+        });
+        assert_eq!(seen.join().unwrap(), (true, false, true));
+        assert_eq!(std::fs::read_link(&link).unwrap(), std::path::Path::new("/dev/null"));
+        assert_eq!(forget_descriptors_from(-1).unwrap_err().raw_os_error(), Some(libc::EINVAL));
     }
 
     #[test]

@@ -2,12 +2,15 @@
 //! looking at one and executing it may wait for a disk, so threads of their own do that; only the start of the daemon, when
 //! there is nothing to ping, looks for scripts itself.
 //!
-//! Each script runs in a process group of its own, with a clean signal mask and no descriptors of ours.
+//! Each script runs in a process group of its own, with a clean signal mask and no descriptors of ours. Not even between its fork and
+//! the end of its exec, which hangs with the disk that the program or its interpreter lies on: the device stops with the last copy of
+//! its descriptor that is closed, so a child that had one would keep it running after it was disarmed.
 
 use crate::log::Log;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use sanlock_sys::notify::SOCKET_VARIABLE;
+use sanlock_sys::process::forget_descriptors_from;
 use sanlock_wdmd::decide::{Time, test_interval};
 use sanlock_wdmd::protocol::Escaped;
 use std::ffi::{OsStr, OsString};
@@ -31,6 +34,8 @@ const BAD_EVERY_MS: i64 = 1000;
 const KILLED: i32 = 4;
 /// What it says of one that could not be executed.
 const NOT_EXECUTABLE: i32 = 1;
+/// Name of a thread that executes a script. It has none of the descriptors of the others, that of the system log included.
+pub(crate) const EXECUTING_THREAD: &str = "wdmd-script";
 /// Stack of a thread that looks for scripts or executes one.
 const STACK: usize = 256 * 1024;
 /// Longest name in the dump.
@@ -382,7 +387,7 @@ impl Script {
         self.long_at = now.plus_millis(limit);
         self.is_long = false;
         self.run += 1;
-        match on_thread("wdmd-script", move || execute(&path)) {
+        match on_thread(EXECUTING_THREAD, move || execute_alone(&path)) {
             Ok(result) => {
                 self.doing = Doing::Starting(result);
                 true
@@ -427,6 +432,17 @@ fn find(dir: &Path) -> Found {
         .collect())
 }
 
+/// Executes on a thread that has none of this process's files open, so that the child never has.
+fn execute_alone(path: &Path) -> Spawned {
+    match forget_descriptors_from(3) {
+        // Not to be had with a kernel before 5.9, or in a sandbox: as the original then.
+        Err(error) if !matches!(error.raw_os_error(), Some(nix::libc::ENOSYS | nix::libc::EPERM)) => {
+            Spawned::Failed(error)
+        }
+        _ => execute(path),
+    }
+}
+
 fn execute(path: &Path) -> Spawned {
     match executable(path) {
         Ok(()) => {}
@@ -443,7 +459,7 @@ fn execute(path: &Path) -> Spawned {
     spawned.map_or_else(Spawned::Failed, Spawned::Child)
 }
 
-/// The standard library gives the child an empty signal mask; our descriptors are all close-on-exec.
+/// The standard library gives the child an empty signal mask; descriptors that it may have are all close-on-exec.
 fn spawn(program: &OsStr, arguments: &[&OsStr]) -> io::Result<Child> {
     command(program, arguments).spawn()
 }

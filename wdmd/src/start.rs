@@ -6,7 +6,7 @@ use crate::log::Log;
 use crate::marker::Marker;
 use crate::next;
 use crate::say;
-use crate::scripts::Scripts;
+use crate::scripts::{EXECUTING_THREAD, Scripts};
 use crate::server::Server;
 use crate::signals::Signals;
 use sanlock_sys::background::{Background, Starting, go_into_background};
@@ -111,6 +111,10 @@ fn daemon(options: &Options, starting: Option<Starting>) -> u8 {
 fn report_panics() {
     let default = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
+        // A thread without the log's descriptor would have another one opened, and mistaken for it by all the others.
+        if std::thread::current().name() == Some(EXECUTING_THREAD) {
+            return default(panic);
+        }
         let _ = nix::syslog::syslog(nix::syslog::Severity::LOG_ERR, &format!("fault in wdmd: {panic}"));
         default(panic);
     }));

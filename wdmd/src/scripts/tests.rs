@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::hung::with_hung_directory;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sanlock_sys::clock::monotonic_ms;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -215,6 +217,54 @@ fn a_directory_that_hangs_holds_up_nobody_and_is_read_again_later() {
             std::thread::sleep(Duration::from_millis(10));
         }
         assert_eq!(scripts.slots.iter().flatten().count(), 1);
+    });
+}
+
+/// Whether something has the other end of this pipe open.
+fn is_held(reader: &std::io::PipeReader) -> bool {
+    let mut fds = [PollFd::new(reader.as_fd(), PollFlags::POLLIN)];
+    poll(&mut fds, PollTimeout::ZERO).unwrap();
+    !fds[0].revents().unwrap().contains(PollFlags::POLLHUP)
+}
+
+/// Whether this thread has a child, told by its mounts, that has not executed anything yet: its command line is still ours.
+fn has_unexecuted_child() -> bool {
+    let ours = fs::read("/proc/self/cmdline").unwrap();
+    let here = fs::read_link("/proc/thread-self/ns/mnt").unwrap();
+    fs::read_dir("/proc").unwrap().flatten().any(|entry| {
+        let pid = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
+        pid.is_some_and(|pid| pid != std::process::id())
+            && fs::read_link(entry.path().join("ns/mnt")).is_ok_and(|mounts| mounts == here)
+            && fs::read(entry.path().join("cmdline")).is_ok_and(|line| line == ours)
+    })
+}
+
+#[test]
+fn a_script_whose_execution_hangs_holds_none_of_our_files_open() {
+    with_hung_directory(|hung| {
+        let mut dir = Dir::new(0);
+        // The file itself is at hand, what it is to be run by is not.
+        let text = format!("#!{}\n", hung.dir().join("interpreter").display());
+        dir.add("script", &text, 0o755);
+        // Stands for the device: stopped only when the last copy of its descriptor is closed.
+        let (reader, device) = std::io::pipe().unwrap();
+        hung.hang();
+        dir.turn(60);
+        let end = Instant::now() + LONG / 2;
+        while !has_unexecuted_child() {
+            assert!(Instant::now() < end, "{}", dir.dump());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(is_held(&reader));
+        drop(device);
+        // What other tests start has a copy for a moment.
+        while is_held(&reader) {
+            assert!(Instant::now() < end, "a child has a copy of our file");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(has_unexecuted_child(), "it still hangs");
+        hung.end();
+        dir.until(60, false);
     });
 }
 
