@@ -1,14 +1,15 @@
 //! `--probe` and `--trytimeout` (specification 4.8, 4.9): finding out what a device does, with no daemon running.
 //!
 //! Invariants: a device that was opened is told to stop before its file is closed, and the marker is removed, on every way out,
-//! a panic too. While a device is open nothing is printed, unless it is to reset this host: whoever reads that may take its time,
-//! or be gone, and the device does not wait.
+//! a panic and a signal too. While a device is open nothing is printed: whoever reads that may take its time, or be gone, and the
+//! device does not wait. Only a device that is to reset this host is no longer watched over like that.
 
 use crate::device::{self, Factor, Handle, Opened, errno};
 use crate::marker::Marker;
 use crate::next;
 use crate::say;
 use crate::sysfs::Described;
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use sanlock_sys::clock::civil_now;
 use sanlock_wdmd::decide::{Timing, wanted_device_timeout};
 use sanlock_wdmd::protocol::DEFAULT_FIRE_TIMEOUT;
@@ -26,12 +27,32 @@ const NO_DEVICE: &str = "no watchdog device, load a watchdog driver";
 /// How much longer than its timeout a device is waited for, seconds.
 const OVERTIME: u32 = 4;
 
-/// What is said, in its order.
-#[derive(Default)]
+/// Signals that end this process wait while this exists. SIGQUIT does not, for a device that does not answer.
+struct Undisturbed {
+    /// What waited before.
+    before: Option<SigSet>,
+}
+
+impl Undisturbed {
+    fn begin() -> Self {
+        let signals: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().collect();
+        // Without it a signal ends the process at once.
+        Self { before: signals.thread_swap_mask(SigmaskHow::SIG_BLOCK).ok() }
+    }
+}
+
+impl Drop for Undisturbed {
+    fn drop(&mut self) {
+        if let Some(before) = &self.before {
+            let _ = before.thread_set_mask();
+        }
+    }
+}
+
+/// What is said, in its order; printed at once, or when nobody has to be undisturbed any more.
 struct Report {
     lines: Vec<Line>,
-    /// Lines are printed as they come.
-    at_once: bool,
+    undisturbed: Option<Undisturbed>,
 }
 
 enum Line {
@@ -40,6 +61,10 @@ enum Line {
 }
 
 impl Report {
+    fn begin() -> Self {
+        Self { lines: Vec::new(), undisturbed: Some(Undisturbed::begin()) }
+    }
+
     fn out(&mut self, text: impl fmt::Display) {
         self.line(Line::Out(text.to_string()));
     }
@@ -55,9 +80,16 @@ impl Report {
 
     fn line(&mut self, line: Line) {
         self.lines.push(line);
-        if self.at_once {
+        if self.undisturbed.is_none() {
             self.print();
         }
+    }
+
+    /// From now on signals act, and lines are printed as they come. Those kept so far follow the signals: whoever ends this process
+    /// does not wait for the reader of what it prints.
+    fn release(&mut self) {
+        self.undisturbed = None;
+        self.print();
     }
 
     fn print(&mut self) {
@@ -67,12 +99,6 @@ impl Report {
                 Line::Err(text) => say::err(text),
             }
         }
-    }
-
-    /// From now on lines are printed as they come.
-    fn print_from_now_on(&mut self) {
-        self.at_once = true;
-        self.print();
     }
 }
 
@@ -124,11 +150,14 @@ pub(crate) fn try_timeout(named: Option<&OsStr>, timeout: u32, force_fire: bool)
 }
 
 fn try_devices(named: Option<&OsStr>, mut works: impl FnMut(&Path, &mut Report) -> bool) -> u8 {
+    let mut report = Report::begin();
     let marker = match Marker::create() {
         Ok(marker) => Marked(Some(marker)),
-        Err(error) => return refused(&error),
+        Err(error) => {
+            report.release();
+            return refused(&error);
+        }
     };
-    let mut report = Report::default();
     let found = match device::candidates(named) {
         Ok(paths) => paths.iter().any(|path| works(path, &mut report)),
         Err(text) => {
@@ -137,7 +166,7 @@ fn try_devices(named: Option<&OsStr>, mut works: impl FnMut(&Path, &mut Report) 
         }
     };
     drop(marker);
-    report.print();
+    report.release();
     if found {
         return 0;
     }
@@ -267,8 +296,8 @@ fn try_one(path: &Path, timeout: u32, force_fire: bool, report: &mut Report) -> 
     report.step(format_args!("{shown} open fd {fd}"));
     let took = try_open(path, device.device.as_ref(), fd, timeout, report);
     if took && force_fire {
-        // The last line before the reset should be seen.
-        report.print_from_now_on();
+        // The last line before the reset should be seen; and who ends the wait does not avert it.
+        report.release();
         wait_for_reset(path, timeout, report);
     }
     let verdict = if took { 0 } else { -1 };

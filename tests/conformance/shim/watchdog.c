@@ -13,6 +13,7 @@
  *               open, getsupport, gettimeout, settimeout, keepalive, write, stat ERRNO  the call fails
  *               max N        SETTIMEOUT above N fails with EINVAL
  *               takes N      SETTIMEOUT succeeds and takes N, whatever was asked
+ *               delay N      every ioctl takes N milliseconds
  *               options N    the option bits GETSUPPORT reports (default: settimeout, magic close, keepalive)
  *
  * Every call is one line in $WATCHDOG_SHIM_DIR/log:
@@ -233,7 +234,10 @@ static int device_ioctl(struct opened *entry, unsigned long request, void *argum
 {
 	const char *device = entry->device;
 	char asked[32] = "-";
-	long failure;
+	long failure, delay = fault(device, "delay", 0);
+	struct timespec pause = { delay / 1000, delay % 1000 * 1000000 };
+	if (delay)
+		nanosleep(&pause, NULL);
 	switch (request) {
 	case GETSUPPORT: {
 		struct {

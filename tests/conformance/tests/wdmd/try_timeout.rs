@@ -7,9 +7,11 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
+use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use sanlock_conformance::bounded::Running;
+use sanlock_conformance::host::pid_of;
 use sanlock_conformance::storage::text;
 use sanlock_conformance::wdmd::SOON;
 use sanlock_conformance::{Machine, Program, Table, bounded};
@@ -184,5 +186,27 @@ fn a_reader_that_takes_nothing_does_not_keep_the_device_running() {
         drop(reader);
         bounded::wait_until("its end", SOON, || running.ended());
         assert_eq!(running.finish(SOON).code, 0, "{options}");
+    }
+}
+
+#[test]
+fn a_signal_ends_it_only_when_the_device_is_stopped() {
+    let Some(program) = ours() else { return };
+    let mut table = Table::default();
+    for options in [&["-p"][..], &["-t", "45"]] {
+        for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+            let case = format!("{options:?} {signal}");
+            let machine = Machine::new(program);
+            machine.devices().set_faults("watchdog0", "delay 200\n");
+            let mut running = Running::start(machine.command(options));
+            bounded::wait_until("the device to be open", SOON, || {
+                machine.devices().reckoning("watchdog0", None).fires.is_some()
+            });
+            kill(pid_of(running.pid()), signal).unwrap();
+            table.expect(&case, running.finish(SOON).code, 128 + signal as i32);
+            let calls = machine.devices().calls().join(", ");
+            table.expect(&format!("{case}: stopped: {calls}"), calls.ends_with("write V, close"), true);
+            table.expect(&format!("{case}: marker"), machine.marker().exists(), false);
+        }
     }
 }
