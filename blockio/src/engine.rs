@@ -104,8 +104,19 @@ pub trait Engine: Send {
     /// Another engine goes on as before.
     fn defer(&mut self, _slow: Duration) {}
 
-    /// Starts what is queued.
-    fn start(&mut self) {}
+    /// Starts what is queued. `true`: there is a call for which no thread is to be had. It waits for the next call of this, unless
+    /// somebody takes it by [`Engine::last_resort`], or [`Engine::refuse`] ends it.
+    fn start(&mut self) -> bool {
+        false
+    }
+
+    /// A queued operation that is wanted, for the caller to carry out although calls may take long, as [`Engine::errand`].
+    fn last_resort(&mut self, _wanted: &dyn Fn(Ticket) -> bool) -> Option<Errand> {
+        None
+    }
+
+    /// Ends what is queued with -11 (`-EAGAIN`), if this engine has no thread that might take it.
+    fn refuse(&mut self) {}
 
     /// Whether everything in flight waits for one of the two, and is one call: an operation, or two reads that are close together.
     fn is_one_call(&self) -> bool {

@@ -18,9 +18,11 @@
 //! - `Shared` is freed by its last owner: engine, thread or errand. The last thread of a stopping engine stays until `issued` is 0,
 //!   so memory that the kernel may touch is never freed, and no stuck thread is ever waited for. An engine whose operations
 //!   were all errands has no thread, and the kernel touches nothing after an errand has ended.
-//! - Of a deferring engine an errand is all that is in flight, or `start` follows.
+//! - Of a deferring engine an errand is all that is in flight, or `start` follows. What `start` finds no thread for waits until somebody
+//!   comes for it, or is refused.
 
 use std::collections::VecDeque;
+use std::io;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -377,9 +379,17 @@ impl<B: Backend> Shared<B> {
     }
 }
 
+/// Starts a detached thread; tests have one that finds none to start.
+type Hire = fn(thread::Builder, Box<dyn FnOnce() + Send>) -> io::Result<()>;
+
+fn hire(thread: thread::Builder, body: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+    thread.spawn(body).map(drop)
+}
+
 /// An [`Engine`] over a [`Backend`].
 pub(crate) struct QueuedEngine<B: Backend> {
     shared: Arc<Shared<B>>,
+    hire: Hire,
     next_ticket: u64,
     in_flight: usize,
     /// `submit` only queues; how long the last call may have taken for the next one to be an errand.
@@ -396,7 +406,18 @@ impl<B: Backend> QueuedEngine<B> {
         })?;
         let backend = backend(ready.as_fd())?;
         let shared = Shared { backend, ready, state: Mutex::new(State::new()), work: Condvar::new() };
-        Ok(Self { shared: Arc::new(shared), next_ticket: 0, in_flight: 0, deferred: None })
+        Ok(Self { shared: Arc::new(shared), hire, next_ticket: 0, in_flight: 0, deferred: None })
+    }
+
+    /// Starts one more submitter.
+    fn hire(&self, state: &mut State) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let name = format!("sanlock-{}", B::KIND.name());
+        let thread = thread::Builder::new().name(name).stack_size(SUBMITTER_STACK);
+        (self.hire)(thread, Box::new(move || shared.submitter()))?;
+        state.submitters += 1;
+        state.starting += 1;
+        Ok(())
     }
 
     /// Sees to it that somebody takes the queued operation. On failure nobody ever will.
@@ -405,17 +426,8 @@ impl<B: Backend> QueuedEngine<B> {
             self.shared.work.notify_one();
             return Ok(());
         }
-        let shared = Arc::clone(&self.shared);
-        let spawned = thread::Builder::new()
-            .name(format!("sanlock-{}", B::KIND.name()))
-            .stack_size(SUBMITTER_STACK)
-            .spawn(move || shared.submitter());
-        match spawned {
-            Ok(_detached) => {
-                state.submitters += 1;
-                state.starting += 1;
-                Ok(())
-            }
+        match self.hire(state) {
+            Ok(()) => Ok(()),
             Err(_) if state.submitters > 0 => {
                 self.shared.work.notify_one();
                 Ok(())
@@ -485,25 +497,47 @@ impl<B: Backend> Engine for QueuedEngine<B> {
         self.deferred = B::CALLER_MAY_ISSUE.then_some(slow);
     }
 
-    fn start(&mut self) {
+    fn start(&mut self) -> bool {
         if self.deferred.is_none() {
-            return;
+            return false;
         }
         let mut state = self.shared.lock();
         // A thread for each call, counting those that are idle or on their way.
         let calls = state.calls();
-        for _ in state.idle + state.starting..calls {
-            if let Err(errno) = self.staff(&mut state) {
-                while let Some(slot) = state.queue.pop_back().and_then(|index| state.release(index)) {
-                    state.refused.push((slot, -i64::from(errno)));
-                }
-                self.shared.wake_caller();
-                return;
-            }
+        let mut left = false;
+        while !left && state.idle + state.starting < calls && state.submitters < B::MAX_SUBMITTERS {
+            left = self.hire(&mut state).is_err();
         }
         for _ in 0..state.idle.min(calls) {
             self.shared.work.notify_one();
         }
+        left
+    }
+
+    fn last_resort(&mut self, wanted: &dyn Fn(Ticket) -> bool) -> Option<Errand> {
+        self.deferred?;
+        let mut state = self.shared.lock();
+        let is_wanted = |&index: &usize| {
+            state.slots.get(index).and_then(Option::as_ref).is_some_and(|slot| wanted(slot.ticket))
+        };
+        let at = state.queue.iter().position(is_wanted)?;
+        let first = state.queue.remove(at)?;
+        state.queue.push_front(first);
+        let call = state.pop_call(false)?;
+        drop(state);
+        let shared = Arc::clone(&self.shared);
+        Some(Errand::new(move || drop(shared.call(&call))))
+    }
+
+    fn refuse(&mut self) {
+        let mut state = self.shared.lock();
+        if self.deferred.is_none() || state.submitters > 0 {
+            return;
+        }
+        while let Some(slot) = state.queue.pop_back().and_then(|index| state.release(index)) {
+            state.refused.push((slot, -i64::from(libc::EAGAIN)));
+        }
+        self.shared.wake_caller();
     }
 
     fn is_one_call(&self) -> bool {
@@ -550,5 +584,106 @@ impl<B: Backend> Drop for QueuedEngine<B> {
         drop(state);
         self.shared.work.notify_all();
         drop((dead, refused));
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::disk::Access;
+
+    /// From now on no thread is to be had for this engine.
+    pub(crate) fn without_threads<B: Backend>(mut engine: QueuedEngine<B>) -> QueuedEngine<B> {
+        engine.hire = |_, _| Err(io::Error::from_raw_os_error(libc::EAGAIN));
+        engine
+    }
+
+    /// Calls wait until the gate is opened, those of the sector 0 only.
+    struct Gated {
+        gate: Arc<(Mutex<bool>, Condvar)>,
+        ended: Mutex<Vec<(u64, i64)>>,
+    }
+
+    impl Backend for Gated {
+        const KIND: EngineKind = EngineKind::Threads;
+        const MAX_SUBMITTERS: usize = 4;
+        const CALLER_MAY_ISSUE: bool = true;
+
+        unsafe fn issue(&self, op: &RawOp) -> Result<(), i32> {
+            if op.offset == 0 {
+                let open = self.gate.0.lock().unwrap();
+                drop(self.gate.1.wait_while(open, |open| !*open).unwrap());
+            }
+            self.ended.lock().unwrap().push((op.slot, i64::from(op.len)));
+            Ok(())
+        }
+
+        fn drain(&self, sink: &mut dyn FnMut(u64, i64)) {
+            self.ended.lock().unwrap().drain(..).for_each(|(slot, result)| sink(slot, result));
+        }
+    }
+
+    fn read(engine: &mut impl Engine, disk: &Arc<Disk>, sector: u64) -> Ticket {
+        engine.submit(IoRequest::read(Arc::clone(disk), sector * 512, AlignedBuf::zeroed(512)))
+    }
+
+    fn disk() -> Arc<Disk> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        Disk::open(file.path(), Access::ReadWrite).unwrap()
+    }
+
+    fn ended(engine: &mut impl Engine) -> Vec<(Ticket, bool)> {
+        let mut done = Vec::new();
+        engine.reap(&mut done);
+        done.iter().map(|done| (done.ticket, done.result.is_ok())).collect()
+    }
+
+    #[test]
+    fn where_no_thread_is_to_be_had_operations_are_the_caller_s_one_by_one_or_are_refused() {
+        let disk = disk();
+        let mut engine = without_threads(QueuedEngine::new(crate::threads::Threads::new).unwrap());
+        // Every call has taken long.
+        engine.defer(Duration::ZERO);
+        let tickets = [1, 300, 600].map(|sector| read(&mut engine, &disk, sector));
+        assert!(engine.start() && engine.errand().is_none());
+        assert!(engine.last_resort(&|_| false).is_none());
+        engine.last_resort(&|ticket| ticket == tickets[1]).unwrap().run();
+        assert_eq!(ended(&mut engine), [(tickets[1], true)]);
+        assert!(engine.start());
+        engine.last_resort(&|_| true).unwrap().run();
+        assert_eq!(ended(&mut engine), [(tickets[0], true)]);
+        engine.refuse();
+        assert_eq!(ended(&mut engine), [(tickets[2], false)]);
+        assert!(!engine.start() && engine.in_flight() == 0);
+    }
+
+    #[test]
+    fn what_threads_that_hang_would_leave_waiting_is_the_caller_s() {
+        let gate = Arc::new((Mutex::new(false), Condvar::new()));
+        let backend = Gated { gate: Arc::clone(&gate), ended: Mutex::default() };
+        let mut engine = QueuedEngine::new(|_| Ok(backend)).unwrap();
+        engine.defer(Duration::MAX);
+        let disk = disk();
+        let stuck = read(&mut engine, &disk, 0);
+        assert!(!engine.start());
+        while engine.shared.lock().issued == 0 {
+            thread::yield_now();
+        }
+        let mut engine = without_threads(engine);
+        let next = read(&mut engine, &disk, 5);
+        assert!(engine.start());
+        // Its thread may come back.
+        engine.refuse();
+        assert_eq!(ended(&mut engine), []);
+        engine.last_resort(&|_| true).unwrap().run();
+        assert_eq!(ended(&mut engine), [(next, true)]);
+        *gate.0.lock().unwrap() = true;
+        gate.1.notify_all();
+        while engine.in_flight() > 0 {
+            for end in ended(&mut engine) {
+                assert_eq!(end, (stuck, true));
+            }
+        }
     }
 }

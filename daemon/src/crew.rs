@@ -6,15 +6,18 @@
 //! or ends.
 //!
 //! # Invariants
-//! - The duty belongs to whoever holds its lock. A thread on duty leaves it only for an errand, and only while there is a stand-by.
+//! - The duty belongs to whoever holds its lock. A thread on duty leaves it only for an errand, and without a stand-by only if none is to be
+//!   had and the duty wants it all the same. Then the first thread that comes back from an earlier errand relieves it.
 //! - Of a thread that comes back and the stand-by exactly one goes on: whoever first takes [`Watch::out`] away.
-//! - At most one thread is stand-by.
+//! - At most one thread is stand-by. While one is being started who comes back waits for what comes of that: it is the stand-by if there is no
+//!   thread to be had.
 //! - While a thread is out the timer is set, and expires before or when it has been away for too long. It is not set anew for each
 //!   errand: the stand-by, when it looks too early, sets it for the rest.
 //! - When the duty is over, whoever ended it has it for itself, the stand-by ends at once, and who comes back later ends too.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::time::TimeSpec;
@@ -43,7 +46,8 @@ pub(crate) enum Turn {
 /// What is done on duty.
 pub(crate) trait Duty: Send + 'static {
     /// Does what there is to do, without ever blocking; a duty that never rests waits here, unless `back` from an errand, whose end is
-    /// to be looked at. An errand only if `may_leave`; otherwise the duty finds other threads for what may block.
+    /// to be looked at. Only if `may_leave` somebody goes on soon when an errand hangs; otherwise the duty finds other threads for what may
+    /// block, and returns an errand only if there are none and it would rather wait than not have the call made.
     fn turn(&mut self, back: bool, may_leave: bool) -> Turn;
 
     /// Waits until there is something to do.
@@ -65,10 +69,19 @@ struct Watch {
     out: Option<Out>,
     errands: u64,
     stand_by: bool,
+    /// Whether that place is taken by a thread that is being started.
+    seeking: bool,
     /// Whether the timer is set and has not been seen to expire.
     timer_set: bool,
     /// Whether there is nothing to stand by for any more.
     over: bool,
+}
+
+/// Starts a detached thread; tests have one that finds none to start.
+type Hire = fn(thread::Builder, Box<dyn FnOnce() + Send>) -> io::Result<()>;
+
+fn hire(thread: thread::Builder, body: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+    thread.spawn(body).map(drop)
 }
 
 /// What the threads of a crew have in common.
@@ -81,12 +94,14 @@ pub(crate) struct Style {
     pub(crate) away: Duration,
     /// What each does first.
     pub(crate) prepare: Box<dyn Fn() + Send + Sync>,
+    /// How they are started.
+    pub(crate) hire: Hire,
 }
 
 impl Style {
     /// Threads that need no preparation.
     pub(crate) fn plain(name: &str, stack: usize, away: Duration) -> Self {
-        Self { name: name.to_owned(), stack, away, prepare: Box::new(|| ()) }
+        Self { name: name.to_owned(), stack, away, prepare: Box::new(|| ()), hire }
     }
 }
 
@@ -95,6 +110,8 @@ struct Crew<D> {
     /// `None` when it is over.
     duty: Mutex<Option<D>>,
     watch: Mutex<Watch>,
+    /// Tells that [`Watch::seeking`] is over.
+    sought: Condvar,
     /// Wakes the stand-by, to look whether the thread on duty has been away for too long.
     timer: TimerFd,
     style: Style,
@@ -113,8 +130,8 @@ impl Station {
     }
 
     fn crew<D: Duty>(self, duty: D, style: Style) -> Arc<Crew<D>> {
-        let watch = Mutex::new(Watch::default());
-        Arc::new(Crew { duty: Mutex::new(Some(duty)), watch, timer: self.0, style })
+        let (duty, watch) = (Mutex::new(Some(duty)), Mutex::new(Watch::default()));
+        Arc::new(Crew { duty, watch, sought: Condvar::new(), timer: self.0, style })
     }
 
     /// Starts a thread that has this duty.
@@ -135,14 +152,12 @@ impl Station {
 impl<D: Duty> Crew<D> {
     fn spawn(self: &Arc<Self>, body: fn(&Arc<Self>)) -> io::Result<()> {
         let crew = Arc::clone(self);
-        std::thread::Builder::new()
-            .name(self.style.name.clone())
-            .stack_size(self.style.stack)
-            .spawn(move || {
-                (crew.style.prepare)();
-                body(&crew);
-            })
-            .map(drop)
+        let thread = thread::Builder::new().name(self.style.name.clone()).stack_size(self.style.stack);
+        let run = move || {
+            (crew.style.prepare)();
+            body(&crew);
+        };
+        (self.style.hire)(thread, Box::new(run))
     }
 
     fn watch(&self) -> MutexGuard<'_, Watch> {
@@ -157,6 +172,9 @@ impl<D: Duty> Crew<D> {
                 return duty.over();
             }
             let mut watch = self.watch();
+            while watch.seeking {
+                watch = self.sought.wait(watch).unwrap_or_else(PoisonError::into_inner);
+            }
             if watch.over || std::mem::replace(&mut watch.stand_by, true) {
                 return;
             }
@@ -204,15 +222,19 @@ impl<D: Duty> Crew<D> {
     }
 
     fn has_stand_by(self: &Arc<Self>) -> bool {
-        if std::mem::replace(&mut self.watch().stand_by, true) {
-            return true;
+        {
+            let mut watch = self.watch();
+            if std::mem::replace(&mut watch.stand_by, true) {
+                return true;
+            }
+            watch.seeking = true;
         }
-        // Without the lock, which who comes back needs: a thread may be long in coming. Meanwhile the place is taken: who comes back ends.
-        let spawned = self.spawn(Self::relieve).is_ok();
-        if !spawned {
-            self.watch().stand_by = false;
-        }
-        spawned
+        // Without the lock, which others need: a thread may be long in coming.
+        let found = self.spawn(Self::relieve).is_ok();
+        let mut watch = self.watch();
+        (watch.stand_by, watch.seeking) = (found, false);
+        self.sought.notify_all();
+        found
     }
 
     /// The stand-by need not look until the next errand.
@@ -258,7 +280,7 @@ impl<D: Duty> Crew<D> {
     fn wait(&self) -> bool {
         loop {
             if self.timer.wait().is_err() {
-                std::thread::sleep(TROUBLE);
+                thread::sleep(TROUBLE);
             }
             let mut watch = self.watch();
             watch.timer_set = false;
@@ -280,8 +302,9 @@ impl<D: Duty> Crew<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc::{Receiver, Sender, channel};
-    use std::thread::{self, ThreadId};
+    use std::thread::ThreadId;
     use std::time::Instant;
 
     /// How long one may be away.
@@ -468,6 +491,49 @@ mod tests {
         assert!(longest >= AWAY, "relieved after {longest:?}");
         // Each errand is given up after a sixth of its time.
         assert!(took < 10 * (AWAY * 2 + AWAY * 6), "{took:?}");
+    }
+
+    /// Starts the first two threads of a crew: who is on duty, and the first stand-by.
+    fn hire_two(thread: thread::Builder, body: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+        static LEFT: AtomicUsize = AtomicUsize::new(2);
+        let count = |left: usize| left.checked_sub(1);
+        match LEFT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count) {
+            Ok(_) => hire(thread, body),
+            Err(_) => Err(io::Error::from_raw_os_error(libc::EAGAIN)),
+        }
+    }
+
+    #[test]
+    fn where_no_thread_is_to_be_had_calls_are_made_and_who_comes_back_relieves_who_is_out() {
+        const NAME: &str = "crew-lonely";
+        let (orders, inbox) = channel();
+        let (turns_seen, turns) = channel();
+        let style = Style { hire: hire_two, ..Style::plain(NAME, 128 * 1024, AWAY) };
+        Station::new().unwrap().start(Orders { inbox, turns: turns_seen }, style).unwrap();
+        let order = |errand| {
+            orders.send(errand).unwrap();
+            turns.recv_timeout(PATIENT).unwrap()
+        };
+        let (end_first, errand) = stuck();
+        let (first, may_leave) = order(Some(errand));
+        assert!(may_leave);
+        // The stand-by goes on, and nobody is to be had to relieve it.
+        let (seen, made) = channel();
+        let (second, may_leave) = order(Some(Errand::new(move || seen.send(()).unwrap())));
+        assert!(second != first && !may_leave);
+        made.recv_timeout(PATIENT).unwrap();
+        let (end_second, errand) = stuck();
+        assert_eq!(order(Some(errand)), (second, false));
+        thread::sleep(AWAY * 3);
+        end_first.send(()).unwrap();
+        assert_eq!(order(None), (first, false), "who has come back goes on");
+        end_second.send(()).unwrap();
+        let end = Instant::now() + PATIENT;
+        while order(None) != (first, true) {
+            assert!(Instant::now() < end, "the other one comes back, and is the stand-by");
+        }
+        drop(orders);
+        come_to(NAME, 0);
     }
 
     /// Who comes back and the stand-by meet, again and again: two on duty would run one order's turn beside the other's errand and then wait

@@ -41,6 +41,20 @@ const STALLED_TICK_MS: u64 = 1_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RunId(pub u64);
 
+/// Which calls the owner of a driver can make itself. **They may block.**
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spare {
+    /// None: what no thread is to be had for ends with `EAGAIN`, unless there are threads that may come back to it.
+    Nothing,
+    /// One of this machine, if no thread is to be had for it: the owner has nobody who goes on if the call hangs, but this machine is
+    /// worth that. Of the others it is as with [`Spare::Nothing`].
+    Only(RunId),
+    /// Any, if no thread is to be had for it: somebody goes on soon if the call hangs.
+    LastResort,
+    /// Also the only call there is to make, which saves two changes of threads.
+    Alone,
+}
+
 /// Knows what each machine may know of its host. Asked before every step, so the answer is never older than the step.
 pub trait EnvSource<T> {
     /// Calls `step` once with the environment of the machine that was started with `tag`.
@@ -169,22 +183,39 @@ impl<M: Machine, T: Clone> Driver<M, T> {
         }
     }
 
-    /// Starts what was submitted since the last call, or gives it back: with one operation in all, or two reads that are close together,
-    /// on a path that has answered quickly, the owner may as well make the call (`alone`), which saves two changes of threads.
+    /// Starts what was submitted since the last call, or gives a call back for the owner to make, if it can ([`Spare`]): with one
+    /// operation in all, or two reads that are close together, on a path that has answered quickly, or for want of a thread.
     /// [`Driver::poll`] comes after it.
-    pub fn errand(&mut self, alone: bool) -> Option<Errand> {
+    pub fn errand(&mut self, spare: Spare) -> Option<Errand> {
         let mut busy = self.lanes.iter_mut().filter(|lane| lane.in_engine() > 0);
-        if let (true, Some(lane), None) = (alone, busy.next(), busy.next()) {
+        if let (Spare::Alone, Some(lane), None) = (spare, busy.next(), busy.next()) {
             if lane.engine.is_one_call() {
                 if let Some(errand) = lane.engine.errand() {
                     return Some(errand);
                 }
             }
         }
+        let mut errand = None;
         for lane in &mut self.lanes {
-            lane.engine.start();
+            if !lane.engine.start() {
+                continue;
+            }
+            let only = match spare {
+                // What is left waits for whoever comes here next, which is soon.
+                Spare::LastResort | Spare::Alone => {
+                    errand = errand.or_else(|| lane.last_resort(None));
+                    continue;
+                }
+                Spare::Only(run) => Some(run),
+                Spare::Nothing => None,
+            };
+            if only.is_some() && errand.is_none() {
+                errand = lane.last_resort(only);
+            }
+            // Nothing is to happen after a call that may last for any time.
+            lane.engine.refuse();
         }
-        None
+        errand
     }
 
     /// Closes the disks of machines that are over, or gives that back: a single one the owner may as well close (`alone`), before it

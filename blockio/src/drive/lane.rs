@@ -15,6 +15,7 @@ use super::buffers::Buffers;
 use super::event::RunId;
 use crate::disk::Disk;
 use crate::engine::{Completion, Engine, IoRequest, Ticket};
+use crate::errand::Errand;
 use crate::error::{IoErrorKind, Op as Direction};
 
 /// Operations that one path has in its engines at a time; further ones wait.
@@ -188,6 +189,15 @@ impl Lane {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         }
+    }
+
+    /// An operation that the engine has no thread for, of this run if only that is wanted, for the caller to carry out.
+    pub(super) fn last_resort(&mut self, only: Option<RunId>) -> Option<Errand> {
+        let flights = &self.flights;
+        let wanted = |ticket| {
+            only.is_none_or(|run| flights.iter().any(|(known, flight)| *known == ticket && flight.run == run))
+        };
+        self.engine.last_resort(&wanted)
     }
 
     /// Operations in the engine.

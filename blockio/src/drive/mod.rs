@@ -15,7 +15,7 @@ mod lane;
 mod tests;
 
 pub use blocking::{Finished, run_blocking};
-pub use event::{Driver, EngineFactory, EnvSource, MACHINES_MAX, Report, RunId};
+pub use event::{Driver, EngineFactory, EnvSource, MACHINES_MAX, Report, RunId, Spare};
 pub use lane::{BYTES_IN_FLIGHT_MAX, IDLE_ENGINE_LINGER_MS, LANES_MAX, OPS_IN_FLIGHT_MAX, OPS_WAITING_MAX};
 
 use std::sync::Arc;

@@ -2,8 +2,12 @@
 //!
 //! The thread on this duty makes the calls itself as long as there is one to wait for, and is relieved if that does not return
 //! ([`crate::crew`]): a renewal changes threads as seldom as can be, and its calls have the priority of the thread.
+//!
+//! Where no thread is to be had, neither to relieve this one nor to make a call, it makes those of a renewal all the same: refused, they would lose a
+//! lockspace whose disk is well. If such a call hangs, nothing here goes on before a call returns; then who comes back first goes on. What
+//! the age of the lockspace demands the front knows by itself. A look at the other hosts is not worth that, and is refused.
 
-use sanlock_blockio::drive::{Report as Driven, monotonic_now};
+use sanlock_blockio::drive::{Report as Driven, Spare, monotonic_now};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::delta::{HostScan, Joined, RenewOutcome, ScanOutcome};
 use sanlock_lease::hosts::HostNews;
@@ -35,7 +39,12 @@ impl Duty for Renewing {
                 // An operation that could not be started has ended at once.
                 if self.worker.done.is_empty() {
                     self.wake = self.worker.driver.next_wake().into_iter().chain(wake).min();
-                    let errand = self.worker.driver.errand(may_leave && self.worker.is_quiet());
+                    let spare = match may_leave {
+                        true if self.worker.is_quiet() => Spare::Alone,
+                        true => Spare::LastResort,
+                        false => Spare::Only(self.residents.renewal),
+                    };
+                    let errand = self.worker.driver.errand(spare);
                     return errand.map_or(Turn::Rest, Turn::Errand);
                 }
             }

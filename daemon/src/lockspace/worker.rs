@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, poll};
-use sanlock_blockio::drive::{Area, Areas, Driver, EnvSource, Report as Driven, RunId, monotonic_now};
+use sanlock_blockio::drive::{Area, Areas, Driver, EnvSource, Report as Driven, RunId, Spare, monotonic_now};
 use sanlock_blockio::{Access, Disk, OpenError};
 use sanlock_lease::delta::{
     DeltaAcquire, DeltaConfig, DeltaRelease, Event as HostEvent, HostScan, JoinError, Joined, LeaveError,
@@ -166,7 +166,7 @@ pub(super) fn run(
         Ok((joined, residents)) => {
             let (global, log) = (Arc::clone(&worker.global), worker.log.clone());
             let prepare = Box::new(move || raise_priority(&global, &log));
-            let style = Style { name: thread_name(ls), stack: STACK, away: AWAY, prepare };
+            let style = Style { prepare, ..Style::plain(&thread_name(ls), STACK, AWAY) };
             station.serve(Renewing::new(worker, &joined, residents), style);
         }
         Err(error) if worker.driver.unsettled() == 0 => {
@@ -290,7 +290,7 @@ impl Worker {
     /// Has others make the calls that are wanted, sleeps until something happens or `wake`, then drives the machines.
     fn turn(&mut self, wake: Option<MonoTime>) {
         // Not alone: there is nobody to relieve this thread.
-        let _none = self.driver.errand(false);
+        let _none = self.driver.errand(Spare::Nothing);
         self.sleep(wake);
         self.look();
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sanlock_blockio::EngineError;
-use sanlock_blockio::drive::{Driver, Report, RunId, monotonic_now};
+use sanlock_blockio::drive::{Driver, Report, RunId, Spare, monotonic_now};
 use sanlock_lease::paxos::{PaxosConvert, PaxosRelease, PaxosTake};
 use sanlock_lease::timing::MonoTime;
 use sanlock_manager::{Event, TaskId};
@@ -142,8 +142,13 @@ impl Duty for Thread {
         }
         // What waits to be opened, then what is to be read or written: not both on one errand.
         let open = self.openings.begin(now, idle && self.driver.is_quiet());
-        let alone = idle && open.is_none() && self.openings.is_empty();
-        let transfer = self.driver.errand(alone);
+        let spare = match may_leave && open.is_none() {
+            true if idle && self.openings.is_empty() => Spare::Alone,
+            true => Spare::LastResort,
+            // With nobody to go on, a call that hangs would hold up the leases on all other disks. They are refused, which harms nobody.
+            false => Spare::Nothing,
+        };
+        let transfer = self.driver.errand(spare);
         open.or(transfer).map_or(Turn::Again, Turn::Errand)
     }
 

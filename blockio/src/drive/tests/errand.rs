@@ -2,6 +2,9 @@
 
 use super::*;
 use crate::engine::EngineKind;
+use crate::queue::QueuedEngine;
+use crate::queue::tests::without_threads;
+use crate::threads::Threads;
 
 /// A driver whose engines think of no call that it took too long, however busy the machine is.
 fn driver() -> Driver<Script, u8> {
@@ -30,10 +33,10 @@ fn a_single_operation_is_the_owner_s() {
     let disk = disk(dir.path(), "d");
     let (mut driver, mut reports) = (driver(), Reports::new());
     start_writes(&mut driver, &disk, 1, &mut reports);
-    let errand = driver.errand(true).unwrap();
+    let errand = driver.errand(Spare::Alone).unwrap();
     driver.poll(monotonic_now(), &AlwaysAlive, &mut reports);
     assert!(reports.is_empty(), "nobody else does it");
-    assert!(driver.errand(true).is_none() && !driver.is_quiet(), "it is given away once");
+    assert!(driver.errand(Spare::Alone).is_none() && !driver.is_quiet(), "it is given away once");
     errand.run();
     assert_eq!(finish(&mut driver, &mut reports), [(0, vec!["0: ok None".to_owned()], 0)]);
     assert!(driver.is_quiet());
@@ -64,12 +67,12 @@ fn two_reads_that_are_close_together_are_the_owner_s() {
     let disk = disk(dir.path(), "d");
     let (mut driver, mut reports) = (driver(), Reports::new());
     start_writes(&mut driver, &disk, 1, &mut reports);
-    driver.errand(true).unwrap().run();
+    driver.errand(Spare::Alone).unwrap().run();
     finish(&mut driver, &mut reports);
     // The sector that was written is the second one's.
     let read = |tag, deadline| read(0, 3 * u64::from(tag), 1, deadline);
     start(&mut driver, &disk, 2, read, &mut reports);
-    let errand = driver.errand(true).unwrap();
+    let errand = driver.errand(Spare::Alone).unwrap();
     driver.poll(monotonic_now(), &AlwaysAlive, &mut reports);
     assert!(reports.is_empty(), "nobody else does it");
     errand.run();
@@ -78,7 +81,7 @@ fn two_reads_that_are_close_together_are_the_owner_s() {
         finish(&mut driver, &mut reports),
         [(0, vec![seen[0].clone()], 0), (1, vec![seen[1].clone()], 0)]
     );
-    assert!(driver.errand(true).is_none() && driver.is_quiet());
+    assert!(driver.errand(Spare::Alone).is_none() && driver.is_quiet());
 }
 
 #[test]
@@ -87,10 +90,10 @@ fn what_comes_while_the_owner_is_out_goes_to_a_thread() {
     let disk = disk(dir.path(), "d");
     let (mut driver, mut reports) = (driver(), Reports::new());
     start_writes(&mut driver, &disk, 1, &mut reports);
-    let first = driver.errand(true).unwrap();
+    let first = driver.errand(Spare::Alone).unwrap();
     // Somebody goes on in the place of who is out.
     start(&mut driver, &disk, 1, |_, deadline| read(1, 0, 1, deadline), &mut reports);
-    assert!(driver.errand(true).is_none());
+    assert!(driver.errand(Spare::Alone).is_none());
     assert_eq!(finish(&mut driver, &mut reports), [(0, vec!["1: ok None".to_owned()], 0)]);
     first.run();
     assert_eq!(finish(&mut driver, &mut reports), [(0, vec!["0: ok None".to_owned()], 0)]);
@@ -102,7 +105,7 @@ fn two_large_operations_run_side_by_side() {
     let disk = disk(dir.path(), "d");
     let (mut driver, mut reports) = (driver(), Reports::new());
     start(&mut driver, &disk, 2, |_, deadline| read(0, 0, 100, deadline), &mut reports);
-    assert!(driver.errand(true).is_none());
+    assert!(driver.errand(Spare::Alone).is_none());
     while driver.running() > 0 {
         finish(&mut driver, &mut reports);
     }
@@ -123,7 +126,7 @@ fn the_owner_closes_the_disk_of_a_machine_that_is_over() {
     let (mut driver, mut reports) = (driver(), Reports::new());
     let mut run_one = |driver: &mut Driver<Script, u8>| {
         start_writes(driver, &disk(dir.path(), "d"), 1, &mut reports);
-        driver.errand(true).unwrap().run();
+        driver.errand(Spare::Alone).unwrap().run();
         finish(driver, &mut reports);
     };
     run_one(&mut driver);
@@ -153,14 +156,64 @@ fn the_owner_closes_the_disk_of_a_machine_that_is_over() {
 fn several_operations_and_those_of_an_owner_who_cannot_leave_go_to_threads() {
     let dir = tempfile::tempdir().unwrap();
     let disk = disk(dir.path(), "d");
-    for (machines, alone) in [(2, true), (1, false)] {
+    for (machines, spare) in [(2, Spare::Alone), (1, Spare::LastResort), (1, Spare::Nothing)] {
         let (mut driver, mut reports) = (driver(), Reports::new());
         start_writes(&mut driver, &disk, machines, &mut reports);
-        assert!(driver.errand(alone).is_none());
+        assert!(driver.errand(spare).is_none());
         while driver.running() > 0 {
             let ended = finish(&mut driver, &mut reports);
             assert!(ended.iter().all(|(_, seen, _)| seen == &["0: ok None"]));
         }
         assert!(driver.running() == 0 && driver.is_quiet());
     }
+}
+
+/// A driver that gets no threads, after whose calls the owner never makes one of its own accord.
+fn lonely_driver() -> Driver<Script, u8> {
+    let engine = || Ok(Box::new(without_threads(QueuedEngine::new(Threads::new)?)) as Box<dyn Engine>);
+    let mut driver = Driver::with_engines(Box::new(engine)).unwrap();
+    driver.defer(Duration::ZERO);
+    driver
+}
+
+#[test]
+fn without_a_thread_to_be_had_the_owner_carries_out_what_it_can_be_spared_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let disks = [disk(dir.path(), "d"), disk(dir.path(), "e")];
+    let refused = || vec![format!("0: {:?}", IoFailure::Os(libc::EAGAIN))];
+    for spare in [Spare::Alone, Spare::LastResort] {
+        let (mut driver, mut reports) = (lonely_driver(), Reports::new());
+        for disk in &disks {
+            start_writes(&mut driver, disk, 2, &mut reports);
+        }
+        let mut ended = 0;
+        for _ in 0..4 {
+            driver.errand(spare).unwrap().run();
+            driver.poll(monotonic_now(), &AlwaysAlive, &mut reports);
+            let now = done(&mut reports);
+            assert!(now.iter().all(|(_, seen, _)| seen == &["0: ok None"]), "{now:?}");
+            ended += now.len();
+        }
+        assert_eq!(ended, 4);
+        assert!(driver.errand(spare).is_none() && driver.is_quiet());
+    }
+
+    let (mut driver, mut reports) = (lonely_driver(), Reports::new());
+    start_writes(&mut driver, &disks[0], 1, &mut reports);
+    assert!(driver.errand(Spare::Nothing).is_none());
+    assert_eq!(finish(&mut driver, &mut reports), [(0, refused(), 0)]);
+
+    // Only what is worth it: the last of these.
+    let now = monotonic_now();
+    let mut run = RunId(0);
+    for tag in 0..3 {
+        let machine = script(vec![write(0, 3 + u64::from(tag), now.plus_secs(30))]);
+        run = driver.start(now, machine, tag, areas(&disks[0]), &AlwaysAlive, &mut reports).unwrap();
+    }
+    driver.errand(Spare::Only(run)).unwrap().run();
+    driver.poll(monotonic_now(), &AlwaysAlive, &mut reports);
+    let mut ended = done(&mut reports);
+    ended.sort();
+    assert_eq!(ended, [(0, refused(), 0), (1, refused(), 0), (2, vec!["0: ok None".to_owned()], 0)]);
+    assert!(driver.errand(Spare::Only(run)).is_none() && driver.is_quiet());
 }
