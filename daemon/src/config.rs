@@ -234,6 +234,9 @@ impl Config {
         }
         config.apply_overrides(overrides);
         config.apply_environment(environment);
+        if let Some(text) = config.read_extend_excess(config.io_timeout) {
+            config.warn(Warning::general(text));
+        }
         config
     }
 
@@ -249,6 +252,19 @@ impl Config {
             (30..=59, false) => 15,
             (30..=59, true) => 10,
             _ => 0,
+        })
+    }
+
+    /// What it means, if a wait is configured for a renewal's read that is longer than a lockspace with this io timeout allows.
+    #[must_use]
+    pub fn read_extend_excess(&self, io_timeout: IoTimeout) -> Option<String> {
+        let (max, configured) = (io_timeout.read_extend_secs_max(), self.renewal_read_extend_sec?);
+        (u64::from(configured) > max).then(|| {
+            format!(
+                "renewal_read_extend_sec {configured} is longer than 3 io timeouts: with an io timeout of {} s the wait ends after \
+                 {max} s, so that a lost read can be repeated before the lockspace fails",
+                io_timeout.secs()
+            )
         })
     }
 

@@ -120,6 +120,16 @@ impl IoTimeout {
         2 * self.secs()
     }
 
+    /// The longest wait for a renewal's read that has timed out: 3T, if more is configured.
+    ///
+    /// The attempt begins at an age of 2T and its read is given up at 3T, so the wait is over little more than half a second after 6T: a read
+    /// anew has its whole T before the lockspace fails at 8T. And data that a write relies on are at most 6T + 0.5 s old
+    /// ([`crate::delta::Renewal`]), while the host id may be taken by others 8T + F after a renewal (lease-algorithms.md 13.4).
+    #[must_use]
+    pub fn read_extend_secs_max(self) -> u64 {
+        3 * self.secs()
+    }
+
     /// Age at which a warning is due every second: 6T.
     #[must_use]
     pub fn renewal_warn_secs(self) -> u64 {
@@ -226,6 +236,8 @@ mod tests {
             assert_eq!(t.host_dead_secs(WatchdogFire::DEFAULT), dead);
             assert_eq!(t.delta_short_delay_secs(), short);
             assert_eq!(t.set_bitmap_secs(), bitmap);
+            // A read and the longest wait for it leave time for another read, and as much again.
+            assert_eq!(renewal + u64::from(t.to_disk()) + t.read_extend_secs_max(), fail - renewal);
         }
     }
 

@@ -267,6 +267,24 @@ fn settings_of_every_kind_arrive() {
 }
 
 #[test]
+fn a_wait_for_reads_that_is_longer_than_a_lockspace_allows_is_told_with_what_is_used() {
+    let excess = |seconds, io_timeout| {
+        let config = Config { renewal_read_extend_sec: seconds, ..Config::default() };
+        config.read_extend_excess(IoTimeout::new(io_timeout).unwrap())
+    };
+    for (seconds, io_timeout) in [(None, 10), (Some(0), 1), (Some(30), 10), (Some(3), 1), (Some(765), 255)] {
+        assert_eq!(excess(seconds, io_timeout), None);
+    }
+    assert_eq!(
+        excess(Some(31), 10).unwrap(),
+        "renewal_read_extend_sec 31 is longer than 3 io timeouts: with an io timeout of 10 s the wait ends after 30 s, so that a lost \
+         read can be repeated before the lockspace fails"
+    );
+    assert!(excess(Some(31), 2).unwrap().contains("an io timeout of 2 s the wait ends after 6 s"));
+    assert!(excess(Some(u32::MAX), 255).is_some());
+}
+
+#[test]
 fn environment() {
     for (privileged, expected) in
         [(None, true), (Some("1"), true), (Some("0"), false), (Some("yes"), false), (Some(""), false)]

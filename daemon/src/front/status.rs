@@ -183,7 +183,9 @@ fn lockspace(front: &Front, id: LockspaceId, ls: &Lockspace) -> StateRecord {
     };
     let geometry = ls.joined.as_ref().map(|joined| joined.geometry);
     let joined_at = ls.joined.as_ref().map_or(0, |joined| joined.last_good.secs());
+    // What is waited, not what is configured.
     let extend = front.global.config.renewal_read_extend_sec;
+    let extend = extend.map_or(ls.io_timeout.secs(), u64::from).min(ls.io_timeout.read_extend_secs_max());
     let text = StateText::new()
         .item("list", list)
         .item("space_id", id.0)
@@ -197,7 +199,7 @@ fn lockspace(front: &Front, id: LockspaceId, ls: &Lockspace) -> StateRecord {
         .item("used_retries", 0)
         .item("external_used", u32::from(ls.used))
         .item("used_by_orphans", u32::from(ls.used_by_orphans))
-        .item("renewal_read_extend_sec", extend.map_or(ls.io_timeout.secs(), u64::from))
+        .item("renewal_read_extend_sec", extend)
         .item("set_max_sectors_kb", 0)
         .item("corrupt_result", ls.corrupt)
         .item("acquire_last_result", u32::from(ls.joined.is_some()))

@@ -218,6 +218,12 @@ impl Worker {
         if let Some(seconds) = self.global.config.renewal_read_extend_sec {
             renewal.set_read_extend_secs(seconds);
         }
+        // For the io timeout that lockspaces have unless told otherwise it was said at the start.
+        if self.config.io_timeout != self.global.config.io_timeout {
+            if let Some(text) = self.global.config.read_extend_excess(self.config.io_timeout) {
+                self.log.warn(format_args!("{text}"));
+            }
+        }
         let scan = match table {
             Some(table) => HostScan::with_table(&self.config, joined.geometry, table),
             None => HostScan::new(&self.config, joined.geometry),

@@ -230,9 +230,12 @@ impl Renewal {
     }
 
     /// How long an attempt waits for the read that timed out in the one before (`renewal_read_extend_sec`). Unless configured
-    /// it is the io timeout; a configured 0 means 0.5 s.
+    /// it is the io timeout; a configured 0 means 0.5 s, and more than [`IoTimeout::read_extend_secs_max`] means that.
+    ///
+    /// [`IoTimeout::read_extend_secs_max`]: crate::timing::IoTimeout::read_extend_secs_max
     pub fn set_read_extend_secs(&mut self, secs: u32) {
-        self.read_extend_ms = if secs == 0 { RETRY_PAUSE_MS } else { u64::from(secs) * 1000 };
+        let secs = u64::from(secs).min(self.config.io_timeout.read_extend_secs_max());
+        self.read_extend_ms = if secs == 0 { RETRY_PAUSE_MS } else { secs * 1000 };
     }
 
     /// What the next writes carry besides the timestamp. Our own bit in the bitmap must not be set.

@@ -5,6 +5,7 @@ use crate::delta::{DeltaRelease, LeaveError};
 use crate::machine::{Content, IoFailure};
 use crate::record::Bitmap;
 use crate::testing::{Fate, Noisy};
+use proptest::prelude::*;
 
 /// A joined lockspace and its renewals, with an empty trace.
 fn joined() -> (Lab, Renewal) {
@@ -393,6 +394,69 @@ fn the_extension_can_be_configured_in_seconds() {
     let failed = lab.now;
     attempt(&mut lab, &mut renewal);
     assert_eq!(lab.trace[1].at.millis_since(failed), 3500, "after the pause");
+}
+
+#[test]
+fn however_long_the_extension_a_read_that_is_lost_does_not_cost_the_lockspace() {
+    for extend in [3, 4, 5, 6, 60, 3600, u32::MAX] {
+        let (mut lab, mut renewal) = joined();
+        renewal.set_read_extend_secs(extend);
+        let mut reads = 0;
+        lab.fates(move |op| {
+            reads += u32::from(!op.is_write());
+            if reads == 1 { Fate::never() } else { Fate::prompt() }
+        });
+        let before = renewal.last_good();
+        attempt(&mut lab, &mut renewal);
+        let good = renewed(attempt(&mut lab, &mut renewal));
+        assert!(!good.late_read);
+        // Wanted at 2T, given up at 3T, and waited for 3T after the pause; the lockspace fails at 8T.
+        let age = good.last_good.millis_since(before);
+        assert!((6_500..6_600).contains(&age), "extension of {extend} s: {age} ms");
+    }
+}
+
+#[test]
+fn however_long_the_extension_data_that_others_may_have_changed_are_not_written_upon() {
+    // 3T, 3T of extension, and the pause.
+    for (age, late) in [(6_500, true), (6_501, false), (68_000, false)] {
+        let (mut lab, mut renewal) = joined();
+        renewal.set_read_extend_secs(3600);
+        lab.fates(|op| if op.is_write() { Fate::prompt() } else { Fate::after(1200) });
+        attempt(&mut lab, &mut renewal);
+        let submitted = lab.trace[0].at;
+        lab.pass(&mut renewal, 1);
+        lab.no_faults();
+        lab.now = submitted.plus_millis(age);
+        assert_eq!(renewed(attempt(&mut lab, &mut renewal)).late_read, late, "{age} ms");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Whatever is configured, however slow the reads, and wherever the program stands still.
+    #[test]
+    fn no_write_relies_on_data_as_old_as_others_wait(
+        extend in prop_oneof![0..10_u32, any::<u32>()],
+        reads_ms in proptest::collection::vec(1..90_000_u64, 8),
+        standstills_ms in proptest::collection::vec(prop_oneof![Just(0), 0..100_000_u64], 8),
+    ) {
+        let (mut lab, mut renewal) = joined();
+        renewal.set_read_extend_secs(extend);
+        let mut times = reads_ms.into_iter().cycle();
+        lab.fates(move |op| match op.is_write() {
+            true => Fate::prompt(),
+            false => Fate::after(times.next().unwrap_or(1)),
+        });
+        for standstill in standstills_ms {
+            lab.now = lab.now.plus_millis(standstill);
+            let RenewOutcome::Renewed(good) = attempt(&mut lab, &mut renewal) else { continue };
+            let reads = lab.trace.iter().rev().filter(|t| !t.op.is_write());
+            let oldest = reads.map(|t| good.last_good.millis_since(t.at)).find(|age| *age >= good.read_ms);
+            prop_assert!(oldest.is_some_and(|age| age <= 6_500), "{oldest:?} {good:?}");
+        }
+    }
 }
 
 #[test]
