@@ -93,8 +93,21 @@ fn a_host_stands_still() {
 #[test]
 fn a_host_stands_still_while_it_joins() {
     for (cast, settings) in every_cast(short(Budget { early_freezes: 1, ..Budget::default() })) {
-        let sometimes = ["stood_still", "joined"];
-        keeps_everything(&format!("{cast}, 1 joining host stands still"), settings, &sometimes);
+        let settings = Settings { starts: [1, settings.starts[1]], ..settings };
+        keeps_everything(
+            &format!("{cast}, 1 joining host stands still"),
+            settings,
+            &["stood_still", "joined"],
+        );
+    }
+}
+
+#[test]
+#[ignore = "long: three million states"]
+fn a_host_stands_still_while_it_joins_and_joins_again() {
+    for (cast, settings) in every_cast(short(Budget { early_freezes: 1, ..Budget::default() })) {
+        let cast = format!("{cast}, 1 joining host stands still, two joins");
+        keeps_everything(&cast, settings, &["stood_still", "joined"]);
     }
 }
 
