@@ -159,7 +159,7 @@ impl Manager {
     /// The client of a token is gone: its lease goes, or stays as an orphan.
     pub(crate) fn release_ended_client(&mut self, id: ResourceId, conn: ConnId, out: &mut Vec<Action>) {
         let Some(resource) = self.resources.get_mut(&id) else { return };
-        let last = match resource.drop_token(conn) {
+        let last = match resource.drop_granted(conn) {
             Err(last) => last,
             Ok(dropped) => {
                 // Whoever is about to join in may not get it. Then it is what the last holder left.

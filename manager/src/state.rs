@@ -349,6 +349,17 @@ impl Resource {
         if tokens.is_empty() { Err(dropped) } else { Ok(dropped) }
     }
 
+    /// The same for a connection that has ended, which loses what it was granted: what it had asked for besides goes with the command that
+    /// asked.
+    pub(crate) fn drop_granted(&mut self, conn: ConnId) -> Result<Option<Token>, Option<Token>> {
+        let Work::Held { tokens, .. } = &mut self.work else { return Err(None) };
+        let Some(at) = tokens.iter().position(|t| t.conn == conn && t.granted) else {
+            return self.drop_token(conn);
+        };
+        let dropped = Some(tokens.remove(at));
+        if tokens.is_empty() { Err(dropped) } else { Ok(dropped) }
+    }
+
     /// Its list.
     #[must_use]
     pub fn list(&self) -> ResourceList {

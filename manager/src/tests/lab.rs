@@ -363,6 +363,21 @@ pub(super) fn check_invariants(m: &Manager) {
             assert!(granted >= tokens && (granted == tokens || in_command), "{r:?} belongs to nobody");
             assert!(granted == holders.len() || in_command, "{r:?} belongs to nobody");
             assert!(holders.iter().all(|t| m.conns.contains_key(&t.conn)), "{r:?} is held by nobody");
+            for conn in holders.iter().filter(|t| t.granted).map(|t| t.conn) {
+                let granted = holders.iter().filter(|t| t.granted && t.conn == conn).count();
+                let places = m.conns[&conn].held().filter(|held| held == id).count();
+                // A release takes the places of what it has still to give up at once.
+                let released = m.ops.values().any(|op| match &op.kind {
+                    OpKind::Release { givings, .. } if op.target == conn => {
+                        givings.waiting().any(|left| left == *id)
+                    }
+                    _ => false,
+                });
+                assert!(
+                    places == granted || (released && places < granted),
+                    "{conn:?} does not know of {r:?}"
+                );
+            }
         } else {
             assert_eq!(tokens, 0, "a token belongs to a held resource: {r:?}");
         }

@@ -244,6 +244,35 @@ fn a_failed_join_does_not_cost_the_lease_that_its_holder_wanted_to_persist() {
     assert_eq!(lab.list("s"), Some(ResourceList::Orphan));
 }
 
+/// The further request is not granted any more, so it costs nothing of what was: not even while the client that made both is the same.
+#[test]
+fn a_persistent_lease_outlives_its_process_also_while_it_asks_for_it_once_more() {
+    let (mut lab, _) = Lab::ready();
+    persistent(&mut lab, 0, "s", true);
+    let waiting = ask(&mut lab, 0, vec![asking("s", true), asking("x", false)], OrphanUse::Refuse);
+    let x = task(&waiting);
+    assert_eq!(lab.close(0), [Action::ClientGone { task: x }]);
+    let failed = lab.failed(x, live_owner(), false, 0);
+    assert_eq!(failed, [Action::Forget { conn: ConnId(0) }], "nothing is released");
+    assert_eq!(lab.list("s"), Some(ResourceList::Orphan));
+}
+
+#[test]
+fn what_a_dead_client_held_does_not_keep_a_failed_lockspace() {
+    let (mut lab, ls) = Lab::ready();
+    lab.join("two");
+    let actions = ask(&mut lab, 0, vec![asking("s", true)], OrphanUse::Refuse);
+    let mut held = held(GENERATION, 7);
+    held.block.mode = ModeBlock::shared(GENERATION);
+    let outcome = AcquireOutcome::Acquired(held);
+    lab.quiet(Event::AcquireDone { task: task(&actions), outcome, value: None, outstanding: 0 });
+    task(&ask(&mut lab, 0, vec![asking("s", true), asking("two:x", false)], OrphanUse::Refuse));
+    lab.pid_gone(0);
+    lab.close(0);
+    let actions = lab.quiet(Event::Corrupt { ls, code: -260, text: String::new() });
+    assert_eq!(actions, [Action::Gone { ls }, Action::Leave { ls, release: false }]);
+}
+
 /// As after an acquire or a conversion: STATUS shows the last exclusive owner.
 #[test]
 fn an_orphan_that_was_adopted_shows_the_adopter_when_it_is_one_again() {
