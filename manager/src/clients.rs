@@ -48,7 +48,8 @@ impl Manager {
                 .conns
                 .iter()
                 .filter(|(_, c)| c.pid == Some(pid))
-                .min_by_key(|(_, c)| (c.closed, c.ci))
+                // A process that is known to be gone may have left its connection to a descendant, and its pid to another process.
+                .min_by_key(|(_, c)| (c.closed, c.pid_gone, c.ci))
                 .map(|(id, _)| *id)
                 .ok_or(ReturnCode::ESRCH)?,
         };

@@ -28,6 +28,17 @@ fn a_pid_names_its_lowest_slot() {
     assert_eq!(lab.command(9, inquire(100)), [empty]);
 }
 
+/// A descendant of the process that had the pid before may keep its connection, in a lower slot and for long.
+#[test]
+fn a_pid_names_its_living_process_before_one_that_is_known_to_be_gone() {
+    let (mut lab, _) = Lab::ready();
+    lab.pid_gone(0);
+    lab.register(5, 100);
+    let actions = lab.acquire(9, Target::Pid(100), &["r"]);
+    assert_eq!(lab.acquired(task(&actions), 0), [replied(9, 0)]);
+    assert_eq!((lab.tokens(0), lab.tokens(5)), (vec![], vec!["r".to_owned()]));
+}
+
 #[test]
 fn a_busy_target_is_refused_to_everybody() {
     let (mut lab, _) = Lab::ready();
