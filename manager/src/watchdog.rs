@@ -66,7 +66,7 @@ impl Manager {
         }
         let name = lockspace.spec.name;
         let refused = match result {
-            _ if lockspace.remove => Some((ReturnCode::GENERIC, "removed before it began".to_owned())),
+            _ if lockspace.remove => Some((ReturnCode::ERROR, "removed before it began".to_owned())),
             Err(text) => Some((ReturnCode::WD_ERROR, text)),
             Ok(interval) => {
                 let (budget, interval) = (lockspace.io_timeout.renewal_warn_secs(), u64::from(interval));

@@ -106,7 +106,14 @@ fn without_a_usable_watchdog_there_is_no_lockspace() {
     assert_eq!(checked(&mut lab, ls, Ok(6)), [replied(9, -22)]);
     let ls = ask(&mut lab);
     assert!(matches!(checked(&mut lab, ls, Ok(5))[..], [Action::Join { .. }]), "it is only warned about");
-    // Removed while wdmd is asked: nothing was begun that would have to be left.
+    // Removed while wdmd is asked: whoever wanted it hears that it was stopped, as with a join that was under way.
+    let mut lab = Lab::with_watchdog(true);
+    lab.open(9);
+    let ls = ask(&mut lab);
+    lab.open(8);
+    assert_eq!(lab.remove(8, "ls"), [Action::Gone { ls }]);
+    assert_eq!(checked(&mut lab, ls, Ok(2)), [replied(8, 0), replied(9, -201)]);
+    // And nothing was begun that would have to be left.
     let mut lab = Lab::with_watchdog(true);
     lab.open(9);
     let (ls, _) = add(&mut lab);
