@@ -332,23 +332,25 @@ impl Manager {
     }
 
     /// Ends the waiting of every request that has nothing more to wait for: its records are saved, its target hung up, or one
-    /// of its lockspaces died.
-    pub(crate) fn grant_ready(&mut self, now: MonoTime, out: &mut Vec<Action>) {
+    /// of its lockspaces died. Whether there was one.
+    pub(crate) fn grant_ready(&mut self, now: MonoTime, out: &mut Vec<Action>) -> bool {
         let granting: Vec<OpNumber> = self
             .ops
             .iter()
             .filter(|(_, op)| matches!(op.kind, OpKind::Granting { .. }))
             .map(|(number, _)| *number)
             .collect();
+        let mut any = false;
         for number in granting {
-            self.grant(now, number, out);
+            any |= self.grant(now, number, out);
         }
+        any
     }
 
-    /// Grants when the records are saved, if the lockspaces are still what they were (rule R10).
-    fn grant(&mut self, now: MonoTime, number: OpNumber, out: &mut Vec<Action>) {
+    /// Grants when the records are saved, if the lockspaces are still what they were (rule R10). Whether it waits no more.
+    fn grant(&mut self, now: MonoTime, number: OpNumber, out: &mut Vec<Action>) -> bool {
         let Some(Op { target, kind: OpKind::Granting { acquired }, .. }) = self.ops.get(&number) else {
-            return;
+            return false;
         };
         let (target, acquired) = (*target, acquired.clone());
         let held = || acquired.iter().map(|id| self.resources.get(id));
@@ -359,11 +361,12 @@ impl Manager {
                 .is_some_and(|ls| ls.rejoin.get(&target).is_none_or(|serial| ls.rejoin_saved < *serial))
         });
         if intact && waiting && self.target_alive(target) {
-            return;
+            return false;
         }
         if !self.target_alive(target) || !intact {
             let code = if intact { ReturnCode::ENOTTY } else { ReturnCode::ENOSPC };
-            return self.undo(number, acquired, code.0, out);
+            self.undo(number, acquired, code.0, out);
+            return true;
         }
         let holder = self.conns.get(&target).and_then(|c| c.pid).unwrap_or(0);
         for id in &acquired {
@@ -383,6 +386,7 @@ impl Manager {
             }
         }
         self.end_op(number, 0, out);
+        true
     }
 
     /// Whether the lockspace is alive with the generation the resource was acquired with. The age is looked at here too: after

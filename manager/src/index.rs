@@ -133,9 +133,9 @@ impl Manager {
         self.index_work.values().any(|work| work.ls == ls && work.phase != Phase::Settling)
     }
 
-    /// Whether something of an operation may be, or become, written under the lease of the index.
-    pub(crate) fn index_writes(&self, ls: LockspaceId) -> bool {
-        self.index_work.values().any(|work| work.ls == ls && work.lease && work.phase != Phase::Arming)
+    /// The lockspaces in which something of an operation may be, or become, written under the lease of the index.
+    pub(crate) fn index_writing(&self) -> impl Iterator<Item = LockspaceId> + '_ {
+        self.index_work.values().filter(|work| work.lease && work.phase != Phase::Arming).map(|work| work.ls)
     }
 
     /// The lockspaces whose watchdog an operation needs.

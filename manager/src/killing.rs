@@ -5,9 +5,10 @@
 //! look for them. What explains stands in lines of its own.
 
 use crate::action::Action;
+use crate::event::Event;
 use crate::ids::{ConnId, LockspaceId};
 use crate::state::{Conn, Dead, Lockspace, LockspaceList, RenewalEntry, Work};
-use crate::{DRAIN_SECS, Level, Manager, Watch, killpath, log};
+use crate::{DRAIN_SECS, LOCKSPACES_MAX, Level, Manager, Watch, killpath, log};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::recovery::{self, Killpath, Means, Reason, Renewals, Restrictions, Signal, User};
 use sanlock_lease::timing::{MonoTime, WatchdogFire};
@@ -31,40 +32,187 @@ const USERS: usize = 1024;
 const LATE_AFTER: u64 = 3;
 
 /// Lists that every decision uses again, so that deciding allocates nothing.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Scratch {
     users: Vec<User<ConnId>>,
     actions: Vec<recovery::Action<ConnId>>,
+    survey: Survey,
 }
 
 impl Scratch {
     pub(crate) fn new() -> Self {
-        Self { users: Vec::with_capacity(USERS), actions: Vec::with_capacity(recovery::actions_max(USERS)) }
+        Self {
+            users: Vec::with_capacity(USERS),
+            actions: Vec::with_capacity(recovery::actions_max(USERS)),
+            survey: Survey { spaces: Vec::with_capacity(LOCKSPACES_MAX), users: Vec::with_capacity(USERS) },
+        }
     }
+}
+
+/// Who uses the lockspaces that are at their end: of all of them at once, for together they may have as many users as there are clients,
+/// and each of these as many leases as there are.
+#[derive(Debug, Default)]
+struct Survey {
+    /// By id.
+    spaces: Vec<(LockspaceId, Use)>,
+    /// Who has a lease in which of them: by lockspace, then by connection.
+    users: Vec<(LockspaceId, ConnId)>,
+}
+
+/// What uses a lockspace besides processes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Use {
+    /// A process holds something in it, or an acquire in it still runs. What is acquired but not granted is nobody's: it is dropped when the
+    /// lockspace ends, and its request fails.
+    held: bool,
+    /// It has orphans.
+    orphans: bool,
+    /// A task on one of its resources, or on its index, runs or may still write.
+    tasks: bool,
+}
+
+impl Survey {
+    fn place(&self, ls: LockspaceId) -> Option<usize> {
+        self.spaces.binary_search_by_key(&ls, |(id, _)| *id).ok()
+    }
+
+    fn get_mut(&mut self, ls: LockspaceId) -> Option<&mut Use> {
+        let at = self.place(ls)?;
+        self.spaces.get_mut(at).map(|(_, used)| used)
+    }
+
+    fn get(&self, ls: LockspaceId) -> Option<Use> {
+        let at = self.place(ls)?;
+        self.spaces.get(at).map(|(_, used)| *used)
+    }
+
+    fn users(&self, ls: LockspaceId) -> impl Iterator<Item = ConnId> + '_ {
+        let first = self.users.partition_point(|(id, _)| *id < ls);
+        self.users.iter().skip(first).take_while(move |(id, _)| *id == ls).map(|(_, conn)| *conn)
+    }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Connections, tokens, resources and tasks that this thread has looked at to see who uses a lockspace.
+    pub(crate) static LOOKED_AT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// Counts one of them, for the tests.
+pub(crate) fn look() {
+    #[cfg(test)]
+    LOOKED_AT.with(|count| count.set(count.get() + 1));
 }
 
 impl Manager {
     /// Looks at every joined lockspace's age, and does what it demands.
     pub(crate) fn check_lockspaces(&mut self, now: MonoTime, out: &mut Vec<Action>) {
-        let mut next = self.lockspaces.keys().next().copied();
-        while let Some(ls) = next {
-            self.check(now, ls, out);
-            let behind = (Bound::Excluded(ls), Bound::Unbounded);
-            next = self.lockspaces.range(behind).next().map(|(ls, _)| *ls);
+        self.check_some(now, |_, _| true, out);
+    }
+
+    /// The same for those that are at their end: any event may have been what it waited for. Whether anything was done.
+    pub(crate) fn check_ending(&mut self, now: MonoTime, out: &mut Vec<Action>) -> bool {
+        self.check_some(now, |_, ls| ls.remove || ls.dead.is_some(), out)
+    }
+
+    /// Whether a lockspace may have waited for this event to end: all but the most frequent of those that say nothing of who uses one. What
+    /// comes with time alone comes with a tick.
+    pub(crate) fn may_end(&self, event: &Event) -> bool {
+        let client = |conn| self.conns.get(conn);
+        match event {
+            Event::ConnOpened { .. }
+            | Event::Renewed { .. }
+            | Event::RenewalFailed { .. }
+            | Event::RejoinSaved { .. }
+            | Event::WatchdogChecked { .. } => false,
+            // A plain connection uses nothing.
+            Event::ConnClosed { conn } => client(conn).is_some_and(|client| client.pid.is_some()),
+            // Somebody else may use an open one.
+            Event::PidGone { conn } => client(conn).is_some_and(|client| client.closed),
+            _ => true,
         }
     }
 
-    /// The same for those that are at their end: any event may have been what it waited for.
-    pub(crate) fn check_ending(&mut self, now: MonoTime, out: &mut Vec<Action>) {
-        let ending: Vec<LockspaceId> = self
-            .lockspaces
-            .iter()
-            .filter(|(_, ls)| ls.remove || ls.dead.is_some())
-            .map(|(id, _)| *id)
-            .collect();
-        for ls in ending {
-            self.check(now, ls, out);
+    /// The same for one.
+    pub(crate) fn check(&mut self, now: MonoTime, ls: LockspaceId, out: &mut Vec<Action>) {
+        self.check_some(now, |id, _| id == ls, out);
+    }
+
+    fn check_some(
+        &mut self,
+        now: MonoTime,
+        which: impl Fn(LockspaceId, &Lockspace) -> bool,
+        out: &mut Vec<Action>,
+    ) -> bool {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let (mut surveyed, mut acted) = (false, false);
+        let mut next = Bound::Unbounded;
+        while let Some((ls, lockspace)) = self.lockspaces.range((next, Bound::Unbounded)).next() {
+            let ls = *ls;
+            next = Bound::Excluded(ls);
+            if lockspace.list != LockspaceList::Spaces || !which(ls, lockspace) {
+                continue;
+            }
+            if !surveyed && self.is_ending(now, lockspace) {
+                self.survey(now, &which, &mut scratch.survey);
+                surveyed = true;
+            }
+            self.decide(now, ls, &mut scratch);
+            for action in scratch.actions.drain(..) {
+                // Whoever waited for a lockspace that is left may have let go of something in the next one.
+                surveyed &= !matches!(action, recovery::Action::StopRenewals);
+                acted = true;
+                self.carry_out(now, ls, action, out);
+            }
         }
+        self.scratch = scratch;
+        acted
+    }
+
+    /// Whether a joined lockspace is at its end, or is to be now. Who uses it matters only then.
+    fn is_ending(&self, now: MonoTime, lockspace: &Lockspace) -> bool {
+        let age = lockspace.last_good.map_or(0, |good| now.secs_since(good));
+        lockspace.corrupt != 0
+            || lockspace.watch == Watch::Lost
+            || age >= lockspace.io_timeout.renewal_fail_secs()
+            || lockspace.remove
+            || lockspace.dead.is_some()
+    }
+
+    /// Looks once at everything there is, for all of these lockspaces that are at their end.
+    fn survey(&self, now: MonoTime, which: impl Fn(LockspaceId, &Lockspace) -> bool, survey: &mut Survey) {
+        let Survey { spaces, users } = survey;
+        spaces.clear();
+        users.clear();
+        let ending = |id: LockspaceId, ls: &Lockspace| {
+            ls.list == LockspaceList::Spaces && which(id, ls) && self.is_ending(now, ls)
+        };
+        spaces.extend(
+            self.lockspaces.iter().filter(|(id, ls)| ending(**id, ls)).map(|(id, _)| (*id, Use::default())),
+        );
+        for resource in self.resources.values() {
+            look();
+            if let Some(used) = survey.get_mut(resource.ls) {
+                used.held |= matches!(resource.work, Work::Acquiring { .. }) || resource.is_granted();
+                used.orphans |= resource.is_orphan();
+            }
+        }
+        for ls in self.with_tasks() {
+            if let Some(used) = survey.get_mut(ls) {
+                used.tasks = true;
+            }
+        }
+        for (conn, client) in &self.conns {
+            for resource in client.held().filter_map(|id| self.resources.get(&id)) {
+                look();
+                let user = (resource.ls, *conn);
+                if survey.place(resource.ls).is_some() && survey.users.last() != Some(&user) {
+                    survey.users.push(user);
+                }
+            }
+        }
+        survey.users.sort_unstable();
+        survey.users.dedup();
     }
 
     /// Whether the users of a lockspace are being stopped, so that ticks have to come five times a second.
@@ -80,52 +228,38 @@ impl Manager {
         self.lockspaces.values().filter_map(late_from).any(|late| now.secs() >= late)
     }
 
-    /// Carries out what [`recovery::decide`] says of a joined lockspace. From "stop the renewals" on its thread does the rest.
-    pub(crate) fn check(&mut self, now: MonoTime, ls: LockspaceId, out: &mut Vec<Action>) {
+    /// What [`recovery::decide`] says of a joined lockspace. From "stop the renewals" on its thread does the rest.
+    fn decide(&mut self, now: MonoTime, ls: LockspaceId, scratch: &mut Scratch) {
+        let Scratch { users, actions, survey } = scratch;
+        users.clear();
+        actions.clear();
         let Some(lockspace) = self.lockspaces.get(&ls) else { return };
-        if lockspace.list != LockspaceList::Spaces {
-            return;
+        let ending = self.is_ending(now, lockspace);
+        let (mut used, mut writes_outstanding) = (false, false);
+        if let Some(found) = survey.get(ls).filter(|_| ending) {
+            used = found.held || lockspace.used || (lockspace.used_by_orphans && found.orphans);
+            users.extend(survey.users(ls).filter_map(|id| Some(user(id, self.conns.get(&id)?))));
+            writes_outstanding = self.awaits_writes(now, ls, used, found.tasks);
         }
-        let age = lockspace.last_good.map_or(0, |good| now.secs_since(good));
+        let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
         let lost = lockspace.watch == Watch::Lost;
-        let failed = lockspace.corrupt != 0 || lost || age >= lockspace.io_timeout.renewal_fail_secs();
-        let ending = failed || lockspace.remove || lockspace.dead.is_some();
-        // Who uses it matters only then.
-        let counting = |l: &Lockspace| l.used || (l.used_by_orphans && self.has_orphans(ls));
-        let used = ending && (self.has_users(ls) || counting(lockspace));
-        let writes_outstanding = ending && self.awaits_writes(now, ls, used);
-        let mut scratch =
-            std::mem::replace(&mut self.scratch, Scratch { users: Vec::new(), actions: Vec::new() });
-        scratch.users.clear();
-        scratch.actions.clear();
-        if ending {
-            self.users(ls, &mut scratch.users);
-        }
-        if let Some(lockspace) = self.lockspaces.get_mut(&ls) {
-            let seen = recovery::Lockspace {
-                io_timeout: lockspace.io_timeout,
-                grace_secs: self.settings.kill_grace_secs,
-                hard_from: lockspace
-                    .watch_lost
-                    .map(|lost| lost.plus_secs(lost_grace_secs(self.settings.fire))),
-                last_good: lockspace.last_good.unwrap_or(now),
-                corrupt: match lockspace.corrupt {
-                    0 => lost.then_some(ReturnCode::WD_ERROR),
-                    code => Some(ReturnCode(code)),
-                },
-                removal: lockspace.remove,
-                // USED counts like a process that cannot be killed, and so do orphans with USED_BY_ORPHANS (9.4).
-                held: used,
-                writes_outstanding,
-                renewals: Renewals::Running,
-                progress: lockspace.progress,
-            };
-            lockspace.progress = recovery::decide(now, &seen, &scratch.users, &mut scratch.actions);
-        }
-        for action in scratch.actions.drain(..) {
-            self.carry_out(now, ls, action, out);
-        }
-        self.scratch = scratch;
+        let seen = recovery::Lockspace {
+            io_timeout: lockspace.io_timeout,
+            grace_secs: self.settings.kill_grace_secs,
+            hard_from: lockspace.watch_lost.map(|lost| lost.plus_secs(lost_grace_secs(self.settings.fire))),
+            last_good: lockspace.last_good.unwrap_or(now),
+            corrupt: match lockspace.corrupt {
+                0 => lost.then_some(ReturnCode::WD_ERROR),
+                code => Some(ReturnCode(code)),
+            },
+            removal: lockspace.remove,
+            // USED counts like a process that cannot be killed, and so do orphans with USED_BY_ORPHANS (9.4).
+            held: used,
+            writes_outstanding,
+            renewals: Renewals::Running,
+            progress: lockspace.progress,
+        };
+        lockspace.progress = recovery::decide(now, &seen, users, actions);
     }
 
     fn carry_out(
@@ -303,19 +437,10 @@ impl Manager {
         if text.is_empty() { "none".to_owned() } else { text }
     }
 
-    /// Whether a process holds anything in the lockspace, or an acquire in it still runs. What is acquired but not granted is
-    /// nobody's: it is dropped when the lockspace ends, and its request fails.
-    pub(crate) fn has_users(&self, ls: LockspaceId) -> bool {
-        self.resources
-            .values()
-            .any(|r| r.ls == ls && (matches!(r.work, Work::Acquiring { .. }) || r.is_granted()))
-    }
-
     /// Whether a dead lockspace without users is to wait for writes (rule R3): the host_id must not look free before they have
     /// landed. Without a watchdog not for ever: with its host_id unreleased it may go. With one the wait has no end but theirs, or a
     /// reset: as long as renewals go on nobody takes over, and when they stop the watchdog covers the writes.
-    fn awaits_writes(&mut self, now: MonoTime, ls: LockspaceId, used: bool) -> bool {
-        let tasks = self.has_tasks(ls);
+    fn awaits_writes(&mut self, now: MonoTime, ls: LockspaceId, used: bool, tasks: bool) -> bool {
         let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return false };
         if used || !tasks || lockspace.dead.is_none() {
             return tasks;
@@ -325,24 +450,7 @@ impl Manager {
     }
 
     fn uses(&self, client: &Conn, ls: LockspaceId) -> bool {
-        client.held().any(|id| self.resources.get(&id).is_some_and(|r| r.ls == ls))
-    }
-
-    fn users(&self, ls: LockspaceId, users: &mut Vec<User<ConnId>>) {
-        users.extend(self.conns.iter().filter(|(_, c)| self.uses(c, ls)).map(|(id, c)| User {
-            key: *id,
-            connection_open: !c.closed,
-            process_alive: !c.pid_gone,
-            attempts: c.kill_count,
-            last_attempt: c.kill_last,
-            hard: c.kill_hard,
-            restrictions: restrictions(c),
-            killpath: match (&c.killpath, c.killpath_run) {
-                (None, _) => Killpath::None,
-                (Some(_), false) => Killpath::Wanted,
-                (Some(_), true) => Killpath::Run,
-            },
-        }));
+        client.held().inspect(|_| look()).any(|id| self.resources.get(&id).is_some_and(|r| r.ls == ls))
     }
 
     /// The helper could not be told in time to run a killpath: the next attempt is to try again.
@@ -350,6 +458,24 @@ impl Manager {
         if let Some(client) = self.conns.get_mut(&conn) {
             client.killpath_run = false;
         }
+    }
+}
+
+/// A user of a lockspace, as decisions see it.
+fn user(key: ConnId, client: &Conn) -> User<ConnId> {
+    User {
+        key,
+        connection_open: !client.closed,
+        process_alive: !client.pid_gone,
+        attempts: client.kill_count,
+        last_attempt: client.kill_last,
+        hard: client.kill_hard,
+        restrictions: restrictions(client),
+        killpath: match (&client.killpath, client.killpath_run) {
+            (None, _) => Killpath::None,
+            (Some(_), false) => Killpath::Wanted,
+            (Some(_), true) => Killpath::Run,
+        },
     }
 }
 

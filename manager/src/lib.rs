@@ -137,6 +137,7 @@ impl Manager {
 
     /// Takes one event.
     pub fn handle(&mut self, now: MonoTime, event: Event, out: &mut Vec<Action>) {
+        let mut look = self.may_end(&event);
         match event {
             Event::ConnOpened { conn, ci } => {
                 self.conns.insert(conn, Conn::new(ci));
@@ -183,10 +184,11 @@ impl Manager {
             Event::WatchdogLost { ls, text } => self.watchdog_lost(now, ls, &text, out),
             Event::KillpathLost { conn } => self.killpath_lost(conn),
         }
-        self.check_ending(now, out);
-        self.grant_ready(now, out);
+        look = look && self.check_ending(now, out);
         // A request that has just failed may have been all that a dead lockspace waited for.
-        self.check_ending(now, out);
+        if self.grant_ready(now, out) || look {
+            self.check_ending(now, out);
+        }
         self.disarm_idle(out);
         self.maybe_exit(out);
     }

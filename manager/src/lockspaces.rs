@@ -3,6 +3,7 @@
 use crate::action::Action;
 use crate::events::Events;
 use crate::ids::{ConnId, LockspaceId, ResourceId};
+use crate::killing::look;
 use crate::rejoin::RejoinRecord;
 use crate::requests::Looking;
 use crate::state::{Dead, Lockspace, LockspaceList, RenewalEntry, Work};
@@ -242,17 +243,17 @@ impl Manager {
         out.push(Action::Gone { ls });
     }
 
-    /// Whether a task on a resource of this lockspace, or on its index, runs or may still write.
-    pub(crate) fn has_tasks(&self, ls: LockspaceId) -> bool {
-        self.tasks.values().filter_map(|id| self.resources.get(id)).any(|r| r.ls == ls)
-            || self.index_writes(ls)
+    /// The lockspaces in which a task on a resource, or on the index, runs or may still write; as often as there are such tasks.
+    pub(crate) fn with_tasks(&self) -> impl Iterator<Item = LockspaceId> + '_ {
+        let resources = self.tasks.values().inspect(|_| look()).filter_map(|id| self.resources.get(id));
+        resources.map(|r| r.ls).chain(self.index_writing())
     }
 
     /// Ends the thread of a dead lockspace that nobody uses any more.
     pub(crate) fn leave(&mut self, now: MonoTime, ls: LockspaceId, out: &mut Vec<Action>) {
         self.drop_idle_resources(ls);
         self.watchdog_leaves(now, ls, out);
-        let outstanding = self.has_tasks(ls);
+        let outstanding = self.with_tasks().any(|busy| busy == ls);
         let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
         if outstanding {
             let text = "leaving without releasing the host_id: a write is still outstanding";

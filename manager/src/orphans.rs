@@ -7,6 +7,7 @@
 use crate::action::Action;
 use crate::event::OrphanUse;
 use crate::ids::{ConnId, LockspaceId, ResourceId};
+use crate::killing::look;
 use crate::state::{Resource, ResourceList, Token, Work};
 use crate::{Level, Manager, log};
 use sanlock_lease::code::ReturnCode;
@@ -43,7 +44,7 @@ fn other_name_of(resource: &Resource, spec: &ResourceSpec) -> bool {
 impl Manager {
     /// Whether a lockspace has orphans, those included that are about to be adopted.
     pub(crate) fn has_orphans(&self, ls: LockspaceId) -> bool {
-        self.resources.values().any(|r| r.ls == ls && r.is_orphan())
+        self.resources.values().inspect(|_| look()).any(|r| r.ls == ls && r.is_orphan())
     }
 
     /// What this host already has under that name decides first (lease-algorithms.md 7.2).

@@ -15,11 +15,9 @@ impl Manager {
     #[must_use]
     pub fn quiet_until(&self) -> Option<MonoTime> {
         let waits = |r: &Resource| matches!(r.work, Work::Retry { .. }) || (r.erase && r.is_granted());
-        if self.shutting_down || self.resources.values().any(waits) {
-            return None;
-        }
         let never = MonoTime::from_millis(u64::MAX);
-        self.lockspaces.values().try_fold(never, |first, ls| Some(first.min(late_at(ls)?)))
+        let first = self.lockspaces.values().try_fold(never, |first, ls| Some(first.min(late_at(ls)?)))?;
+        (!self.shutting_down && !self.resources.values().any(waits)).then_some(first)
     }
 }
 

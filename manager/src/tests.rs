@@ -2,6 +2,7 @@
 
 mod acquire;
 mod clients;
+mod crowd;
 mod events;
 mod index;
 mod killing;

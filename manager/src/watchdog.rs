@@ -217,21 +217,28 @@ impl Manager {
 
     /// Takes the expiry back wherever nothing depends on the host id any more.
     pub(crate) fn disarm_idle(&mut self, out: &mut Vec<Action>) {
-        if self.lockspaces.values().all(|ls| ls.watch != Watch::Armed) {
-            return;
-        }
-        let mut needed: BTreeSet<LockspaceId> =
-            self.resources.values().filter(|r| self.depends(r)).map(|r| r.ls).collect();
+        let armed = |ls: &Lockspace| ls.watch == Watch::Armed && !ls.used;
+        let mut idle: BTreeSet<LockspaceId> =
+            self.lockspaces.iter().filter(|(_, ls)| armed(ls)).map(|(id, _)| *id).collect();
         for op in self.ops.values() {
             if let OpKind::Acquire { takings, .. } = &op.kind {
-                needed.extend(takings.arming());
+                takings.arming().for_each(|ls| _ = idle.remove(&ls));
             }
         }
-        needed.extend(self.index_watched());
-        for (ls, lockspace) in &mut self.lockspaces {
-            if lockspace.watch == Watch::Armed && !lockspace.used && !needed.contains(ls) {
+        self.index_watched().for_each(|ls| _ = idle.remove(&ls));
+        for resource in self.resources.values() {
+            // As a rule a few are enough to show that none is idle.
+            if idle.is_empty() {
+                return;
+            }
+            if idle.contains(&resource.ls) && self.depends(resource) {
+                idle.remove(&resource.ls);
+            }
+        }
+        for ls in idle {
+            if let Some(lockspace) = self.lockspaces.get_mut(&ls) {
                 lockspace.watch = Watch::Idle;
-                out.push(Action::WatchdogDisarm { ls: *ls });
+                out.push(Action::WatchdogDisarm { ls });
             }
         }
     }

@@ -119,6 +119,9 @@ impl World {
         let before = spare.then(|| format!("{:?}", self.m));
         self.m.handle(self.now, event, &mut out);
         check_invariants(&self.m);
+        let mut missed = Vec::new();
+        self.m.check_ending(self.now, &mut missed);
+        assert_eq!(missed, [], "what a lockspace waited for is noticed with the event that brought it");
         if let Some(before) = before {
             assert_eq!(
                 (out.len(), format!("{:?}", self.m)),
