@@ -249,14 +249,17 @@ impl Front {
         }
     }
 
-    /// Programs that the helper did not begin in time: killing tries again, as long as it makes sense.
+    /// Programs that the helper did not begin, in time or for a reason that may pass: killing tries again, as long as it makes sense.
     fn helper_tick(&mut self, now: MonoTime) {
         for program in self.helper.tick(now, &self.global.log) {
             match program.purpose {
                 Purpose::Killpath(conn, _) => self.event(Event::KillpathLost { conn }),
                 Purpose::OnFail(ls) if self.lockspaces.contains_key(&ls) && !self.helper.is_dead() => {
-                    // The queue cannot be full: it has just lost an order.
-                    let _ = self.helper.run(now, program);
+                    if self.helper.run(now, program).is_err() {
+                        self.global
+                            .log
+                            .error(format_args!("s{} on_fail program: too many programs wait", ls.0));
+                    }
                 }
                 Purpose::OnFail(_) => {}
             }

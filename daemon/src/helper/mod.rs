@@ -9,9 +9,9 @@
 
 mod child;
 mod message;
+mod orders;
 
 use std::cell::Cell;
-use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -25,11 +25,8 @@ use sanlock_sys::pidfd::PidFd;
 
 use crate::log::Log;
 use message::{MESSAGE_BYTES_MAX, Order, Report};
+use orders::{Lost, ORDER_LIFE_MS, Orders};
 
-/// Programs that wait for the helper; as many as there may be clients, and some for lockspaces.
-const WAITING_MAX: usize = 2048;
-/// How long an order may wait, in milliseconds. Older ones are given up; killing then tries again.
-const ORDER_LIFE_MS: u64 = 3000;
 /// How long a signal may wait in a helper that stands still.
 const SIGNAL_LIFE_MS: u64 = 1000;
 
@@ -60,13 +57,6 @@ pub(crate) struct Program {
     pub(crate) words: Vec<Vec<u8>>,
 }
 
-#[derive(Debug)]
-struct Waiting {
-    id: u64,
-    program: Program,
-    until: MonoTime,
-}
-
 /// The daemon's end.
 #[derive(Debug)]
 pub(crate) struct Helper {
@@ -74,11 +64,7 @@ pub(crate) struct Helper {
     guard: ForkedChild,
     /// The process that works now, once it has reported.
     worker: Option<(i32, PidFd)>,
-    waiting: VecDeque<Waiting>,
-    /// Given to the helper, not yet reported as started.
-    given: Vec<Waiting>,
-    running: HashMap<u64, Purpose>,
-    next_id: u64,
+    orders: Orders,
     rung: bool,
     /// Neither guard nor helper is left.
     dead: bool,
@@ -107,10 +93,7 @@ impl Helper {
             socket,
             guard,
             worker: None,
-            waiting: VecDeque::new(),
-            given: Vec::new(),
-            running: HashMap::new(),
-            next_id: 0,
+            orders: Orders::default(),
             rung: false,
             dead: false,
             full: Cell::new(0),
@@ -150,24 +133,21 @@ impl Helper {
     /// # Errors
     /// Too many wait; the order is lost.
     pub(crate) fn run(&mut self, now: MonoTime, program: Program) -> Result<(), Program> {
-        if self.waiting.len() >= WAITING_MAX {
+        let pushed = self.orders.push(now, program);
+        if pushed.is_err() {
             self.full.set(self.full.get() + 1);
-            return Err(program);
         }
-        self.next_id += 1;
-        let until = now.plus_millis(ORDER_LIFE_MS);
-        self.waiting.push_back(Waiting { id: self.next_id, program, until });
         self.ring();
-        Ok(())
+        pushed
     }
 
     /// Drops the orders that are not wanted any more, unless they have been given already.
     pub(crate) fn cancel(&mut self, unwanted: impl Fn(Purpose) -> bool) {
-        self.waiting.retain(|order| !unwanted(order.program.purpose));
+        self.orders.cancel(unwanted);
     }
 
     fn ring(&mut self) {
-        if !self.rung && !self.waiting.is_empty() {
+        if !self.rung && self.orders.any_waiting() {
             let sent = self.socket.send_bytes(&Order::Bell.encode());
             self.count_full(&sent);
             self.rung = sent.is_ok();
@@ -212,7 +192,7 @@ impl Helper {
                         log.error(format_args!("helper has ended, replaced by pid {pid}"));
                     }
                     // What the earlier one started goes on, but nobody is told of its end.
-                    for purpose in self.running.drain().map(|(_, purpose)| purpose) {
+                    for purpose in self.orders.forget_running() {
                         log.warn(format_args!("{purpose} is not watched any more"));
                     }
                     self.worker = received.fd.map(|fd| (pid, PidFd::from_fd(fd)));
@@ -222,23 +202,17 @@ impl Helper {
                     self.give(now, &process);
                 }
                 Some(Report::Started { id, pid }) => {
-                    let Some(at) = self.given.iter().position(|order| order.id == id) else { continue };
-                    let purpose = self.given.swap_remove(at).program.purpose;
+                    let Some(purpose) = self.orders.started(id) else { continue };
                     log.warn(format_args!("{purpose} runs as pid {pid}"));
-                    self.running.insert(id, purpose);
                 }
                 Some(Report::Refused { id, errno }) => {
-                    let given = self.given.iter().position(|order| order.id == id);
-                    let purpose = given
-                        .map(|at| self.given.swap_remove(at).program.purpose)
-                        .or_else(|| self.running.get(&id).copied());
-                    if let Some(purpose) = purpose {
+                    if let Some(purpose) = self.orders.refused(id, errno) {
                         let reason = io::Error::from_raw_os_error(errno);
                         log.error(format_args!("{purpose} cannot be run: {reason}"));
                     }
                 }
                 Some(Report::Ended { id, status }) => {
-                    if let Some(purpose) = self.running.remove(&id) {
+                    if let Some(purpose) = self.orders.ended(id) {
                         match status {
                             0.. => log.warn(format_args!("{purpose} has ended with status {status}")),
                             _ => log.warn(format_args!("{purpose} was ended by signal {}", -status)),
@@ -252,12 +226,7 @@ impl Helper {
 
     /// Gives the helper the next order that is still wanted.
     fn give<'a>(&mut self, now: MonoTime, process: &impl Fn(ConnId) -> Option<&'a PidFd>) {
-        while let Some(order) = self.waiting.pop_front() {
-            if order.until <= now {
-                // Reported as lost by the next tick.
-                self.given.push(order);
-                continue;
-            }
+        while let Some(order) = self.orders.next(now) {
             let words = order.program.words.clone();
             let message = Order::Run { id: order.id, until: order.until.millis(), words }.encode();
             let sent = match order.program.purpose {
@@ -270,26 +239,18 @@ impl Helper {
             };
             self.count_full(&sent);
             match sent {
-                Ok(()) => self.given.push(order),
-                Err(_) => self.waiting.push_front(order),
+                Ok(()) => self.orders.given(order),
+                Err(_) => self.orders.put_back(order),
             }
             return;
         }
         let _ = self.socket.send_bytes(&Order::Nothing.encode());
     }
 
-    /// Gives up orders that have waited too long, and ends a helper that does not fetch them: the guard starts another. Returns
-    /// what was given up.
+    /// Gives up orders that have waited too long, and ends a helper that does not fetch them: the guard starts another. Returns what was
+    /// given up, and what could not be started for a reason that may pass.
     pub(crate) fn tick(&mut self, now: MonoTime, log: &Log) -> Vec<Program> {
-        let mut lost = Vec::new();
-        let mut unfetched = 0;
-        while self.waiting.front().is_some_and(|order| order.until <= now) {
-            unfetched += 1;
-            lost.extend(self.waiting.pop_front().map(|order| order.program));
-        }
-        let (late, given) = self.given.drain(..).partition::<Vec<_>, _>(|order| order.until <= now);
-        self.given = given;
-        lost.extend(late.into_iter().map(|order| order.program));
+        let Lost { late: mut lost, unfetched, refused } = self.orders.lost(now);
         for program in &lost {
             log.error(format_args!(
                 "{} was not started within {} s: helper pid {} does not answer",
@@ -298,7 +259,7 @@ impl Helper {
                 self.pid()
             ));
         }
-        if unfetched > 0 {
+        if unfetched {
             self.rung = false;
             if let Some((pid, worker)) = &self.worker {
                 match worker.send_signal(Signal::SIGKILL) {
@@ -310,12 +271,13 @@ impl Helper {
             }
         }
         self.ring();
+        lost.extend(refused);
         lost
     }
 
-    /// Programs that wait for the helper, or were given to it and have not begun.
+    /// Programs that wait for the helper, were given to it and have not begun, or are to be tried again.
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting.len() + self.given.len()
+        self.orders.open()
     }
 
     /// Neither guard nor helper is left; the socket has nothing more to say.
