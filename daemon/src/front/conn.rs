@@ -7,6 +7,8 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, recv};
 use sanlock_lease::timing::MonoTime;
 use sanlock_wire::flags::RestrictFlags;
 use sanlock_wire::header::Header;
@@ -175,6 +177,12 @@ impl Conn {
         }
     }
 
+    /// Whether the peer will send no more and has sent nothing that was not read. Takes nothing.
+    pub(super) fn is_read_to_the_end(&self) -> bool {
+        let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+        matches!(recv(self.stream.as_raw_fd(), &mut [0], flags), Ok(0) | Err(Errno::ECONNRESET))
+    }
+
     /// Sends what the socket takes. A peer that is gone loses the reply; its end is noticed by reading.
     pub(super) fn flush(&mut self, now: MonoTime) {
         while self.sent < self.out.len() {
@@ -290,6 +298,18 @@ mod tests {
         drop(peer);
         conn.reply(&Reply::shutdown_done(), T0);
         assert!(!conn.writes());
+    }
+
+    #[test]
+    fn the_end_is_seen_behind_what_was_sent_before_it() {
+        let (mut peer, mut conn) = pair();
+        assert!(!conn.is_read_to_the_end(), "it may send more");
+        peer.write_all(&Request::version().encode()).unwrap();
+        drop(peer);
+        assert!(!conn.is_read_to_the_end(), "there is something to be read");
+        request(conn.read(T0));
+        assert!(conn.is_read_to_the_end() && conn.is_read_to_the_end());
+        assert!(matches!(conn.read(T0), Input::End(None)));
     }
 
     #[test]

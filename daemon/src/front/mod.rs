@@ -384,6 +384,9 @@ impl Front {
         conn.flush(monotonic_now());
         if conn.suspended && conn.registered.is_none() && !conn.deaf {
             // The command goes on, and what the client sent behind it is worked on too (socket-protocol.md 2.5).
+            if self.goes_on_alone(id) {
+                return self.close(id);
+            }
             self.slots.unwatch(id, &self.poller);
             return;
         }
@@ -391,6 +394,26 @@ impl Front {
             return self.close(id);
         }
         self.serve(id);
+    }
+
+    /// Whether the command of a connection that hung up needs the connection no more: only its answer is lost without it, and the client
+    /// sent nothing else. Such a command may wait for long, or for ever, and clients that gave up must not take the places of others.
+    fn goes_on_alone(&mut self, id: ConnId) -> bool {
+        let Some(slot) = self.slots.get_mut(id) else { return false };
+        let command = slot.request.and_then(|header| header.command());
+        let alone = matches!(
+            command,
+            Some(
+                Command::AddLockspace
+                    | Command::RemLockspace
+                    | Command::InqLockspace
+                    | Command::ShutdownWait
+                    | Command::Acquire
+                    | Command::Release
+                    | Command::Convert
+            )
+        );
+        alone && slot.conn.as_ref().is_some_and(Conn::is_read_to_the_end)
     }
 
     /// Takes requests of a connection until nothing more is there or its turn is over.
