@@ -91,6 +91,10 @@ impl Front {
         if let Some(header) = header {
             self.answer(id, &Reply::result(&header, 0));
         }
+        // Its end was noticed before, while an earlier command ran, and is not reported again.
+        if self.slots.conn(id).is_some_and(|conn| conn.hung_up) {
+            self.close(id);
+        }
     }
 
     pub(super) fn deliver(

@@ -5,6 +5,7 @@ use sanlock_daemon::SOCKET_NAME;
 use sanlock_wire::Name;
 use sanlock_wire::Request;
 use sanlock_wire::flags::{ConfigCommand, RemFlags};
+use sanlock_wire::types::HostEvent;
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -58,4 +59,23 @@ fn clients_that_gave_up_waiting_leave_their_places_to_others_and_one_that_only_l
     listens.read_exact(&mut header).unwrap();
     assert_eq!(header[24..28], [0; 4], "the result");
     assert!(within(SHORT, || client.get_lockspaces().unwrap().is_empty()));
+}
+
+#[test]
+fn an_event_stream_of_a_client_that_is_gone_already_is_closed() {
+    let (place, daemon) = joined();
+    let before = descriptors(&daemon);
+    let ls = place.lockspace(1);
+    let nothing = HostEvent { host_id: 0.into(), generation: 0.into(), event: 0.into(), data: 0.into() };
+    let requests = [Request::read_lockspace(ls), Request::reg_event(ls, nothing)];
+    for _ in 0..20 {
+        drop(says(&daemon, &requests));
+    }
+    assert!(daemon.client().version().is_ok());
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(
+        within(SHORT, || descriptors(&daemon) <= before),
+        "{} now, {before} before",
+        descriptors(&daemon)
+    );
 }
