@@ -10,6 +10,8 @@
 //! | wd | keeps the connections to wdmd and moves its expiries |
 //! | log | writes to file, syslog and stderr |
 //!
+//! A panic in any of them is a fault of this program and ends all of it at once.
+//!
 //! Besides, a child process that was forked first sends the signals.
 //!
 //! Threads share snapshots and mailboxes; no lock is held across I/O. Every limit is a named constant beside its user.
@@ -17,6 +19,7 @@
 pub mod conf;
 pub mod config;
 mod crew;
+mod fault;
 mod front;
 mod global;
 mod helper;

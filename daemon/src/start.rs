@@ -22,6 +22,7 @@ use sanlock_sys::priority::{Limit, MemoryLock, lock_memory, max_round_robin_prio
 use sanlock_sys::process::{boot_id, set_dumpable};
 
 use crate::config::{Config, DEFAULT_RUN_DIR};
+use crate::fault::end_with_a_panic;
 use crate::front::Front;
 use crate::global::Global;
 use crate::helper::Helper;
@@ -328,6 +329,7 @@ fn prepare(config: Config) -> Result<Prepared, Failed> {
     let foreground = config.foreground;
     let (identity, helper, log) =
         prepare_unlogged(&config).map_err(|error| Failed { error, shown: false })?;
+    end_with_a_panic(log.clone());
     prepare_logged(config, &identity, helper, &log).map_err(|error| {
         log.error(format_args!("{error}"));
         log.flush(LOG_FLUSH);
