@@ -13,7 +13,7 @@ fn takes(hold: Hold) -> impl Fn(&mut World, &mut Recorder) {
 }
 
 /// Submissions of writes of a shared take: on several disks the mode block comes before the flag.
-fn sharing(disks: u8) -> u32 {
+fn sharing(disks: usize) -> usize {
     if disks > 1 { 6 } else { 5 }
 }
 
