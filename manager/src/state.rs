@@ -342,21 +342,20 @@ impl Resource {
     /// Takes one token of this connection away, one that was not granted first. `Err` if none is left: what becomes of the
     /// resource depends on the last one, if there was one.
     pub(crate) fn drop_token(&mut self, conn: ConnId) -> Result<Option<Token>, Option<Token>> {
-        let Work::Held { tokens, .. } = &mut self.work else { return Err(None) };
-        let own = |t: &Token| t.conn == conn;
-        let at = tokens.iter().position(|t| own(t) && !t.granted).or_else(|| tokens.iter().position(own));
-        let dropped = at.map(|at| tokens.remove(at));
-        if tokens.is_empty() { Err(dropped) } else { Ok(dropped) }
+        self.drop_one(conn, false)
     }
 
     /// The same for a connection that has ended, which loses what it was granted: what it had asked for besides goes with the command that
     /// asked.
     pub(crate) fn drop_granted(&mut self, conn: ConnId) -> Result<Option<Token>, Option<Token>> {
+        self.drop_one(conn, true)
+    }
+
+    fn drop_one(&mut self, conn: ConnId, granted_first: bool) -> Result<Option<Token>, Option<Token>> {
         let Work::Held { tokens, .. } = &mut self.work else { return Err(None) };
-        let Some(at) = tokens.iter().position(|t| t.conn == conn && t.granted) else {
-            return self.drop_token(conn);
-        };
-        let dropped = Some(tokens.remove(at));
+        let own = |t: &Token| t.conn == conn;
+        let first = tokens.iter().position(|t| own(t) && t.granted == granted_first);
+        let dropped = first.or_else(|| tokens.iter().position(own)).map(|at| tokens.remove(at));
         if tokens.is_empty() { Err(dropped) } else { Ok(dropped) }
     }
 

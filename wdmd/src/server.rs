@@ -265,7 +265,7 @@ impl<'a> Server<'a> {
         self.accept_again = None;
         if let Err(error) = self.poller.add(self.listener.as_fd(), Token::Listener, false) {
             self.log.error(format_args!("cannot watch for connections, trying again: {error}"));
-            self.accept_again = Some(now().plus_millis(ACCEPT_AGAIN_MS));
+            self.pause_accepting();
         }
     }
 

@@ -138,7 +138,15 @@ impl Rig {
         member: Option<Member>,
         command: RindexCommand,
     ) -> Option<Result<Entry, RindexError>> {
-        let config = RindexConfig { member, ..self.config() };
+        self.drive_with(RindexConfig { member, ..self.config() }, command)
+    }
+
+    /// The same with other settings.
+    fn drive_with(
+        &mut self,
+        config: RindexConfig,
+        command: RindexCommand,
+    ) -> Option<Result<Entry, RindexError>> {
         let mut operation = RindexOperation::new(config, command);
         let mut want = self.step(&mut operation, Answer::Start);
         loop {

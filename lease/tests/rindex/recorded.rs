@@ -20,12 +20,18 @@ impl Recorded {
             member: lease.then_some(member),
             fire: WatchdogFire::DEFAULT,
         };
-        let mut operation = RindexOperation::new(config, command);
-        let mut want = rig.step(&mut operation, Answer::Start);
-        while want != Want::Done {
-            want = rig.carry_out(&mut operation, want).unwrap();
+        rig.drive_with(config, command).unwrap()
+    }
+
+    /// With an image that begins with the index.
+    fn of(geometry: Geometry, image: &[u8]) -> Self {
+        let align = geometry.align().bytes();
+        let mut rig = Rig::new(geometry, align);
+        for (area, bytes) in image.chunks_exact(usize::try_from(align).unwrap()).enumerate() {
+            let (place, _) = rig.place(align * (1 + area as u64));
+            rig.lab.disk.write(place, SectorSize::B512, 0, bytes);
         }
-        operation.result().unwrap()
+        Self(rig)
     }
 
     fn formatted(geometry: Geometry) -> Self {
@@ -87,11 +93,7 @@ fn three_created_and_one_deleted_as_the_original_does() {
 #[test]
 fn an_index_of_the_original_is_used_and_repaired() {
     let image = load("v38-rindex-512-1m-3created-1deleted");
-    let mut recorded = Recorded(Rig::new(Geometry::B512_M1, MIB as u64));
-    for (area, bytes) in image.chunks_exact(MIB).enumerate() {
-        let (place, _) = recorded.0.place(((1 + area) * MIB) as u64);
-        recorded.0.lab.disk.write(place, SectorSize::B512, 0, bytes);
-    }
+    let mut recorded = Recorded::of(Geometry::B512_M1, &image);
     let at = |area: usize| (area * MIB) as u64;
     assert_eq!(recorded.run(lookup("resC", 0)), entry("resC", at(5)));
     assert_eq!(recorded.run(lookup("", 0)), entry("", at(4)));
@@ -112,19 +114,10 @@ fn an_index_of_the_original_agrees_with_its_lease() {
         (Geometry::B4096_M8, "v38-rindex-4k-8m-formatted"),
     ];
     for (geometry, file) in pairs {
-        let (image, align) = (load(file), geometry.align().bytes());
-        let mut rig = Rig::new(geometry, align);
-        for (area, bytes) in image.chunks_exact(usize::try_from(align).unwrap()).enumerate() {
-            let (place, _) = rig.place(align * (1 + area as u64));
-            rig.lab.disk.write(place, SectorSize::B512, 0, bytes);
-        }
+        let (Recorded(mut rig), align) = (Recorded::of(geometry, &load(file)), geometry.align().bytes());
         let config = RindexConfig { lockspace: name("golden-rx"), ..rig.config() };
-        let mut operation = RindexOperation::new(config, RindexCommand::Rebuild { seed: 0 });
-        let mut want = rig.step(&mut operation, Answer::Start);
-        while want != Want::Done {
-            want = rig.carry_out(&mut operation, want).unwrap();
-        }
-        assert_eq!(operation.result(), Some(entry("", 0)), "{file}");
+        let result = rig.drive_with(config, RindexCommand::Rebuild { seed: 0 });
+        assert_eq!(result, Some(entry("", 0)), "{file}");
         // Found at the first look, right behind the index.
         assert_eq!(
             rig.trace.get(1..3).unwrap(),

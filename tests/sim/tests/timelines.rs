@@ -156,24 +156,50 @@ fn lease_algorithms_16_1_a_join_of_a_free_host_id() {
     assert_eq!(joined.leader.timestamp.get(), begin.secs());
 }
 
+/// Two machines that see one host id free at the same time. The first one's write has landed, and it knows; the second one's is under way.
+struct Claims {
+    stage: Stage,
+    first: Actor<DeltaAcquire>,
+    second: Actor<DeltaAcquire>,
+    slow: Op,
+}
+
+impl Claims {
+    /// The io timeouts are those on disk and of the two machines.
+    fn begin(found: u32, first: u32, second: u32) -> Self {
+        let mut stage = Stage::new(3);
+        stage.leave_with(1, 4, IoTimeout::new(found).unwrap_or_else(|e| panic!("{e}")));
+        let mut first = stage.enter(joining(1, "machine-a", first), 1);
+        let mut second = stage.enter(joining(1, "machine-b", second), 1);
+        let prompt = next_write(&mut stage, &mut first);
+        let slow = next_write(&mut stage, &mut second);
+        stage.land(&prompt);
+        stage.completed(&mut first, &prompt);
+        Self { stage, first, second, slow }
+    }
+
+    /// The second one's write lands, so many seconds from now.
+    fn land_slowly(&mut self, secs: u64) {
+        self.stage.now = self.stage.now.plus_secs(secs);
+        assert!(self.stage.now < self.slow.deadline, "within its limit");
+        self.stage.land(&self.slow);
+        self.stage.completed(&mut self.second, &self.slow);
+    }
+
+    fn only_the_second_one_joins(&mut self) {
+        assert!(self.stage.to_end(&mut self.first).is_err(), "it was overwritten before it looked again");
+        assert!(self.stage.to_end(&mut self.second).is_ok());
+    }
+}
+
 /// 13.4, 6: two machines with one host id and one io timeout see it free at the same time. However slow the write of one is, within its
 /// limit, one of them loses.
 #[test]
 fn lease_algorithms_13_4_of_two_claims_with_one_io_timeout_one_loses() {
     for slow_secs in 0..10 {
-        let mut stage = Stage::new(3);
-        stage.leave(1, 4);
-        let mut a = stage.enter(joining(1, "machine-a", 10), 1);
-        let mut b = stage.enter(joining(1, "machine-b", 10), 1);
-        let first = next_write(&mut stage, &mut a);
-        let second = next_write(&mut stage, &mut b);
-        stage.land(&first);
-        stage.completed(&mut a, &first);
-        stage.now = stage.now.plus_secs(slow_secs);
-        stage.land(&second);
-        stage.completed(&mut b, &second);
-        assert!(stage.to_end(&mut a).is_err(), "it was overwritten before it looked again");
-        assert!(stage.to_end(&mut b).is_ok());
+        let mut claims = Claims::begin(10, 10, 10);
+        claims.land_slowly(slow_secs);
+        claims.only_the_second_one_joins();
     }
 }
 
@@ -181,30 +207,18 @@ fn lease_algorithms_13_4_of_two_claims_with_one_io_timeout_one_loses() {
 /// then, which that one finds with its next renewal, but it does not rely on it.
 #[test]
 fn of_two_claims_with_different_io_timeouts_one_loses_too() {
-    for slow_secs in 0..10 {
-        let mut stage = Stage::new(3);
-        stage.leave_with(1, 4, IoTimeout::new(1).unwrap());
-        let mut a = stage.enter(joining(1, "machine-a", 1), 1);
-        let mut b = stage.enter(joining(1, "machine-b", 10), 1);
-        let first = next_write(&mut stage, &mut a);
-        let second = next_write(&mut stage, &mut b);
-        stage.land(&first);
-        stage.completed(&mut a, &first);
-        // Two seconds are its settling time.
-        let one = (slow_secs >= 2).then(|| stage.to_end(&mut a).unwrap());
-        stage.now = stage.now.plus_secs(if one.is_some() { slow_secs - 2 } else { slow_secs });
-        assert!(stage.now < second.deadline, "within its limit");
-        stage.land(&second);
-        stage.completed(&mut b, &second);
-        match one {
-            Some(_) => {
-                assert!(matches!(stage.to_end(&mut b), Err(JoinError::StoodStill { .. })), "{slow_secs} s");
-            }
-            None => {
-                assert!(stage.to_end(&mut a).is_err(), "it was overwritten before it looked again");
-                assert!(stage.to_end(&mut b).is_ok());
-            }
-        }
+    const SETTLING: u64 = 2;
+    for slow_secs in 0..SETTLING {
+        let mut claims = Claims::begin(1, 1, 10);
+        claims.land_slowly(slow_secs);
+        claims.only_the_second_one_joins();
+    }
+    for slow_secs in SETTLING..10 {
+        let mut claims = Claims::begin(1, 1, 10);
+        claims.stage.to_end(&mut claims.first).unwrap();
+        claims.land_slowly(slow_secs - SETTLING);
+        let second = claims.stage.to_end(&mut claims.second);
+        assert!(matches!(second, Err(JoinError::StoodStill { .. })), "{slow_secs} s");
     }
 }
 

@@ -368,17 +368,22 @@ fn every_record_written_has_the_right_checksum() {
     }
 }
 
+/// An attempt that finds a read of the one before, which came late and is `age` milliseconds old by now.
+fn attempt_after_a_late_read(lab: &mut Lab, renewal: &mut Renewal, age: u64) -> Renewed {
+    lab.fates(|op| if op.is_write() { Fate::prompt() } else { Fate::after(1200) });
+    attempt(lab, renewal);
+    let submitted = lab.trace[0].at;
+    lab.pass(renewal, 1);
+    lab.no_faults();
+    lab.now = submitted.plus_millis(age);
+    renewed(attempt(lab, renewal))
+}
+
 #[test]
 fn a_late_read_is_used_as_long_as_an_undisturbed_attempt_can_take_and_2t_more() {
     for (age, reads) in [(4500, 1), (4501, 2)] {
         let (mut lab, mut renewal) = joined();
-        lab.fates(|op| if op.is_write() { Fate::prompt() } else { Fate::after(1200) });
-        attempt(&mut lab, &mut renewal);
-        let submitted = lab.trace[0].at;
-        lab.pass(&mut renewal, 1);
-        lab.no_faults();
-        lab.now = submitted.plus_millis(age);
-        let good = renewed(attempt(&mut lab, &mut renewal));
+        let good = attempt_after_a_late_read(&mut lab, &mut renewal, age);
         // 3T, the extension of T, and the pause: 4.5 s.
         assert_eq!(good.late_read, reads == 1, "{age} ms");
         assert_eq!(lab.trace.iter().filter(|t| !t.op.is_write()).count(), reads, "{age} ms");
@@ -422,13 +427,8 @@ fn however_long_the_extension_data_that_others_may_have_changed_are_not_written_
     for (age, late) in [(6_500, true), (6_501, false), (68_000, false)] {
         let (mut lab, mut renewal) = joined();
         renewal.set_read_extend_secs(3600);
-        lab.fates(|op| if op.is_write() { Fate::prompt() } else { Fate::after(1200) });
-        attempt(&mut lab, &mut renewal);
-        let submitted = lab.trace[0].at;
-        lab.pass(&mut renewal, 1);
-        lab.no_faults();
-        lab.now = submitted.plus_millis(age);
-        assert_eq!(renewed(attempt(&mut lab, &mut renewal)).late_read, late, "{age} ms");
+        let good = attempt_after_a_late_read(&mut lab, &mut renewal, age);
+        assert_eq!(good.late_read, late, "{age} ms");
     }
 }
 

@@ -21,12 +21,18 @@ fn beta_takes_it(hand: &mut Hand, generation: u64) {
 }
 
 /// Lets time pass and operations end as they should, to the end of the join.
-fn to_the_end(hand: &mut Hand, mut step: Step<JoinOutcome>) -> JoinOutcome {
+fn to_the_end(hand: &mut Hand, step: Step<JoinOutcome>) -> JoinOutcome {
+    to_the_end_with(hand, step, |_| ())
+}
+
+/// The same; something happens at the end of each wait.
+fn to_the_end_with(hand: &mut Hand, mut step: Step<JoinOutcome>, waited: impl Fn(&mut Lab)) -> JoinOutcome {
     for _ in 0..200 {
         match step {
             Step::Io(ops) => step = hand.complete(&ops[0]),
             Step::Wait(until) => {
                 hand.lab.now = until;
+                waited(&mut hand.lab);
                 step = hand.give(Input::Tick);
             }
             Step::Done { outcome, .. } => return outcome,
@@ -34,6 +40,12 @@ fn to_the_end(hand: &mut Hand, mut step: Step<JoinOutcome>) -> JoinOutcome {
         }
     }
     panic!("it does not end");
+}
+
+/// The other host renews.
+fn beta_lives(lab: &mut Lab) {
+    let now = lab.now.secs();
+    edit(lab, 1, |leader| leader.timestamp = now.into());
 }
 
 /// Every read on which a write or the end of a join relies: the own sector, a look, the last look, the check after the settling time.
@@ -57,30 +69,13 @@ fn what_was_read_before_a_standstill_is_read_again() {
         beta_takes_it(&mut hand, generation);
         let step = hand.give(Input::Completed { op: op.id, result: Ok(&old) });
         assert!(!matches!(&step, Step::Io(ops) if ops[0].is_write()), "operation {number} writes");
-        let outcome = to_the_end_while_beta_lives(&mut hand, step);
+        let outcome = to_the_end_with(&mut hand, step, beta_lives);
         assert!(
             matches!(outcome, Err(JoinError::Busy { .. } | JoinError::Lost { .. })),
             "{number}: {outcome:?}"
         );
         assert_eq!(record(&hand.lab, 1).resource_name, name("beta").to_field());
     }
-}
-
-/// The same with a living holder, whose timestamp rises with each second.
-fn to_the_end_while_beta_lives(hand: &mut Hand, mut step: Step<JoinOutcome>) -> JoinOutcome {
-    for _ in 0..200 {
-        match step {
-            Step::Io(ops) => step = hand.complete(&ops[0]),
-            Step::Wait(until) => {
-                hand.lab.now = until;
-                edit(&mut hand.lab, 1, |leader| leader.timestamp = until.secs().into());
-                step = hand.give(Input::Tick);
-            }
-            Step::Done { outcome, .. } => return outcome,
-            Step::Pending => panic!("nothing is running"),
-        }
-    }
-    panic!("it does not end");
 }
 
 /// A competitor looks 2T after its own write: ours must be there by then, or its join has succeeded.

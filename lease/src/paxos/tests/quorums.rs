@@ -70,43 +70,74 @@ impl<M: Machine> Player<M> {
         }
         done
     }
+
+    /// Round by round, to the end.
+    fn end(&mut self, lab: &mut Lab) -> M::Outcome {
+        loop {
+            if let Some(outcome) = self.go(lab) {
+                return outcome;
+            }
+        }
+    }
+}
+
+/// Three disks with this leader, and host 1 alive.
+fn lab_of(leader: RawLeader) -> Lab {
+    let mut lab = lab3([leader; 3]);
+    host_1_lives(&mut lab);
+    lab
+}
+
+fn host_1_lives(lab: &mut Lab) {
+    lab.hosts = seen(1, 1, 800, 990, 990);
+}
+
+/// What matches fails from now on.
+fn failing(lab: &mut Lab, which: impl Fn(&Op) -> bool + 'static) {
+    lab.fates(move |op| if which(op) { Fate::fail(IoFailure::Os(5)) } else { Fate::prompt() });
+}
+
+/// Host 2 takes it exclusively.
+fn taken_by_2(lab: &mut Lab) -> bool {
+    let two = PaxosConfig { host: host(2), ..three() };
+    let outcome = lab.run(&mut PaxosAcquire::new(two, AcquireOptions::default())).outcome;
+    assert!(!matches!(&outcome, AcquireOutcome::Acquired(held) if held.is_shared()));
+    matches!(outcome, AcquireOutcome::Acquired(_))
+}
+
+/// The same; after its look at host 1's block it loses disk 0.
+fn taken_by_2_that_loses_disk_0(lab: &mut Lab) -> bool {
+    failing(lab, |op| op.place == disk(0) && !matches!(op.action, Action::Read { count: 1, .. }));
+    taken_by_2(lab)
+}
+
+/// Host 1 shares the lease.
+fn shared_by_1(lab: &mut Lab) -> Held {
+    let done = lab.run(&mut PaxosShare::new(three(), AcquireOptions::default(), 8));
+    let AcquireOutcome::Acquired(share) = done.outcome else { panic!("{:?}", done.outcome) };
+    share
 }
 
 #[test]
 fn a_flag_on_one_disk_without_the_mode_block_on_a_majority() {
     // Host 1 has won version 5 on its way to a shared hold; host 3's slow commit in its name has landed too.
     let named = leader(5, Owner { writer: 3, ..owned_by(1, 1) });
-    let mut lab = lab3([named; 3]);
+    let mut lab = lab_of(named);
     let own = block([1, 1, 1, 1, 500, 5]);
     (0..3).for_each(|n| put(&mut lab, disk(n), 2, Content::Block(own)));
-    lab.hosts = seen(1, 1, 800, 990, 990); // alive
     let held1 = Held { leader: leader(5, owned_by(1, 1)), block: own, geometry: Geometry::B512_M1 };
     let mut share = Player::new(PaxosRelease::to_shared(three(), held1).with_ops(Ops::of(3)));
     share.start(&lab);
     share.land_on(&mut lab, disk(0)); // the other two take a little longer
-
-    // Host 2 takes it exclusively; after its look at host 1's block it loses disk 0.
-    lab.fates(|op| {
-        let late = op.place == disk(0) && !matches!(op.action, Action::Read { count: 1, .. });
-        if late { Fate::fail(IoFailure::Os(5)) } else { Fate::prompt() }
-    });
-    let two = PaxosConfig { host: host(2), ..three() };
-    let done = lab.run(&mut PaxosAcquire::new(two, AcquireOptions::default()));
-
+    let exclusive = taken_by_2_that_loses_disk_0(&mut lab);
     // Host 1's writes end, all well within its io timeout.
-    let mut shared = None;
-    while shared.is_none() {
-        shared = share.go(&mut lab);
-    }
-    let shared = shared.unwrap();
-    let exclusive = matches!(done.outcome, AcquireOutcome::Acquired(h) if !h.is_shared());
+    let shared = share.end(&mut lab);
     assert!(!(exclusive && shared.result.is_ok()), "an exclusive owner beside a shared one");
 }
 
 #[test]
 fn the_same_on_the_whole_way_to_a_shared_hold() {
-    let mut lab = lab3([leader(4, NOBODY); 3]);
-    lab.hosts = seen(1, 1, 800, 990, 990);
+    let mut lab = lab_of(leader(4, NOBODY));
     let mut share = Player::new(PaxosShare::new(three(), AcquireOptions::default(), 8));
     share.start(&lab);
     for _ in 0..6 {
@@ -122,18 +153,8 @@ fn the_same_on_the_whole_way_to_a_shared_hold() {
     };
     (0..3).for_each(|n| put(&mut lab, disk(n), 0, Content::Leader(named)));
     share.land_on(&mut lab, disk(0));
-    lab.fates(|op| {
-        let late = op.place == disk(0) && !matches!(op.action, Action::Read { count: 1, .. });
-        if late { Fate::fail(IoFailure::Os(5)) } else { Fate::prompt() }
-    });
-    let two = PaxosConfig { host: host(2), ..three() };
-    let done = lab.run(&mut PaxosAcquire::new(two, AcquireOptions::default()));
-    let mut shared = None;
-    while shared.is_none() {
-        shared = share.go(&mut lab);
-    }
-    let shared = shared.unwrap();
-    let exclusive = matches!(done.outcome, AcquireOutcome::Acquired(h) if !h.is_shared());
+    let exclusive = taken_by_2_that_loses_disk_0(&mut lab);
+    let shared = share.end(&mut lab);
     let sharing = matches!(shared, AcquireOutcome::Acquired(h) if h.is_shared());
     assert!(!(exclusive && sharing), "an exclusive owner beside a shared one");
 }
@@ -149,7 +170,7 @@ fn a_number_of_hosts_that_is_not_lowered_and_two_slow_commits() {
     let by = |id, timestamp, writer| Owner { id, generation: 1, timestamp, writer };
     // Host 1 has had 5 (3 hosts), 6 (asked for 8), 7, and 8 (asked for 3, in vain), and has released that.
     let mut lab = lab(numbered(8, leader(8, by(1, 0, 1))));
-    lab.hosts = seen(1, 1, 800, 990, 990); // alive
+    host_1_lives(&mut lab);
     put_block(&mut lab, 1, released(block([2001, 2001, 1, 1, 500, 8])));
     put_block(&mut lab, 3, block([2003, 2003, 1, 1, 400, 5]));
     put_block(&mut lab, 6, block([2006, 2006, 1, 1, 480, 7]));
@@ -178,39 +199,31 @@ fn a_number_of_hosts_that_is_not_lowered_and_two_slow_commits() {
 
 #[test]
 fn a_mode_block_left_on_a_disk_that_was_away() {
-    let mut lab = lab3([leader(4, NOBODY); 3]);
-    lab.hosts = seen(1, 1, 800, 990, 990);
-    let done = lab.run(&mut PaxosShare::new(three(), AcquireOptions::default(), 8));
-    let AcquireOutcome::Acquired(share) = done.outcome else { panic!() };
+    let mut lab = lab_of(leader(4, NOBODY));
+    let share = shared_by_1(&mut lab);
     // Disk 2 is away while host 1 lets go.
-    lab.fates(|op| if op.place == disk(2) { Fate::fail(IoFailure::Os(5)) } else { Fate::prompt() });
+    failing(&mut lab, |op| op.place == disk(2));
     lab.run(&mut PaxosRelease::new(three(), share));
     let again = PaxosRelease::retract(three(), Geometry::B512_M1).of_ballot(Some(share.ballot()));
     let out = lab.run(&mut again.clone());
     assert!(!out.outcome.needs_retract());
     // It is back.
     lab.no_faults();
-    let two = PaxosConfig { host: host(2), ..three() };
-    let done = lab.run(&mut PaxosAcquire::new(two, AcquireOptions::default()));
-    assert!(matches!(done.outcome, AcquireOutcome::Acquired(_)), "nobody holds it");
+    assert!(taken_by_2(&mut lab), "nobody holds it");
 }
 
 #[test]
 fn the_same_after_a_conversion() {
-    let mut lab = lab3([leader(4, NOBODY); 3]);
-    lab.hosts = seen(1, 1, 800, 990, 990);
-    let done = lab.run(&mut PaxosShare::new(three(), AcquireOptions::default(), 8));
-    let AcquireOutcome::Acquired(share) = done.outcome else { panic!() };
-    lab.fates(|op| if op.place == disk(2) { Fate::fail(IoFailure::Os(5)) } else { Fate::prompt() });
+    let mut lab = lab_of(leader(4, NOBODY));
+    let share = shared_by_1(&mut lab);
+    failing(&mut lab, |op| op.place == disk(2));
     let up = crate::paxos::PaxosConvert::to_exclusive(three(), AcquireOptions::default(), share);
     let up = lab.run(&mut up.clone()).outcome;
     assert_eq!((up.result, up.held.is_shared()), (Ok(()), false));
     let out = lab.run(&mut PaxosRelease::new(three(), up.held));
     assert!(!out.outcome.needs_retract());
     lab.no_faults();
-    let two = PaxosConfig { host: host(2), ..three() };
-    let done = lab.run(&mut PaxosAcquire::new(two, AcquireOptions::default()));
-    assert!(matches!(done.outcome, AcquireOutcome::Acquired(_)), "nobody holds it");
+    assert!(taken_by_2(&mut lab), "nobody holds it");
 }
 
 #[test]
@@ -222,10 +235,7 @@ fn a_retract_that_raised_the_ballot_number_does_nothing_the_next_time() {
     }
     let again = PaxosRelease::retract(three(), Geometry::B512_M1).of_ballot(Some(4001));
     // The block is written, the leader is not.
-    lab.fates(|op| match op.action {
-        Action::Write { sector: 0, .. } => Fate::fail(IoFailure::Os(5)),
-        _ => Fate::prompt(),
-    });
+    failing(&mut lab, |op| matches!(op.action, Action::Write { sector: 0, .. }));
     let out = lab.run(&mut again.clone());
     assert!(out.outcome.needs_retract());
     lab.no_faults();
@@ -236,14 +246,11 @@ fn a_retract_that_raised_the_ballot_number_does_nothing_the_next_time() {
 #[test]
 fn a_mark_from_before_with_a_larger_ballot_number() {
     // Version 4 is left in host 1's name by host 3's slow commit, after host 1 has let it go.
-    let mut lab = lab3([leader(4, Owner { writer: 3, ..owned_by(1, 1) }); 3]);
+    let mut lab = lab_of(leader(4, Owner { writer: 3, ..owned_by(1, 1) }));
     let old = released(block([1, 1, 1, 1, 500, 4]));
     (0..3).for_each(|n| put(&mut lab, disk(n), 2, Content::Block(old)));
-    lab.hosts = seen(1, 1, 800, 990, 990);
     // Two attempts of host 1 whose writes reach disk 2 alone, and what is taken back after each.
-    lab.fates(|op| {
-        if op.is_write() && op.place != disk(2) { Fate::fail(IoFailure::Os(5)) } else { Fate::prompt() }
-    });
+    failing(&mut lab, |op| op.is_write() && op.place != disk(2));
     for _ in 0..2 {
         let done = acquire_as(&mut lab, three(), AcquireOptions::default());
         assert!(failure(&done).2);
@@ -255,12 +262,10 @@ fn a_mark_from_before_with_a_larger_ballot_number() {
         }
     }
     // The other two are well again, disk 2 is away: host 1 takes the lease.
-    lab.fates(|op| if op.place == disk(2) { Fate::fail(IoFailure::Os(5)) } else { Fate::prompt() });
+    failing(&mut lab, |op| op.place == disk(2));
     let one = acquire_as(&mut lab, three(), AcquireOptions::default());
     assert_eq!(held(&one).lver(), 5);
     // Disk 2 is back; host 2 has lost disk 0.
-    lab.fates(|op| if op.place == disk(0) { Fate::fail(IoFailure::Os(5)) } else { Fate::prompt() });
-    let two = PaxosConfig { host: host(2), ..three() };
-    let done = lab.run(&mut PaxosAcquire::new(two, AcquireOptions::default()));
-    assert!(!matches!(done.outcome, AcquireOutcome::Acquired(_)), "two owners");
+    failing(&mut lab, |op| op.place == disk(0));
+    assert!(!taken_by_2(&mut lab), "two owners");
 }

@@ -189,17 +189,13 @@ fn a_reader_that_takes_nothing_does_not_keep_the_device_running() {
     }
 }
 
-/// The same command, with signals that end a program also where whoever runs the tests ignores them, as behind `nohup` or in the background.
-fn with_default_signals(command: &Command) -> Command {
-    let mut wrapped = Command::new("env");
-    wrapped.arg("--default-signal=HUP,INT,TERM").arg(command.get_program()).args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => wrapped.env(name, value),
-            None => wrapped.env_remove(name),
-        };
-    }
-    wrapped
+/// wdmd with these options, and with signals that end a program also where whoever runs the tests ignores them, as behind `nohup` or in the
+/// background.
+fn with_default_signals(machine: &Machine, options: &[&str]) -> Command {
+    let wdmd = machine.program().wdmd_path();
+    let args: Vec<&str> =
+        ["--default-signal=HUP,INT,TERM", text(&wdmd)].iter().chain(options).copied().collect();
+    machine.command_of(Path::new("env"), &args)
 }
 
 #[test]
@@ -211,7 +207,7 @@ fn a_signal_ends_it_only_when_the_device_is_stopped() {
             let case = format!("{options:?} {signal}");
             let machine = Machine::new(program);
             machine.devices().set_faults("watchdog0", "delay 200\n");
-            let mut running = Running::start(with_default_signals(&machine.command(options)));
+            let mut running = Running::start(with_default_signals(&machine, options));
             bounded::wait_until("the device to be open", SOON, || {
                 machine.devices().reckoning("watchdog0", None).fires.is_some()
             });
