@@ -29,7 +29,7 @@ enum Hold {
     /// Nothing.
     Nothing,
     /// It may have something: only a retract may follow.
-    Unknown(Geometry),
+    Unknown(Geometry, Option<HostBlock>),
     /// The lease.
     Held(Held),
 }
@@ -99,7 +99,7 @@ fn one(scene: &mut Scene, data: &mut Data<'_>, hold: Hold) -> Hold {
             // An acquire of an earlier life may have left something.
             let geometry = scene.inner;
             let mut machine = PaxosRelease::retract(config, geometry);
-            (release(scene, &mut machine, geometry), May::default())
+            (release(scene, &mut machine, geometry, None), May::default())
         }
         Hold::Nothing => match choice % 8 {
             0 | 1 => {
@@ -121,9 +121,9 @@ fn one(scene: &mut Scene, data: &mut Data<'_>, hold: Hold) -> Hold {
                 (taken(scene, &before, &end, end.outcome.outcome), May { clear: true, ..May::default() })
             }
         },
-        Hold::Unknown(geometry) => {
-            let mut machine = PaxosRelease::retract(config, geometry);
-            (release(scene, &mut machine, geometry), May::default())
+        Hold::Unknown(geometry, attempt) => {
+            let mut machine = PaxosRelease::retract(config, geometry).of_attempt(attempt);
+            (release(scene, &mut machine, geometry, attempt), May::default())
         }
         Hold::Held(held) => held_one(scene, data, &before, held, choice),
     };
@@ -148,7 +148,7 @@ fn held_one(scene: &mut Scene, data: &mut Data<'_>, before: &Before, held: Held,
                 check_taken(scene, before, &end.outcome.held, end.at, false);
             }
             let unsure = end.outcome.erase || end.outstanding > 0;
-            (if unsure { Hold::Unknown(held.geometry) } else { Hold::Held(end.outcome.held) }, may)
+            (if unsure { Hold::Unknown(held.geometry, None) } else { Hold::Held(end.outcome.held) }, may)
         }
         0 => {
             let mut machine = PaxosConvert::to_shared(config, held).with_value(value);
@@ -158,7 +158,7 @@ fn held_one(scene: &mut Scene, data: &mut Data<'_>, before: &Before, held: Held,
                 check_mode(scene, &end.outcome.held);
             }
             let unsure = end.outcome.erase || end.outstanding > 0;
-            (if unsure { Hold::Unknown(held.geometry) } else { Hold::Held(end.outcome.held) }, may)
+            (if unsure { Hold::Unknown(held.geometry, None) } else { Hold::Held(end.outcome.held) }, may)
         }
         1 if held.is_shared() => {
             let mut machine = PaxosConvert::erase(config, held);
@@ -170,21 +170,26 @@ fn held_one(scene: &mut Scene, data: &mut Data<'_>, before: &Before, held: Held,
             let name = Name::new(b"renamed").unwrap_or_default();
             may.rename = Some(name);
             let mut machine = PaxosRelease::new(config, held).with_value(value).renamed(Some(name));
-            release(scene, &mut machine, held.geometry);
+            release(scene, &mut machine, held.geometry, None);
             // Under its new name it is another resource.
             (Hold::Nothing, may)
         }
         _ => {
             let mut machine = PaxosRelease::new(config, held).with_value(value);
-            (release(scene, &mut machine, held.geometry), may)
+            (release(scene, &mut machine, held.geometry, None), may)
         }
     }
 }
 
-fn release(scene: &mut Scene, machine: &mut PaxosRelease, geometry: Geometry) -> Hold {
+fn release(
+    scene: &mut Scene,
+    machine: &mut PaxosRelease,
+    geometry: Geometry,
+    attempt: Option<HostBlock>,
+) -> Hold {
     let end = scene.lab.run(machine);
     if end.outcome.needs_retract() || end.outstanding > 0 {
-        return Hold::Unknown(geometry);
+        return Hold::Unknown(geometry, attempt);
     }
     if end.outcome.result == Ok(Released::LeaderFreed) && !scene.disturbed {
         let majority = |test: &dyn Fn(u8) -> bool| {
@@ -219,11 +224,12 @@ fn taken<O>(scene: &Scene, before: &Before, end: &Finished<O>, outcome: AcquireO
                 check_mode(scene, &held);
             }
             check_taken(scene, before, &held, end.at, held.is_shared());
-            if end.outstanding > 0 { Hold::Unknown(held.geometry) } else { Hold::Held(held) }
+            if end.outstanding > 0 { Hold::Unknown(held.geometry, None) } else { Hold::Held(held) }
         }
         AcquireOutcome::Failed { error, retract, geometry } => {
             drop(error.to_string());
-            if retract || end.outstanding > 0 { Hold::Unknown(geometry) } else { Hold::Nothing }
+            let left = retract.is_some() || end.outstanding > 0;
+            if left { Hold::Unknown(geometry, retract) } else { Hold::Nothing }
         }
     }
 }

@@ -209,6 +209,7 @@ impl Manager {
             work: Work::Acquiring { task, persistent: request.persistent },
             renamed: None,
             ballot: None,
+            attempt: None,
             pid,
             lver: 0,
             geometry,
@@ -265,13 +266,13 @@ impl Manager {
                 self.taken(now, number, task, Ok(id), out);
             }
             AcquireOutcome::Failed { error, retract, geometry } => {
-                resource.geometry = geometry;
+                (resource.geometry, resource.attempt) = (geometry, retract);
                 let code = ReturnCode::from(&error).0;
                 let text =
                     format!("acquire {}:{}: {error} ({code})", resource.spec.lockspace, resource.spec.name);
                 let quiet = error.is_contention() && (self.settings.quiet_fail || !is_another_host(&error));
                 log(out, if quiet { Level::Debug } else { Level::Error }, Some(ls), text);
-                let left = retract || outstanding > 0;
+                let left = retract.is_some() || outstanding > 0;
                 if left {
                     self.give_back(id, task, outstanding, out);
                 } else {

@@ -7,7 +7,7 @@ use sanlock_lease::geometry::{Geometry, HostId};
 use sanlock_lease::name::Name;
 use sanlock_lease::paxos::acquire::AcquireOptions;
 use sanlock_lease::paxos::{Held, PaxosConfig};
-use sanlock_lease::record::Bitmap;
+use sanlock_lease::record::{Bitmap, HostBlock};
 pub use sanlock_lease::recovery::Signal;
 use sanlock_lease::rindex::Member;
 use sanlock_lease::text::{DiskSpec, LockspaceSpec, ResourceSpec};
@@ -153,6 +153,8 @@ pub enum Action {
         geometry: Geometry,
         /// Of a lease that was held, the ballot number of our block.
         ballot: Option<u64>,
+        /// Of an acquire that failed, our block as it left it.
+        attempt: Option<HostBlock>,
         /// To be in the value block before anything else.
         value: Option<Arc<[u8]>>,
         /// The name that the first attempt was to give it.

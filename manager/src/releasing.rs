@@ -194,7 +194,7 @@ impl Manager {
         let (erase, geometry) = (resource.erase, held.geometry);
         self.tasks.insert(task, id);
         out.push(if erase {
-            Action::StartRetract { task, ls, config, geometry, ballot, value, rename, disks }
+            Action::StartRetract { task, ls, config, geometry, ballot, attempt: None, value, rename, disks }
         } else {
             Action::StartRelease { task, ls, config, held, value, rename, disks }
         });
@@ -243,13 +243,14 @@ impl Manager {
             return;
         };
         let (ls, disks, geometry) = (resource.ls, resource.spec.disks.clone(), resource.geometry);
-        let (value, rename, ballot) = (resource.unwritten_value(), resource.renamed, resource.ballot);
+        let (value, rename) = (resource.unwritten_value(), resource.renamed);
+        let (ballot, attempt) = (resource.ballot, resource.attempt);
         if let Some(resource) = self.resources.get_mut(&id) {
             resource.work = Work::Releasing { task };
             resource.attempts += 1;
         }
         self.tasks.insert(task, id);
-        out.push(Action::StartRetract { task, ls, config, geometry, ballot, value, rename, disks });
+        out.push(Action::StartRetract { task, ls, config, geometry, ballot, attempt, value, rename, disks });
     }
 
     /// The resource of a task that is done. While writes of it are outstanding the task stays known, to be told of their end.

@@ -13,6 +13,7 @@ use sanlock_lease::delta::Joined;
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::name::Name;
 use sanlock_lease::paxos::Held;
+use sanlock_lease::record::HostBlock;
 use sanlock_lease::recovery::Progress;
 use sanlock_lease::text::{LockspaceSpec, ResourceSpec};
 use sanlock_lease::timing::{IoTimeout, MonoTime};
@@ -283,6 +284,8 @@ pub struct Resource {
     pub(crate) renamed: Option<Name>,
     /// The ballot number of our block when it was given up: what is tried again must not touch a newer one.
     pub(crate) ballot: Option<u64>,
+    /// Our block as an acquire that failed left it.
+    pub(crate) attempt: Option<HostBlock>,
     /// Pid of the last exclusive owner.
     pub pid: i32,
     /// Lease version held; 0 if none.

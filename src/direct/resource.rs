@@ -174,9 +174,14 @@ impl<'a> Lease<'a> {
             && self.leader.owner_generation.get() == generation
     }
 
-    /// Gives up what is left of this host's hold or attempt, and marks its block (R2).
-    fn retract(&self, action: &str, config: PaxosConfig) -> Result<(), LeaseError> {
-        let machine = PaxosRelease::retract(config, self.geometry);
+    /// Gives up what is left of this host's hold or attempt, and marks its block (R2). `attempt`: the block as that attempt left it.
+    fn retract(
+        &self,
+        action: &str,
+        config: PaxosConfig,
+        attempt: Option<HostBlock>,
+    ) -> Result<(), LeaseError> {
+        let machine = PaxosRelease::retract(config, self.geometry).of_attempt(attempt);
         let finished = drive(action, machine, self.areas.clone(), config.generation)?;
         if let Some(failure) = finished.outcome.block_failure {
             note(action, &format!("the host's ballot record could not be marked as released: {failure}"));
@@ -225,8 +230,8 @@ fn try_acquire(action: &str, args: &DirectLease) -> Result<(), LeaseError> {
         AcquireOutcome::Acquired(_) => Ok(()),
         AcquireOutcome::Failed { error, retract, .. } => {
             // What another process of this host may own is not ours to give up.
-            if retract && finished.outstanding == 0 && !lease.owned_by(host, generation) {
-                if let Err(error) = lease.retract(action, config) {
+            if retract.is_some() && finished.outstanding == 0 && !lease.owned_by(host, generation) {
+                if let Err(error) = lease.retract(action, config, retract) {
                     note(action, &format!("what the attempt left on disk could not be taken back: {error}"));
                 }
             }
@@ -266,5 +271,5 @@ fn try_release(action: &str, args: &DirectLease) -> Result<(), LeaseError> {
         );
         return Ok(());
     }
-    lease.retract(action, lease.config(host, generation, io_timeout))
+    lease.retract(action, lease.config(host, generation, io_timeout), None)
 }

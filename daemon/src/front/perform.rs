@@ -79,8 +79,9 @@ impl Front {
             Action::StartRelease { task, ls, config, held, value, rename, disks } => {
                 self.start(task, ls, config, Work::Release { held: Box::new(held), value, rename }, disks);
             }
-            Action::StartRetract { task, ls, config, geometry, ballot, value, rename, disks } => {
-                self.start(task, ls, config, Work::Retract { geometry, ballot, value, rename }, disks);
+            Action::StartRetract { task, ls, config, geometry, ballot, attempt, value, rename, disks } => {
+                let work = Work::Retract { geometry, ballot, attempt, value, rename };
+                self.start(task, ls, config, work, disks);
             }
             Action::ClientGone { task } => self.resources.client_gone(task),
             Action::ShuttingDown => {

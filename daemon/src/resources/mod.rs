@@ -17,6 +17,7 @@ use sanlock_lease::geometry::Geometry;
 use sanlock_lease::name::Name;
 use sanlock_lease::paxos::acquire::AcquireOptions;
 use sanlock_lease::paxos::{Held, PaxosConfig};
+use sanlock_lease::record::HostBlock;
 use sanlock_lease::text::DiskSpec;
 use sanlock_manager::{Event, TaskId};
 
@@ -58,6 +59,8 @@ pub(crate) enum Work {
         geometry: Geometry,
         /// Of this ballot; `None`: of whichever was the last.
         ballot: Option<u64>,
+        /// Our block as an acquire that failed left it.
+        attempt: Option<HostBlock>,
         /// What is to be in its value block before that.
         value: Option<Arc<[u8]>>,
         /// The name that the release was to give.

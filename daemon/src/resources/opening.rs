@@ -260,7 +260,13 @@ mod tests {
             geometry: Geometry::B512_M1,
             disks: u8::try_from(disks.len()).unwrap(),
         };
-        let work = Work::Retract { geometry: Geometry::B512_M1, ballot: None, value: None, rename: None };
+        let work = Work::Retract {
+            geometry: Geometry::B512_M1,
+            ballot: None,
+            attempt: None,
+            value: None,
+            rename: None,
+        };
         let task = Task { id: TaskId(1), lockspace: Arc::clone(&lockspace), config, work, disks };
         let tag = Arc::new(Tag { task: TaskId(1), lockspace, client_gone: AtomicBool::new(false) });
         Opening::new(task, tag, DEADLINE)

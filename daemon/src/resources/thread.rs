@@ -222,9 +222,10 @@ impl Thread {
                 let machine = PaxosRelease::new(task.config, *held).with_value(value).renamed(rename);
                 TaskMachine::Release(Box::new(machine))
             }
-            Work::Retract { geometry, ballot, value, rename } => {
-                let machine = PaxosRelease::retract(task.config, geometry);
-                let machine = machine.of_ballot(ballot).with_value(value).renamed(rename);
+            Work::Retract { geometry, ballot, attempt, value, rename } => {
+                let machine =
+                    PaxosRelease::retract(task.config, geometry).of_ballot(ballot).of_attempt(attempt);
+                let machine = machine.with_value(value).renamed(rename);
                 TaskMachine::Release(Box::new(machine))
             }
         };

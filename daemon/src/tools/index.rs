@@ -298,7 +298,7 @@ impl<'a> Runner<'a> {
         let geometry = self.envs.lockspace.place().map(|(_, geometry)| geometry);
         AcquireOutcome::Failed {
             error: AcquireError::Io(IoFailure::Os(libc::EAGAIN)),
-            retract: false,
+            retract: None,
             geometry: geometry.unwrap_or(sanlock_lease::geometry::Geometry::B512_M1),
         }
     }

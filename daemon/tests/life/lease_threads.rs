@@ -45,8 +45,8 @@ fn there_are_no_more_than_wanted_and_they_end() {
     assert!(within(LIMIT, || threads(&ours) > 4), "{} threads", threads(&ours));
     let mut free = Holder::start(&ours, &place.leases());
     assert_eq!(free.says(), "held");
-    // Each of the three has a stand-by.
-    assert!(threads(&ours) <= 6, "{} threads", threads(&ours));
+    // Each of the three has a stand-by. Whoever was relieved, on a busy machine, ends when its call returns.
+    assert!(within(LIMIT, || threads(&ours) <= 6), "{} threads", threads(&ours));
     drop((waiting, free));
     assert!(within(LIMIT, || threads(&ours) <= 2), "{} threads", threads(&ours));
 

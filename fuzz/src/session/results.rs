@@ -72,8 +72,11 @@ impl World {
         }
         match machine {
             Machine::Acquire { ls, generation, shared } => {
-                let fail =
-                    |error, retract| AcquireOutcome::Failed { error, retract, geometry: Geometry::B512_M1 };
+                let fail = |error, retract: bool| AcquireOutcome::Failed {
+                    error,
+                    retract: retract.then(|| held(generation, u64::from(detail), shared).block),
+                    geometry: Geometry::B512_M1,
+                };
                 let info = OwnerInfo { host_id: 2, generation: 1, timestamp: 9, lver: 3, short_hold: false };
                 let outcome = match how {
                     0..=159 => AcquireOutcome::Acquired(held(generation, u64::from(detail), shared)),

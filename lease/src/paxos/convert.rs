@@ -81,7 +81,7 @@ impl PaxosConvert {
     /// can be chosen. The shared hold stays as it is. Precondition: no write of that conversion is outstanding.
     #[must_use]
     pub fn erase(config: PaxosConfig, held: Held) -> Self {
-        let machine = PaxosRelease::retract_exclusivity(config, held.geometry);
+        let machine = PaxosRelease::retract_exclusivity(config, held.geometry).of_attempt(Some(held.block));
         Self { config, held, stage: Stage::Undo(Ok(()), machine) }
     }
 
@@ -108,11 +108,12 @@ impl PaxosConvert {
                 if let Some(block) = machine.block() {
                     self.held.block = HostBlock { mode: ModeBlock::shared(self.config.generation), ..block };
                 }
-                if !retract || outstanding > 0 {
-                    return self.done(Err(error), retract, outstanding);
+                if retract.is_none() || outstanding > 0 {
+                    return self.done(Err(error), retract.is_some(), outstanding);
                 }
                 let ops = machine.take_ops();
-                let mut undo = PaxosRelease::retract_exclusivity(self.config, geometry).with_ops(ops);
+                let undo = PaxosRelease::retract_exclusivity(self.config, geometry).of_attempt(retract);
+                let mut undo = undo.with_ops(ops);
                 let step = undo.step(now, env, Input::Start);
                 self.stage = Stage::Undo(Err(error), undo);
                 step.and_then(|outcome, outstanding| self.after_release(outcome, outstanding))

@@ -71,7 +71,7 @@ impl PaxosShare {
                 self.stage = Stage::Share(held, share);
                 step.and_then(|outcome, outstanding| self.after_share(outcome, outstanding))
             }
-            AcquireOutcome::Failed { error, retract: false, geometry } if outstanding == 0 => {
+            AcquireOutcome::Failed { error, retract: None, geometry } if outstanding == 0 => {
                 let error = match error {
                     AcquireError::Live(owner) if owner.short_hold => AcquireError::Crowded(owner),
                     // Who won may itself be entering shared mode; if it is not, the next try says that it is alive.
@@ -79,8 +79,7 @@ impl PaxosShare {
                     _ => return self.done(outcome, outstanding),
                 };
                 if self.retries == 0 {
-                    return self
-                        .done(AcquireOutcome::Failed { error, retract: false, geometry }, outstanding);
+                    return self.done(AcquireOutcome::Failed { error, retract: None, geometry }, outstanding);
                 }
                 self.retries -= 1;
                 let until = now.plus_millis(1 + super::random(&mut self.options.seed) % BACKOFF_MS);
@@ -97,7 +96,7 @@ impl PaxosShare {
             Ok(_) => AcquireOutcome::Acquired(shared(*held, self.config.generation)),
             Err(e) => AcquireOutcome::Failed {
                 error: AcquireError::Share(e),
-                retract: true,
+                retract: Some(held.block),
                 geometry: held.geometry,
             },
         };
@@ -108,7 +107,7 @@ impl PaxosShare {
     fn again(&mut self, now: MonoTime, env: &Env<'_>, until: MonoTime) -> Step<AcquireOutcome> {
         if let Err(error) = self.config.check_env(env) {
             let geometry = self.config.geometry;
-            return self.done(AcquireOutcome::Failed { error, retract: false, geometry }, 0);
+            return self.done(AcquireOutcome::Failed { error, retract: None, geometry }, 0);
         }
         if now < until {
             return Step::Wait(until);

@@ -264,7 +264,9 @@ fn held(finished: &Finished<AcquireOutcome>) -> Held {
 fn failure(finished: &Finished<AcquireOutcome>) -> (AcquireError, i32, bool) {
     match finished.outcome {
         AcquireOutcome::Acquired(held) => panic!("acquired: {held:?}"),
-        AcquireOutcome::Failed { error, retract, .. } => (error, ReturnCode::from(&error).0, retract),
+        AcquireOutcome::Failed { error, retract, .. } => {
+            (error, ReturnCode::from(&error).0, retract.is_some())
+        }
     }
 }
 

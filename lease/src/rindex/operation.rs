@@ -272,7 +272,7 @@ impl RindexOperation {
             AcquireOutcome::Failed { error, retract, geometry } => {
                 self.lease_geometry = geometry;
                 self.result = Some(Err(RindexError::Acquire(error)));
-                match (self.unsettled, retract) {
+                match (self.unsettled, retract.is_some()) {
                     (true, _) => self.want(Phase::Settling(Then::Retract), Want::Settle),
                     (false, true) => self.retract(),
                     (false, false) => Want::Done,

@@ -292,7 +292,7 @@ fn losing_to_another_host_is_an_error_in_the_log_if_that_is_asked_for() {
         lab.m.settings.quiet_fail = quiet;
         let mut level = |error: AcquireError| {
             let task = task(&lab.acquire(0, Target::Own, &["a"]));
-            let outcome = AcquireOutcome::Failed { error, retract: false, geometry: Geometry::B512_M1 };
+            let outcome = AcquireOutcome::Failed { error, retract: None, geometry: Geometry::B512_M1 };
             let mut out = Vec::new();
             lab.m.handle(
                 lab.now,

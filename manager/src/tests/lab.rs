@@ -219,6 +219,7 @@ impl Lab {
         retract: bool,
         outstanding: u32,
     ) -> Vec<Action> {
+        let retract = retract.then(|| held(1, 1).block);
         let outcome = AcquireOutcome::Failed { error, retract, geometry: Geometry::B512_M1 };
         self.quiet(Event::AcquireDone { task, outcome, value: None, outstanding })
     }

@@ -1,8 +1,9 @@
-use super::lab::{Lab, release_of, releases, replied, retract_of, task as task_of, timed_out};
+use super::lab::{Lab, held, release_of, releases, replied, retract_of, task as task_of, timed_out};
 use crate::side::SIDE_BY_SIDE_MAX;
 use crate::*;
-use sanlock_lease::paxos::ReleaseError;
+use sanlock_lease::machine::IoFailure;
 use sanlock_lease::paxos::release::Released;
+use sanlock_lease::paxos::{AcquireError, ReleaseError};
 
 const FREED: Result<Released, ReleaseError> = Ok(Released::LeaderFreed);
 
@@ -168,4 +169,27 @@ fn a_lease_given_back_by_a_closed_connection_is_tried_until_it_is_free() {
     assert_eq!(lab.quiet(Event::StartFailed { task: retract, code: -5 }), []);
     assert_eq!(lab.list("a"), Some(ResourceList::Rem));
     retract_of(&lab.tick());
+}
+
+#[test]
+fn what_an_acquire_wrote_last_goes_with_every_attempt_to_take_it_back() {
+    for outstanding in [0, 1] {
+        let (mut lab, _) = Lab::ready();
+        let task = task_of(&lab.acquire(0, Target::Own, &["a"]));
+        let error = AcquireError::LeaderWrite(IoFailure::Os(5));
+        let mut actions = lab.failed(task, error, true, outstanding);
+        if outstanding > 0 {
+            actions = lab.settled(task);
+        }
+        for _ in 0..3 {
+            let retract = actions.iter().find_map(|action| match action {
+                Action::StartRetract { task, attempt, .. } => Some((*task, *attempt)),
+                _ => None,
+            });
+            let Some((task, attempt)) = retract else { panic!("{actions:?}") };
+            assert_eq!(attempt, Some(held(1, 1).block));
+            assert_eq!(lab.released(task, timed_out(), 0), []);
+            actions = (0..20).map(|_| lab.tick()).find(|actions| !actions.is_empty()).unwrap_or_default();
+        }
+    }
 }

@@ -295,8 +295,8 @@ impl World {
                 Ok(held)
             }
             AcquireOutcome::Failed { error, retract, geometry } => {
-                if retract {
-                    let mut retract = PaxosRelease::retract(self.config(id), geometry);
+                if retract.is_some() {
+                    let mut retract = PaxosRelease::retract(self.config(id), geometry).of_attempt(retract);
                     self.drive_seeing(hosts, id, &mut retract, recorder, None).result.unwrap();
                 }
                 Err(error)

@@ -8,6 +8,7 @@ use crate::surroundings::Life;
 use crate::surroundings::Lives;
 use sanlock_lease::machine::OpId;
 use sanlock_lease::paxos::{Held, PaxosAcquire, PaxosConvert, PaxosRelease, PaxosShare};
+use sanlock_lease::record::HostBlock;
 use sanlock_lease::timing::MonoTime;
 use sanlock_sim::reference::{ReferenceAcquire, ReferenceRelease, ReferenceShare};
 
@@ -162,6 +163,8 @@ pub struct Host {
     pub(crate) settling: Option<Then>,
     /// The lease that is held while its acquire settles.
     pub(crate) unsettled: Option<Box<Held>>,
+    /// Its block as an acquire left it that is to be taken back.
+    pub(crate) unfinished: Option<Box<HostBlock>>,
     /// Writes that may still land.
     pub late: Vec<Late>,
     /// What a process of this host holds, until its release is on its way.
@@ -200,6 +203,7 @@ impl Host {
             now: BEGIN,
             settling: None,
             unsettled: None,
+            unfinished: None,
             late: Vec::new(),
             holding: None,
             attempts,
@@ -339,6 +343,7 @@ impl Host {
         self.job = None;
         self.running.clear();
         self.unsettled = None;
+        self.unfinished = None;
         self.wait = None;
         self.settling = None;
     }

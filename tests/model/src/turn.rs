@@ -238,7 +238,11 @@ impl Turn<'_> {
         self.effects.flags |= SEEN_RETRACT;
         let config = self.config();
         self.begin(match self.host.kind {
-            Kind::Ours => Job::Release(Box::new(PaxosRelease::retract(config, layout::GEOMETRY))),
+            Kind::Ours => {
+                let attempt = self.host.unfinished.as_deref().copied();
+                let machine = PaxosRelease::retract(config, layout::GEOMETRY).of_attempt(attempt);
+                Job::Release(Box::new(machine))
+            }
             Kind::Reference => Job::ReferenceRelease(Box::new(ReferenceRelease::erase_all(config)), None),
         });
     }
@@ -325,8 +329,10 @@ impl Turn<'_> {
                 if alive.is_none() {
                     // Whoever takes over settles it.
                 } else if self.ours() && outstanding > 0 {
+                    self.host.unfinished = retract.map(Box::new);
                     self.host.settling = Some(Then::Retract);
-                } else if retract {
+                } else if retract.is_some() {
+                    self.host.unfinished = retract.map(Box::new);
                     self.retract();
                 } else {
                     self.next();
@@ -387,7 +393,10 @@ impl Turn<'_> {
             (true, Some(held)) => self.release(*held),
             (true, None) if self.ours() && outstanding > 0 => self.host.settling = Some(Then::Retract),
             (true, None) => self.retract(),
-            (false, _) => self.next(),
+            (false, _) => {
+                self.host.unfinished = None;
+                self.next();
+            }
         }
     }
 }

@@ -283,7 +283,7 @@ impl World {
             AcquireOutcome::Acquired(_) => self.peer_idle(host, resource),
             AcquireOutcome::Failed { error, retract, .. } => {
                 self.mark(&error);
-                if retract {
+                if retract.is_some() {
                     self.peer_later(host, resource, Then::EraseAll);
                 } else {
                     self.peer_idle(host, resource);

@@ -109,9 +109,13 @@ impl ReferenceAcquire {
 
     fn write_block(&mut self, now: MonoTime, phase: Phase) -> Step<AcquireOutcome> {
         self.dblock.seal();
-        let content = Content::Block(HostBlock { dblock: self.dblock, mode: ModeBlock::zeroed() });
+        let content = Content::Block(self.block());
         let sector = self.config.host.block_sector();
         self.io(now, phase, Place::Resource(0), Action::Write { sector, content })
+    }
+
+    fn block(&self) -> HostBlock {
+        HostBlock { dblock: self.dblock, mode: ModeBlock::zeroed() }
     }
 
     fn read_blocks(&mut self, now: MonoTime, phase: Phase) -> Step<AcquireOutcome> {
@@ -122,7 +126,7 @@ impl ReferenceAcquire {
     fn fail(&mut self, error: AcquireError) -> Step<AcquireOutcome> {
         self.phase = Phase::Done;
         let geometry = self.config.geometry;
-        let outcome = AcquireOutcome::Failed { error, retract: self.retract, geometry };
+        let outcome = AcquireOutcome::Failed { error, retract: self.retract.then(|| self.block()), geometry };
         Step::Done { outcome, outstanding: 0 }
     }
 

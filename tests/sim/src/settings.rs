@@ -253,7 +253,6 @@ impl Settings {
         let fire = WatchdogFire::new(fire).unwrap_or(WatchdogFire::DEFAULT);
         let (drift_ppm, device_long_ppm, lag_ms) = Self::draw_clocks(dice, references, io_timeout, fire);
         let many = dice.per_mille(150);
-        // Machines that may be given each other's host id have the same io timeout (lease-algorithms.md 13.4, 6).
         let mistakes = if dice.per_mille(600) { 0 } else { dice.spread(20, 600) };
         Self {
             ours: if many { dice.spread(5, 16) } else { dice.between(2, 5) },
@@ -266,11 +265,7 @@ impl Settings {
             num_hosts: dice.between(0, 12),
             processes: 1 + u32::from(dice.per_mille(600)) + u32::from(dice.per_mille(200)),
             io_timeout,
-            other_timeouts_per_mille: if mistakes > 0 || dice.per_mille(200) {
-                0
-            } else {
-                dice.spread(100, 1000)
-            },
+            other_timeouts_per_mille: if dice.per_mille(200) { 0 } else { dice.spread(100, 1000) },
             fire,
             grace_secs: if dice.per_mille(500) { 40 } else { dice.between(0, 20) },
             drift_ppm,

@@ -18,6 +18,7 @@ use sanlock_lease::paxos::take::Taken;
 use sanlock_lease::paxos::{
     AcquireError, Held, PaxosConfig, PaxosConvert, PaxosRelease, PaxosTake, ReleaseError,
 };
+use sanlock_lease::record::HostBlock;
 use sanlock_lease::text::DiskSpec;
 use sanlock_lease::timing::MonoTime;
 use sanlock_lease::verify::LeaderError;
@@ -45,7 +46,8 @@ pub(crate) enum Kind {
     Release(Held, Option<Arc<[u8]>>, Option<Name>),
     /// Take back what an acquire or an earlier release may have left: of this ballot, after writing the value block, and of a lease
     /// that was to get this name.
-    Retract(Geometry, Option<u64>, Option<Arc<[u8]>>, Option<Name>),
+    /// With the ballot of the lease that was held, and the block that a failed acquire left.
+    Retract(Geometry, (Option<u64>, Option<HostBlock>), Option<Arc<[u8]>>, Option<Name>),
 }
 
 /// A task.
@@ -106,9 +108,10 @@ impl Task {
             Kind::Release(held, value, name) => {
                 Work::Release(PaxosRelease::new(self.config, *held).with_value(value.clone()).renamed(*name))
             }
-            Kind::Retract(geometry, ballot, value, name) => Work::Release(
+            Kind::Retract(geometry, (ballot, attempt), value, name) => Work::Release(
                 PaxosRelease::retract(self.config, *geometry)
                     .of_ballot(*ballot)
+                    .of_attempt(*attempt)
                     .with_value(value.clone())
                     .renamed(*name),
             ),

@@ -98,7 +98,7 @@ fn ce1_ours_the_value_stays_and_the_lease_is_taken_back_by_flag() {
     // R3: -202, one write outstanding: C starts nothing before it has settled.
     assert!(matches!(
         c.done,
-        Some((AcquireOutcome::Failed { error: AcquireError::LeaderWrite(_), retract: true, .. }, 1))
+        Some((AcquireOutcome::Failed { error: AcquireError::LeaderWrite(_), retract: Some(_), .. }, 1))
     ));
     // Meanwhile A finds C's value, our A as well as a reference's.
     let actor = ours(&stage, A, 1);
@@ -289,7 +289,7 @@ fn ce4_ours_refuses_and_leaves_the_mode_block() {
     let outcome = *stage.to_end(&mut a);
     let refused =
         |e: &AcquireError| matches!(e, AcquireError::Shared { host, generation: 2 } if *host == host_id(C));
-    assert!(matches!(&outcome, AcquireOutcome::Failed { error, retract: false, .. } if refused(error)));
+    assert!(matches!(&outcome, AcquireOutcome::Failed { error, retract: None, .. } if refused(error)));
     assert_eq!(a.written, [block_sector(A)], "phase 1 alone");
     assert_eq!(layout::block_on(&stage.disk, 0, 0, host_id(C)).mode, shared.block.mode);
     // C leaves for good without a release: the lease is A's, and of C's block only the mode is gone.

@@ -82,9 +82,9 @@ pub enum AcquireOutcome {
     Failed {
         /// Why.
         error: AcquireError,
-        /// Whether something on disk may still make us the owner: a retract ([`super::PaxosRelease::retract`]) has to follow
-        /// once no write is outstanding.
-        retract: bool,
+        /// If something on disk may still make us the owner, our block as this attempt last wrote it, or found it: a retract
+        /// ([`super::PaxosRelease::retract`], [`super::PaxosRelease::of_attempt`]) has to follow once no write is outstanding.
+        retract: Option<HostBlock>,
         /// The geometry found, as far as it is known, for the retract.
         geometry: Geometry,
     },
@@ -277,7 +277,8 @@ impl PaxosAcquire {
 
     fn fail(&mut self, error: AcquireError) -> Step<AcquireOutcome> {
         self.phase = Phase::Done;
-        let outcome = AcquireOutcome::Failed { error, retract: self.tainted, geometry: self.geometry };
+        let retract = self.tainted.then(|| self.own.current());
+        let outcome = AcquireOutcome::Failed { error, retract, geometry: self.geometry };
         Step::Done { outcome, outstanding: self.ops.outstanding() }
     }
 

@@ -137,6 +137,8 @@ pub struct PaxosRelease {
     rename: Option<Name>,
     /// The number of our block's last ballot, if it is known.
     ballot: Option<u64>,
+    /// Our block as the attempt to be taken back left it.
+    attempt: Option<HostBlock>,
     /// What is left to be told once our block is marked: the leader came first.
     told: Option<Result<Released, ReleaseError>>,
 }
@@ -186,6 +188,7 @@ impl PaxosRelease {
             value_written: false,
             rename: None,
             ballot: None,
+            attempt: None,
             told: None,
         }
     }
@@ -212,6 +215,14 @@ impl PaxosRelease {
     #[must_use]
     pub fn of_ballot(mut self, ballot: Option<u64>) -> Self {
         self.ballot = ballot;
+        self
+    }
+
+    /// Of an acquire that failed, our block as it last wrote it. Of several disks perhaps none that can be read now has it, but one that comes
+    /// back: the value in it, which another host may commit then, is given up by the flag beside that value, on a majority.
+    #[must_use]
+    pub fn of_attempt(mut self, block: Option<HostBlock>) -> Self {
+        self.attempt = block;
         self
     }
 
@@ -364,7 +375,12 @@ impl PaxosRelease {
         if self.ballot.is_some_and(|ours| ballot > ours) {
             return self.done(Ok(Released::NothingToDo));
         }
-        let Some(mut block) = read.best.filter(|_| read.readable >= self.config.majority()) else {
+        // What we wrote ourselves, where no disk that answers has it.
+        let attempt =
+            self.attempt.filter(|left| read.best.is_some_and(|best| progress(left) > progress(&best)));
+        let unmarked = read.unmarked || attempt.is_some();
+        let Some(mut block) = attempt.or(read.best).filter(|_| read.readable >= self.config.majority())
+        else {
             // A disk that comes back may make the majority: only damage alone is final.
             return self.done(Err(match (read.io, read.bad) {
                 (None, Some(bad)) => ReleaseError::Dblock(bad),
@@ -378,7 +394,7 @@ impl PaxosRelease {
         }
         // Whatever the last ballot got to: with a value of ours the flag gives that value up; with none it still speaks for an
         // older version that others may have committed in our name, whose flag phase 1 of the last ballot took away.
-        if read.mode_differs || (!block.dblock.is_unused() && read.unmarked) {
+        if read.mode_differs || (!block.dblock.is_unused() && unmarked) {
             self.write_block(now, env, block)
         } else {
             self.read_leader(now)
@@ -449,11 +465,7 @@ impl PaxosRelease {
                         read.mode_differs |= block.mode.is_shared() != mode.is_shared()
                             || (mode.is_shared() && block.mode.generation != mode.generation);
                         read.unmarked |= !block.dblock.is_released();
-                        let key = |b: &HostBlock| {
-                            let d = &b.dblock;
-                            (d.lver.get(), d.bal.get(), d.mbal.get())
-                        };
-                        if read.best.as_ref().is_none_or(|b| key(&block) > key(b)) {
+                        if read.best.as_ref().is_none_or(|best| progress(&block) > progress(best)) {
                             read.best = Some(block);
                         }
                     }
@@ -486,6 +498,12 @@ impl PaxosRelease {
             Phase::Start | Phase::Done => self.done(Err(ReleaseError::Driver)),
         }
     }
+}
+
+/// How far a block has come: of two the larger one is the later one.
+fn progress(block: &HostBlock) -> (u64, u64, u64) {
+    let dblock = &block.dblock;
+    (dblock.lver.get(), dblock.bal.get(), dblock.mbal.get())
 }
 
 impl Machine for PaxosRelease {

@@ -269,3 +269,47 @@ fn a_mark_from_before_with_a_larger_ballot_number() {
     failing(&mut lab, |op| op.place == disk(0));
     assert!(!taken_by_2(&mut lab), "two owners");
 }
+
+/// A value that reached one disk only, which cannot be read when it is taken back. Host 2 does not know of the others that it was not chosen,
+/// and commits it in host 1's name: version 5 is then free by the flag beside the value, and 6 is to be had.
+#[test]
+fn a_value_on_a_disk_that_the_retract_did_not_reach() {
+    let mut lab = lab3([leader(4, NOBODY); 3]);
+    host_1_lives(&mut lab);
+    let mut blocks = [0; 3];
+    lab.fates(move |op| match (&op.action, op.place) {
+        (Action::Write { sector: 2, .. }, Place::Resource(n)) => {
+            blocks[usize::from(n)] += 1;
+            if blocks[usize::from(n)] == 2 && n > 0 { Fate::fail(IoFailure::Os(5)) } else { Fate::prompt() }
+        }
+        _ => Fate::prompt(),
+    });
+    let done = acquire_as(&mut lab, three(), AcquireOptions::default());
+    let AcquireOutcome::Failed { retract: left @ Some(_), geometry, .. } = done.outcome else {
+        panic!("to be taken back: {:?}", done.outcome)
+    };
+    failing(&mut lab, |op| op.place == disk(0));
+    let out = lab.run(&mut PaxosRelease::retract(three(), geometry).of_attempt(left));
+    assert_eq!((out.outcome.result, out.outcome.needs_retract()), (Ok(Released::ByFlag), false));
+    lab.no_faults();
+    let two = PaxosConfig { host: host(2), ..three() };
+    let won =
+        (0..2).find_map(|_| match lab.run(&mut PaxosAcquire::new(two, AcquireOptions::default())).outcome {
+            AcquireOutcome::Acquired(held) => Some(held.lver()),
+            AcquireOutcome::Failed { .. } => None,
+        });
+    assert_eq!(won, Some(6), "nobody holds it, and host 1 is done with it");
+}
+
+/// What a retract knows of its attempt does not bring back what is older than the disks say.
+#[test]
+fn an_attempt_that_is_older_than_what_is_on_the_disks() {
+    let mut lab = lab3([leader(4, NOBODY); 3]);
+    let newer = released(block([4001, 4001, US, 1, 600, 4]));
+    (0..3).for_each(|n| put(&mut lab, disk(n), 2, Content::Block(newer)));
+    for older in [block([2001, 2001, US, 1, 500, 4]), block([6001, 6001, US, 1, 500, 3]), newer] {
+        let from = lab.trace.len();
+        lab.run(&mut PaxosRelease::retract(three(), Geometry::B512_M1).of_attempt(Some(older)));
+        assert!(lab.trace.iter().skip(from).all(|traced| !traced.op.is_write()), "{older:?}");
+    }
+}

@@ -100,7 +100,7 @@ fn act(node: &mut Node, step: Step<Outcome>, reached: &mut Reached) {
                 }
                 Outcome::Acquire(AcquireOutcome::Failed { retract, .. }) => {
                     reached.refused += 1;
-                    node.retract = retract;
+                    node.retract = retract.is_some();
                 }
                 Outcome::Convert(ConvertOutcome { result, held, erase, .. }) => {
                     assert!(!erase, "nothing fails here");

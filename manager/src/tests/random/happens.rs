@@ -92,8 +92,11 @@ impl World {
             if detail % 7 == 6 {
                 return self.event(Event::StartFailed { task, code: -2 });
             }
-            let fail =
-                |error, retract| AcquireOutcome::Failed { error, retract, geometry: held(1, 1).geometry };
+            let fail = |error, retract: bool| AcquireOutcome::Failed {
+                error,
+                retract: retract.then(|| held(1, 1).block),
+                geometry: held(1, 1).geometry,
+            };
             let outcome = match detail % 7 {
                 0 => fail(live_owner(), false),
                 1 => fail(AcquireError::LeaderWrite(IoFailure::TimedOut), true),

@@ -130,10 +130,13 @@ fn fails_to_commit(world: &mut World, hold: Hold, landed: bool, recorder: &mut R
     };
     let mut machine = world.taking(US, hold, AcquireOptions::default());
     let outcome = world.drive_with(US, &mut machine, Some(recorder), Some(&mut between));
-    let sanlock_lease::paxos::acquire::AcquireOutcome::Failed { retract: true, geometry, .. } = outcome
+    let sanlock_lease::paxos::acquire::AcquireOutcome::Failed {
+        retract: attempt @ Some(_), geometry, ..
+    } = outcome
     else {
         panic!("{outcome:?}")
     };
-    let mut retract = sanlock_lease::paxos::PaxosRelease::retract(world.config(US), geometry);
+    let mut retract =
+        sanlock_lease::paxos::PaxosRelease::retract(world.config(US), geometry).of_attempt(attempt);
     world.drive(US, &mut retract, Some(recorder)).result.unwrap();
 }

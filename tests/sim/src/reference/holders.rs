@@ -199,7 +199,7 @@ impl Machine for ReferenceShare {
                     }
                     Err(e) => AcquireOutcome::Failed {
                         error: AcquireError::Share(e),
-                        retract: true,
+                        retract: Some(held.block),
                         geometry: held.geometry,
                     },
                 };
