@@ -24,7 +24,6 @@ const MACHINES_MAX: usize = 5;
 
 /// What this host has of the lease.
 #[derive(Clone, Copy, Debug)]
-#[expect(clippy::large_enum_variant, reason = "there is one")]
 enum Hold {
     /// Nothing.
     Nothing,
