@@ -23,7 +23,8 @@ use sanlock_lease::timing::MonoTime;
 
 use super::Areas;
 use super::buffers::Buffers;
-use super::lane::{Ended, Flight, LANES_MAX, Lane, Room, Transfer, failure};
+use super::lane::{Ended, Flight, LANES_MAX, Lane, Transfer, failure};
+use super::room::{Room, SharedRoom};
 use crate::buffer::MAX_IO_LEN;
 use crate::disk::Disk;
 use crate::engine::{Completion, Engine, EngineKind};
@@ -111,8 +112,8 @@ pub struct Driver<M: Machine, T> {
     deferring: Option<Duration>,
     /// Whether engines stay when they have no work.
     keeping: bool,
-    /// This driver's part of what a path may have in flight.
-    room: Room,
+    /// With whom it shares what a path may have in flight.
+    room: Option<Arc<SharedRoom>>,
     /// Areas of runs that are over, where the owner closes their disks.
     finished: Vec<Areas>,
     /// Operations that ended without an engine.
@@ -148,7 +149,7 @@ impl<M: Machine, T: Clone> Driver<M, T> {
             buffers: Buffers::default(),
             deferring: None,
             keeping: false,
-            room: Room::of(1),
+            room: None,
             finished: Vec::new(),
             failed: VecDeque::new(),
             scratch: Vec::new(),
@@ -162,10 +163,10 @@ impl<M: Machine, T: Clone> Driver<M, T> {
         self.buffers.set_huge(huge);
     }
 
-    /// This is one of so many drivers that work on the same paths: it takes its part of what a path may have in flight. Before anything is
+    /// This is one of several drivers that work on the same paths: what a path may have in flight they have together. Before anything is
     /// started.
-    pub fn share(&mut self, drivers: usize) {
-        self.room = Room::of(drivers);
+    pub fn share(&mut self, room: Arc<SharedRoom>) {
+        self.room = Some(room);
     }
 
     /// From now on engines stay when they have no work: for an owner that uses the same few paths as long as it lives.
@@ -560,7 +561,9 @@ impl<M: Machine, T: Clone> Driver<M, T> {
         self.epoll
             .add(engine.completion_fd(), EpollEvent::new(EpollFlags::EPOLLIN, 0))
             .map_err(|errno| IoFailure::Os(errno as i32))?;
-        let mut lane = Lane::new(disk.shared_path(), engine, self.room, now);
+        let path = disk.shared_path();
+        let room = self.room.as_ref().map_or_else(Room::whole, |shared| shared.of(&path));
+        let mut lane = Lane::new(path, engine, room, now);
         if let Some(slow) = self.deferring {
             lane.engine.defer(slow);
         }

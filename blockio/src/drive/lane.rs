@@ -13,16 +13,11 @@ use sanlock_lease::timing::MonoTime;
 
 use super::buffers::Buffers;
 use super::event::RunId;
+use super::room::{Place, Room};
 use crate::disk::Disk;
 use crate::engine::{Completion, Engine, IoRequest, Ticket};
 use crate::errand::Errand;
 use crate::error::{IoErrorKind, Op as Direction};
-
-/// Operations that one path has in its engines at a time; further ones wait.
-pub const OPS_IN_FLIGHT_MAX: usize = 64;
-
-/// Bytes of buffers in the engines of one path, above which operations wait; a single operation of each driver always runs.
-pub const BYTES_IN_FLIGHT_MAX: usize = 16 << 20;
 
 /// Operations waiting for one path; further ones fail at once with `EAGAIN`.
 pub const OPS_WAITING_MAX: usize = 4096;
@@ -64,28 +59,12 @@ pub(super) enum Ended {
     NeverStarted(Flight),
 }
 
-/// What one driver may have in the engine of a path.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Room {
-    operations: usize,
-    bytes: usize,
-}
-
-impl Room {
-    /// Of one of so many drivers that work on the same paths.
-    pub(super) fn of(drivers: usize) -> Self {
-        let parts = drivers.max(1);
-        Self { operations: OPS_IN_FLIGHT_MAX / parts, bytes: BYTES_IN_FLIGHT_MAX / parts }
-    }
-}
-
 /// See the module.
 pub(super) struct Lane {
     pub(super) path: Arc<Path>,
     pub(super) engine: Box<dyn Engine>,
-    flights: Vec<(Ticket, Flight)>,
+    flights: Vec<(Ticket, Flight, Place)>,
     waiting: VecDeque<(Flight, Transfer)>,
-    bytes: usize,
     room: Room,
     idle_since: MonoTime,
 }
@@ -93,7 +72,7 @@ pub(super) struct Lane {
 impl Lane {
     pub(super) fn new(path: Arc<Path>, engine: Box<dyn Engine>, room: Room, now: MonoTime) -> Self {
         let (flights, waiting) = (Vec::new(), VecDeque::new());
-        Self { path, engine, flights, waiting, bytes: 0, room, idle_since: now }
+        Self { path, engine, flights, waiting, room, idle_since: now }
     }
 
     /// Starts an operation, or queues it. `Err` when the queue is full.
@@ -103,9 +82,11 @@ impl Lane {
         transfer: Transfer,
         buffers: &mut Buffers,
     ) -> Result<(), IoFailure> {
-        if self.waiting.is_empty() && self.has_room(transfer.len) {
-            self.submit(flight, transfer, buffers);
-            return Ok(());
+        if self.waiting.is_empty() {
+            if let Some(place) = self.place(transfer.len) {
+                self.submit(flight, transfer, place, buffers);
+                return Ok(());
+            }
         }
         if self.waiting.len() >= OPS_WAITING_MAX {
             return Err(IoFailure::Os(libc::EAGAIN));
@@ -114,13 +95,11 @@ impl Lane {
         Ok(())
     }
 
-    fn has_room(&self, len: usize) -> bool {
-        self.flights.is_empty()
-            || (self.flights.len() < self.room.operations
-                && self.bytes.saturating_add(len) <= self.room.bytes)
+    fn place(&mut self, len: usize) -> Option<Place> {
+        self.room.take(len, self.flights.is_empty())
     }
 
-    fn submit(&mut self, flight: Flight, transfer: Transfer, buffers: &mut Buffers) {
+    fn submit(&mut self, flight: Flight, transfer: Transfer, place: Place, buffers: &mut Buffers) {
         let Transfer { disk, offset, len, content } = transfer;
         let mut buf = buffers.take(len);
         let op = match content {
@@ -131,16 +110,16 @@ impl Lane {
             }
             None => Direction::Read,
         };
-        self.bytes += len;
         let ticket = self.engine.submit(IoRequest { op, disk, offset, len, buf });
-        self.flights.push((ticket, flight));
+        self.flights.push((ticket, flight, place));
     }
 
     /// Moves waiting operations into the engine as far as there is room.
     pub(super) fn refill(&mut self, buffers: &mut Buffers) {
-        while self.waiting.front().is_some_and(|(_, transfer)| self.has_room(transfer.len)) {
-            if let Some((flight, transfer)) = self.waiting.pop_front() {
-                self.submit(flight, transfer, buffers);
+        while let Some((flight, transfer)) = self.waiting.pop_front() {
+            match self.place(transfer.len) {
+                Some(place) => self.submit(flight, transfer, place, buffers),
+                None => return self.waiting.push_front((flight, transfer)),
             }
         }
     }
@@ -149,9 +128,10 @@ impl Lane {
     pub(super) fn reap(&mut self, now: MonoTime, scratch: &mut Vec<Completion>, out: &mut Vec<Ended>) {
         self.engine.reap(scratch);
         for done in scratch.drain(..) {
-            if let Some(at) = self.flights.iter().position(|(ticket, _)| *ticket == done.ticket) {
-                self.bytes = self.bytes.saturating_sub(done.len);
-                out.push(Ended::Completed(self.flights.swap_remove(at).1, done));
+            if let Some(at) = self.flights.iter().position(|(ticket, ..)| *ticket == done.ticket) {
+                let (_, flight, place) = self.flights.swap_remove(at);
+                self.room.give_back(place);
+                out.push(Ended::Completed(flight, done));
             }
         }
         if !self.is_idle() {
@@ -173,7 +153,7 @@ impl Lane {
             }
             keep
         });
-        for (_, flight) in &mut self.flights {
+        for (_, flight, _) in &mut self.flights {
             if !flight.timed_out && flight.deadline <= now {
                 flight.timed_out = true;
                 overdue.push(*flight);
@@ -183,7 +163,8 @@ impl Lane {
 
     /// The earliest deadline that has not been reported.
     pub(super) fn next_deadline(&self) -> Option<MonoTime> {
-        let running = self.flights.iter().map(|(_, f)| f).filter(|f| !f.timed_out).map(|f| f.deadline).min();
+        let running =
+            self.flights.iter().map(|(_, f, _)| f).filter(|f| !f.timed_out).map(|f| f.deadline).min();
         let waiting = self.waiting.iter().map(|(f, _)| f.deadline).min();
         match (running, waiting) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -195,7 +176,9 @@ impl Lane {
     pub(super) fn last_resort(&mut self, only: Option<RunId>) -> Option<Errand> {
         let flights = &self.flights;
         let wanted = |ticket| {
-            only.is_none_or(|run| flights.iter().any(|(known, flight)| *known == ticket && flight.run == run))
+            only.is_none_or(|run| {
+                flights.iter().any(|(known, flight, _)| *known == ticket && flight.run == run)
+            })
         };
         self.engine.last_resort(&wanted)
     }

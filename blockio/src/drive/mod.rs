@@ -10,13 +10,15 @@ mod blocking;
 mod buffers;
 mod event;
 mod lane;
+mod room;
 
 #[cfg(test)]
 mod tests;
 
 pub use blocking::{Finished, run_blocking};
 pub use event::{Driver, EngineFactory, EnvSource, MACHINES_MAX, Report, RunId, Spare};
-pub use lane::{BYTES_IN_FLIGHT_MAX, IDLE_ENGINE_LINGER_MS, LANES_MAX, OPS_IN_FLIGHT_MAX, OPS_WAITING_MAX};
+pub use lane::{IDLE_ENGINE_LINGER_MS, LANES_MAX, OPS_WAITING_MAX};
+pub use room::{BYTES_IN_FLIGHT_MAX, OPS_IN_FLIGHT_MAX, SharedRoom};
 
 use std::sync::Arc;
 

@@ -13,6 +13,7 @@ mod trouble;
 use std::io;
 use std::sync::Arc;
 
+use sanlock_blockio::drive::SharedRoom;
 use sanlock_lease::geometry::Geometry;
 use sanlock_lease::name::Name;
 use sanlock_lease::paxos::acquire::AcquireOptions;
@@ -101,6 +102,8 @@ pub(crate) struct Resources {
     global: Arc<Global>,
     report: Reporter,
     troubles: Arc<Troubles>,
+    /// What a path may have in flight.
+    room: Arc<SharedRoom>,
     /// The first one stays.
     threads: Vec<Thread>,
     most: usize,
@@ -125,8 +128,9 @@ impl Resources {
         let most =
             usize::try_from(global.config.max_worker_threads).map_or(THREADS_MAX, |n| n.min(THREADS_MAX));
         let troubles = Arc::new(Troubles::new(global.log.clone()));
-        let first = thread::start(&global, &report, &troubles, Stay::Always, most)?;
-        Ok(Self { global, report, troubles, threads: vec![first], most })
+        let room = Arc::new(SharedRoom::new(most));
+        let first = thread::start(&global, &report, &troubles, Stay::Always, &room)?;
+        Ok(Self { global, report, troubles, room, threads: vec![first], most })
     }
 
     /// Runs a task, on the thread that has least to do, or on a further one.
@@ -135,7 +139,7 @@ impl Resources {
             self.threads.retain(|thread| thread.load.tasks().is_some());
             let idle = self.threads.iter().any(|thread| thread.load.tasks() == Some(0));
             if !idle && self.threads.len() < self.most {
-                match thread::start(&self.global, &self.report, &self.troubles, Stay::WhileWanted, self.most)
+                match thread::start(&self.global, &self.report, &self.troubles, Stay::WhileWanted, &self.room)
                 {
                     Ok(thread) => self.threads.push(thread),
                     Err(error) => self.global.log.warn(format_args!("no further thread for leases: {error}")),

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sanlock_blockio::EngineError;
-use sanlock_blockio::drive::{Driver, Report, RunId, Spare, monotonic_now};
+use sanlock_blockio::drive::{Driver, Report, RunId, SharedRoom, Spare, monotonic_now};
 use sanlock_lease::paxos::{PaxosConvert, PaxosRelease, PaxosTake};
 use sanlock_lease::timing::MonoTime;
 use sanlock_manager::{Event, TaskId};
@@ -46,7 +46,7 @@ pub(super) enum Stay {
     WhileWanted,
 }
 
-/// Starts one of at most so many threads.
+/// Starts a thread, which shares this room with the others.
 ///
 /// # Errors
 /// No thread or descriptor is to be had.
@@ -55,13 +55,13 @@ pub(super) fn start(
     report: &Reporter,
     troubles: &Arc<Troubles>,
     stay: Stay,
-    most: usize,
+    room: &Arc<SharedRoom>,
 ) -> io::Result<super::Thread> {
     let (orders, inbox) = mailbox::mailbox()?;
     let load = Arc::new(Load::default());
     let mut driver = Driver::new(global.engine).map_err(|error: EngineError| io::Error::other(error))?;
     driver.defer(AWAY / 2);
-    driver.share(most);
+    driver.share(Arc::clone(room));
     if let Some(huge) = &global.huge {
         driver.use_huge_pages(Arc::clone(huge));
     }

@@ -1,0 +1,197 @@
+//! What a path may have in flight. Drivers that work on the same paths have a part of it each, and the rest is for whoever comes first.
+//!
+//! Nobody waits for the rest: who finds none left goes on when an operation of its own ends, and one it can always have. So no driver has to be
+//! woken for what another one gives back, and one alone has more than half of everything.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// Operations that one path has in its engines at a time; further ones wait.
+pub const OPS_IN_FLIGHT_MAX: usize = 64;
+
+/// Bytes of buffers in the engines of one path, above which operations wait; a single operation of each driver always runs.
+pub const BYTES_IN_FLIGHT_MAX: usize = 16 << 20;
+
+/// A number of operations, and the bytes of their buffers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Amount {
+    operations: usize,
+    bytes: usize,
+}
+
+impl Amount {
+    const ALL: Self = Self { operations: OPS_IN_FLIGHT_MAX, bytes: BYTES_IN_FLIGHT_MAX };
+
+    /// Takes one operation out of what is left; `false`, and nothing has changed, if that is not enough.
+    fn take(&mut self, len: usize) -> bool {
+        match (self.operations.checked_sub(1), self.bytes.checked_sub(len)) {
+            (Some(operations), Some(bytes)) => {
+                *self = Self { operations, bytes };
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn give_back(&mut self, len: usize) {
+        self.operations += 1;
+        self.bytes += len;
+    }
+}
+
+/// What the drivers that work on one path have left of what belongs to all of them.
+type Common = Mutex<Amount>;
+
+/// What several drivers that work on the same paths have together.
+#[derive(Debug)]
+pub struct SharedRoom {
+    drivers: usize,
+    /// Paths that some driver has an engine for.
+    paths: Mutex<Vec<(Arc<Path>, Weak<Common>)>>,
+}
+
+impl SharedRoom {
+    /// For so many drivers at most.
+    #[must_use]
+    pub fn new(drivers: usize) -> Self {
+        Self { drivers: drivers.max(1), paths: Mutex::new(Vec::new()) }
+    }
+
+    /// One driver's room on a path: half of everything is divided, the other half is common.
+    pub(super) fn of(&self, path: &Arc<Path>) -> Room {
+        let parts = 2 * self.drivers;
+        let own = Amount { operations: OPS_IN_FLIGHT_MAX / parts, bytes: BYTES_IN_FLIGHT_MAX / parts };
+        let mut paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
+        paths.retain(|(_, common)| common.strong_count() > 0);
+        let known = paths.iter().find(|(known, _)| known == path).and_then(|(_, common)| common.upgrade());
+        let common = known.unwrap_or_else(|| {
+            let half = Amount { operations: OPS_IN_FLIGHT_MAX / 2, bytes: BYTES_IN_FLIGHT_MAX / 2 };
+            let common = Arc::new(Mutex::new(half));
+            paths.push((Arc::clone(path), Arc::downgrade(&common)));
+            common
+        });
+        Room { left: own, single: None, common: Some(common) }
+    }
+}
+
+/// Where an operation has its place, to be given back when it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Within the driver's own part.
+    Own(usize),
+    /// The one that always runs, larger than the part.
+    Single,
+    /// Of what is common.
+    Common(usize),
+}
+
+/// What one driver may have in the engine of a path.
+#[derive(Debug)]
+pub(super) struct Room {
+    /// Of its own part.
+    left: Amount,
+    /// Whether the one that always runs does, with what it left of the part.
+    single: Option<Amount>,
+    common: Option<Arc<Common>>,
+}
+
+impl Room {
+    /// Of a driver that shares its paths with no other.
+    pub(super) fn whole() -> Self {
+        Self { left: Amount::ALL, single: None, common: None }
+    }
+
+    /// A place for an operation with a buffer of this length; `idle`: this driver has none in flight on the path.
+    pub(super) fn take(&mut self, len: usize, idle: bool) -> Option<Place> {
+        if self.left.take(len) {
+            return Some(Place::Own(len));
+        }
+        if let Some(common) = &self.common {
+            if common.lock().unwrap_or_else(PoisonError::into_inner).take(len) {
+                return Some(Place::Common(len));
+            }
+        }
+        idle.then(|| {
+            self.single = Some(std::mem::take(&mut self.left));
+            Place::Single
+        })
+    }
+
+    /// The operation has ended.
+    pub(super) fn give_back(&mut self, place: Place) {
+        match (place, &self.common) {
+            (Place::Own(len), _) => self.left.give_back(len),
+            (Place::Common(len), Some(common)) => {
+                common.lock().unwrap_or_else(PoisonError::into_inner).give_back(len);
+            }
+            // With it nothing else had a place in the part.
+            (Place::Single, _) => self.left = self.single.take().unwrap_or_default(),
+            (Place::Common(_), None) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    fn path(name: &str) -> Arc<Path> {
+        Arc::from(Path::new(name))
+    }
+
+    #[test]
+    fn one_alone_has_its_part_and_all_that_is_common() {
+        let shared = SharedRoom::new(8);
+        let (mut first, mut second) = (shared.of(&path("a")), shared.of(&path("a")));
+        let taken: Vec<Place> = std::iter::from_fn(|| first.take(MIB, false)).collect();
+        assert_eq!(taken.len(), 9);
+        assert_eq!(taken[..2], [Place::Own(MIB), Place::Common(MIB)]);
+        // The other one has its part all the same, and another path is another matter.
+        assert_eq!(second.take(MIB, true), Some(Place::Own(MIB)));
+        assert_eq!(second.take(MIB, false), None);
+        assert_eq!(shared.of(&path("b")).take(8 * MIB, false), Some(Place::Common(8 * MIB)));
+        // What the first one gives back is the second one's to take.
+        first.give_back(taken[5]);
+        assert_eq!(second.take(MIB, false), Some(Place::Common(MIB)));
+        assert_eq!(first.take(MIB, false), None);
+        first.give_back(taken[0]);
+        assert_eq!((second.take(MIB, false), first.take(MIB, false)), (None, Some(Place::Own(MIB))));
+    }
+
+    #[test]
+    fn together_they_have_no_more_than_one() {
+        for drivers in [1, 2, 3, 8] {
+            let shared = SharedRoom::new(drivers);
+            let mut rooms: Vec<Room> = (0..drivers).map(|_| shared.of(&path("a"))).collect();
+            let small: usize =
+                rooms.iter_mut().map(|room| std::iter::from_fn(|| room.take(512, false)).count()).sum();
+            assert!((OPS_IN_FLIGHT_MAX - drivers..=OPS_IN_FLIGHT_MAX).contains(&small), "{small}");
+        }
+        let mut whole = Room::whole();
+        assert_eq!(std::iter::from_fn(|| whole.take(MIB, false)).count(), BYTES_IN_FLIGHT_MAX / MIB);
+    }
+
+    #[test]
+    fn a_single_operation_always_runs_however_large_and_nothing_beside_it_in_the_part() {
+        let shared = SharedRoom::new(8);
+        let (mut hog, mut room) = (shared.of(&path("a")), shared.of(&path("a")));
+        assert_eq!(hog.take(8 * MIB, true), Some(Place::Common(8 * MIB)));
+        assert_eq!(room.take(8 * MIB, false), None);
+        assert_eq!(room.take(8 * MIB, true), Some(Place::Single));
+        assert_eq!(room.take(512, false), None);
+        room.give_back(Place::Single);
+        assert_eq!(room.take(MIB, false), Some(Place::Own(MIB)));
+    }
+
+    #[test]
+    fn a_path_that_nobody_works_on_any_more_is_forgotten_with_what_was_taken() {
+        let shared = SharedRoom::new(2);
+        let mut room = shared.of(&path("a"));
+        while room.take(MIB, false).is_some() {}
+        drop(room);
+        assert_eq!(shared.of(&path("a")).take(8 * MIB, false), Some(Place::Common(8 * MIB)));
+        assert_eq!(shared.paths.lock().unwrap().len(), 1);
+    }
+}
