@@ -15,7 +15,7 @@ const MUTATIONS: usize = 2000;
 /// Bytes of the largest committed input: what is larger belongs into a structure.
 const INPUT_BYTES_MAX: usize = 32 * 1024;
 /// Files of one target.
-const FILES_MAX: usize = 1000;
+const FILES_MAX: usize = 400;
 
 fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);

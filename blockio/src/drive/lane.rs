@@ -130,7 +130,7 @@ impl Lane {
         for done in scratch.drain(..) {
             if let Some(at) = self.flights.iter().position(|(ticket, ..)| *ticket == done.ticket) {
                 let (_, flight, place) = self.flights.swap_remove(at);
-                self.room.give_back(place);
+                self.room.give_back(place, done.len);
                 out.push(Ended::Completed(flight, done));
             }
         }

@@ -4,7 +4,7 @@
 //! woken for what another one gives back, and one alone has more than half of everything.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Operations that one path has in its engines at a time; further ones wait.
 pub const OPS_IN_FLIGHT_MAX: usize = 64;
@@ -12,35 +12,47 @@ pub const OPS_IN_FLIGHT_MAX: usize = 64;
 /// Bytes of buffers in the engines of one path, above which operations wait; a single operation of each driver always runs.
 pub const BYTES_IN_FLIGHT_MAX: usize = 16 << 20;
 
-/// A number of operations, and the bytes of their buffers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Amount {
+/// Operations and the bytes of their buffers, up to a size.
+#[derive(Debug)]
+struct Part {
+    operations_max: usize,
+    bytes_max: usize,
     operations: usize,
     bytes: usize,
 }
 
-impl Amount {
-    const ALL: Self = Self { operations: OPS_IN_FLIGHT_MAX, bytes: BYTES_IN_FLIGHT_MAX };
+impl Part {
+    /// One of so many equal parts of everything.
+    fn one_of(parts: usize) -> Self {
+        let (operations_max, bytes_max) = (OPS_IN_FLIGHT_MAX / parts, BYTES_IN_FLIGHT_MAX / parts);
+        Self { operations_max, bytes_max, operations: 0, bytes: 0 }
+    }
 
-    /// Takes one operation out of what is left; `false`, and nothing has changed, if that is not enough.
-    fn take(&mut self, len: usize) -> bool {
-        match (self.operations.checked_sub(1), self.bytes.checked_sub(len)) {
-            (Some(operations), Some(bytes)) => {
-                *self = Self { operations, bytes };
-                true
-            }
-            _ => false,
+    /// Takes one operation in if there is room, or, `anyway`, if there is not.
+    fn take(&mut self, len: usize, anyway: bool) -> bool {
+        let fits = self.operations < self.operations_max && self.bytes.saturating_add(len) <= self.bytes_max;
+        if fits || anyway {
+            self.operations += 1;
+            self.bytes = self.bytes.saturating_add(len);
         }
+        fits || anyway
     }
 
     fn give_back(&mut self, len: usize) {
-        self.operations += 1;
-        self.bytes += len;
+        self.operations = self.operations.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(len);
     }
 }
 
-/// What the drivers that work on one path have left of what belongs to all of them.
-type Common = Mutex<Amount>;
+/// What belongs to all drivers that work on one path.
+#[derive(Debug)]
+struct Common(Mutex<Part>);
+
+impl Common {
+    fn lock(&self) -> MutexGuard<'_, Part> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// What several drivers that work on the same paths have together.
 #[derive(Debug)]
@@ -59,18 +71,15 @@ impl SharedRoom {
 
     /// One driver's room on a path: half of everything is divided, the other half is common.
     pub(super) fn of(&self, path: &Arc<Path>) -> Room {
-        let parts = 2 * self.drivers;
-        let own = Amount { operations: OPS_IN_FLIGHT_MAX / parts, bytes: BYTES_IN_FLIGHT_MAX / parts };
         let mut paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
         paths.retain(|(_, common)| common.strong_count() > 0);
         let known = paths.iter().find(|(known, _)| known == path).and_then(|(_, common)| common.upgrade());
         let common = known.unwrap_or_else(|| {
-            let half = Amount { operations: OPS_IN_FLIGHT_MAX / 2, bytes: BYTES_IN_FLIGHT_MAX / 2 };
-            let common = Arc::new(Mutex::new(half));
+            let common = Arc::new(Common(Mutex::new(Part::one_of(2))));
             paths.push((Arc::clone(path), Arc::downgrade(&common)));
             common
         });
-        Room { left: own, single: None, common: Some(common) }
+        Room { own: Part::one_of(2 * self.drivers), common: Some(common) }
     }
 }
 
@@ -78,55 +87,40 @@ impl SharedRoom {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// Within the driver's own part.
-    Own(usize),
-    /// The one that always runs, larger than the part.
-    Single,
+    Own,
     /// Of what is common.
-    Common(usize),
+    Common,
 }
 
 /// What one driver may have in the engine of a path.
 #[derive(Debug)]
 pub(super) struct Room {
-    /// Of its own part.
-    left: Amount,
-    /// Whether the one that always runs does, with what it left of the part.
-    single: Option<Amount>,
+    own: Part,
     common: Option<Arc<Common>>,
 }
 
 impl Room {
     /// Of a driver that shares its paths with no other.
     pub(super) fn whole() -> Self {
-        Self { left: Amount::ALL, single: None, common: None }
+        Self { own: Part::one_of(1), common: None }
     }
 
-    /// A place for an operation with a buffer of this length; `idle`: this driver has none in flight on the path.
+    /// A place for an operation with a buffer of this length. `idle`: this driver has none in flight on the path, and may have one however large.
     pub(super) fn take(&mut self, len: usize, idle: bool) -> Option<Place> {
-        if self.left.take(len) {
-            return Some(Place::Own(len));
+        if self.own.take(len, false) {
+            return Some(Place::Own);
         }
-        if let Some(common) = &self.common {
-            if common.lock().unwrap_or_else(PoisonError::into_inner).take(len) {
-                return Some(Place::Common(len));
-            }
+        if self.common.as_ref().is_some_and(|common| common.lock().take(len, false)) {
+            return Some(Place::Common);
         }
-        idle.then(|| {
-            self.single = Some(std::mem::take(&mut self.left));
-            Place::Single
-        })
+        (idle && self.own.take(len, true)).then_some(Place::Own)
     }
 
-    /// The operation has ended.
-    pub(super) fn give_back(&mut self, place: Place) {
+    /// An operation with a buffer of this length has ended.
+    pub(super) fn give_back(&mut self, place: Place, len: usize) {
         match (place, &self.common) {
-            (Place::Own(len), _) => self.left.give_back(len),
-            (Place::Common(len), Some(common)) => {
-                common.lock().unwrap_or_else(PoisonError::into_inner).give_back(len);
-            }
-            // With it nothing else had a place in the part.
-            (Place::Single, _) => self.left = self.single.take().unwrap_or_default(),
-            (Place::Common(_), None) => {}
+            (Place::Common, Some(common)) => common.lock().give_back(len),
+            (Place::Own | Place::Common, _) => self.own.give_back(len),
         }
     }
 }
@@ -147,17 +141,17 @@ mod tests {
         let (mut first, mut second) = (shared.of(&path("a")), shared.of(&path("a")));
         let taken: Vec<Place> = std::iter::from_fn(|| first.take(MIB, false)).collect();
         assert_eq!(taken.len(), 9);
-        assert_eq!(taken[..2], [Place::Own(MIB), Place::Common(MIB)]);
+        assert_eq!(taken[..2], [Place::Own, Place::Common]);
         // The other one has its part all the same, and another path is another matter.
-        assert_eq!(second.take(MIB, true), Some(Place::Own(MIB)));
+        assert_eq!(second.take(MIB, true), Some(Place::Own));
         assert_eq!(second.take(MIB, false), None);
-        assert_eq!(shared.of(&path("b")).take(8 * MIB, false), Some(Place::Common(8 * MIB)));
+        assert_eq!(shared.of(&path("b")).take(8 * MIB, false), Some(Place::Common));
         // What the first one gives back is the second one's to take.
-        first.give_back(taken[5]);
-        assert_eq!(second.take(MIB, false), Some(Place::Common(MIB)));
+        first.give_back(taken[5], MIB);
+        assert_eq!(second.take(MIB, false), Some(Place::Common));
         assert_eq!(first.take(MIB, false), None);
-        first.give_back(taken[0]);
-        assert_eq!((second.take(MIB, false), first.take(MIB, false)), (None, Some(Place::Own(MIB))));
+        first.give_back(taken[0], MIB);
+        assert_eq!((second.take(MIB, false), first.take(MIB, false)), (None, Some(Place::Own)));
     }
 
     #[test]
@@ -177,12 +171,12 @@ mod tests {
     fn a_single_operation_always_runs_however_large_and_nothing_beside_it_in_the_part() {
         let shared = SharedRoom::new(8);
         let (mut hog, mut room) = (shared.of(&path("a")), shared.of(&path("a")));
-        assert_eq!(hog.take(8 * MIB, true), Some(Place::Common(8 * MIB)));
+        assert_eq!(hog.take(8 * MIB, true), Some(Place::Common));
         assert_eq!(room.take(8 * MIB, false), None);
-        assert_eq!(room.take(8 * MIB, true), Some(Place::Single));
+        assert_eq!(room.take(8 * MIB, true), Some(Place::Own));
         assert_eq!(room.take(512, false), None);
-        room.give_back(Place::Single);
-        assert_eq!(room.take(MIB, false), Some(Place::Own(MIB)));
+        room.give_back(Place::Own, 8 * MIB);
+        assert_eq!(room.take(MIB, false), Some(Place::Own));
     }
 
     #[test]
@@ -191,7 +185,7 @@ mod tests {
         let mut room = shared.of(&path("a"));
         while room.take(MIB, false).is_some() {}
         drop(room);
-        assert_eq!(shared.of(&path("a")).take(8 * MIB, false), Some(Place::Common(8 * MIB)));
+        assert_eq!(shared.of(&path("a")).take(8 * MIB, false), Some(Place::Common));
         assert_eq!(shared.paths.lock().unwrap().len(), 1);
     }
 }

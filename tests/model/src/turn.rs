@@ -326,14 +326,16 @@ impl Turn<'_> {
                     AcquireError::Driver => BROKE_REFUSED,
                     _ => 0,
                 };
+                let settles = self.ours() && outstanding > 0;
                 if alive.is_none() {
                     // Whoever takes over settles it.
-                } else if self.ours() && outstanding > 0 {
+                } else if settles || retract.is_some() {
                     self.host.unfinished = retract.map(Box::new);
-                    self.host.settling = Some(Then::Retract);
-                } else if retract.is_some() {
-                    self.host.unfinished = retract.map(Box::new);
-                    self.retract();
+                    if settles {
+                        self.host.settling = Some(Then::Retract);
+                    } else {
+                        self.retract();
+                    }
                 } else {
                     self.next();
                 }

@@ -166,7 +166,7 @@ impl World {
                 self.order_task(host, Task::new(task, ls, config, kind, &disks));
             }
             Action::StartRetract { task, ls, config, geometry, ballot, attempt, value, rename, disks } => {
-                let kind = Kind::Retract(geometry, (ballot, attempt), value, rename);
+                let kind = Kind::Retract(geometry, ballot, attempt, value, rename);
                 self.order_task(host, Task::new(task, ls, config, kind, &disks));
             }
             Action::ClientGone { task } => {

@@ -293,9 +293,12 @@ impl World {
         match (self.sabotage, &mut task.kind) {
             (
                 Some(Sabotage::ValuesForgotten),
-                Kind::Convert(_, _, value) | Kind::Release(_, value, _) | Kind::Retract(_, _, value, _),
+                Kind::Convert(_, _, value) | Kind::Release(_, value, _) | Kind::Retract(_, _, _, value, _),
             ) => *value = None,
-            (Some(Sabotage::RenamesForgotten), Kind::Release(_, _, name) | Kind::Retract(_, _, _, name)) => {
+            (
+                Some(Sabotage::RenamesForgotten),
+                Kind::Release(_, _, name) | Kind::Retract(_, _, _, _, name),
+            ) => {
                 *name = None;
             }
             (Some(Sabotage::DemandsIgnored), Kind::Acquire(options, _)) => options.lver = None,

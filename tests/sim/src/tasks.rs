@@ -44,10 +44,9 @@ pub(crate) enum Kind {
     Erase(Held),
     /// Give it back, after writing its value block and with a new name if there are any.
     Release(Held, Option<Arc<[u8]>>, Option<Name>),
-    /// Take back what an acquire or an earlier release may have left: of this ballot, after writing the value block, and of a lease
-    /// that was to get this name.
-    /// With the ballot of the lease that was held, and the block that a failed acquire left.
-    Retract(Geometry, (Option<u64>, Option<HostBlock>), Option<Arc<[u8]>>, Option<Name>),
+    /// Take back what an acquire or an earlier release may have left: of this ballot, or with the block that the acquire left, after writing
+    /// the value block, and of a lease that was to get this name.
+    Retract(Geometry, Option<u64>, Option<HostBlock>, Option<Arc<[u8]>>, Option<Name>),
 }
 
 /// A task.
@@ -108,7 +107,7 @@ impl Task {
             Kind::Release(held, value, name) => {
                 Work::Release(PaxosRelease::new(self.config, *held).with_value(value.clone()).renamed(*name))
             }
-            Kind::Retract(geometry, (ballot, attempt), value, name) => Work::Release(
+            Kind::Retract(geometry, ballot, attempt, value, name) => Work::Release(
                 PaxosRelease::retract(self.config, *geometry)
                     .of_ballot(*ballot)
                     .of_attempt(*attempt)

@@ -377,7 +377,7 @@ impl PaxosRelease {
         }
         // What we wrote ourselves, where no disk that answers has it.
         let attempt =
-            self.attempt.filter(|left| read.best.is_some_and(|best| progress(left) > progress(&best)));
+            self.attempt.filter(|left| read.best.is_some_and(|best| left.dblock.written_after(&best.dblock)));
         let unmarked = read.unmarked || attempt.is_some();
         let Some(mut block) = attempt.or(read.best).filter(|_| read.readable >= self.config.majority())
         else {
@@ -465,7 +465,7 @@ impl PaxosRelease {
                         read.mode_differs |= block.mode.is_shared() != mode.is_shared()
                             || (mode.is_shared() && block.mode.generation != mode.generation);
                         read.unmarked |= !block.dblock.is_released();
-                        if read.best.as_ref().is_none_or(|best| progress(&block) > progress(best)) {
+                        if read.best.is_none_or(|best| block.dblock.written_after(&best.dblock)) {
                             read.best = Some(block);
                         }
                     }
@@ -498,12 +498,6 @@ impl PaxosRelease {
             Phase::Start | Phase::Done => self.done(Err(ReleaseError::Driver)),
         }
     }
-}
-
-/// How far a block has come: of two the larger one is the later one.
-fn progress(block: &HostBlock) -> (u64, u64, u64) {
-    let dblock = &block.dblock;
-    (dblock.lver.get(), dblock.bal.get(), dblock.mbal.get())
 }
 
 impl Machine for PaxosRelease {
