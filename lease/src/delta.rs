@@ -11,6 +11,7 @@
 //! * After contents that we did not write, nothing is written any more: neither renewal nor release (W12).
 
 pub mod acquire;
+pub mod joined;
 pub mod release;
 pub mod renew;
 pub mod scan;
@@ -18,7 +19,8 @@ pub mod scan;
 #[cfg(test)]
 mod tests;
 
-pub use acquire::{DeltaAcquire, JoinError, Joined};
+pub use acquire::DeltaAcquire;
+pub use joined::{JoinError, JoinOutcome, Joined};
 pub use release::{DeltaRelease, LeaveError};
 pub use renew::{Corrupt, Event, RenewFailure, RenewOutcome, Renewal, Renewed};
 pub use scan::{HostScan, ScanOutcome};

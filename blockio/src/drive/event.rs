@@ -10,24 +10,22 @@
 //! - Every operation a machine asked for is in exactly one of: a lane's queue, a lane's engine, `failed`, reported.
 //! - `Run::in_flight_writes` counts the run's writes in engines. A run whose machine is gone is forgotten when that is 0.
 //! - A machine started with [`Driver::start`] is gone when it is done; a resident one when it is retired.
-//! - A lane with work is never dropped; an engine without work is dropped after a while, or stays, as the owner wishes.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use sanlock_lease::machine::{Action, Env, Input, IoFailure, Machine, NoSectors, Op, OpId, SliceView, Step};
 use sanlock_lease::timing::MonoTime;
 
 use super::Areas;
 use super::buffers::Buffers;
-use super::lane::{Ended, Flight, LANES_MAX, Lane, Transfer, failure};
-use super::room::{Room, SharedRoom};
+use super::lane::{Ended, Flight, Transfer, failure};
+use super::lanes::Lanes;
+use super::room::SharedRoom;
 use crate::buffer::MAX_IO_LEN;
-use crate::disk::Disk;
-use crate::engine::{Completion, Engine, EngineKind};
+use crate::engine::{Engine, EngineKind};
 use crate::errand::Errand;
 use crate::error::EngineError;
 use crate::huge::HugePages;
@@ -102,23 +100,14 @@ pub type EngineFactory = Box<dyn FnMut() -> Result<Box<dyn Engine>, EngineError>
 /// Drives machines; see the module. Owned by one thread, which polls [`Driver::completion_fd`] and calls [`Driver::poll`]
 /// whenever it is readable and at [`Driver::next_wake`].
 pub struct Driver<M: Machine, T> {
-    engines: EngineFactory,
-    epoll: Epoll,
-    lanes: Vec<Lane>,
+    lanes: Lanes,
     runs: Vec<Run<M, T>>,
     next_run: u64,
     buffers: Buffers,
-    /// Engines only queue, and the owner asks for an errand after each turn, of which there is none after a call of this length.
-    deferring: Option<Duration>,
-    /// Whether engines stay when they have no work.
-    keeping: bool,
-    /// With whom it shares what a path may have in flight.
-    room: Option<Arc<SharedRoom>>,
     /// Areas of runs that are over, where the owner closes their disks.
     finished: Vec<Areas>,
     /// Operations that ended without an engine.
     failed: VecDeque<(RunId, OpId, IoFailure)>,
-    scratch: Vec<Completion>,
     ended: Vec<Ended>,
     overdue: Vec<Flight>,
 }
@@ -137,22 +126,13 @@ impl<M: Machine, T: Clone> Driver<M, T> {
     /// # Errors
     /// As [`Driver::new`].
     pub fn with_engines(engines: EngineFactory) -> Result<Self, EngineError> {
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|errno| {
-            EngineError::Unavailable { engine: "any", call: "epoll_create1", errno: errno as i32 }
-        })?;
         Ok(Self {
-            engines,
-            epoll,
-            lanes: Vec::new(),
+            lanes: Lanes::new(engines)?,
             runs: Vec::new(),
             next_run: 0,
             buffers: Buffers::default(),
-            deferring: None,
-            keeping: false,
-            room: None,
             finished: Vec::new(),
             failed: VecDeque::new(),
-            scratch: Vec::new(),
             ended: Vec::new(),
             overdue: Vec::new(),
         })
@@ -166,57 +146,26 @@ impl<M: Machine, T: Clone> Driver<M, T> {
     /// This is one of several drivers that work on the same paths: what a path may have in flight they have together. Before anything is
     /// started.
     pub fn share(&mut self, room: Arc<SharedRoom>) {
-        self.room = Some(room);
+        self.lanes.share(room);
     }
 
     /// From now on engines stay when they have no work: for an owner that uses the same few paths as long as it lives.
     pub fn keep_engines(&mut self) {
-        self.keeping = true;
+        self.lanes.keep();
     }
 
     /// From now on operations may be carried out by the owner: after every call that may have started some comes
     /// [`Driver::errand`], or they wait; and [`Driver::close`], or disks stay open. After a call that took `slow` or longer the next one on
     /// that path is not for the owner.
     pub fn defer(&mut self, slow: Duration) {
-        self.deferring = Some(slow);
-        for lane in &mut self.lanes {
-            lane.engine.defer(slow);
-        }
+        self.lanes.defer(slow);
     }
 
     /// Starts what was submitted since the last call, or gives a call back for the owner to make, if it can ([`Spare`]): with one
     /// operation in all, or two reads that are close together, on a path that has answered quickly, or for want of a thread.
     /// [`Driver::poll`] comes after it.
     pub fn errand(&mut self, spare: Spare) -> Option<Errand> {
-        let mut busy = self.lanes.iter_mut().filter(|lane| lane.in_engine() > 0);
-        if let (Spare::Alone, Some(lane), None) = (spare, busy.next(), busy.next()) {
-            if lane.engine.is_one_call() {
-                if let Some(errand) = lane.engine.errand() {
-                    return Some(errand);
-                }
-            }
-        }
-        let mut errand = None;
-        for lane in &mut self.lanes {
-            if !lane.engine.start() {
-                continue;
-            }
-            let only = match spare {
-                // What is left waits for whoever comes here next, which is soon.
-                Spare::LastResort | Spare::Alone => {
-                    errand = errand.or_else(|| lane.last_resort(None));
-                    continue;
-                }
-                Spare::Only(run) => Some(run),
-                Spare::Nothing => None,
-            };
-            if only.is_some() && errand.is_none() {
-                errand = lane.last_resort(only);
-            }
-            // Nothing is to happen after a call that may last for any time.
-            lane.engine.refuse();
-        }
-        errand
+        self.lanes.errand(spare)
     }
 
     /// Closes the disks of machines that are over, or gives that back: a single one the owner may as well close (`alone`), before it
@@ -237,7 +186,7 @@ impl<M: Machine, T: Clone> Driver<M, T> {
     /// Whether no operation is under way.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
-        self.lanes.iter().all(|lane| lane.in_engine() == 0)
+        self.lanes.are_quiet()
     }
 
     /// Starts a machine over these areas.
@@ -337,7 +286,7 @@ impl<M: Machine, T: Clone> Driver<M, T> {
 
     fn remove(&mut self, at: usize) {
         let run = self.runs.remove(at);
-        if self.deferring.is_some() {
+        if self.lanes.are_deferring() {
             self.finished.push(run.areas);
         }
     }
@@ -345,11 +294,7 @@ impl<M: Machine, T: Clone> Driver<M, T> {
     /// Collects what has happened by `now`, drives the machines on and appends what became of them.
     pub fn poll(&mut self, now: MonoTime, envs: &impl EnvSource<T>, out: &mut Vec<Report<T, M::Outcome>>) {
         let (mut ended, mut overdue) = (std::mem::take(&mut self.ended), std::mem::take(&mut self.overdue));
-        for lane in &mut self.lanes {
-            lane.reap(now, &mut self.scratch, &mut ended);
-            lane.expire(now, &mut ended, &mut overdue);
-            lane.refill(&mut self.buffers);
-        }
+        self.lanes.collect(now, &mut self.buffers, &mut ended, &mut overdue);
         for end in ended.drain(..) {
             self.end(end, now, envs, out);
         }
@@ -370,7 +315,7 @@ impl<M: Machine, T: Clone> Driver<M, T> {
             }
         }
         self.deliver_failed(now, envs, out);
-        self.drop_idle_engines(now);
+        self.lanes.drop_idle(now);
     }
 
     /// Ticks every machine whose tag is wanted: how a change of its environment reaches a machine that waits.
@@ -396,16 +341,14 @@ impl<M: Machine, T: Clone> Driver<M, T> {
     /// When to call [`Driver::poll`] next if no completion comes before.
     #[must_use]
     pub fn next_wake(&self) -> Option<MonoTime> {
-        let deadlines = self.lanes.iter().filter_map(|lane| lane.next_deadline());
-        let idle = self.lanes.iter().filter(|_| !self.keeping).filter_map(|lane| lane.drop_at());
         let wakes = self.runs.iter().filter(|run| run.machine.is_some()).filter_map(|run| run.wake);
-        deadlines.chain(idle).chain(wakes).min()
+        self.lanes.next_wake().into_iter().chain(wakes).min()
     }
 
     /// Becomes readable (poll, epoll) when operations of any engine have ended.
     #[must_use]
     pub fn completion_fd(&self) -> BorrowedFd<'_> {
-        self.epoll.0.as_fd()
+        self.lanes.completion_fd()
     }
 
     /// Machines that are not done.
@@ -540,55 +483,7 @@ impl<M: Machine, T: Clone> Driver<M, T> {
             size: op.sector_size,
         };
         let transfer = Transfer { disk: Arc::clone(disk), offset, len, content };
-        let lane = self.lane(disk, now)?;
-        let buffers = &mut self.buffers;
-        self.lanes.get_mut(lane).ok_or(out_of_range)?.push(flight, transfer, buffers)
-    }
-
-    /// The lane of a disk's path, with a new engine if there is none.
-    fn lane(&mut self, disk: &Arc<Disk>, now: MonoTime) -> Result<usize, IoFailure> {
-        if let Some(at) = self.lanes.iter().position(|lane| *lane.path == *disk.path()) {
-            return Ok(at);
-        }
-        if self.lanes.len() >= LANES_MAX {
-            let idle = self.lanes.iter().position(Lane::is_idle).ok_or(IoFailure::Os(libc::EMFILE))?;
-            self.drop_lane(idle);
-        }
-        let engine = (self.engines)().map_err(|error| match error {
-            EngineError::Unavailable { errno, .. } => IoFailure::Os(errno),
-            EngineError::Unknown { .. } => IoFailure::Os(libc::EINVAL),
-        })?;
-        self.epoll
-            .add(engine.completion_fd(), EpollEvent::new(EpollFlags::EPOLLIN, 0))
-            .map_err(|errno| IoFailure::Os(errno as i32))?;
-        let path = disk.shared_path();
-        let room = self.room.as_ref().map_or_else(Room::whole, |shared| shared.of(&path));
-        let mut lane = Lane::new(path, engine, room, now);
-        if let Some(slow) = self.deferring {
-            lane.engine.defer(slow);
-        }
-        self.lanes.push(lane);
-        Ok(self.lanes.len() - 1)
-    }
-
-    fn drop_lane(&mut self, at: usize) {
-        let lane = self.lanes.swap_remove(at);
-        // Explicitly: a thread of the engine may keep the descriptor open a moment longer.
-        let _ = self.epoll.delete(lane.engine.completion_fd());
-    }
-
-    fn drop_idle_engines(&mut self, now: MonoTime) {
-        if self.keeping {
-            return;
-        }
-        let mut at = 0;
-        while let Some(lane) = self.lanes.get(at) {
-            if lane.drop_at().is_some_and(|when| when <= now) {
-                self.drop_lane(at);
-            } else {
-                at += 1;
-            }
-        }
+        self.lanes.push(flight, transfer, &mut self.buffers, now)
     }
 
     /// Counts the end of an operation of a run.

@@ -10,6 +10,7 @@ mod blocking;
 mod buffers;
 mod event;
 mod lane;
+mod lanes;
 mod room;
 
 #[cfg(test)]

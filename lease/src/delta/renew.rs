@@ -9,8 +9,7 @@
 //!   attempts that follow only read, until it completes. Then it counts as a renewal of the time it carries, no later (W30).
 //! * Contents that are not ours end everything: see [`Corrupt`].
 
-use super::acquire::Joined;
-use super::{DeltaConfig, DeltaRelease};
+use super::{DeltaConfig, DeltaRelease, Joined};
 use crate::code::ReturnCode;
 use crate::geometry::Geometry;
 use crate::machine::{Env, Input, IoFailure, Machine, Op, OpId, Step, View};

@@ -2,7 +2,7 @@
 
 use crate::asking::{Answer, Asking};
 use crate::reference::{ReferenceAcquire, ReferenceRelease};
-use sanlock_lease::delta::acquire::JoinOutcome;
+use sanlock_lease::delta::JoinOutcome;
 use sanlock_lease::delta::{
     DeltaAcquire, DeltaRelease, HostScan, LeaveError, RenewOutcome, Renewal, ScanOutcome,
 };

@@ -7,7 +7,7 @@ use crate::sabotage::Sabotage;
 use crate::work::{Outcome, Work};
 use crate::world::{Event, World};
 use sanlock_lease::code::ReturnCode;
-use sanlock_lease::delta::acquire::JoinOutcome;
+use sanlock_lease::delta::JoinOutcome;
 use sanlock_lease::delta::{DeltaAcquire, HostScan, RenewOutcome, Renewal};
 use sanlock_lease::hosts::{HostNews, HostTable};
 use sanlock_lease::machine::{Input, LockspaceNow};

@@ -1,6 +1,6 @@
 use super::*;
 use crate::code::ReturnCode;
-use crate::delta::acquire::{JoinError, JoinOutcome};
+use crate::delta::{JoinError, JoinOutcome};
 use crate::machine::{IoFailure, LockspaceNow};
 use crate::testing::{Fate, Finished};
 use crate::verify::LeaderError;

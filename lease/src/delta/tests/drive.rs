@@ -1,7 +1,7 @@
 //! A join driven by hand: what happens between one step and the next, which a driver may tell in either order.
 
 use super::*;
-use crate::delta::acquire::{JoinError, JoinOutcome};
+use crate::delta::{JoinError, JoinOutcome};
 use crate::machine::{Action, Env, Input, LockspaceNow, Machine, NoHosts, NoSectors, Op, Step};
 
 /// A join, the disk it works on, and whether it is to stop.

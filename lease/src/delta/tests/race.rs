@@ -1,7 +1,7 @@
 //! Properties under random latencies, faults and orders of events.
 
 use super::*;
-use crate::delta::acquire::JoinOutcome;
+use crate::delta::JoinOutcome;
 use crate::delta::{RenewOutcome, Renewal};
 use crate::limits::SECTOR_BYTES_MAX;
 use crate::machine::{

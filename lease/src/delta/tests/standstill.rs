@@ -2,7 +2,7 @@
 
 use super::drive::{Hand, taken};
 use super::*;
-use crate::delta::acquire::{JoinError, JoinOutcome};
+use crate::delta::{JoinError, JoinOutcome};
 use crate::machine::{Action, Input, NoSectors, Op, Step};
 use crate::testing::SparseView;
 

@@ -7,7 +7,7 @@ use super::watcher::{CLAIMED, Ran, WATCHER, Watcher, run};
 use super::world::{Action, Event, Shared, State, World, fire, io_timeout};
 use crate::disk::host_id;
 use sanlock_lease::code::ReturnCode;
-use sanlock_lease::delta::acquire::JoinOutcome;
+use sanlock_lease::delta::JoinOutcome;
 use sanlock_lease::delta::{DeltaAcquire, JoinError, LeaveError, RenewOutcome, Renewal};
 use sanlock_lease::machine::{
     self, Env, HostView, Input, LockspaceNow, Machine, NoHosts, NoSectors, Op, Step,
