@@ -45,6 +45,13 @@ impl World {
         io.epoch == h.epoch && h.jobs.get(&io.job).is_some_and(|j| j.serial == io.serial)
     }
 
+    /// The generation that a task began with, 0 without one.
+    fn generation_of(&self, host: usize, job: JobKey) -> u64 {
+        let JobKey::Task(task) = job else { return 0 };
+        let task = self.hosts[host].daemon.as_ref().and_then(|d| d.tasks.get(&task));
+        task.map_or(0, |task| task.config.generation)
+    }
+
     pub(crate) fn submit(&mut self, host: usize, job: JobKey, serial: u32, op: &mut Op) {
         let Some(area) = self.area(host, job, op.place) else {
             return self.checks.violated(format!("S15: {job:?} works on a resource"));
@@ -69,8 +76,11 @@ impl World {
             // A request is no part of the lease, and takes neither one nor a host id.
             let request = matches!(job, JobKey::Errand(_));
             let resource = matches!(area, Area::Resource(..)) && !writer.reference && !request;
-            if resource && !self.checks.may_write(writer.host, area.lockspace(), own_now) {
-                let what = format!("S14: {writer:?} writes sector {sector} of {area:?} without its host id");
+            let generation = self.generation_of(host, job);
+            if resource && !self.checks.may_write(writer.host, area.lockspace(), generation, own_now) {
+                let what = format!(
+                    "S14: {writer:?} writes sector {sector} of {area:?} without its host id, generation {generation}"
+                );
                 self.checks.violated(what);
             }
             // What a lockspace that was given up left behind is excepted: its thread waited as long as it may (R3).

@@ -271,11 +271,16 @@ impl Checks {
         left.is_some_and(|left| self.now.saturating_sub(left) < LOOK_SECS * crate::clock::SECOND)
     }
 
-    /// S14: whether the host may write to resources of this lockspace.
-    pub fn may_write(&self, host: HostId, disk: u8, now: MonoTime) -> bool {
-        self.members
-            .get(&(host, disk))
-            .is_some_and(|m| !m.gone && now.secs_since(m.last_good) < self.fail_secs(host))
+    /// S14: whether the host may write to resources of this lockspace, with this generation of its host id.
+    pub fn may_write(&self, host: HostId, disk: u8, generation: u64, now: MonoTime) -> bool {
+        self.members.get(&(host, disk)).is_some_and(|m| {
+            !m.gone && m.generation == generation && now.secs_since(m.last_good) < self.fail_secs(host)
+        })
+    }
+
+    /// The generation that this daemon has joined with.
+    pub(super) fn generation_on(&self, host: HostId, disk: u8, life: u32) -> Option<u64> {
+        self.members.get(&(host, disk)).filter(|m| m.life == life).map(|m| m.generation)
     }
 
     /// S6, S8: whoever holds something in a lockspace that is too old, or not its host's any more, is being stopped. To be called

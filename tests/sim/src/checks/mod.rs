@@ -7,6 +7,7 @@ pub mod notes;
 pub mod requests;
 mod sharing;
 mod values;
+mod versions;
 
 pub use marks::Marks;
 
@@ -81,11 +82,15 @@ struct Resource {
     committed: BTreeMap<u64, u8>,
     /// Values that their owner gave up by flag, by version.
     flagged: BTreeSet<(u64, Value)>,
+    /// Those among them that were on a disk at the same time as a leader which somebody else wrote for their owner.
+    flagged_for_all: BTreeSet<(u64, Value)>,
     /// Versions whose owner (host, generation) wrote them free itself, on any disk: with several, that leader counts beside older ones.
     freed: BTreeSet<(u64, u64, u64)>,
     top_lver: u64,
     /// The highest version of those that a reference peer forgot.
     forgotten: u64,
+    /// An older leader has landed, and no reference peer has counted on from it yet.
+    rolled_back: bool,
     /// The version last granted exclusively.
     granted_lver: u64,
 }
@@ -258,9 +263,10 @@ impl Checks {
                 "S1: {holder:?} was granted resource {resource} while {beside:?} share it"
             ));
         }
-        if (value.0, value.1) != (id.get(), generation) || landed != Some(value) {
+        if value.0 != id.get() || landed != Some(value) {
             self.violated(format!("S5: {holder:?} was granted, but the leader that landed says {landed:?}"));
         }
+        self.granted_with(resource, writer, life, generation);
         self.chosen_stays(resource, disk);
     }
 
@@ -326,6 +332,10 @@ impl Checks {
             if forgets && !writer.reference {
                 broken.push("R1: a value of this version, or its flag, is forgotten");
             }
+        }
+        if d.lver.get() < b.lver.get() && writer.reference && r.rolled_back && d.lver.get() > 0 {
+            // It counts on from the older leader, and forgets what it has accepted since.
+            r.forgotten = r.forgotten.max(b.lver.get());
         }
         if d.lver.get() < b.lver.get() && !writer.reference {
             broken.push("R2: the block goes back to an older version");
@@ -399,11 +409,16 @@ impl Checks {
             && delta.owner_id == before.owner_id
             && delta.owner_generation.get() <= before.owner_generation.get();
         // Whoever saw the flag under a foreign writer's leader is right, even if the owner's own, slow one has landed since, or its
-        // block has gone on to the next version.
+        // block has gone on to the next version. Under the owner's own leader the flag says nothing.
         let given_up = (before.lver.get(), owner_of(&before));
         // A free leader on one of several disks is seen by whoever looks before the next owner's takes its place there.
         let freed = (given_up.0, given_up.1.0, given_up.1.1);
-        let gone = |r: &Resource| r.flagged.contains(&given_up) || r.freed.contains(&freed);
+        let flags = |r: &Resource| match disk.legs() {
+            1 => r.flagged_for_all.contains(&given_up),
+            // A majority may have another leader, and then the flag counts too.
+            _ => r.flagged.contains(&given_up),
+        };
+        let gone = |r: &Resource| flags(r) || r.freed.contains(&freed);
         let released = self.resources.get(&resource).is_some_and(gone);
         if !same || released {
             return;
@@ -438,7 +453,7 @@ impl Checks {
             }
             (Area::Resource(resource, leg), Content::Leader(leader)) => {
                 self.marks.late_leader_landed += u64::from(late);
-                self.leader_landed((resource, leg), leader, disk);
+                self.leader_landed((resource, leg), leader, writer, disk);
                 self.name_landed(resource, leader);
                 self.chosen_stays(resource, disk);
             }
@@ -455,11 +470,18 @@ impl Checks {
                 let id = self.id_of(writer.host);
                 let own = sector == id.block_sector();
                 if let Some(value) = value_of(&block.dblock).filter(|_| own) {
+                    let lver = block.dblock.lver.get();
                     let r = self.resources.or_default(resource);
-                    *r.accepted.entry((block.dblock.lver.get(), value, id)).or_default() |= 1 << leg;
+                    *r.accepted.entry((lver, value, id)).or_default() |= 1 << leg;
                     if block.dblock.is_released() && value.0 == id.get() {
-                        r.flagged.insert((block.dblock.lver.get(), value));
+                        r.flagged.insert((lver, value));
+                        if Self::written_for(resource, lver, value, disk) {
+                            r.flagged_for_all.insert((lver, value));
+                        }
                     }
+                }
+                if own {
+                    self.nothing_held_is_released(resource, disk);
                 }
                 self.chosen_stays(resource, disk);
                 if let Some(owner) = layout::block_owner(sector) {
@@ -470,97 +492,10 @@ impl Checks {
         }
     }
 
-    /// S2, and that every leader was chosen by a ballot.
-    fn leader_landed(&mut self, (resource, leg): (u8, u8), leader: &RawLeader, disk: &SimDisk) {
-        let (lver, value) = (leader.lver.get(), owner_of(leader));
-        let r = self.resources.or_default(resource);
-        let mut broken: Vec<String> = Vec::new();
-        if lver < r.top_lver {
-            self.marks.rolled_back += 1;
-        }
-        let reused = value.2 != 0 && r.chosen.get(&lver).is_some_and(|v| *v != value);
-        if self.mixed && reused {
-            // After a leader was rolled back a reference peer forgets its values and counts on from there (W1, W9): its
-            // versions are new ones. Without late writes of its own that must not lead to two owners.
-            // Its blocks of the versions that are forgotten stay, and a leader may be brought forward to one of them (R9).
-            r.forgotten = r.forgotten.max(r.top_lver);
-            r.chosen.retain(|l, _| *l < lver);
-            r.top_lver = lver;
-            self.marks.versions_reused += 1;
-        }
-        r.top_lver = r.top_lver.max(lver);
-        if value.2 == 0 && leader.write_id == leader.owner_id {
-            r.freed.insert((lver, value.0, value.1));
-        }
-        if value.2 != 0 {
-            let chosen = *r.chosen.entry(lver).or_insert(value);
-            *r.committed.entry(lver).or_default() |= 1 << leg;
-            if chosen != value {
-                broken.push(format!("S2: version {lver} has owner {chosen:?} and now {value:?}"));
-            }
-            let first = HostId::new(1).map(|host| (lver, value, host));
-            let mut all = first.into_iter().flat_map(|first| r.accepted.range(first..));
-            let mut all = all.by_ref().take_while(|((l, v, _), _)| (*l, *v) == (lver, value));
-            if !all.any(|(_, legs)| legs.count_ones() >= disk.majority()) {
-                broken.push(format!("S2: a leader of version {lver} with {value:?} that no ballot accepted"));
-            }
-            if lver > 1 && lver - 1 > r.forgotten && !r.chosen.contains_key(&(lver - 1)) {
-                broken.push(format!("S2: version {lver} without a version {}", lver - 1));
-            }
-        }
-        for what in broken {
-            self.violated(what);
-        }
-    }
-
     /// A disk has another content all of a sudden.
     pub fn content_changed(&mut self, resource: u8, disk: &SimDisk) {
         let request = layout::request_on(disk, resource);
         self.request_landed(resource, request.lver.get(), request.force_mode.get());
         self.chosen_stays(resource, disk);
-    }
-
-    /// S3, on the blocks as they lie on the disk: a ballot for the held version can choose nobody but the holder.
-    fn chosen_stays(&mut self, resource: u8, disk: &SimDisk) {
-        let Some(holder) = self.holder(resource) else { return };
-        for set in legs::majorities(disk) {
-            let num_hosts =
-                legs::legs_of(set).map(|leg| layout::leader_on(disk, resource, leg).num_hosts.get()).max();
-            let best = self.would_choose(resource, set, num_hosts.unwrap_or(0), &holder, disk);
-            if best.is_some_and(|best| best != Some(holder.value)) {
-                self.violated(format!("S3: {holder:?} holds, but a ballot would choose {best:?}"));
-            }
-        }
-    }
-
-    /// What a ballot for the held version would choose that reads these legs. `None`: it cannot complete.
-    fn would_choose(
-        &mut self,
-        resource: u8,
-        set: u8,
-        num_hosts: u64,
-        holder: &Holder,
-        disk: &SimDisk,
-    ) -> Option<Option<Value>> {
-        let mut best: Option<(u64, Value)> = None;
-        for host in (1..=num_hosts).filter_map(HostId::new) {
-            for leg in legs::legs_of(set) {
-                let d = layout::block_on(disk, resource, leg, host).dblock;
-                if d.lver.get() > holder.lver {
-                    // No ballot for the held version can complete. A block of ours proves that the owner before it is gone (R9).
-                    if !self.mixed {
-                        self.violated(format!("S3: {holder:?} holds, but {host:?} has begun {d:?}"));
-                    }
-                    return None;
-                }
-                let (bal, value) = (d.bal.get(), value_of(&d));
-                if let Some(value) = value.filter(|_| d.lver.get() == holder.lver) {
-                    if best.is_none_or(|(b, _)| bal > b) {
-                        best = Some((bal, value));
-                    }
-                }
-            }
-        }
-        Some(best.map(|(_, value)| value))
     }
 }

@@ -79,6 +79,7 @@ impl Checks {
                 "S1: {pid} of {writer:?} shares resource {resource} while {holder:?} holds it"
             ));
         }
+        self.granted_with(resource, writer, life, generation);
         self.mode_block_stays(resource, writer, disk);
     }
 
@@ -110,6 +111,7 @@ impl Checks {
                         "S1: {holder:?} keeps resource {resource}, {before:?} holds it and {beside:?} share it"
                     ));
                 }
+                self.nothing_held_is_released(resource, disk);
                 self.chosen_stays(resource, disk);
             }
             Some(Converting::Down(_)) => {

@@ -1,0 +1,153 @@
+//! Versions and their owners: S2 and S3, what is said to a process that is granted a lease (S5), and what may not be given up meanwhile (S13).
+
+use super::Holder;
+use super::{Checks, Value, Writer, legs, owner_of, value_of};
+use crate::disk::SimDisk;
+use crate::layout;
+use sanlock_lease::geometry::HostId;
+use sanlock_lease::record::RawLeader;
+
+impl Checks {
+    /// S5: a lease is granted with the generation that its host has its host id with.
+    pub(super) fn granted_with(&mut self, resource: u8, writer: Writer, life: u32, generation: u64) {
+        let disk = layout::disk_of(resource);
+        let joined = self.generation_on(writer.host, disk, life);
+        if !writer.reference && joined != Some(generation) {
+            self.violated(format!(
+                "S5: {writer:?} was granted resource {resource} with generation {generation}, it has joined with {joined:?}"
+            ));
+        }
+    }
+
+    /// S13: the block of who holds a lease does not say that it was given up.
+    pub(super) fn nothing_held_is_released(&mut self, resource: u8, disk: &SimDisk) {
+        let Some(holder) = self.holder(resource) else { return };
+        let given_up = |leg: &u8| {
+            let d = layout::block_on(disk, resource, *leg, holder.id).dblock;
+            d.is_released() && d.lver.get() == holder.lver && value_of(&d) == Some(holder.value)
+        };
+        if let Some(leg) = (0..disk.legs()).find(given_up) {
+            self.violated(format!(
+                "S13: {holder:?} holds resource {resource}, its block on leg {leg} is RELEASED"
+            ));
+        }
+    }
+
+    /// Whether a leader of this value is on a disk that its owner has not written itself.
+    pub(super) fn written_for(resource: u8, lver: u64, value: Value, disk: &SimDisk) -> bool {
+        let leaders = (0..disk.legs()).map(|leg| layout::leader_on(disk, resource, leg));
+        let mut these = leaders.filter(|l| l.lver.get() == lver && owner_of(l) == value);
+        these.any(|l| l.write_id != l.owner_id)
+    }
+
+    /// Whether blocks of versions that a reference peer has forgotten, or is about to forget, may be about.
+    fn may_be_forgotten(&self, resource: u8) -> bool {
+        self.mixed && self.resources.get(&resource).is_some_and(|r| r.forgotten > 0 || r.rolled_back)
+    }
+
+    /// S2, and that every leader was chosen by a ballot.
+    pub(super) fn leader_landed(
+        &mut self,
+        (resource, leg): (u8, u8),
+        leader: &RawLeader,
+        writer: Writer,
+        disk: &SimDisk,
+    ) {
+        let (lver, value) = (leader.lver.get(), owner_of(leader));
+        let r = self.resources.or_default(resource);
+        let mut broken: Vec<String> = Vec::new();
+        if lver < r.top_lver {
+            self.marks.rolled_back += 1;
+            r.rolled_back = true;
+        }
+        let reused = value.2 != 0 && r.chosen.get(&lver).is_some_and(|v| *v != value);
+        let by_reference = writer.reference
+            || self.references.iter().any(|peer| r.accepted.contains_key(&(lver, value, *peer)));
+        if reused && (lver <= r.forgotten || (r.rolled_back && by_reference)) {
+            // After a leader was rolled back a reference peer forgets its values and counts on from there (W1, W9): its
+            // versions are new ones. Without late writes of its own that must not lead to two owners.
+            // Its blocks of the versions that are forgotten stay, and a leader may be brought forward to one of them (R9).
+            r.forgotten = r.forgotten.max(r.top_lver);
+            r.rolled_back = false;
+            r.chosen.retain(|l, _| *l < lver);
+            r.top_lver = lver;
+            self.marks.versions_reused += 1;
+        }
+        if leader.write_id != leader.owner_id && r.flagged.contains(&(lver, value)) {
+            let owner = HostId::new(value.0);
+            let blocks = owner.into_iter().flat_map(|owner| legs::known_blocks(disk, resource, owner));
+            let mut blocks = blocks.filter(|d| d.lver.get() == lver && value_of(d) == Some(value));
+            if blocks.any(|d| d.is_released()) {
+                r.flagged_for_all.insert((lver, value));
+            }
+        }
+        r.top_lver = r.top_lver.max(lver);
+        if value.2 == 0 && leader.write_id == leader.owner_id {
+            r.freed.insert((lver, value.0, value.1));
+        }
+        if value.2 != 0 {
+            let chosen = *r.chosen.entry(lver).or_insert(value);
+            *r.committed.entry(lver).or_default() |= 1 << leg;
+            if chosen != value {
+                broken.push(format!("S2: version {lver} has owner {chosen:?} and now {value:?}"));
+            }
+            let first = HostId::new(1).map(|host| (lver, value, host));
+            let mut all = first.into_iter().flat_map(|first| r.accepted.range(first..));
+            let mut all = all.by_ref().take_while(|((l, v, _), _)| (*l, *v) == (lver, value));
+            if !all.any(|(_, legs)| legs.count_ones() >= disk.majority()) {
+                broken.push(format!("S2: a leader of version {lver} with {value:?} that no ballot accepted"));
+            }
+            if lver > 1 && lver - 1 > r.forgotten && !r.chosen.contains_key(&(lver - 1)) {
+                broken.push(format!("S2: version {lver} without a version {}", lver - 1));
+            }
+        }
+        for what in broken {
+            self.violated(what);
+        }
+    }
+
+    /// S3, on the blocks as they lie on the disk: a ballot for the held version can choose nobody but the holder.
+    pub(super) fn chosen_stays(&mut self, resource: u8, disk: &SimDisk) {
+        let Some(holder) = self.holder(resource) else { return };
+        for set in legs::majorities(disk) {
+            let num_hosts =
+                legs::legs_of(set).map(|leg| layout::leader_on(disk, resource, leg).num_hosts.get()).max();
+            let best = self.would_choose(resource, set, num_hosts.unwrap_or(0), &holder, disk);
+            if best.is_some_and(|best| best != Some(holder.value)) {
+                self.violated(format!("S3: {holder:?} holds, but a ballot would choose {best:?}"));
+            }
+        }
+    }
+
+    /// What a ballot for the held version would choose that reads these legs. `None`: it cannot complete.
+    fn would_choose(
+        &mut self,
+        resource: u8,
+        set: u8,
+        num_hosts: u64,
+        holder: &Holder,
+        disk: &SimDisk,
+    ) -> Option<Option<Value>> {
+        let mut best: Option<(u64, Value)> = None;
+        for host in (1..=num_hosts).filter_map(HostId::new) {
+            for leg in legs::legs_of(set) {
+                let d = layout::block_on(disk, resource, leg, host).dblock;
+                if d.lver.get() > holder.lver {
+                    // No ballot for the held version can complete. A block of ours proves that the owner before it is gone (R9). But
+                    // those of versions that a reference peer has forgotten stay.
+                    if !self.may_be_forgotten(resource) {
+                        self.violated(format!("S3: {holder:?} holds, but {host:?} has begun {d:?}"));
+                    }
+                    return None;
+                }
+                let (bal, value) = (d.bal.get(), value_of(&d));
+                if let Some(value) = value.filter(|_| d.lver.get() == holder.lver) {
+                    if best.is_none_or(|(b, _)| bal > b) {
+                        best = Some((bal, value));
+                    }
+                }
+            }
+        }
+        Some(best.map(|(_, value)| value))
+    }
+}
