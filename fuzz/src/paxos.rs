@@ -330,19 +330,20 @@ fn gave_up(before: &Before, leader: &RawLeader) -> bool {
 fn gone(scene: &Scene, before: &Before, host: HostId, generation: u64, at: MonoTime) -> bool {
     let delta = scene.delta_of(host);
     let on_disk = delta.owner_generation.get();
-    if delta.owner_id.get() != host.get()
-        || on_disk > generation
-        || (delta.timestamp.get() == 0 && on_disk >= generation)
-    {
+    let its_own = delta.owner_id.get() == host.get();
+    if its_own && (on_disk > generation || (delta.timestamp.get() == 0 && on_disk == generation)) {
         return true;
     }
     let seen = scene.seen.get(&host.get()).filter(|seen| {
-        seen.owner_id == host.get()
+        seen.owner_id == delta.owner_id.get()
             && seen.owner_generation == on_disk
             && seen.timestamp == delta.timestamp.get()
     });
     let since = seen.map_or(before.at, |seen| seen.last_live.unwrap_or(seen.first_check)).min(before.at);
-    let io_timeout = IoTimeout::from_disk(delta.io_timeout.get(), scene.io_timeout);
+    let newest = scene.seen.get(&host.get()).map_or(0, |seen| seen.newest_generation);
+    let unknown = delta.owner_id.get() != 0 && on_disk < generation && newest < generation;
+    let field = if unknown { u16::from(u8::MAX) } else { delta.io_timeout.get() };
+    let io_timeout = IoTimeout::from_disk(field, scene.io_timeout);
     at.secs_since(since) >= io_timeout.host_dead_secs(Scene::fire())
 }
 

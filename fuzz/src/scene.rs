@@ -392,14 +392,17 @@ impl Scene {
         let begun = live + data.number() % 900;
         let owner = data.number();
         let io_timeout = IoTimeout::from_disk(data.byte().into(), IoTimeout::DEFAULT);
+        let last_live = (!data.one_in(4)).then(|| ago(live));
+        let generation = data.number();
         let entry = HostSeen {
             first_check: ago(begun),
             last_check: ago(last),
-            last_live: (!data.one_in(4)).then(|| ago(live)),
+            last_live,
             owner_id: if owner == 0 { host } else { owner },
-            owner_generation: data.number(),
+            owner_generation: generation,
             timestamp: data.number(),
             io_timeout,
+            newest_generation: generation,
         };
         (host, entry)
     }

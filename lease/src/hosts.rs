@@ -26,8 +26,10 @@ pub struct HostSeen {
     pub owner_generation: u64,
     /// `timestamp` last seen: the peer's clock, good for equality only.
     pub timestamp: u64,
-    /// Its io timeout (ours if the record says 0).
+    /// Its io timeout (ours if the record says 0). Once an older generation's record came back, the longest one since.
     pub io_timeout: IoTimeout,
+    /// The largest generation that was ever seen. Of a later instance than this the io timeout is not known.
+    pub newest_generation: u64,
 }
 
 /// What commands report of a host (lease-algorithms.md 3.2). The numbers are those of the protocol.
@@ -44,6 +46,21 @@ pub enum HostState {
     Fail = 4,
     /// Silent for longer than 8T + F.
     Dead = 5,
+}
+
+/// The io timeout by which the instance with this generation is to be judged, whose host id has this record on disk and this entry in
+/// our table: the longer of what the two say, for a host may have joined with another one.
+///
+/// A renewal of an earlier instance may land late and bring *its* io timeout back. Then the table's memory counts; and where that does
+/// not reach to the instance either, nothing is known, and it has the longest there is.
+#[must_use]
+pub fn judged_by(record: &RawLeader, generation: u64, seen: Option<&HostSeen>, ours: IoTimeout) -> IoTimeout {
+    let known = seen.map_or(ours, |seen| seen.io_timeout);
+    let earlier = record.owner_id.get() != 0 && record.owner_generation.get() < generation;
+    if earlier && seen.is_none_or(|seen| seen.newest_generation < generation) {
+        return IoTimeout::LONGEST;
+    }
+    IoTimeout::from_disk(record.io_timeout.get(), known).max(known)
 }
 
 impl HostSeen {
@@ -140,6 +157,7 @@ struct Entry {
     bad: u32,
     owner_id: u64,
     owner_generation: u64,
+    newest_generation: u64,
     timestamp: u64,
     last_live: Option<MonoTime>,
     name: Name,
@@ -153,6 +171,7 @@ impl Entry {
             bad: 0,
             owner_id: 0,
             owner_generation: 0,
+            newest_generation: 0,
             timestamp: 0,
             last_live: None,
             name: Name::default(),
@@ -342,7 +361,13 @@ impl HostTable {
         entry.name = name;
         entry.owner_generation = generation;
         entry.owner_id = record.owner_id.get();
-        entry.io_timeout = record.io_timeout.get();
+        let io_timeout = |field| IoTimeout::from_disk(field, self.our_timeout);
+        // Where an earlier instance is back, whoever came after it may be alive, with the io timeout that it had.
+        let falls = generation < entry.newest_generation;
+        if !falls || io_timeout(record.io_timeout.get()) > io_timeout(entry.io_timeout) {
+            entry.io_timeout = record.io_timeout.get();
+        }
+        entry.newest_generation = entry.newest_generation.max(generation);
         if entry.host != self.our_host && Bitmap::from_sector(sector).contains(self.our_host) {
             let event = Event {
                 generation: record.write_id.get(),
@@ -369,6 +394,7 @@ impl HostView for HostTable {
             owner_generation: entry.owner_generation,
             timestamp: entry.timestamp,
             io_timeout: IoTimeout::from_disk(entry.io_timeout, self.our_timeout),
+            newest_generation: entry.newest_generation,
         })
     }
 }

@@ -73,6 +73,8 @@ pub struct IoTimeoutError {
 impl IoTimeout {
     /// The default, 10 seconds.
     pub const DEFAULT: Self = Self(10);
+    /// The longest there is.
+    pub const LONGEST: Self = Self(u8::MAX);
 
     /// An io timeout of this many seconds.
     ///
@@ -92,7 +94,7 @@ impl IoTimeout {
         match u8::try_from(field) {
             Ok(0) => own,
             Ok(s) => Self(s),
-            Err(_) => Self(u8::MAX),
+            Err(_) => Self::LONGEST,
         }
     }
 

@@ -227,11 +227,23 @@ impl DeltaAcquire {
     fn decide(&mut self, now: MonoTime, record: RawLeader) -> Step<JoinOutcome> {
         let same_name = self.config.host_name.matches(&record.resource_name);
         let vouched_for = self.fast_rejoin == Some(record.owner_generation.get());
-        if record.timestamp.get() == 0 || (same_name && vouched_for) {
+        if self.is_freed(&record) || (same_name && vouched_for) {
             return self.take(now, record);
         }
-        let dead = self.found_timeout(&record).host_dead_secs(self.config.fire);
-        let until = now.plus_secs(dead + SLACK_SECS);
+        self.wait_out(now, record, self.found_timeout(&record))
+    }
+
+    /// Whether this says that nobody has the host id. A free record of an older generation than this machine is known to have joined
+    /// with is an earlier release that landed late: unless the caller knows that nothing is left of the later instance, that one counts
+    /// as silent.
+    fn is_freed(&self, record: &RawLeader) -> bool {
+        let older = record.owner_generation.get() < self.remembered;
+        record.timestamp.get() == 0 && (!older || self.fast_rejoin == Some(self.remembered))
+    }
+
+    /// Step 3: waits until whoever may have the host id must have been reset.
+    fn wait_out(&mut self, now: MonoTime, record: RawLeader, io_timeout: IoTimeout) -> Step<JoinOutcome> {
+        let until = now.plus_secs(io_timeout.host_dead_secs(self.config.fire) + SLACK_SECS);
         self.watch(now, Watch { seen: record, until, next_look: now, look_stuck: None })
     }
 
@@ -268,7 +280,7 @@ impl DeltaAcquire {
     ) -> Step<JoinOutcome> {
         match self.own_record(result) {
             Ok(record) if record == watch.seen => self.watch(now, watch),
-            Ok(record) => self.changed(now, record),
+            Ok(record) => self.changed(now, &watch, record),
             Err(JoinError::Read(_)) => self.watch(now, watch),
             Err(e) => self.done(Err(e)),
         }
@@ -282,20 +294,25 @@ impl DeltaAcquire {
     ) -> Step<JoinOutcome> {
         match self.own_record(result) {
             Ok(record) if record == watch.seen => self.take(now, record),
-            Ok(record) => self.changed(now, record),
+            Ok(record) => self.changed(now, &watch, record),
             Err(e) => self.done(Err(e)),
         }
     }
 
-    fn changed(&mut self, now: MonoTime, record: RawLeader) -> Step<JoinOutcome> {
-        if record.timestamp.get() == 0 {
-            self.take(now, record)
-        } else {
-            self.done(Err(JoinError::Busy {
+    fn changed(&mut self, now: MonoTime, watch: &Watch, record: RawLeader) -> Step<JoinOutcome> {
+        if record.timestamp.get() != 0 {
+            return self.done(Err(JoinError::Busy {
                 owner: Name::from_field(&record.resource_name),
                 generation: record.owner_generation.get(),
-            }))
+            }));
         }
+        // A later instance was seen than the one that has released.
+        self.remembered = self.remembered.max(watch.seen.owner_generation.get());
+        if self.is_freed(&record) {
+            return self.take(now, record);
+        }
+        let io_timeout = self.found_timeout(&record).max(self.found_timeout(&watch.seen));
+        self.wait_out(now, record, io_timeout)
     }
 
     /// Step 5: the record as read, made ours.

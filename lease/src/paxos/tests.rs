@@ -229,6 +229,7 @@ fn seen(id: u64, generation: u64, first_check: u64, last_live: u64, last_check: 
         owner_generation: generation,
         timestamp: 900,
         io_timeout: IoTimeout::DEFAULT,
+        newest_generation: generation,
     };
     Rc::new(Seen(id, entry))
 }

@@ -171,6 +171,7 @@ impl World {
                 owner_generation: record.owner_generation.get(),
                 timestamp: record.timestamp.get(),
                 io_timeout: IoTimeout::from_disk(record.io_timeout.get(), Self::io_timeout()),
+                newest_generation: record.owner_generation.get(),
             };
             (*id, seen)
         });

@@ -107,6 +107,7 @@ impl Lives {
                 owner_generation: u64::from(generation),
                 timestamp: self.timestamp(host, now, settings.twist),
                 io_timeout: IoTimeout::DEFAULT,
+                newest_generation: u64::from(generation),
             }
         };
         Table(std::array::from_fn(seen))

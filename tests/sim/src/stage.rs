@@ -139,6 +139,7 @@ impl Stage {
                 owner_generation: delta.owner_generation.get(),
                 timestamp: delta.timestamp.get(),
                 io_timeout: IoTimeout::DEFAULT,
+                newest_generation: delta.owner_generation.get(),
             }
         };
         Everybody((1..=16).map(entry).collect())

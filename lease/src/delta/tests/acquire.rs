@@ -133,6 +133,36 @@ fn a_generation_known_to_have_been_used_is_not_used_again() {
     }
 }
 
+/// The release of generation 3 landed when generation 5 had been joined. Of that one it says nothing: without a proof that nothing is left
+/// of it the join waits until it must be over.
+#[test]
+fn a_release_older_than_the_generation_that_is_remembered_frees_nothing() {
+    for (remembered, fast, waits) in [(3, None, false), (5, None, true), (5, Some(5), false)] {
+        let mut lab = lab();
+        edit(&mut lab, 1, held_by("alpha", 1, 3, 0));
+        let start = lab.now;
+        let mut join = DeltaAcquire::new(config(), fast).remembering(remembered);
+        assert_eq!(lab.run(&mut join).outcome.unwrap().generation(), remembered + 1);
+        let write = lab.trace.iter().find(|t| t.op.is_write()).unwrap();
+        assert_eq!(write.at.millis_since(start) > 69_000, waits, "{remembered}, {fast:?}");
+    }
+}
+
+/// The same, where it lands while the later instance is being waited for.
+#[test]
+fn a_release_older_than_the_generation_that_was_seen_begins_the_wait_anew() {
+    for (freed, waits) in [(5, false), (6, false), (4, true)] {
+        let mut lab = lab();
+        edit(&mut lab, 1, held_by("alpha", 1, 5, 500));
+        let landed = lab.now.plus_secs(30);
+        lab.at(landed, move |lab| edit(lab, 1, held_by("alpha", 1, freed, 0)));
+        let mut join = DeltaAcquire::new(config(), None);
+        assert_eq!(lab.run(&mut join).outcome.unwrap().generation(), freed.max(5) + 1);
+        let write = lab.trace.iter().find(|t| t.op.is_write()).unwrap();
+        assert_eq!(write.at.millis_since(landed) > 69_000, waits, "{freed}");
+    }
+}
+
 #[test]
 fn a_silent_owner_is_waited_for_longer_than_its_watchdog() {
     let mut lab = lab();

@@ -14,13 +14,13 @@
 
 use super::{AcquireOutcome, Mode, PaxosAcquire, Phase};
 use crate::geometry::HostId;
-use crate::hosts::HostSeen;
+use crate::hosts::{HostSeen, judged_by};
 use crate::limits::DISKS_MAX;
 use crate::machine::{Content, Env, IoFailure, Step, View};
 use crate::paxos::AcquireError;
 use crate::paxos::ops::{For, Tally};
 use crate::record::{HostBlock, ModeBlock, RawLeader};
-use crate::timing::{IoTimeout, MonoTime, WatchdogFire};
+use crate::timing::{MonoTime, WatchdogFire};
 use crate::verify::{self, DblockError, Purpose};
 use arrayvec::ArrayVec;
 
@@ -109,8 +109,7 @@ pub(super) fn maybe_alive(
         && seen.owner_generation == on_disk
         && seen.timestamp == timestamp;
     let since = seen.last_live.unwrap_or(seen.first_check);
-    // The longer of what the table and the record say.
-    let io_timeout = IoTimeout::from_disk(delta.io_timeout.get(), seen.io_timeout).max(seen.io_timeout);
+    let io_timeout = judged_by(delta, generation, Some(&seen), seen.io_timeout);
     !unchanged || asked.secs_since(since) <= io_timeout.host_dead_secs(fire)
 }
 

@@ -2,12 +2,12 @@
 
 use super::{AcquireOutcome, PaxosAcquire, Phase, Then};
 use crate::geometry::HostId;
-use crate::hosts::HostSeen;
+use crate::hosts::{HostSeen, judged_by};
 use crate::machine::{Env, IoFailure, Step};
 use crate::paxos::ops::{For, Votes};
 use crate::paxos::{AcquireError, Value};
 use crate::record::{HostBlock, RawLeader};
-use crate::timing::{IoTimeout, MonoTime};
+use crate::timing::MonoTime;
 use crate::verify::{self, DblockError, LeaderError, Purpose};
 
 /// Milliseconds between the first two looks at an owner that is not known to be alive. A short one, for as a rule it lives: our
@@ -113,10 +113,10 @@ impl PaxosAcquire {
         let Some(mut watch) = self.watch else { return self.fail(AcquireError::Driver) };
         let (generation, owner) = (delta.owner_generation.get(), self.leader.owner_generation.get());
         // A free record of an *older* generation is the release of an earlier instance that landed late: it says nothing of the
-        // instance that owns. That one is silent then, and waited for like any other.
-        let gone = (delta.timestamp.get() == 0 && generation >= owner)
-            || delta.owner_id != self.leader.owner_id
-            || generation > owner;
+        // instance that owns. That one is silent then, and waited for like any other. Nor does a record of another host id say anything:
+        // the lockspace was formatted meanwhile, or something was written to the wrong place, while the owner may be at work.
+        let gone = delta.owner_id == self.leader.owner_id
+            && (generation > owner || (generation == owner && delta.timestamp.get() == 0));
         if gone {
             return self.owner_gone(now);
         }
@@ -130,9 +130,8 @@ impl PaxosAcquire {
             }
             Some(seen) if seen != timestamp || Self::just_seen_alive(&watch) => return self.owner_alive(now),
             Some(_) => {
-                let entry = watch.entry.map_or(self.config.io_timeout, |e| e.io_timeout);
-                // The longer of what the table and the lease say: an owner may have joined with another io timeout.
-                let io_timeout = IoTimeout::from_disk(delta.io_timeout.get(), entry).max(entry);
+                let seen = HostId::new(self.leader.owner_id.get()).and_then(|owner| env.hosts.seen(owner));
+                let io_timeout = judged_by(&delta, owner, seen.as_ref(), self.config.io_timeout);
                 // Silent until the look began: a look may take as long as our io timeout, and an owner with a much shorter one has
                 // renewed many times by its end.
                 if watch.asked.secs_since(watch.start) > io_timeout.host_dead_secs(self.config.fire) {

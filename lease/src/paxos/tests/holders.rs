@@ -70,8 +70,13 @@ fn who_counts_as_alive() {
             owner_generation: 1,
             timestamp: 900,
             io_timeout: IoTimeout::DEFAULT,
+            newest_generation: 1,
         };
         Rc::new(Seen(2, entry)) as Rc<dyn HostView>
+    };
+    let later_known = || {
+        let Some(entry) = silent(859).seen(host(2)) else { panic!("it is there") };
+        Rc::new(Seen(2, HostSeen { newest_generation: 2, ..entry })) as Rc<dyn HostView>
     };
     let mut slow = delta(2, 1, 900);
     slow.io_timeout = 100.into();
@@ -94,8 +99,10 @@ fn who_counts_as_alive() {
         // An earlier instance's release that landed late says nothing of a newer one.
         (2, delta(2, 1, 0), none(), true),
         (2, delta(2, 1, 900), none(), true),
-        // A mode block newer than everything known: only silence counts.
-        (2, delta(2, 1, 900), silent(859), false),
+        // A mode block newer than everything known: only silence counts, and that of a host with any io timeout.
+        (2, delta(2, 1, 900), silent(859), true),
+        // Not newer: an earlier instance's renewal has landed late.
+        (2, delta(2, 1, 900), later_known(), false),
         // Somebody else's record in its place.
         (1, delta(3, 2, 950), none(), true),
     ];

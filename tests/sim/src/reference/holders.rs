@@ -230,6 +230,7 @@ mod tests {
             owner_generation: generation,
             timestamp,
             io_timeout: IoTimeout::DEFAULT,
+            newest_generation: generation,
         };
         let fire = WatchdogFire::DEFAULT;
         let gone = |delta: RawLeader, seen| gone(secs(300), 2, &delta, Some(seen), fire);

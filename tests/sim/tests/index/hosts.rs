@@ -143,6 +143,7 @@ impl World {
                 owner_generation: generation,
                 timestamp,
                 io_timeout: io_timeout(),
+                newest_generation: generation,
             });
         }
     }
