@@ -82,6 +82,26 @@ pub enum LeaderError {
     CompareAndWrite,
 }
 
+impl LeaderError {
+    /// Whether something else than the lease that was looked for lies there, or nothing that this program may change.
+    #[must_use]
+    pub fn is_of_another(&self) -> bool {
+        match self {
+            Self::Magic { .. }
+            | Self::Cleared
+            | Self::Version { .. }
+            | Self::Lockspace { .. }
+            | Self::Resource { .. }
+            | Self::CompareAndWrite => true,
+            Self::NumHosts { .. }
+            | Self::Checksum { .. }
+            | Self::SectorSize { .. }
+            | Self::Sizes(_)
+            | Self::Owner { .. } => false,
+        }
+    }
+}
+
 /// Who reads, which decides the versions accepted (disk-format.md 10.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {

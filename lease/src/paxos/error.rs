@@ -253,6 +253,16 @@ pub enum ReleaseError {
         /// `timestamp` on disk.
         timestamp: u64,
     },
+    /// The lease was given up, but has its old name: on a disk that missed the new one it would be lost.
+    #[error("the lease keeps its name: it was found on {readable} of {disks} disks only{}", elsewhere(other.as_ref()))]
+    NotRenamed {
+        /// On how many it was found.
+        readable: u32,
+        /// Of how many.
+        disks: u8,
+        /// Why not on one of the others.
+        other: Option<LeaderFail>,
+    },
     /// The lockspace is gone: nothing may be written any more.
     #[error("the lockspace is no longer usable")]
     LockspaceGone,
@@ -286,7 +296,7 @@ impl From<&ReleaseError> for ReturnCode {
             | ReleaseError::LeaderWrite(io)
             | ReleaseError::Value(io)
             | ReleaseError::DblockWrite(io) => Self::from(io),
-            ReleaseError::LeaderRead { .. } => Self::LEADER_READ,
+            ReleaseError::LeaderRead { .. } | ReleaseError::NotRenamed { .. } => Self::LEADER_READ,
             ReleaseError::LeaderDiff => Self::LEADER_DIFF,
             ReleaseError::Leader(e) => Self::from(e),
             ReleaseError::Dblock(e) => Self::from(e),

@@ -3,6 +3,10 @@
 //! A disk of several that has let one time out is *silent* until that one ends. While there is a majority without it, nobody waits for
 //! it again, and nothing is written to it: what would be written might land at any later time (rule R3), and until then the lease could
 //! not be given back. That is as safe as a disk that fails at once: whatever is decided is decided by a majority of those that answer.
+//!
+//! A disk of several on which something else lies than this lease is *foreign*, for whatever reason: it was named by mistake, replaced by
+//! an empty one, or has missed that the lease was renamed. Nothing is written there, for it may be another lease with an owner of its
+//! own, and its blocks say nothing of this one. Its leader is read again with every look at the leaders.
 
 use super::LeaderFail;
 use crate::geometry::SectorSize;
@@ -42,6 +46,8 @@ pub(super) struct Ops {
     late_writes: ArrayVec<(OpId, u8), DISKS_MAX>,
     /// Reads of several disks that timed out and are still outstanding, the newest ones.
     late_reads: ArrayVec<(OpId, u8), OPS_PER_STEP_MAX>,
+    /// Foreign disks, a bit each.
+    foreign: u8,
     /// What the next step submits.
     batch: ArrayVec<Op, OPS_PER_STEP_MAX>,
 }
@@ -60,14 +66,41 @@ impl Ops {
         Self { disks, ..Self::default() }
     }
 
+    /// Takes note of what a disk has for a leader.
+    pub(super) fn found(&mut self, disk: u8, leader: &Result<RawLeader, LeaderFail>) {
+        if self.disks < 2 {
+            return;
+        }
+        match leader {
+            Ok(_) => self.foreign &= !(1 << disk),
+            Err(LeaderFail::Leader(e)) if e.is_of_another() => self.foreign |= 1 << disk,
+            Err(_) => {}
+        }
+    }
+
+    /// Whether something else than this lease lies on a disk.
+    pub(super) fn is_foreign(&self, disk: u8) -> bool {
+        self.foreign & (1 << disk) != 0
+    }
+
+    /// How many disks that is so on.
+    pub(super) fn foreign(&self) -> u32 {
+        self.foreign.count_ones()
+    }
+
+    /// It is the lease that has another name, and not some disks that have another lease.
+    pub(super) fn none_is_foreign(&mut self) {
+        self.foreign = 0;
+    }
+
     fn is_silent(&self, disk: u8) -> bool {
         self.late_reads.iter().chain(&self.late_writes).any(|(_, d)| *d == disk)
     }
 
-    /// Whether a disk is silent, and a majority is left without it and the others that are.
+    /// Whether a disk is left alone: it is foreign, or silent, and then a majority is left without it and the others that are.
     pub(super) fn skips(&self, disk: u8) -> bool {
-        let answering = (0..self.disks).filter(|d| !self.is_silent(*d)).count();
-        self.is_silent(disk) && answering * 2 > usize::from(self.disks)
+        let answering = (0..self.disks).filter(|d| !self.is_silent(*d) && !self.is_foreign(*d)).count();
+        self.is_foreign(disk) || (self.is_silent(disk) && answering * 2 > usize::from(self.disks))
     }
 
     fn push(
@@ -85,7 +118,7 @@ impl Ops {
         self.batch.push(Op { id, place, sector_size: size, action, deadline });
     }
 
-    /// Reads from a disk, unless it is silent. Leaders are read from all, so that whoever starts over, or has waited for an owner, finds a
+    /// Reads from a disk, unless it is left alone. Leaders are read from all, so that whoever starts over, or has waited for an owner, finds a
     /// disk that answers again.
     pub(super) fn read(
         &mut self,
@@ -105,7 +138,7 @@ impl Ops {
         self.push(0, Place::Lockspace, size, Action::Read { first: sector, count: 1 }, deadline, For::Delta);
     }
 
-    /// Writes to a disk, unless it is silent, or a write to it is still outstanding: the order of the two would be undefined.
+    /// Writes to a disk, unless it is left alone, or a write to it is still outstanding: the order of the two would be undefined.
     /// Returns whether it was started.
     pub(super) fn write(
         &mut self,
@@ -127,7 +160,7 @@ impl Ops {
         content: Content,
         deadline: MonoTime,
     ) -> bool {
-        if self.late_writes.iter().any(|(_, d)| *d == disk) {
+        if self.is_foreign(disk) || self.late_writes.iter().any(|(_, d)| *d == disk) {
             return false;
         }
         self.push(disk, Place::Resource(disk), size, Action::Write { sector, content }, deadline, For::Write);
@@ -273,6 +306,22 @@ pub(super) enum Verdict<E> {
     Newest(RawLeader),
     /// The leaders of the highest version contradict each other.
     Differ,
+}
+
+impl Votes<LeaderFail> {
+    /// If not all disks have this lease: how many do, and why one does not.
+    pub(super) fn missing(&self, disks: u8) -> Option<(u32, Option<LeaderFail>)> {
+        let readable = u32::try_from(self.leaders.len()).unwrap_or(0);
+        (readable < u32::from(disks)).then_some((readable, self.telling.or(self.error)))
+    }
+
+    /// What lies on a disk that does not have this lease, if any does.
+    pub(super) fn foreign(&self) -> Option<LeaderError> {
+        match self.telling {
+            Some(LeaderFail::Leader(e)) => Some(e),
+            _ => None,
+        }
+    }
 }
 
 impl<E: Unusable> Votes<E> {

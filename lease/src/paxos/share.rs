@@ -41,6 +41,16 @@ impl PaxosShare {
         Self { config, options, retries, stage: Stage::Acquire(PaxosAcquire::new(config, options)) }
     }
 
+    /// Whether something else than this lease lies on a disk.
+    pub(super) fn is_foreign(&self, disk: u8) -> bool {
+        match &self.stage {
+            Stage::Acquire(machine) => machine.is_foreign(disk),
+            Stage::Backoff(_, ops) => ops.is_foreign(disk),
+            Stage::Share(_, machine) => machine.is_foreign(disk),
+            Stage::Done => false,
+        }
+    }
+
     /// Writes that timed out and have not ended.
     pub(super) fn outstanding(&self) -> u32 {
         match &self.stage {

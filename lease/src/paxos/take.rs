@@ -15,6 +15,9 @@ use std::sync::Arc;
 /// The read of the value block: a number that the machine before it does not reach.
 const VALUE_READ: OpId = OpId(u32::MAX);
 
+/// `ENODEV`: where the value block should be, another lease or none lies.
+const NO_DEVICE: i32 = 19;
+
 /// What was found in a value block: a sector, or why it could not be read.
 pub type ValueRead = Result<Arc<[u8]>, IoFailure>;
 
@@ -64,11 +67,24 @@ impl PaxosTake {
         }
     }
 
+    /// Whether something else lies on the first disk, the only one with a value block.
+    fn first_is_foreign(&self) -> bool {
+        match &self.lease {
+            Lease::Exclusive(machine) => machine.is_foreign(0),
+            Lease::Shared(machine) => machine.is_foreign(0),
+        }
+    }
+
     fn after_lease(&mut self, now: MonoTime, outcome: AcquireOutcome, outstanding: u32) -> Step<Taken> {
         let held = match outcome {
             AcquireOutcome::Acquired(held) if self.value && held.geometry.lvb_fits() => held,
             outcome => return Step::Done { outcome: Taken { outcome, value: None }, outstanding },
         };
+        if self.first_is_foreign() {
+            let value = Some(Err(IoFailure::NotOpen(NO_DEVICE)));
+            let outcome = Taken { outcome: AcquireOutcome::Acquired(held), value };
+            return Step::Done { outcome, outstanding };
+        }
         self.reading = Some(held);
         let mut ops = ArrayVec::new();
         ops.push(Op {

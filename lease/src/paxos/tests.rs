@@ -8,6 +8,7 @@ mod counterexamples;
 mod decide;
 mod disks;
 mod faults;
+mod foreign;
 mod holders;
 mod io_plan;
 mod modes;

@@ -340,6 +340,8 @@ impl World {
             // An older leader that was slow on one of several disks, where a newer one is missing on another, is the majority's again. The
             // lease is released by its flag, but nobody can give it a name then.
             Err(ReleaseError::Owner { .. }) if renames => self.checks.marks.renames_refused += 1,
+            // A disk does not answer, or has missed an earlier name: the lease keeps the one that it has on a majority.
+            Err(ReleaseError::NotRenamed { .. }) => self.checks.marks.renames_refused += 1,
             Err(e @ (ReleaseError::Driver | ReleaseError::Owner { .. })) => {
                 // A leader that we wrote last says what we wrote: nobody else writes one in our name and leaves our id in it.
                 let id = self.hosts[host].id;

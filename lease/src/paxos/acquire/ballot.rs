@@ -69,6 +69,10 @@ impl PaxosAcquire {
             return Err(AcquireError::Dblock(bad));
         }
         if round.blocks.readable < self.config.majority() {
+            if let Some(e) = round.leaders.foreign().filter(|_| self.ops.foreign() > 0) {
+                // It has been renamed since we began.
+                return Err(AcquireError::Leader(e));
+            }
             return Err(AcquireError::DblockRead(round.io.unwrap_or(IoFailure::Short)));
         }
         Ok(())

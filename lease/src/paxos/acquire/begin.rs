@@ -51,6 +51,7 @@ impl PaxosAcquire {
         env: &Env<'_>,
         votes: &OwnVotes,
     ) -> Step<AcquireOutcome> {
+        let votes = votes.read(self.config.host, &self.ops);
         if votes.block.readable < self.config.majority() {
             return self.fail(match (votes.bad, votes.io) {
                 (Some(bad), _) => AcquireError::Dblock(bad),

@@ -244,6 +244,11 @@ impl PaxosAcquire {
         (self.own.readable > 0).then(|| self.own.current())
     }
 
+    /// Whether something else than this lease lies on a disk.
+    pub(super) fn is_foreign(&self, disk: u8) -> bool {
+        self.ops.is_foreign(disk)
+    }
+
     /// Writes that timed out and have not ended.
     pub(super) fn outstanding(&self) -> u32 {
         self.ops.outstanding()

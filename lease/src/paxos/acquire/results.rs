@@ -5,11 +5,12 @@ use crate::geometry::HostId;
 use crate::limits::DISKS_MAX;
 use crate::machine::{IoFailure, View};
 use crate::paxos::blocks::Blocks;
-use crate::paxos::ops::{For, Verdict};
+use crate::paxos::ops::{For, Ops, Verdict};
 use crate::paxos::own::OwnBlock;
 use crate::paxos::{AcquireError, LeaderFail};
 use crate::record::{HostBlock, RawLeader};
 use crate::verify::{self, DblockError};
+use arrayvec::ArrayVec;
 
 /// One read of a ballot: the blocks of all hosts, and the leaders that lie before them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
@@ -21,23 +22,36 @@ pub(super) struct Round {
     pub(super) io: Option<IoFailure>,
 }
 
-/// Our own block as read from several disks.
+/// Our own block as read from several disks, before it is known which of them are foreign.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub(super) struct OwnVotes(ArrayVec<(u8, Result<HostBlock, IoFailure>), DISKS_MAX>);
+
+/// What they come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub(super) struct OwnVotes {
+pub(super) struct OwnRead {
     pub(super) block: OwnBlock,
     pub(super) io: Option<IoFailure>,
     pub(super) bad: Option<DblockError>,
 }
 
 impl OwnVotes {
-    fn put(&mut self, result: Result<HostBlock, IoFailure>, host: HostId) {
-        match result {
-            Ok(block) => match verify::dblock(&block.dblock, host) {
-                Ok(()) => self.block.merge(&block.dblock),
-                Err(e) => self.bad = self.bad.or(Some(e)),
-            },
-            Err(e) => self.io = self.io.or(Some(e)),
+    fn put(&mut self, disk: u8, result: Result<HostBlock, IoFailure>) {
+        let _full = self.0.try_push((disk, result));
+    }
+
+    /// Those of the disks that have this lease.
+    pub(super) fn read(&self, host: HostId, ops: &Ops) -> OwnRead {
+        let mut read = OwnRead::default();
+        for (_, result) in self.0.iter().filter(|(disk, _)| !ops.is_foreign(*disk)) {
+            match result {
+                Ok(block) => match verify::dblock(&block.dblock, host) {
+                    Ok(()) => read.block.merge(&block.dblock),
+                    Err(e) => read.bad = read.bad.or(Some(e)),
+                },
+                Err(e) => read.io = read.io.or(Some(*e)),
+            }
         }
+        read
     }
 }
 
@@ -51,10 +65,12 @@ impl PaxosAcquire {
                 Phase::First { leaders, .. } | Phase::Leader(leaders, _) | Phase::AgainLeader(leaders),
                 For::Leader,
             ) => {
-                leaders.put(self.config.decode_leader(result));
+                let leader = self.config.decode_leader(result);
+                self.ops.found(disk, &leader);
+                leaders.put(leader);
             }
             (Phase::First { own, .. } | Phase::Own(own), For::OwnBlock) => {
-                own.put(host_block(result, self.config.host), self.config.host);
+                own.put(disk, host_block(result, self.config.host));
             }
             (Phase::OwnerDelta(delta), For::Delta) => {
                 let sector = self.owner().map_or(0, HostId::delta_sector);
@@ -80,12 +96,14 @@ impl PaxosAcquire {
                 For::Write,
             ) => tally.count(&result),
             (Phase::AgainBlocks(round, claims), For::Blocks) => {
-                if let Ok(view) = result {
+                self.record_round(disk, round, result);
+                if let Some(view) = result.ok().filter(|_| !self.ops.is_foreign(disk)) {
                     claims.merge(view, self.last_host(), self.leader.lver.get(), self.config.host);
                 }
-                self.record_round(round, result);
             }
-            (Phase::Read1(round) | Phase::Read2(round), For::Blocks) => self.record_round(round, result),
+            (Phase::Read1(round) | Phase::Read2(round), For::Blocks) => {
+                self.record_round(disk, round, result);
+            }
             (Phase::ClaimDelta(claim, _, delta), For::Delta) => {
                 let sector = claim.host.delta_sector();
                 *delta = Some(result.and_then(|view| {
@@ -97,11 +115,14 @@ impl PaxosAcquire {
         self.phase = phase;
     }
 
-    fn record_round(&self, round: &mut Round, result: Result<View<'_>, IoFailure>) {
+    fn record_round(&mut self, disk: u8, round: &mut Round, result: Result<View<'_>, IoFailure>) {
         match result {
             Ok(view) => {
-                round.blocks.merge(view, self.last_host(), self.next_lver(), self.config.host);
                 let leader = self.config.decode_leader(Ok(view));
+                self.ops.found(disk, &leader);
+                if !self.ops.is_foreign(disk) {
+                    round.blocks.merge(view, self.last_host(), self.next_lver(), self.config.host);
+                }
                 let num_hosts = leader.as_ref().map_or(0, |l| l.num_hosts.get());
                 round.num_hosts = round.num_hosts.max(num_hosts);
                 round.leaders.put(leader);

@@ -45,7 +45,9 @@ impl PaxosRelease {
                 free.write_generation = self.config.generation.into();
                 free.write_timestamp = now.secs().into();
                 free.flags = (free.flags.get() & !FLAG_SHORT_HOLD).into();
-                if let (Some(name), What::Held(held)) = (&self.rename, &self.what) {
+                if let (true, Some((readable, other))) = (self.leader_first(), votes.missing(disks)) {
+                    self.not_renamed = Some(ReleaseError::NotRenamed { readable, disks, other });
+                } else if let (Some(name), What::Held(held)) = (&self.rename, &self.what) {
                     free.resource_name = name.to_field();
                     // Whoever committed it in our name had an older number.
                     free.num_hosts = free.num_hosts.get().max(held.leader.num_hosts.get()).into();
@@ -114,7 +116,8 @@ impl PaxosRelease {
             return self.done(Err(ReleaseError::LeaderWrite(tally.failure())));
         }
         if self.leader_first() {
-            return self.mark(now, env, Ok(Released::LeaderFreed));
+            let told = self.not_renamed.map_or(Ok(Released::LeaderFreed), Err);
+            return self.mark(now, env, told);
         }
         self.done(Ok(Released::LeaderFreed))
     }

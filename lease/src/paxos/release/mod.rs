@@ -11,7 +11,10 @@
 //!
 //! Of a lease that is to be renamed the leader comes first, whoever wrote it: as long as our block is not marked and the leader
 //! names us nobody else may write it, so it is ours to free and to name. The mark follows, for commits in our name that are still
-//! on their way.
+//! on their way. A lease on several disks gets its new name only where all of them have it under the old one: a disk with another
+//! name is foreign from then on (see [`super::ops`]).
+//!
+//! Of several disks the leaders are read before anything else: which disks answer, and on which of them this lease lies.
 
 mod leader;
 
@@ -83,8 +86,8 @@ struct OwnRead {
 #[expect(clippy::large_enum_variant, reason = "one per machine, part of its value")]
 enum Phase {
     Start,
-    /// Of several disks it is seen which ones answer.
-    Probe,
+    /// Of several disks it is seen which ones answer, and how many of them have this lease.
+    Probe(u32),
     /// The value block is written.
     WriteValue(Tally),
     /// Our block is read from every disk.
@@ -128,6 +131,8 @@ pub struct PaxosRelease {
     patient: bool,
     /// Whether it is known which disks answer.
     probed: bool,
+    /// No majority has the lease under its name.
+    anonymous: bool,
     /// The shared hold is on disk.
     announced: bool,
     /// What is to be in the value block before anything is given up.
@@ -135,6 +140,8 @@ pub struct PaxosRelease {
     value_written: bool,
     /// The resource's name from now on.
     rename: Option<Name>,
+    /// Why it did not get that name.
+    not_renamed: Option<ReleaseError>,
     /// The number of our block's last ballot, if it is known.
     ballot: Option<u64>,
     /// Our block as the attempt to be taken back left it.
@@ -183,6 +190,8 @@ impl PaxosRelease {
             mode: ModeBlock::zeroed(),
             patient: false,
             probed: false,
+            anonymous: false,
+            not_renamed: None,
             announced: false,
             value: None,
             value_written: false,
@@ -224,6 +233,11 @@ impl PaxosRelease {
     pub fn of_attempt(mut self, block: Option<HostBlock>) -> Self {
         self.attempt = block;
         self
+    }
+
+    /// Whether something else than this lease lies on a disk.
+    pub(super) fn is_foreign(&self, disk: u8) -> bool {
+        self.ops.is_foreign(disk)
     }
 
     /// Writes that timed out and have not ended.
@@ -402,6 +416,12 @@ impl PaxosRelease {
     }
 
     fn start(&mut self, now: MonoTime, env: &Env<'_>) -> Step<ReleaseOutcome> {
+        if self.config.disks > 1 && !self.probed {
+            for disk in 0..self.config.disks {
+                self.ops.read(disk, self.geometry.sector(), 0, 1, self.deadline(now), For::Leader);
+            }
+            return self.submit(Phase::Probe(0));
+        }
         let Some(value) = self.value.take() else { return self.begin(now, env) };
         if !self.may_write(env) {
             return self.done(Err(ReleaseError::LockspaceGone));
@@ -428,11 +448,6 @@ impl PaxosRelease {
 
     fn begin(&mut self, now: MonoTime, env: &Env<'_>) -> Step<ReleaseOutcome> {
         match self.what {
-            What::Held(_) | What::Exclusivity(_) if self.config.disks > 1 && !self.probed => {
-                self.probed = true;
-                self.read_block(now);
-                self.submit(Phase::Probe)
-            }
             // Of several disks one may have the flag, which others believe, long before a majority has the mode block.
             What::Exclusivity(held) if self.patient || self.config.disks > 1 => {
                 self.announce(now, env, held.block)
@@ -453,7 +468,7 @@ impl PaxosRelease {
         }
     }
 
-    fn record(&mut self, result: Result<View<'_>, IoFailure>) {
+    fn record(&mut self, disk: u8, result: Result<View<'_>, IoFailure>) {
         let mode = self.mode;
         let mut phase = std::mem::replace(&mut self.phase, Phase::Done);
         match &mut phase {
@@ -480,15 +495,34 @@ impl PaxosRelease {
             | Phase::WriteLeader(tally) => {
                 tally.count(&result);
             }
-            Phase::ReadLeader(votes) => votes.put(self.decode_leader(result)),
-            Phase::Start | Phase::Probe | Phase::Done => {}
+            Phase::ReadLeader(votes) => {
+                let leader = self.decode_leader(result);
+                if !self.anonymous {
+                    self.ops.found(disk, &leader);
+                }
+                votes.put(leader);
+            }
+            Phase::Probe(ours) => {
+                let leader = self.decode_leader(result);
+                self.ops.found(disk, &leader);
+                *ours += u32::from(leader.is_ok());
+            }
+            Phase::Start | Phase::Done => {}
         }
         self.phase = phase;
     }
 
     fn advance(&mut self, now: MonoTime, env: &Env<'_>) -> Step<ReleaseOutcome> {
         match std::mem::replace(&mut self.phase, Phase::Done) {
-            Phase::Probe => self.begin(now, env),
+            Phase::Probe(ours) => {
+                self.probed = true;
+                if ours < self.config.majority() {
+                    // Whoever owned the lease after us has renamed it. Our block in it is ours to mark all the same.
+                    self.ops.none_is_foreign();
+                    self.anonymous = true;
+                }
+                self.start(now, env)
+            }
             Phase::ReadBlock(read) => self.after_read_block(now, env, &read),
             Phase::WriteValue(tally) => self.after_value(now, env, tally),
             Phase::Announce(tally) | Phase::AwaitBlock(tally) => self.after_announce(now, env, tally),
@@ -517,8 +551,8 @@ impl Machine for PaxosRelease {
                 self.block_ended_late(now, env, landed)
             }
             input => match self.ops.absorb(input) {
-                Event::Ended { result, .. } => {
-                    self.record(result);
+                Event::Ended { disk, result, .. } => {
+                    self.record(disk, result);
                     if self.ops.idle() { self.advance(now, env) } else { Step::Pending }
                 }
                 Event::Nothing => Step::Pending,

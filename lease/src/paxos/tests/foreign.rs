@@ -1,0 +1,158 @@
+//! Disks of several that have something else than this lease: named by mistake, replaced, or left behind by a rename.
+
+use super::disks::{acquire3, block_on, disk, lab3, leader_on, three};
+use super::*;
+use crate::limits::LVB_SECTOR;
+use crate::paxos::convert::PaxosConvert;
+use crate::paxos::take::PaxosTake;
+
+/// Every sector of an area that a lease uses.
+fn all_of(lab: &Lab, n: u8) -> Vec<Vec<u8>> {
+    (0..2048).map(|sector| lab.disk.sector(disk(n), B512, sector)).collect()
+}
+
+/// Three disks, one of which has another resource's lease, with an owner and a block in our place; the lease of another lockspace; or
+/// nothing.
+fn labs() -> impl Iterator<Item = (Lab, u8, Vec<Vec<u8>>)> {
+    let of_other = |change: fn(&mut RawLeader)| {
+        let mut record = leader(7, owned_by(2, 1));
+        change(&mut record);
+        record.seal();
+        record
+    };
+    let resource = of_other(|l| l.resource_name = name("other").to_field());
+    let lockspace = of_other(|l| l.space_name = name("other").to_field());
+    let empty = RawLeader::zeroed();
+    let all = [resource, lockspace, empty].into_iter().flat_map(|record| (0..3).map(move |n| (record, n)));
+    all.map(|(record, n)| {
+        let mut lab = lab3([leader(0, NOBODY); 3]);
+        put(&mut lab, disk(n), 0, Content::Leader(record));
+        if record.magic.get() != 0 {
+            put(&mut lab, disk(n), 2, Content::Block(block([9000, 9000, 2, 1, 500, 8])));
+        }
+        let before = all_of(&lab, n);
+        (lab, n, before)
+    })
+}
+
+/// A disk named by mistake has another lease, perhaps with an owner: nothing is written there, whatever is done with this one.
+#[test]
+fn nothing_is_written_where_another_lease_or_none_lies() {
+    for (mut lab, n, before) in labs() {
+        let keeps = |lab: &Lab, what: &str| assert!(all_of(lab, n) == before, "disk {n}, {what}");
+        let first = held(&acquire3(&mut lab));
+        assert_eq!(first.lver(), 1, "what is said there counts for nothing");
+        keeps(&lab, "acquire");
+        let others = [(n + 1) % 3, (n + 2) % 3];
+        assert!(others.iter().all(|n| leader_on(&lab, *n) == first.leader));
+
+        let shared = lab.run_noisy(&mut PaxosConvert::to_shared(three(), first)).outcome;
+        assert_eq!(shared.result, Ok(()));
+        keeps(&lab, "to shared");
+        let up = PaxosConvert::to_exclusive(three(), AcquireOptions::default(), shared.held);
+        let again = lab.run_noisy(&mut up.clone()).outcome;
+        assert_eq!(again.result, Ok(()));
+        keeps(&lab, "to exclusive");
+        let released = lab.run_noisy(&mut PaxosRelease::new(three(), again.held)).outcome;
+        assert_eq!(released.result, Ok(Released::LeaderFreed));
+        keeps(&lab, "release");
+
+        let held = held(&acquire3(&mut lab));
+        let retracted = lab.run_noisy(&mut PaxosRelease::retract(three(), Geometry::B512_M1)).outcome;
+        assert_eq!(retracted.result, Ok(Released::LeaderFreed));
+        assert!(others.iter().all(|n| block_on(&lab, *n, US).dblock.is_released()), "{held:?}");
+        keeps(&lab, "retract");
+    }
+}
+
+/// With as many such disks nothing is decided, and nothing written at all.
+#[test]
+fn where_most_disks_have_something_else_there_is_no_lease() {
+    for (empty, expected) in [([0, 1], -220), ([1, 2], -220)] {
+        let mut lab = lab3([leader(0, NOBODY); 3]);
+        for n in empty {
+            put(&mut lab, disk(n), 0, Content::Leader(RawLeader::zeroed()));
+        }
+        assert_eq!(code(&acquire3(&mut lab)), expected);
+        assert!(writes(&lab).is_empty());
+    }
+    let mut lab = lab3([RawLeader::zeroed(); 3]);
+    assert_eq!(code(&acquire3(&mut lab)), -223);
+    assert!(writes(&lab).is_empty());
+}
+
+/// A lease that is renamed in the middle of a ballot is none of ours any more.
+#[test]
+fn a_lease_renamed_during_a_ballot_is_said_to_be_another_one() {
+    for round in 2..5 {
+        let mut lab = lab3([leader(0, NOBODY); 3]);
+        before_round(&mut lab, round, |lab| {
+            for n in 0..3 {
+                let mut renamed = leader(0, NOBODY);
+                renamed.resource_name = name("other").to_field();
+                renamed.seal();
+                put(lab, disk(n), 0, Content::Leader(renamed));
+            }
+        });
+        assert_eq!(code(&acquire3(&mut lab)), -227, "round {round}");
+        assert!((0..3).all(|n| leader_on(&lab, n).resource_name == name("other").to_field()));
+    }
+}
+
+/// A damaged leader of this lease, by contrast, is written again.
+#[test]
+fn a_damaged_leader_on_one_disk_is_made_good() {
+    let mut lab = lab3([leader(0, NOBODY); 3]);
+    let mut damaged = leader(0, NOBODY);
+    damaged.checksum = 1.into();
+    put(&mut lab, disk(1), 0, Content::Leader(damaged));
+    let held = held(&acquire3(&mut lab));
+    assert!((0..3).all(|n| leader_on(&lab, n) == held.leader));
+}
+
+/// Where a disk does not have the lease, a new name would leave it behind.
+#[test]
+fn a_lease_is_renamed_only_where_all_disks_have_it() {
+    let renamed = |lab: &mut Lab, held| {
+        let machine = PaxosRelease::new(three(), held).renamed(Some(name("new")));
+        lab.run_noisy(&mut machine.clone()).outcome.result
+    };
+    let name_on = |lab: &Lab, n| leader_on(lab, n).resource_name;
+    let mut lab = lab3([leader(0, NOBODY); 3]);
+    let lease = held(&acquire3(&mut lab));
+    assert_eq!(renamed(&mut lab, lease), Ok(Released::LeaderFreed));
+    assert!((0..3).all(|n| name_on(&lab, n) == name("new").to_field()));
+
+    for lost in 0..3 {
+        let mut lab = lab3([leader(0, NOBODY); 3]);
+        let lease = held(&acquire3(&mut lab));
+        lab.disk.remove(disk(lost));
+        let refused = renamed(&mut lab, lease);
+        assert!(
+            matches!(refused, Err(ReleaseError::NotRenamed { readable: 2, disks: 3, .. })),
+            "{refused:?}"
+        );
+        assert_eq!(ReturnCode::from(&refused.unwrap_err()).0, -220);
+        for n in (0..3).filter(|n| *n != lost) {
+            assert_eq!((name_on(&lab, n), state(&leader_on(&lab, n)).2), (name("res").to_field(), false));
+        }
+    }
+}
+
+/// The value block is on the first disk alone: another lease's is not ours, neither to read nor to write.
+#[test]
+fn the_value_block_of_another_lease_is_none_of_ours() {
+    for (mut lab, n, before) in labs() {
+        let mut take = PaxosTake::new(three(), AcquireOptions::default(), 0, true);
+        let taken = lab.run(&mut take).outcome;
+        let AcquireOutcome::Acquired(held) = taken.outcome else { panic!("not acquired") };
+        let expected = if n == 0 { Some(Err(IoFailure::NotOpen(19))) } else { Some(Ok(vec![0; 512].into())) };
+        assert_eq!(taken.value, expected);
+        let value = Some(vec![7; 512].into());
+        let released = lab.run_noisy(&mut PaxosRelease::new(three(), held).with_value(value)).outcome;
+        assert_eq!(released.value_written, n != 0);
+        assert_eq!(released.result.is_ok(), n != 0, "{:?}", released.result);
+        assert!(all_of(&lab, n) == before || n != 0);
+        assert_eq!(lab.disk.sector(disk(0), B512, LVB_SECTOR)[0], if n == 0 { 0 } else { 7 });
+    }
+}
