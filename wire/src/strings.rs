@@ -103,6 +103,16 @@ pub fn res_to_str(spec: &ResourceSpec) -> Result<Vec<u8>, StringError> {
     Ok(out)
 }
 
+/// Every field after the names has from 1 to 1023 bytes, as a path has to.
+fn bounded(field: Vec<u8>) -> Result<Vec<u8>, StringError> {
+    if field.is_empty() || field.len() >= PATH_LEN {
+        return Err(StringError::Malformed(
+            "a path, an offset or the last field is empty or longer than 1023 bytes",
+        ));
+    }
+    Ok(field)
+}
+
 /// Parses a resource string by the rules of 11.6.
 ///
 /// # Errors
@@ -132,18 +142,13 @@ pub fn str_to_res(text: &[u8]) -> Result<ResourceSpec, StringError> {
     let mut resource = Resource::new(lockspace_name, string_name(&next()?)?);
     let mut disks = Vec::new();
     for _ in 0..count {
-        let path = next()?;
-        if path.is_empty() || path.len() >= PATH_LEN {
-            return Err(StringError::Malformed("length of a path"));
-        }
-        let offset = decimal_prefix(&next()?).ok_or(StringError::Malformed("an offset is not a number"))?;
+        let path = bounded(next()?)?;
+        let offset =
+            decimal_prefix(&bounded(next()?)?).ok_or(StringError::Malformed("an offset is not a number"))?;
         disks.push(Disk::new(path, offset)?);
     }
     if (colons - 1) % 2 == 1 {
-        let last = next()?;
-        if last.is_empty() {
-            return Err(StringError::Malformed("last field is empty"));
-        }
+        let last = bounded(next()?)?;
         if last.starts_with(b"SH") {
             resource.flags = ResourceFlags::SHARED.bits().into();
         } else {
@@ -333,6 +338,24 @@ mod tests {
         }
         let name = "n".repeat(49);
         assert_eq!(str_to_res(format!("{name}:R:/p:0").as_bytes()).unwrap_err().code(), -1);
+    }
+
+    /// As seen with the library of 3.8.5: each of them has room for 1023 bytes.
+    #[test]
+    fn offsets_and_last_fields_are_no_longer_than_paths() {
+        for (len, ok) in [(1023, true), (1024, false), (1251, false)] {
+            let digits = "0".repeat(len);
+            let rest = "x".repeat(len - 2);
+            for text in [
+                format!("L:R:/p:0:{digits}"),
+                format!("L:R:/p:0:SH{rest}"),
+                format!("L:R:/p:{digits}"),
+                format!("L::SH{rest}:0"),
+            ] {
+                let found = str_to_res(text.as_bytes()).map_err(|error| error.code());
+                assert_eq!(found.map(|_| ()), if ok { Ok(()) } else { Err(-1) }, "{len}");
+            }
+        }
     }
 
     #[test]
