@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use sanlock_blockio::{EngineKind, HugePages};
 use sanlock_lease::name::Name;
+use sanlock_sys::priority::{max_round_robin_priority, set_round_robin};
 
 use crate::config::{Config, MLOCK_FUTURE};
 use crate::log::Log;
@@ -40,6 +41,17 @@ impl Global {
     /// From now on machines are told that the daemon shuts down.
     pub(crate) fn set_shutting_down(&self) {
         self.shutting_down.store(true, Ordering::SeqCst);
+    }
+
+    /// Real-time priority for the calling thread, if wanted. It is not inherited from the front, which asked for it not to be. `log`: who is
+    /// told of a failure, which is none to stop for.
+    pub(crate) fn raise_priority(&self, log: &Log) {
+        if self.config.high_priority == 0 {
+            return;
+        }
+        if let Err(error) = max_round_robin_priority().and_then(set_round_robin) {
+            log.debug(format_args!("real-time scheduling failed: {error}"));
+        }
     }
 
     pub(crate) fn shutting_down(&self) -> bool {

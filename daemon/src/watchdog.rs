@@ -72,18 +72,20 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts the thread. It connects to nobody before it is told to.
+    /// Starts the thread, which calls `prepare` first. It connects to nobody before it is told to.
     ///
     /// # Errors
     /// No thread or descriptor is to be had.
     pub(crate) fn start(
         socket: PathBuf,
         log: Log,
+        prepare: impl FnOnce() + Send + 'static,
         report: impl Fn(Event) + Send + Clone + 'static,
     ) -> io::Result<Self> {
         let (orders, inbox) = mailbox::mailbox()?;
         let own = orders.clone();
         std::thread::Builder::new().name("sanlock-wd".to_owned()).stack_size(STACK).spawn(move || {
+            prepare();
             let mut thread = Thread {
                 socket,
                 log,

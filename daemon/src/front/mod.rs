@@ -135,7 +135,10 @@ impl Front {
             recorded.send(Message::Recorded(order))
         })?;
         let watched = outbox.clone();
-        let watchdog = Watchdog::start(SOCKET_PATH.into(), global.log.clone(), move |event| {
+        let for_it = Arc::clone(&global);
+        // Who tells wdmd of renewals is as much in a hurry as who makes them.
+        let prepare = move || for_it.raise_priority(&for_it.log);
+        let watchdog = Watchdog::start(SOCKET_PATH.into(), global.log.clone(), prepare, move |event| {
             watched.send(Message::Event(event));
         })?;
         let threads = usize::try_from(global.config.max_worker_threads).unwrap_or(1);

@@ -20,7 +20,6 @@ use sanlock_lease::record::Bitmap;
 use sanlock_lease::timing::MonoTime;
 use sanlock_manager::rejoin::{fast_rejoin, remembered_generation};
 use sanlock_manager::{Event, LockspaceId};
-use sanlock_sys::priority::{max_round_robin_priority, set_round_robin};
 
 use super::renewing::Renewing;
 use super::{Control, Report, STACK, Shared, thread_name};
@@ -128,7 +127,7 @@ pub(super) fn run(
     control: Mailbox<Control>,
     report: Reporter,
 ) {
-    raise_priority(&global, &log);
+    global.raise_priority(&log);
     let driver = Driver::new(global.engine).map_err(std::io::Error::other);
     let (mut driver, station) = match driver.and_then(|driver| Ok((driver, Station::new()?))) {
         Ok(needs) => needs,
@@ -165,7 +164,7 @@ pub(super) fn run(
     match worker.begin(table) {
         Ok((joined, residents)) => {
             let (global, log) = (Arc::clone(&worker.global), worker.log.clone());
-            let prepare = Box::new(move || raise_priority(&global, &log));
+            let prepare = Box::new(move || global.raise_priority(&log));
             let style = Style { prepare, ..Style::plain(&thread_name(ls), STACK, AWAY) };
             station.serve(Renewing::new(worker, &joined, residents), style);
         }
@@ -176,16 +175,6 @@ pub(super) fn run(
             worker.tell(Event::JoinDone { ls, result: Err(error) });
             worker.end();
         }
-    }
-}
-
-/// Real-time priority for the calling thread, if wanted. It is not inherited from the front, which asked for it not to be.
-fn raise_priority(global: &Global, log: &Log) {
-    if global.config.high_priority == 0 {
-        return;
-    }
-    if let Err(error) = max_round_robin_priority().and_then(set_round_robin) {
-        log.debug(format_args!("real-time scheduling failed: {error}"));
     }
 }
 

@@ -46,7 +46,7 @@ impl Stub {
     fn watchdog(&self) -> (Watchdog, Receiver<Event>) {
         let (tell, events) = channel();
         let report = move |event| tell.send(event).unwrap();
-        (Watchdog::start(self.dir.path().join("wdmd.sock"), Log::in_memory(), report).unwrap(), events)
+        (Watchdog::start(self.dir.path().join("wdmd.sock"), Log::in_memory(), || {}, report).unwrap(), events)
     }
 
     /// The next message that changes something.
@@ -119,7 +119,7 @@ fn nobody_listening_and_another_fire_timeout_are_refusals() {
     let nobody = tempfile::tempdir().unwrap();
     let (tell, events) = channel();
     let report = move |event| tell.send(event).unwrap();
-    let watchdog = Watchdog::start(nobody.path().join("wdmd.sock"), Log::in_memory(), report).unwrap();
+    let watchdog = Watchdog::start(nobody.path().join("wdmd.sock"), Log::in_memory(), || {}, report).unwrap();
     watchdog.order(Order::Check { ls: LS, fire: fire() });
     refused(events.recv_timeout(SOON).unwrap(), "is wdmd running?");
     arm(&watchdog);

@@ -6,6 +6,7 @@ mod index;
 mod late_format;
 mod lease_threads;
 mod on_fail;
+mod priority;
 mod support;
 mod troubled_disks;
 
