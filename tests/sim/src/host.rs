@@ -116,6 +116,8 @@ pub struct Host {
     /// The run directory, by disk and host id.
     pub(crate) records: Table<(u8, HostId), Filed>,
     pub(crate) watchdog: Watchdog,
+    /// The host_id record that it wrote last, by disk.
+    pub(crate) own_records: Table<u8, RawLeader>,
     /// Its next renewal of a lockspace lands when all others have long forgotten it.
     pub(crate) very_late: bool,
     /// Whether the device can be disarmed.
@@ -164,6 +166,7 @@ impl Host {
             last_pid: 100,
             records: Table::new(),
             watchdog: Watchdog::default(),
+            own_records: Table::new(),
             very_late: false,
             can_disarm: true,
             device_ppm: 0,

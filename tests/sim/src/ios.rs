@@ -7,8 +7,10 @@ use crate::faults::Fate;
 use crate::host::{JobKey, Path};
 use crate::layout;
 use crate::requests::TROUBLE;
+use crate::sabotage::Sabotage;
 use crate::world::{Event, Io, World};
-use sanlock_lease::machine::{Action, Content, Input, NoSectors, Op, Place};
+use sanlock_lease::machine::{Action, Content, Input, NoSectors, Op, Place, Sectors as _};
+use sanlock_lease::record::RawLeader;
 use std::rc::Rc;
 
 /// An operation that takes longer is slow.
@@ -83,6 +85,11 @@ impl World {
                 );
                 self.checks.violated(what);
             }
+            let own = matches!(job, JobKey::Renewal(_) | JobKey::Leave(_));
+            if own && !self.checks.may_write_own(writer.host, area.lockspace()) {
+                let what = format!("W12: {writer:?} writes {area:?}, which it has read as somebody else's");
+                self.checks.violated(what);
+            }
             // What a lockspace that was given up left behind is excepted: its thread waited as long as it may (R3).
             let to_same = |io: &Io| {
                 let over = !self.is_current(io) && matches!(area, Area::Lockspace(_));
@@ -96,10 +103,13 @@ impl World {
         let limit = self.hosts[host].clock.when(op.deadline).saturating_sub(self.now);
         let renewal = op.is_write() && matches!(job, JobKey::Renewal(_));
         let very_late = renewal && std::mem::take(&mut self.hosts[host].very_late);
-        if let (JobKey::Join(_), Action::Write { content: Content::Delta { leader, .. }, .. }) =
-            (job, &op.action)
-        {
-            self.hosts[host].claimed = Some((serial, *leader));
+        if let (JobKey::Join(_) | JobKey::Renewal(_), Action::Write { content, .. }) = (job, &op.action) {
+            if let Content::Delta { leader, .. } = content {
+                self.hosts[host].own_records.insert(area.lockspace(), *leader);
+                if matches!(job, JobKey::Join(_)) {
+                    self.hosts[host].claimed = Some((serial, *leader));
+                }
+            }
         }
         let fate = if !self.is_open(host, job, area) {
             Fate::not_open()
@@ -273,6 +283,21 @@ impl World {
         }
     }
 
+    /// What a renewal, or whoever leaves, has found.
+    fn own_was_read(&mut self, host: usize, area: Area, view: &mut SimView) {
+        let h = &self.hosts[host];
+        let Area::Lockspace(disk) = area else { return };
+        let sector = h.claims.delta_sector();
+        let Some(ours) = h.own_records.get(&disk).copied() else { return };
+        let Some(found) = view.sector(sector).map(RawLeader::from_sector) else { return };
+        let own = (found.owner_id, found.owner_generation, found.resource_name)
+            == (ours.owner_id, ours.owner_generation, ours.resource_name);
+        self.checks.read_own(h.id, disk, own);
+        if !own && self.sabotaged(Sabotage::RenewsBlindly) {
+            view.replace(sector, &Content::Leader(ours));
+        }
+    }
+
     fn tell_timeout(&mut self, io: u64, current: bool) {
         let Some(flying) = self.ios.get_mut(&io) else { return };
         let (host, key, op) = (flying.host, flying.job, flying.op);
@@ -295,6 +320,9 @@ impl World {
         }
         if let (Ok(view), JobKey::Join(_)) = (&mut flying.result, key) {
             self.claim_unchecked(host, flying.serial, view);
+        }
+        if let (Ok(view), JobKey::Renewal(_) | JobKey::Leave(_)) = (&mut flying.result, key) {
+            self.own_was_read(host, flying.area, view);
         }
         let result = match &flying.result {
             Ok(_) if flying.is_write() => Ok(&NoSectors as &dyn sanlock_lease::machine::Sectors),

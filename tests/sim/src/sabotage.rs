@@ -63,6 +63,12 @@ sabotages! {
     AgesUnseen,
     /// The manager is not told that its lease is not its own any more, and somebody else takes it.
     CorruptUnseen,
+    /// Renewals find what they wrote themselves, whatever is on the disk.
+    RenewsBlindly,
+    /// The daemon goes by the generation before the one that its host joined with.
+    GenerationMisheard,
+    /// Leaders are written with the version before the one that was chosen.
+    VersionsRepeated,
     /// Machines are told that their lockspace is well whatever happened to it.
     WritesWhenGone,
     /// Owners are taken for dead too early.
@@ -154,6 +160,10 @@ impl Sabotage {
         let Action::Write { sector, content } = &mut op.action else { return };
         match (self, content) {
             (Self::WrongSector, Content::Block(_)) => *sector += 1,
+            (Self::VersionsRepeated, Content::Leader(leader)) if leader.lver.get() > 1 => {
+                leader.lver = (leader.lver.get() - 1).into();
+                leader.seal();
+            }
             (Self::LeaderOfNobody, Content::Leader(leader)) if leader.timestamp.get() != 0 => {
                 leader.timestamp = (leader.timestamp.get() + 1).into();
                 leader.seal();

@@ -97,6 +97,11 @@ impl<K: Ord + Copy, V> Table<K, V> {
         self.0.iter_mut().map(|(_, v)| v)
     }
 
+    /// Every entry in ascending order, its value to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&K, &mut V)> {
+        self.0.iter_mut().map(|(key, value)| (&*key, value))
+    }
+
     /// Keeps what fulfils a condition.
     pub fn retain(&mut self, mut keep: impl FnMut(&K, &V) -> bool) {
         self.0.retain(|(k, v)| keep(k, v));

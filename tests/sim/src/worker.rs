@@ -203,9 +203,16 @@ impl World {
         let (disk, recorded, table) = (worker.disk, worker.recorded, worker.table.take());
         let config = self.hosts[host].delta_config(disk);
         let (name, life) = (self.hosts[host].id, self.life_of(host));
+        let mut told = joined;
+        if self.sabotaged(Sabotage::GenerationMisheard) && joined.generation() > 1 {
+            told.leader.owner_generation = (joined.generation() - 1).into();
+            if let Some(worker) = self.worker(host, ls) {
+                worker.shared.generation.set(told.generation());
+            }
+        }
         self.checks.not_joined_before(name, disk, recorded, joined.generation());
         self.checks.joined(name, disk, life, joined.generation(), joined.last_good);
-        self.report(host, Thread::Lockspace(ls), Told::JoinDone { ls: id, result: Ok(joined) });
+        self.report(host, Thread::Lockspace(ls), Told::JoinDone { ls: id, result: Ok(told) });
         let scan = match table {
             Some(table) => HostScan::with_table(&config, joined.geometry, table),
             None => HostScan::new(&config, joined.geometry),

@@ -24,6 +24,16 @@ fn noticed(sabotage: Sabotage, wanted: &'static str) {
     panic!("{sabotage:?} was not noticed as {wanted} in {SEEDS} runs");
 }
 
+/// S2 beside a peer that forgets versions: what it forgets excuses nobody else.
+#[test]
+fn s2_a_version_twice_is_noticed_beside_a_reference_peer() {
+    let broken = |seed: u64| {
+        let settings = Settings::draw(&mut Dice::new(seed ^ 0x5e77), 1);
+        !World::new(settings, seed, false).with(Sabotage::VersionsRepeated, "S2: version").run()
+    };
+    assert!((1..=SEEDS).any(broken), "not noticed in {SEEDS} runs");
+}
+
 /// These kinds of faults, and no others.
 fn only(names: &str) -> Faults {
     names.parse().expect("kinds of faults")
@@ -283,17 +293,20 @@ noticed! {
     s4_blocks_without_their_mode: ModesForgotten, "S4:";
     s5_success_without_a_lease: FalseSuccess, "S5:";
     s5_another_version_than_chosen: OldGeneration, "S5:";
+    s5_another_generation_than_its_host_s: GenerationMisheard, "it has joined with";
     s6_time_does_not_pass: AgesUnseen, "S6:";
     s7_an_expiry_too_late: ExpiryTooLate, "expires at";
     s7_no_expiry: ArmsNothing, "no watchdog armed";
     s7_disarmed_while_in_use: DisarmsEarly, "disarms lockspace";
-    s8_a_stranger_on_our_host_id: CorruptUnseen, "S8:";
+    s8_a_stranger_on_our_host_id: CorruptUnseen, "believes in";
     s9_generations_that_fall: GenerationFalls, "S9:";
     s10_ballots_of_another_host: ForeignBallots, "S10:";
     s11_owners_taken_for_dead: OwnersDieYoung, "S11:";
     s12_sharers_taken_for_dead: SharersDieYoung, "S12:";
     s13_released_while_in_use: KeepsUsing, "S13:";
+    s13_a_downgrade_that_is_denied: DowngradesDenied, "is RELEASED";
     s14_written_without_a_host_id: WritesWhenGone, "S14:";
+    s14_written_with_a_former_generation: GenerationMisheard, "S14:";
     l5_taken_in_a_lockspace_that_is_gone: WritesWhenGone, "L5:";
     s15_written_elsewhere: WrongSector, "S15:";
     r1_values_erased_by_a_release: ReleasesErase, "R1:";
@@ -305,6 +318,7 @@ noticed! {
     w3_a_signal_for_a_bystander: KillsBystanders, "is signalled";
     w3_lockspaces_that_fail_together: FailsTogether, "gives up a living lockspace";
     w4_a_watchdog_that_never_fires: NeverFires, "W4:";
+    w12_renewed_over_somebody_else: RenewsBlindly, "W12:";
     v1_values_not_read: ValuesUnseen, "V1:";
     v2_other_values: ValuesElsewhere, "nobody has set";
     v2_values_beside_a_holder: KeepsUsing, "hold by now";

@@ -28,6 +28,10 @@ pub(super) struct Membership {
     used: bool,
     /// Its renewals found that it is not its own any more.
     corrupt: bool,
+    /// It was last read, by its renewals or when it was to be left, as somebody else's, or of another generation.
+    read_foreign: bool,
+    /// Since when it is not this machine that wrote it last, or not with this generation.
+    foreign_since: Option<Micros>,
     /// The host id.
     id: HostId,
     /// When its last renewal was seen to be complete.
@@ -101,6 +105,7 @@ impl Checks {
     pub fn taken_by_stranger(&mut self, disk: u8, sector: u64) {
         *self.delta_generation.or_default((disk, sector)) += 1;
         self.renewed.insert((disk, sector), self.now);
+        self.overwritten_by(disk, sector, None, 0);
     }
 
     /// Nothing is left of it.
@@ -150,6 +155,8 @@ impl Checks {
             gone: false,
             used: false,
             corrupt: false,
+            read_foreign: false,
+            foreign_since: None,
             id,
             good_at: self.now,
             failed: false,
@@ -161,6 +168,24 @@ impl Checks {
         }
         self.last_goods.insert((host, disk, life), last_good);
         self.generation_is(host, disk, generation);
+        let key = (disk, id.delta_sector());
+        let written =
+            (self.delta_last.get(&key).map(|last| last.0), self.delta_generation.get(&key).copied());
+        if written != (Some(host), Some(generation)) {
+            self.overwritten_by(disk, key.1, written.0, written.1.unwrap_or(0));
+        }
+    }
+
+    /// A sector of a lockspace was written, by one of our machines or by somebody else: whoever believes to have that host id is from now on
+    /// to notice that it has not, or has it again.
+    fn overwritten_by(&mut self, disk: u8, sector: u64, machine: Option<HostId>, generation: u64) {
+        let now = self.now;
+        for ((host, of), m) in self.members.iter_mut() {
+            if *of == disk && m.id.delta_sector() == sector {
+                let own = machine == Some(*host) && generation == m.generation;
+                m.foreign_since = if own { None } else { m.foreign_since.or(Some(now)) };
+            }
+        }
     }
 
     /// S9: a machine joins with a generation larger than any that it has a record of, whatever the disk says.
@@ -195,7 +220,22 @@ impl Checks {
         }
         member.last_good = member.last_good.max(last_good);
         member.good_at = self.now;
-        self.last_goods.insert((host, disk, life), member.last_good);
+        let renewed = *member;
+        self.last_goods.insert((host, disk, life), renewed.last_good);
+        self.is_the_only_one(host, disk, &renewed);
+    }
+
+    /// A renewal, or whoever leaves, has read the host's record: is it what this machine wrote?
+    pub fn read_own(&mut self, host: HostId, disk: u8, own: bool) {
+        if let Some(member) = self.members.get_mut(&(host, disk)) {
+            member.read_foreign = !own;
+        }
+    }
+
+    /// W12 (13.3, first row): whether the host may write its record, to renew it or to free it. Not after it was read as somebody else's.
+    #[must_use]
+    pub fn may_write_own(&self, host: HostId, disk: u8) -> bool {
+        self.members.get(&(host, disk)).is_none_or(|m| !m.corrupt && !m.read_foreign)
     }
 
     /// S8: nobody else believes to have that host id. Whoever has not renewed for 8T does not rely on it any more.
@@ -207,7 +247,7 @@ impl Checks {
         let found = self.members.iter().find(|(key, m)| believes(key, m)).map(|(key, m)| (key.0, *m));
         if let Some((other, m)) = found {
             self.violated(format!(
-                "S8: {host:?} joins lockspace {disk} as {fresh:?}, which {other:?} is, too: {m:?}"
+                "S8: {host:?} is in lockspace {disk} as {fresh:?}, which {other:?} is, too: {m:?}"
             ));
         }
     }
@@ -298,10 +338,8 @@ impl Checks {
                     "S6: {number} is held on {host:?}, its lockspace is {age} s old and alive"
                 ));
             }
-            let sector = m.id.delta_sector();
-            let on_disk = self.delta_generation.get(&(disk, sector)).copied().unwrap_or(0);
-            let since = || self.renewed.get(&(disk, sector)).copied().unwrap_or(0);
-            if on_disk != m.generation && !m.gone && self.stale_since(host, since()) {
+            if m.foreign_since.is_some_and(|since| !m.gone && self.stale_since(host, since)) {
+                let on_disk = self.delta_generation.get(&(disk, m.id.delta_sector())).copied().unwrap_or(0);
                 broken.push(format!("S8: {host:?} believes in {m:?}, the disk says generation {on_disk}"));
             }
         }
@@ -332,7 +370,8 @@ impl Checks {
         held.map(|(number, pid, _)| (number, pid)).collect()
     }
 
-    /// Whether this was longer ago than a renewal interval and what an attempt may take.
+    /// Whether this was longer ago than 8T. A renewal that works finds it within its interval; one that hangs may not, and then the
+    /// lockspace has failed by this time.
     fn stale_since(&self, host: HostId, since: u64) -> bool {
         self.now.saturating_sub(since) > self.fail_secs(host) * crate::clock::SECOND
     }
@@ -436,8 +475,9 @@ impl Checks {
         self.renewed.get(&(disk, sector)).copied().unwrap_or(0)
     }
 
-    /// S9. A renewal that lands when its host has given up and left, or has been replaced by another machine with its host id, is the
-    /// one exception: nothing keeps it from that (R3), and it harms nobody, because whoever it overwrites notices.
+    /// S9. What lands when its submitter is over is the one exception: a renewal whose host has given up and left, or has been replaced by
+    /// another machine with its host id, and any write of a daemon that has died. Nothing keeps it from that (R3), and it harms nobody,
+    /// because whoever it overwrites notices.
     pub(super) fn delta_landed(
         &mut self,
         (disk, sector): (u8, u64),
@@ -448,6 +488,7 @@ impl Checks {
         let generation = leader.owner_generation.get();
         let key = (disk, sector);
         let before = self.delta_generation.insert(key, generation).unwrap_or(0);
+        self.overwritten_by(disk, sector, Some(machine), generation);
         let free = leader.timestamp.get() == 0;
         let last = self.delta_last.insert(key, (machine, free));
         if orphan {
@@ -520,7 +561,6 @@ mod tests {
         let sector = (0, host().delta_sector());
         checks.time_is(1000 * SECOND);
         checks.looked(host(), 0, 0..1);
-        checks.renewed.insert(sector, 1000 * SECOND);
         checks.delta_landed(sector, host(), &leader(1), true);
         checks.joined(host(), 0, 1, 2, MonoTime::from_secs(1000));
         checks.time_is(1079 * SECOND);
