@@ -267,17 +267,25 @@ pub(super) struct Votes<E> {
     error: Option<E>,
     /// The first that says more than that a disk cannot be read, which is in the log by then.
     telling: Option<E>,
+    /// On how many disks the resource has another name, and what the first of them says.
+    renamed: (u32, Option<E>),
 }
 
 /// Why a leader cannot be used.
 pub(super) trait Unusable: Copy {
     /// Whether it is because of what was read.
     fn is_record(&self) -> bool;
+    /// Whether it is because of the resource's name.
+    fn is_name(&self) -> bool;
 }
 
 impl Unusable for LeaderFail {
     fn is_record(&self) -> bool {
         matches!(self, Self::Leader(_))
+    }
+
+    fn is_name(&self) -> bool {
+        matches!(self, Self::Leader(e) if e.is_name())
     }
 }
 
@@ -285,11 +293,15 @@ impl Unusable for LeaderError {
     fn is_record(&self) -> bool {
         true
     }
+
+    fn is_name(&self) -> bool {
+        matches!(self, Self::Resource { .. })
+    }
 }
 
 impl<E> Default for Votes<E> {
     fn default() -> Self {
-        Self { leaders: ArrayVec::new(), error: None, telling: None }
+        Self { leaders: ArrayVec::new(), error: None, telling: None, renamed: (0, None) }
     }
 }
 
@@ -297,7 +309,7 @@ impl<E> Default for Votes<E> {
 pub(super) enum Verdict<E> {
     /// The leader in force.
     Leader(RawLeader),
-    /// A single disk's own error.
+    /// A single disk's own error; what all disks say, if it is none of them; or that a majority has another name.
     Failed(E),
     /// So few are readable, and why one of the others is not.
     TooFew(u32, Option<E>),
@@ -331,6 +343,9 @@ impl<E: Unusable> Votes<E> {
                 let _full = self.leaders.try_push(leader);
             }
             Err(e) => {
+                if e.is_name() {
+                    self.renamed = (self.renamed.0 + 1, self.renamed.1.or(Some(e)));
+                }
                 self.error = self.error.or(Some(e));
                 self.telling = self.telling.or(Some(e).filter(E::is_record));
             }
@@ -347,6 +362,11 @@ impl<E: Unusable> Votes<E> {
     ) -> Verdict<E> {
         let readable = u32::try_from(self.leaders.len()).unwrap_or(0);
         if readable < majority {
+            if let (renamed, Some(e)) = self.renamed {
+                if renamed >= majority {
+                    return Verdict::Failed(e);
+                }
+            }
             return match self.error {
                 Some(e) if disks == 1 || readable == 0 => Verdict::Failed(e),
                 other => Verdict::TooFew(readable, self.telling.or(other)),

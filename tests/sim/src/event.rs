@@ -21,6 +21,8 @@ pub struct Io {
     pub(crate) area: Area,
     /// A write that will land, but has not yet.
     pub(crate) to_land: bool,
+    /// When it will have landed; the end of time for reads, and what never does.
+    pub(crate) lands: Micros,
     /// When it was submitted.
     pub(crate) since: Micros,
     pub(crate) timed_out: bool,

@@ -6,16 +6,19 @@
 //!   (assumption A8).
 //! * A machine comes back with another host id than its own, at once or after any time, with or without a reset: one that nobody has,
 //!   or one that another machine has, has had, or is just about to take. What is left of its former daemon goes on with the former one.
-//! * So two machines may have one host id, which A8 rules out. One of them must lose. That holds as long as no write of theirs to the
-//!   host id lease lands late ([`World::lands_before`]): a claim or a release within its limit or never, a renewal before anybody else
-//!   may take the id, or never. `tests/timelines.rs` has what a late renewal does here.
+//! * So two machines may have one host id, which A8 rules out. One of them must lose. That holds as long as no write to that host id
+//!   lands late ([`World::lands_before`]): a claim or a release within its limit or never, a renewal before anybody else
+//!   may take the id, or never. `tests/timelines.rs` has what a late renewal does here. Host ids that only one machine has ever been
+//!   configured with have late writes like everywhere else; once a second one comes, what is still to land late never does.
 
 use crate::clock::Micros;
+use crate::disk::Area;
 use crate::host::JobKey;
 use crate::layout;
-use crate::world::World;
+use crate::world::{Io, World};
 use sanlock_lease::delta::JoinError;
 use sanlock_lease::geometry::HostId;
+use sanlock_lease::machine::IoFailure;
 
 impl World {
     /// A daemon is about to start: its administrator may have changed something.
@@ -39,6 +42,9 @@ impl World {
         }
         self.hosts[host].claims = claims;
         self.checks.claims_to_be(own, claims);
+        if claims != own {
+            self.dispute(claims);
+        }
         if claims != own {
             let twin = self.has_twin(host);
             self.checks.marks.misconfigured += 1;
@@ -70,13 +76,26 @@ impl World {
         self.hosts.iter().enumerate().any(|(other, h)| other != host && h.up && h.claims == claims)
     }
 
-    /// When a write of its host id lease has landed or never does, from now, where machines may be configured with each other's host
+    /// Another machine than its own has this host id from now on. Of what is to land there late nothing does any more, and it fails.
+    fn dispute(&mut self, id: HostId) {
+        self.disputed.insert(id);
+        let there = |io: &Io| {
+            matches!(io.area, Area::Lockspace(_))
+                && io.write.as_ref().is_some_and(|(n, _)| *n == id.delta_sector())
+        };
+        for io in self.ios.values_mut().filter(|io| there(io) && io.to_land && io.lands >= io.deadline) {
+            io.to_land = false;
+            io.result = Err(IoFailure::Os(5));
+        }
+    }
+
+    /// When a write of its host id lease has landed or never does, from now, where machines have been configured with each other's host
     /// id: a claim or a release at its limit, a renewal before anybody else may take the id.
     pub(crate) fn lands_before(&self, host: usize, job: JobKey, limit: Micros) -> Option<Micros> {
-        if self.settings.misconfigured_per_mille == 0 {
+        let h = &self.hosts[host];
+        if !self.disputed.contains(&h.claims) {
             return None;
         }
-        let h = &self.hosts[host];
         match job {
             JobKey::Join(_) | JobKey::Leave(_) => Some(limit),
             JobKey::Renewal(_) => {

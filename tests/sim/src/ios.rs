@@ -152,6 +152,7 @@ impl World {
             write,
             area,
             to_land: write_lands.is_some(),
+            lands: write_lands.map_or(Micros::MAX, |after| self.now + after),
             since: self.now,
             timed_out: false,
             deadline: self.now + limit,

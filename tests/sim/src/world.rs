@@ -17,9 +17,10 @@ use crate::queue::Queue;
 use crate::sabotage::Sabotage;
 use crate::settings::Settings;
 use crate::table::Table;
+use sanlock_lease::geometry::HostId;
 use sanlock_lease::machine::Op;
 use sanlock_lease::timing::IoTimeout;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// Lines kept for the report of a failure.
 const LOG_LINES: usize = 200_000;
@@ -61,6 +62,8 @@ pub struct World {
     pub(crate) copies: Table<u8, Copy>,
     /// A disk that has failed for ever.
     pub(crate) dead_disk: Option<u8>,
+    /// Host ids that more than one machine has been configured with.
+    pub(crate) disputed: BTreeSet<HostId>,
     /// Daemons started so far.
     pub(crate) lives: u32,
     pub(crate) sabotage: Option<Sabotage>,
@@ -132,6 +135,7 @@ impl World {
             last_value: 0,
             copies: Table::new(),
             dead_disk: None,
+            disputed: BTreeSet::new(),
             lives: 0,
             sabotage: None,
             queue: Queue::new(),

@@ -156,3 +156,24 @@ fn the_value_block_of_another_lease_is_none_of_ours() {
         assert_eq!(lab.disk.sector(disk(0), B512, LVB_SECTOR)[0], if n == 0 { 0 } else { 7 });
     }
 }
+
+/// A disk that missed a rename keeps nobody from finding out that the lease has another name: neither who asks for it under the old one, nor
+/// who has to give up what an attempt under the old one left.
+#[test]
+fn a_majority_with_another_name_is_what_the_lease_is_called() {
+    for missed in 0..3 {
+        let mut lab = lab3([leader(0, NOBODY); 3]);
+        let lease = held(&acquire3(&mut lab));
+        for n in (0..3).filter(|n| *n != missed) {
+            let mut renamed = RawLeader { timestamp: 0.into(), ..lease.leader };
+            renamed.resource_name = name("other").to_field();
+            renamed.seal();
+            put(&mut lab, disk(n), 0, Content::Leader(renamed));
+        }
+        assert_eq!(code(&acquire3(&mut lab)), -227);
+        assert!(!block_on(&lab, 0, US).dblock.is_released());
+        let retracted = lab.run_noisy(&mut PaxosRelease::retract(three(), Geometry::B512_M1)).outcome;
+        assert_eq!(retracted.result, Ok(Released::ByFlag));
+        assert!((0..3).all(|n| block_on(&lab, n, US).dblock.is_released()), "disk {missed} missed it");
+    }
+}

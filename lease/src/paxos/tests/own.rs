@@ -80,6 +80,10 @@ impl Unusable for Number {
     fn is_record(&self) -> bool {
         self.0 >= 10
     }
+
+    fn is_name(&self) -> bool {
+        false
+    }
 }
 
 #[test]
