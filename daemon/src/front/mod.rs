@@ -69,6 +69,8 @@ pub(crate) enum Message {
     Recorded(u64),
     /// A tool has the reply to a connection's command.
     Answer(ConnId, Box<Reply>),
+    /// The same, of one that the manager knows only as a job.
+    JobDone(ConnId, Box<Reply>),
 }
 
 /// See the module.
@@ -285,6 +287,11 @@ impl Front {
                     }
                 }
                 Message::Answer(id, reply) => self.answer(id, &reply),
+                Message::JobDone(id, reply) => {
+                    // Before the end that may have waited for it.
+                    self.answer(id, &reply);
+                    self.event(Event::JobDone);
+                }
             }
         }
     }

@@ -176,7 +176,8 @@ impl Front {
             conn.suspended = true;
         }
         let outbox = self.outbox.clone();
-        self.tools.submit(header, job, move |reply| outbox.send(Message::Answer(id, Box::new(reply))));
+        self.event(Event::JobBegun);
+        self.tools.submit(header, job, move |reply| outbox.send(Message::JobDone(id, Box::new(reply))));
     }
 
     /// A command on a resource index (7.33): at once if it needs no lockspace, else when the manager says so.
