@@ -7,10 +7,11 @@
 
 use crate::action::Action;
 use crate::ids::{ConnId, LockspaceId, ResourceId};
+use crate::killpath::KillpathProgram;
 use crate::state::{Conn, Resource};
 use crate::{Level, Manager, killpath, log, reply};
 use sanlock_lease::name::Name;
-use sanlock_lease::recovery::Signal;
+use sanlock_lease::recovery::{Restrictions, Signal};
 use sanlock_lease::text::ResourceSpec;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,6 +33,19 @@ pub(crate) struct Looking {
     wanted_now: bool,
     /// Version and force mode of what was last acted upon, and who was told: an orphan's next process has been told nothing.
     acted: BTreeMap<ResourceId, (u64, u32, Option<ConnId>)>,
+}
+
+/// How the process that holds a lease is told of a request: by what was in force when it acquired the lease (socket-protocol.md 7.10, 7.16).
+#[derive(Clone, Debug)]
+pub(crate) struct Manner {
+    killpath: Option<KillpathProgram>,
+    restrictions: Restrictions,
+}
+
+impl Manner {
+    pub(crate) fn of(client: &Conn) -> Self {
+        Self { killpath: client.killpath.clone(), restrictions: crate::killing::restrictions(client) }
+    }
 }
 
 /// What was found on the disk of a held lease.
@@ -134,8 +148,8 @@ impl Manager {
             return log(out, Level::Error, Some(ls), format!("{what}: its holder has no process to be told"));
         };
         let pid = client.pid.unwrap_or(0);
-        let restrictions = crate::killing::restrictions(client);
-        let signal = match (mode, &client.killpath) {
+        let manner = resource.manner.clone().unwrap_or_else(|| Manner::of(client));
+        let signal = match (mode, &manner.killpath) {
             (FORCE, _) => Signal::Kill,
             (GRACEFUL, Some(program)) => {
                 let words = killpath::words(program, None);
@@ -150,7 +164,7 @@ impl Manager {
             (GRACEFUL, None) => Signal::Term,
             _ => return log(out, Level::Error, Some(ls), format!("{what}: unknown force mode {mode}")),
         };
-        let signal = restrictions.apply(signal);
+        let signal = manner.restrictions.apply(signal);
         let name = match signal {
             Signal::Kill => "SIGKILL",
             Signal::Term => "SIGTERM",
