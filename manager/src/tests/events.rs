@@ -214,6 +214,27 @@ fn requests_are_told_by_what_was_in_force_when_the_lease_was_acquired() {
 }
 
 #[test]
+fn what_is_to_be_done_about_a_resource_is_shown_and_when_a_host_asked_for_a_look() {
+    let (mut lab, ls) = Lab::ready();
+    let flags = |lab: &Lab| {
+        let all: Vec<u32> = lab.m.resources().map(|(id, resource)| lab.m.flags(id, resource)).collect();
+        all
+    };
+    let last_request = |lab: &Lab| lab.m.lockspaces().next().unwrap().1.last_request(host(2));
+    assert_eq!(lab.command(0, Command::Restrict { flags: 6 }), [replied(0, 0)]);
+    let r = lab.hold(0, "r");
+    assert_eq!((flags(&lab), last_request(&lab)), (vec![0x18], None));
+    lab.tick();
+    lab.quiet(Event::Noticed { ls, from: host(2), generation: 6, event: event(0) });
+    assert_eq!((flags(&lab), last_request(&lab)), (vec![0x1a], Some(lab.now)));
+    lab.quiet(Event::RequestsLooked { ls, found: vec![Request { resource: r, lver: 0, force_mode: 0 }] });
+    assert_eq!(flags(&lab), [0x18]);
+    lab.pid_gone(0);
+    lab.close(0);
+    assert_eq!(flags(&lab), [0x1c], "a release that nobody waits for");
+}
+
+#[test]
 fn the_time_of_a_bit_may_be_configured() {
     let (mut lab, _) = Lab::ready();
     lab.m.settings.set_bitmap_secs = Some(3);
