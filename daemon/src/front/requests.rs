@@ -245,6 +245,9 @@ impl Front {
             return self.finish(id, &Reply::result(&header, code::EINVAL));
         };
         let command = match body {
+            RequestBody::AddLockspace(_) if self.manager.lacks_only_a_host_id(&spec, header.data) => {
+                return self.tool(id, header, Job::BeyondHosts(wire.clone()));
+            }
             RequestBody::AddLockspace(_) => Order::AddLockspace {
                 spec,
                 io_timeout: header.data,
