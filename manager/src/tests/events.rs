@@ -194,8 +194,11 @@ fn a_graceful_request_runs_the_killpath_without_pid() {
 /// Seen in 3.8.5.
 #[test]
 fn requests_are_told_by_what_was_in_force_when_the_lease_was_acquired() {
-    let kill =
-        |conn: u64, signal| Action::Kill { conn: ConnId(conn), pid: [100, 101][conn as usize], signal };
+    let kill = |conn: u64, signal| Action::Kill {
+        conn: ConnId(conn),
+        pid: if conn == 0 { 100 } else { 101 },
+        signal,
+    };
     let program = || KillpathProgram { path: b"/p".to_vec(), arguments: Vec::new() };
     let (mut lab, ls) = Lab::ready();
     let r = lab.hold(0, "r");
