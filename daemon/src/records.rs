@@ -3,16 +3,21 @@
 //!
 //! One small text file per lockspace and host id. It is replaced as a whole and is on stable storage, its name too, before it
 //! is acknowledged. A record that cannot be written is removed: no record means the long wait, a stale one would not.
+//!
+//! Nobody waits for a run directory that is gone or cannot be written to, for what lies there then vouches for nothing: this daemon
+//! trusts a record of its own only if it is the newest one it saved, another daemon of the same boot trusts none of ours, and after a
+//! reboot the processes that it lacks are gone too.
 
 pub(crate) mod reboot;
 
-use std::fs::{self, File};
+use std::collections::HashMap;
+use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
 
 use reboot::Reboots;
 use sanlock_lease::geometry::HostId;
@@ -35,8 +40,8 @@ const RECORD_BYTES_MAX: u64 = 256 * 1024;
 const STACK: usize = 96 * 1024;
 /// Records for the time after a reboot that wait for their disk.
 const NOTES_MAX: usize = 1024;
-/// Pause before a record that can be neither written nor removed is tried again.
-const RETRY: Duration = Duration::from_secs(1);
+/// Mode of the run directory, as at the start.
+pub(crate) const RUN_DIR_MODE: u32 = 0o775;
 
 /// Where the records are.
 #[derive(Debug)]
@@ -48,13 +53,36 @@ pub(crate) struct Records {
     daemon: String,
     /// What outlives a reboot, if there is a place for it.
     reboots: Option<Reboots>,
+    newest: Mutex<Newest>,
+}
+
+/// What this daemon knows of its own records. Locked while one is written or removed.
+#[derive(Debug, Default)]
+struct Newest {
+    /// The newest record of a lockspace and host id, if it is on stable storage: what lies there otherwise is stale.
+    saved: HashMap<(Name, u64), String>,
+    /// A stale record could not be removed, which was said.
+    stuck: bool,
+    /// The run directory could not be made anew, which was said.
+    missing: bool,
 }
 
 impl Records {
     /// The records in this run directory.
     pub(crate) fn new(run_dir: &Path, reboots: Option<Reboots>) -> Self {
         let daemon = uuid::Uuid::new_v4().to_string();
-        Self { directory: run_dir.to_owned(), boot: process::boot_id().ok(), daemon, reboots }
+        Self {
+            directory: run_dir.to_owned(),
+            boot: process::boot_id().ok(),
+            daemon,
+            reboots,
+            newest: Mutex::default(),
+        }
+    }
+
+    fn newest(&self) -> MutexGuard<'_, Newest> {
+        // What a thread that panicked left behind is a record less that is trusted, never one more.
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn path(&self, lockspace: &Name, host_id: u64) -> PathBuf {
@@ -85,6 +113,9 @@ impl Records {
         }
         let recorded_boot = value("boot")?;
         let own = value("daemon")? == self.daemon;
+        if own && self.newest().saved.get(&(*lockspace, host.get())).is_none_or(|newest| newest != text) {
+            return None;
+        }
         let matches = value("lockspace")? == hex(lockspace.as_bytes())
             && value("host_id")?.parse::<u64>().ok()? == host.get();
         let generation = value("generation")?.parse().ok()?;
@@ -119,11 +150,12 @@ impl Records {
         carry_out(self, &Order::Save { record }, log);
     }
 
-    /// Puts a record on stable storage.
+    /// Puts a record on stable storage. Whatever comes of it, no earlier one is trusted any more.
     ///
     /// # Errors
-    /// The boot is unknown, or a file operation failed; then the earlier record, if any, is still there.
-    fn save(&self, record: &RejoinRecord) -> io::Result<()> {
+    /// The boot is unknown, or a file operation failed; then the earlier record, if any, may still be there.
+    fn save(&self, newest: &mut Newest, record: &RejoinRecord, log: &Log) -> io::Result<()> {
+        newest.saved.remove(&(record.lockspace, record.host_id));
         let boot = self.boot.as_deref().ok_or_else(|| io::Error::other("the boot id is unknown"))?;
         let RejoinRecord { lockspace, host_id, generation, pids, outlived } = record;
         let (outlived, daemon) = (u8::from(*outlived), &self.daemon);
@@ -139,7 +171,34 @@ impl Records {
         text.push_str(END);
         text.push('\n');
         let path = self.path(lockspace, *host_id);
-        replace(&self.directory, &path, &text)
+        match replace(&self.directory, &path, &text) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.make_directory(newest, log)?;
+                replace(&self.directory, &path, &text)?;
+            }
+            other => other?,
+        }
+        (newest.stuck, newest.missing) = (false, false);
+        newest.saved.insert((*lockspace, *host_id), text);
+        Ok(())
+    }
+
+    /// The run directory was removed. Its socket is not made anew: that clients do not reach the daemon is to be seen.
+    fn make_directory(&self, newest: &mut Newest, log: &Log) -> io::Result<()> {
+        let (said, directory) = (std::mem::replace(&mut newest.missing, true), self.directory.display());
+        let made = fs::create_dir(&self.directory)
+            .and_then(|()| fs::set_permissions(&self.directory, Permissions::from_mode(RUN_DIR_MODE)));
+        let what = match &made {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+            Err(error) => format!("cannot be made anew: {error}"),
+            Ok(()) => "is made anew for rejoin records".to_owned(),
+        };
+        if !said {
+            log.error(format_args!(
+                "the run directory {directory} was removed and {what}; new clients do not reach this daemon"
+            ));
+        }
+        made
     }
 
     /// Notes for the time after a reboot which generation this machine has joined with. Without it the join then takes long.
@@ -161,10 +220,14 @@ impl Records {
         }
     }
 
-    /// Removes a record. One that is not there is no error.
-    fn remove(&self, lockspace: &Name, host_id: u64) -> io::Result<()> {
+    /// Removes a record. One that is not there is no error, nor is a missing directory. It is not trusted any more, even if it stays.
+    fn remove(&self, newest: &mut Newest, lockspace: &Name, host_id: u64) -> io::Result<()> {
+        newest.saved.remove(&(*lockspace, host_id));
         unlink(&self.path(lockspace, host_id))?;
-        File::open(&self.directory)?.sync_all()
+        match File::open(&self.directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            directory => directory?.sync_all(),
+        }
     }
 }
 
@@ -266,27 +329,26 @@ impl Writer {
     }
 }
 
+/// Ends whether or not it succeeds: grants, the ends of lockspaces and the end of the daemon come after it.
 fn carry_out(records: &Records, order: &Order, log: &Log) {
+    let mut newest = records.newest();
     let (lockspace, host_id) = match order {
         Order::Save { record } => {
-            match records.save(record) {
+            match records.save(&mut newest, record, log) {
                 Ok(()) => return,
+                Err(error) if newest.missing && error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => log.error(format_args!("rejoin record cannot be written: {error}")),
             }
-            (record.lockspace, record.host_id)
+            (&record.lockspace, record.host_id)
         }
-        Order::Drop { lockspace, host_id } => {
-            // The lease was given back: the record speaks of a generation that is over.
-            if let Err(error) = records.remove(lockspace, *host_id) {
-                log.error(format_args!("rejoin record cannot be removed: {error}"));
-            }
-            return;
-        }
+        Order::Drop { lockspace, host_id } => (lockspace, *host_id),
     };
-    // A record that lacks a process would vouch for an end that nobody has seen.
-    while let Err(error) = records.remove(&lockspace, host_id) {
-        log.error(format_args!("rejoin record cannot be removed, trying again: {error}"));
-        thread::sleep(RETRY);
+    // A record that lacks a process would vouch for an end that nobody has seen; one of a lease that was given back speaks of a
+    // generation that is over.
+    if let Err(error) = records.remove(&mut newest, lockspace, host_id) {
+        if !std::mem::replace(&mut newest.stuck, true) {
+            log.error(format_args!("rejoin record cannot be removed: {error}; it counts no more"));
+        }
     }
 }
 
@@ -304,6 +366,10 @@ mod tests {
         Name::new(text.as_bytes()).unwrap()
     }
 
+    fn save(records: &Records, record: &RejoinRecord) -> io::Result<()> {
+        records.save(&mut records.newest(), record, &Log::in_memory())
+    }
+
     fn host() -> HostId {
         HostId::new(HOST).unwrap()
     }
@@ -318,14 +384,14 @@ mod tests {
         let records = Records::new(dir.path(), None);
         let evidence = |records: &Records| records.evidence(&name("LS/1"), host());
         assert_eq!(evidence(&records), RejoinEvidence::None);
-        records.save(&record(vec![])).unwrap();
+        save(&records, &record(vec![])).unwrap();
         assert_eq!(evidence(&records), RejoinEvidence::ThisBoot { generation: 3, own: true, alive: false });
-        records.save(&RejoinRecord { outlived: true, ..record(vec![]) }).unwrap();
+        save(&records, &RejoinRecord { outlived: true, ..record(vec![]) }).unwrap();
         assert_eq!(evidence(&records), RejoinEvidence::ThisBoot { generation: 3, own: true, alive: true });
-        records.save(&record(vec![own_pid()])).unwrap();
+        save(&records, &record(vec![own_pid()])).unwrap();
         assert_eq!(evidence(&records), RejoinEvidence::ThisBoot { generation: 3, own: true, alive: true });
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        records.save(&record(vec![i32::try_from(child.id()).unwrap()])).unwrap();
+        save(&records, &record(vec![i32::try_from(child.id()).unwrap()])).unwrap();
         assert_eq!(evidence(&records), RejoinEvidence::ThisBoot { generation: 3, own: true, alive: true });
         child.kill().unwrap();
         child.wait().unwrap();
@@ -338,10 +404,10 @@ mod tests {
         assert_eq!(evidence(&rebooted), RejoinEvidence::OtherBoot { generation: 3 });
         let unsure = Records { boot: None, ..Records::new(dir.path(), None) };
         assert_eq!(evidence(&unsure), RejoinEvidence::Unusable);
-        records.save(&RejoinRecord { outlived: true, ..record(vec![]) }).unwrap();
+        save(&records, &RejoinRecord { outlived: true, ..record(vec![]) }).unwrap();
         assert_eq!(evidence(&records), RejoinEvidence::ThisBoot { generation: 3, own: true, alive: true });
-        records.remove(&name("LS/1"), HOST).unwrap();
-        records.remove(&name("LS/1"), HOST).unwrap();
+        records.remove(&mut records.newest(), &name("LS/1"), HOST).unwrap();
+        records.remove(&mut records.newest(), &name("LS/1"), HOST).unwrap();
         assert_eq!(evidence(&records), RejoinEvidence::None);
     }
 
@@ -349,7 +415,7 @@ mod tests {
     fn a_damaged_record_proves_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let records = Records::new(dir.path(), None);
-        records.save(&record(vec![own_pid(), 1])).unwrap();
+        save(&records, &record(vec![own_pid(), 1])).unwrap();
         let path = records.path(&name("LS/1"), HOST);
         let whole = fs::read(&path).unwrap();
         for cut in 0..whole.len() - 1 {
@@ -361,7 +427,7 @@ mod tests {
         assert_eq!(records.evidence(&name("LS/1"), host()), RejoinEvidence::Unusable);
         // Another lockspace's record under our name.
         let other = RejoinRecord { lockspace: name("other"), ..record(vec![]) };
-        records.save(&other).unwrap();
+        save(&records, &other).unwrap();
         fs::rename(records.path(&name("other"), HOST), &path).unwrap();
         assert_eq!(records.evidence(&name("LS/1"), host()), RejoinEvidence::Unusable);
     }
@@ -378,11 +444,62 @@ mod tests {
     fn a_record_that_cannot_be_written_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         let records = Records::new(dir.path(), None);
-        records.save(&record(vec![])).unwrap();
+        save(&records, &record(vec![])).unwrap();
         // A directory in the way of the new file.
         let path = records.path(&name("LS/1"), HOST);
         fs::create_dir(path.with_extension("new")).unwrap();
         carry_out(&records, &Order::Save { record: record(vec![own_pid()]) }, &Log::in_memory());
         assert_eq!(records.evidence(&name("LS/1"), host()), RejoinEvidence::None);
+    }
+
+    #[test]
+    fn a_run_directory_that_was_removed_is_made_anew_or_done_without() {
+        let dir = tempfile::tempdir().unwrap();
+        let run_dir = dir.path().join("parent").join("run");
+        fs::create_dir_all(&run_dir).unwrap();
+        let records = Records::new(&run_dir, None);
+        let evidence = || records.evidence(&name("LS/1"), host());
+        let order = |order| carry_out(&records, &order, &Log::in_memory());
+        let write = |pids| order(Order::Save { record: record(pids) });
+        let this_boot = |alive| RejoinEvidence::ThisBoot { generation: 3, own: true, alive };
+        write(vec![]);
+        assert_eq!(evidence(), this_boot(false));
+        fs::remove_dir_all(&run_dir).unwrap();
+        write(vec![own_pid()]);
+        assert_eq!(evidence(), this_boot(true));
+        assert_eq!(fs::metadata(&run_dir).unwrap().permissions().mode() & 0o7777, RUN_DIR_MODE);
+        let stale = fs::read(records.path(&name("LS/1"), HOST)).unwrap();
+        // Not even its parent is there.
+        fs::remove_dir_all(run_dir.parent().unwrap()).unwrap();
+        write(vec![]);
+        assert_eq!(evidence(), RejoinEvidence::None);
+        order(Order::Drop { lockspace: name("LS/1"), host_id: HOST });
+        assert_eq!(evidence(), RejoinEvidence::None);
+        // What was away may come back.
+        fs::create_dir_all(&run_dir).unwrap();
+        fs::write(records.path(&name("LS/1"), HOST), stale).unwrap();
+        assert_eq!(evidence(), RejoinEvidence::Unusable);
+    }
+
+    #[test]
+    fn a_record_that_can_be_neither_replaced_nor_removed_delays_nothing_and_counts_no_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let records = Records::new(dir.path(), None);
+        save(&records, &record(vec![])).unwrap();
+        // Nothing of a directory in use can be replaced or removed, be it by root.
+        let path = records.path(&name("LS/1"), HOST);
+        let old = fs::read(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        fs::create_dir_all(path.join("in use")).unwrap();
+        carry_out(&records, &Order::Save { record: record(vec![own_pid()]) }, &Log::in_memory());
+        assert_eq!(records.evidence(&name("LS/1"), host()), RejoinEvidence::Unusable);
+        fs::remove_dir_all(&path).unwrap();
+        fs::write(&path, old).unwrap();
+        assert_eq!(records.evidence(&name("LS/1"), host()), RejoinEvidence::Unusable);
+        let other = Records::new(dir.path(), None).evidence(&name("LS/1"), host());
+        assert_eq!(sanlock_manager::rejoin::fast_rejoin(other), None, "nor to another daemon of this boot");
+        save(&records, &record(vec![])).unwrap();
+        let found = RejoinEvidence::ThisBoot { generation: 3, own: true, alive: false };
+        assert_eq!(records.evidence(&name("LS/1"), host()), found);
     }
 }

@@ -28,7 +28,7 @@ use crate::global::Global;
 use crate::helper::Helper;
 use crate::log::{LOG_FILE, Log};
 use crate::records::reboot::{Reboots, STATE_DIR, machine};
-use crate::records::{AFTER_REBOOT, Records};
+use crate::records::{AFTER_REBOOT, RUN_DIR_MODE, Records};
 
 /// Name of the socket in the run directory.
 pub const SOCKET_NAME: &str = "sanlock.sock";
@@ -431,7 +431,7 @@ fn lock_run_dir(config: &Config, identity: &Identity) -> Result<PidFile, StartEr
     let dir = &config.run_dir;
     {
         let _mask = UmaskGuard::set(0o002);
-        match fs::DirBuilder::new().mode(0o775).create(dir) {
+        match fs::DirBuilder::new().mode(RUN_DIR_MODE).create(dir) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 return Err(StartError::RunDir { path: dir.clone(), error });
             }

@@ -4,6 +4,7 @@ use crate::action::Action;
 use crate::event::{AcquireFlags, ResourceRequest, Target};
 use crate::ids::{ConnId, LockspaceId, ResourceId, TaskId};
 use crate::orphans::Local;
+use crate::requests::Manner;
 use crate::side::{Givings, Taken, Taking, Takings};
 use crate::state::{Op, OpKind, OpNumber, Resource, Token, Work};
 use crate::value::Value;
@@ -176,6 +177,10 @@ impl Manager {
         }
         if let Local::Adopt(id) = local {
             self.add_holder(id, Token { adopts: true, ..token })?;
+            let manner = self.manner_of(target, &request.spec);
+            if let Some(resource) = self.resources.get_mut(&id) {
+                resource.manner = manner;
+            }
             return Ok(Begun::Held(id));
         }
         let lockspace = self.lockspaces.get(&ls).ok_or(ReturnCode::ENOSPC)?;
@@ -214,6 +219,7 @@ impl Manager {
             lver: 0,
             geometry,
             value: None,
+            manner: self.manner_of(target, &request.spec),
             converting: None,
             erase: false,
             erase_due: (MonoTime::default(), 0),
@@ -225,6 +231,11 @@ impl Manager {
         self.tasks.insert(task, id);
         out.push(Action::StartAcquire { task, ls, config, options, value: flags.lvb, disks });
         Ok(Begun::Running(task))
+    }
+
+    /// How this process is to be told of requests for what it acquires: nobody is told of those for a shared lease.
+    fn manner_of(&self, target: ConnId, spec: &ResourceSpec) -> Option<Manner> {
+        self.conns.get(&target).filter(|_| !spec.shared).map(Manner::of)
     }
 
     pub(crate) fn acquire_done(

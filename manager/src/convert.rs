@@ -130,6 +130,8 @@ impl Manager {
         }
         resource.geometry = held.geometry;
         resource.spec.shared = held.is_shared();
+        // The process that it had may not be the one that holds it when it is exclusive again.
+        resource.manner = resource.manner.take().filter(|_| !held.is_shared());
         // Exclusive, the leader is what we committed; a success leaves nothing older behind.
         resource.erase = held.is_shared() && (erase || (result.is_err() && resource.erase));
         resource.unsettled = (outstanding > 0).then_some(task);

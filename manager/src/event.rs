@@ -420,6 +420,10 @@ pub enum Event {
         /// As in the action.
         serial: u64,
     },
+    /// A command that the manager has no part in was begun: it works on disks, and its client waits for an answer.
+    JobBegun,
+    /// Such a command has its answer.
+    JobDone,
     /// A killpath program could not be started in time, for want of a helper that answers.
     KillpathLost {
         /// Of which connection.

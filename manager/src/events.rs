@@ -74,6 +74,12 @@ impl Lockspace {
         configured.unwrap_or_else(|| self.io_timeout.set_bitmap_secs())
     }
 
+    /// When requests were last looked for because this host had asked for it.
+    #[must_use]
+    pub fn last_request(&self, host: HostId) -> Option<MonoTime> {
+        self.events.examined.get(&host).map(|(at, _)| *at)
+    }
+
     fn max_hosts(&self) -> u64 {
         self.joined.as_ref().map_or(0, |joined| u64::from(joined.geometry.max_hosts()))
     }

@@ -133,6 +133,11 @@ impl Manager {
         self.index_work.values().any(|work| work.ls == ls && work.phase != Phase::Settling)
     }
 
+    /// Whether a client waits for the result of an operation.
+    pub(crate) fn index_waited_for(&self) -> bool {
+        self.index_work.values().any(|work| work.phase != Phase::Settling)
+    }
+
     /// The lockspaces in which something of an operation may be, or become, written under the lease of the index.
     pub(crate) fn index_writing(&self) -> impl Iterator<Item = LockspaceId> + '_ {
         self.index_work.values().filter(|work| work.lease && work.phase != Phase::Arming).map(|work| work.ls)

@@ -124,6 +124,8 @@ impl Manager {
             | Event::Renewed { .. }
             | Event::RenewalFailed { .. }
             | Event::RejoinSaved { .. }
+            | Event::JobBegun
+            | Event::JobDone
             | Event::WatchdogChecked { .. } => false,
             // A plain connection uses nothing.
             Event::ConnClosed { conn } => client(conn).is_some_and(|client| client.pid.is_some()),

@@ -77,6 +77,10 @@ pub const WAITERS_MAX: usize = 1024;
 /// its host_id lease (lease-algorithms.md 1.2, draining; rule R3).
 pub const DRAIN_SECS: u64 = 120;
 
+/// How long the end of the daemon waits for commands of clients that work on disks, in io timeouts of the daemon: what works takes less,
+/// and the service manager waits longer than the 40 seconds that these are by default.
+pub const JOB_WAIT: u64 = 4;
+
 /// Settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -111,6 +115,10 @@ pub struct Manager {
     last_id: u64,
     shutdown_waiters: Vec<ConnId>,
     shutting_down: bool,
+    /// Commands of clients that work on disks without having to do with anything here.
+    jobs: usize,
+    /// When the daemon ends although some have not been answered.
+    exit_at: Option<MonoTime>,
     exited: bool,
     scratch: killing::Scratch,
 }
@@ -130,6 +138,8 @@ impl Manager {
             last_id: 0,
             shutdown_waiters: Vec::new(),
             shutting_down: false,
+            jobs: 0,
+            exit_at: None,
             exited: false,
             scratch: killing::Scratch::new(),
         }
@@ -182,6 +192,8 @@ impl Manager {
             Event::WatchdogChecked { ls, result } => self.watchdog_checked(ls, result, out),
             Event::WatchdogArmed { ls, result } => self.watchdog_armed(now, ls, result, out),
             Event::WatchdogLost { ls, text } => self.watchdog_lost(now, ls, &text, out),
+            Event::JobBegun => self.jobs += 1,
+            Event::JobDone => self.jobs = self.jobs.saturating_sub(1),
             Event::KillpathLost { conn } => self.killpath_lost(conn),
         }
         look = look && self.check_ending(now, out);
@@ -190,7 +202,7 @@ impl Manager {
             self.check_ending(now, out);
         }
         self.disarm_idle(out);
-        self.maybe_exit(out);
+        self.maybe_exit(now, out);
     }
 
     fn command(&mut self, now: MonoTime, conn: ConnId, command: Command, out: &mut Vec<Action>) {

@@ -56,6 +56,13 @@ impl Manager {
         Ok((host, io_timeout))
     }
 
+    /// Whether a lockspace could be joined if there were such a host id anywhere. Its disk is looked at first (lease-algorithms.md 2.2), without
+    /// anything here having to do with it.
+    #[must_use]
+    pub fn lacks_only_a_host_id(&self, spec: &LockspaceSpec, io_timeout: u32) -> bool {
+        matches!(self.check_add(spec, io_timeout), Err(ReturnCode::ADDLS_INVALID_HOSTID))
+    }
+
     pub(crate) fn add_lockspace(
         &mut self,
         conn: ConnId,

@@ -7,10 +7,11 @@
 
 use crate::action::Action;
 use crate::ids::{ConnId, LockspaceId, ResourceId};
-use crate::state::{Conn, Resource};
+use crate::killpath::KillpathProgram;
+use crate::state::{Conn, Resource, ResourceList};
 use crate::{Level, Manager, killpath, log, reply};
 use sanlock_lease::name::Name;
-use sanlock_lease::recovery::Signal;
+use sanlock_lease::recovery::{Restrictions, Signal};
 use sanlock_lease::text::ResourceSpec;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,14 +25,34 @@ const GRACEFUL: u32 = 2;
 pub(crate) struct Looking {
     /// Leases still to be looked at.
     left: BTreeSet<ResourceId>,
-    /// Some are being looked at.
-    running: bool,
+    /// Some are being looked at: these.
+    running: Option<BTreeSet<ResourceId>>,
     /// Somebody asks for what is left to be looked at now; otherwise a bit only stood for longer.
     wanted: bool,
     /// The same of what is being looked at.
     wanted_now: bool,
     /// Version and force mode of what was last acted upon, and who was told: an orphan's next process has been told nothing.
     acted: BTreeMap<ResourceId, (u64, u32, Option<ConnId>)>,
+}
+
+impl Looking {
+    /// Whether this lease is being looked at, or will be.
+    fn concerns(&self, id: ResourceId) -> bool {
+        self.left.contains(&id) || self.running.as_ref().is_some_and(|running| running.contains(&id))
+    }
+}
+
+/// How the process that holds a lease is told of a request: by what was in force when it acquired the lease (socket-protocol.md 7.10, 7.16).
+#[derive(Clone, Debug)]
+pub(crate) struct Manner {
+    killpath: Option<KillpathProgram>,
+    restrictions: Restrictions,
+}
+
+impl Manner {
+    pub(crate) fn of(client: &Conn) -> Self {
+        Self { killpath: client.killpath.clone(), restrictions: crate::killing::restrictions(client) }
+    }
 }
 
 /// What was found on the disk of a held lease.
@@ -45,7 +66,46 @@ pub struct Request {
     pub force_mode: u32,
 }
 
+/// What STATUS shows of a resource as `flags` (socket-protocol.md 8).
+mod shown {
+    pub(super) const SHARED: u32 = 0x1;
+    pub(super) const EXAMINE: u32 = 0x2;
+    pub(super) const RELEASE: u32 = 0x4;
+    pub(super) const NO_SIGKILL: u32 = 0x8;
+    pub(super) const NO_SIGTERM: u32 = 0x10;
+    pub(super) const VALUE: u32 = 0x20;
+}
+
 impl Manager {
+    /// The flags of a resource as STATUS shows them: its mode, what is still to be done about it, and which signals its holder did not
+    /// want when it was acquired. The undo states of the original have no counterpart.
+    #[must_use]
+    pub fn flags(&self, id: ResourceId, resource: &Resource) -> u32 {
+        let restrictions = resource.manner.as_ref().map(|manner| manner.restrictions).unwrap_or_default();
+        let examine = self.lockspaces.get(&resource.ls).is_some_and(|ls| ls.looking.concerns(id));
+        // Not one that a command waits for.
+        let release = resource.list() == ResourceList::Rem && resource.for_op.is_none();
+        [
+            (resource.spec.shared, shown::SHARED),
+            (examine, shown::EXAMINE),
+            (release, shown::RELEASE),
+            (restrictions.kill, shown::NO_SIGKILL),
+            (restrictions.term, shown::NO_SIGTERM),
+            (resource.unwritten_value().is_some(), shown::VALUE),
+        ]
+        .into_iter()
+        .filter(|(set, _)| *set)
+        .fold(0, |flags, (_, flag)| flags | flag)
+    }
+
+    /// Whose a resource will be that is being acquired.
+    #[must_use]
+    pub fn taker(&self, resource: &Resource) -> Option<i32> {
+        let by_op = || Some(self.ops.get(&resource.for_op?)?.target);
+        let conn = resource.tokens().first().map(|token| token.conn).or_else(by_op)?;
+        self.conns.get(&conn)?.pid
+    }
+
     /// EXAMINE: always successful, also where nothing is held.
     pub(crate) fn examine_command(
         &mut self,
@@ -85,11 +145,11 @@ impl Manager {
 
     fn look_on(&mut self, ls: LockspaceId, out: &mut Vec<Action>) {
         let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
-        if lockspace.looking.running || lockspace.looking.left.is_empty() {
+        if lockspace.looking.running.is_some() || lockspace.looking.left.is_empty() {
             return;
         }
         let left = std::mem::take(&mut lockspace.looking.left);
-        lockspace.looking.running = true;
+        lockspace.looking.running = Some(left.clone());
         lockspace.looking.wanted_now = std::mem::take(&mut lockspace.looking.wanted);
         lockspace.looking.acted.retain(|id, _| self.resources.contains_key(id));
         let held = |id: ResourceId| Some((id, self.resources.get(&id)?.spec.clone()));
@@ -99,7 +159,7 @@ impl Manager {
 
     pub(crate) fn requests_looked(&mut self, ls: LockspaceId, found: &[Request], out: &mut Vec<Action>) {
         if let Some(lockspace) = self.lockspaces.get_mut(&ls) {
-            lockspace.looking.running = false;
+            lockspace.looking.running = None;
         }
         for request in found {
             self.requested(request, out);
@@ -134,8 +194,8 @@ impl Manager {
             return log(out, Level::Error, Some(ls), format!("{what}: its holder has no process to be told"));
         };
         let pid = client.pid.unwrap_or(0);
-        let restrictions = crate::killing::restrictions(client);
-        let signal = match (mode, &client.killpath) {
+        let manner = resource.manner.clone().unwrap_or_else(|| Manner::of(client));
+        let signal = match (mode, &manner.killpath) {
             (FORCE, _) => Signal::Kill,
             (GRACEFUL, Some(program)) => {
                 let words = killpath::words(program, None);
@@ -150,7 +210,7 @@ impl Manager {
             (GRACEFUL, None) => Signal::Term,
             _ => return log(out, Level::Error, Some(ls), format!("{what}: unknown force mode {mode}")),
         };
-        let signal = restrictions.apply(signal);
+        let signal = manner.restrictions.apply(signal);
         let name = match signal {
             Signal::Kill => "SIGKILL",
             Signal::Term => "SIGTERM",

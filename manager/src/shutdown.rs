@@ -1,8 +1,9 @@
 //! The end of the daemon (lease-algorithms.md 12.2, socket-protocol.md 7.4, 7.28).
 
 use crate::ids::{ConnId, LockspaceId};
-use crate::{Action, Level, Manager, Reply, log, reply};
+use crate::{Action, JOB_WAIT, Level, Manager, Reply, log, reply};
 use sanlock_lease::code::ReturnCode;
+use sanlock_lease::timing::MonoTime;
 
 impl Manager {
     /// A signal ends the daemon only if there is no lockspace in any state. An ignored one is forgotten, and aborts nothing
@@ -47,9 +48,18 @@ impl Manager {
     /// Exits once the last lockspace is gone. Each has waited for the writes in its name: with a watchdog until they had ended, without one
     /// for [`crate::DRAIN_SECS`]. What may land even later is not waited for again, though its resource is still in the table: the host
     /// id was left unreleased, and nothing is gained by a daemon that stays without renewing it.
-    pub(crate) fn maybe_exit(&mut self, out: &mut Vec<Action>) {
+    ///
+    /// Commands of clients that work on disks are waited for as well, for [`JOB_WAIT`]: what they format is not to be left half done.
+    pub(crate) fn maybe_exit(&mut self, now: MonoTime, out: &mut Vec<Action>) {
         if !self.shutting_down || self.exited || !self.lockspaces.is_empty() {
             return;
+        }
+        if self.jobs > 0 || self.index_waited_for() {
+            let wait = JOB_WAIT * self.settings.io_timeout.secs();
+            if now < *self.exit_at.get_or_insert(now.plus_secs(wait)) {
+                return;
+            }
+            log(out, Level::Error, None, "the daemon ends before a command that works on a disk has");
         }
         self.exited = true;
         for conn in std::mem::take(&mut self.shutdown_waiters) {

@@ -5,7 +5,7 @@ use crate::event::AcquireFlags;
 use crate::events::Events;
 use crate::ids::{ConnId, LockspaceId, ResourceId, TaskId};
 use crate::killpath::KillpathProgram;
-use crate::requests::Looking;
+use crate::requests::{Looking, Manner};
 use crate::side::{Givings, Takings};
 use crate::value::Value;
 use crate::watchdog::Watch;
@@ -293,6 +293,8 @@ pub struct Resource {
     pub(crate) geometry: sanlock_lease::geometry::Geometry,
     /// Its value block, if it was acquired with one.
     pub(crate) value: Option<Value>,
+    /// How the process that acquired it, exclusive, is told of requests; of one that was converted since, what it has in force then.
+    pub(crate) manner: Option<Manner>,
     /// The conversion that runs.
     pub(crate) converting: Option<TaskId>,
     /// The leader may still name us although the hold is shared: the release has to look.

@@ -529,7 +529,8 @@ impl<M: Machine, T: Clone> Driver<M, T> {
             }
             Ended::NeverStarted(flight) => {
                 self.landed(flight.run, flight.write);
-                let result = Err(IoFailure::Os(libc::EAGAIN));
+                // A completion, not a timeout: nothing of it may land any more. To whoever asked it took too long all the same.
+                let result = Err(IoFailure::TimedOut);
                 self.step(flight.run, now, envs, Input::Completed { op: flight.op, result }, out);
                 self.forget_if_settled(flight.run, out);
             }

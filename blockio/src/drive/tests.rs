@@ -331,7 +331,7 @@ fn a_silent_disk_delays_nobody_on_another_path() {
     // Those that waited never began, so they have failed for certain; those in the engine have timed out.
     driver.poll(end, &AlwaysAlive, &mut reports);
     let ends = done(&mut reports);
-    let failed = ends.iter().filter(|(_, seen, _)| seen == &["0: Os(11)"]).count();
+    let failed = ends.iter().filter(|(_, seen, _)| seen == &["0: TimedOut"]).count();
     let overdue = ends.iter().filter(|(_, seen, _)| seen == &["0: timed out"]).count();
     assert_eq!((failed, overdue), (10, OPS_IN_FLIGHT_MAX));
 }
@@ -350,7 +350,7 @@ fn a_write_that_waited_in_vain_never_happens() {
     let machine = script(vec![write(0, 5, T0.plus_secs(1))]);
     driver.start(T0, machine, 255, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
     driver.poll(T0.plus_secs(1), &AlwaysAlive, &mut reports);
-    assert_eq!(done(&mut reports), [(255, vec!["0: Os(11)".to_owned()], 0)]);
+    assert_eq!(done(&mut reports), [(255, vec!["0: TimedOut".to_owned()], 0)]);
     for _ in 0..OPS_IN_FLIGHT_MAX {
         fake.complete(disk.path());
     }

@@ -48,11 +48,14 @@ impl Front {
                 outbox.send(Message::Event(Event::Requested { lockspace, owner }));
             }
             let reply = Reply::result(&header, written.err().unwrap_or(0));
-            outbox.send(Message::Answer(id, Box::new(reply)));
+            outbox.send(Message::JobDone(id, Box::new(reply)));
         };
-        if let Err(error) = spawn(work) {
-            self.global.log.error(format_args!("no thread for a request: {error}"));
-            self.answer(id, &Reply::result(&header, code::EAGAIN));
+        match spawn(work) {
+            Ok(()) => self.event(Event::JobBegun),
+            Err(error) => {
+                self.global.log.error(format_args!("no thread for a request: {error}"));
+                self.answer(id, &Reply::result(&header, code::EAGAIN));
+            }
         }
     }
 

@@ -4,6 +4,7 @@
 //! what one client can make the daemon hold is one request and one reply.
 
 use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
@@ -61,7 +62,7 @@ pub(super) struct Conn {
     pub(super) suspended: bool,
     /// The peer is gone; noticed while a request was worked on.
     pub(super) hung_up: bool,
-    /// Nothing is read any more: message boundaries are lost. Kept open because leases hang on it.
+    /// Nothing is read any more: message boundaries are lost, or it left a reply unread. Kept open because leases hang on it.
     pub(super) deaf: bool,
     /// Closed once the reply is sent.
     pub(super) closing: bool,
@@ -114,9 +115,23 @@ impl Conn {
         !self.out.is_empty()
     }
 
-    /// Bytes of the reply that waits.
-    pub(super) fn unsent(&self) -> usize {
-        self.out.len() - self.sent
+    /// Bytes that are kept for the reply that waits.
+    pub(super) fn kept(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Since when a reply waits without any progress.
+    pub(super) fn waits_since(&self) -> Option<MonoTime> {
+        self.stuck_since.filter(|_| self.writes())
+    }
+
+    /// Forgets the reply that waits. What was sent of it is cut, so nothing more is sent, nor read: the peer sees an end, and may keep the
+    /// connection open.
+    pub(super) fn drop_reply(&mut self) {
+        (self.out, self.sent, self.stuck_since) = (Vec::new(), 0, None);
+        self.deaf = true;
+        // A peer that is gone needs no end.
+        let _ = self.stream.shutdown(Shutdown::Write);
     }
 
     /// Reads until a request is complete, nothing more is there, or the stream ends.
@@ -220,7 +235,6 @@ impl Conn {
 mod tests {
     use super::*;
     use sanlock_wire::Command;
-    use std::net::Shutdown;
 
     const T0: MonoTime = MonoTime::from_secs(5);
 
@@ -277,7 +291,7 @@ mod tests {
         let header = Header::request(Command::LogDump, 0, 0, 0, 0);
         let reply = Reply::log_dump(&header, vec![b'x'; 1 << 20]);
         conn.reply(&reply, T0);
-        assert!(conn.writes() && !conn.reads() && conn.unsent() > 0);
+        assert!(conn.writes() && !conn.reads() && conn.kept() > 0);
         assert_eq!(conn.give_up_at(), Some(T0.plus_secs(UNREAD_REPLY_SECONDS)));
         let mut got = vec![0; 32 + (1 << 20)];
         let mut at = 0;
@@ -287,6 +301,23 @@ mod tests {
         }
         assert!(!conn.writes() && conn.reads());
         assert_eq!(got, reply.encode());
+    }
+
+    #[test]
+    fn a_reply_that_is_dropped_ends_what_the_peer_reads_and_leaves_the_connection_open() {
+        let (mut peer, mut conn) = pair();
+        conn.registered = Some(1);
+        let header = Header::request(Command::LogDump, 0, 0, 0, 0);
+        conn.reply(&Reply::log_dump(&header, vec![b'x'; 1 << 20]), T0);
+        assert_eq!((conn.waits_since(), conn.give_up_at()), (Some(T0), None));
+        conn.drop_reply();
+        assert!(!conn.writes() && !conn.reads() && conn.kept() == 0);
+        assert_eq!(conn.waits_since(), None);
+        assert!(peer.read_to_end(&mut Vec::new()).unwrap() < 1 << 20);
+        peer.write_all(&Request::version().encode()).unwrap();
+        assert!(!conn.is_read_to_the_end(), "the peer is still there");
+        conn.reply(&Reply::shutdown_done(), T0);
+        assert!(!conn.writes());
     }
 
     #[test]

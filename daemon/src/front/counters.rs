@@ -32,7 +32,7 @@ fn depths(front: &Front) -> [usize; DEPTHS.len()] {
         connections().filter(|conn| conn.suspended).count(),
         front.runnable.len(),
         front.inbox.len(),
-        front.slots.unsent(),
+        front.slots.kept(),
         front.tools.waiting(),
         front.indexes.len(),
         front.saving.len(),

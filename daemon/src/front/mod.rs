@@ -50,7 +50,7 @@ use slots::Slots;
 /// Requests of one connection taken in one turn.
 const REQUESTS_PER_TURN: usize = 8;
 
-/// Bytes of replies that wait for their readers, all connections together; a connection that would exceed it is closed.
+/// Bytes of replies that wait for their readers, all connections together; beyond that those are given up that have waited longest.
 const UNSENT_BYTES_MAX: usize = 64 << 20;
 
 /// How long the end of the daemon waits until wdmd knows that nothing is expected of it any more.
@@ -69,6 +69,8 @@ pub(crate) enum Message {
     Recorded(u64),
     /// A tool has the reply to a connection's command.
     Answer(ConnId, Box<Reply>),
+    /// The same, of one that the manager knows only as a job.
+    JobDone(ConnId, Box<Reply>),
 }
 
 /// See the module.
@@ -285,6 +287,11 @@ impl Front {
                     }
                 }
                 Message::Answer(id, reply) => self.answer(id, &reply),
+                Message::JobDone(id, reply) => {
+                    // Before the end that may have waited for it.
+                    self.answer(id, &reply);
+                    self.event(Event::JobDone);
+                }
             }
         }
     }
@@ -464,7 +471,7 @@ impl Front {
         self.update(id);
     }
 
-    /// Closes a plain connection that is stuck. A registered one costs nothing more than it holds already.
+    /// Closes a plain connection that is stuck. A registered one costs nothing more than it holds already, as long as there is room.
     fn give_up(&mut self, id: ConnId, why: &str) {
         let Some(conn) = self.slots.conn(id) else { return };
         if conn.registered.is_none() {
@@ -475,14 +482,30 @@ impl Front {
         }
     }
 
-    /// After replies went out: closes what is to be closed, and whoever hoards.
+    /// Gives up the reply that has waited longest for its reader: of all that hoard, not of whoever asks next. On a registered connection
+    /// leases may hang, so it stays open and only its end is waited for.
+    fn make_room(&mut self) -> bool {
+        const WHY: &str = "too many bytes wait for their readers";
+        let Some(id) = self.slots.slowest() else { return false };
+        let Some(conn) = self.slots.conn_mut(id).filter(|conn| conn.registered.is_some()) else {
+            self.give_up(id, WHY);
+            return true;
+        };
+        conn.drop_reply();
+        let who = self.slots.describe(id);
+        self.global.log.error(format_args!("client connection {who} gets and says no more: {WHY}"));
+        self.update(id);
+        true
+    }
+
+    /// After replies went out: closes what is to be closed, and makes room.
     fn sent(&mut self, id: ConnId) {
         let Some(conn) = self.slots.conn(id) else { return };
         if conn.closing && !conn.writes() {
             return self.close(id);
         }
-        if conn.writes() && self.slots.unsent() > UNSENT_BYTES_MAX {
-            self.give_up(id, "too many bytes wait for their readers");
+        if conn.writes() {
+            while self.slots.kept() > UNSENT_BYTES_MAX && self.make_room() {}
         }
     }
 

@@ -176,7 +176,8 @@ impl Front {
             conn.suspended = true;
         }
         let outbox = self.outbox.clone();
-        self.tools.submit(header, job, move |reply| outbox.send(Message::Answer(id, Box::new(reply))));
+        self.event(Event::JobBegun);
+        self.tools.submit(header, job, move |reply| outbox.send(Message::JobDone(id, Box::new(reply))));
     }
 
     /// A command on a resource index (7.33): at once if it needs no lockspace, else when the manager says so.
@@ -244,6 +245,9 @@ impl Front {
             return self.finish(id, &Reply::result(&header, code::EINVAL));
         };
         let command = match body {
+            RequestBody::AddLockspace(_) if self.manager.lacks_only_a_host_id(&spec, header.data) => {
+                return self.tool(id, header, Job::BeyondHosts(wire.clone()));
+            }
             RequestBody::AddLockspace(_) => Order::AddLockspace {
                 spec,
                 io_timeout: header.data,

@@ -171,8 +171,14 @@ impl Slots {
     }
 
     /// Bytes of replies that wait for their readers.
-    pub(super) fn unsent(&self) -> usize {
-        self.iter().filter_map(|slot| slot.conn.as_ref()).map(Conn::unsent).sum()
+    pub(super) fn kept(&self) -> usize {
+        self.iter().filter_map(|slot| slot.conn.as_ref()).map(Conn::kept).sum()
+    }
+
+    /// Whose reply has waited longest for its reader.
+    pub(super) fn slowest(&self) -> Option<ConnId> {
+        let waiting = self.iter().filter_map(|slot| Some((slot.conn.as_ref()?.waits_since()?, slot.id)));
+        waiting.min().map(|(_, id)| id)
     }
 }
 

@@ -5,7 +5,7 @@ use sanlock_lease::geometry::{Geometry, HostId};
 use sanlock_lease::hosts::HostStatus;
 use sanlock_lease::timing::MonoTime;
 use sanlock_manager::{
-    Conn as Client, Dead, Lockspace, LockspaceId, LockspaceList, Resource, ResourceList, Work,
+    Conn as Client, Dead, Lockspace, LockspaceId, LockspaceList, Resource, ResourceId, ResourceList, Work,
 };
 use sanlock_sys::clock;
 use sanlock_wire::flags::LockspaceFlags;
@@ -214,7 +214,8 @@ fn lockspace(front: &Front, id: LockspaceId, ls: &Lockspace) -> StateRecord {
 /// One record for each token, with the pid of its holder; of a resource without tokens one, with the last exclusive owner's.
 fn resource_records(front: &Front, id: u64, resource: &Resource) -> Vec<StateRecord> {
     if !resource.is_granted() {
-        return resource_record(front, id, resource, resource.pid).into_iter().collect();
+        let taker = (resource.list() == ResourceList::Add).then(|| front.manager.taker(resource)).flatten();
+        return resource_record(front, id, resource, taker.unwrap_or(resource.pid)).into_iter().collect();
     }
     let pid = |conn| front.manager.conns().find(|(id, _)| *id == conn).and_then(|(_, c)| c.pid).unwrap_or(0);
     // Like everything in the listing, the newest first.
@@ -242,7 +243,7 @@ fn resource_record(front: &Front, id: u64, resource: &Resource, pid: i32) -> Opt
         Work::Held { held, .. } => held.lver(),
         _ => resource.lver,
     };
-    let flags = u32::from(resource.spec.shared);
+    let flags = front.manager.flags(ResourceId(id), resource);
     let text = StateText::new()
         .item("list", list)
         .item("flags", format_args!("{flags:x}"))
@@ -257,20 +258,23 @@ fn resource_record(front: &Front, id: u64, resource: &Resource, pid: i32) -> Opt
 }
 
 /// The records of HOST_STATUS: every host that was ever seen alive or has an owner, ascending.
-pub(super) fn hosts(front: &Front, (id, _): (LockspaceId, &Lockspace)) -> Vec<StateRecord> {
+pub(super) fn hosts(front: &Front, (id, ls): (LockspaceId, &Lockspace)) -> Vec<StateRecord> {
     let Some(table) = front.shared(id).and_then(|shared| shared.hosts()) else { return Vec::new() };
     let now = monotonic_now();
     let known = |status: &HostStatus| status.seen.last_live.is_some() || status.seen.owner_id != 0;
     let all = (0..table.max_hosts()).filter_map(HostId::from_index);
-    all.filter_map(|host| table.status(host, now)).filter(known).map(|status| host_record(&status)).collect()
+    all.filter_map(|host| table.status(host, now))
+        .filter(known)
+        .map(|status| host_record(ls, &status))
+        .collect()
 }
 
-fn host_record(status: &HostStatus) -> StateRecord {
+fn host_record(ls: &Lockspace, status: &HostStatus) -> StateRecord {
     let seen = &status.seen;
     let text = StateText::new()
         .item("last_check", seen.last_check.secs())
         .item("last_live", seen.last_live.map_or(0, MonoTime::secs))
-        .item("last_req", 0)
+        .item("last_req", ls.last_request(status.host).map_or(0, MonoTime::secs))
         .item("owner_id", seen.owner_id)
         .item("owner_generation", seen.owner_generation)
         .item("timestamp", seen.timestamp)

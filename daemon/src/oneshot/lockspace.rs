@@ -103,6 +103,20 @@ fn read_record(
     Ok(RawLeader::from_sector(&io.read(disk, offset, sector.slice_len())?))
 }
 
+/// Whether there is a lockspace that could be joined, looked at like a join does before it comes to the host id (lease-algorithms.md 2.2).
+///
+/// # Errors
+/// -19: no path, or not to be opened. -223, -224, -225, -230: no lockspace, one of an unknown version, or of unknown sizes. I/O: -22 from a
+/// place that cannot be read at, -90 beyond the end, -202 no answer in time, or the errno.
+pub fn look_for_lockspace(io: &mut Io, request: &Lockspace) -> Result<(), ToolError> {
+    let disk = io.open_device(&request.host_id_disk)?;
+    let offset = request.host_id_disk.offset.get();
+    let first = RawLeader::from_sector(&io.read(&disk, offset, SECTOR_BYTES_MAX)?);
+    verify::delta_magic_version(&first, Purpose::Use)?;
+    verify::sizes(&first)?;
+    Ok(())
+}
+
 /// Formats a lockspace for hosts of this io timeout in seconds, 0 for the default. What was there is lost, whoever uses it.
 ///
 /// Several writes, the last of which makes the first record valid (disk-format.md 6.3). After a failure of any of them nobody can join;

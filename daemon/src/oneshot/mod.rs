@@ -13,7 +13,7 @@ pub(crate) mod rindex;
 mod sizes;
 
 pub use error::ToolError;
-pub use lockspace::{read_lockspace, write_lockspace};
+pub use lockspace::{look_for_lockspace, read_lockspace, write_lockspace};
 pub use request::{read_request, write_request};
 pub use resource::{read_resource, read_resource_owners, write_resource};
 pub use rindex::{entry_of_failure, format_rindex, lookup_rindex, rebuild_rindex, update_rindex};

@@ -40,15 +40,16 @@ pub fn lookup_rindex(io: &mut Io, request: &Rindex, entry: &Rentry) -> Result<Re
 /// Sets or clears the entry of an area, without the lease of the index: nobody else may be changing it.
 ///
 /// # Errors
-/// As [`lookup_rindex`]. -22: no offset, or no name to be set, or neither is asked for.
+/// As [`lookup_rindex`]. -22: no offset, or no name to be set, or neither is asked for; of an index that cannot be used its own error comes
+/// before the last of these.
 pub fn update_rindex(
     io: &mut Io,
     request: &Rindex,
     entry: &Rentry,
     flags: RindexCmdFlags,
 ) -> Result<Rentry, ToolError> {
-    let command = update_command(entry, flags, 0)?;
     let disk = io.open_resource(&request.disk)?;
+    let command = update_command(entry, flags, 0).map_err(|error| index_first(io, &disk, request, error))?;
     run(io, &disk, request, command).map(to_wire)
 }
 
@@ -82,6 +83,16 @@ pub(crate) fn update_command(
         Ok(RindexCommand::Add { name, offset, seed })
     } else {
         Err(RindexError::Missing("what to do with the entry").into())
+    }
+}
+
+/// The error of a command that does not say what to do: `error`, unless the index cannot be used, which is found out first.
+pub(crate) fn index_first(io: &mut Io, disk: &Arc<Disk>, request: &Rindex, error: ToolError) -> ToolError {
+    // Any look at it does.
+    let look = RindexCommand::Lookup { name: Name::default(), offset: 0 };
+    match run(io, disk, request, look) {
+        Ok(_) | Err(ToolError::Rindex(RindexError::NoSuchName(_) | RindexError::Full(_))) => error,
+        Err(unusable) => unusable,
     }
 }
 

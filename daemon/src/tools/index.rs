@@ -203,8 +203,8 @@ impl<'a> Runner<'a> {
         job: &'a IndexJob,
         membership: Membership,
     ) -> Result<Self, ToolError> {
-        let command = job.command()?;
-        if command.takes_lease() {
+        let command = job.command();
+        if command.as_ref().is_ok_and(RindexCommand::takes_lease) {
             if let Some(path) = late.blocks(&[job.path()]) {
                 return Err(ToolError::LateFormat { path: String::from_utf8_lossy(&path).into_owned() });
             }
@@ -213,8 +213,9 @@ impl<'a> Runner<'a> {
             io_timeout: Duration::from_secs(membership.member.io_timeout.secs()),
             write_init: Duration::from_secs(u64::from(global.config.write_init_io_timeout)),
         };
-        let io = Io::new(global.engine, limits)?;
+        let mut io = Io::new(global.engine, limits)?;
         let disk = io.open_resource(&job.index.disk)?;
+        let command = command.map_err(|error| rindex::index_first(&mut io, &disk, &job.index, error))?;
         let config = RindexConfig {
             member: Some(membership.member),
             fire: membership.fire,

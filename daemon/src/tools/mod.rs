@@ -32,6 +32,8 @@ const IDLE_LINGER: Duration = Duration::from_secs(10);
 /// A command to carry out.
 #[derive(Debug)]
 pub(crate) enum Job {
+    /// 7.2, with a host id that no lockspace has.
+    BeyondHosts(Box<types::Lockspace>),
     /// 7.12.
     Align(Box<types::Disk>),
     /// 7.17.
@@ -56,9 +58,11 @@ impl Job {
             Self::WriteLockspace(lockspace) => vec![path(&lockspace.host_id_disk)],
             Self::WriteResource(resource) => resource.disks().iter().map(path).collect(),
             Self::Index(job) => job.written(),
-            Self::Align(_) | Self::ReadLockspace(_) | Self::ReadResource(_) | Self::ReadResourceOwners(_) => {
-                Vec::new()
-            }
+            Self::BeyondHosts(_)
+            | Self::Align(_)
+            | Self::ReadLockspace(_)
+            | Self::ReadResource(_)
+            | Self::ReadResourceOwners(_) => Vec::new(),
         }
     }
 }
@@ -72,7 +76,9 @@ fn refused(header: &Header, job: &Job, code: i32) -> Reply {
         Job::ReadResourceOwners(request) => {
             Reply::read_resource_owners(header, code, *request.resource(), Vec::new())
         }
-        Job::Align(_) | Job::WriteLockspace(_) | Job::WriteResource(_) => Reply::result(header, code),
+        Job::BeyondHosts(_) | Job::Align(_) | Job::WriteLockspace(_) | Job::WriteResource(_) => {
+            Reply::result(header, code)
+        }
     }
 }
 
@@ -106,6 +112,10 @@ fn carry_out(global: &Global, late: &Late, header: &Header, job: &Job) -> Reply 
         Job::Align(disk) => {
             let bytes = oneshot::align(&io, disk).map(|bytes| i32::try_from(bytes).unwrap_or(code::EINVAL));
             Reply::result(header, bytes.unwrap_or_else(failed))
+        }
+        Job::BeyondHosts(request) => {
+            let looked = oneshot::look_for_lockspace(&mut io, request);
+            Reply::result(header, looked.map_or_else(failed, |()| code::SANLK_ADDLS_INVALID_HOSTID))
         }
         Job::WriteLockspace(lockspace) => {
             let done = oneshot::write_lockspace(&mut io, lockspace, header.data2);
@@ -241,6 +251,7 @@ mod tests {
         let resource = types::Resource::new(Name::truncated("LS"), Name::truncated("R"));
         let resource = types::ResourceSpec::new(resource, vec![types::Disk::EMPTY]).unwrap();
         for (command, job, payload) in [
+            (Command::AddLockspace, Job::BeyondHosts(Box::new(lockspace)), 0),
             (Command::Align, Job::Align(Box::new(types::Disk::EMPTY)), 0),
             (Command::WriteLockspace, Job::WriteLockspace(Box::new(lockspace)), 0),
             (Command::WriteResource, Job::WriteResource(resource.clone()), 0),

@@ -4,8 +4,8 @@ use super::support::{Daemon, Place, within};
 use sanlock_daemon::SOCKET_NAME;
 use sanlock_wire::Name;
 use sanlock_wire::Request;
-use sanlock_wire::flags::{ConfigCommand, RemFlags};
-use sanlock_wire::types::HostEvent;
+use sanlock_wire::flags::{AddFlags, ConfigCommand, RemFlags};
+use sanlock_wire::types::{HostEvent, Lockspace};
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -59,6 +59,37 @@ fn clients_that_gave_up_waiting_leave_their_places_to_others_and_one_that_only_l
     listens.read_exact(&mut header).unwrap();
     assert_eq!(header[24..28], [0; 4], "the result");
     assert!(within(SHORT, || client.get_lockspaces().unwrap().is_empty()));
+}
+
+#[test]
+fn registered_clients_that_do_not_read_cost_others_nothing() {
+    let (place, daemon) = joined();
+    let client = daemon.client();
+    // A log that does not fit into the buffers of sockets, and is more than there is room for, if so many want it.
+    let no_disk = Lockspace::new(Name::truncated("X".repeat(48)), 0, place.lockspace(1).host_id_disk);
+    for _ in 0..80 {
+        let mut stream = says(&daemon, &vec![Request::add_lockspace(no_disk, AddFlags::empty(), 0); 100]);
+        stream.read_exact(&mut [0; 3200]).unwrap();
+    }
+    let size = client.log_dump().unwrap().len();
+    assert!(size > 500_000, "{size}");
+    let resident = || {
+        let text = std::fs::read_to_string(format!("/proc/{}/statm", daemon.pid())).unwrap();
+        text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+    };
+    let before = resident();
+    let hoarders: Vec<UnixStream> =
+        (0..400).map(|_| says(&daemon, &[Request::register(), Request::log_dump()])).collect();
+    assert!(client.log_dump().unwrap().len() >= size);
+    assert!(resident() < before + (150 << 20), "{} before, {} now", before, resident());
+    // Those that came first see an end; none of them is closed.
+    let mut first = &hoarders[0];
+    first.set_read_timeout(Some(SHORT)).unwrap();
+    assert!(first.read_to_end(&mut Vec::new()).unwrap() < size);
+    let pids = client.status(2).unwrap().iter().filter(|r| r.data32 == std::process::id()).count();
+    assert_eq!(pids, hoarders.len());
+    drop(hoarders);
+    assert!(within(SHORT, || client.status(2).unwrap().len() < 20));
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use crate::support::{Daemon, Place, within};
 use sanlock_client::{Client, ClientError};
 use sanlock_conformance::frozen::FreezableDir;
-use sanlock_wire::flags::{RemFlags, RindexCmdFlags, WriteFlags};
-use sanlock_wire::types::{Disk, Rentry, Resource, ResourceSpec, Rindex};
+use sanlock_wire::flags::{AddFlags, RemFlags, RindexCmdFlags, WriteFlags};
+use sanlock_wire::types::{Disk, Lockspace, Rentry, Resource, ResourceSpec, Rindex};
 use sanlock_wire::{Name, code};
 use std::fs::File;
 use std::path::Path;
@@ -100,4 +100,48 @@ fn a_lockspace_is_left_when_the_writes_to_its_index_have_landed() {
 
 fn joined(client: &Client) -> usize {
     client.get_lockspaces().unwrap().len()
+}
+
+#[test]
+fn an_update_that_asks_for_nothing_tells_first_what_is_the_matter_with_the_index() {
+    let place = Place::new();
+    let daemon = Daemon::start(&place.run_dir("a"), "host1");
+    let client = daemon.client();
+    place.format(&daemon);
+    place.join(&daemon, 1);
+    let update = |index: &Rindex, flags| {
+        result(client.update_rindex(index, &Rentry::new(Name::truncated("a"), 0), flags))
+    };
+    let path = place.dir.path().join("index");
+    let disk = Disk::new(path.as_os_str().as_encoded_bytes(), 0).unwrap();
+    let at = Rindex::new(Name::truncated("LS"), disk);
+    for flags in [RindexCmdFlags::empty(), RindexCmdFlags::NO_LOCKSPACE] {
+        assert_eq!(update(&at, flags), code::ENOENT, "no such file");
+    }
+    File::create(&path).unwrap().set_len(8 << 20).unwrap();
+    for flags in [RindexCmdFlags::empty(), RindexCmdFlags::NO_LOCKSPACE] {
+        assert_eq!(update(&at, flags), -274, "no index");
+    }
+    let index = Index::new(&path, &client);
+    for flags in [RindexCmdFlags::empty(), RindexCmdFlags::NO_LOCKSPACE] {
+        assert_eq!(update(&index.0, flags), code::EINVAL);
+    }
+}
+
+#[test]
+fn a_host_id_that_no_lockspace_has_is_refused_after_a_look_at_the_disk() {
+    let place = Place::new();
+    let daemon = Daemon::start(&place.run_dir("a"), "host1");
+    place.format(&daemon);
+    let add = |path: &[u8], offset| {
+        let lockspace = Lockspace::new(Name::truncated("LS"), 2001, Disk::new(path, offset).unwrap());
+        result(daemon.client().add_lockspace(&lockspace, AddFlags::empty()))
+    };
+    let leases = place.leases();
+    let leases = leases.as_os_str().as_encoded_bytes();
+    assert_eq!(add(b"/no/such/disk", 0), -19);
+    assert_eq!(add(leases, 7), code::EINVAL);
+    assert_eq!(add(leases, 1 << 20), -223, "a resource");
+    assert_eq!(add(leases, 0), code::SANLK_ADDLS_INVALID_HOSTID);
+    assert!(daemon.client().get_lockspaces().unwrap().is_empty());
 }

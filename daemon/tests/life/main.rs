@@ -12,6 +12,7 @@ mod troubled_disks;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use sanlock_daemon::SOCKET_NAME;
 use sanlock_wire::flags::RemFlags;
 use std::thread::sleep;
 use std::time::Duration;
@@ -79,6 +80,27 @@ fn a_lease_given_back_leaves_no_record_behind() {
     assert!(within(SHORT, || records() == 1));
     daemon.client().rem_lockspace(&place.lockspace(1), RemFlags::empty()).unwrap();
     assert!(within(SHORT, || records() == 0));
+}
+
+#[test]
+fn a_run_directory_that_was_removed_blocks_neither_grants_nor_the_end() {
+    let place = Place::new();
+    let mut daemon = Daemon::start(&place.run_dir("a"), "host1");
+    place.format(&daemon);
+    place.join(&daemon, 1);
+    // The socket is out of the way: whoever knows it still finds it.
+    std::fs::rename(daemon.run_dir.join(SOCKET_NAME), place.run_dir("b").with_extension("sock")).unwrap();
+    std::fs::remove_dir_all(&daemon.run_dir).unwrap();
+    std::fs::create_dir(place.run_dir("b")).unwrap();
+    std::fs::rename(place.run_dir("b").with_extension("sock"), place.run_dir("b").join(SOCKET_NAME)).unwrap();
+    daemon.run_dir = place.run_dir("b");
+    let mut holder = Holder::start(&daemon, &place.leases());
+    assert_eq!(holder.says(), "held");
+    assert!(place.run_dir("a").exists(), "made anew");
+    std::fs::remove_dir_all(place.run_dir("a")).unwrap();
+    let client = daemon.client();
+    client.shutdown(true).unwrap();
+    assert_eq!(daemon.ended(SHORT), Some(0));
 }
 
 #[test]

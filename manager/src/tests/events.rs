@@ -133,8 +133,7 @@ fn a_notice_has_the_requests_for_held_leases_read_and_acted_upon() {
     assert_eq!(lab.quiet(Event::RequestsLooked { ls, found: found(8, 2) }), [kill(Signal::Term)]);
     assert_eq!(lab.quiet(Event::RequestsLooked { ls, found: found(8, 9) }), [], "unknown force mode");
     assert_eq!(lab.quiet(Event::RequestsLooked { ls, found: found(0, 1) }), [], "no request");
-    assert_eq!(lab.command(0, Command::Restrict { flags: 2 }), [replied(0, 0)]);
-    assert_eq!(lab.quiet(Event::RequestsLooked { ls, found: found(8, 1) }), [kill(Signal::Term)]);
+    assert_eq!(lab.quiet(Event::RequestsLooked { ls, found: found(8, 1) }), [kill(Signal::Kill)]);
     let looks: Vec<Action> = (0..7).flat_map(|_| lab.tick()).collect();
     assert_eq!(leases(&looks), [r, s], "it was seen again: once more when its time is over");
     assert_eq!(lab.quiet(Event::RequestsLooked { ls, found: found(8, 1) }), [], "nothing new");
@@ -190,6 +189,52 @@ fn a_graceful_request_runs_the_killpath_without_pid() {
     assert_eq!(lab.quiet(Event::RequestsLooked { ls, found: found(2) }), [run]);
     let kill = Action::Kill { conn: ConnId(0), pid: 100, signal: Signal::Kill };
     assert_eq!(lab.quiet(Event::RequestsLooked { ls, found: found(1) }), [kill], "force asks nobody");
+}
+
+/// Seen in 3.8.5.
+#[test]
+fn requests_are_told_by_what_was_in_force_when_the_lease_was_acquired() {
+    let kill = |conn: u64, signal| Action::Kill {
+        conn: ConnId(conn),
+        pid: if conn == 0 { 100 } else { 101 },
+        signal,
+    };
+    let program = || KillpathProgram { path: b"/p".to_vec(), arguments: Vec::new() };
+    let (mut lab, ls) = Lab::ready();
+    let r = lab.hold(0, "r");
+    let found = |resource, force_mode| Event::RequestsLooked {
+        ls,
+        found: vec![Request { resource, lver: 8, force_mode }],
+    };
+    assert_eq!(lab.result(0, Command::Killpath { program: program(), pid: false }), 0);
+    assert_eq!(lab.command(0, Command::Restrict { flags: 2 }), [replied(0, 0)]);
+    assert_eq!(lab.quiet(found(r, 2)), [kill(0, Signal::Term)]);
+    assert_eq!(lab.quiet(found(r, 1)), [kill(0, Signal::Kill)]);
+    assert_eq!(lab.command(1, Command::Restrict { flags: 2 }), [replied(1, 0)]);
+    let s = lab.hold(1, "s");
+    assert_eq!(lab.command(1, Command::Restrict { flags: 0 }), [replied(1, 0)]);
+    assert_eq!(lab.quiet(found(s, 1)), [kill(1, Signal::Term)]);
+}
+
+#[test]
+fn what_is_to_be_done_about_a_resource_is_shown_and_when_a_host_asked_for_a_look() {
+    let (mut lab, ls) = Lab::ready();
+    let flags = |lab: &Lab| {
+        let all: Vec<u32> = lab.m.resources().map(|(id, resource)| lab.m.flags(id, resource)).collect();
+        all
+    };
+    let last_request = |lab: &Lab| lab.m.lockspaces().next().unwrap().1.last_request(host(2));
+    assert_eq!(lab.command(0, Command::Restrict { flags: 6 }), [replied(0, 0)]);
+    let r = lab.hold(0, "r");
+    assert_eq!((flags(&lab), last_request(&lab)), (vec![0x18], None));
+    lab.tick();
+    lab.quiet(Event::Noticed { ls, from: host(2), generation: 6, event: event(0) });
+    assert_eq!((flags(&lab), last_request(&lab)), (vec![0x1a], Some(lab.now)));
+    lab.quiet(Event::RequestsLooked { ls, found: vec![Request { resource: r, lver: 0, force_mode: 0 }] });
+    assert_eq!(flags(&lab), [0x18]);
+    lab.pid_gone(0);
+    lab.close(0);
+    assert_eq!(flags(&lab), [0x1c], "a release that nobody waits for");
 }
 
 #[test]

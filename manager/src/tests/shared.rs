@@ -327,3 +327,14 @@ fn a_converted_lease_is_its_converters() {
     let kill = Action::Kill { conn: ConnId(0), pid: 100, signal: Signal::Kill };
     assert_eq!(lab.quiet(Event::RequestsLooked { ls, found: wanted() }), [kill]);
 }
+
+#[test]
+fn what_is_being_acquired_shows_for_whom_also_if_shared() {
+    let (mut lab, _) = Lab::ready();
+    ask(&mut lab, 1, "s", true);
+    ask(&mut lab, 0, "r", false);
+    let takers: Vec<_> = lab.m.resources().map(|(_, resource)| lab.m.taker(resource)).collect();
+    assert_eq!(takers, [Some(100), Some(101)]);
+    let flags: Vec<u32> = lab.m.resources().map(|(id, resource)| lab.m.flags(id, resource)).collect();
+    assert_eq!(flags, [0, 1]);
+}

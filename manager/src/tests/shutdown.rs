@@ -107,3 +107,26 @@ fn with_a_watchdog_a_forced_end_waits_for_writes_without_limit() {
     assert_eq!(lab.m.resources().count(), 0);
     assert_eq!(lab.event(Event::Left { ls }), [Action::Exit]);
 }
+
+#[test]
+fn commands_that_work_on_disks_are_waited_for_but_not_without_limit() {
+    let mut lab = Lab::new();
+    lab.open(9);
+    lab.event(Event::JobBegun);
+    lab.event(Event::JobBegun);
+    assert_eq!(lab.command(9, Command::ShutdownWait { force: false }), [Action::ShuttingDown]);
+    assert_eq!(lab.event(Event::JobDone), []);
+    assert_eq!(lab.tick(), []);
+    let done = Action::Reply { conn: ConnId(9), reply: Reply::ShutdownDone };
+    assert_eq!(lab.event(Event::JobDone), [done, Action::Exit]);
+
+    let mut lab = Lab::new();
+    lab.event(Event::JobBegun);
+    assert_eq!(lab.event(Event::Signal), [Action::ShuttingDown]);
+    let limit = JOB_WAIT * lab.m.settings().io_timeout.secs();
+    for _ in 1..limit {
+        assert_eq!(lab.tick(), []);
+    }
+    assert_eq!(lab.tick(), [Action::Exit]);
+    assert_eq!(lab.event(Event::JobDone), []);
+}
