@@ -10,8 +10,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::disk::MAX_BACKGROUND_OPENS;
 use crate::errand::Errand;
+use crate::opens::MAX_BACKGROUND_OPENS;
 
 /// Stack of a background thread: it only makes system calls.
 const STACK: usize = 64 * 1024;
