@@ -8,12 +8,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::errand::Errand;
 use crate::error::OpenError;
-use crate::offload;
+use crate::offload::{self, ClosePermit, Place};
 use crate::opens::{self, Asker, PendingOpen};
 use crate::stat::{Identity, Stat};
 
@@ -130,9 +129,9 @@ impl Disk {
         opens::begin(path, access, asker)
     }
 
-    /// A close for the caller to carry out; `None`, and it is closed on another thread, while an earlier one is not over.
+    /// A close for the caller to carry out; `None`, and it is closed on another thread, while an earlier one of that path is not over.
     pub(crate) fn close_on_errand(mut self) -> Option<Errand> {
-        self.permit = Some(ClosePermit::take()?);
+        self.permit = Some(offload::close_here(self.place())?);
         Some(Errand::new(move || drop(self)))
     }
 
@@ -161,6 +160,10 @@ impl Disk {
 
     pub(crate) fn identity(&self) -> Identity {
         self.identity
+    }
+
+    fn place(&self) -> Place {
+        Place { path: self.shared_path(), device: self.identity.device(self.kind) }
     }
 
     /// How it was opened.
@@ -218,26 +221,9 @@ impl Drop for Disk {
         // SAFETY: taken once, here; the field is not used afterwards.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
         match self.permit.take() {
-            Some(_one_close) => drop(fd),
-            None => offload::close(fd),
+            Some(_while_it_closes) => drop(fd),
+            None => offload::close(self.place(), fd),
         }
-    }
-}
-
-static ERRAND_CLOSES: AtomicBool = AtomicBool::new(false);
-
-/// For the one close at a time that is an errand: on storage that is silent each of them holds a thread.
-struct ClosePermit;
-
-impl ClosePermit {
-    fn take() -> Option<Self> {
-        (!ERRAND_CLOSES.swap(true, Ordering::Acquire)).then_some(Self)
-    }
-}
-
-impl Drop for ClosePermit {
-    fn drop(&mut self) {
-        ERRAND_CLOSES.store(false, Ordering::Release);
     }
 }
 

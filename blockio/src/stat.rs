@@ -29,6 +29,16 @@ pub(crate) struct Identity {
     node: Device,
 }
 
+impl Identity {
+    /// The device on which operations on it hang, if any do.
+    pub(crate) fn device(&self, kind: DiskKind) -> Device {
+        match kind {
+            DiskKind::File => self.holder,
+            DiskKind::Block => self.node,
+        }
+    }
+}
+
 /// A file that is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stat {
@@ -102,6 +112,8 @@ mod tests {
 
     #[test]
     fn a_file_is_known_again_and_told_from_others() {
+        use std::os::unix::fs::MetadataExt;
+
         let dir = tempfile::tempdir().unwrap();
         let [one, two, moved] = ["one", "two", "moved"].map(|name| dir.path().join(name));
         for path in [&one, &two] {
@@ -114,6 +126,13 @@ mod tests {
         assert_eq!(identity(&moved), first);
         std::fs::rename(&two, &one).unwrap();
         assert_ne!(identity(&one), first);
+        let (major, minor) = first.device(DiskKind::File);
+        let expected = std::fs::metadata(&moved).unwrap().dev();
+        assert_eq!(
+            (u64::from(major), u64::from(minor)),
+            (libc::major(expected).into(), libc::minor(expected).into())
+        );
+        assert_eq!(identity(Path::new("/dev/null")).device(DiskKind::Block), (1, 3));
     }
 
     #[test]

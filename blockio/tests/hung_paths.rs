@@ -1,4 +1,4 @@
-//! Opens that hang on one path, or on many of one file system, leave others what they need. A FUSE file whose server is
+//! Opens and closes that hang on one path, or on many of one file system, leave others what they need. A FUSE file whose server is
 //! silent, under as many names as a test wants.
 
 #![expect(clippy::unwrap_used, reason = "a helper that fails fails the test")]
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, poll};
-use sanlock_blockio::{Access, Asker, Disk, MAX_BACKGROUND_OPENS, OpenError, PendingOpen};
+use sanlock_blockio::{Access, Asker, CLOSERS_FOR_PATHS, Disk, MAX_BACKGROUND_OPENS, OpenError, PendingOpen};
 use support::fuse::{SilentFile, Waiting};
 use support::{eventually, file_in, open, promptly, threads_named};
 
@@ -163,4 +163,51 @@ fn who_joins_an_open_gets_what_the_path_leads_to_since() {
     file.resume();
     assert_eq!(end(second).unwrap().size(), 4096);
     end(first).unwrap();
+}
+
+#[test]
+fn closes_that_hang_on_one_path_hold_one_thread_and_no_other_path() {
+    let _alone = alone();
+    let Some(file) = SilentFile::new() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let healthy = file_in(dir.path(), "healthy", 1 << 20);
+    eventually("threads of earlier tests have ended", || threads_named("sanlock-close") == 0);
+    let before = descriptors();
+    // More than were ever kept for later.
+    let disks: Vec<_> = (0..300).map(|_| open(&file.path)).collect();
+    file.fall_silent();
+    promptly(AT_ONCE, "drop", || drop(disks));
+    eventually("a close hangs", || file.waiting(Waiting::Close) > 0);
+    let hanging = descriptors();
+    for _ in 0..300 {
+        drop(open(&healthy));
+        eventually("other disks are closed", || descriptors() <= hanging);
+    }
+    assert_eq!(file.waiting(Waiting::Close), 1);
+    let threads = threads_named("sanlock-close");
+    assert!(threads < 16, "not one for each descriptor: {threads}");
+    file.resume();
+    eventually("all is closed when the storage answers", || descriptors() <= before);
+}
+
+#[test]
+fn closes_that_hang_on_many_paths_of_a_file_system_leave_threads_to_others() {
+    let _alone = alone();
+    let Some(file) = SilentFile::new() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let healthy = file_in(dir.path(), "healthy", 1 << 20);
+    let before = descriptors();
+    let names = names(dir.path(), &file.path, 2 * CLOSERS_FOR_PATHS);
+    let disks: Vec<_> = names.iter().map(|name| open(name)).collect();
+    file.fall_silent();
+    promptly(AT_ONCE, "drop", || drop(disks));
+    eventually("closes hang", || file.waiting(Waiting::Close) == CLOSERS_FOR_PATHS);
+    let hanging = descriptors();
+    for _ in 0..50 {
+        drop(open(&healthy));
+        eventually("other disks are closed", || descriptors() <= hanging);
+    }
+    assert_eq!(file.waiting(Waiting::Close), CLOSERS_FOR_PATHS);
+    file.resume();
+    eventually("all is closed when the storage answers", || descriptors() <= before);
 }

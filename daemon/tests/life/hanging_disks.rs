@@ -1,4 +1,4 @@
-//! Storage on which opening hangs: leases and commands elsewhere go on.
+//! Storage on which opening or closing hangs: leases and commands elsewhere go on.
 
 use super::SHORT;
 use super::support::{Daemon, Place, within};
@@ -69,4 +69,30 @@ fn opens_that_hang_on_one_disk_keep_no_lease_and_no_command_on_others_from_going
     let found = || daemon.client().read_resource(&lease_on(&place, dead.path())).is_ok();
     assert!(within(SHORT, found), "it is opened again");
     daemon.client().rem_lockspace(&place.lockspace(1), RemFlags::empty()).unwrap();
+}
+
+#[test]
+fn closes_that_hang_on_one_disk_leave_no_descriptor_of_others_open() {
+    let place = Place::new();
+    let daemon = Daemon::start(&place.run_dir("a"), "a");
+    place.format(&daemon);
+    let Some(dead) = served(&place) else { return };
+    let open = || std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap().count();
+    let client = daemon.client();
+    let look = |path: &Path| client.read_resource(&lease_on(&place, path)).unwrap();
+    look(&place.leases());
+    let before = open();
+    dead.hang(Hang::Closes);
+    for _ in 0..5 {
+        look(dead.path());
+    }
+    assert!(within(SHORT, || dead.hanging() == 1), "one close of a path at a time");
+    let most = before + 5;
+    for _ in 0..50 {
+        look(&place.leases());
+        assert!(within(SHORT, || open() <= most), "those of other disks are closed");
+    }
+    assert_eq!(dead.hanging(), 1);
+    dead.answer();
+    assert!(within(SHORT, || open() <= before), "all are closed when the storage answers");
 }
