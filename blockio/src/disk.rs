@@ -6,25 +6,18 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use nix::poll::{PollFd, PollFlags};
-use nix::sys::eventfd::{EfdFlags, EventFd};
-
-use crate::blocking::poll_for;
 use crate::errand::Errand;
 use crate::error::OpenError;
-use crate::offload;
-use crate::stat::Stat;
+use crate::offload::{self, ClosePermit, Place};
+use crate::opens::{self, Asker, PendingOpen};
+use crate::stat::{Identity, Stat};
 
 /// Sector size assumed for regular files (disk-format.md 2.3).
 const FILE_SECTOR: u32 = 512;
-
-/// Opens that may hang in the background at a time, in the whole process.
-pub const MAX_BACKGROUND_OPENS: usize = 32;
 
 /// How a disk is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +49,7 @@ pub struct Disk {
     logical_block_size: u32,
     physical_block_size: u32,
     size: u64,
+    identity: Identity,
     /// Held where dropping closes at once.
     permit: Option<ClosePermit>,
 }
@@ -108,47 +102,36 @@ impl Disk {
             logical_block_size,
             physical_block_size,
             size,
+            identity: stat.identity,
             permit: None,
         }))
     }
 
-    /// Opens `path` on a background thread and returns at once.
+    /// Opens `path` on a background thread and returns at once. If it is being opened in this way already, for whomever, this waits
+    /// for the same open, and for the same disk.
     ///
     /// # Errors
-    /// [`OpenError::TooManyHanging`] with [`MAX_BACKGROUND_OPENS`] opens outstanding in this process; [`OpenError::Os`] when
-    /// no thread or descriptor is to be had.
-    pub fn open_in_background(path: &Path, access: Access) -> Result<PendingOpen, OpenError> {
-        let (pending, errand) = Self::open_on_errand(path, access)?;
-        if offload::open(errand) {
-            Ok(pending)
-        } else {
-            let errno = libc::EAGAIN;
-            Err(OpenError::Os { path: path.to_owned(), call: "thread", errno })
-        }
+    /// [`OpenError::TooManyHanging`] with [`Asker::opens_max`] opens under way for this kind of asker; [`OpenError::Os`] when no
+    /// thread or descriptor is to be had.
+    pub fn open_in_background(path: &Path, access: Access, asker: Asker) -> Result<PendingOpen, OpenError> {
+        opens::begin_in_background(path, access, asker)
     }
 
-    /// An open for the caller to carry out, and where its result will be.
+    /// As [`Disk::open_in_background`], but an open that is not under way yet is for the caller to carry out.
     ///
     /// # Errors
     /// As [`Disk::open_in_background`], whose limit counts these too.
-    pub fn open_on_errand(path: &Path, access: Access) -> Result<(PendingOpen, Errand), OpenError> {
-        let ready = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
-            .map_err(|errno| OpenError::Os { path: path.to_owned(), call: "eventfd", errno: errno as i32 })?;
-        let permit = OpenPermit::take(path)?;
-        let shared = Arc::new(OpenState { ready, result: Mutex::new(None) });
-        let (state, target) = (Arc::clone(&shared), path.to_owned());
-        let errand = Errand::new(move || {
-            let result = Disk::open(&target, access);
-            drop(permit);
-            *state.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-            let _ = state.ready.write(1); // one write cannot fill the counter
-        });
-        Ok((PendingOpen { shared, path: path.to_owned() }, errand))
+    pub fn open_on_errand(
+        path: &Path,
+        access: Access,
+        asker: Asker,
+    ) -> Result<(PendingOpen, Option<Errand>), OpenError> {
+        opens::begin(path, access, asker)
     }
 
-    /// A close for the caller to carry out; `None`, and it is closed on another thread, while an earlier one is not over.
+    /// A close for the caller to carry out; `None`, and it is closed on another thread, while an earlier one of that path is not over.
     pub(crate) fn close_on_errand(mut self) -> Option<Errand> {
-        self.permit = Some(ClosePermit::take()?);
+        self.permit = Some(offload::close_here(self.place())?);
         Some(Errand::new(move || drop(self)))
     }
 
@@ -156,10 +139,13 @@ impl Disk {
     ///
     /// # Errors
     /// As [`Disk::open`] and [`Disk::open_in_background`]; [`OpenError::TimedOut`] when there was no answer in time.
-    pub fn open_timeout(path: &Path, access: Access, timeout: Duration) -> Result<Arc<Self>, OpenError> {
-        let mut pending = Self::open_in_background(path, access)?;
-        let _ = poll_for(&mut [PollFd::new(pending.completion_fd(), PollFlags::POLLIN)], timeout);
-        pending.take().unwrap_or_else(|| Err(OpenError::TimedOut { path: path.to_owned() }))
+    pub fn open_timeout(
+        path: &Path,
+        access: Access,
+        asker: Asker,
+        timeout: Duration,
+    ) -> Result<Arc<Self>, OpenError> {
+        opens::open_timeout(path, access, asker, timeout)
     }
 
     /// The path it was opened by.
@@ -170,6 +156,14 @@ impl Disk {
 
     pub(crate) fn shared_path(&self) -> Arc<Path> {
         Arc::clone(&self.path)
+    }
+
+    pub(crate) fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    fn place(&self) -> Place {
+        Place { path: self.shared_path(), device: self.identity.device(self.kind) }
     }
 
     /// How it was opened.
@@ -227,84 +221,9 @@ impl Drop for Disk {
         // SAFETY: taken once, here; the field is not used afterwards.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
         match self.permit.take() {
-            Some(_one_close) => drop(fd),
-            None => offload::close(fd),
+            Some(_while_it_closes) => drop(fd),
+            None => offload::close(self.place(), fd),
         }
-    }
-}
-
-static ERRAND_CLOSES: AtomicBool = AtomicBool::new(false);
-
-/// For the one close at a time that is an errand: on storage that is silent each of them holds a thread.
-struct ClosePermit;
-
-impl ClosePermit {
-    fn take() -> Option<Self> {
-        (!ERRAND_CLOSES.swap(true, Ordering::Acquire)).then_some(Self)
-    }
-}
-
-impl Drop for ClosePermit {
-    fn drop(&mut self) {
-        ERRAND_CLOSES.store(false, Ordering::Release);
-    }
-}
-
-static HANGING_OPENS: AtomicUsize = AtomicUsize::new(0);
-
-/// One of the [`MAX_BACKGROUND_OPENS`].
-struct OpenPermit;
-
-impl OpenPermit {
-    fn take(path: &Path) -> Result<Self, OpenError> {
-        HANGING_OPENS
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
-                (n < MAX_BACKGROUND_OPENS).then_some(n + 1)
-            })
-            .map(|_| Self)
-            .map_err(|_| OpenError::TooManyHanging { path: path.to_owned(), limit: MAX_BACKGROUND_OPENS })
-    }
-}
-
-impl Drop for OpenPermit {
-    fn drop(&mut self) {
-        HANGING_OPENS.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-struct OpenState {
-    ready: EventFd,
-    result: Mutex<Option<Result<Arc<Disk>, OpenError>>>,
-}
-
-/// An open running in the background. Dropping it never waits; a disk that opens later is closed again.
-pub struct PendingOpen {
-    shared: Arc<OpenState>,
-    path: PathBuf,
-}
-
-impl PendingOpen {
-    /// Becomes readable (poll, epoll) when the result is there, and stays so.
-    #[must_use]
-    pub fn completion_fd(&self) -> BorrowedFd<'_> {
-        self.shared.ready.as_fd()
-    }
-
-    /// The result, once, when it is there. Never blocks.
-    pub fn take(&mut self) -> Option<Result<Arc<Disk>, OpenError>> {
-        self.shared.result.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
-    /// The path being opened.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-}
-
-impl fmt::Debug for PendingOpen {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PendingOpen({})", self.path.display())
     }
 }
 

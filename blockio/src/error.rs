@@ -114,13 +114,13 @@ pub enum OpenError {
         /// The path.
         path: PathBuf,
     },
-    /// The open did not finish within the caller's limit; it goes on in the background and its result is dropped.
+    /// The open did not finish within the caller's limit; it goes on in the background, for whoever else waits for it.
     #[error("open {}: no answer in time", path.display())]
     TimedOut {
         /// The path.
         path: PathBuf,
     },
-    /// As many opens as allowed already hang in the background.
+    /// As many opens of other paths as allowed for this kind of asker already hang in the background.
     #[error("open {}: {limit} earlier opens still hang", path.display())]
     TooManyHanging {
         /// The path.

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`AlignedBuf`], [`BufPool`] | page-aligned memory, owned by the operation while the kernel may touch it |
 //! | [`HugePages`] | a stock of huge pages for the large ones of these buffers |
-//! | [`Disk`], [`PendingOpen`] | an open lease file or device, its sizes, opening off the caller's thread |
+//! | [`Disk`], [`PendingOpen`], [`Asker`] | an open lease file or device, its sizes, opening off the caller's thread |
 //! | [`Engine`] | submit, reap, a descriptor to poll; implemented over io_uring, Linux AIO, and threads |
 //! | [`EngineKind`] | which of them: [`EngineKind::for_daemon`], [`EngineKind::probe`] |
 //! | [`drive`] | the two drivers of step machines |
@@ -40,6 +40,7 @@ mod error;
 mod huge;
 mod kaio;
 mod offload;
+mod opens;
 mod queue;
 mod stat;
 mod threads;
@@ -47,9 +48,11 @@ mod uring;
 
 pub use blocking::BlockingIo;
 pub use buffer::{AlignedBuf, BUFFER_ALIGN, BufPool, MAX_IO_LEN};
-pub use disk::{Access, Disk, DiskKind, MAX_BACKGROUND_OPENS, PendingOpen};
+pub use disk::{Access, Disk, DiskKind};
 pub use engine::{Completion, ENGINE_VARIABLE, Engine, EngineKind, IoRequest, Ticket};
 pub use errand::Errand;
 pub use error::{EngineError, IoError, IoErrorKind, Op, OpenError, TIMED_OUT_CODE};
 pub use huge::{HUGE_BUFFER_MIN, HUGE_MEMORY_MAX, HugePages, NoHugePages};
+pub use offload::{CLOSERS_FOR_PATHS, MAX_CLOSERS};
+pub use opens::{Asker, MAX_BACKGROUND_OPENS, PendingOpen};
 pub use queue::{MAX_IN_FLIGHT, MAX_IN_KERNEL};

@@ -1,56 +1,81 @@
 //! Opening and closing files where a hang harms nobody.
 //!
 //! `open` on a dead NFS server, `close` on a FUSE file or a device with dirty pages may sleep for as long as the storage is
-//! silent, uninterruptibly. Both run on detached threads whose number is bounded; nobody ever joins them.
+//! silent, uninterruptibly. Both run on detached threads whose number is bounded; nobody ever joins them. Which opens there may be is
+//! the business of [`crate::opens`].
+//!
+//! Of one path one descriptor is closed at a time, and further ones queue behind it. So a path whose closes hang holds one thread, and
+//! others go on. What is bounded is threads: of descriptors there wait as many as the process has open on that path. None is given up;
+//! all are closed when the storage answers.
+
+mod closes;
 
 use std::collections::VecDeque;
-use std::mem;
 use std::os::fd::OwnedFd;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::disk::MAX_BACKGROUND_OPENS;
+pub(crate) use closes::Place;
+use closes::{Closes, Closing};
+
 use crate::errand::Errand;
+use crate::opens::MAX_BACKGROUND_OPENS;
 
 /// Stack of a background thread: it only makes system calls.
 const STACK: usize = 64 * 1024;
 
 /// Threads that close files, all of them possibly stuck.
-const MAX_CLOSERS: usize = 4;
+pub const MAX_CLOSERS: usize = 64;
 
-/// Descriptors waiting to be closed while all closers are stuck; beyond that a descriptor stays open for good.
-const MAX_UNCLOSED: usize = 256;
+/// Closes under way with which each further path still gets a thread of its own. Beyond that only one gets it whose device has no
+/// close under way, and the rest waits: a file system that is dead with any number of paths on it leaves half of the threads to
+/// others. A disk that works waits only if its device has one that hangs, beyond this number, or with dozens of devices that hang.
+pub const CLOSERS_FOR_PATHS: usize = MAX_CLOSERS / 2;
 
 /// How long an idle thread waits for work before it ends.
 const IDLE_LINGER: Duration = Duration::from_secs(2);
 
-static CLOSERS: Pool<OwnedFd> = Pool::new("sanlock-close", MAX_CLOSERS, drop);
+static CLOSERS: Pool<Closes> = Pool::new("sanlock-close", MAX_CLOSERS, Closes::new());
 // As many as there may be opens: none waits for another one that hangs.
-static OPENERS: Pool<Errand> = Pool::new("sanlock-open", MAX_BACKGROUND_OPENS, Errand::run);
+static OPENERS: Pool<VecDeque<Errand>> = Pool::new("sanlock-open", MAX_BACKGROUND_OPENS, VecDeque::new());
 
 /// Closes `fd` soon, on another thread. Never blocks.
-pub(crate) fn close(fd: OwnedFd) {
+pub(crate) fn close(place: Place, fd: OwnedFd) {
     let mut closers = CLOSERS.lock();
-    if closers.queue.len() >= MAX_UNCLOSED {
-        // Leaked on purpose: closing here could hang, and the process has 256 descriptors on dead storage already.
-        mem::forget(fd);
-        return;
-    }
-    closers.queue.push_back(fd);
+    closers.work.add(place, fd);
     // Without a thread it is closed with the next one.
     let _ = CLOSERS.staff(closers);
+}
+
+/// For the only close of a path that is under way, by whoever has this.
+pub(crate) struct ClosePermit(Option<Place>);
+
+/// `None`: others of that path are not closed yet, or many are under way.
+pub(crate) fn close_here(place: Place) -> Option<ClosePermit> {
+    CLOSERS.lock().work.begin_elsewhere(&place).then(|| ClosePermit(Some(place)))
+}
+
+impl Drop for ClosePermit {
+    fn drop(&mut self) {
+        if let Some(place) = self.0.take() {
+            let mut closers = CLOSERS.lock();
+            closers.work.end(place);
+            // What has queued behind it meanwhile.
+            let _ = CLOSERS.staff(closers);
+        }
+    }
 }
 
 /// Carries out an open, one of the [`MAX_BACKGROUND_OPENS`], on another thread. Never blocks. `false`: there is no thread to be had, and it
 /// will not happen.
 pub(crate) fn open(errand: Errand) -> bool {
     let mut openers = OPENERS.lock();
-    openers.queue.push_back(errand);
+    openers.work.push_back(errand);
     match OPENERS.staff(openers) {
         Ok(()) => true,
         Err(mut openers) => {
-            let last = openers.queue.pop_back();
+            let last = openers.work.pop_back();
             drop(openers);
             drop(last);
             false
@@ -58,37 +83,96 @@ pub(crate) fn open(errand: Errand) -> bool {
     }
 }
 
-struct State<T> {
-    queue: VecDeque<T>,
+/// What a pool has to do.
+trait Work: Send {
+    type Piece: Send;
+    /// What is left of a piece that was carried out.
+    type Done;
+
+    /// Pieces that somebody could begin with.
+    fn ready(&self) -> usize;
+    fn next(&mut self) -> Option<Self::Piece>;
+    /// May block.
+    fn carry_out(piece: Self::Piece) -> Self::Done;
+    fn end(&mut self, done: Self::Done);
+}
+
+impl Work for VecDeque<Errand> {
+    type Piece = Errand;
+    type Done = ();
+
+    fn ready(&self) -> usize {
+        self.len()
+    }
+
+    fn next(&mut self) -> Option<Errand> {
+        self.pop_front()
+    }
+
+    fn carry_out(piece: Errand) {
+        piece.run();
+    }
+
+    fn end(&mut self, (): ()) {}
+}
+
+impl Work for Closes {
+    type Piece = Closing;
+    type Done = Place;
+
+    fn ready(&self) -> usize {
+        self.ready()
+    }
+
+    fn next(&mut self) -> Option<Closing> {
+        self.next()
+    }
+
+    fn carry_out(closing: Closing) -> Place {
+        drop(closing.fd);
+        closing.place
+    }
+
+    fn end(&mut self, place: Place) {
+        self.end(place);
+    }
+}
+
+struct State<W> {
+    work: W,
     threads: usize,
+    /// Those of them that wait for work, or were started and have not looked for it yet.
     idle: usize,
 }
 
 /// Threads for one kind of work, which come when there is more of it than of them, and go when there is none.
-struct Pool<T: 'static> {
+struct Pool<W: 'static> {
     name: &'static str,
     max: usize,
-    work: fn(T),
-    state: Mutex<State<T>>,
+    state: Mutex<State<W>>,
     wake: Condvar,
 }
 
-impl<T: Send> Pool<T> {
-    const fn new(name: &'static str, max: usize, work: fn(T)) -> Self {
-        let state = Mutex::new(State { queue: VecDeque::new(), threads: 0, idle: 0 });
-        Self { name, max, work, state, wake: Condvar::new() }
+impl<W: Work> Pool<W> {
+    const fn new(name: &'static str, max: usize, work: W) -> Self {
+        let state = Mutex::new(State { work, threads: 0, idle: 0 });
+        Self { name, max, state, wake: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, State<W>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sees to it that somebody takes what was put into the queue last.
+    /// Sees to it that somebody takes what became ready last.
     ///
     /// # Errors
     /// No thread is to be had, and those that there are may all be stuck.
-    fn staff<'a>(&'static self, mut state: MutexGuard<'a, State<T>>) -> Result<(), MutexGuard<'a, State<T>>> {
-        if state.idle >= state.queue.len() || state.threads >= self.max {
+    fn staff<'a>(&'static self, mut state: MutexGuard<'a, State<W>>) -> Result<(), MutexGuard<'a, State<W>>> {
+        let ready = state.work.ready();
+        if ready == 0 {
+            return Ok(());
+        }
+        if state.idle >= ready || state.threads >= self.max {
             drop(state);
             self.wake.notify_one();
             return Ok(());
@@ -98,24 +182,28 @@ impl<T: Send> Pool<T> {
             return Err(state);
         }
         state.threads += 1;
+        state.idle += 1;
         Ok(())
     }
 
     /// Body of a thread.
-    fn serve(&self) {
+    fn serve(&'static self) {
         let mut state = self.lock();
         loop {
-            while let Some(piece) = state.queue.pop_front() {
-                drop(state);
-                (self.work)(piece);
+            state.idle -= 1;
+            while let Some(piece) = state.work.next() {
+                // More than one may have become ready at once, and this one may hang.
+                let _ = self.staff(state);
+                let done = W::carry_out(piece);
                 state = self.lock();
+                state.work.end(done);
             }
             state.idle += 1;
             let waited;
             (state, waited) =
                 self.wake.wait_timeout(state, IDLE_LINGER).unwrap_or_else(PoisonError::into_inner);
-            state.idle -= 1;
-            if waited.timed_out() && state.queue.is_empty() {
+            if waited.timed_out() && state.work.ready() == 0 {
+                state.idle -= 1;
                 state.threads -= 1;
                 return;
             }

@@ -13,8 +13,31 @@ use std::path::Path;
 
 use crate::disk::DiskKind;
 
-/// The two things asked for.
-const WANTED: u32 = libc::STATX_TYPE | libc::STATX_SIZE;
+/// What is asked for.
+const WANTED: u32 = libc::STATX_TYPE | libc::STATX_SIZE | libc::STATX_INO;
+
+/// A device, major and minor.
+pub(crate) type Device = (u32, u32);
+
+/// Which file it is, among those that exist at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// Where a regular file is kept.
+    holder: Device,
+    inode: u64,
+    /// What a device node stands for.
+    node: Device,
+}
+
+impl Identity {
+    /// The device on which operations on it hang, if any do.
+    pub(crate) fn device(&self, kind: DiskKind) -> Device {
+        match kind {
+            DiskKind::File => self.holder,
+            DiskKind::Block => self.node,
+        }
+    }
+}
 
 /// A file that is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +46,7 @@ pub(crate) struct Stat {
     pub(crate) kind: Option<DiskKind>,
     /// Bytes of a regular file.
     pub(crate) size: u64,
+    pub(crate) identity: Identity,
 }
 
 impl Stat {
@@ -58,7 +82,12 @@ fn statx(dir: i32, path: &CStr, flags: i32) -> io::Result<Stat> {
         libc::S_IFBLK => Some(DiskKind::Block),
         _ => None,
     };
-    Ok(Stat { kind, size: found.stx_size })
+    let identity = Identity {
+        holder: (found.stx_dev_major, found.stx_dev_minor),
+        inode: found.stx_ino,
+        node: (found.stx_rdev_major, found.stx_rdev_minor),
+    };
+    Ok(Stat { kind, size: found.stx_size, identity })
 }
 
 #[cfg(test)]
@@ -71,14 +100,39 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("leases");
         std::fs::write(&path, [7; 12345]).unwrap();
-        let file = Stat { kind: Some(DiskKind::File), size: 12345 };
-        assert_eq!(Stat::of_path(&path).unwrap(), file);
+        let file = Stat::of_path(&path).unwrap();
+        assert_eq!((file.kind, file.size), (Some(DiskKind::File), 12345));
         assert_eq!(Stat::of_fd(std::fs::File::open(&path).unwrap().as_fd()).unwrap(), file);
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
         assert_eq!(Stat::of_path(&link).unwrap(), file);
         assert_eq!(Stat::of_path(dir.path()).unwrap().kind, None);
         assert_eq!(Stat::of_path(Path::new("/dev/null")).unwrap().kind, None);
+    }
+
+    #[test]
+    fn a_file_is_known_again_and_told_from_others() {
+        use std::os::unix::fs::MetadataExt;
+
+        let dir = tempfile::tempdir().unwrap();
+        let [one, two, moved] = ["one", "two", "moved"].map(|name| dir.path().join(name));
+        for path in [&one, &two] {
+            std::fs::write(path, [7; 512]).unwrap();
+        }
+        let identity = |path: &Path| Stat::of_path(path).unwrap().identity;
+        let first = identity(&one);
+        assert_ne!(first, identity(&two));
+        std::fs::rename(&one, &moved).unwrap();
+        assert_eq!(identity(&moved), first);
+        std::fs::rename(&two, &one).unwrap();
+        assert_ne!(identity(&one), first);
+        let (major, minor) = first.device(DiskKind::File);
+        let expected = std::fs::metadata(&moved).unwrap().dev();
+        assert_eq!(
+            (u64::from(major), u64::from(minor)),
+            (libc::major(expected).into(), libc::minor(expected).into())
+        );
+        assert_eq!(identity(Path::new("/dev/null")).device(DiskKind::Block), (1, 3));
     }
 
     #[test]

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sanlock_blockio::{
-    Access, AlignedBuf, BlockingIo, Disk, DiskKind, EngineKind, IoErrorKind, IoRequest, MAX_IN_FLIGHT, Op,
-    OpenError, Ticket,
+    Access, AlignedBuf, Asker, BlockingIo, Disk, DiskKind, EngineKind, IoErrorKind, IoRequest, MAX_IN_FLIGHT,
+    Op, OpenError, Ticket,
 };
 use support::{LoopDevice, file_in, is_ready, missing, on_each, one, open, reap_within};
 
@@ -239,10 +239,13 @@ fn a_disk_is_opened_for_direct_synchronous_io() {
 fn opening_in_the_background() {
     let dir = tempfile::tempdir().unwrap();
     let path = file_in(dir.path(), "disk", 4096);
-    assert_eq!(Disk::open_timeout(&path, Access::ReadWrite, PATIENT).unwrap().size(), 4096);
+    assert_eq!(Disk::open_timeout(&path, Access::ReadWrite, Asker::Command, PATIENT).unwrap().size(), 4096);
     let absent = dir.path().join("absent");
-    assert_eq!(Disk::open_timeout(&absent, Access::ReadWrite, PATIENT).unwrap_err().code(), -2);
-    let mut pending = Disk::open_in_background(&path, Access::ReadOnly).unwrap();
+    assert_eq!(
+        Disk::open_timeout(&absent, Access::ReadWrite, Asker::Command, PATIENT).unwrap_err().code(),
+        -2
+    );
+    let mut pending = Disk::open_in_background(&path, Access::ReadOnly, Asker::Command).unwrap();
     let end = std::time::Instant::now() + PATIENT;
     let disk = loop {
         if let Some(result) = pending.take() {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use sanlock_blockio::{
     Access, AlignedBuf, BlockingIo, Disk, Engine, EngineKind, HugePages, IoErrorKind, IoRequest,
-    MAX_BACKGROUND_OPENS, MAX_IN_FLIGHT, OpenError,
+    MAX_IN_FLIGHT,
 };
 use support::fuse::{SilentFile, Waiting};
 use support::{
@@ -431,40 +431,6 @@ fn a_hanging_close_blocks_a_background_thread_only() {
     }
     eventually("other disks are closed", || descriptors() <= before);
     file.resume();
-}
-
-#[test]
-fn hanging_opens_time_out_and_are_bounded() {
-    let _alone = alone();
-    let Some(file) = SilentFile::new() else { return };
-    let dir = tempfile::tempdir().unwrap();
-    let healthy = file_in(dir.path(), "healthy", 1 << 20);
-    // Once while the server answers, so that the file's attributes are known and `open` itself hangs.
-    drop(Disk::open_timeout(&file.path, Access::ReadWrite, HEALTHY).unwrap());
-    file.fall_silent();
-    let start = Instant::now();
-    let error = Disk::open_timeout(&file.path, Access::ReadWrite, WATCHED).unwrap_err();
-    assert_eq!(error, OpenError::TimedOut { path: file.path.clone() });
-    assert!((WATCHED..WATCHED + HEALTHY).contains(&start.elapsed()));
-    promptly(HEALTHY, "open of another disk", || {
-        Disk::open_timeout(&healthy, Access::ReadWrite, HEALTHY).unwrap();
-    });
-    let mut pending: Vec<_> = (1..MAX_BACKGROUND_OPENS)
-        .map(|_| {
-            promptly(AT_ONCE, "open", || Disk::open_in_background(&file.path, Access::ReadWrite)).unwrap()
-        })
-        .collect();
-    let refused = Disk::open_in_background(&file.path, Access::ReadWrite).unwrap_err();
-    assert_eq!(refused, OpenError::TooManyHanging { path: file.path.clone(), limit: MAX_BACKGROUND_OPENS });
-    eventually("all opens hang", || file.waiting(Waiting::Open) == MAX_BACKGROUND_OPENS);
-    assert!(pending.iter_mut().all(|open| open.take().is_none()));
-    file.resume();
-    for open in &mut pending {
-        let ready = [nix::poll::PollFd::new(open.completion_fd(), nix::poll::PollFlags::POLLIN)];
-        nix::poll::poll(&mut { ready }, 10_000_u16).unwrap();
-        open.take().unwrap().unwrap();
-    }
-    Disk::open_timeout(&file.path, Access::ReadWrite, HEALTHY).unwrap();
 }
 
 #[test]

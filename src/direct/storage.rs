@@ -2,7 +2,7 @@
 
 use super::report::Failure;
 use sanlock_blockio::{
-    Access, BlockingIo, Disk, DiskKind, EngineError, EngineKind, IoError, IoErrorKind, OpenError,
+    Access, Asker, BlockingIo, Disk, DiskKind, EngineError, EngineKind, IoError, IoErrorKind, OpenError,
 };
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -61,7 +61,7 @@ impl Storage {
     /// # Errors
     /// The path cannot be opened in time and with direct I/O, or there is no I/O engine.
     pub(crate) fn open(path: &[u8], access: Access) -> Result<Self, StorageError> {
-        let disk = Disk::open_timeout(Path::new(OsStr::from_bytes(path)), access, TIMEOUT)?;
+        let disk = Disk::open_timeout(Path::new(OsStr::from_bytes(path)), access, Asker::Command, TIMEOUT)?;
         let io = BlockingIo::new(EngineKind::probe()?)?;
         Ok(Self { io, disk })
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, poll};
 use sanlock_blockio::drive::{Area, Areas, Driver, EnvSource, Report as Driven, RunId, Spare, monotonic_now};
-use sanlock_blockio::{Access, Disk, OpenError};
+use sanlock_blockio::{Access, Asker, Disk, OpenError};
 use sanlock_lease::delta::{
     DeltaAcquire, DeltaConfig, DeltaRelease, Event as HostEvent, HostScan, JoinError, Joined, LeaveError,
     RenewOutcome, Renewal, ScanOutcome,
@@ -233,8 +233,8 @@ impl Worker {
         let end = monotonic_now().plus_millis(self.shared.io_timeout.millis());
         let opened = loop {
             let left = Duration::from_millis(end.millis_since(monotonic_now()));
-            match Disk::open_timeout(path, Access::ReadWrite, left) {
-                // Many lockspaces are joined at once: wait for one of their opens to end.
+            match Disk::open_timeout(path, Access::ReadWrite, Asker::Lockspace, left) {
+                // Many lockspaces are joined at once, on as many paths: wait for one of their opens to end.
                 Err(OpenError::TooManyHanging { .. }) if !left.is_zero() => thread::sleep(OPEN_RETRY),
                 other => break other,
             }

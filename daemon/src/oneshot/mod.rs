@@ -18,7 +18,7 @@ pub use request::{read_request, write_request};
 pub use resource::{read_resource, read_resource_owners, write_resource};
 pub use rindex::{entry_of_failure, format_rindex, lookup_rindex, rebuild_rindex, update_rindex};
 
-use sanlock_blockio::{Access, BlockingIo, Disk, EngineError, EngineKind, OpenError};
+use sanlock_blockio::{Access, Asker, BlockingIo, Disk, EngineError, EngineKind, OpenError};
 use sanlock_lease::geometry::Geometry;
 use sanlock_wire::types;
 use std::ffi::OsStr;
@@ -64,7 +64,8 @@ impl Io {
     }
 
     fn open(&self, path: &[u8]) -> Result<Arc<Disk>, OpenError> {
-        Disk::open_timeout(Path::new(OsStr::from_bytes(path)), Access::ReadWrite, self.limits.io_timeout)
+        let path = Path::new(OsStr::from_bytes(path));
+        Disk::open_timeout(path, Access::ReadWrite, Asker::Command, self.limits.io_timeout)
     }
 
     /// The only disk of a lockspace; every failure of opening it is the same to the client.

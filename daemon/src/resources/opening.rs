@@ -1,7 +1,10 @@
 //! Opening the disks of tasks without waiting for any of them.
 //!
-//! One open runs for each path at a time, whoever asks; so a dead disk holds one thread, however many tasks name
-//! it, and the limit of hanging opens is counted in disks. With nothing else under way the thread on duty makes the call itself.
+//! One open runs for each path at a time, whoever asks ([`sanlock_blockio::PendingOpen`]); so a dead disk holds one thread, however many
+//! tasks name it, and the limit of hanging opens is counted in disks. Among the tasks here one waits for all of them. With nothing else under
+//! way the thread on duty makes the call itself.
+//!
+//! A task gets what was opened after it asked, or was being opened when it did.
 
 use std::ffi::OsStr;
 use std::os::fd::BorrowedFd;
@@ -10,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use sanlock_blockio::drive::{Area, Areas};
-use sanlock_blockio::{Access, Disk, Errand, OpenError, PendingOpen};
+use sanlock_blockio::{Access, Asker, Disk, Errand, OpenError, PendingOpen};
 use sanlock_lease::timing::MonoTime;
 
 use super::Task;
@@ -22,50 +25,55 @@ const RETRY_MS: u64 = 50;
 /// A disk opened for a task.
 type Opened = Result<Arc<Disk>, OpenError>;
 
+/// Where a task keeps one of its disks.
+#[derive(Default)]
+struct Slot {
+    /// Whether the open under way is for this one too.
+    asked: bool,
+    opened: Option<Opened>,
+}
+
 /// A task whose disks are being opened.
 pub(super) struct Opening {
     pub(super) task: Task,
     pub(super) tag: Arc<Tag>,
     deadline: MonoTime,
-    disks: Vec<Option<Opened>>,
+    disks: Vec<Slot>,
 }
 
 impl Opening {
     pub(super) fn new(task: Task, tag: Arc<Tag>, deadline: MonoTime) -> Self {
-        let disks = task.disks.iter().map(|_| None).collect();
+        let disks = task.disks.iter().map(|_| Slot::default()).collect();
         Self { task, tag, deadline, disks }
     }
 
     fn is_complete(&self) -> bool {
-        self.disks.iter().all(Option::is_some)
+        self.disks.iter().all(|slot| slot.opened.is_some())
     }
 
     fn wants(&self, path: &Path) -> bool {
-        self.task
-            .disks
-            .iter()
-            .zip(&self.disks)
-            .any(|(disk, opened)| opened.is_none() && path_of(&disk.path) == path)
+        let mut slots = self.task.disks.iter().zip(&self.disks);
+        slots.any(|(disk, slot)| slot.opened.is_none() && path_of(&disk.path) == path)
     }
 
-    fn put(&mut self, path: &Path, result: &Result<Arc<Disk>, OpenError>) {
-        for (disk, place) in self.task.disks.iter().zip(&mut self.disks) {
-            if place.is_none() && path_of(&disk.path) == path {
-                *place = Some(result.clone());
-            }
-        }
+    /// The slots for this path that are empty.
+    fn slots(&mut self, path: &Path) -> impl Iterator<Item = &mut Slot> {
+        let slots = self.task.disks.iter().zip(&mut self.disks);
+        slots
+            .filter(move |(disk, slot)| slot.opened.is_none() && path_of(&disk.path) == path)
+            .map(|(_, slot)| slot)
     }
 
     fn expire(&mut self) {
-        for (disk, place) in self.task.disks.iter().zip(&mut self.disks) {
+        for (disk, slot) in self.task.disks.iter().zip(&mut self.disks) {
             let path = path_of(&disk.path);
-            place.get_or_insert_with(|| Err(OpenError::TimedOut { path: path.to_owned() }));
+            slot.opened.get_or_insert_with(|| Err(OpenError::TimedOut { path: path.to_owned() }));
         }
     }
 
     /// Why disks could not be opened.
     pub(super) fn failures(&self) -> impl Iterator<Item = &OpenError> {
-        self.disks.iter().filter_map(|opened| opened.as_ref()?.as_ref().err())
+        self.disks.iter().filter_map(|slot| slot.opened.as_ref()?.as_ref().err())
     }
 
     /// The areas to work on, if a majority of the disks could be opened.
@@ -74,16 +82,16 @@ impl Opening {
     /// The result number of the last disk that could not.
     pub(super) fn areas(&self) -> Result<Areas, i32> {
         let total = self.disks.len();
-        let open = self.disks.iter().filter(|disk| matches!(disk, Some(Ok(_)))).count();
+        let open = self.disks.iter().filter(|slot| matches!(slot.opened, Some(Ok(_)))).count();
         if open * 2 <= total {
-            let last = self.disks.iter().rev().find_map(|disk| match disk {
+            let last = self.disks.iter().rev().find_map(|slot| match &slot.opened {
                 Some(Err(error)) => Some(error.code()),
                 _ => None,
             });
             return Err(last.unwrap_or(-libc::ENODEV));
         }
-        let areas = self.task.disks.iter().zip(&self.disks).map(|(spec, opened)| Area {
-            disk: match opened {
+        let areas = self.task.disks.iter().zip(&self.disks).map(|(spec, slot)| Area {
+            disk: match &slot.opened {
                 Some(Ok(disk)) => Ok(Arc::clone(disk)),
                 Some(Err(error)) => Err(error.errno()),
                 None => Err(libc::ENODEV),
@@ -138,17 +146,24 @@ impl Openings {
     /// Begins to open a path, unless that is under way. With too many opens under way it is put off.
     fn open(&mut self, now: MonoTime, path: Vec<u8>, alone: bool) -> Option<Errand> {
         let as_path = path_of(&path);
-        if self.pending.iter().any(|pending| pending.path() == as_path) {
+        if let Some(pending) = self.pending.iter().find(|pending| pending.path() == as_path) {
+            if pending.join() {
+                self.ask(as_path);
+            } else {
+                // It has ended, and is taken first.
+                self.wanted.push(path);
+            }
             return None;
         }
         let opened = if alone {
-            Disk::open_on_errand(as_path, Access::ReadWrite).map(|(pending, errand)| (pending, Some(errand)))
+            Disk::open_on_errand(as_path, Access::ReadWrite, Asker::Lease)
         } else {
-            Disk::open_in_background(as_path, Access::ReadWrite).map(|pending| (pending, None))
+            Disk::open_in_background(as_path, Access::ReadWrite, Asker::Lease).map(|pending| (pending, None))
         };
         match opened {
             Ok((pending, errand)) => {
                 self.pending.push(pending);
+                self.ask(as_path);
                 return errand;
             }
             Err(OpenError::TooManyHanging { .. }) => {
@@ -158,13 +173,16 @@ impl Openings {
                 self.retry_at = Some(now.plus_millis(RETRY_MS));
             }
             Err(error) => {
-                let result = Err(error);
-                for opening in &mut self.waiting {
-                    opening.put(as_path, &result);
-                }
+                let slots = self.waiting.iter_mut().flat_map(|opening| opening.slots(as_path));
+                slots.for_each(|slot| slot.opened = Some(Err(error.clone())));
             }
         }
         None
+    }
+
+    /// All who want this path now wait for the open under way.
+    fn ask(&mut self, path: &Path) {
+        self.waiting.iter_mut().flat_map(|opening| opening.slots(path)).for_each(|slot| slot.asked = true);
     }
 
     fn retry(&mut self, now: MonoTime) {
@@ -186,9 +204,8 @@ impl Openings {
         self.pending.retain_mut(|pending| match pending.take() {
             None => true,
             Some(result) => {
-                for opening in waiting.iter_mut() {
-                    opening.put(pending.path(), &result);
-                }
+                let slots = waiting.iter_mut().flat_map(|opening| opening.slots(pending.path()));
+                slots.filter(|slot| slot.asked).for_each(|slot| slot.opened = Some(result.clone()));
                 false
             }
         });
@@ -331,5 +348,39 @@ mod tests {
         let mut late = opening(&[&path]);
         late.expire();
         assert_eq!(late.areas().unwrap_err(), sanlock_blockio::TIMED_OUT_CODE);
+    }
+
+    #[test]
+    fn a_task_gets_no_disk_that_was_opened_before_it_asked() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("one");
+        std::fs::write(&path, [0; 4096]).unwrap();
+        let size = |opening: &Opening| {
+            opening.areas().unwrap().get(Place::Resource(0)).unwrap().disk.as_ref().unwrap().size()
+        };
+        let mut openings = Openings::default();
+        openings.add(opening(&[&path]));
+        let open = openings.begin(T0, true).unwrap();
+        // One that is under way is waited for.
+        openings.add(opening(&[&path]));
+        assert!(openings.begin(T0, false).is_none());
+        assert_eq!(openings.fds().count(), 1);
+        open.run();
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, [0; 512]).unwrap();
+        openings.add(opening(&[&path]));
+        assert_eq!(openings.poll(T0).iter().map(size).collect::<Vec<_>>(), [4096; 2]);
+        assert!(openings.begin(T0, false).is_none());
+        assert_eq!(size(&ready(&mut openings)), 512);
+
+        // Also if it looks before the result has been taken.
+        openings.add(opening(&[&path]));
+        openings.begin(T0, true).unwrap().run();
+        openings.add(opening(&[&path]));
+        assert!(openings.begin(T0, false).is_none());
+        assert_eq!(openings.poll(T0).len(), 1);
+        assert!(openings.begin(T0, false).is_none());
+        ready(&mut openings);
+        assert!(openings.is_empty());
     }
 }

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod hang_ups;
+mod hanging_disks;
 mod index;
 mod late_format;
 mod lease_threads;

@@ -1,21 +1,23 @@
-//! A file of which every read and write takes longer, or fails: a file system in user space with one file in it.
+//! A file of which every read and write takes longer, or fails, or whose opens and closes hang: a file system in user space with one
+//! file in it.
 //!
 //! Operations wait side by side, as they do on a storage array: a second one that begins meanwhile ends right after the first.
 
 use std::ffi::OsStr;
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use fuser::consts::{FOPEN_DIRECT_IO, FUSE_ASYNC_DIO};
 use fuser::{
     BackgroundSession, FileAttr, FileType, Filesystem, KernelConfig, MountOption, ReplyAttr, ReplyData,
-    ReplyEntry, ReplyOpen, ReplyWrite, Request,
+    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request,
 };
 use nix::errno::Errno;
 use tempfile::TempDir;
@@ -58,10 +60,31 @@ impl Trouble {
     }
 }
 
+/// What is not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hang {
+    /// Opens of the file.
+    Opens,
+    /// Closes of it.
+    Closes,
+}
+
+/// Opens and closes that nobody answers for now.
+#[derive(Default)]
+struct Unanswered {
+    hang: Option<Hang>,
+    opens: Vec<ReplyOpen>,
+    closes: Vec<ReplyEmpty>,
+}
+
+fn lock(unanswered: &Mutex<Unanswered>) -> MutexGuard<'_, Unanswered> {
+    unanswered.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The mounted file.
-#[derive(Debug)]
 pub struct ServedFile {
     path: PathBuf,
+    unanswered: Arc<Mutex<Unanswered>>,
     // Unmounts; before the directory goes.
     session: Option<BackgroundSession>,
     _dir: TempDir,
@@ -76,10 +99,12 @@ impl ServedFile {
         let file = File::options().read(true).write(true).open(behind)?;
         let length = file.metadata()?.len();
         let dir = tempfile::Builder::new().prefix("served-").tempdir_in(dir)?;
-        let served = Served { length, queue: workers(&Arc::new(file), trouble) };
+        let unanswered = Arc::default();
+        let served =
+            Served { length, queue: workers(&Arc::new(file), trouble), unanswered: Arc::clone(&unanswered) };
         let options = [MountOption::FSName("served".to_owned()), MountOption::RW];
         let session = fuser::spawn_mount2(served, dir.path(), &options)?;
-        Ok(Self { path: dir.path().join(NAME), session: Some(session), _dir: dir })
+        Ok(Self { path: dir.path().join(NAME), unanswered, session: Some(session), _dir: dir })
     }
 
     /// Where it is.
@@ -87,10 +112,41 @@ impl ServedFile {
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    /// From now on these are not answered.
+    pub fn hang(&self, what: Hang) {
+        lock(&self.unanswered).hang = Some(what);
+    }
+
+    /// How many opens and closes hang.
+    #[must_use]
+    pub fn hanging(&self) -> usize {
+        let unanswered = lock(&self.unanswered);
+        unanswered.opens.len() + unanswered.closes.len()
+    }
+
+    /// Answers all that hang, and everything from now on.
+    pub fn answer(&self) {
+        let unanswered = std::mem::take(&mut *lock(&self.unanswered));
+        unanswered.opens.into_iter().for_each(opened);
+        unanswered.closes.into_iter().for_each(ReplyEmpty::ok);
+    }
+}
+
+impl fmt::Debug for ServedFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ServedFile({})", self.path.display())
+    }
+}
+
+fn opened(reply: ReplyOpen) {
+    reply.opened(0, FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES);
 }
 
 impl Drop for ServedFile {
     fn drop(&mut self) {
+        // What hangs in the kernel cannot be killed.
+        self.answer();
         drop(self.session.take());
     }
 }
@@ -154,6 +210,7 @@ fn work(file: &File, trouble: Trouble, receiver: &Mutex<Receiver<Waiting>>) {
 struct Served {
     length: u64,
     queue: SyncSender<Waiting>,
+    unanswered: Arc<Mutex<Unanswered>>,
 }
 
 impl Served {
@@ -214,9 +271,19 @@ impl Filesystem for Served {
     }
 
     fn open(&mut self, _: &Request<'_>, inode: u64, _: i32, reply: ReplyOpen) {
+        let mut unanswered = lock(&self.unanswered);
         match inode {
-            FILE => reply.opened(0, FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES),
+            FILE if unanswered.hang == Some(Hang::Opens) => unanswered.opens.push(reply),
+            FILE => opened(reply),
             _ => reply.error(Errno::EISDIR as i32),
+        }
+    }
+
+    fn flush(&mut self, _: &Request<'_>, _: u64, _: u64, _: u64, reply: ReplyEmpty) {
+        let mut unanswered = lock(&self.unanswered);
+        match unanswered.hang {
+            Some(Hang::Closes) => unanswered.closes.push(reply),
+            _ => reply.ok(),
         }
     }
 
@@ -297,6 +364,30 @@ mod tests {
         drop(file);
         drop(slow);
         assert_eq!(std::fs::read(&behind).unwrap()[..4096], [1; 4096]);
+    }
+
+    #[test]
+    fn opens_and_closes_hang_until_they_are_answered() {
+        let Some((_dir, _behind, file)) = served(Trouble::default()) else { return };
+        let hangs = |call: &(dyn Fn() + Sync)| {
+            thread::scope(|scope| {
+                let call = scope.spawn(call);
+                let begin = Instant::now();
+                while file.hanging() == 0 {
+                    assert!(begin.elapsed() < Duration::from_secs(20), "it does not hang");
+                    thread::sleep(Duration::from_millis(1));
+                }
+                assert!(!call.is_finished());
+                file.answer();
+                call.join().unwrap();
+            });
+        };
+        file.hang(Hang::Opens);
+        hangs(&|| drop(open(&file)));
+        drop(open(&file));
+        file.hang(Hang::Closes);
+        hangs(&|| drop(open(&file)));
+        assert_eq!(file.hanging(), 0);
     }
 
     #[test]

@@ -124,32 +124,37 @@ fn the_owner_closes_the_disk_of_a_machine_that_is_over() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("d");
     let (mut driver, mut reports) = (driver(), Reports::new());
-    let mut run_one = |driver: &mut Driver<Script, u8>| {
-        start_writes(driver, &disk(dir.path(), "d"), 1, &mut reports);
+    let mut run_one = |driver: &mut Driver<Script, u8>, name: &str| {
+        start_writes(driver, &disk(dir.path(), name), 1, &mut reports);
         driver.errand(Spare::Alone).unwrap().run();
         finish(driver, &mut reports);
     };
-    run_one(&mut driver);
+    run_one(&mut driver, "d");
     let close = driver.close(true).unwrap();
     assert_eq!(open_on(&path), 1, "until it is carried out");
     assert!(driver.close(true).is_none());
 
-    // While that one is not over another thread closes, and always for an owner who cannot leave.
-    let closes_elsewhere = |driver: &mut Driver<Script, u8>, alone, left| {
-        assert!(driver.close(alone).is_none());
+    // While that one is not over others of that path wait; those of another path do not.
+    run_one(&mut driver, "d");
+    assert!(driver.close(true).is_none());
+    assert_eq!(open_on(&path), 2);
+    run_one(&mut driver, "e");
+    driver.close(true).unwrap().run();
+    assert_eq!((open_on(&path), open_on(&dir.path().join("e"))), (2, 0));
+    close.run();
+
+    // Another thread closes then, and always for an owner who cannot leave.
+    let closed_elsewhere = || {
         let end = Instant::now() + Duration::from_secs(20);
-        while open_on(&path) > left {
+        while open_on(&path) > 0 {
             assert!(Instant::now() < end, "it stays open");
             std::thread::sleep(Duration::from_millis(1));
         }
     };
-    run_one(&mut driver);
-    assert_eq!(open_on(&path), 2);
-    closes_elsewhere(&mut driver, true, 1);
-    close.run();
-    assert_eq!(open_on(&path), 0);
-    run_one(&mut driver);
-    closes_elsewhere(&mut driver, false, 0);
+    closed_elsewhere();
+    run_one(&mut driver, "d");
+    assert!(driver.close(false).is_none());
+    closed_elsewhere();
 }
 
 #[test]

@@ -1,0 +1,167 @@
+//! Which descriptors wait to be closed, and which of them may be now.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::CLOSERS_FOR_PATHS;
+use crate::stat::Device;
+
+/// Where a descriptor leads, as far as one close that hangs makes others suspect.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) path: Arc<Path>,
+    pub(crate) device: Device,
+}
+
+/// A descriptor to be closed.
+pub(super) struct Closing {
+    pub(super) place: Place,
+    pub(super) fd: OwnedFd,
+}
+
+/// Descriptors of one path.
+struct Queue {
+    place: Place,
+    fds: VecDeque<OwnedFd>,
+}
+
+/// See [`super`].
+pub(super) struct Closes {
+    /// None is empty.
+    waiting: VecDeque<Queue>,
+    /// Closes under way, each of another path.
+    under_way: Vec<Place>,
+}
+
+impl Closes {
+    pub(super) const fn new() -> Self {
+        Self { waiting: VecDeque::new(), under_way: Vec::new() }
+    }
+
+    pub(super) fn add(&mut self, place: Place, fd: OwnedFd) {
+        match self.waiting.iter_mut().find(|queue| queue.place.path == place.path) {
+            Some(queue) => queue.fds.push_back(fd),
+            None => self.waiting.push_back(Queue { place, fds: VecDeque::from([fd]) }),
+        }
+    }
+
+    fn may_begin(&self, place: &Place) -> bool {
+        let crowded = self.under_way.len() >= CLOSERS_FOR_PATHS;
+        !self
+            .under_way
+            .iter()
+            .any(|other| other.path == place.path || crowded && other.device == place.device)
+    }
+
+    /// Paths of which a close could begin, as far as each is concerned.
+    pub(super) fn ready(&self) -> usize {
+        self.waiting.iter().filter(|queue| self.may_begin(&queue.place)).count()
+    }
+
+    /// Begins a close. Paths take turns.
+    pub(super) fn next(&mut self) -> Option<Closing> {
+        let at = self.waiting.iter().position(|queue| self.may_begin(&queue.place))?;
+        let mut queue = self.waiting.remove(at)?;
+        let fd = queue.fds.pop_front()?;
+        let place = queue.place.clone();
+        if !queue.fds.is_empty() {
+            self.waiting.push_back(queue);
+        }
+        self.under_way.push(place.clone());
+        Some(Closing { place, fd })
+    }
+
+    /// Begins one of a descriptor that is not here, if none of that path waits and there are not many.
+    pub(super) fn begin_elsewhere(&mut self, place: &Place) -> bool {
+        let waits = self.waiting.iter().any(|queue| queue.place.path == place.path);
+        let begins = !waits && self.under_way.len() < CLOSERS_FOR_PATHS && self.may_begin(place);
+        if begins {
+            self.under_way.push(place.clone());
+        }
+        begins
+    }
+
+    /// A close is over.
+    pub(super) fn end(&mut self, place: Place) {
+        self.under_way.retain(|other| other.path != place.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(path: &str, minor: u32) -> Place {
+        Place { path: Path::new(path).into(), device: (8, minor) }
+    }
+
+    fn fd() -> OwnedFd {
+        std::fs::File::open("/dev/null").unwrap().into()
+    }
+
+    fn next(closes: &mut Closes) -> Option<String> {
+        closes.next().map(|closing| closing.place.path.display().to_string())
+    }
+
+    #[test]
+    fn one_of_each_path_at_a_time_and_paths_take_turns() {
+        let mut closes = Closes::new();
+        for path in ["a", "a", "a", "b"] {
+            closes.add(place(path, 1), fd());
+        }
+        assert_eq!(closes.ready(), 2);
+        assert_eq!(next(&mut closes).as_deref(), Some("a"));
+        assert_eq!(closes.ready(), 1);
+        assert_eq!(next(&mut closes).as_deref(), Some("b"));
+        assert_eq!((closes.ready(), next(&mut closes)), (0, None), "both are under way");
+        closes.add(place("b", 1), fd());
+        closes.end(place("b", 1));
+        closes.end(place("a", 1));
+        assert_eq!(next(&mut closes).as_deref(), Some("a"));
+        closes.end(place("a", 1));
+        assert_eq!(next(&mut closes).as_deref(), Some("b"));
+        assert_eq!(next(&mut closes).as_deref(), Some("a"));
+        assert_eq!(next(&mut closes), None);
+        assert!(closes.waiting.is_empty());
+    }
+
+    #[test]
+    fn with_many_under_way_a_device_gets_no_second_one() {
+        let mut closes = Closes::new();
+        for n in 0..=CLOSERS_FOR_PATHS {
+            closes.add(place(&format!("dead{n}"), 1), fd());
+        }
+        for n in 0..CLOSERS_FOR_PATHS {
+            assert_eq!(next(&mut closes), Some(format!("dead{n}")));
+        }
+        assert_eq!((closes.ready(), next(&mut closes)), (0, None));
+        closes.add(place("healthy", 2), fd());
+        assert_eq!(next(&mut closes).as_deref(), Some("healthy"));
+        closes.add(place("beside", 2), fd());
+        assert_eq!(next(&mut closes), None);
+        closes.end(place("healthy", 2));
+        assert_eq!(next(&mut closes).as_deref(), Some("beside"));
+        closes.end(place("beside", 2));
+        closes.end(place("dead0", 1));
+        assert_eq!(next(&mut closes), Some(format!("dead{CLOSERS_FOR_PATHS}")));
+    }
+
+    #[test]
+    fn closes_elsewhere_count_and_keep_the_order() {
+        let mut closes = Closes::new();
+        assert!(closes.begin_elsewhere(&place("a", 1)));
+        assert!(!closes.begin_elsewhere(&place("a", 1)));
+        assert!(closes.begin_elsewhere(&place("b", 1)), "another path");
+        closes.add(place("a", 1), fd());
+        assert_eq!(next(&mut closes), None);
+        closes.end(place("a", 1));
+        assert!(!closes.begin_elsewhere(&place("a", 1)), "one waits");
+        assert_eq!(next(&mut closes).as_deref(), Some("a"));
+        for n in closes.under_way.len()..CLOSERS_FOR_PATHS {
+            assert!(closes.begin_elsewhere(&place(&n.to_string(), 1)));
+        }
+        assert!(!closes.begin_elsewhere(&place("other", 2)), "many are under way");
+    }
+}

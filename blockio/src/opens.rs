@@ -1,0 +1,262 @@
+//! Opens off the caller's thread, which may hang: one at a time for each path, whoever asks, and a number of them for each kind of
+//! asker.
+//!
+//! # Invariants
+//! - An open is in [`UNDER_WAY`] from when it is asked for until its result is there, or it is given up. Meanwhile whoever wants the same
+//!   path in the same way waits for it, as long as it likes. Later nobody does: a path is opened anew for each who asks when no open
+//!   is under way.
+//! - Who waits for an open that was begun before gets what the path leads to since it asked ([`Begun::carry_out`]).
+//! - The result belongs to those who wait for it. When the last of them has it, or wants it no more, nothing here keeps it; without
+//!   any the disk is closed again.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+use crate::blocking::poll_for;
+use crate::disk::{Access, Disk};
+use crate::errand::Errand;
+use crate::error::OpenError;
+use crate::offload;
+use crate::stat::Stat;
+
+/// Who has a disk opened. Each kind has a number of opens of its own that may be under way, all of them hanging, so none is refused
+/// because of what others do. Who waits for an open that is under way needs none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asker {
+    /// Acquires, releases and conversions of leases.
+    Lease,
+    /// A lockspace that is joined.
+    Lockspace,
+    /// Commands that come and go, and tools.
+    Command,
+}
+
+impl Asker {
+    /// Opens that may be under way for this kind of asker, in the whole process.
+    ///
+    /// Leases and lockspaces have as many as there used to be for all: many disks may be slow at a time without being dead, after a start
+    /// for example, and there may be hundreds of lockspaces. A command waits for one open at a time, and eight run side by side by
+    /// default; 16 paths on storage that is dead are enough to say that it is.
+    #[must_use]
+    pub const fn opens_max(self) -> usize {
+        match self {
+            Asker::Lease | Asker::Lockspace => 32,
+            Asker::Command => 16,
+        }
+    }
+}
+
+/// Opens that may be under way at a time, in the whole process. Each may hold a thread, whose stack is 64 KiB.
+pub const MAX_BACKGROUND_OPENS: usize =
+    Asker::Lease.opens_max() + Asker::Lockspace.opens_max() + Asker::Command.opens_max();
+
+/// How often an open that others join while it ends is looked at again. Each look takes microseconds where storage answers.
+const LOOKS_MAX: usize = 3;
+
+type Opened = Result<Arc<Disk>, OpenError>;
+
+static UNDER_WAY: Mutex<Vec<Arc<UnderWay>>> = Mutex::new(Vec::new());
+
+/// An open that somebody carries out.
+struct UnderWay {
+    path: PathBuf,
+    access: Access,
+    asker: Asker,
+    /// Readable when the result is there. Nobody reads it.
+    ready: EventFd,
+    outcome: Mutex<Outcome>,
+}
+
+struct Outcome {
+    result: Option<Opened>,
+    /// Who will take the result.
+    waiting: usize,
+    /// Whether somebody asked after it was begun.
+    joined: bool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An open for the caller to have carried out, or to wait for if one is under way.
+///
+/// # Errors
+/// As [`Disk::open_on_errand`].
+pub(crate) fn begin(
+    path: &Path,
+    access: Access,
+    asker: Asker,
+) -> Result<(PendingOpen, Option<Errand>), OpenError> {
+    let mut all = lock(&UNDER_WAY);
+    if let Some(open) = all.iter().find(|open| open.access == access && open.path == path) {
+        let mut outcome = lock(&open.outcome);
+        outcome.waiting += 1;
+        outcome.joined = true;
+        return Ok((PendingOpen { open: Arc::clone(open), waits: true }, None));
+    }
+    let limit = asker.opens_max();
+    if all.iter().filter(|open| open.asker == asker).count() >= limit {
+        return Err(OpenError::TooManyHanging { path: path.to_owned(), limit });
+    }
+    let ready = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
+        .map_err(|errno| OpenError::Os { path: path.to_owned(), call: "eventfd", errno: errno as i32 })?;
+    let outcome = Mutex::new(Outcome { result: None, waiting: 1, joined: false });
+    let open = Arc::new(UnderWay { path: path.to_owned(), access, asker, ready, outcome });
+    all.push(Arc::clone(&open));
+    let begun = Begun(Arc::clone(&open));
+    Ok((PendingOpen { open, waits: true }, Some(Errand::new(move || begun.carry_out()))))
+}
+
+/// As [`begin`], on a background thread.
+///
+/// # Errors
+/// As [`Disk::open_in_background`].
+pub(crate) fn begin_in_background(
+    path: &Path,
+    access: Access,
+    asker: Asker,
+) -> Result<PendingOpen, OpenError> {
+    let (pending, errand) = begin(path, access, asker)?;
+    if errand.is_none_or(offload::open) { Ok(pending) } else { Err(no_thread(path)) }
+}
+
+/// As [`begin_in_background`], and waits.
+///
+/// # Errors
+/// As [`Disk::open_timeout`].
+pub(crate) fn open_timeout(path: &Path, access: Access, asker: Asker, timeout: Duration) -> Opened {
+    let mut pending = begin_in_background(path, access, asker)?;
+    let _ = poll_for(&mut [PollFd::new(pending.completion_fd(), PollFlags::POLLIN)], timeout);
+    pending.take().unwrap_or_else(|| Err(OpenError::TimedOut { path: path.to_owned() }))
+}
+
+fn no_thread(path: &Path) -> OpenError {
+    OpenError::Os { path: path.to_owned(), call: "thread", errno: libc::EAGAIN }
+}
+
+/// For whoever carries an open out. Dropped without that it tells all who wait.
+struct Begun(Arc<UnderWay>);
+
+impl Begun {
+    /// **May hang.**
+    ///
+    /// Who asked after the open was begun, perhaps hours later, may have replaced the file before. So with such askers the path must
+    /// lead to what was opened, or it is opened once more; after a failure it always is.
+    fn carry_out(self) {
+        let open = &self.0;
+        let mut result = Disk::open(&open.path, open.access);
+        for _ in 0..LOOKS_MAX {
+            result = match open.end(result, ForWhom::NobodyJoined) {
+                None => return,
+                Some(result) if leads_to(&open.path, &result) => result,
+                Some(_old) => Disk::open(&open.path, open.access),
+            };
+        }
+        open.end(result, ForWhom::All);
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        // Does nothing if it has ended.
+        self.0.end(Err(no_thread(&self.0.path)), ForWhom::All);
+    }
+}
+
+fn leads_to(path: &Path, opened: &Opened) -> bool {
+    opened.as_ref().is_ok_and(|disk| Stat::of_path(path).is_ok_and(|stat| stat.identity == disk.identity()))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ForWhom {
+    All,
+    /// Only if nobody has joined since it was last tried.
+    NobodyJoined,
+}
+
+impl UnderWay {
+    /// Hands the result to those who wait, unless it gives it back. From then on nobody joins.
+    fn end(&self, result: Opened, whom: ForWhom) -> Option<Opened> {
+        let mut all = lock(&UNDER_WAY);
+        let mut outcome = lock(&self.outcome);
+        if std::mem::take(&mut outcome.joined) && whom == ForWhom::NobodyJoined {
+            return Some(result);
+        }
+        let at = all.iter().position(|open| std::ptr::eq(&raw const **open, self))?;
+        let last = all.swap_remove(at);
+        let unwanted = match outcome.waiting {
+            0 => Some(result),
+            _ => outcome.result.replace(result),
+        };
+        drop((outcome, all));
+        let _ = self.ready.write(1); // one write cannot fill the counter
+        drop((unwanted, last));
+        None
+    }
+}
+
+/// An open running in the background. Dropping it never waits; a disk that opens later, and for which nobody else waits, is closed again.
+pub struct PendingOpen {
+    open: Arc<UnderWay>,
+    /// Whether the result has not been taken.
+    waits: bool,
+}
+
+impl PendingOpen {
+    /// Becomes readable (poll, epoll) when the result is there, and stays so.
+    #[must_use]
+    pub fn completion_fd(&self) -> BorrowedFd<'_> {
+        self.open.ready.as_fd()
+    }
+
+    /// The result, once, when it is there. Never blocks.
+    pub fn take(&mut self) -> Option<Result<Arc<Disk>, OpenError>> {
+        let mut outcome = lock(&self.open.outcome);
+        if !self.waits || outcome.result.is_none() {
+            return None;
+        }
+        self.waits = false;
+        outcome.waiting -= 1;
+        if outcome.waiting == 0 { outcome.result.take() } else { outcome.result.clone() }
+    }
+
+    /// Whoever has this takes the result for one more who asks now. `false`: too late, it is there, and may be what was at that path long ago.
+    #[must_use]
+    pub fn join(&self) -> bool {
+        let mut outcome = lock(&self.open.outcome);
+        outcome.joined = true;
+        self.waits && outcome.result.is_none()
+    }
+
+    /// The path being opened.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.open.path
+    }
+}
+
+impl Drop for PendingOpen {
+    fn drop(&mut self) {
+        if !self.waits {
+            return;
+        }
+        let mut outcome = lock(&self.open.outcome);
+        outcome.waiting -= 1;
+        let unwanted = if outcome.waiting == 0 { outcome.result.take() } else { None };
+        drop(outcome);
+        drop(unwanted);
+    }
+}
+
+impl fmt::Debug for PendingOpen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PendingOpen({})", self.open.path.display())
+    }
+}

@@ -1,0 +1,98 @@
+//! Storage on which opening or closing hangs: leases and commands elsewhere go on.
+
+use super::SHORT;
+use super::support::{Daemon, Place, within};
+use sanlock_served::{Hang, ServedFile, Trouble};
+use sanlock_wire::Name;
+use sanlock_wire::flags::{AcquireFlags, AddFlags, ReleaseFlags, RemFlags};
+use sanlock_wire::types::{Disk, Lockspace, ResourceSpec};
+use std::path::Path;
+use std::thread;
+
+/// More than there were opens for all disks together.
+const MANY: u64 = 40;
+
+/// A copy of the lease file, served; `None` where file systems in user space are not to be had.
+fn served(place: &Place) -> Option<ServedFile> {
+    let behind = place.dir.path().join("behind");
+    std::fs::copy(place.leases(), &behind).unwrap();
+    match ServedFile::over(&behind, place.dir.path(), Trouble::default()) {
+        Ok(file) => Some(file),
+        Err(error) => {
+            assert!(std::env::var_os("CI").is_none(), "required in CI: {error}");
+            eprintln!("SKIPPED: no file systems in user space ({error})");
+            None
+        }
+    }
+}
+
+fn disk(path: &Path, offset: u64) -> Disk {
+    Disk::new(path.as_os_str().as_encoded_bytes(), offset).unwrap()
+}
+
+fn lease_on(place: &Place, path: &Path) -> ResourceSpec {
+    let lease = place.resource();
+    let offset = lease.disks()[0].offset.get();
+    ResourceSpec::new(*lease.resource(), vec![disk(path, offset)]).unwrap()
+}
+
+#[test]
+fn opens_that_hang_on_one_disk_keep_no_lease_and_no_command_on_others_from_going_on() {
+    let place = Place::new();
+    let daemon = Daemon::start(&place.run_dir("a"), "a");
+    place.format(&daemon);
+    place.join(&daemon, 1);
+    let Some(dead) = served(&place) else { return };
+    let lease = [place.resource()];
+    let mut held = daemon.client().register().unwrap();
+    held.acquire(AcquireFlags::empty(), &lease, None).unwrap();
+
+    dead.hang(Hang::Opens);
+    let on_dead = |n: u64| Lockspace::new(Name::truncated(format!("dead{n}")), 1, disk(dead.path(), n << 20));
+    thread::scope(|scope| {
+        for n in 0..MANY {
+            let daemon = &daemon;
+            scope.spawn(move || {
+                let joined = daemon.client().add_lockspace_timeout(&on_dead(n), AddFlags::empty(), 1);
+                assert_eq!(joined.unwrap_err().result_code(), -19);
+            });
+        }
+    });
+    assert_eq!(dead.hanging(), 1, "one open for all who wanted it");
+
+    held.release(ReleaseFlags::ALL, &[]).unwrap();
+    held.acquire(AcquireFlags::empty(), &lease, None).unwrap();
+    held.release(ReleaseFlags::ALL, &[]).unwrap();
+    daemon.client().read_lockspace(&place.lockspace(0)).unwrap();
+
+    dead.answer();
+    let found = || daemon.client().read_resource(&lease_on(&place, dead.path())).is_ok();
+    assert!(within(SHORT, found), "it is opened again");
+    daemon.client().rem_lockspace(&place.lockspace(1), RemFlags::empty()).unwrap();
+}
+
+#[test]
+fn closes_that_hang_on_one_disk_leave_no_descriptor_of_others_open() {
+    let place = Place::new();
+    let daemon = Daemon::start(&place.run_dir("a"), "a");
+    place.format(&daemon);
+    let Some(dead) = served(&place) else { return };
+    let open = || std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap().count();
+    let client = daemon.client();
+    let look = |path: &Path| client.read_resource(&lease_on(&place, path)).unwrap();
+    look(&place.leases());
+    let before = open();
+    dead.hang(Hang::Closes);
+    for _ in 0..5 {
+        look(dead.path());
+    }
+    assert!(within(SHORT, || dead.hanging() == 1), "one close of a path at a time");
+    let most = before + 5;
+    for _ in 0..50 {
+        look(&place.leases());
+        assert!(within(SHORT, || open() <= most), "those of other disks are closed");
+    }
+    assert_eq!(dead.hanging(), 1);
+    dead.answer();
+    assert!(within(SHORT, || open() <= before), "all are closed when the storage answers");
+}
