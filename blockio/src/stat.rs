@@ -21,6 +21,8 @@ const WANTED: u32 = libc::STATX_TYPE | libc::STATX_SIZE;
 pub(crate) struct Stat {
     /// `None`: neither a regular file nor a block device.
     pub(crate) kind: Option<DiskKind>,
+    /// A directory.
+    pub(crate) directory: bool,
     /// Bytes of a regular file.
     pub(crate) size: u64,
 }
@@ -53,12 +55,13 @@ fn statx(dir: i32, path: &CStr, flags: i32) -> io::Result<Stat> {
     }
     // SAFETY: all zeroes are a value of this type, and so is what the call has written.
     let found = unsafe { found.assume_init() };
-    let kind = match u32::from(found.stx_mode) & libc::S_IFMT {
+    let file_type = u32::from(found.stx_mode) & libc::S_IFMT;
+    let kind = match file_type {
         libc::S_IFREG => Some(DiskKind::File),
         libc::S_IFBLK => Some(DiskKind::Block),
         _ => None,
     };
-    Ok(Stat { kind, size: found.stx_size })
+    Ok(Stat { kind, directory: file_type == libc::S_IFDIR, size: found.stx_size })
 }
 
 #[cfg(test)]
