@@ -4,7 +4,7 @@ use sanlock_conformance::Resource;
 use sanlock_conformance::raw::{SELF, flag};
 
 use crate::arena::{Arena, SECOND, area, nobody};
-use crate::message::{Message, differs, endless_path, full_name, ours_only};
+use crate::message::{Message, endless_path, full_name, ours_only};
 
 fn one(resource: Resource) -> Message {
     Message::acquire(&[resource])

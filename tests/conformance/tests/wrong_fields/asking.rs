@@ -4,7 +4,7 @@ use sanlock_conformance::raw::{SELF, cmd, flag};
 use sanlock_conformance::{Lockspace, Resource};
 
 use crate::arena::{Arena, SECOND, area};
-use crate::message::{Message, differs, endless_path, full_name, ours_only};
+use crate::message::{Message, endless_path, full_name, ours_only};
 
 const GRACEFUL: u32 = 2;
 

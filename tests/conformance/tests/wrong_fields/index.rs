@@ -3,7 +3,7 @@
 use sanlock_conformance::raw::{self, SELF, cmd, flag};
 
 use crate::arena::{Arena, SECOND, area};
-use crate::message::{Message, differs, endless_path, full_name, ours_only};
+use crate::message::{Message, endless_path, full_name, ours_only};
 
 const WITH_ENTRY: [u32; 4] =
     [cmd::UPDATE_RINDEX, cmd::LOOKUP_RINDEX, cmd::CREATE_RESOURCE, cmd::DELETE_RESOURCE];
