@@ -330,7 +330,7 @@ fn direct_action(name: &str, path: Option<&[u8]>, g: &Given<'_>) -> Result<Direc
         "release_id" => DirectAction::ReleaseId(direct_host_id(g)?),
         "dump" => {
             let range = path.map(strict::dump_range).transpose().map_err(|error| match error {
-                TextError::Path { found: 0 } => UsageError::like_original("Device  not found.\n")
+                TextError::Empty { field: "path" } => UsageError::like_original("Device  not found.\n")
                     .and_explain("dump: no path given, use dump PATH[:OFFSET[:SIZE]]"),
                 error => place(error),
             })?;
