@@ -269,6 +269,7 @@ fn a_damaged_first_record_does_not_hide_the_others() {
         let (stdout, stderr, _) = disk.run(&["read_leader", "-s", "LS:2:DISK:0"]);
         assert!(stdout.starts_with(&format!("read_leader done {expected}\n")), "{damaged}: {stdout}{stderr}");
         assert_eq!(disk.run(&["renew_id", "-s", "LS:2:DISK:0"]).0, format!("rewew_id done {expected}\n"));
+        assert_eq!(disk.run(&["acquire_id", "-s", "LS:2:DISK:0"]).0, format!("acquire_id done {expected}\n"));
     }
     for (place, expected) in [("DISK:2M", -1), ("DISK:1M", -223)] {
         for (action, line) in [

@@ -5,7 +5,7 @@
 //! processes that depend on it.
 
 use super::init::record;
-use super::leader::{Names, ReadError, find_delta, is_no_lease};
+use super::leader::{Names, ReadError, find_delta};
 use super::machine::{area, drive};
 use super::report::{ALIGN_OFFSET, Failure, SHOWN_IN_HELP, first_step, report_as};
 use super::storage::{Storage, StorageError};
@@ -83,8 +83,6 @@ impl Failure for HostIdError {
                 ReturnCode::EINVAL.0
             }
             Self::HostId(_) | Self::Join(JoinError::HostId { .. }) => ReturnCode::LEADER_MAGIC.0,
-            // As for `read_leader`.
-            Self::Join(JoinError::Leader(error)) if is_no_lease(error) => ReturnCode::GENERIC.0,
             Self::Storage(error) => error.code(),
             Self::HostName(_) => ReturnCode::GENERIC.0,
             Self::Read(error) => error.code(),
@@ -132,7 +130,7 @@ pub(super) fn acquire_id(args: &DirectHostId, signs: Signs) -> u8 {
         } else {
             take()
         };
-        joined?.map(drop).map_err(HostIdError::Join)
+        joined?.map(drop).map_err(|error| target.not_joined(error))
     })
 }
 
@@ -212,6 +210,17 @@ impl<'a> Target<'a> {
         }
         let geometry = verify::sizes(&leader).map_err(HostIdError::Record)?;
         Ok(Joined { geometry, leader, last_good: monotonic_now() })
+    }
+
+    /// Where there is no lease, `read_leader` has the number for it: the join does not say which record it found none in.
+    fn not_joined(&self, error: JoinError) -> HostIdError {
+        if matches!(error, JoinError::Leader(LeaderError::Magic { .. })) {
+            let found = find_delta(&self.args.lockspace, self.args.sizes, Names::All);
+            if let Err(error) = found.outcome {
+                return HostIdError::Read(error);
+            }
+        }
+        HostIdError::Join(error)
     }
 
     fn drive<M: Machine>(&self, machine: M) -> Result<M::Outcome, HostIdError> {

@@ -61,7 +61,7 @@ impl Failure for ReadError {
 
 /// Whether what was read begins no lease, neither of a lockspace nor of a resource: the original then finds no sizes, and says no more
 /// than -1.
-pub(super) fn is_no_lease(error: &LeaderError) -> bool {
+fn is_no_lease(error: &LeaderError) -> bool {
     matches!(error, LeaderError::Magic { found, .. } if *found != DELTA_MAGIC && *found != PAXOS_MAGIC)
 }
 
