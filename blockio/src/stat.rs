@@ -74,14 +74,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("leases");
         std::fs::write(&path, [7; 12345]).unwrap();
-        let file = Stat { kind: Some(DiskKind::File), size: 12345 };
+        let file = Stat { kind: Some(DiskKind::File), directory: false, size: 12345 };
         assert_eq!(Stat::of_path(&path).unwrap(), file);
         assert_eq!(Stat::of_fd(std::fs::File::open(&path).unwrap().as_fd()).unwrap(), file);
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
         assert_eq!(Stat::of_path(&link).unwrap(), file);
-        assert_eq!(Stat::of_path(dir.path()).unwrap().kind, None);
-        assert_eq!(Stat::of_path(Path::new("/dev/null")).unwrap().kind, None);
+        let (dir, null) =
+            (Stat::of_path(dir.path()).unwrap(), Stat::of_path(Path::new("/dev/null")).unwrap());
+        assert_eq!((dir.kind, dir.directory), (None, true));
+        assert_eq!((null.kind, null.directory), (None, false));
     }
 
     #[test]
