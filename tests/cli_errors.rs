@@ -17,16 +17,19 @@ fn run(dir: &Path, line: &str) -> (Option<i32>, String, String) {
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
 
-/// Lease files on a file system with direct I/O: `good` has lockspace LS and resource LS:R, `empty` nothing, `short` ends early.
+/// Lease files on a file system with direct I/O: `good` has lockspace LS and resource LS:R, `index` an index, `empty` nothing,
+/// `short` ends early.
 fn lease_dir() -> tempfile::TempDir {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    for (name, bytes) in [("good", 4 << 20), ("empty", 4 << 20), ("short", 512)] {
+    for (name, bytes) in [("good", 4 << 20), ("index", 4 << 20), ("empty", 4 << 20), ("short", 512)] {
         std::fs::File::create(dir.path().join(name)).unwrap().set_len(bytes).unwrap();
     }
     for init in ["direct init -s LS:0:DIR/good:0", "direct init -r LS:R:DIR/good:1M"] {
         let (code, stdout, stderr) = run(dir.path(), init);
         assert_eq!((code, stdout.as_str()), (Some(0), "init done 0\n"), "{stderr}");
     }
+    let (code, _, stderr) = run(dir.path(), "direct format -x LS:DIR/index:0");
+    assert_eq!(code, Some(0), "{stderr}");
     dir
 }
 
@@ -87,13 +90,18 @@ const FAILURES: &[Row] = &[
     row("client create -x LS:DIR/good:2M -e R", "create_resource", "DIR/run/sanlock.sock", -2, NO_DAEMON),
 
     row("init -r LS:R", "init", "resource LS:R", -22, &["without disks", "sanlock help"]),
-    row("direct init -s LS:0:DIR/none:0", "init", "lockspace LS:0:DIR/none:0", -19, &["ENODEV", "No such file", "exists on this host"]),
+    row("direct init -s LS:0:DIR/none:0", "init", "lockspace LS:0:DIR/none:0", -19, &["ENODEV", "No such file", "check the path"]),
     row("direct init -r LS:R:DIR/none:0", "init", "resource LS:R:DIR/none:0", -2, &["ENOENT", "No such file", "check the path"]),
     row("direct init -r LS:R:DIR/good:1", "init", "resource LS:R:DIR/good:1", -22, &["EINVAL", "multiple"]),
     row("direct init -s LS:0:DIR/good:0 -Z 512", "init", "lockspace LS:0:DIR/good:0", -1, &["must be given together", "-Z 512 -A 1M"]),
-    row("direct read_leader -s LS:1:DIR/empty:0", "read_leader", "lockspace LS:1:DIR/empty:0", -223, &["SANLK_LEADER_MAGIC", "no lease at this place", "sanlock direct dump"]),
-    row("direct read_leader -s LT:1:DIR/good:0", "read_leader", "lockspace LT:1:DIR/good:0", -226, &["SANLK_LEADER_LOCKSPACE", "\"LS\"", "read_leader"]),
-    row("direct read_leader -r LS:X:DIR/good:1M", "read_leader", "resource LS:X:DIR/good:1048576", -227, &["SANLK_LEADER_RESOURCE", "\"R\"", "read_leader"]),
+    row("direct init -s LS:0:DIR/good:1", "init", "lockspace LS:0:DIR/good:1", -22, &["EINVAL", "multiple"]),
+    row("direct init -r LS:R:/dev/null:0", "init", "resource LS:R:/dev/null:0", -22, &["neither a regular file", "next: name a file or a block device;"]),
+    row("direct init -r LS:R:DIR:0", "init", "resource LS:R:DIR:0", -21, &["is a directory", "name the file or device itself"]),
+    row("direct init -s LS:0:/dev/null:0", "init", "lockspace LS:0:/dev/null:0", -19, &["neither a regular file", "next: name a file or a block device;"]),
+    row("direct read_leader -s LS:1:DIR/empty:0", "read_leader", "lockspace LS:1:DIR/empty:0", -1, &["no lease at this place", "sanlock direct dump"]),
+    row("direct read_leader -s LS:1:DIR/none:0", "read_leader", "lockspace LS:1:DIR/none:0", -19, &["No such file", "check the path"]),
+    row("direct read_leader -s LT:1:DIR/good:0", "read_leader", "lockspace LT:1:DIR/good:0", -226, &["SANLK_LEADER_LOCKSPACE", "\"LS\"", "next: 'sanlock direct dump"]),
+    row("direct read_leader -r LS:X:DIR/good:1M", "read_leader", "resource LS:X:DIR/good:1048576", -227, &["SANLK_LEADER_RESOURCE", "\"R\"", "next: 'sanlock direct dump"]),
     row("direct read_leader -r LS:R:DIR/short:0", "read_leader", "resource LS:R:DIR/short:0", -90, &["EMSGSIZE", "check the path and the offset"]),
     row("direct read_leader -r LS:R:DIR:0", "read_leader", "resource LS:R:DIR:0", -21, &["EISDIR", "name the file or device itself"]),
     row("direct read -r LS:R:DIR/empty:0", "read", "resource LS:R:DIR/empty:0", -223, &["SANLK_LEADER_MAGIC", "sanlock direct dump"]),
@@ -101,7 +109,12 @@ const FAILURES: &[Row] = &[
     row("direct acquire -r LS:R:DIR/good:1M", "acquire", "resource LS:R:DIR/good:1048576", -22, &["-i", "sanlock help"]),
     row("direct acquire -r LS:R:DIR/empty:0 -i 1 -g 1", "acquire", "resource LS:R:DIR/empty:0", -1, &["no lease at this place", "sanlock direct dump"]),
     row("direct acquire_id -s LS:2001:DIR/good:0", "acquire_id", "lockspace LS:2001:DIR/good:0", -223, &["2000", "sanlock direct dump"]),
-    row("direct renew_id -s LS:1:DIR/good:0", "renew_id", "lockspace LS:1:DIR/good:0", -22, &["use acquire_id"]),
+    row("direct renew_id -s LS:1:DIR/good:0", "renew_id", "lockspace LS:1:DIR/good:0", -22, &["use acquire_id", "direct dump"]),
+    row("direct acquire_id -s LS:1:DIR/good:100", "acquire_id", "lockspace LS:1:DIR/good:100", -22, &["no multiple of the storage's blocks of 512 bytes", "1M with 512-byte sectors"]),
+    row("direct format -x LS:DIR/good:100", "format", "resource index LS:DIR/good:100", -22, &["no multiple of the storage's blocks of 512 bytes", "1M with 512-byte sectors"]),
+    row("direct lookup -x LS:DIR/index:0 -e R", "lookup", "resource index LS:DIR/index:0, entry R", -2, &["no resource R", "direct dump"]),
+    row("direct update -x LS:DIR/index:0 -e R", "update", "resource index LS:DIR/index:0, entry R", -22, &["offset of the resource is missing", "-e NAME:OFFSET"]),
+    row("direct lookup -x LS:DIR:0 -e R", "lookup", "resource index LS:DIR:0, entry R", -21, &["is a directory", "name the file or device itself"]),
     row("direct release_id -s LS:1:DIR/none:0", "release_id", "lockspace LS:1:DIR/none:0", -19, &["No such file"]),
     row("direct lookup -x LS:DIR/empty:2M -e R", "lookup", "resource index LS:DIR/empty:2097152, entry R", -274, &["SANLK_RINDEX_MAGIC", "sanlock direct dump"]),
     row("who LS", "who", "lockspace LS", -2, &["no daemon of this host could be asked", "give the place as PATH:OFFSET"]),

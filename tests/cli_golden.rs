@@ -369,6 +369,21 @@ fn damaged_images_are_survived() {
     }
 }
 
+/// Without a path the original looks for one of no name.
+#[test]
+fn a_dump_of_no_path_finds_no_device() {
+    for place in ["", ":0"] {
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_sanlock")).args(["direct", "dump", place]).output().unwrap();
+        assert_eq!(
+            (text(&output.stdout).as_str(), output.status.code()),
+            ("Device  not found.\n", Some(1)),
+            "{place:?}"
+        );
+        assert!(text(&output.stderr).contains("no path given"), "{}", text(&output.stderr));
+    }
+}
+
 #[test]
 fn direct_actions_take_relative_paths() {
     let dir = lease_dir();

@@ -9,6 +9,8 @@ const MIB: usize = 1 << 20;
 const OWNER_ID: (usize, usize) = (32, 8);
 const OWNER_GENERATION: (usize, usize) = (40, 8);
 const LVER: (usize, usize) = (48, 8);
+const VERSION: usize = 4;
+const RESOURCE_NAME: usize = 104;
 const TIMESTAMP: (usize, usize) = (152, 8);
 /// The flags of a ballot record.
 const BLOCK_FLAGS: (usize, usize) = (52, 4);
@@ -222,7 +224,65 @@ fn write_leader_refuses_what_it_does_not_understand() {
     assert_eq!((stdout.as_str(), status), ("open error 21 /\n", Some(1)));
     let (stdout, stderr, _) = disk.run(&["write_leader", "-r", "LS:R:DISK:2M", "-F", &values]);
     assert!(stdout.ends_with("write_leader done -22\n") && stderr.contains("sector_size is 0"), "{stderr}");
+    assert!(stderr.contains("names no lockspace\n") && stderr.contains("names no resource\n"), "{stderr}");
     assert!(disk.bytes() == before);
+}
+
+/// An empty name would be one that two hosts can have.
+#[test]
+fn an_empty_host_name_is_none() {
+    let disk = Disk::formatted();
+    disk.ok(&["acquire_id", "-s", "LS:1:DISK:0", "-e", "", "-o", "1"]);
+    let name = &disk.bytes()[RESOURCE_NAME..][..48];
+    // A UUID, a dot, the name of the machine.
+    assert!(name[36] == b'.' && name[..36].iter().filter(|&&byte| byte == b'-').count() == 4, "{name:?}");
+}
+
+/// As in the original, the names of the last fields depend on `-r` alone, and what is read on `-s`.
+#[test]
+fn read_leader_names_its_fields_by_r() {
+    let disk = Disk::formatted();
+    for args in
+        [&["-s", "LS:2:DISK:0", "-r", "LS:R:DISK:1M"][..], &["-r", "LS:R:DISK:1M", "-s", "LS:2:DISK:0"]]
+    {
+        let (stdout, stderr, status) = disk.run(&[&["read_leader"], args].concat());
+        assert_eq!(status, Some(0), "{stderr}");
+        assert!(stdout.contains("\nmagic 0x12212010\n") && stdout.contains("\nwrite_id 0\n"), "{stdout}");
+    }
+}
+
+/// The first record of a lockspace has its sizes, and its magic says that it is one; whatever else is wrong with it is its own.
+#[test]
+fn a_damaged_first_record_does_not_hide_the_others() {
+    let disk = Disk::formatted();
+    disk.ok(&["acquire_id", "-s", "LS:2:DISK:0", "-e", "me", "-o", "1"]);
+    disk.poke(VERSION, &[0, 0, 9, 0]);
+    let read = |host: &str, action: &str| disk.run(&[action, "-s", &format!("LS:{host}:DISK:0")]).0;
+    assert!(read("2", "read_leader").starts_with("read_leader done 0\n"));
+    assert!(read("1", "read_leader").starts_with("read_leader done -224\n"));
+    assert_eq!(read("2", "renew_id"), "rewew_id done 0\n");
+    assert_eq!(read("2", "release_id"), "release_id done 0\n");
+    // Without a magic the original says -1, but -223 where a resource begins, or a host id's own record has none.
+    for (damaged, expected) in [(0, -1), (512, -223)] {
+        let disk = Disk::formatted();
+        disk.poke(damaged, &[0xff]);
+        let (stdout, stderr, _) = disk.run(&["read_leader", "-s", "LS:2:DISK:0"]);
+        assert!(stdout.starts_with(&format!("read_leader done {expected}\n")), "{damaged}: {stdout}{stderr}");
+        assert_eq!(disk.run(&["renew_id", "-s", "LS:2:DISK:0"]).0, format!("rewew_id done {expected}\n"));
+        assert_eq!(disk.run(&["acquire_id", "-s", "LS:2:DISK:0"]).0, format!("acquire_id done {expected}\n"));
+    }
+    for (place, expected) in [("DISK:2M", -1), ("DISK:1M", -223)] {
+        for (action, line) in [
+            ("read_leader", "read_leader"),
+            ("renew_id", "rewew_id"),
+            ("release_id", "release_id"),
+            ("acquire_id", "acquire_id"),
+        ] {
+            let (stdout, stderr, _) = disk.run(&[action, "-s", &format!("LS:1:{place}")]);
+            assert!(stdout.starts_with(&format!("{line} done {expected}\n")), "{place}: {stdout}");
+            assert!(stderr.contains("no lease at this place") && stderr.contains("direct dump"), "{stderr}");
+        }
+    }
 }
 
 /// Its own lease of a version that this program does not write is no lease to renew or to free.

@@ -62,7 +62,7 @@ impl Disk {
     /// character device may have effects of its own (a watchdog starts to run).
     ///
     /// # Errors
-    /// [`OpenError::Os`] with the failing call, [`OpenError::NotADisk`], [`OpenError::NoDirectIo`].
+    /// [`OpenError::Os`] with the failing call, [`OpenError::Directory`], [`OpenError::NotADisk`], [`OpenError::NoDirectIo`].
     pub fn open(path: &Path, access: Access) -> Result<Arc<Self>, OpenError> {
         let failed = |call: &'static str| {
             move |error: io::Error| OpenError::Os {
@@ -71,8 +71,12 @@ impl Disk {
                 errno: error.raw_os_error().unwrap_or(libc::EIO),
             }
         };
-        let not_a_disk = || OpenError::NotADisk { path: path.to_owned() };
-        Stat::of_path(path).map_err(failed("stat"))?.kind.ok_or_else(not_a_disk)?;
+        let kind_of = |stat: &Stat| match stat.kind {
+            Some(kind) => Ok(kind),
+            None if stat.directory => Err(OpenError::Directory { path: path.to_owned() }),
+            None => Err(OpenError::NotADisk { path: path.to_owned() }),
+        };
+        kind_of(&Stat::of_path(path).map_err(failed("stat"))?)?;
         let file = OpenOptions::new()
             .read(true)
             .write(access == Access::ReadWrite)
@@ -84,7 +88,7 @@ impl Disk {
             })?;
         // Again, on the descriptor: the path may have been replaced in between.
         let stat = Stat::of_fd(file.as_fd()).map_err(failed("fstat"))?;
-        let kind = stat.kind.ok_or_else(not_a_disk)?;
+        let kind = kind_of(&stat)?;
         let fd = OwnedFd::from(file);
         let (logical_block_size, physical_block_size, size) = match kind {
             DiskKind::File => (FILE_SECTOR, FILE_SECTOR, stat.size),

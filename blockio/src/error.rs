@@ -102,7 +102,13 @@ pub enum OpenError {
         /// Positive errno.
         errno: i32,
     },
-    /// The path names a directory, FIFO, socket or character device.
+    /// The path names a directory.
+    #[error("{} is a directory, expected a file or a block device", path.display())]
+    Directory {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The path names a FIFO, socket or character device.
     #[error("{} is neither a regular file nor a block device", path.display())]
     NotADisk {
         /// The path.
@@ -136,6 +142,7 @@ impl OpenError {
     pub const fn errno(&self) -> i32 {
         match self {
             OpenError::Os { errno, .. } => *errno,
+            OpenError::Directory { .. } => libc::EISDIR,
             OpenError::NotADisk { .. } | OpenError::NoDirectIo { .. } => libc::EINVAL,
             OpenError::TimedOut { .. } => libc::ETIMEDOUT,
             OpenError::TooManyHanging { .. } => libc::EAGAIN,
@@ -156,6 +163,7 @@ impl OpenError {
     pub fn path(&self) -> &Path {
         match self {
             OpenError::Os { path, .. }
+            | OpenError::Directory { path }
             | OpenError::NotADisk { path }
             | OpenError::NoDirectIo { path }
             | OpenError::TimedOut { path }
@@ -196,6 +204,7 @@ mod tests {
         assert_eq!(IoErrorKind::Os(libc::EIO).code(), -5);
         assert_eq!(OpenError::TimedOut { path: "/x".into() }.code(), -202);
         assert_eq!(OpenError::NotADisk { path: "/x".into() }.code(), -22);
+        assert_eq!(OpenError::Directory { path: "/x".into() }.code(), -21);
     }
 
     #[test]

@@ -44,6 +44,8 @@ impl Identity {
 pub(crate) struct Stat {
     /// `None`: neither a regular file nor a block device.
     pub(crate) kind: Option<DiskKind>,
+    /// A directory.
+    pub(crate) directory: bool,
     /// Bytes of a regular file.
     pub(crate) size: u64,
     pub(crate) identity: Identity,
@@ -77,7 +79,8 @@ fn statx(dir: i32, path: &CStr, flags: i32) -> io::Result<Stat> {
     }
     // SAFETY: all zeroes are a value of this type, and so is what the call has written.
     let found = unsafe { found.assume_init() };
-    let kind = match u32::from(found.stx_mode) & libc::S_IFMT {
+    let file_type = u32::from(found.stx_mode) & libc::S_IFMT;
+    let kind = match file_type {
         libc::S_IFREG => Some(DiskKind::File),
         libc::S_IFBLK => Some(DiskKind::Block),
         _ => None,
@@ -87,7 +90,7 @@ fn statx(dir: i32, path: &CStr, flags: i32) -> io::Result<Stat> {
         inode: found.stx_ino,
         node: (found.stx_rdev_major, found.stx_rdev_minor),
     };
-    Ok(Stat { kind, size: found.stx_size, identity })
+    Ok(Stat { kind, directory: file_type == libc::S_IFDIR, size: found.stx_size, identity })
 }
 
 #[cfg(test)]
@@ -101,13 +104,15 @@ mod tests {
         let path = dir.path().join("leases");
         std::fs::write(&path, [7; 12345]).unwrap();
         let file = Stat::of_path(&path).unwrap();
-        assert_eq!((file.kind, file.size), (Some(DiskKind::File), 12345));
+        assert_eq!((file.kind, file.directory, file.size), (Some(DiskKind::File), false, 12345));
         assert_eq!(Stat::of_fd(std::fs::File::open(&path).unwrap().as_fd()).unwrap(), file);
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
         assert_eq!(Stat::of_path(&link).unwrap(), file);
-        assert_eq!(Stat::of_path(dir.path()).unwrap().kind, None);
-        assert_eq!(Stat::of_path(Path::new("/dev/null")).unwrap().kind, None);
+        let (dir, null) =
+            (Stat::of_path(dir.path()).unwrap(), Stat::of_path(Path::new("/dev/null")).unwrap());
+        assert_eq!((dir.kind, dir.directory), (None, true));
+        assert_eq!((null.kind, null.directory), (None, false));
     }
 
     #[test]

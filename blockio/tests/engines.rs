@@ -208,7 +208,7 @@ fn opening_says_what_is_wrong() {
     assert!(error.to_string().contains("absent"), "{error}");
     assert_eq!(
         Disk::open(dir.path(), Access::ReadWrite).unwrap_err(),
-        OpenError::NotADisk { path: dir.path().to_owned() }
+        OpenError::Directory { path: dir.path().to_owned() }
     );
     let null = std::path::Path::new("/dev/null");
     assert_eq!(

@@ -418,6 +418,8 @@ pub(crate) enum DirectAction {
         target: ReadTarget,
         /// `-Z`, `-A`
         sizes: Sizes,
+        /// `-r` was given, whatever is looked at: the last three fields have the names of a resource's.
+        resource: bool,
     },
     /// 8.4
     Read {

@@ -15,7 +15,7 @@ use sanlock_client::wire::flags::ConfigCommand;
 use sanlock_daemon::config::Overrides;
 use sanlock_lease::limits::IO_TIMEOUT_SECONDS_MAX;
 use sanlock_lease::name::Name;
-use sanlock_lease::text::{DiskSpec, LockspaceSpec, RentrySpec, RindexSpec, strict};
+use sanlock_lease::text::{DiskSpec, LockspaceSpec, RentrySpec, RindexSpec, TextError, strict};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -313,7 +313,9 @@ fn direct_action(name: &str, path: Option<&[u8]>, g: &Given<'_>) -> Result<Direc
     let (sizes, geometry) = (g.sizes, g.sizes.geometry());
     Ok(match name {
         "init" => DirectAction::Init { target: init_target(g, g.number(b'n', SWITCH)?)?, sizes },
-        "read_leader" => DirectAction::ReadLeader { target: read_target(g), sizes },
+        "read_leader" => {
+            DirectAction::ReadLeader { target: read_target(g), sizes, resource: !g.resources.is_empty() }
+        }
         "read" => DirectAction::Read { target: read_target(g), sizes },
         "write_leader" => DirectAction::WriteLeader(WriteLeader {
             target: read_target(g),
@@ -327,7 +329,11 @@ fn direct_action(name: &str, path: Option<&[u8]>, g: &Given<'_>) -> Result<Direc
         "renew_id" => DirectAction::RenewId(direct_host_id(g)?),
         "release_id" => DirectAction::ReleaseId(direct_host_id(g)?),
         "dump" => {
-            let range = path.map(strict::dump_range).transpose().map_err(place)?;
+            let range = path.map(strict::dump_range).transpose().map_err(|error| match error {
+                TextError::Empty { field: "path" } => UsageError::like_original("Device  not found.\n")
+                    .and_explain("dump: no path given, use dump PATH[:OFFSET[:SIZE]]"),
+                error => place(error),
+            })?;
             let detail = match g.prefixed(b'f', u32::MAX)?.unwrap_or(0) {
                 0 => DumpDetail::Owners,
                 1 => DumpDetail::Requests,
@@ -359,6 +365,8 @@ fn direct_lease(given: &Given<'_>) -> Result<DirectLease, UsageError> {
 fn direct_host_id(given: &Given<'_>) -> Result<DirectHostId, UsageError> {
     let host_name = given
         .value(b'e')
+        // As with `daemon -e`, an empty name is none.
+        .filter(|name| !name.is_empty())
         .map(Name::new)
         .transpose()
         .map_err(|error| UsageError::explain(&format!("-e: {error}")))?;

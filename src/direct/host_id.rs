@@ -7,7 +7,7 @@
 use super::init::record;
 use super::leader::{Names, ReadError, find_delta};
 use super::machine::{area, drive};
-use super::report::{Failure, first_step, report_as};
+use super::report::{ALIGN_OFFSET, Failure, SHOWN_IN_HELP, first_step, report_as};
 use super::storage::{Storage, StorageError};
 use crate::cli::command::DirectHostId;
 use crate::progress::join::Join;
@@ -55,6 +55,8 @@ enum HostIdError {
     Open(StorageError),
     #[error(transparent)]
     Storage(#[from] StorageError),
+    #[error("offset {offset} is no multiple of the storage's blocks of {block} bytes")]
+    Unaligned { offset: u64, block: u32 },
     #[error("the host name cannot be found out: {0}")]
     HostName(std::io::Error),
     #[error(transparent)]
@@ -77,11 +79,10 @@ impl Failure for HostIdError {
     fn code(&self) -> i32 {
         match self {
             Self::NoPath | Self::Open(_) => ReturnCode::ENODEV.0,
-            Self::NoHost | Self::IoTimeout(_) | Self::NeverOwned => ReturnCode::EINVAL.0,
+            Self::NoHost | Self::IoTimeout(_) | Self::NeverOwned | Self::Unaligned { .. } => {
+                ReturnCode::EINVAL.0
+            }
             Self::HostId(_) | Self::Join(JoinError::HostId { .. }) => ReturnCode::LEADER_MAGIC.0,
-            // Where no lockspace begins, the original finds no sizes, and says no more than this.
-            Self::Join(JoinError::Leader(LeaderError::Magic { .. }))
-            | Self::Read(ReadError::Leader(LeaderError::Magic { .. })) => ReturnCode::GENERIC.0,
             Self::Storage(error) => error.code(),
             Self::HostName(_) => ReturnCode::GENERIC.0,
             Self::Read(error) => error.code(),
@@ -95,10 +96,14 @@ impl Failure for HostIdError {
 
     fn next(&self) -> Option<&'static str> {
         match self {
-            Self::Join(JoinError::Leader(error)) | Self::Read(ReadError::Leader(error)) => {
-                first_step(ReturnCode::from(error).0)
+            Self::Join(JoinError::Leader(error)) => first_step(ReturnCode::from(error).0),
+            Self::Read(error) => error.next(),
+            Self::Open(error) | Self::Storage(error) => error.next(),
+            Self::NeverOwned => {
+                Some("'sanlock direct dump PATH:OFFSET' lists the host ids that were ever used")
             }
-            Self::NeverOwned | Self::NoPath | Self::NoHost => first_step(ReturnCode::EINVAL.0),
+            Self::NoPath | Self::NoHost => Some(SHOWN_IN_HELP),
+            Self::Unaligned { .. } => Some(ALIGN_OFFSET),
             error => first_step(error.code()),
         }
     }
@@ -125,7 +130,7 @@ pub(super) fn acquire_id(args: &DirectHostId, signs: Signs) -> u8 {
         } else {
             take()
         };
-        joined?.map(drop).map_err(HostIdError::Join)
+        joined?.map(drop).map_err(|error| target.not_joined(error))
     })
 }
 
@@ -183,6 +188,10 @@ impl<'a> Target<'a> {
             None => settings.host_name().map_err(HostIdError::HostName)?.1,
         };
         let storage = Ok(Storage::open(&spec.path, Access::ReadWrite).map_err(HostIdError::Open)?);
+        let block = storage.as_ref().map_or(1, |storage| storage.disk().logical_block_size());
+        if spec.offset % u64::from(block) != 0 {
+            return Err(HostIdError::Unaligned { offset: spec.offset, block });
+        }
         let areas = Areas::new().with_lockspace(area(&storage, spec.offset));
         let fire = settings.fire;
         let config = DeltaConfig { lockspace: spec.name, host, host_name, io_timeout, fire };
@@ -201,6 +210,17 @@ impl<'a> Target<'a> {
         }
         let geometry = verify::sizes(&leader).map_err(HostIdError::Record)?;
         Ok(Joined { geometry, leader, last_good: monotonic_now() })
+    }
+
+    /// Where there is no lease, `read_leader` has the number for it: the join does not say which record it found none in.
+    fn not_joined(&self, error: JoinError) -> HostIdError {
+        if matches!(error, JoinError::Leader(LeaderError::Magic { .. })) {
+            let found = find_delta(&self.args.lockspace, self.args.sizes, Names::All);
+            if let Err(error) = found.outcome {
+                return HostIdError::Read(error);
+            }
+        }
+        HostIdError::Join(error)
     }
 
     fn drive<M: Machine>(&self, machine: M) -> Result<M::Outcome, HostIdError> {

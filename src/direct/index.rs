@@ -3,7 +3,8 @@
 //! The lease of the index is not taken: nobody else may be changing it meanwhile.
 
 use super::init::record;
-use super::report::{Failure, report};
+use super::report::{ALIGN_OFFSET, Failure, first_step, report};
+use super::storage::open_step;
 use crate::cli::command::{IndexArgs, OfflineIndexAction};
 use crate::index::{found, request, size_flags};
 use crate::output::{FAILURE, note, print};
@@ -12,6 +13,7 @@ use sanlock_blockio::EngineKind;
 use sanlock_daemon::oneshot::{
     Io, Limits, ToolError, format_rindex, lookup_rindex, rebuild_rindex, update_rindex,
 };
+use sanlock_lease::rindex::RindexError;
 use sanlock_wire::flags::RindexCmdFlags;
 
 /// The number for "no index given": ENOENT.
@@ -40,6 +42,18 @@ pub(super) fn index(action: OfflineIndexAction, args: &IndexArgs) -> u8 {
 impl Failure for ToolError {
     fn code(&self) -> i32 {
         self.code().0
+    }
+
+    fn next(&self) -> Option<&'static str> {
+        const ENTRIES: &str = "'sanlock direct dump PATH:OFFSET' lists the entries of the index";
+        match self {
+            Self::Rindex(RindexError::NoSuchName(_) | RindexError::Full(_)) => Some(ENTRIES),
+            Self::Rindex(RindexError::Missing("the name of the resource")) => Some("give it: -e NAME"),
+            Self::Rindex(RindexError::Missing(_)) => Some("give it: -e NAME:OFFSET"),
+            Self::Unaligned { .. } => Some(ALIGN_OFFSET),
+            Self::Open(error) => open_step(error),
+            error => first_step(error.code().0),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! What was there is overwritten without a question, as in the original. The only trace is a line in syslog.
 
-use super::report::{Failure, first_step, report};
+use super::report::{Failure, SHOWN_IN_HELP, first_step, report};
 use super::storage::{FORMAT_TIMEOUT, Storage, StorageError};
 use crate::cli::command::InitTarget;
 use crate::cli::given::Sizes;
@@ -56,6 +56,8 @@ impl Failure for InitError {
     fn next(&self) -> Option<&'static str> {
         match self {
             Self::Sizes(_) => code::next_step(ReturnCode::GENERIC.0, Some(Command::WriteLockspace)),
+            Self::NoTarget | Self::NoDisk => Some(SHOWN_IN_HELP),
+            Self::LockspaceOpen(error) | Self::Storage(error) => error.next(),
             error => first_step(error.code()),
         }
     }

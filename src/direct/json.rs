@@ -24,7 +24,7 @@ use serde::Serialize;
 /// Carries out an action that shows something; `None` for others.
 pub(super) fn run(action: &DirectAction) -> Option<u8> {
     Some(match action {
-        DirectAction::ReadLeader { target, sizes } => record("read_leader", target, *sizes, Names::All),
+        DirectAction::ReadLeader { target, sizes, .. } => record("read_leader", target, *sizes, Names::All),
         DirectAction::Read { target, sizes } => record("read", target, *sizes, Names::Given),
         DirectAction::Dump { range: Some(range), geometry, .. } => dump(range, *geometry),
         _ => return None,

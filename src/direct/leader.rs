@@ -1,7 +1,7 @@
 //! `read_leader` and `read`: one record, verified and shown (command-line.md 8.3, 8.4; disk-format.md 2.4, 9).
 
 use super::fields;
-use super::report::{Failure, report};
+use super::report::{Failure, SHOWN_IN_HELP, report, step_beside_read_leader};
 use super::storage::{Storage, StorageError};
 use crate::cli::command::ReadTarget;
 use crate::cli::given::Sizes;
@@ -11,7 +11,7 @@ use sanlock_lease::code::ReturnCode;
 use sanlock_lease::geometry::SectorSize;
 use sanlock_lease::limits::{PATH_BYTES, SECTOR_BYTES_MAX};
 use sanlock_lease::name::Name;
-use sanlock_lease::record::RawLeader;
+use sanlock_lease::record::{DELTA_MAGIC, PAXOS_MAGIC, RawLeader};
 use sanlock_lease::text::{DiskSpec, LockspaceSpec, ResourceSpec, path};
 use sanlock_lease::verify::{self, Expect, LeaderError, Purpose};
 
@@ -30,6 +30,9 @@ pub(super) enum ReadError {
     /// The storage cannot be read.
     #[error(transparent)]
     Storage(#[from] StorageError),
+    /// Where a lockspace was to begin is no lease of any kind, so the sizes are not known.
+    #[error("{0}")]
+    NoSizes(LeaderError),
     /// A record was read that is not the one expected.
     #[error(transparent)]
     Leader(#[from] LeaderError),
@@ -38,7 +41,7 @@ pub(super) enum ReadError {
 impl Failure for ReadError {
     fn code(&self) -> i32 {
         match self {
-            Self::NoTarget => ReturnCode::GENERIC.0,
+            Self::NoTarget | Self::NoSizes(_) => ReturnCode::GENERIC.0,
             Self::NoHost => ReturnCode::EINVAL.0,
             // Whatever the reason: lockspaces report a path that cannot be opened like this (disk-format.md 2.6).
             Self::LockspaceOpen(_) => ReturnCode::ENODEV.0,
@@ -46,6 +49,20 @@ impl Failure for ReadError {
             Self::Leader(error) => ReturnCode::from(error).0,
         }
     }
+
+    fn next(&self) -> Option<&'static str> {
+        match self {
+            Self::NoTarget | Self::NoHost => Some(SHOWN_IN_HELP),
+            Self::LockspaceOpen(error) | Self::Storage(error) => error.next(),
+            Self::NoSizes(error) | Self::Leader(error) => step_beside_read_leader(ReturnCode::from(error).0),
+        }
+    }
+}
+
+/// Whether what was read begins no lease, neither of a lockspace nor of a resource: the original then finds no sizes, and says no more
+/// than -1.
+fn is_no_lease(error: &LeaderError) -> bool {
+    matches!(error, LeaderError::Magic { found, .. } if *found != DELTA_MAGIC && *found != PAXOS_MAGIC)
 }
 
 /// A record as far as it could be read, and what is wrong with it.
@@ -102,7 +119,7 @@ pub(super) fn find_delta(spec: &LockspaceSpec, sizes: Sizes, names: Names) -> Fo
         Some(sector) => sector,
         None => match lockspace_sector_size(&mut storage, spec.offset) {
             Ok(sector) => sector,
-            Err(found) => return *found,
+            Err(found) => return named_by_original(*found, names),
         },
     };
     let offset = spec.offset.saturating_add((spec.host_id - 1).saturating_mul(u64::from(sector.bytes())));
@@ -115,15 +132,25 @@ pub(super) fn find_delta(spec: &LockspaceSpec, sizes: Sizes, names: Names) -> Fo
     Found { record, outcome: outcome.map_err(ReadError::from) }
 }
 
-/// The sector size that the first record states.
+/// The failure with the number that the original gives it; `read`, which is an action of 5.x, keeps -223.
+fn named_by_original(found: Found, names: Names) -> Found {
+    match found.outcome {
+        Err(ReadError::Leader(error)) if names == Names::All && is_no_lease(&error) => {
+            Found { outcome: Err(ReadError::NoSizes(error)), ..found }
+        }
+        _ => found,
+    }
+}
+
+/// The sector size that the first record states, of which only the magic is looked at: damage to it keeps nobody from another host's.
 pub(super) fn lockspace_sector_size(storage: &mut Storage, offset: u64) -> Result<SectorSize, Box<Found>> {
     let first =
         storage.read(offset, SECTOR_BYTES_MAX).map_err(|error| Box::new(ReadError::from(error).into()))?;
     let record = RawLeader::from_sector(&first);
-    let sector = verify::delta_magic_version(&record, Purpose::Read).and_then(|()| {
-        let found = record.sector_size.get();
-        SectorSize::from_bytes(found).ok_or(LeaderError::SectorSize { found })
-    });
+    let sector = match (record.magic.get(), record.sector_size.get()) {
+        (DELTA_MAGIC, found) => SectorSize::from_bytes(found).ok_or(LeaderError::SectorSize { found }),
+        (found, _) => Err(LeaderError::Magic { expected: DELTA_MAGIC, found }),
+    };
     sector.map_err(|error| Box::new(Found { record, outcome: Err(error.into()) }))
 }
 
@@ -144,10 +171,11 @@ fn find_paxos(spec: &ResourceSpec, disk: &DiskSpec, names: Names) -> Found {
     Found { record, outcome: outcome.map(drop).map_err(ReadError::from) }
 }
 
-pub(super) fn read_leader(target: &ReadTarget, sizes: Sizes) -> u8 {
+/// `resource`: whether the fields have the names of a resource's (command-line.md 8.3).
+pub(super) fn read_leader(target: &ReadTarget, sizes: Sizes, resource: bool) -> u8 {
     let found = find(target, sizes, Names::All);
     let status = report("read_leader", &target.subject(), &found.outcome);
-    print(fields::text(&found.record, matches!(target, ReadTarget::Resource(_))));
+    print(fields::text(&found.record, resource));
     status
 }
 

@@ -36,7 +36,7 @@ pub(crate) fn run(action: DirectAction, json: bool, signs: Signs) -> u8 {
     }
     match action {
         DirectAction::Init { target, sizes } => init::init(&target, sizes, signs),
-        DirectAction::ReadLeader { target, sizes } => leader::read_leader(&target, sizes),
+        DirectAction::ReadLeader { target, sizes, resource } => leader::read_leader(&target, sizes, resource),
         DirectAction::Read { target, sizes } => leader::read(&target, sizes),
         DirectAction::WriteLeader(args) => write_leader::write_leader(&args),
         DirectAction::Acquire(args) => resource::acquire(&args, signs),

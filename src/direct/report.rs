@@ -13,15 +13,40 @@ pub(crate) trait Failure: Display {
     fn next(&self) -> Option<&'static str> {
         match self.code() {
             // Here it is no daemon that gave no reason.
-            -1 => Some("'sanlock help' shows what the action takes"),
+            -1 => Some(SHOWN_IN_HELP),
             code => first_step(code),
         }
     }
 }
 
-/// The first thing to do about a result.
+/// What to do about arguments that are missing or make no sense.
+pub(crate) const SHOWN_IN_HELP: &str = "'sanlock help' shows what the action takes";
+
+/// What to do about an offset at which the storage cannot be read or written.
+pub(crate) const ALIGN_OFFSET: &str =
+    "give an offset that is a multiple of the align size: 1M with 512-byte sectors, 8M with 4096";
+
+/// The first thing to do about a result where no daemon is asked: who opens the storage is the caller, and no lockspace is joined.
 pub(crate) fn first_step(result: i32) -> Option<&'static str> {
-    code::advice(result).and_then(|advice| advice.steps.first().copied())
+    match result {
+        code::ENODEV => Some(
+            "check that the path exists on this host and names a file or block device that you may read and write",
+        ),
+        code::EACCES => {
+            Some("run it as root, or as a user who may read and write the file or device: 'ls -lL PATH'")
+        }
+        code::ENOSPC => Some(
+            "compare the offset with the size of the device ('blockdev --getsize64 PATH'); of a file, 'df' shows whether there is room",
+        ),
+        code::ERANGE | code::ENXIO => Some(SHOWN_IN_HELP),
+        _ => code::advice(result).and_then(|advice| advice.steps.first().copied()),
+    }
+}
+
+/// Like [`first_step`], for whoever has just looked at the record.
+pub(crate) fn step_beside_read_leader(result: i32) -> Option<&'static str> {
+    let steps = code::advice(result).map_or(&[][..], |advice| advice.steps);
+    steps.iter().find(|step| !step.contains("direct read_leader")).copied()
 }
 
 /// Prints `ACTION done RESULT`, the reason of a failure on stderr, and gives the exit status. `object`: what was to be worked on.
@@ -70,6 +95,19 @@ mod tests {
     impl Failure for Any {
         fn code(&self) -> i32 {
             self.0
+        }
+    }
+
+    /// Nobody has joined anything, and it is the caller who opens the storage.
+    #[test]
+    fn no_step_leads_to_a_daemon_or_back_to_the_same_action() {
+        for result in [-2, -5, -13, -19, -21, -22, -28, -30, -34, -90] {
+            let step = first_step(result).unwrap();
+            assert!(!step.contains("add_lockspace") && !step.contains("daemon"), "{result}: {step}");
+        }
+        for result in -229..=-223 {
+            let step = step_beside_read_leader(result).unwrap();
+            assert!(!step.contains("read_leader"), "{result}: {step}");
         }
     }
 

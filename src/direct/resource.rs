@@ -8,7 +8,7 @@
 use super::host_id::{NoSuchHost, host};
 use super::init::record;
 use super::machine::{area, drive};
-use super::report::{Failure, first_step, report};
+use super::report::{Failure, SHOWN_IN_HELP, first_step, report};
 use super::storage::{Storage, StorageError};
 use crate::cli::command::DirectLease;
 use crate::output::note;
@@ -82,7 +82,8 @@ impl Failure for LeaseError {
     fn next(&self) -> Option<&'static str> {
         match self {
             Self::NoLease(error) => first_step(ReturnCode::from(error).0),
-            Self::NoDisk => first_step(ReturnCode::EINVAL.0),
+            Self::NoResource | Self::NoDisk | Self::NoIdentity => Some(SHOWN_IN_HELP),
+            Self::Storage(error) => error.next(),
             error => first_step(error.code()),
         }
     }

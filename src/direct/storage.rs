@@ -1,6 +1,6 @@
 //! An open file or device, read and written with time limits.
 
-use super::report::Failure;
+use super::report::{ALIGN_OFFSET, Failure, first_step};
 use sanlock_blockio::{
     Access, Asker, BlockingIo, Disk, DiskKind, EngineError, EngineKind, IoError, IoErrorKind, OpenError,
 };
@@ -16,8 +16,6 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) const FORMAT_TIMEOUT: Duration = Duration::from_secs(60);
 /// EIO, where no better number is known.
 const EIO: i32 = -5;
-/// EISDIR, which the original reports for a directory.
-const EISDIR: i32 = -21;
 
 /// Why storage could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -36,11 +34,29 @@ pub(crate) enum StorageError {
 impl Failure for StorageError {
     fn code(&self) -> i32 {
         match self {
-            Self::Open(OpenError::NotADisk { path }) if path.is_dir() => EISDIR,
             Self::Open(error) => error.code(),
             Self::Io(error) => error.code(),
             Self::Engine(_) => EIO,
         }
+    }
+
+    fn next(&self) -> Option<&'static str> {
+        match self {
+            Self::Open(error) => open_step(error),
+            Self::Io(IoError { kind: IoErrorKind::Os(libc::EINVAL), .. }) => Some(ALIGN_OFFSET),
+            error => first_step(error.code()),
+        }
+    }
+}
+
+/// What to do about storage that cannot be opened.
+pub(super) fn open_step(error: &OpenError) -> Option<&'static str> {
+    match error {
+        OpenError::NotADisk { .. } => Some("name a file or a block device"),
+        OpenError::NoDirectIo { .. } => {
+            Some("use a block device, or a file on a file system with direct I/O (tmpfs has none)")
+        }
+        error => first_step(error.code()),
     }
 }
 

@@ -8,7 +8,7 @@ use super::fields::{self, Edits, FieldError};
 use super::host_id::{NoSuchHost, host};
 use super::init::record as trace;
 use super::leader::{Found, ReadError, lockspace_sector_size};
-use super::report::{Failure, report};
+use super::report::{Failure, SHOWN_IN_HELP, first_step, report};
 use super::storage::Storage;
 use crate::cli::command::{ReadTarget, WriteLeader};
 use crate::output::{FAILURE, failure, note, print};
@@ -48,6 +48,15 @@ impl Failure for WriteError {
         match self {
             Self::Read(error) => error.code(),
             Self::HostId(_) | Self::Field(_) | Self::SectorSize(_) => ReturnCode::EINVAL.0,
+        }
+    }
+
+    fn next(&self) -> Option<&'static str> {
+        match self {
+            Self::Read(error) => error.next(),
+            Self::HostId(_) => Some(SHOWN_IN_HELP),
+            Self::Field(_) => Some("write values as 'sanlock direct read_leader' prints them"),
+            Self::SectorSize(_) => first_step(ReturnCode::LEADER_MAGIC.0),
         }
     }
 }
@@ -206,9 +215,17 @@ fn warn_of_other_names(target: &ReadTarget, record: &RawLeader) {
     };
     let other = |name: &Name, field: &[u8; 48]| !name.matches(field);
     if other(lockspace, &record.space_name) {
-        note(ACTION, &format!("the record is one of lockspace {}", Name::from_field(&record.space_name)));
+        note(ACTION, &owner_text("lockspace", &record.space_name));
     }
     if resource.is_some_and(|name| other(name, &record.resource_name)) {
-        note(ACTION, &format!("the record is one of resource {}", Name::from_field(&record.resource_name)));
+        note(ACTION, &owner_text("resource", &record.resource_name));
+    }
+}
+
+/// `kind`: lockspace or resource.
+fn owner_text(kind: &str, field: &[u8; 48]) -> String {
+    match Name::from_field(field) {
+        name if name.is_empty() => format!("the record names no {kind}"),
+        name => format!("the record is one of {kind} {name}"),
     }
 }

@@ -67,6 +67,10 @@ impl Failure for Unusable {
     fn code(&self) -> i32 {
         self.error.code()
     }
+
+    fn next(&self) -> Option<&'static str> {
+        self.error.next()
+    }
 }
 
 /// What an area holds.

@@ -12,11 +12,13 @@ mod report;
 mod text;
 
 use crate::cli::who::{WhoArgs, WhoTarget};
+use crate::direct::report::first_step;
 use crate::direct::{Failure, StorageError, failed};
 use crate::json;
 use crate::output::{SUCCESS, print};
 use crate::subject;
 use sanlock_client::ClientError;
+use sanlock_client::wire::code;
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::paxos::inspect::InspectError;
 use sanlock_lease::verify::LeaderError;
@@ -62,6 +64,15 @@ impl Failure for WhoError {
             Self::Leader(error) | Self::Inspect(InspectError::Leader(error)) => ReturnCode::from(error).0,
             Self::Inspect(InspectError::TooFew { .. }) => ReturnCode::LEADER_READ.0,
             Self::Inspect(InspectError::Differ) => ReturnCode::LEADER_DIFF.0,
+        }
+    }
+
+    fn next(&self) -> Option<&'static str> {
+        match self {
+            Self::Storage(error) => error.next(),
+            // What the daemon says goes by its own numbers.
+            Self::NoDaemon(error) | Self::Daemon(error) => code::next_step(error.result_code(), None),
+            error => first_step(error.code()),
         }
     }
 }

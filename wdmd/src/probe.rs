@@ -171,7 +171,7 @@ fn try_devices(named: Option<&OsStr>, mut works: impl FnMut(&Path, &mut Report) 
         return 0;
     }
     say::err(NO_DEVICE);
-    next::tell(next::NO_DEVICE);
+    next::tell(next::no_device(named.is_some()));
     FAILURE
 }
 

@@ -194,7 +194,8 @@ fn prepare_marked<'a>(options: &'a Options, socket_gid: u32, log: &'a Log) -> Re
         Failed::new(format!("cannot make the socket {SOCKET_PATH}: {error}"), next::FILES)
     })?;
     let Some(device) = Device::choose(options.device.as_deref(), log) else {
-        return Err(Failed::new("no watchdog device, load a watchdog driver", next::NO_DEVICE));
+        let step = next::no_device(options.device.is_some());
+        return Err(Failed::new("no watchdog device, load a watchdog driver", step));
     };
     let switch = |on: bool| u8::from(on);
     log.info(format_args!(

@@ -36,6 +36,14 @@ pub enum ToolError {
         /// The offset given.
         offset: u64,
     },
+    /// A place that no transfer can begin at.
+    #[error("offset {offset} is no multiple of the storage's blocks of {block} bytes")]
+    Unaligned {
+        /// The offset given.
+        offset: u64,
+        /// Logical block of the storage, bytes.
+        block: u32,
+    },
     /// The sizes asked for do not go together, or none go with the storage.
     #[error(transparent)]
     Sizes(#[from] SizesError),
@@ -125,6 +133,7 @@ impl ToolError {
             Self::Request(error) => error.into(),
             Self::Path(_)
             | Self::Offset { .. }
+            | Self::Unaligned { .. }
             | Self::Sizes(SizesError::BlockSize { .. })
             | Self::SectorBelowBlock { .. }
             | Self::MixedBlocks { .. }

@@ -166,6 +166,10 @@ fn io_failure(kind: IoErrorKind) -> IoFailure {
 
 /// Runs an operation that takes no lease.
 fn run(io: &mut Io, disk: &Arc<Disk>, request: &Rindex, command: RindexCommand) -> Result<Entry, ToolError> {
+    let (offset, block) = (request.disk.offset.get(), disk.logical_block_size());
+    if offset % u64::from(block) != 0 {
+        return Err(ToolError::Unaligned { offset, block });
+    }
     let mut operation = RindexOperation::new(config(request), command);
     let env =
         Env { lockspace: LockspaceNow::Gone, client_alive: true, shutting_down: false, hosts: &NoHosts };

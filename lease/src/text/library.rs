@@ -52,11 +52,11 @@ pub(super) fn resource_parts(text: &[u8]) -> Result<ResourceParts, TextError> {
     let name = resource_name("resource name", next()?.unwrap_or_default())?;
     let mut disks = Vec::with_capacity(disk_count);
     for _ in 0..disk_count {
-        let path = bounded_field(next()?.unwrap_or_default())?;
-        let offset = bounded_field(next()?.unwrap_or_default())?;
+        let path = bounded_field("path", next()?.unwrap_or_default())?;
+        let offset = bounded_field("offset", next()?.unwrap_or_default())?;
         disks.push((path, offset));
     }
-    let version = next()?.map(bounded_field).transpose()?;
+    let version = next()?.map(|text| bounded_field("the last field", text)).transpose()?;
     Ok(ResourceParts { lockspace, name, disks, version })
 }
 
@@ -65,11 +65,12 @@ fn resource_name(field: &'static str, bytes: Vec<u8>) -> Result<Name, TextError>
 }
 
 /// The limit that every field after the names has in common (disk-format.md 12.4, step 3).
-fn bounded_field(field: Vec<u8>) -> Result<Vec<u8>, TextError> {
-    if field.is_empty() || field.len() > PATH_LEN_MAX {
-        return Err(TextError::Path { found: field.len() });
+fn bounded_field(field: &'static str, text: Vec<u8>) -> Result<Vec<u8>, TextError> {
+    match text.len() {
+        0 => Err(TextError::Empty { field }),
+        found if found > PATH_LEN_MAX => Err(TextError::Length { field, found }),
+        _ => Ok(text),
     }
-    Ok(field)
 }
 
 /// Reads a resource string as the C library does; [`TextError::code`] is the number it returns.

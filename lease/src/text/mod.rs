@@ -59,14 +59,22 @@ pub enum TextError {
         /// What is wrong with it.
         source: NameError,
     },
-    /// An empty path or one that does not fit the protocol.
-    #[error("path has {found} bytes, expected 1 to {PATH_LEN_MAX}")]
-    Path {
+    /// A field that must have something in it.
+    #[error("{field} is empty")]
+    Empty {
+        /// What the field means.
+        field: &'static str,
+    },
+    /// A path, or another field after the names, that does not fit the protocol.
+    #[error("{field} has {found} bytes, at most {PATH_LEN_MAX} are allowed")]
+    Length {
+        /// What the field means.
+        field: &'static str,
         /// Bytes found.
         found: usize,
     },
     /// Text where a number was expected.
-    #[error("{field} {text:?} is not a number, expected {expected}")]
+    #[error("{field} {text:?} is {}, expected {expected}", wrong_number(text))]
     Number {
         /// What the number means.
         field: &'static str,
@@ -102,11 +110,18 @@ impl TextError {
             Self::Fields { .. }
             | Self::TrailingBackslash
             | Self::Name { .. }
-            | Self::Path { .. }
+            | Self::Empty { .. }
+            | Self::Length { .. }
             | Self::Number { .. }
             | Self::Range { .. } => -1,
         }
     }
+}
+
+/// What is wrong with text that stands for no number here.
+fn wrong_number(text: &str) -> &'static str {
+    let after_sign = text.strip_prefix('-').unwrap_or_default();
+    if after_sign.starts_with(|first: char| first.is_ascii_digit()) { "negative" } else { "not a number" }
 }
 
 /// The bytes before the first NUL: what a C function would see.

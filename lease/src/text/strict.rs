@@ -49,7 +49,7 @@ fn plain_path(text: &[u8]) -> Result<Vec<u8>, TextError> {
     if imported.terminated {
         Ok(imported.path)
     } else {
-        Err(TextError::Path { found: text.iter().filter(|&&b| b != b'\\').count() })
+        Err(TextError::Length { field: "path", found: text.iter().filter(|&&b| b != b'\\').count() })
     }
 }
 
@@ -141,7 +141,7 @@ pub fn dump_range(text: &[u8]) -> Result<DumpRange, TextError> {
 pub fn next_free_start(text: &[u8]) -> Result<DiskSpec, TextError> {
     let (path, offset) = split_first_colon(c_str(text));
     if path.len() > PATH_LEN_MAX {
-        return Err(TextError::Path { found: path.len() });
+        return Err(TextError::Length { field: "path", found: path.len() });
     }
     Ok(DiskSpec {
         path: non_empty(path.to_vec())?,
@@ -150,7 +150,7 @@ pub fn next_free_start(text: &[u8]) -> Result<DiskSpec, TextError> {
 }
 
 fn non_empty(path: Vec<u8>) -> Result<Vec<u8>, TextError> {
-    if path.is_empty() { Err(TextError::Path { found: 0 }) } else { Ok(path) }
+    if path.is_empty() { Err(TextError::Empty { field: "path" }) } else { Ok(path) }
 }
 
 #[cfg(test)]

@@ -247,7 +247,11 @@ fn direct_actions() {
         ),
         (
             "direct read_leader -s LS:1:/a:0",
-            A::ReadLeader { target: ReadTarget::Lockspace(ls("LS", 1, "/a", 0)), sizes },
+            A::ReadLeader { target: ReadTarget::Lockspace(ls("LS", 1, "/a", 0)), sizes, resource: false },
+        ),
+        (
+            "direct read_leader -r LS:R:/b:0 -s LS:1:/a:0",
+            A::ReadLeader { target: ReadTarget::Lockspace(ls("LS", 1, "/a", 0)), sizes, resource: true },
         ),
         ("direct read -s LS:1", A::Read { target: ReadTarget::Nothing, sizes }),
         ("direct dump", A::Dump { range: None, detail: DumpDetail::Owners, geometry: None }),

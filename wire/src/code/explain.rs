@@ -48,6 +48,7 @@ fn specific(result: i32, command: Command) -> Option<&'static str> {
         (code::ENOENT, C::Request | C::WriteResource | C::ReadResource | C::ReadResourceOwners) => {
             "the lease file does not exist"
         }
+        (code::ENOENT, C::FormatRindex) => "the file or device of the index does not exist",
         (code::EAGAIN, C::Acquire) => {
             "the lease is still being released by this host, or other hosts hold it shared"
         }
@@ -71,6 +72,9 @@ fn specific(result: i32, command: Command) -> Option<&'static str> {
         (code::EINVAL, C::ReadResourceOwners) => {
             "the sizes do not fit the lease, or nothing is initialised there"
         }
+        (code::EINVAL, C::UpdateRindex) => {
+            "the offset of the entry is missing, or its name, or the offset of the index is not aligned"
+        }
         (code::EINVAL, C::SetConfig) => "not exactly one configuration command",
         (code::EINVAL, C::SetEvent) => "the name is missing, or the host id is out of range",
         (code::ENOSPC, C::Acquire | C::Request) => "the lockspace of the resource is not joined",
@@ -80,6 +84,9 @@ fn specific(result: i32, command: Command) -> Option<&'static str> {
         (code::E2BIG, C::SetLvb) => "more bytes than a lock value block can hold",
         (code::ENOTTY, C::Acquire) => {
             "the process ended while its lease was being acquired; the lease is released"
+        }
+        (code::EMSGSIZE, C::WriteLockspace | C::WriteResource | C::FormatRindex) => {
+            "written beyond the end of the storage"
         }
         (code::SANLK_LEADER_MAGIC, C::AddLockspace | C::ReadLockspace) => "no lockspace is initialised there",
         (code::SANLK_LEADER_LOCKSPACE, C::AddLockspace | C::ReadLockspace) => {

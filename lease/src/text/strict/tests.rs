@@ -55,7 +55,7 @@ fn lockspace_slips_are_errors() {
     let long = format!("{}:1:/a:0", "x".repeat(49));
     assert!(matches!(lockspace(long.as_bytes()), Err(TextError::Name { .. })));
     let deep = format!("LS:1:{}:0", "p".repeat(1024));
-    assert_eq!(lockspace(deep.as_bytes()), Err(TextError::Path { found: 1024 }));
+    assert_eq!(lockspace(deep.as_bytes()), Err(TextError::Length { field: "path", found: 1024 }));
 }
 
 #[test]
@@ -131,6 +131,19 @@ fn resource_slips_are_errors_with_the_library_number() {
         let error = resource(text.as_bytes()).unwrap_err();
         assert_eq!(error.code(), code, "{text:?}: {error}");
     }
+    for (text, expected) in [
+        ("LS:R:/a:", "offset is empty"),
+        ("LS:R::0", "path is empty"),
+        ("LS:R:/a:1M:", "the last field is empty"),
+        ("LS:R:/a:0:/b:", "offset is empty"),
+        ("LS:R:/a:-512", "offset \"-512\" is negative, expected decimal bytes, or decimal MiB followed by M"),
+        ("LS:R:/a:-", "offset \"-\" is not a number, expected decimal bytes, or decimal MiB followed by M"),
+    ] {
+        assert_eq!(resource(text.as_bytes()).unwrap_err().to_string(), expected, "{text:?}");
+    }
+    let deep = format!("LS:R:{}:0", "p".repeat(1024));
+    let error = resource(deep.as_bytes()).unwrap_err();
+    assert_eq!(error.to_string(), "path has 1024 bytes, at most 1023 are allowed");
     let long = format!("{}:R:/a:0", "x".repeat(49));
     let error = resource(long.as_bytes()).unwrap_err();
     assert_eq!(error.to_string(), "lockspace name: name has 49 bytes, at most 48 are allowed");

@@ -181,7 +181,8 @@ fn the_probe_of_ours_prints_the_first_usable_device() {
             output.stderr.contains(stderr),
             true,
         );
-        let next = output.stderr.contains(&format!("{NONE}wdmd: next: as root load the driver"));
+        let step = if options.contains(&"-w") { "give a watchdog device" } else { "as root load the driver" };
+        let next = output.stderr.contains(&format!("{NONE}wdmd: next: {step}"));
         table.expect(&format!("{case}: says so, and what to do"), next, code == 1);
         table.expect(&format!("{case}: marker"), machine.marker().exists(), false);
         let fires = machine.devices().reckoning("watchdog0", None).fires;

@@ -365,6 +365,7 @@ pub(super) fn step_after(result: i32, command: Command) -> Option<&'static str> 
         (code::EINVAL, C::AddLockspace) => {
             "the form is NAME:HOST_ID:PATH:OFFSET; 'sanlock client gets' lists what is joined; the log says what did not fit"
         }
+        (code::EINVAL, C::UpdateRindex) => "give both, -e NAME:OFFSET; with -z 1 the name may be missing",
         (code::EINVAL, C::SetConfig) => "give either -u 0|1 or -O 0|1",
         (code::EINVAL, C::SetEvent) => "give -s LOCKSPACE and -i HOST_ID (1 to 2000)",
         (code::EINVAL, C::ReadResourceOwners) => PATH,
