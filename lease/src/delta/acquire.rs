@@ -100,6 +100,8 @@ pub struct DeltaAcquire {
     asked: MonoTime,
     /// Reads in a row that were heard of too late.
     stale: u32,
+    /// The operation that is just being said to have timed out, and is outstanding. One that was never started is not.
+    stuck: Option<OpId>,
     /// A write that timed out. There is no second one: it ends the join.
     late_write: Option<OpId>,
 }
@@ -120,6 +122,7 @@ impl DeltaAcquire {
             current: None,
             asked: MonoTime::from_millis(0),
             stale: 0,
+            stuck: None,
             late_write: None,
         }
     }
@@ -436,7 +439,6 @@ impl DeltaAcquire {
         result: Result<View<'_>, IoFailure>,
     ) -> Step<JoinOutcome> {
         let stop = Self::stopped(env);
-        let timed_out = matches!(result, Err(IoFailure::TimedOut));
         let stale = result.is_ok() && now > self.config.deadline(self.asked);
         if !stale {
             self.stale = 0;
@@ -458,7 +460,7 @@ impl DeltaAcquire {
                 Err(e) => self.done(Err(e)),
             },
             Phase::Looking(mut watch) => {
-                watch.look_stuck = timed_out.then_some(op);
+                watch.look_stuck = self.stuck.filter(|stuck| *stuck == op);
                 self.after_look(now, watch, result)
             }
             Phase::LastLook(watch) => self.after_last_look(now, watch, result),
@@ -523,10 +525,13 @@ impl Machine for DeltaAcquire {
             Input::Tick => self.tick(now, env),
             Input::Completed { op, result } if self.current == Some(op) => self.ended(now, env, op, result),
             Input::TimedOut { op } if self.current == Some(op) => {
+                self.stuck = Some(op);
                 if matches!(self.phase, Phase::Writing(_) | Phase::Freeing) {
                     self.late_write = Some(op);
                 }
-                self.ended(now, env, op, Err(IoFailure::TimedOut))
+                let step = self.ended(now, env, op, Err(IoFailure::TimedOut));
+                self.stuck = None;
+                step
             }
             Input::CompletedLate { op, .. } => self.late(op),
             Input::Completed { .. } | Input::TimedOut { .. } => Step::Pending,

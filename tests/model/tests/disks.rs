@@ -74,9 +74,11 @@ fn two_hosts_on_three_disks_of_which_one_lags() {
 #[ignore = "long: millions of states"]
 fn known_limit_of_three_hosts_whose_releases_are_slow_on_a_disk_each() {
     let settings = three_disks(&[1, 1, 1], Budget::default());
-    let limits = Limits { states: 40_000_000, calm_every: 997, ..Limits::complete() };
+    let limits = Limits { states: 90_000_000, calm_every: 499, ..Limits::complete() };
     let mut world = World::new(settings);
-    let Some(violation) = explore(&mut world, limits).violation else { panic!("not found any more") };
+    let found = explore(&mut world, limits);
+    eprintln!("{} states", found.states);
+    let Some(violation) = found.violation else { panic!("not found any more") };
     assert_eq!(violation.property, Property::Progress, "{}", world.narrate(&violation.schedule));
 }
 

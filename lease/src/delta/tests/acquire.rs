@@ -163,6 +163,23 @@ fn a_release_older_than_the_generation_that_was_seen_begins_the_wait_anew() {
     }
 }
 
+/// A look that was never started, because too much else waited for that disk, is over: the next one is made.
+#[test]
+fn a_look_that_was_never_started_is_no_reason_not_to_look_again() {
+    let mut lab = lab();
+    edit(&mut lab, 1, held_by("beta", 1, 3, 500));
+    let mut reads = 0;
+    lab.fates(move |_| {
+        reads += 1;
+        if reads == 4 { Fate::fail(IoFailure::TimedOut) } else { Fate::prompt() }
+    });
+    let freed = lab.now.plus_secs(20);
+    lab.at(freed, |lab| edit(lab, 1, held_by("beta", 1, 3, 0)));
+    assert_eq!(run(&mut lab).outcome.unwrap().generation(), 4);
+    let write = lab.trace.iter().find(|t| t.op.is_write()).unwrap();
+    assert!(write.at.millis_since(freed) < 2_000, "seen by the next look");
+}
+
 #[test]
 fn a_silent_owner_is_waited_for_longer_than_its_watchdog() {
     let mut lab = lab();
