@@ -2,7 +2,7 @@
 //! property.
 
 use sanlock_model::expect::keeps_everything;
-use sanlock_model::{Budget, Kind, Limits, Property, Settings, World, explore};
+use sanlock_model::{Budget, Kind, Limits, Settings};
 
 fn three_disks(attempts: &[u8], budget: Budget) -> Settings {
     Settings { disks: 3, budget, ..Settings::new(Kind::Ours, attempts) }
@@ -67,19 +67,16 @@ fn two_hosts_on_three_disks_of_which_one_lags() {
     assert!(marks.late_leaders > 0 && marks.retracted > 0 && marks.rolled_back > 0);
 }
 
-/// A limit that is known: three releases that are slow on a disk each. The third owner finds an older, free leader on two of them and
-/// leaves its own on the third, released by flag; then a slow write makes all three differ, the newest counts, and its owner seems to
-/// hold it until it acquires again or leaves.
+/// Among these schedules is one in which three releases are slow on a disk each. The third owner finds an older, free leader on two of
+/// them and leaves its own on the third, released by flag; then a slow write makes all three differ, and the newest counts.
 #[test]
 #[ignore = "long: millions of states"]
-fn known_limit_of_three_hosts_whose_releases_are_slow_on_a_disk_each() {
+fn three_hosts_on_three_disks() {
     let settings = three_disks(&[1, 1, 1], Budget::default());
-    let limits = Limits { states: 90_000_000, calm_every: 499, ..Limits::complete() };
-    let mut world = World::new(settings);
-    let found = explore(&mut world, limits);
-    eprintln!("{} states", found.states);
-    let Some(violation) = found.violation else { panic!("not found any more") };
-    assert_eq!(violation.property, Property::Progress, "{}", world.narrate(&violation.schedule));
+    let limits = Limits { states: 40_000_000, calm_every: 499, ..Limits::complete() };
+    let marks = keeps_everything("3 hosts, 3 disks, 1 acquire each, no faults", settings, limits);
+    assert!(marks.adopted > 0 && marks.lost > 0 && marks.backed_off > 0 && marks.released_by_flag > 0);
+    assert!(marks.rolled_back > 0 && marks.granted > 0);
 }
 
 /// Wherever it happens: the results of operations side by side are told in the other order, too.
