@@ -133,7 +133,7 @@ impl Disk {
         opens::begin(path, access, asker)
     }
 
-    /// A close for the caller to carry out; `None`, and it is closed on another thread, while an earlier one of that path is not over.
+    /// A close for the caller to carry out; `None`, and it is closed on another thread, while earlier ones of that path are not over.
     pub(crate) fn close_on_errand(mut self) -> Option<Errand> {
         self.permit = Some(offload::close_here(self.place())?);
         Some(Errand::new(move || drop(self)))

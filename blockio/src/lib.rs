@@ -53,6 +53,6 @@ pub use engine::{Completion, ENGINE_VARIABLE, Engine, EngineKind, IoRequest, Tic
 pub use errand::Errand;
 pub use error::{EngineError, IoError, IoErrorKind, Op, OpenError, TIMED_OUT_CODE};
 pub use huge::{HUGE_BUFFER_MIN, HUGE_MEMORY_MAX, HugePages, NoHugePages};
-pub use offload::{CLOSERS_FOR_PATHS, MAX_CLOSERS};
+pub use offload::{CLOSERS_FOR_PATHS, CLOSERS_OF_A_PATH, MAX_CLOSERS};
 pub use opens::{Asker, MAX_BACKGROUND_OPENS, PendingOpen};
 pub use queue::{MAX_IN_FLIGHT, MAX_IN_KERNEL};

@@ -4,8 +4,8 @@
 //! silent, uninterruptibly. Both run on detached threads whose number is bounded; nobody ever joins them. Which opens there may be is
 //! the business of [`crate::opens`].
 //!
-//! Of one path one descriptor is closed at a time, and further ones queue behind it. So a path whose closes hang holds one thread, and
-//! others go on. What is bounded is threads: of descriptors there wait as many as the process has open on that path. None is given up;
+//! Of one path a few descriptors are closed at a time, and further ones queue behind them. So a path whose closes hang holds a few threads,
+//! and others go on. What is bounded is threads: of descriptors there wait as many as the process has open on that path. None is given up;
 //! all are closed when the storage answers.
 
 mod closes;
@@ -28,7 +28,11 @@ const STACK: usize = 64 * 1024;
 /// Threads that close files, all of them possibly stuck.
 pub const MAX_CLOSERS: usize = 64;
 
-/// Closes under way with which each further path still gets a thread of its own. Beyond that only one gets it whose device has no
+/// Closes of one path under way at a time. On NFS each takes a round trip, and one after the other would not keep up with
+/// leases that are taken and given back; four were enough for all paths together.
+pub const CLOSERS_OF_A_PATH: usize = 4;
+
+/// Closes under way with which each path still gets the threads it wants. Beyond that only one gets one whose device has no
 /// close under way, and the rest waits: a file system that is dead with any number of paths on it leaves half of the threads to
 /// others. A disk that works waits only if its device has one that hangs, beyond this number, or with dozens of devices that hang.
 pub const CLOSERS_FOR_PATHS: usize = MAX_CLOSERS / 2;
@@ -48,10 +52,10 @@ pub(crate) fn close(place: Place, fd: OwnedFd) {
     let _ = CLOSERS.staff(closers);
 }
 
-/// For the only close of a path that is under way, by whoever has this.
+/// For a close that is under way, by whoever has this.
 pub(crate) struct ClosePermit(Option<Place>);
 
-/// `None`: others of that path are not closed yet, or many are under way.
+/// `None`: others of that path wait, or many are under way.
 pub(crate) fn close_here(place: Place) -> Option<ClosePermit> {
     CLOSERS.lock().work.begin_elsewhere(&place).then(|| ClosePermit(Some(place)))
 }
@@ -60,7 +64,7 @@ impl Drop for ClosePermit {
     fn drop(&mut self) {
         if let Some(place) = self.0.take() {
             let mut closers = CLOSERS.lock();
-            closers.work.end(place);
+            closers.work.end(&place);
             // What has queued behind it meanwhile.
             let _ = CLOSERS.staff(closers);
         }
@@ -134,7 +138,7 @@ impl Work for Closes {
     }
 
     fn end(&mut self, place: Place) {
-        self.end(place);
+        self.end(&place);
     }
 }
 

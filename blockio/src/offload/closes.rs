@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::CLOSERS_FOR_PATHS;
+use super::{CLOSERS_FOR_PATHS, CLOSERS_OF_A_PATH};
 use crate::stat::Device;
 
 /// Where a descriptor leads, as far as one close that hangs makes others suspect.
@@ -31,7 +31,7 @@ struct Queue {
 pub(super) struct Closes {
     /// None is empty.
     waiting: VecDeque<Queue>,
-    /// Closes under way, each of another path.
+    /// Closes under way.
     under_way: Vec<Place>,
 }
 
@@ -47,22 +47,24 @@ impl Closes {
         }
     }
 
-    fn may_begin(&self, place: &Place) -> bool {
-        let crowded = self.under_way.len() >= CLOSERS_FOR_PATHS;
-        !self
-            .under_way
-            .iter()
-            .any(|other| other.path == place.path || crowded && other.device == place.device)
+    /// Closes of this path that may begin.
+    fn room(&self, place: &Place) -> usize {
+        let under_way = |is: &dyn Fn(&Place) -> bool| self.under_way.iter().filter(|other| is(other)).count();
+        if self.under_way.len() < CLOSERS_FOR_PATHS {
+            CLOSERS_OF_A_PATH.saturating_sub(under_way(&|other| other.path == place.path))
+        } else {
+            1_usize.saturating_sub(under_way(&|other| other.device == place.device))
+        }
     }
 
-    /// Paths of which a close could begin, as far as each is concerned.
+    /// Closes that could begin, as far as each path is concerned.
     pub(super) fn ready(&self) -> usize {
-        self.waiting.iter().filter(|queue| self.may_begin(&queue.place)).count()
+        self.waiting.iter().map(|queue| self.room(&queue.place).min(queue.fds.len())).sum()
     }
 
     /// Begins a close. Paths take turns.
     pub(super) fn next(&mut self) -> Option<Closing> {
-        let at = self.waiting.iter().position(|queue| self.may_begin(&queue.place))?;
+        let at = self.waiting.iter().position(|queue| self.room(&queue.place) > 0)?;
         let mut queue = self.waiting.remove(at)?;
         let fd = queue.fds.pop_front()?;
         let place = queue.place.clone();
@@ -76,7 +78,7 @@ impl Closes {
     /// Begins one of a descriptor that is not here, if none of that path waits and there are not many.
     pub(super) fn begin_elsewhere(&mut self, place: &Place) -> bool {
         let waits = self.waiting.iter().any(|queue| queue.place.path == place.path);
-        let begins = !waits && self.under_way.len() < CLOSERS_FOR_PATHS && self.may_begin(place);
+        let begins = !waits && self.under_way.len() < CLOSERS_FOR_PATHS && self.room(place) > 0;
         if begins {
             self.under_way.push(place.clone());
         }
@@ -84,8 +86,10 @@ impl Closes {
     }
 
     /// A close is over.
-    pub(super) fn end(&mut self, place: Place) {
-        self.under_way.retain(|other| other.path != place.path);
+    pub(super) fn end(&mut self, place: &Place) {
+        if let Some(at) = self.under_way.iter().position(|other| other.path == place.path) {
+            self.under_way.swap_remove(at);
+        }
     }
 }
 
@@ -106,22 +110,24 @@ mod tests {
     }
 
     #[test]
-    fn one_of_each_path_at_a_time_and_paths_take_turns() {
+    fn a_few_of_each_path_at_a_time_and_paths_take_turns() {
         let mut closes = Closes::new();
-        for path in ["a", "a", "a", "b"] {
-            closes.add(place(path, 1), fd());
+        for _ in 0..6 {
+            closes.add(place("a", 1), fd());
         }
+        closes.add(place("b", 1), fd());
+        assert_eq!(closes.ready(), CLOSERS_OF_A_PATH + 1);
+        for expected in ["a", "b", "a", "a", "a"] {
+            assert_eq!(next(&mut closes).as_deref(), Some(expected));
+        }
+        assert_eq!((closes.ready(), next(&mut closes)), (0, None), "enough are under way");
+        closes.add(place("b", 1), fd());
+        assert_eq!(closes.ready(), 1);
+        closes.end(&place("a", 1));
         assert_eq!(closes.ready(), 2);
         assert_eq!(next(&mut closes).as_deref(), Some("a"));
-        assert_eq!(closes.ready(), 1);
         assert_eq!(next(&mut closes).as_deref(), Some("b"));
-        assert_eq!((closes.ready(), next(&mut closes)), (0, None), "both are under way");
-        closes.add(place("b", 1), fd());
-        closes.end(place("b", 1));
-        closes.end(place("a", 1));
-        assert_eq!(next(&mut closes).as_deref(), Some("a"));
-        closes.end(place("a", 1));
-        assert_eq!(next(&mut closes).as_deref(), Some("b"));
+        closes.end(&place("a", 1));
         assert_eq!(next(&mut closes).as_deref(), Some("a"));
         assert_eq!(next(&mut closes), None);
         assert!(closes.waiting.is_empty());
@@ -137,26 +143,33 @@ mod tests {
             assert_eq!(next(&mut closes), Some(format!("dead{n}")));
         }
         assert_eq!((closes.ready(), next(&mut closes)), (0, None));
-        closes.add(place("healthy", 2), fd());
+        for _ in 0..2 {
+            closes.add(place("healthy", 2), fd());
+        }
+        assert_eq!(closes.ready(), 1);
         assert_eq!(next(&mut closes).as_deref(), Some("healthy"));
         closes.add(place("beside", 2), fd());
         assert_eq!(next(&mut closes), None);
-        closes.end(place("healthy", 2));
+        closes.end(&place("healthy", 2));
+        assert_eq!(next(&mut closes).as_deref(), Some("healthy"));
+        closes.end(&place("healthy", 2));
         assert_eq!(next(&mut closes).as_deref(), Some("beside"));
-        closes.end(place("beside", 2));
-        closes.end(place("dead0", 1));
+        closes.end(&place("beside", 2));
+        closes.end(&place("dead0", 1));
         assert_eq!(next(&mut closes), Some(format!("dead{CLOSERS_FOR_PATHS}")));
     }
 
     #[test]
     fn closes_elsewhere_count_and_keep_the_order() {
         let mut closes = Closes::new();
-        assert!(closes.begin_elsewhere(&place("a", 1)));
+        for _ in 0..CLOSERS_OF_A_PATH {
+            assert!(closes.begin_elsewhere(&place("a", 1)));
+        }
         assert!(!closes.begin_elsewhere(&place("a", 1)));
         assert!(closes.begin_elsewhere(&place("b", 1)), "another path");
         closes.add(place("a", 1), fd());
         assert_eq!(next(&mut closes), None);
-        closes.end(place("a", 1));
+        closes.end(&place("a", 1));
         assert!(!closes.begin_elsewhere(&place("a", 1)), "one waits");
         assert_eq!(next(&mut closes).as_deref(), Some("a"));
         for n in closes.under_way.len()..CLOSERS_FOR_PATHS {
