@@ -119,6 +119,23 @@ fn an_open_that_ends_when_nobody_waits_any_more_is_closed() {
 }
 
 #[test]
+fn an_open_that_nobody_carries_out_keeps_nobody_waiting() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let path = file_in(dir.path(), "file", 4096);
+    let begin_here = || Disk::open_on_errand(&path, Access::ReadWrite, Asker::Lease).unwrap();
+    let (first, errand) = begin_here();
+    let joined = begin(&path, Asker::Command).unwrap();
+    drop(errand);
+    for open in [first, joined] {
+        assert_eq!(end(open).unwrap_err().code(), -11, "as without a thread");
+    }
+    let (again, errand) = begin_here();
+    errand.unwrap().run();
+    assert_eq!(end(again).unwrap().size(), 4096);
+}
+
+#[test]
 fn opens_of_others_that_hang_are_no_reason_to_refuse_those_of_leases() {
     let _alone = alone();
     let Some(file) = silent() else { return };
