@@ -413,7 +413,7 @@ pub enum Event {
         /// Plain words.
         text: String,
     },
-    /// The rejoin record is as asked, or, if that failed, there is none any more.
+    /// The rejoin record is as asked, or, if that failed, there is none any more that counts.
     RejoinSaved {
         /// Of which lockspace.
         ls: LockspaceId,

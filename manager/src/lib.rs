@@ -21,8 +21,9 @@
 //! * Nothing new is started for a resource while a write of an earlier task on it may still land (rule R3).
 //! * While something depends on a host id, wdmd has an expiry of its lockspace, or no watchdog is used ([`Watch`]).
 //! * A token is granted only while its lockspace is alive with the generation the acquire began with, and its process is in the
-//!   rejoin record on stable storage (rules R7, R10).
-//! * A lockspace is left with its host id unreleased only once the record of what may outlive it is on stable storage (rule R7).
+//!   rejoin record on stable storage, or no record counts (rules R7, R10).
+//! * A lockspace is left with its host id unreleased only once the record of what may outlive it is on stable storage, or none counts (rule
+//!   R7).
 #![forbid(unsafe_code)]
 
 mod acquire;
