@@ -258,3 +258,32 @@ fn hosts_beyond_those_just_read_are_left_alone() {
     let listed: Vec<_> = table.list(lab.now).map(|status| status.host).collect();
     assert_eq!(listed, [host(17)]);
 }
+
+/// A renewal of an earlier instance that lands late brings its io timeout back. The later instance may be alive, with its own.
+#[test]
+fn the_longest_io_timeout_since_the_newest_generation_counts() {
+    let mut lab = lab();
+    let mut hosts = HostScan::new(&config(), Geometry::B512_M1);
+    let rows = [
+        // Generation and io timeout on disk, and what is known then.
+        ((5, 60), (5, 60)),
+        ((4, 10), (5, 60)),
+        ((4, 0), (5, 60)),
+        ((3, 80), (5, 80)),
+        ((2, 70), (5, 80)),
+        ((5, 20), (5, 20)),
+        ((5, 30), (5, 30)),
+        ((4, 30), (5, 30)),
+        ((6, 1), (6, 1)),
+        ((7, 0), (7, 1)),
+    ];
+    for (row, ((generation, io_timeout), (newest, counts))) in rows.into_iter().enumerate() {
+        let timestamp = 900 + u64::try_from(row).unwrap();
+        edit(&mut lab, 2, held_by("beta", 2, generation, timestamp));
+        edit(&mut lab, 2, |l| l.io_timeout = io_timeout.into());
+        scan(&mut lab, &mut hosts);
+        let seen = hosts.table().seen(host(2)).unwrap();
+        assert_eq!((seen.owner_generation, seen.newest_generation), (generation, newest), "row {row}");
+        assert_eq!(seen.io_timeout.secs(), counts, "row {row}");
+    }
+}

@@ -177,3 +177,21 @@ fn a_majority_with_another_name_is_what_the_lease_is_called() {
         assert!((0..3).all(|n| block_on(&lab, n, US).dblock.is_released()), "disk {missed} missed it");
     }
 }
+
+/// Only another lease is told of instead of what went wrong with the other disks.
+#[test]
+fn a_damaged_leader_is_not_why_a_ballot_cannot_be_read() {
+    let mut lab = lab3([leader(0, NOBODY); 3]);
+    lab.fates(|op| match op.action {
+        crate::machine::Action::Read { count, .. } if count > 1 && op.place != disk(0) => {
+            Fate::fail(IoFailure::Os(5))
+        }
+        _ => Fate::prompt(),
+    });
+    before_round(&mut lab, 2, |lab| {
+        let mut damaged = leader(0, NOBODY);
+        damaged.checksum = 1.into();
+        put(lab, disk(0), 0, Content::Leader(damaged));
+    });
+    assert_eq!(failure(&acquire3(&mut lab)).0, AcquireError::DblockRead(IoFailure::Os(5)));
+}
