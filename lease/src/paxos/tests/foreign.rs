@@ -195,3 +195,18 @@ fn a_damaged_leader_is_not_why_a_ballot_cannot_be_read() {
     });
     assert_eq!(failure(&acquire3(&mut lab)).0, AcquireError::DblockRead(IoFailure::Os(5)));
 }
+
+/// A disk that has the lease again by the time its owner has been waited for takes part.
+#[test]
+fn a_disk_that_has_the_lease_again_takes_part_again() {
+    for n in 0..3 {
+        let owned = leader(5, owned_by(2, 1));
+        let mut lab = lab3([owned; 3]);
+        put_delta(&mut lab, 2, delta(2, 1, 900));
+        put(&mut lab, disk(n), 0, Content::Leader(RawLeader::zeroed()));
+        lab.after_secs(30, move |lab| put(lab, disk(n), 0, Content::Leader(owned)));
+        let held = held(&acquire3(&mut lab));
+        assert_eq!(held.lver(), 6);
+        assert!((0..3).all(|n| leader_on(&lab, n) == held.leader), "disk {n}");
+    }
+}
