@@ -55,7 +55,12 @@ pub enum HostState {
 /// not reach to the instance either, nothing is known, and it has the longest there is.
 #[must_use]
 pub fn judged_by(record: &RawLeader, generation: u64, seen: Option<&HostSeen>, ours: IoTimeout) -> IoTimeout {
-    let known = seen.map_or(ours, |seen| seen.io_timeout);
+    let known = match seen {
+        Some(seen) if seen.owner_generation == generation => seen.io_timeout,
+        // Of another instance.
+        Some(seen) => seen.io_timeout.max(ours),
+        None => ours,
+    };
     let earlier = record.owner_id.get() != 0 && record.owner_generation.get() < generation;
     if earlier && seen.is_none_or(|seen| seen.newest_generation < generation) {
         return IoTimeout::LONGEST;

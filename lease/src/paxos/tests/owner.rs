@@ -357,7 +357,13 @@ fn an_owner_behind_the_record_of_an_earlier_instance_has_an_io_timeout_of_its_ow
         let Some(entry) = seen(2, 2, 500, 600, 990).seen(host(2)) else { panic!("it is there") };
         HostSeen { newest_generation, io_timeout: IoTimeout::new(secs).unwrap(), ..entry }
     };
-    let all = [(Some(entry(3, 20)), 220), (Some(entry(2, 20)), 8 * 255 + 60), (None, 8 * 255 + 60)];
+    let all = [
+        (Some(entry(3, 20)), 220),
+        (Some(entry(2, 20)), 8 * 255 + 60),
+        (None, 8 * 255 + 60),
+        // What is known is of another instance: ours is the least.
+        (Some(entry(4, 1)), 140),
+    ];
     for (seen, dead_secs) in all {
         let mut lab = lab(leader(5, owned_by(2, 3)));
         put_delta(&mut lab, 2, record);
