@@ -32,9 +32,9 @@ pub(crate) fn first_step(result: i32) -> Option<&'static str> {
         code::ENODEV => Some(
             "check that the path exists on this host and names a file or block device that you may read and write",
         ),
-        code::EACCES => {
-            Some("run it as root, or as a user who may read and write the file or device: 'ls -lL PATH'")
-        }
+        code::EACCES => Some(
+            "run it as root, or as a user who may read and write the file or device, mostly one of group sanlock: 'ls -lL PATH'",
+        ),
         code::ENOSPC => Some(
             "compare the offset with the size of the device ('blockdev --getsize64 PATH'); of a file, 'df' shows whether there is room",
         ),
