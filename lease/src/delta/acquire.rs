@@ -100,8 +100,6 @@ pub struct DeltaAcquire {
     asked: MonoTime,
     /// Reads in a row that were heard of too late.
     stale: u32,
-    /// The operation that is just being said to have timed out, and is outstanding. One that was never started is not.
-    stuck: Option<OpId>,
     /// A write that timed out. There is no second one: it ends the join.
     late_write: Option<OpId>,
 }
@@ -122,7 +120,6 @@ impl DeltaAcquire {
             current: None,
             asked: MonoTime::from_millis(0),
             stale: 0,
-            stuck: None,
             late_write: None,
         }
     }
@@ -435,7 +432,6 @@ impl DeltaAcquire {
         &mut self,
         now: MonoTime,
         env: &Env<'_>,
-        op: OpId,
         result: Result<View<'_>, IoFailure>,
     ) -> Step<JoinOutcome> {
         let stop = Self::stopped(env);
@@ -459,10 +455,7 @@ impl DeltaAcquire {
                 Ok(record) => self.decide(now, record),
                 Err(e) => self.done(Err(e)),
             },
-            Phase::Looking(mut watch) => {
-                watch.look_stuck = self.stuck.filter(|stuck| *stuck == op);
-                self.after_look(now, watch, result)
-            }
+            Phase::Looking(watch) => self.after_look(now, watch, result),
             Phase::LastLook(watch) => self.after_last_look(now, watch, result),
             Phase::Writing(ours) => match result {
                 Ok(_) if now >= ours.in_vain && stop => self.done(Err(JoinError::Stopped { freed: false })),
@@ -523,15 +516,15 @@ impl Machine for DeltaAcquire {
             Input::Start if self.phase == Phase::ClockZero && self.current.is_none() => self.tick(now, env),
             Input::Start => self.done(Err(JoinError::Driver)),
             Input::Tick => self.tick(now, env),
-            Input::Completed { op, result } if self.current == Some(op) => self.ended(now, env, op, result),
+            Input::Completed { op, result } if self.current == Some(op) => self.ended(now, env, result),
             Input::TimedOut { op } if self.current == Some(op) => {
-                self.stuck = Some(op);
-                if matches!(self.phase, Phase::Writing(_) | Phase::Freeing) {
-                    self.late_write = Some(op);
+                // Outstanding; what was never started has ended.
+                match &mut self.phase {
+                    Phase::Looking(watch) => watch.look_stuck = Some(op),
+                    Phase::Writing(_) | Phase::Freeing => self.late_write = Some(op),
+                    _ => {}
                 }
-                let step = self.ended(now, env, op, Err(IoFailure::TimedOut));
-                self.stuck = None;
-                step
+                self.ended(now, env, Err(IoFailure::TimedOut))
             }
             Input::CompletedLate { op, .. } => self.late(op),
             Input::Completed { .. } | Input::TimedOut { .. } => Step::Pending,

@@ -155,9 +155,11 @@ impl Turn<'_> {
     }
 
     /// Takes operations in. Reads of the own block are done at once where nobody else writes that sector: no write of our own is in
-    /// flight, so that their moment makes no difference. (Of several disks they are done at once also where somebody clears the mode block of a
-    /// former life. That leaves schedules out: a block that is cleared between the two reads with which a host begins.) Neither does it when an operation on a lost path fails; but of a host that
+    /// flight, so that their moment makes no difference. Neither does it when an operation on a lost path fails; but of a host that
     /// reaches no disk at all one operation is left to end later, for its process to hold a lease until then.
+    ///
+    /// Of several disks the own block is read at once also where somebody clears the mode block of a former life. That leaves schedules
+    /// out: a block that is cleared between the two reads with which a host begins.
     pub(crate) fn submit_all(&mut self, ops: &[Op]) {
         let alone = ops.len() == 1 || self.settings.disks > 1;
         let own: Vec<&Op> = ops.iter().filter(|op| self.submit(op, alone)).collect();

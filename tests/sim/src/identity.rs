@@ -44,8 +44,6 @@ impl World {
         self.checks.claims_to_be(own, claims);
         if claims != own {
             self.dispute(claims);
-        }
-        if claims != own {
             let twin = self.has_twin(host);
             self.checks.marks.misconfigured += 1;
             self.checks.marks.twins += u64::from(twin);
