@@ -537,7 +537,8 @@ fn fate(op: &Op, fault: u8, limit: u64) -> Fate {
     match fault / 8 {
         0..=15 => Fate::prompt(),
         16..=18 => Fate::after(part * limit / 16),
-        19..=20 => Fate::fail(IoFailure::Os(5)),
+        19 => Fate::fail(IoFailure::Os(5)),
+        20 => Fate::in_doubt(IoFailure::Os(5), (part > 1).then_some(part * limit)),
         21 => Fate::fail(IoFailure::Short),
         22 => Fate { failure: Some(IoFailure::Os(5)), ..Fate::prompt() },
         // Late, seen or not: the deadline passes first.

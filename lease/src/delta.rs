@@ -60,6 +60,7 @@ impl DeltaConfig {
             sector_size: size,
             action: Action::Read { first: self.host.delta_sector(), count: 1 },
             deadline: self.deadline(now),
+            doubt_ms: 0,
         }
     }
 
@@ -80,6 +81,7 @@ impl DeltaConfig {
                 content: Content::Delta { leader, bitmap },
             },
             deadline,
+            doubt_ms: self.io_timeout.doubt_ms(self.fire),
         }
     }
 

@@ -13,6 +13,7 @@
 pub mod checksum;
 pub mod code;
 pub mod delta;
+mod doubt;
 pub mod format;
 pub mod fsck;
 pub mod geometry;

@@ -4,9 +4,9 @@
 //!
 //! * `step` is called with a `now` never earlier than in the previous call.
 //! * Every operation a step asks for is submitted at once; the operations of one step run side by side.
-//! * For each operation exactly one of [`Input::Completed`] or [`Input::TimedOut`] follows. After `TimedOut` the operation is
-//!   *still outstanding*: its write may land at any later time. When its completion is seen, [`Input::CompletedLate`] is
-//!   delivered, even after the machine is done.
+//! * For each operation exactly one of [`Input::Completed`], [`Input::TimedOut`] or, for a write, [`Input::Doubtful`] follows. After the
+//!   last two the operation is *still outstanding*: its write may land at any later time. When its completion is seen, or it has been in
+//!   doubt for long enough, [`Input::CompletedLate`] is delivered, even after the machine is done.
 //! * [`Step::Wait`] asks for [`Input::Tick`] at that time; an earlier tick is allowed and harmless (it is how a changed
 //!   [`Env`] reaches a waiting machine).
 
@@ -100,6 +100,9 @@ pub struct Op {
     pub action: Action,
     /// When to report [`Input::TimedOut`].
     pub deadline: MonoTime,
+    /// For how long, in milliseconds, a write that has ended with an error is still outstanding ([`Input::Doubtful`]). 0, as for every
+    /// read: it is not, because nobody relies on its absence.
+    pub doubt_ms: u64,
 }
 
 impl Op {
@@ -216,7 +219,15 @@ pub enum Input<'a> {
         /// Which.
         op: OpId,
     },
-    /// An operation that had timed out has ended after all.
+    /// A write ended before its deadline with an error that [`IoFailure::leaves_doubt`] whether it takes effect. It is outstanding as if
+    /// it had timed out, for [`Op::doubt_ms`].
+    Doubtful {
+        /// Which.
+        op: OpId,
+        /// How.
+        failure: IoFailure,
+    },
+    /// An operation that had timed out has ended after all, or a doubtful one has been outstanding for long enough.
     CompletedLate {
         /// Which.
         op: OpId,
@@ -241,7 +252,7 @@ pub enum Step<O> {
     Done {
         /// The result.
         outcome: O,
-        /// Writes that timed out and were not seen to complete.
+        /// Writes that timed out, or ended in doubt, and were not seen to settle.
         outstanding: u32,
     },
 }

@@ -152,6 +152,13 @@ impl IoTimeout {
         8 * self.secs() + fire.secs()
     }
 
+    /// For how long a write that ended in doubt is outstanding ([`crate::machine::Input::Doubtful`]), in milliseconds: 8T + F, for which
+    /// others wait anyway before they take over from a host of which nothing more is to land.
+    #[must_use]
+    pub fn doubt_ms(self, fire: WatchdogFire) -> u64 {
+        1000 * self.host_dead_secs(fire)
+    }
+
     /// Wait between writing a delta lease and checking it: 2T.
     #[must_use]
     pub fn delta_short_delay_secs(self) -> u64 {

@@ -8,7 +8,8 @@
 //!
 //! # Invariants
 //! - Every operation a machine asked for is in exactly one of: a lane's queue, a lane's engine, `failed`, reported.
-//! - `Run::in_flight_writes` counts the run's writes in engines. A run whose machine is gone is forgotten when that is 0.
+//! - `Run::in_flight_writes` counts the run's writes in engines, and those in doubt. A run whose machine is gone is forgotten when that
+//!   is 0.
 //! - A machine started with [`Driver::start`] is gone when it is done; a resident one when it is retired.
 
 use std::collections::VecDeque;
@@ -110,6 +111,17 @@ pub struct Driver<M: Machine, T> {
     failed: VecDeque<(RunId, OpId, IoFailure)>,
     ended: Vec<Ended>,
     overdue: Vec<Flight>,
+    /// Writes that have ended, and may have an effect all the same.
+    doubtful: Vec<Doubt>,
+}
+
+/// A write that ended with an error which leaves doubt.
+#[derive(Clone, Copy, Debug)]
+struct Doubt {
+    until: MonoTime,
+    run: RunId,
+    op: OpId,
+    failure: IoFailure,
 }
 
 impl<M: Machine, T: Clone> Driver<M, T> {
@@ -135,6 +147,7 @@ impl<M: Machine, T: Clone> Driver<M, T> {
             failed: VecDeque::new(),
             ended: Vec::new(),
             overdue: Vec::new(),
+            doubtful: Vec::new(),
         })
     }
 
@@ -302,6 +315,7 @@ impl<M: Machine, T: Clone> Driver<M, T> {
             self.step(flight.run, now, envs, Input::TimedOut { op: flight.op }, out);
         }
         (self.ended, self.overdue) = (ended, overdue);
+        self.settle(now, envs, out);
         // A machine that is woken may finish, which never moves runs before it.
         let mut at = 0;
         while let Some(run) = self.runs.get_mut(at) {
@@ -342,7 +356,8 @@ impl<M: Machine, T: Clone> Driver<M, T> {
     #[must_use]
     pub fn next_wake(&self) -> Option<MonoTime> {
         let wakes = self.runs.iter().filter(|run| run.machine.is_some()).filter_map(|run| run.wake);
-        self.lanes.next_wake().into_iter().chain(wakes).min()
+        let doubts = self.doubtful.iter().map(|doubt| doubt.until);
+        self.lanes.next_wake().into_iter().chain(wakes).chain(doubts).min()
     }
 
     /// Becomes readable (poll, epoll) when operations of any engine have ended.
@@ -479,6 +494,7 @@ impl<M: Machine, T: Clone> Driver<M, T> {
             deadline: op.deadline,
             write: op.is_write(),
             timed_out: false,
+            doubt_ms: op.doubt_ms,
             first,
             size: op.sector_size,
         };
@@ -488,11 +504,31 @@ impl<M: Machine, T: Clone> Driver<M, T> {
 
     /// Counts the end of an operation of a run.
     fn landed(&mut self, id: RunId, write: bool) {
+        self.ended_op(id);
+        if write {
+            self.settled_write(id);
+        }
+    }
+
+    fn ended_op(&mut self, id: RunId) {
         if let Some(run) = self.position(id).and_then(|at| self.runs.get_mut(at)) {
             run.in_flight_ops = run.in_flight_ops.saturating_sub(1);
-            if write {
-                run.in_flight_writes = run.in_flight_writes.saturating_sub(1);
-            }
+        }
+    }
+
+    fn settled_write(&mut self, id: RunId) {
+        if let Some(run) = self.position(id).and_then(|at| self.runs.get_mut(at)) {
+            run.in_flight_writes = run.in_flight_writes.saturating_sub(1);
+        }
+    }
+
+    /// Writes have been in doubt for long enough.
+    fn settle(&mut self, now: MonoTime, envs: &impl EnvSource<T>, out: &mut Vec<Report<T, M::Outcome>>) {
+        while let Some(at) = self.doubtful.iter().position(|doubt| doubt.until <= now) {
+            let Doubt { run, op, failure, .. } = self.doubtful.remove(at);
+            self.settled_write(run);
+            self.step(run, now, envs, Input::CompletedLate { op, result: Err(failure) }, out);
+            self.forget_if_settled(run, out);
         }
     }
 
@@ -505,6 +541,19 @@ impl<M: Machine, T: Clone> Driver<M, T> {
     ) {
         match end {
             Ended::Completed(flight, done) => {
+                let failure_of_write = done.result.as_ref().err().map(|error| failure(error.kind));
+                let in_doubt =
+                    failure_of_write.filter(|e| flight.write && flight.doubt_ms > 0 && e.leaves_doubt());
+                if let Some(failure) = in_doubt {
+                    self.buffers.give(done.buf);
+                    self.ended_op(flight.run);
+                    let (run, op, until) = (flight.run, flight.op, now.plus_millis(flight.doubt_ms));
+                    self.doubtful.push(Doubt { until, run, op, failure });
+                    if !flight.timed_out {
+                        self.step(run, now, envs, Input::Doubtful { op, failure }, out);
+                    }
+                    return;
+                }
                 self.landed(flight.run, flight.write);
                 let bytes = done.buf.get(..done.len).unwrap_or_default();
                 let view = SliceView { first: flight.first, size: flight.size, bytes };

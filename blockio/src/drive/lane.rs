@@ -36,6 +36,8 @@ pub(super) struct Flight {
     pub(super) deadline: MonoTime,
     pub(super) write: bool,
     pub(super) timed_out: bool,
+    /// For how long, in milliseconds, it may be in doubt; 0: it may not.
+    pub(super) doubt_ms: u64,
     /// Index of the first sector, and the sector size, for the view of a read.
     pub(super) first: u64,
     pub(super) size: SectorSize,

@@ -1,3 +1,4 @@
+mod doubt;
 mod errand;
 mod huge;
 
@@ -17,8 +18,13 @@ use sanlock_lease::record::HostBlock;
 use sanlock_lease::timing::MonoTime;
 
 use super::*;
-use crate::{Access, Completion, Engine, EngineError, EngineKind, IoRequest, Op as Direction, Ticket};
+use crate::{
+    Access, Completion, Engine, EngineError, EngineKind, IoError, IoErrorKind, IoRequest, Op as Direction,
+    Ticket,
+};
 
+/// How long a write of these tests is in doubt after an error.
+const DOUBT_MS: u64 = 60_000;
 const T0: MonoTime = MonoTime::from_secs(100);
 
 struct AlwaysAlive;
@@ -58,6 +64,7 @@ impl Machine for Script {
             Input::Start => {}
             Input::Completed { op, result } => self.seen.push(format!("{}: {}", op.0, note(result))),
             Input::TimedOut { op } => self.seen.push(format!("{}: timed out", op.0)),
+            Input::Doubtful { op, failure } => self.seen.push(format!("{}: in doubt, {failure:?}", op.0)),
             Input::CompletedLate { op, result } => {
                 self.seen.push(format!("{}: late {}", op.0, note(result)));
                 return Step::Pending;
@@ -83,14 +90,28 @@ fn script(ops: Vec<Op>) -> Script {
 
 fn read(id: u32, first: u64, count: u64, deadline: MonoTime) -> Op {
     let action = Action::Read { first, count };
-    Op { id: OpId(id), place: Place::Resource(0), sector_size: SectorSize::B512, action, deadline }
+    Op {
+        id: OpId(id),
+        place: Place::Resource(0),
+        sector_size: SectorSize::B512,
+        action,
+        deadline,
+        doubt_ms: 0,
+    }
 }
 
 fn write(id: u32, sector: u64, deadline: MonoTime) -> Op {
     let mut block = HostBlock::zeroed();
     block.dblock.mbal.set(77);
     let action = Action::Write { sector, content: Content::Block(block) };
-    Op { id: OpId(id), place: Place::Resource(0), sector_size: SectorSize::B512, action, deadline }
+    Op {
+        id: OpId(id),
+        place: Place::Resource(0),
+        sector_size: SectorSize::B512,
+        action,
+        deadline,
+        doubt_ms: DOUBT_MS,
+    }
 }
 
 fn disk(dir: &Path, name: &str) -> Arc<Disk> {
@@ -138,22 +159,19 @@ impl Fake {
 
     /// Completes the oldest request of a path.
     fn complete(&self, path: &Path) {
+        self.end(path, Ok(()));
+    }
+
+    /// The same, with this result.
+    fn end(&self, path: &Path, result: Result<(), IoErrorKind>) {
         let mut state = self.0.lock().unwrap();
         let at = state.requests.iter().position(|(_, _, r)| r.disk.path() == path).unwrap();
         let (engine, ticket, request) = state.requests.remove(at);
         let IoRequest { op, disk, offset, len, buf } = request;
+        let result = result.map_err(|kind| IoError { path: disk.shared_path(), op, offset, len, kind });
         let now = Instant::now();
-        let done = Completion {
-            ticket,
-            op,
-            disk,
-            offset,
-            len,
-            buf,
-            result: Ok(()),
-            submitted_at: now,
-            completed_at: now,
-        };
+        let done =
+            Completion { ticket, op, disk, offset, len, buf, result, submitted_at: now, completed_at: now };
         state.ready.entry(engine).or_default().push(done);
     }
 

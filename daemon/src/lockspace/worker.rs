@@ -375,7 +375,7 @@ impl Worker {
         }
         let Some(machine) = self.renewal(renewal).and_then(Renewal::release) else {
             self.log
-                .warn(format_args!("the host_id lease stays owned: its last renewal failed or is not over"));
+                .warn(format_args!("the host_id lease stays owned: its last renewal failed or is not over, or an earlier one that failed may still land"));
             return;
         };
         match self.run_once(LsMachine::Leave(Box::new(machine)), areas) {

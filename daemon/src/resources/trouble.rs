@@ -150,6 +150,7 @@ impl Machine for Watched {
         match &input {
             Input::Completed { op, result } => self.ended(now, *op, result.as_ref().err().copied()),
             Input::TimedOut { op } => self.ended(now, *op, Some(IoFailure::TimedOut)),
+            Input::Doubtful { op, failure } => self.ended(now, *op, Some(*failure)),
             Input::Start | Input::CompletedLate { .. } | Input::Tick => {}
         }
         let step = self.machine.step(now, env, input);

@@ -200,6 +200,7 @@ impl DeltaAcquire {
             sector_size: SectorSize::B512,
             action: Action::Read { first: 0, count: SIZES_SECTORS },
             deadline: self.config.deadline(now),
+            doubt_ms: 0,
         };
         self.submit(Phase::Sizes, op)
     }
@@ -495,6 +496,22 @@ impl DeltaAcquire {
         }
     }
 
+    /// The operation of the current phase has not ended, and is waited for no longer; what was never started has ended.
+    fn outstanding(
+        &mut self,
+        now: MonoTime,
+        env: &Env<'_>,
+        op: OpId,
+        failure: IoFailure,
+    ) -> Step<JoinOutcome> {
+        match &mut self.phase {
+            Phase::Looking(watch) => watch.look_stuck = Some(op),
+            Phase::Writing(_) | Phase::Freeing => self.late_write = Some(op),
+            _ => {}
+        }
+        self.ended(now, env, Err(failure))
+    }
+
     fn late(&mut self, op: OpId) -> Step<JoinOutcome> {
         if let Phase::Watching(watch) | Phase::Looking(watch) | Phase::LastLook(watch) = &mut self.phase {
             if watch.look_stuck == Some(op) {
@@ -518,16 +535,13 @@ impl Machine for DeltaAcquire {
             Input::Tick => self.tick(now, env),
             Input::Completed { op, result } if self.current == Some(op) => self.ended(now, env, result),
             Input::TimedOut { op } if self.current == Some(op) => {
-                // Outstanding; what was never started has ended.
-                match &mut self.phase {
-                    Phase::Looking(watch) => watch.look_stuck = Some(op),
-                    Phase::Writing(_) | Phase::Freeing => self.late_write = Some(op),
-                    _ => {}
-                }
-                self.ended(now, env, Err(IoFailure::TimedOut))
+                self.outstanding(now, env, op, IoFailure::TimedOut)
+            }
+            Input::Doubtful { op, failure } if self.current == Some(op) => {
+                self.outstanding(now, env, op, failure)
             }
             Input::CompletedLate { op, .. } => self.late(op),
-            Input::Completed { .. } | Input::TimedOut { .. } => Step::Pending,
+            Input::Completed { .. } | Input::TimedOut { .. } | Input::Doubtful { .. } => Step::Pending,
         }
     }
 }

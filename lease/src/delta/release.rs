@@ -139,6 +139,9 @@ impl Machine for DeltaRelease {
             (Input::TimedOut { op }, Phase::Writing(id)) if op == id => {
                 self.done(Err(LeaveError::Write(IoFailure::TimedOut)), 1)
             }
+            (Input::Doubtful { op, failure }, Phase::Writing(id)) if op == id => {
+                self.done(Err(LeaveError::Write(failure)), 1)
+            }
             _ => Step::Pending,
         }
     }

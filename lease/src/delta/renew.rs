@@ -7,6 +7,8 @@
 //! * A read that timed out is still worth having: the next attempt waits a little for it before it reads anew.
 //! * A write gets the limit 8T + F, because nothing else can be written until it ends. Even after that it is outstanding: the
 //!   attempts that follow only read, until it completes. Then it counts as a renewal of the time it carries, no later (W30).
+//! * A write that ends in doubt keeps nobody from writing: one error must not end a lockspace. Until it has settled, and one more write
+//!   has succeeded, any record of this instance is taken for ours.
 //! * Contents that are not ours end everything: see [`Corrupt`].
 
 use super::{DeltaConfig, DeltaRelease, Joined};
@@ -97,7 +99,7 @@ pub enum RenewFailure {
     /// Reading our sector failed.
     #[error("reading the host_id lease failed: {0}")]
     Read(IoFailure),
-    /// Writing our sector failed. After a timeout the write is outstanding.
+    /// Writing our sector failed. After a timeout, or in doubt, the write is outstanding.
     #[error("writing the host_id lease failed: {0}")]
     Write(IoFailure),
     /// An earlier write is still outstanding. Reading worked.
@@ -185,7 +187,7 @@ pub struct Renewal {
     read_extend_ms: u64,
     /// The last record known to be on disk, ours.
     known: RawLeader,
-    /// Whether `known` is exactly what is on disk: no write failed since it was written.
+    /// Whether `known` is exactly what is on disk: no write failed since it was written, and none that may still land is from before.
     exact: bool,
     /// Whether the last attempt, or the join, succeeded.
     good: bool,
@@ -198,6 +200,8 @@ pub struct Renewal {
     info: ReadInfo,
     late_read: Option<LateRead>,
     write: Option<OwnWrite>,
+    /// The last write that ended in doubt, until it settles; those before settle before.
+    doubtful: Option<OpId>,
     /// Whether a write ended when somebody else might have had the lease already.
     overtaken: bool,
     next_op: u32,
@@ -223,6 +227,7 @@ impl Renewal {
             info: ReadInfo::default(),
             late_read: None,
             write: None,
+            doubtful: None,
             overtaken: false,
             next_op: 0,
         }
@@ -268,14 +273,15 @@ impl Renewal {
         self.write.is_some()
     }
 
-    /// By when the outstanding write, if there is one, must have ended for the record on disk to be a proof that nobody else took
+    /// By when the outstanding writes, if there are any, must have ended for the record on disk to be a proof that nobody else took
     /// the host id; `None`: there is none, and it is.
     ///
     /// A write that ended 8·T + F or more after the last good renewal may have landed over the record of another machine that was
     /// given the same host id. Our record on disk does not then say that it is the last instance (rule R7).
     #[must_use]
     pub fn sole_if_ended_before(&self) -> Option<MonoTime> {
-        if self.overtaken { Some(MonoTime::default()) } else { self.write.map(|_| self.others_may_take()) }
+        let outstanding = self.write.is_some() || self.doubtful.is_some();
+        if self.overtaken { Some(MonoTime::default()) } else { outstanding.then(|| self.others_may_take()) }
     }
 
     /// When another machine may have the lease at the earliest.
@@ -293,7 +299,7 @@ impl Renewal {
     /// The machine that frees the lease, when that is allowed: between attempts, after a good one, with no write outstanding.
     #[must_use]
     pub fn release(&self) -> Option<DeltaRelease> {
-        let settled = self.phase == Phase::Idle && self.write.is_none();
+        let settled = self.phase == Phase::Idle && self.write.is_none() && self.doubtful.is_none();
         (settled && self.good && self.corrupt.is_none())
             .then(|| DeltaRelease::new(self.config, self.geometry, self.known, self.last_good))
     }
@@ -307,7 +313,8 @@ impl Renewal {
     fn done(&mut self, now: MonoTime, outcome: RenewOutcome) -> Step<RenewOutcome> {
         self.phase = Phase::Idle;
         self.ended = now;
-        Step::Done { outcome, outstanding: u32::from(self.write.is_some()) }
+        let outstanding = u32::from(self.write.is_some()) + u32::from(self.doubtful.is_some());
+        Step::Done { outcome, outstanding }
     }
 
     fn failed(&mut self, now: MonoTime, failure: RenewFailure) -> Step<RenewOutcome> {
@@ -456,7 +463,7 @@ impl Renewal {
             return Some(RenewOutcome::Failed(RenewFailure::Write(e)));
         }
         self.known = write.leader;
-        (self.exact, self.good) = (true, true);
+        (self.exact, self.good) = (self.doubtful.is_none(), true);
         self.last_good = self.last_good.max(write.submitted);
         Some(RenewOutcome::Renewed(Renewed {
             last_good: write.submitted,
@@ -468,9 +475,22 @@ impl Renewal {
         }))
     }
 
+    fn ended_in_time(&mut self, now: MonoTime, result: Result<(), IoFailure>) -> Step<RenewOutcome> {
+        let Some(write) = self.write else { return Step::Pending };
+        match self.ended_write(now, write, result) {
+            Some(outcome) => self.done(now, outcome),
+            None => Step::Pending,
+        }
+    }
+
     fn late(&mut self, now: MonoTime, op: OpId, result: Result<View<'_>, IoFailure>) -> Step<RenewOutcome> {
         if let Some(write) = self.write.filter(|w| w.id == op) {
             return self.late_write(now, write, result.map(|_| ()));
+        }
+        if self.doubtful == Some(op) {
+            self.doubtful = None;
+            self.overtaken |= now >= self.others_may_take();
+            return Step::Pending;
         }
         let Some(late) = self.late_read.filter(|l| l.id == op) else { return Step::Pending };
         let record = self.config.own_record(result);
@@ -520,11 +540,11 @@ impl Machine for Renewal {
                 self.failed(now, RenewFailure::Read(IoFailure::TimedOut))
             }
             (Input::Completed { op, result }, Phase::Writing(id)) if op == id => {
-                let Some(write) = self.write else { return Step::Pending };
-                match self.ended_write(now, write, result.map(|_| ())) {
-                    Some(outcome) => self.done(now, outcome),
-                    None => Step::Pending,
-                }
+                self.ended_in_time(now, result.map(|_| ()))
+            }
+            (Input::Doubtful { op, failure }, Phase::Writing(id)) if op == id => {
+                self.doubtful = Some(op);
+                self.ended_in_time(now, Err(failure))
             }
             (Input::TimedOut { op }, Phase::Writing(id)) if op == id => {
                 self.failed(now, RenewFailure::Write(IoFailure::TimedOut))

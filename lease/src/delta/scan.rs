@@ -257,6 +257,7 @@ impl HostScan {
             sector_size: self.geometry.sector(),
             action: Action::Read { first: first as u64, count: count as u64 },
             deadline: now.plus_millis(self.io_timeout.millis()),
+            doubt_ms: 0,
         });
         Step::Io(ops)
     }

@@ -1,6 +1,7 @@
 //! The delta machines against a disk in memory.
 
 mod acquire;
+mod doubt;
 mod drive;
 mod race;
 mod renew;

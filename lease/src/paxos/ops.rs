@@ -1,14 +1,16 @@
 //! The operations of one paxos machine: at most one per disk at a time, in the beginning two reads, and those that timed out.
+//! A write that ended in doubt is one that timed out, except for what is said of it.
 //!
 //! A disk of several that has let one time out is *silent* until that one ends. While there is a majority without it, nobody waits for
 //! it again, and nothing is written to it: what would be written might land at any later time (rule R3), and until then the lease could
 //! not be given back. That is as safe as a disk that fails at once: whatever is decided is decided by a majority of those that answer.
+//! A disk of several whose last read *failed* is left alone in the same way: a write to it would most likely fail, too, and in doubt.
 //!
 //! A disk of several on which something else lies than this lease is *foreign*, for whatever reason: it was named by mistake, replaced by
 //! an empty one, or has missed that the lease was renamed. Nothing is written there, for it may be another lease with an owner of its
 //! own, and its blocks say nothing of this one. Its leader is read again with every look at the leaders.
 
-use super::LeaderFail;
+use super::{LeaderFail, PaxosConfig};
 use crate::geometry::SectorSize;
 use crate::limits::{DISKS_MAX, OPS_PER_STEP_MAX};
 use crate::machine::{Action, Content, Input, IoFailure, Op, OpId, Place, View};
@@ -40,12 +42,16 @@ struct Running {
 pub(super) struct Ops {
     /// How many disks the lease has.
     disks: u8,
+    /// [`Op::doubt_ms`] of our writes.
+    doubt_ms: u64,
     next: u32,
     running: ArrayVec<Running, OPS_PER_STEP_MAX>,
-    /// Writes that timed out and are still outstanding: at most one per disk, because a disk with one gets no further write.
+    /// Writes that timed out, or ended in doubt, and are still outstanding: at most one per disk, because a disk with one gets no further write.
     late_writes: ArrayVec<(OpId, u8), DISKS_MAX>,
     /// Reads of several disks that timed out and are still outstanding, the newest ones.
     late_reads: ArrayVec<(OpId, u8), OPS_PER_STEP_MAX>,
+    /// Disks of several whose last read failed, a bit each.
+    failing: u8,
     /// Foreign disks, a bit each.
     foreign: u8,
     /// What the next step submits.
@@ -61,9 +67,10 @@ pub(super) enum Event<'a> {
 }
 
 impl Ops {
-    /// Of a lease on so many disks.
-    pub(super) fn of(disks: u8) -> Self {
-        Self { disks, ..Self::default() }
+    /// Of a lease on so many disks. A write in doubt is outstanding for as long as that of a host that is silent: 8T + F.
+    pub(super) fn of(config: &PaxosConfig) -> Self {
+        let doubt_ms = config.io_timeout.doubt_ms(config.fire);
+        Self { disks: config.disks, doubt_ms, ..Self::default() }
     }
 
     /// Takes note of what a disk has for a leader.
@@ -93,14 +100,26 @@ impl Ops {
         self.foreign = 0;
     }
 
-    fn is_silent(&self, disk: u8) -> bool {
-        self.late_reads.iter().chain(&self.late_writes).any(|(_, d)| *d == disk)
+    /// Whether it is silent, or its last read failed.
+    fn is_out(&self, disk: u8) -> bool {
+        self.failing & (1 << disk) != 0
+            || self.late_reads.iter().chain(&self.late_writes).any(|(_, d)| *d == disk)
     }
 
-    /// Whether a disk is left alone: it is foreign, or silent, and then a majority is left without it and the others that are.
+    /// Whether a disk is left alone: it is foreign, or out, and then a majority is left without it and the others that are.
     pub(super) fn skips(&self, disk: u8) -> bool {
-        let answering = (0..self.disks).filter(|d| !self.is_silent(*d) && !self.is_foreign(*d)).count();
-        self.is_foreign(disk) || (self.is_silent(disk) && answering * 2 > usize::from(self.disks))
+        let answering = (0..self.disks).filter(|d| !self.is_out(*d) && !self.is_foreign(*d)).count();
+        self.is_foreign(disk) || (self.is_out(disk) && answering * 2 > usize::from(self.disks))
+    }
+
+    /// Takes note of how a read of a disk ended.
+    fn answered(&mut self, disk: u8, ok: bool) {
+        self.late_reads.retain(|(_, d)| *d != disk);
+        // With a single disk there is nothing to choose.
+        match self.disks > 1 && !ok {
+            true => self.failing |= 1 << disk,
+            false => self.failing &= !(1 << disk),
+        }
     }
 
     fn push(
@@ -115,7 +134,8 @@ impl Ops {
         let id = OpId(self.next);
         self.next += 1;
         self.running.push(Running { id, disk, purpose });
-        self.batch.push(Op { id, place, sector_size: size, action, deadline });
+        let doubt_ms = if purpose == For::Write { self.doubt_ms } else { 0 };
+        self.batch.push(Op { id, place, sector_size: size, action, deadline, doubt_ms });
     }
 
     /// Reads from a disk, unless it is left alone. Leaders are read from all, so that whoever starts over, or has waited for an owner, finds a
@@ -202,30 +222,34 @@ impl Ops {
         Some(self.running.remove(at))
     }
 
+    /// The current phase waits for it no longer, but it has not ended.
+    fn outstanding_from_now<'a>(&mut self, op: OpId, failure: IoFailure) -> Event<'a> {
+        let Some(r) = self.end(op) else { return Event::Nothing };
+        match r.purpose {
+            For::Write => self.late_writes.push((op, r.disk)),
+            For::Delta => {}
+            For::Leader | For::OwnBlock | For::OwnerBlock | For::Blocks => self.is_late((op, r.disk)),
+        }
+        Event::Ended { disk: r.disk, purpose: r.purpose, result: Err(failure) }
+    }
+
     pub(super) fn absorb<'a>(&mut self, input: Input<'a>) -> Event<'a> {
         match input {
             Input::Completed { op, result } => match self.end(op) {
                 Some(r) => {
-                    if r.purpose != For::Delta {
-                        self.late_reads.retain(|(_, d)| *d != r.disk);
+                    match r.purpose {
+                        For::Delta => {}
+                        For::Write => self.late_reads.retain(|(_, d)| *d != r.disk),
+                        For::Leader | For::OwnBlock | For::OwnerBlock | For::Blocks => {
+                            self.answered(r.disk, result.is_ok())
+                        }
                     }
                     Event::Ended { disk: r.disk, purpose: r.purpose, result }
                 }
                 None => Event::Nothing,
             },
-            Input::TimedOut { op } => match self.end(op) {
-                Some(r) => {
-                    match r.purpose {
-                        For::Write => self.late_writes.push((op, r.disk)),
-                        For::Delta => {}
-                        For::Leader | For::OwnBlock | For::OwnerBlock | For::Blocks => {
-                            self.is_late((op, r.disk))
-                        }
-                    }
-                    Event::Ended { disk: r.disk, purpose: r.purpose, result: Err(IoFailure::TimedOut) }
-                }
-                None => Event::Nothing,
-            },
+            Input::TimedOut { op } => self.outstanding_from_now(op, IoFailure::TimedOut),
+            Input::Doubtful { op, failure } => self.outstanding_from_now(op, failure),
             Input::CompletedLate { op, .. } => {
                 self.late_writes.retain(|(id, _)| *id != op);
                 if let Some((_, disk)) = self.late_reads.iter().find(|(id, _)| *id == op).copied() {

@@ -93,6 +93,7 @@ impl PaxosTake {
             sector_size: held.geometry.sector(),
             action: Action::Read { first: LVB_SECTOR, count: 1 },
             deadline: now.plus_millis(self.config.io_timeout.millis()),
+            doubt_ms: 0,
         });
         Step::Io(ops)
     }

@@ -7,6 +7,7 @@ mod ballot;
 mod counterexamples;
 mod decide;
 mod disks;
+mod doubt;
 mod faults;
 mod foreign;
 mod holders;

@@ -60,6 +60,8 @@ enum Phase {
     Writing(&'static str),
     Releasing,
     Settling(Then),
+    /// Everything has ended, but not beyond doubt.
+    Doubting(Then),
     Pausing,
     Done,
 }
@@ -77,6 +79,8 @@ pub struct RindexOperation {
     lease_geometry: Geometry,
     /// Whether a write of ours may still land.
     unsettled: bool,
+    /// Until when one that ended in doubt may.
+    doubt_until: Option<MonoTime>,
     /// What the client is told when all writes have succeeded.
     entry: Entry,
     result: Option<Result<Entry, RindexError>>,
@@ -95,6 +99,7 @@ impl RindexOperation {
             held: None,
             lease_geometry: config.member.map_or(Geometry::B512_M1, |member| member.geometry),
             unsettled: false,
+            doubt_until: None,
             entry: Entry::default(),
             result: None,
         }
@@ -126,8 +131,12 @@ impl RindexOperation {
             }
             (Phase::Settling(then), Answer::Settled) => {
                 self.unsettled = false;
-                self.settled(now, then)
+                match self.doubt_until.take().filter(|until| now < *until) {
+                    Some(until) => self.want(Phase::Doubting(then), Want::Pause(until)),
+                    None => self.settled(now, then),
+                }
             }
+            (Phase::Doubting(then), Answer::Resumed) => self.settled(now, then),
             (Phase::Pausing, Answer::Resumed) => self.retract(),
             (Phase::Done, _) => Want::Done,
             _ => self.fail(RindexError::Driver),
@@ -424,7 +433,11 @@ impl RindexOperation {
             Err(failure) => {
                 // What comes after it would be wrong without it.
                 self.writes.clear();
-                self.unsettled |= failure == IoFailure::TimedOut;
+                if failure.leaves_doubt() {
+                    let doubt = |member: Member| member.io_timeout.doubt_ms(self.config.fire);
+                    self.doubt_until = self.config.member.map(|member| now.plus_millis(doubt(member)));
+                }
+                self.unsettled |= failure == IoFailure::TimedOut || self.doubt_until.is_some();
                 self.fail(RindexError::Io { what, failure })
             }
         }

@@ -31,9 +31,17 @@ pub struct Fate {
     pub lands_ms: Option<u64>,
     /// A read returns what was on the disk when it was submitted, not when it completed.
     pub stale: bool,
+    /// A write that fails is then outstanding for as long as it says itself ([`Op::doubt_ms`]).
+    pub doubt: bool,
 }
 
 impl Fate {
+    /// A write's failure after one millisecond, in doubt: it has its effect after so many milliseconds, if ever.
+    #[must_use]
+    pub fn in_doubt(failure: IoFailure, lands_ms: Option<u64>) -> Self {
+        Self { doubt: true, lands_ms, ..Self::fail(failure) }
+    }
+
     /// Success after one millisecond.
     #[must_use]
     pub fn prompt() -> Self {
@@ -43,25 +51,25 @@ impl Fate {
     /// Success after this many milliseconds.
     #[must_use]
     pub fn after(ms: u64) -> Self {
-        Self { after_ms: Some(ms), failure: None, lands_ms: Some(ms), stale: false }
+        Self { after_ms: Some(ms), failure: None, lands_ms: Some(ms), stale: false, doubt: false }
     }
 
     /// Failure after one millisecond, without effect.
     #[must_use]
     pub fn fail(failure: IoFailure) -> Self {
-        Self { after_ms: Some(1), failure: Some(failure), lands_ms: None, stale: false }
+        Self { after_ms: Some(1), failure: Some(failure), lands_ms: None, stale: false, doubt: false }
     }
 
     /// No completion, no effect.
     #[must_use]
     pub fn never() -> Self {
-        Self { after_ms: None, failure: None, lands_ms: None, stale: false }
+        Self { after_ms: None, failure: None, lands_ms: None, stale: false, doubt: false }
     }
 
     /// No completion is seen, but the write lands.
     #[must_use]
     pub fn lands_unseen(ms: u64) -> Self {
-        Self { after_ms: None, failure: None, lands_ms: Some(ms), stale: false }
+        Self { after_ms: None, failure: None, lands_ms: Some(ms), stale: false, doubt: false }
     }
 
     /// The same, reading what was there at submission.
@@ -118,6 +126,7 @@ struct Flying {
     lands: Option<MonoTime>,
     failure: Option<IoFailure>,
     stale: Option<Option<SparseView>>,
+    doubt: bool,
     timed_out: bool,
     reported: bool,
 }
@@ -345,6 +354,7 @@ impl Lab {
                 (false, false) => fate.failure,
             },
             stale,
+            doubt: fate.doubt,
             timed_out: false,
             reported: false,
         });
@@ -424,7 +434,17 @@ impl Lab {
     }
 
     fn complete<M: Machine>(&mut self, machine: &mut M, at: usize) -> Option<Step<M::Outcome>> {
-        self.flying[at].reported = true;
+        let f = &mut self.flying[at];
+        if let Some(failure) = f.failure.filter(|_| std::mem::take(&mut f.doubt) && f.op.doubt_ms > 0) {
+            let (owner, op) = (f.owner, f.op.id);
+            f.completes = Some(self.now.plus_millis(f.op.doubt_ms));
+            // From its deadline on it would be late, too.
+            if !std::mem::replace(&mut f.timed_out, true) {
+                return (owner == self.owner).then(|| self.input(machine, Input::Doubtful { op, failure }));
+            }
+            return None;
+        }
+        f.reported = true;
         let f = &mut self.flying[at];
         let (op, owner, failure, late) = (f.op.clone(), f.owner, f.failure, f.timed_out);
         let stale = f.stale.take();

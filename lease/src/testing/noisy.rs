@@ -17,6 +17,7 @@ impl<M: Machine + Clone + PartialEq + Debug> Noisy<'_, M> {
             Input::Completed { op, result: Ok(&NoSectors) },
             Input::Completed { op, result: Err(IoFailure::Os(5)) },
             Input::TimedOut { op },
+            Input::Doubtful { op, failure: IoFailure::Os(5) },
             Input::CompletedLate { op, result: Ok(&NoSectors) },
             Input::CompletedLate { op, result: Err(IoFailure::Os(5)) },
         ] {

@@ -84,7 +84,7 @@ impl Asking {
         self.last_op += 1;
         let deadline = now.plus_millis(self.io_timeout.millis());
         let place = Place::Resource(leg);
-        let op = Op { id: OpId(self.last_op), place, sector_size: size, action, deadline };
+        let op = Op { id: OpId(self.last_op), place, sector_size: size, action, deadline, doubt_ms: 0 };
         Step::Io([op].into_iter().collect())
     }
 

@@ -26,6 +26,10 @@ pub struct Io {
     /// When it was submitted.
     pub(crate) since: Micros,
     pub(crate) timed_out: bool,
+    /// For how long, in milliseconds of its host, it is in doubt if it fails; 0 when that has begun.
+    pub(crate) doubt_ms: u64,
+    /// It failed, and may land all the same.
+    pub(crate) doubtful: bool,
     pub(crate) deadline: Micros,
     pub(crate) completes: bool,
     pub(crate) very_late: bool,

@@ -67,6 +67,16 @@ impl Fate {
         Self { completes: Some(takes), lands: Some(takes), failure: None }
     }
 
+    /// The same, except that one time in three a write that fails in doubt lands later, in the time for which it is in doubt.
+    pub fn in_doubt(self, dice: &mut Dice, doubt: Micros) -> Self {
+        match (self.completes, self.failure) {
+            (Some(completes), Some(failure)) if failure.leaves_doubt() && dice.per_mille(330) => {
+                Self { lands: Some(completes + dice.between(1, doubt)), ..self }
+            }
+            _ => self,
+        }
+    }
+
     /// The same, except that what has not landed at its limit never does, and then fails.
     pub fn in_time(self, limit: Micros) -> Self {
         match self.lands {

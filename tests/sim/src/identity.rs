@@ -81,7 +81,11 @@ impl World {
             matches!(io.area, Area::Lockspace(_))
                 && io.write.as_ref().is_some_and(|(n, _)| *n == id.delta_sector())
         };
-        for io in self.ios.values_mut().filter(|io| there(io) && io.to_land && io.lands >= io.deadline) {
+        for io in self
+            .ios
+            .values_mut()
+            .filter(|io| there(io) && io.to_land && (io.doubtful || io.lands >= io.deadline))
+        {
             io.to_land = false;
             io.result = Err(IoFailure::Os(5));
         }

@@ -93,13 +93,16 @@ impl World {
             // What a lockspace that was given up left behind is excepted: its thread waited as long as it may (R3).
             let to_same = |io: &Io| {
                 let over = !self.is_current(io) && matches!(area, Area::Lockspace(_));
-                io.host == host && io.area == area && io.is_write() && !over && !io.is_request()
+                // One renewal that failed keeps no other from being written.
+                let renewal = io.doubtful && matches!(io.job, JobKey::Renewal(_));
+                io.host == host && io.area == area && io.is_write() && !over && !renewal && !io.is_request()
             };
             if !request && self.flying().any(to_same) && !writer.reference {
                 let what = format!("R3: {writer:?} writes to {area:?} while a write of it is in flight");
                 self.checks.violated(what);
             }
         }
+        let own_clock = self.hosts[host].clock.at(self.now);
         let limit = self.hosts[host].clock.when(op.deadline).saturating_sub(self.now);
         let renewal = op.is_write() && matches!(job, JobKey::Renewal(_));
         let very_late = renewal && std::mem::take(&mut self.hosts[host].very_late);
@@ -117,6 +120,12 @@ impl World {
             Fate::very_late(&mut self.dice, limit)
         } else {
             Fate::of(&mut self.dice, &self.hosts[host], area.disk(), self.now, limit, self.calm)
+        };
+        let doubt = self.hosts[host].clock.when(own_clock.plus_millis(op.doubt_ms)).saturating_sub(self.now);
+        let fate = if doubt > 0 && fate.completes < Some(limit) {
+            fate.in_doubt(&mut self.dice, doubt)
+        } else {
+            fate
         };
         let fate = match self.lands_before(host, job, limit).filter(|_| op.is_write()) {
             Some(end) => fate.in_time(end),
@@ -155,6 +164,8 @@ impl World {
             lands: write_lands.map_or(Micros::MAX, |after| self.now + after),
             since: self.now,
             timed_out: false,
+            doubt_ms: op.doubt_ms,
+            doubtful: false,
             deadline: self.now + limit,
             completes: fate.completes.is_some(),
             very_late,
@@ -249,6 +260,7 @@ impl World {
         }
         let Some((sector, content)) = flying.write.clone() else { return };
         let (area, late, host) = (flying.area, flying.timed_out, flying.host);
+        self.checks.marks.doubtful_landed += u64::from(flying.doubtful);
         // A renewal that somebody who took the host id has overtaken.
         let renewal = matches!(flying.job, JobKey::Renewal(_));
         let orphan = orphan || (renewal && self.checks.last_landing(area, sector) > flying.since);
@@ -264,7 +276,8 @@ impl World {
 
     /// An operation's completion or deadline reaches its host.
     pub(crate) fn reported(&mut self, io: u64, deadline: bool) {
-        let Some(flying) = self.ios.get(&io) else { return };
+        // What fell into doubt has no deadline any more.
+        let Some(flying) = self.ios.get(&io).filter(|io| !(deadline && io.doubtful)) else { return };
         let (host, thread) = (flying.host, thread_of(flying.job));
         let current = self.is_current(flying);
         if current && !self.runs(host, thread) {
@@ -279,6 +292,8 @@ impl World {
         }
         if deadline {
             self.tell_timeout(io, current);
+        } else if self.falls_in_doubt(io, current) {
+            // It ends once more when that is over.
         } else if let Some(flying) = self.ios.remove(&io).filter(|_| current) {
             self.tell_end(flying);
         }
@@ -311,6 +326,27 @@ impl World {
             self.say(|w| format!("{:?} {key:?} {op:?} timed out", w.hosts[host].id));
             self.deliver(host, key, Input::TimedOut { op });
         }
+    }
+
+    /// Whether an operation has failed only just now, and may land all the same. Its machine is told so.
+    fn falls_in_doubt(&mut self, io: u64, current: bool) -> bool {
+        let Some(flying) = self.ios.get_mut(&io).filter(|io| io.doubt_ms > 0 && io.is_write()) else {
+            return false;
+        };
+        let Some(failure) = flying.result.as_ref().err().copied().filter(|e| e.leaves_doubt()) else {
+            return false;
+        };
+        let (host, key, op, late) = (flying.host, flying.job, flying.op, flying.timed_out);
+        let doubt_ms = std::mem::take(&mut flying.doubt_ms);
+        (flying.doubtful, flying.timed_out) = (true, true);
+        let clock = &self.hosts[host].clock;
+        let until = clock.when(clock.at(self.now).plus_millis(doubt_ms)).max(self.now + 1);
+        self.at(until, Event::Complete { io });
+        if current && !late {
+            self.say(|w| format!("{:?} {key:?} {op:?} failed in doubt: {failure}", w.hosts[host].id));
+            self.deliver(host, key, Input::Doubtful { op, failure });
+        }
+        true
     }
 
     /// The machine that submitted it is still there.

@@ -131,7 +131,7 @@ impl World {
         self.ios.values().map(AsRef::as_ref)
     }
 
-    /// Writes of a job whose timeout was reported and whose completion was not.
+    /// Writes of a job whose timeout, or doubt, was reported and whose completion was not. Renewals know of one in doubt, the last.
     pub(crate) fn late_writes(&self, host: usize, key: JobKey) -> usize {
         let h = &self.hosts[host];
         let serial = h.jobs.get(&key).map(|j| j.serial);
@@ -142,7 +142,10 @@ impl World {
                 && Some(io.serial) == serial
                 && io.timed_out
         };
-        self.flying().filter(late).filter(|io| io.is_write()).count()
+        let (doubtful, late): (Vec<_>, Vec<_>) =
+            self.flying().filter(late).filter(|io| io.is_write()).partition(|io| io.doubtful);
+        let known = if matches!(key, JobKey::Renewal(_)) { doubtful.len().min(1) } else { doubtful.len() };
+        late.len() + known
     }
 
     /// Writes of a job that have not completed, reported as timed out or not.

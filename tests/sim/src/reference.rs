@@ -406,6 +406,7 @@ impl Machine for ReferenceAcquire {
             (Input::Tick | Input::CompletedLate { .. }, _) => Step::Pending,
             (Input::Completed { result, .. }, _) => self.ended(now, env, result),
             (Input::TimedOut { .. }, _) => self.ended(now, env, Err(IoFailure::TimedOut)),
+            (Input::Doubtful { failure, .. }, _) => self.ended(now, env, Err(failure)),
         }
     }
 }
@@ -504,6 +505,7 @@ impl Machine for ReferenceRelease {
             Input::Tick | Input::CompletedLate { .. } => return Step::Pending,
             Input::Completed { result, .. } => result,
             Input::TimedOut { .. } => Err(IoFailure::TimedOut),
+            Input::Doubtful { failure, .. } => Err(failure),
         };
         match (self.step, result) {
             // A shared hold is given up by the block alone, and taken only with it.
@@ -527,7 +529,7 @@ fn one_op<O>(next: &mut u32, config: &PaxosConfig, now: MonoTime, place: Place, 
     *next += 1;
     let sector_size = config.geometry.sector();
     let deadline = now.plus_millis(IoTimeout::millis(config.io_timeout));
-    Step::Io([Op { id, place, sector_size, action, deadline }].into_iter().collect())
+    Step::Io([Op { id, place, sector_size, action, deadline, doubt_ms: 0 }].into_iter().collect())
 }
 
 fn leader_in(view: View<'_>, config: &PaxosConfig) -> Result<RawLeader, AcquireError> {

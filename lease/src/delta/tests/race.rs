@@ -171,7 +171,7 @@ proptest! {
             let (after_ms, failure, lands) = fates[next % fates.len()];
             next += 1;
             let lands = lands || failure.is_none();
-            let fate = Fate { after_ms, failure, lands_ms: after_ms.filter(|_| lands), stale: false };
+            let fate = Fate { after_ms, failure, lands_ms: after_ms.filter(|_| lands), ..Fate::never() };
             note.borrow_mut().push(fate);
             fate
         });

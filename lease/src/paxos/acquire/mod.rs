@@ -208,7 +208,7 @@ impl PaxosAcquire {
             config,
             options,
             phase: Phase::Start,
-            ops: Ops::of(config.disks),
+            ops: Ops::of(&config),
             random: options.seed,
             demand: options.lver.filter(|lver| *lver != 0),
             contending_since: None,

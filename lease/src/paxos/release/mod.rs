@@ -184,7 +184,7 @@ impl PaxosRelease {
             geometry,
             what,
             phase: Phase::Start,
-            ops: Ops::of(config.disks),
+            ops: Ops::of(&config),
             block_failure: None,
             flagged: false,
             mode: ModeBlock::zeroed(),

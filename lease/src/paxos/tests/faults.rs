@@ -124,11 +124,8 @@ fn the_loss_of_the_version_makes_a_retract_needless() {
 #[test]
 fn a_late_leader_write_is_taken_back_after_it_has_landed() {
     for (fate, landed) in [
-        (Fate { after_ms: Some(30_000), failure: None, lands_ms: Some(20_000), stale: false }, true),
-        (
-            Fate { after_ms: Some(30_000), failure: Some(IoFailure::Os(5)), lands_ms: None, stale: false },
-            false,
-        ),
+        (Fate { after_ms: Some(30_000), lands_ms: Some(20_000), ..Fate::never() }, true),
+        (Fate { after_ms: Some(30_000), failure: Some(IoFailure::Os(5)), ..Fate::never() }, false),
     ] {
         let mut lab = free_lab();
         nth_op(&mut lab, OP_COMMIT, fate);

@@ -126,7 +126,7 @@ fn a_flag_on_one_disk_without_the_mode_block_on_a_majority() {
     let own = block([1, 1, 1, 1, 500, 5]);
     (0..3).for_each(|n| put(&mut lab, disk(n), 2, Content::Block(own)));
     let held1 = Held { leader: leader(5, owned_by(1, 1)), block: own, geometry: Geometry::B512_M1 };
-    let mut share = Player::new(PaxosRelease::to_shared(three(), held1).with_ops(Ops::of(3)));
+    let mut share = Player::new(PaxosRelease::to_shared(three(), held1).with_ops(Ops::of(&three())));
     share.start(&lab);
     share.land_on(&mut lab, disk(0)); // the other two take a little longer
     let exclusive = taken_by_2_that_loses_disk_0(&mut lab);

@@ -225,6 +225,8 @@ marks! {
     failed_ios,
     /// Operations that exceeded their limit.
     late_ios,
+    /// Writes that had failed and landed later.
+    doubtful_landed,
     /// Operations on a lost path.
     lost_ios,
 }

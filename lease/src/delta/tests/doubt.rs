@@ -1,0 +1,114 @@
+//! Writes of our sector that end with an error which does not exclude that they have an effect later.
+
+use super::*;
+use crate::code::ReturnCode;
+use crate::delta::renew::{RenewFailure, RenewOutcome, Renewal};
+use crate::delta::{DeltaRelease, JoinError, LeaveError};
+use crate::machine::IoFailure;
+use crate::testing::Fate;
+
+const EIO: IoFailure = IoFailure::Os(5);
+/// 8T + F in seconds.
+const DOUBT: u64 = 68;
+
+/// A joined lockspace, and its renewals, of which the first fails in doubt and lands so many milliseconds later.
+fn joined_and_failed(lands_ms: Option<u64>) -> (Lab, Renewal) {
+    let mut lab = lab();
+    let joined = join(&mut lab);
+    let mut renewal = Renewal::new(config(), &joined);
+    lab.another_machine();
+    assert!(lab.pass(&mut renewal, 0).is_none());
+    lab.fates(move |op| if op.is_write() { Fate::in_doubt(EIO, lands_ms) } else { Fate::prompt() });
+    assert_eq!(attempt(&mut lab, &mut renewal), RenewOutcome::Failed(RenewFailure::Write(EIO)));
+    lab.no_faults();
+    (lab, renewal)
+}
+
+fn attempt(lab: &mut Lab, renewal: &mut Renewal) -> RenewOutcome {
+    let wait = renewal.due().millis_since(lab.now).div_ceil(1000);
+    lab.pass(renewal, wait);
+    lab.rerun(renewal).outcome
+}
+
+fn is_renewed(outcome: RenewOutcome) -> bool {
+    matches!(outcome, RenewOutcome::Renewed(_))
+}
+
+/// One error must not end a lockspace: neither by keeping the next renewal from being written, nor by its record that comes back over a
+/// newer one.
+#[test]
+fn renewals_go_on_beside_a_write_in_doubt_and_know_it_when_it_lands() {
+    let (mut lab, mut renewal) = joined_and_failed(Some(7_500));
+    let failed = lab.now;
+    let mut came_back = false;
+    while lab.now.secs_since(failed) < DOUBT + 10 {
+        let known = record(&lab, 1).timestamp.get();
+        assert!(is_renewed(attempt(&mut lab, &mut renewal)), "{:?}", lab.now);
+        let at = lab.trace.iter().rev().find(|t| !t.op.is_write()).unwrap().at;
+        came_back |= known < failed.secs() && at.secs_since(failed) > 5;
+    }
+    assert!(renewal.last_good() > failed);
+    assert!(!renewal.write_outstanding());
+    assert!(came_back || record(&lab, 1).timestamp.get() > failed.secs());
+}
+
+/// What is there then is looked at as closely as ever.
+#[test]
+fn a_change_is_seen_once_the_write_has_settled_and_another_has_succeeded() {
+    let (mut lab, mut renewal) = joined_and_failed(None);
+    let somebody = |lab: &mut Lab| edit(lab, 1, |l| l.timestamp = 1.into());
+    somebody(&mut lab);
+    assert!(is_renewed(attempt(&mut lab, &mut renewal)), "it might be the write in doubt");
+    lab.pass(&mut renewal, DOUBT);
+    somebody(&mut lab);
+    assert!(is_renewed(attempt(&mut lab, &mut renewal)), "it may have landed just before it settled");
+    somebody(&mut lab);
+    match attempt(&mut lab, &mut renewal) {
+        RenewOutcome::Corrupt(corrupt) => assert_eq!(ReturnCode::from(&corrupt).0, -261),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A release that is overtaken by a renewal would leave a record that looks alive, over what the next owner may have written.
+#[test]
+fn a_host_id_is_not_freed_beside_a_write_in_doubt() {
+    let (mut lab, mut renewal) = joined_and_failed(None);
+    assert!(is_renewed(attempt(&mut lab, &mut renewal)));
+    assert!(renewal.release().is_none());
+    lab.pass(&mut renewal, DOUBT);
+    assert!(renewal.release().is_some());
+}
+
+/// It may have landed over the record of another machine that was given the same host id.
+#[test]
+fn our_record_is_no_proof_beside_a_write_in_doubt_that_may_land_when_others_take_the_host_id() {
+    let (mut lab, mut renewal) = joined_and_failed(None);
+    let end = renewal.last_good().plus_secs(DOUBT);
+    assert_eq!(renewal.sole_if_ended_before(), Some(end));
+    lab.pass(&mut renewal, DOUBT + 1);
+    assert_eq!(renewal.sole_if_ended_before(), Some(MonoTime::default()), "it settled too late for that");
+
+    // Renewed meanwhile, others may take it only later.
+    let (mut lab, mut renewal) = joined_and_failed(None);
+    assert!(is_renewed(attempt(&mut lab, &mut renewal)));
+    lab.pass(&mut renewal, DOUBT);
+    assert_eq!(renewal.sole_if_ended_before(), None);
+}
+
+#[test]
+fn the_write_of_a_join_or_of_a_leave_in_doubt_is_outstanding() {
+    let mut lab = lab();
+    lab.fates(|op| if op.is_write() { Fate::in_doubt(EIO, Some(30_000)) } else { Fate::prompt() });
+    let mut machine = DeltaAcquire::new(config(), None);
+    let finished = lab.run(&mut machine);
+    assert_eq!((finished.outcome, finished.outstanding), (Err(JoinError::Write(EIO)), 1));
+    lab.pass(&mut machine, DOUBT);
+
+    lab.no_faults();
+    edit(&mut lab, 1, |l| l.timestamp = 0.into());
+    let joined = join(&mut lab);
+    lab.fates(|op| if op.is_write() { Fate::in_doubt(EIO, None) } else { Fate::prompt() });
+    let mut leave = DeltaRelease::new(config(), joined.geometry, joined.leader, joined.last_good);
+    let finished = lab.run_noisy(&mut leave);
+    assert_eq!((finished.outcome, finished.outstanding), (Err(LeaveError::Write(EIO)), 1));
+}
