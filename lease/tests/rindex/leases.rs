@@ -123,16 +123,41 @@ fn a_lockspace_that_goes_between_two_writes_stops_the_second() {
 #[test]
 fn a_transfer_that_fails_ends_the_operation_and_the_lease_is_given_back() {
     // Header, index, area, entry.
-    for (at, failed) in
-        [(0, IoFailure::Os(5)), (1, IoFailure::Os(5)), (2, IoFailure::Os(5)), (3, IoFailure::Os(5))]
-    {
+    let (error, full) = (IoFailure::Os(5), IoFailure::Os(28));
+    for (at, failed, expected) in [(0, error, -5), (1, error, -5), (2, full, -28), (3, full, -28)] {
         let mut rig = with_a();
         rig.fault = Some((at, failed));
-        assert_eq!(code(rig.run(create("b"))), -5);
+        assert_eq!(code(rig.run(create("b"))), expected);
         rig.assert_sound("after a failure");
         assert_eq!(rig.names(), [(0, "a".to_owned())]);
         assert_eq!(lease(&rig).timestamp.get(), 0);
-        assert_eq!(rig.settled, 0);
+        assert_eq!((rig.settled, rig.paused), (0, 0));
+    }
+}
+
+/// An entry that lands after another host has changed the index would undo that: the lease is kept until the doubt is over.
+#[test]
+fn a_write_that_failed_in_doubt_is_outstanding_for_8t_and_f() {
+    for at in [2, 3] {
+        let mut rig = with_a();
+        rig.fault = Some((at, IoFailure::Os(5)));
+        let config = RindexConfig { member: Some(rig.member(1, 1)), ..rig.config() };
+        let mut operation = RindexOperation::new(config, create("b"));
+        let mut want = rig.step(&mut operation, Answer::Start);
+        let mut failed = None;
+        while want != Want::Done {
+            if want == Want::Settle {
+                failed.get_or_insert(rig.lab.now);
+            }
+            if matches!(want, Want::Release { .. }) {
+                let since = rig.lab.now.millis_since(failed.unwrap());
+                assert!((140_000..140_100).contains(&since), "{since} ms");
+            }
+            want = rig.carry_out(&mut operation, want).unwrap();
+        }
+        assert_eq!((code(operation.result().unwrap()), rig.settled, rig.paused), (-5, 1, 1));
+        assert_eq!(lease(&rig).timestamp.get(), 0);
+        assert_eq!(rig.trace.len(), at + 1);
     }
 }
 
