@@ -1,5 +1,5 @@
-//! A file of which every read and write takes longer, or fails, or whose opens and closes hang: a file system in user space with one
-//! file in it.
+//! A file of which every read and write takes longer, or fails, or whose opens and closes hang, or that carries out what it has said to
+//! have failed: a file system in user space with one file in it.
 //!
 //! Operations wait side by side, as they do on a storage array: a second one that begins meanwhile ends right after the first.
 
@@ -69,6 +69,15 @@ pub enum Hang {
     Closes,
 }
 
+/// Writes that fail, and are carried out all the same.
+#[derive(Default)]
+struct Denied {
+    /// The next one at this offset, and how much later.
+    next: Option<(u64, Duration)>,
+    /// How many have been carried out.
+    done: usize,
+}
+
 /// Opens and closes that nobody answers for now.
 #[derive(Default)]
 struct Unanswered {
@@ -77,14 +86,15 @@ struct Unanswered {
     closes: Vec<ReplyEmpty>,
 }
 
-fn lock(unanswered: &Mutex<Unanswered>) -> MutexGuard<'_, Unanswered> {
-    unanswered.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The mounted file.
 pub struct ServedFile {
     path: PathBuf,
     unanswered: Arc<Mutex<Unanswered>>,
+    denied: Arc<Mutex<Denied>>,
     // Unmounts; before the directory goes.
     session: Option<BackgroundSession>,
     _dir: TempDir,
@@ -99,12 +109,13 @@ impl ServedFile {
         let file = File::options().read(true).write(true).open(behind)?;
         let length = file.metadata()?.len();
         let dir = tempfile::Builder::new().prefix("served-").tempdir_in(dir)?;
-        let unanswered = Arc::default();
+        let (unanswered, denied, file) = (Arc::default(), Arc::default(), Arc::new(file));
+        let queue = workers(&file, trouble);
         let served =
-            Served { length, queue: workers(&Arc::new(file), trouble), unanswered: Arc::clone(&unanswered) };
+            Served { length, queue, file, unanswered: Arc::clone(&unanswered), denied: Arc::clone(&denied) };
         let options = [MountOption::FSName("served".to_owned()), MountOption::RW];
         let session = fuser::spawn_mount2(served, dir.path(), &options)?;
-        Ok(Self { path: dir.path().join(NAME), unanswered, session: Some(session), _dir: dir })
+        Ok(Self { path: dir.path().join(NAME), unanswered, denied, session: Some(session), _dir: dir })
     }
 
     /// Where it is.
@@ -116,6 +127,17 @@ impl ServedFile {
     /// From now on these are not answered.
     pub fn hang(&self, what: Hang) {
         lock(&self.unanswered).hang = Some(what);
+    }
+
+    /// The next write at this offset fails with `EIO`, and is carried out so much later.
+    pub fn deny(&self, offset: u64, later: Duration) {
+        lock(&self.denied).next = Some((offset, later));
+    }
+
+    /// How many writes have been carried out that had failed.
+    #[must_use]
+    pub fn carried_out(&self) -> usize {
+        lock(&self.denied).done
     }
 
     /// How many opens and closes hang.
@@ -210,7 +232,9 @@ fn work(file: &File, trouble: Trouble, receiver: &Mutex<Receiver<Waiting>>) {
 struct Served {
     length: u64,
     queue: SyncSender<Waiting>,
+    file: Arc<File>,
     unanswered: Arc<Mutex<Unanswered>>,
+    denied: Arc<Mutex<Denied>>,
 }
 
 impl Served {
@@ -315,7 +339,18 @@ impl Filesystem for Served {
         reply: ReplyWrite,
     ) {
         let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::EINVAL as i32) };
-        self.enqueue(Operation::Write { offset, data: data.to_vec(), reply });
+        let data = data.to_vec();
+        let mut denied = lock(&self.denied);
+        let Some((_, later)) = denied.next.take_if(|(next, _)| *next == offset) else {
+            return self.enqueue(Operation::Write { offset, data, reply });
+        };
+        reply.error(Errno::EIO as i32);
+        let (file, denied) = (Arc::clone(&self.file), Arc::clone(&self.denied));
+        thread::spawn(move || {
+            thread::sleep(later);
+            let written = file.write_at(&data, offset);
+            lock(&denied).done += usize::from(written.is_ok());
+        });
     }
 }
 
@@ -399,5 +434,20 @@ mod tests {
         assert_eq!(file.write_at(&[0; 512], 0).map_err(errno), Err(Some(Errno::EIO as i32)));
         drop((file, broken));
         assert_eq!(std::fs::read(&behind).unwrap(), vec![7; 1 << 16]);
+    }
+
+    #[test]
+    fn what_is_denied_fails_and_is_carried_out() {
+        let Some((_dir, behind, served)) = served(Trouble::default()) else { return };
+        let file = open(&served);
+        served.deny(512, Duration::ZERO);
+        assert!(file.write_at(&[1; 512], 0).is_ok());
+        let failed = file.write_at(&[2; 512], 512).unwrap_err();
+        assert_eq!(failed.raw_os_error(), Some(Errno::EIO as i32));
+        while served.carried_out() == 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(std::fs::read(&behind).unwrap()[..1024], [[1; 512], [2; 512]].concat());
+        assert!(file.write_at(&[3; 512], 512).is_ok(), "one only");
     }
 }
