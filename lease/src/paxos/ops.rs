@@ -115,11 +115,8 @@ impl Ops {
     /// Takes note of how a read of a disk ended.
     fn answered(&mut self, disk: u8, ok: bool) {
         self.late_reads.retain(|(_, d)| *d != disk);
-        // With a single disk there is nothing to choose.
-        match self.disks > 1 && !ok {
-            true => self.failing |= 1 << disk,
-            false => self.failing &= !(1 << disk),
-        }
+        self.failing &= !(1 << disk);
+        self.failing |= u8::from(!ok) << disk;
     }
 
     fn push(

@@ -19,7 +19,10 @@ fn joined_and_failed(lands_ms: Option<u64>) -> (Lab, Renewal) {
     lab.another_machine();
     assert!(lab.pass(&mut renewal, 0).is_none());
     lab.fates(move |op| if op.is_write() { Fate::in_doubt(EIO, lands_ms) } else { Fate::prompt() });
-    assert_eq!(attempt(&mut lab, &mut renewal), RenewOutcome::Failed(RenewFailure::Write(EIO)));
+    lab.now = lab.now.max(renewal.due());
+    let failed = lab.rerun(&mut renewal);
+    let outcome = RenewOutcome::Failed(RenewFailure::Write(EIO));
+    assert_eq!((failed.outcome, failed.outstanding), (outcome, 1));
     lab.no_faults();
     (lab, renewal)
 }
