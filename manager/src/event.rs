@@ -244,6 +244,17 @@ pub enum Command {
     },
 }
 
+/// How the writes of a host_id lease stand when its lockspace is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseWrites {
+    /// They have ended, and while they ran nobody else could have taken the host id.
+    Ended,
+    /// They have ended, one of them when another host might have taken the host id: what is on disk does not prove that none has.
+    Overtaken,
+    /// One may still land. [`Event::LeaseSettled`] follows when it has ended.
+    Outstanding,
+}
+
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -311,9 +322,16 @@ pub enum Event {
         /// Plain words.
         text: String,
     },
-    /// The lockspace thread has ended.
+    /// The lockspace thread has ended, or does nothing more than wait for a write.
     Left {
         /// Which.
+        ls: LockspaceId,
+        /// How the writes of its host_id lease stand.
+        writes: LeaseWrites,
+    },
+    /// The write of the host_id lease has ended that [`LeaseWrites::Outstanding`] told of.
+    LeaseSettled {
+        /// Of which lockspace, which may have been forgotten since.
         ls: LockspaceId,
     },
     /// A conversion ended.

@@ -28,7 +28,7 @@ use sanlock_blockio::drive::monotonic_now;
 use sanlock_lease::hosts::HostTable;
 use sanlock_lease::text::LockspaceSpec;
 use sanlock_lease::timing::{IoTimeout, MonoTime};
-use sanlock_manager::{Action, ConnId, Event, LockspaceId, Manager, Settings};
+use sanlock_manager::{Action, ConnId, Event, LeaseWrites, LockspaceId, Manager, Settings};
 use sanlock_sys::accept::accept_nonblocking;
 use sanlock_wdmd::client::SOCKET_PATH;
 use sanlock_wire::counters::Counters;
@@ -278,7 +278,7 @@ impl Front {
                 Message::Lockspace(lockspace::Report::Event(event)) => self.event(event),
                 Message::Lockspace(lockspace::Report::JoinFailed { ls, error }) => {
                     self.event(Event::JoinDone { ls, result: Err(error) });
-                    self.event(Event::Left { ls });
+                    self.event(Event::Left { ls, writes: LeaseWrites::Ended });
                 }
                 Message::Lockspace(lockspace::Report::Hosts { ls, table }) => self.keep_table(ls, table),
                 Message::Recorded(order) => {
@@ -326,7 +326,7 @@ impl Front {
         }
         let mut actions: Vec<Action> = Vec::new();
         while let Some(event) = self.events.pop_front() {
-            let left = if let Event::Left { ls } = event { Some(ls) } else { None };
+            let left = if let Event::Left { ls, .. } = event { Some(ls) } else { None };
             self.manager.handle(monotonic_now(), event, &mut actions);
             for action in actions.drain(..) {
                 self.perform(action);

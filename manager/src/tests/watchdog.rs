@@ -152,7 +152,10 @@ fn a_lockspace_whose_renewal_is_late_is_not_armed() {
     lab.now = lab.now.plus_secs(2);
     arms(&lab.acquire(0, Target::Own, &["r"]));
     let started = task(&armed(&mut lab, ls));
-    assert_eq!(lab.failed(started, live_owner(), false, 0), [replied(0, -243), Action::WatchdogDisarm { ls }]);
+    assert_eq!(
+        lab.failed(started, live_owner(), false, 0),
+        [replied(0, -243), Action::WatchdogDisarm { ls }]
+    );
     lab.now = lab.now.plus_secs(1);
     assert_eq!(lab.acquire(0, Target::Own, &["r"]), [replied(0, -203)]);
     assert_eq!(lab.command(0, set_used(true)), [replied(0, -203)]);
