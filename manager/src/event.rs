@@ -403,11 +403,17 @@ pub enum Event {
         /// The owner's host id.
         owner: u64,
     },
-    /// What [`crate::Action::LookForRequests`] found; leases whose disk could not be read are left out.
+    /// The request for one of the leases of [`crate::Action::LookForRequests`] was read, and the others are still to come.
+    RequestFound {
+        /// It.
+        request: Request,
+    },
+    /// The end of [`crate::Action::LookForRequests`], with what it found and was not told before; leases whose disk could not be read are left
+    /// out.
     RequestsLooked {
         /// In which lockspace.
         ls: LockspaceId,
-        /// One for each lease.
+        /// At most one for each lease.
         found: Vec<Request>,
     },
     /// What [`crate::Action::WatchdogCheck`] found: the test interval in seconds, or why there is no watchdog.

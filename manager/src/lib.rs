@@ -195,6 +195,7 @@ impl Manager {
                 self.noticed(now, ls, (from, generation), event, out);
             }
             Event::Requested { lockspace, owner } => self.notify_host(now, &lockspace, owner, out),
+            Event::RequestFound { request } => self.requested(&request, out),
             Event::RequestsLooked { ls, found } => self.requests_looked(ls, &found, out),
             Event::WatchdogChecked { ls, result } => self.watchdog_checked(ls, result, out),
             Event::WatchdogArmed { ls, result } => self.watchdog_armed(now, ls, result, out),

@@ -8,6 +8,7 @@ mod asking;
 mod conn;
 pub(crate) mod convert;
 mod counters;
+mod looking;
 mod pace;
 mod perform;
 mod poller;
