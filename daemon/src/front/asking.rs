@@ -31,7 +31,7 @@ impl Front {
             return self.finish(id, &Reply::result(&header, code::ENOSPC));
         };
         if let Some(conn) = self.slots.conn_mut(id) {
-            conn.suspended = true;
+            (conn.suspended, conn.only_answer) = (true, true);
         }
         let (global, outbox) = (Arc::clone(&self.global), self.outbox.clone());
         let work = move || {

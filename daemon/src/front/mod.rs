@@ -18,7 +18,7 @@ mod slots;
 mod status;
 mod streams;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
@@ -53,6 +53,9 @@ const REQUESTS_PER_TURN: usize = 8;
 
 /// Bytes of replies that wait for their readers, all connections together; beyond that those are given up that have waited longest.
 const UNSENT_BYTES_MAX: usize = 64 << 20;
+
+/// Commands that work on disks for clients that are gone; more of them keep the places of their connections, which bounds their threads.
+const ABANDONED_MAX: usize = 256;
 
 /// How long the end of the daemon waits until wdmd knows that nothing is expected of it any more.
 const WATCHDOG_FINISH: Duration = Duration::from_secs(20);
@@ -99,6 +102,8 @@ pub(crate) struct Front {
     saving: HashMap<u64, (LockspaceId, u64)>,
     /// Commands on indexes that the manager has not let begin yet.
     indexes: HashMap<ConnId, IndexJob>,
+    /// Connections that were closed while a command of theirs worked on disks, until it has ended.
+    abandoned: HashSet<ConnId>,
     counters: Counters,
     next_order: u64,
     next_conn: u64,
@@ -165,6 +170,7 @@ impl Front {
             watchdog,
             saving: HashMap::new(),
             indexes: HashMap::new(),
+            abandoned: HashSet::new(),
             counters: Counters::default(),
             next_order: 0,
             next_conn: 0,
@@ -287,8 +293,12 @@ impl Front {
                         self.event(Event::RejoinSaved { ls, serial });
                     }
                 }
-                Message::Answer(id, reply) => self.answer(id, &reply),
+                Message::Answer(id, reply) => {
+                    self.abandoned.remove(&id);
+                    self.answer(id, &reply);
+                }
                 Message::JobDone(id, reply) => {
+                    self.abandoned.remove(&id);
                     // Before the end that may have waited for it.
                     self.answer(id, &reply);
                     self.event(Event::JobDone);
@@ -422,9 +432,11 @@ impl Front {
                     | Command::Acquire
                     | Command::Release
                     | Command::Convert
+                    | Command::SetConfig
             )
         );
-        alone && slot.conn.as_ref().is_some_and(Conn::is_read_to_the_end)
+        let works = |conn: &Conn| conn.only_answer && self.abandoned.len() < ABANDONED_MAX;
+        slot.conn.as_ref().is_some_and(|conn| (alone || works(conn)) && conn.is_read_to_the_end())
     }
 
     /// Takes requests of a connection until nothing more is there or its turn is over.
@@ -518,6 +530,10 @@ impl Front {
         if self.global.config.debug_clients != 0 && self.slots.conn(id).is_some() {
             self.global.log.debug(format_args!("client connection {} closed", self.slots.describe(id)));
         }
+        if self.slots.conn(id).is_some_and(|conn| conn.only_answer) {
+            self.abandoned.insert(id);
+            self.tools.abandon(id);
+        }
         if self.slots.close(id) {
             self.event(Event::ConnClosed { conn: id });
         }
@@ -526,7 +542,7 @@ impl Front {
     /// A reply to the command in progress; the connection may go on with the next one.
     fn answer(&mut self, id: ConnId, reply: &Reply) {
         let Some(conn) = self.slots.conn_mut(id) else { return };
-        conn.suspended = false;
+        (conn.suspended, conn.only_answer) = (false, false);
         let closes = Command::from_number(reply.header.cmd).is_some_and(Command::closes_plain_connection);
         conn.closing |= closes && conn.registered.is_none();
         conn.reply(reply, monotonic_now());

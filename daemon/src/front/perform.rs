@@ -201,6 +201,9 @@ impl Front {
         };
         if let Some(slot) = self.slots.get_mut(conn) {
             slot.request = None;
+            if let Some(conn) = slot.conn.as_mut() {
+                conn.only_answer = true;
+            }
         }
         let outbox = self.outbox.clone();
         self.tools.index(job, Membership { lockspace, member, fire }, move |report| {

@@ -3,16 +3,21 @@
 use super::SHORT;
 use super::support::{Daemon, Holder, Place, within};
 use sanlock_blockio::CLOSERS_OF_A_PATH;
+use sanlock_daemon::SOCKET_NAME;
 use sanlock_served::{Hang, ServedFile, Trouble};
-use sanlock_wire::Name;
 use sanlock_wire::flags::{AcquireFlags, AddFlags, ReleaseFlags, RemFlags, RequestFlags, WriteFlags};
 use sanlock_wire::types::{Disk, Lockspace, Resource, ResourceSpec};
+use sanlock_wire::{Name, Request};
 use std::fs::File;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread;
 
 /// More than there were opens for all disks together.
 const MANY: u64 = 40;
+/// More than there are places.
+const MANY_CLIENTS: usize = 1100;
 /// With an io timeout of a second each, one after the other takes longer than [`SHORT`].
 const MANY_LEASES: u64 = 80;
 /// The holder is to be killed (disk-format.md 7.3).
@@ -107,6 +112,31 @@ fn closes_that_hang_on_one_disk_leave_no_descriptor_of_others_open() {
     assert_eq!(dead.hanging(), CLOSERS_OF_A_PATH);
     dead.answer();
     assert!(within(SHORT, || open() <= before), "all are closed when the storage answers");
+}
+
+#[test]
+fn clients_that_gave_up_on_a_disk_leave_their_places_to_others() {
+    let place = Place::new();
+    let daemon = Daemon::start(&place.run_dir("a"), "a");
+    place.format(&daemon);
+    let Some(dead) = served(&place) else { return };
+    let client = daemon.client();
+    dead.hang(Hang::Opens);
+    let lockspace = Lockspace::new(Name::truncated("LS"), 1, disk(dead.path(), 0));
+    let commands =
+        [Request::read_lockspace(lockspace), Request::read_resource(lease_on(&place, dead.path()))];
+    for n in 0..MANY_CLIENTS {
+        let mut stream = UnixStream::connect(daemon.run_dir.join(SOCKET_NAME)).unwrap();
+        // Refused when there is no place.
+        let _ = stream.write_all(&commands[n % 2].encode());
+    }
+    let descriptors = || std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap().count();
+    assert!(
+        within(SHORT, || client.version().is_ok() && descriptors() < MANY_CLIENTS / 2),
+        "{} left",
+        descriptors()
+    );
+    dead.answer();
 }
 
 #[test]

@@ -272,6 +272,20 @@ fn what_used_stands_for_has_a_watchdog_before_the_answer() {
     arms(&lab.command(0, set_used(true)));
     lab.close(0);
     assert_eq!(armed(&mut lab, ls), [Action::WatchdogDisarm { ls }]);
+    // What plain clients asked for goes on without them, and does not become more however many there are.
+    for _ in 0..2 * WAITERS_MAX as u64 {
+        lab.open(20);
+        lab.command(20, set_used(true));
+        lab.close(20);
+    }
+    assert_eq!(lab.command(1, set_used(true)), []);
+    assert_eq!(armed(&mut lab, ls), [replied(1, 0)]);
+    assert_eq!(lab.command(1, set_used(false)), [replied(1, 0), Action::WatchdogDisarm { ls }]);
+    lab.open(20);
+    arms(&lab.command(20, set_used(true)));
+    lab.close(20);
+    assert_eq!(armed(&mut lab, ls), []);
+    assert_eq!(lab.command(1, set_used(false)), [replied(1, 0), Action::WatchdogDisarm { ls }]);
     // Nor one that ends meanwhile.
     arms(&lab.command(1, set_used(true)));
     let end = lab.remove(9, "ls");
