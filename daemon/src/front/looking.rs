@@ -1,10 +1,10 @@
 //! Reading the requests for leases held here (lease-algorithms.md 8.2).
 //!
-//! A lockspace looks once at a time. Its leases are sorted by their disk, and a few short-lived threads take one disk after another, so that one that does not
-//! answer delays nobody whose lease lies elsewhere. What was found is told at once. A disk that did not answer for one lease is not asked
-//! for the others on it: they are looked at when somebody asks again.
+//! A lockspace looks once at a time. Its leases are sorted by their disk, and a few short-lived threads take one disk after another, so
+//! that one that does not answer delays nobody whose lease lies elsewhere. What was found is told at once. A disk that did not answer for
+//! one lease is not asked for the others on it: they are looked at when somebody asks again.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -38,16 +38,16 @@ impl<T: Fn(Event)> Drop for Looking<T> {
 
 /// Sorts leases by the disk on which their request lies, the first one, in the order in which the disks first appear.
 fn by_disk(leases: Vec<(ResourceId, LeaseSpec)>) -> VecDeque<Group> {
-    let path = |spec: &LeaseSpec| spec.disks.first().map(|disk| disk.path.clone());
-    let mut groups: Vec<(Option<Vec<u8>>, Group)> = Vec::new();
+    let mut groups: VecDeque<Group> = VecDeque::new();
+    let mut places: HashMap<Option<Vec<u8>>, usize> = HashMap::new();
     for (id, spec) in leases {
-        let disk = path(&spec);
-        match groups.iter_mut().find(|(of, _)| *of == disk) {
-            Some((_, group)) => group.push((id, spec)),
-            None => groups.push((disk, vec![(id, spec)])),
+        let place = *places.entry(spec.disks.first().map(|disk| disk.path.clone())).or_insert(groups.len());
+        match groups.get_mut(place) {
+            Some(group) => group.push((id, spec)),
+            None => groups.push_back(vec![(id, spec)]),
         }
     }
-    groups.into_iter().map(|(_, group)| group).collect()
+    groups
 }
 
 /// Has the requests for these leases read. `reader` makes what one thread reads with: the version asked for and the force mode of a lease.

@@ -27,7 +27,7 @@ use late::Late;
 const STACK: usize = 128 * 1024;
 /// Stack of a thread that works on an index; its machines are on the heap.
 const INDEX_STACK: usize = 256 * 1024;
-/// Jobs that may wait: more than there are connections.
+/// Jobs that may wait. More than there are connections: it is reached only by those that clients left behind.
 const JOBS_MAX: usize = 2048;
 /// How long an idle thread waits for work before it ends.
 const IDLE_LINGER: Duration = Duration::from_secs(10);
