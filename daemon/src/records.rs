@@ -143,13 +143,6 @@ impl Records {
         })
     }
 
-    /// Notes that something of an instance that was given up may still land: no daemon is to take its place at once.
-    pub(crate) fn outlived(&self, lockspace: Name, host: HostId, generation: u64, log: &Log) {
-        let record =
-            RejoinRecord { lockspace, host_id: host.get(), generation, pids: Vec::new(), outlived: true };
-        carry_out(self, &Order::Save { record }, log);
-    }
-
     /// Puts a record on stable storage. Whatever comes of it, no earlier one is trusted any more.
     ///
     /// # Errors
@@ -300,6 +293,8 @@ impl Writer {
         thread::Builder::new().name("sanlock-reboots".to_owned()).stack_size(STACK).spawn(move || {
             for order in noted {
                 match order {
+                    // Noted when it joined. What has been given back since is not noted again because of a write that may still land.
+                    Order::Save { record } if record.outlived => {}
                     Order::Save { record } => noting.records.note(&record, &noting.log),
                     Order::Drop { lockspace, host_id } => {
                         noting.records.unnote(&lockspace, host_id, &noting.log);

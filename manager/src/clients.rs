@@ -134,10 +134,14 @@ impl Manager {
                 op.requester = None;
             }
         }
+        let plain = self.conns.get(&conn).is_some_and(|client| client.pid.is_none());
         for ls in self.lockspaces.values_mut() {
+            if plain {
+                ls.used_waiter_closed(conn);
+            }
             ls.add_waiter = ls.add_waiter.filter(|w| *w != conn);
             ls.events.drop_stream(conn);
-            ls.used_waiters.retain(|(w, _)| *w != conn);
+            ls.used_waiters.retain(|(w, _)| *w != Some(conn));
             ls.rem_waiters.retain(|w| *w != conn);
             ls.inq_waiters.retain(|w| *w != conn);
         }

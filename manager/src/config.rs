@@ -16,6 +16,23 @@ pub enum Setting {
     UsedByOrphans(bool),
 }
 
+impl Lockspace {
+    /// A plain connection was closed. Its settings still wait for the watchdog, once each however many clients left them behind.
+    pub(crate) fn used_waiter_closed(&mut self, conn: ConnId) {
+        let mut left: Vec<Setting> = Vec::new();
+        self.used_waiters.retain_mut(|(waiter, setting)| {
+            if *waiter == Some(conn) {
+                *waiter = None;
+            }
+            let again = waiter.is_none() && left.contains(setting);
+            if waiter.is_none() && !again {
+                left.push(*setting);
+            }
+            !again
+        });
+    }
+}
+
 impl Manager {
     pub(crate) fn set_config(
         &mut self,
@@ -49,13 +66,14 @@ impl Manager {
     fn wait_for_watchdog(&mut self, ls: LockspaceId, conn: ConnId, setting: Setting, out: &mut Vec<Action>) {
         match self.lockspaces.get_mut(&ls) {
             Some(lockspace) if lockspace.used_waiters.len() < WAITERS_MAX => {
-                lockspace.used_waiters.push((conn, setting))
+                lockspace.used_waiters.push((Some(conn), setting))
             }
             _ => reply(out, conn, ReturnCode::EBUSY.0),
         }
     }
 
-    /// Answers whoever waits for the watchdog to set USED or USED_BY_ORPHANS. A waiter that has closed its connection wants nothing any more.
+    /// Answers whoever waits for the watchdog to set USED or USED_BY_ORPHANS. A registered client that has closed its connection wants nothing any
+    /// more; what a plain one asked for goes on without it (socket-protocol.md 2.5).
     pub(crate) fn answer_used(&mut self, ls: LockspaceId, code: Option<ReturnCode>, out: &mut Vec<Action>) {
         let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
         let waiters = std::mem::take(&mut lockspace.used_waiters);
@@ -67,7 +85,9 @@ impl Manager {
             if code.is_none() {
                 self.apply_setting(ls, setting, out);
             }
-            reply(out, conn, code.map_or(0, |code| code.0));
+            if let Some(conn) = conn {
+                reply(out, conn, code.map_or(0, |code| code.0));
+            }
         }
     }
 

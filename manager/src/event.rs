@@ -244,6 +244,17 @@ pub enum Command {
     },
 }
 
+/// How the writes of a host_id lease stand when its lockspace is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseWrites {
+    /// They have ended, and while they ran nobody else could have taken the host id.
+    Ended,
+    /// They have ended, one of them when another host might have taken the host id: what is on disk does not prove that none has.
+    Overtaken,
+    /// One may still land. [`Event::LeaseSettled`] follows when it has ended.
+    Outstanding,
+}
+
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -311,9 +322,16 @@ pub enum Event {
         /// Plain words.
         text: String,
     },
-    /// The lockspace thread has ended.
+    /// The lockspace thread has ended, or does nothing more than wait for a write.
     Left {
         /// Which.
+        ls: LockspaceId,
+        /// How the writes of its host_id lease stand.
+        writes: LeaseWrites,
+    },
+    /// The write of the host_id lease has ended that [`LeaseWrites::Outstanding`] told of.
+    LeaseSettled {
+        /// Of which lockspace, which may have been forgotten since.
         ls: LockspaceId,
     },
     /// A conversion ended.
@@ -385,11 +403,17 @@ pub enum Event {
         /// The owner's host id.
         owner: u64,
     },
-    /// What [`crate::Action::LookForRequests`] found; leases whose disk could not be read are left out.
+    /// The request for one of the leases of [`crate::Action::LookForRequests`] was read, and the others are still to come.
+    RequestFound {
+        /// It.
+        request: Request,
+    },
+    /// The end of [`crate::Action::LookForRequests`], with what it found and was not told before; leases whose disk could not be read are left
+    /// out.
     RequestsLooked {
         /// In which lockspace.
         ls: LockspaceId,
-        /// One for each lease.
+        /// At most one for each lease.
         found: Vec<Request>,
     },
     /// What [`crate::Action::WatchdogCheck`] found: the test interval in seconds, or why there is no watchdog.

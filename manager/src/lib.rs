@@ -38,6 +38,7 @@ mod ids;
 mod index;
 mod killing;
 mod killpath;
+mod late;
 mod lockspaces;
 mod orphans;
 mod quiet;
@@ -55,7 +56,7 @@ mod watchdog;
 
 pub use action::{Action, Level, Reply, Signal};
 pub use config::Setting;
-pub use event::{AcquireFlags, Command, Event, OrphanUse, ReleaseWhat, ResourceRequest, Target};
+pub use event::{AcquireFlags, Command, Event, LeaseWrites, OrphanUse, ReleaseWhat, ResourceRequest, Target};
 pub use events::{STREAMS_MAX, SetEventFlags};
 pub use ids::{ConnId, LockspaceId, ResourceId, TaskId};
 pub use killpath::KillpathProgram;
@@ -64,11 +65,12 @@ pub use requests::Request;
 pub use state::{Conn, Dead, Lockspace, LockspaceList, RenewalEntry, Resource, ResourceList, Token, Work};
 pub use watchdog::Watch;
 
+use sanlock_lease::text::LockspaceSpec;
 use sanlock_lease::timing::{IoTimeout, MonoTime, WatchdogFire};
 use state::{Op, OpNumber};
 use std::collections::BTreeMap;
 
-/// Lockspaces at a time; our limit (the original has none).
+/// Lockspaces at a time, with those that were left and have a write outstanding; our limit (the original has none).
 pub const LOCKSPACES_MAX: usize = 1000;
 /// Tokens of one client; our limit (the original has none).
 pub const TOKENS_MAX: usize = 4096;
@@ -107,6 +109,8 @@ pub struct Manager {
     settings: Settings,
     conns: BTreeMap<ConnId, Conn>,
     lockspaces: BTreeMap<LockspaceId, Lockspace>,
+    /// Lockspaces that were left with a write to their host_id lease outstanding.
+    late: BTreeMap<LockspaceId, LockspaceSpec>,
     resources: BTreeMap<ResourceId, Resource>,
     ops: BTreeMap<OpNumber, Op>,
     /// The resource a running or unsettled task works on.
@@ -132,6 +136,7 @@ impl Manager {
             settings,
             conns: BTreeMap::new(),
             lockspaces: BTreeMap::new(),
+            late: BTreeMap::new(),
             resources: BTreeMap::new(),
             ops: BTreeMap::new(),
             tasks: BTreeMap::new(),
@@ -170,7 +175,8 @@ impl Manager {
             }
             Event::RenewalFailed { ls, code, text } => self.renewal_failed(now, ls, code, &text, out),
             Event::Corrupt { ls, code, text } => self.corrupt(now, ls, code, &text, out),
-            Event::Left { ls } => self.left(now, ls, out),
+            Event::Left { ls, writes } => self.left(now, ls, writes, out),
+            Event::LeaseSettled { ls } => self.lease_settled(ls, out),
             Event::AcquireDone { task, outcome, value, outstanding } => {
                 self.acquire_done(now, task, (outcome, value), outstanding, out)
             }
@@ -189,6 +195,7 @@ impl Manager {
                 self.noticed(now, ls, (from, generation), event, out);
             }
             Event::Requested { lockspace, owner } => self.notify_host(now, &lockspace, owner, out),
+            Event::RequestFound { request } => self.requested(&request, out),
             Event::RequestsLooked { ls, found } => self.requests_looked(ls, &found, out),
             Event::WatchdogChecked { ls, result } => self.watchdog_checked(ls, result, out),
             Event::WatchdogArmed { ls, result } => self.watchdog_armed(now, ls, result, out),

@@ -1,6 +1,7 @@
 //! The life of a lockspace: add, inquire, remove, leave (lease-algorithms.md 9, socket-protocol.md 7.2, 7.3, 7.15).
 
 use crate::action::Action;
+use crate::event::LeaseWrites;
 use crate::events::Events;
 use crate::ids::{ConnId, LockspaceId, ResourceId};
 use crate::killing::look;
@@ -45,7 +46,10 @@ impl Manager {
         if self.shutting_down {
             return Err(ReturnCode::GENERIC);
         }
-        if self.lockspaces.len() >= LOCKSPACES_MAX {
+        if self.late_write(spec).is_some() {
+            return Err(ReturnCode::EAGAIN);
+        }
+        if self.lockspaces.len() + self.late.len() >= LOCKSPACES_MAX {
             return Err(ReturnCode::ENOSPC);
         }
         let host = HostId::new(spec.host_id).ok_or(ReturnCode::ADDLS_INVALID_HOSTID)?;
@@ -74,8 +78,18 @@ impl Manager {
         let (host, io_timeout) = match self.check_add(&spec, io_timeout) {
             Ok(checked) => checked,
             Err(e) => {
-                let text = format!("add_lockspace {}:{} refused: {}", spec.name, spec.host_id, e.0);
-                log(out, Level::Debug, None, text);
+                let mut text = format!("add_lockspace {}:{} refused: {}", spec.name, spec.host_id, e.0);
+                let late = self.late_write(&spec).filter(|_| e == ReturnCode::EAGAIN);
+                let level = if late.is_some() { Level::Error } else { Level::Debug };
+                if let Some(late) = late {
+                    let path = String::from_utf8_lossy(&late.path);
+                    text.push_str(&format!(
+                        ", an earlier write to the host_id lease of {}:{}:{path}:{} may still land; wait until it has ended, or join \
+                         with another host id",
+                        late.name, late.host_id, late.offset
+                    ));
+                }
+                log(out, level, None, text);
                 return reply(out, conn, e.0);
             }
         };
@@ -287,8 +301,8 @@ impl Manager {
         self.save_rejoin(ls, outlived, out);
     }
 
-    /// A record is on stable storage. A lockspace whose host id stays unreleased is left only then: whoever joins it next believes what is
-    /// there, and what its thread has to add about its own writes must not come before this.
+    /// A record is on stable storage. A lockspace whose host id stays unreleased is left, and one whose thread had something to add about
+    /// its own writes is forgotten, only then: whoever joins it next believes what is there.
     pub(crate) fn rejoin_saved(&mut self, ls: LockspaceId, serial: u64, out: &mut Vec<Action>) {
         let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
         lockspace.rejoin_saved = lockspace.rejoin_saved.max(serial);
@@ -318,14 +332,30 @@ impl Manager {
         }
     }
 
-    pub(crate) fn left(&mut self, now: MonoTime, ls: LockspaceId, out: &mut Vec<Action>) {
+    /// The lockspace's thread has nothing more to do, but for a write that may still land.
+    pub(crate) fn left(
+        &mut self,
+        now: MonoTime,
+        ls: LockspaceId,
+        writes: LeaseWrites,
+        out: &mut Vec<Action>,
+    ) {
+        if writes == LeaseWrites::Outstanding {
+            self.lease_write_outlives(ls, out);
+        }
         let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
         if lockspace.record_first {
             lockspace.ended = true;
             return self.save_rejoin(ls, true, out);
         }
         if lockspace.list != LockspaceList::Spaces {
-            return self.forget_lockspace(ls, out);
+            // Of an instance that never joined there is no record that could be believed.
+            if writes == LeaseWrites::Ended || lockspace.joined.is_none() {
+                return self.forget_lockspace(ls, out);
+            }
+            // It is forgotten when its record says so, behind all that was asked of the record before.
+            (lockspace.ended, lockspace.record_first) = (true, true);
+            return self.save_rejoin(ls, true, out);
         }
         // The thread broke off: nobody renews any more, so its users have to go first.
         lockspace.ended = true;

@@ -167,7 +167,7 @@ impl Manager {
         self.look_on(ls, out);
     }
 
-    fn requested(&mut self, request: &Request, out: &mut Vec<Action>) {
+    pub(crate) fn requested(&mut self, request: &Request, out: &mut Vec<Action>) {
         let Some(resource) = self.resources.get(&request.resource) else { return };
         // Converted while the disk was read, it has no version that could be too old.
         if !resource.is_granted() || resource.spec.shared {

@@ -184,8 +184,8 @@ pub struct Lockspace {
     pub(crate) events: Events,
     /// The looking for requests.
     pub(crate) looking: Looking,
-    /// Who waits for the watchdog to set USED or USED_BY_ORPHANS.
-    pub(crate) used_waiters: Vec<(ConnId, Setting)>,
+    /// Who waits for the watchdog to set USED or USED_BY_ORPHANS; `None` once nobody hears the answer any more.
+    pub(crate) used_waiters: Vec<(Option<ConnId>, Setting)>,
     pub(crate) rem_waiters: Vec<ConnId>,
     pub(crate) inq_waiters: Vec<ConnId>,
     /// How far its end has come.

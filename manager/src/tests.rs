@@ -7,6 +7,7 @@ mod events;
 mod index;
 mod killing;
 mod lab;
+mod late;
 mod lockspaces;
 mod orphans;
 mod random;

@@ -11,6 +11,7 @@
 
 use crate::action::Action;
 use crate::ids::LockspaceId;
+use crate::killing::late_from;
 use crate::state::{OpKind, OpNumber};
 use crate::{Level, Lockspace, LockspaceList, Manager, Resource, ResourceList, log, reply};
 use sanlock_lease::code::ReturnCode;
@@ -108,7 +109,7 @@ impl Manager {
     /// Whether a first write in this lockspace may be prepared now: `Ok(false)` says to wait for the watchdog.
     ///
     /// # Errors
-    /// The watchdog cannot stand behind it: renewals fail, little time is left, or wdmd was lost.
+    /// The watchdog cannot stand behind it: renewals fail, one is late, or wdmd was lost.
     pub(crate) fn require_watchdog(
         &mut self,
         now: MonoTime,
@@ -120,7 +121,7 @@ impl Manager {
         if let (Err(_), Some(lockspace)) = (required, self.lockspaces.get(&ls).filter(idle)) {
             let age = now.secs_since(lockspace.last_good.unwrap_or(now));
             let text = format!(
-                "nothing is acquired now: the last good renewal is {age} s old and the last attempt came to {}; \
+                "nothing is acquired now: the last good renewal is {age} s old and the last attempt that has ended came to {}; \
                  the watchdog is armed again once a renewal succeeds",
                 lockspace.last_result
             );
@@ -146,8 +147,7 @@ impl Manager {
             Watch::Checking | Watch::Lost => Err(ReturnCode::WD_ERROR),
             Watch::Idle => {
                 let last_good = lockspace.last_good.unwrap_or(now);
-                let age = now.secs_since(last_good);
-                if lockspace.last_result != 1 || age >= lockspace.io_timeout.renewal_warn_secs() {
+                if !renews(now, lockspace) {
                     return Err(ReturnCode::WD_ERROR);
                 }
                 lockspace.watch = Watch::Arming;
@@ -174,6 +174,14 @@ impl Manager {
     ) {
         let Some(lockspace) = self.lockspaces.get_mut(&ls).filter(|ls| ls.watch == Watch::Arming) else {
             return;
+        };
+        // wdmd may have taken its time. Nothing has begun so far, so the lockspace may still stay idle.
+        let result = match result {
+            Ok(()) if !renews(now, lockspace) => {
+                out.push(Action::WatchdogDisarm { ls });
+                Err("a renewal failed or is late by now".to_owned())
+            }
+            other => other,
         };
         lockspace.watch = if result.is_ok() { Watch::Armed } else { Watch::Idle };
         if let Err(text) = &result {
@@ -287,6 +295,15 @@ impl Manager {
             self.acquire_next(now, number, out);
         }
     }
+}
+
+/// Whether an idle lockspace may be given an expiry: its last renewal succeeded and none is late.
+///
+/// One that is late has been under way for an io timeout, longer than its read may take: its write hangs, of which nothing is heard before
+/// it ends. With an expiry, what was only asked for could lead to a reset; and what began now would have less time than it may need.
+fn renews(now: MonoTime, lockspace: &Lockspace) -> bool {
+    let late = late_from(lockspace).is_some_and(|late| now.secs() >= late);
+    lockspace.last_result == 1 && !late
 }
 
 fn join_action(ls: LockspaceId, lockspace: &Lockspace) -> Action {

@@ -1,7 +1,7 @@
 //! Requests for leases: writing one for another host, and reading those for leases held here (socket-protocol.md 7.11, 7.13).
 //!
-//! Each command, and each looking, has a short-lived thread of its own, with a time limit for every transfer. A lockspace looks
-//! once at a time, and a client waits for its answer, so their number is bounded.
+//! Each command has a short-lived thread of its own, with a time limit for every transfer. A client waits for its answer, or is one of a limited
+//! number that do not, so their number is bounded. How those for leases held here are read is in [`super::looking`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use sanlock_lease::geometry::SectorSize;
 use sanlock_lease::name::Name;
 use sanlock_lease::text::ResourceSpec as LeaseSpec;
 use sanlock_lease::timing::IoTimeout;
-use sanlock_manager::{ConnId, Event, LockspaceId, Request, ResourceId};
+use sanlock_manager::{ConnId, Event, LockspaceId, ResourceId};
 use sanlock_wire::flags::RequestFlags;
 use sanlock_wire::header::Header;
 use sanlock_wire::types::ResourceSpec;
 use sanlock_wire::{Reply, code};
 
-use super::{Front, Message, convert};
+use super::{Front, Message, convert, looking};
 use crate::global::Global;
 use crate::oneshot::{Io, Limits, read_request, write_request};
 
@@ -31,7 +31,7 @@ impl Front {
             return self.finish(id, &Reply::result(&header, code::ENOSPC));
         };
         if let Some(conn) = self.slots.conn_mut(id) {
-            conn.suspended = true;
+            (conn.suspended, conn.only_answer) = (true, true);
         }
         let (global, outbox) = (Arc::clone(&self.global), self.outbox.clone());
         let work = move || {
@@ -63,27 +63,13 @@ impl Front {
         let (global, outbox) = (Arc::clone(&self.global), self.outbox.clone());
         let io_timeout = self.shared(ls).map_or(IoTimeout::DEFAULT, |shared| shared.io_timeout);
         let sector = self.sector(ls);
-        let work = move || {
-            let mut found = Vec::new();
-            if let Ok(mut io) = io(&global, io_timeout) {
-                for (resource, spec) in leases {
-                    let read = convert::wire_resource(&spec)
-                        .map_err(|error| error.to_string())
-                        .and_then(|wire| read_request(&mut io, &wire, sector).map_err(|e| e.to_string()));
-                    match read {
-                        Ok((lver, force_mode)) => found.push(Request { resource, lver, force_mode }),
-                        Err(error) => global.log.error(format_args!(
-                            "request for {}:{} cannot be read: {error}",
-                            spec.lockspace, spec.name
-                        )),
-                    }
-                }
-            }
-            outbox.send(Message::Event(Event::RequestsLooked { ls, found }));
+        let reader = move || {
+            let mut io = io(&global, io_timeout).ok()?;
+            Some(move |spec: &LeaseSpec| read_request(&mut io, &convert::wire_resource(spec)?, sector))
         };
-        if let Err(error) = spawn(work) {
+        let tell = move |event| outbox.send(Message::Event(event));
+        if let Err(error) = looking::look(ls, leases, &self.global.log, reader, tell) {
             self.global.log.error(format_args!("no thread to look for requests: {error}"));
-            self.events.push_back(Event::RequestsLooked { ls, found: Vec::new() });
         }
     }
 

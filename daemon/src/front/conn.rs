@@ -60,6 +60,8 @@ pub(super) struct Conn {
     stuck_since: Option<MonoTime>,
     /// A request is being worked on.
     pub(super) suspended: bool,
+    /// Nothing but its answer needs the connection.
+    pub(super) only_answer: bool,
     /// The peer is gone; noticed while a request was worked on.
     pub(super) hung_up: bool,
     /// Nothing is read any more: message boundaries are lost, or it left a reply unread. Kept open because leases hang on it.
@@ -86,6 +88,7 @@ impl Conn {
             sent: 0,
             stuck_since: None,
             suspended: false,
+            only_answer: false,
             hung_up: false,
             deaf: false,
             closing: false,

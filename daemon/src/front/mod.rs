@@ -8,6 +8,7 @@ mod asking;
 mod conn;
 pub(crate) mod convert;
 mod counters;
+mod looking;
 mod pace;
 mod perform;
 mod poller;
@@ -17,7 +18,7 @@ mod slots;
 mod status;
 mod streams;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
@@ -28,7 +29,7 @@ use sanlock_blockio::drive::monotonic_now;
 use sanlock_lease::hosts::HostTable;
 use sanlock_lease::text::LockspaceSpec;
 use sanlock_lease::timing::{IoTimeout, MonoTime};
-use sanlock_manager::{Action, ConnId, Event, LockspaceId, Manager, Settings};
+use sanlock_manager::{Action, ConnId, Event, LeaseWrites, LockspaceId, Manager, Settings};
 use sanlock_sys::accept::accept_nonblocking;
 use sanlock_wdmd::client::SOCKET_PATH;
 use sanlock_wire::counters::Counters;
@@ -52,6 +53,9 @@ const REQUESTS_PER_TURN: usize = 8;
 
 /// Bytes of replies that wait for their readers, all connections together; beyond that those are given up that have waited longest.
 const UNSENT_BYTES_MAX: usize = 64 << 20;
+
+/// Commands that work on disks for clients that are gone; more of them keep the places of their connections, which bounds their threads.
+const ABANDONED_MAX: usize = 256;
 
 /// How long the end of the daemon waits until wdmd knows that nothing is expected of it any more.
 const WATCHDOG_FINISH: Duration = Duration::from_secs(20);
@@ -98,6 +102,8 @@ pub(crate) struct Front {
     saving: HashMap<u64, (LockspaceId, u64)>,
     /// Commands on indexes that the manager has not let begin yet.
     indexes: HashMap<ConnId, IndexJob>,
+    /// Connections that were closed while a command of theirs worked on disks, until it has ended.
+    abandoned: HashSet<ConnId>,
     counters: Counters,
     next_order: u64,
     next_conn: u64,
@@ -164,6 +170,7 @@ impl Front {
             watchdog,
             saving: HashMap::new(),
             indexes: HashMap::new(),
+            abandoned: HashSet::new(),
             counters: Counters::default(),
             next_order: 0,
             next_conn: 0,
@@ -278,7 +285,7 @@ impl Front {
                 Message::Lockspace(lockspace::Report::Event(event)) => self.event(event),
                 Message::Lockspace(lockspace::Report::JoinFailed { ls, error }) => {
                     self.event(Event::JoinDone { ls, result: Err(error) });
-                    self.event(Event::Left { ls });
+                    self.event(Event::Left { ls, writes: LeaseWrites::Ended });
                 }
                 Message::Lockspace(lockspace::Report::Hosts { ls, table }) => self.keep_table(ls, table),
                 Message::Recorded(order) => {
@@ -286,8 +293,12 @@ impl Front {
                         self.event(Event::RejoinSaved { ls, serial });
                     }
                 }
-                Message::Answer(id, reply) => self.answer(id, &reply),
+                Message::Answer(id, reply) => {
+                    self.abandoned.remove(&id);
+                    self.answer(id, &reply);
+                }
                 Message::JobDone(id, reply) => {
+                    self.abandoned.remove(&id);
                     // Before the end that may have waited for it.
                     self.answer(id, &reply);
                     self.event(Event::JobDone);
@@ -326,7 +337,7 @@ impl Front {
         }
         let mut actions: Vec<Action> = Vec::new();
         while let Some(event) = self.events.pop_front() {
-            let left = if let Event::Left { ls } = event { Some(ls) } else { None };
+            let left = if let Event::Left { ls, .. } = event { Some(ls) } else { None };
             self.manager.handle(monotonic_now(), event, &mut actions);
             for action in actions.drain(..) {
                 self.perform(action);
@@ -421,9 +432,11 @@ impl Front {
                     | Command::Acquire
                     | Command::Release
                     | Command::Convert
+                    | Command::SetConfig
             )
         );
-        alone && slot.conn.as_ref().is_some_and(Conn::is_read_to_the_end)
+        let works = |conn: &Conn| conn.only_answer && self.abandoned.len() < ABANDONED_MAX;
+        slot.conn.as_ref().is_some_and(|conn| (alone || works(conn)) && conn.is_read_to_the_end())
     }
 
     /// Takes requests of a connection until nothing more is there or its turn is over.
@@ -517,6 +530,10 @@ impl Front {
         if self.global.config.debug_clients != 0 && self.slots.conn(id).is_some() {
             self.global.log.debug(format_args!("client connection {} closed", self.slots.describe(id)));
         }
+        if self.slots.conn(id).is_some_and(|conn| conn.only_answer) {
+            self.abandoned.insert(id);
+            self.tools.abandon(id);
+        }
         if self.slots.close(id) {
             self.event(Event::ConnClosed { conn: id });
         }
@@ -525,7 +542,7 @@ impl Front {
     /// A reply to the command in progress; the connection may go on with the next one.
     fn answer(&mut self, id: ConnId, reply: &Reply) {
         let Some(conn) = self.slots.conn_mut(id) else { return };
-        conn.suspended = false;
+        (conn.suspended, conn.only_answer) = (false, false);
         let closes = Command::from_number(reply.header.cmd).is_some_and(Command::closes_plain_connection);
         conn.closing |= closes && conn.registered.is_none();
         conn.reply(reply, monotonic_now());

@@ -10,7 +10,9 @@ use sanlock_lease::paxos::PaxosConfig;
 use sanlock_lease::rindex::Member;
 use sanlock_lease::text::DiskSpec;
 use sanlock_lease::timing::WatchdogFire;
-use sanlock_manager::{Action, ConnId, Event, Level, LockspaceId, Reply as Answer, Signal, TaskId};
+use sanlock_manager::{
+    Action, ConnId, Event, LeaseWrites, Level, LockspaceId, Reply as Answer, Signal, TaskId,
+};
 use sanlock_wire::header::Header;
 use sanlock_wire::types::Rentry;
 use sanlock_wire::{Command, Name, Reply, code};
@@ -63,7 +65,7 @@ impl Front {
             Action::Leave { ls, release } => match self.lockspaces.get(&ls) {
                 Some(lockspace) => lockspace.tell(Control::Leave { release }),
                 // Its thread could not be started.
-                None => self.events.push_back(Event::Left { ls }),
+                None => self.events.push_back(Event::Left { ls, writes: LeaseWrites::Ended }),
             },
             Action::StartAcquire { task, ls, config, mut options, value, disks } => {
                 options.seed = uuid::Uuid::new_v4().as_u64_pair().0;
@@ -199,6 +201,9 @@ impl Front {
         };
         if let Some(slot) = self.slots.get_mut(conn) {
             slot.request = None;
+            if let Some(conn) = slot.conn.as_mut() {
+                conn.only_answer = true;
+            }
         }
         let outbox = self.outbox.clone();
         self.tools.index(job, Membership { lockspace, member, fire }, move |report| {

@@ -173,11 +173,11 @@ impl Front {
 
     fn tool(&mut self, id: ConnId, header: Header, job: Job) {
         if let Some(conn) = self.slots.conn_mut(id) {
-            conn.suspended = true;
+            (conn.suspended, conn.only_answer) = (true, true);
         }
         let outbox = self.outbox.clone();
         self.event(Event::JobBegun);
-        self.tools.submit(header, job, move |reply| outbox.send(Message::JobDone(id, Box::new(reply))));
+        self.tools.submit(id, header, job, move |reply| outbox.send(Message::JobDone(id, Box::new(reply))));
     }
 
     /// A command on a resource index (7.33): at once if it needs no lockspace, else when the manager says so.

@@ -19,7 +19,7 @@ use sanlock_lease::machine::{Env, Input, IoFailure, LockspaceNow, Machine, NoHos
 use sanlock_lease::record::Bitmap;
 use sanlock_lease::timing::MonoTime;
 use sanlock_manager::rejoin::{fast_rejoin, remembered_generation};
-use sanlock_manager::{Event, LockspaceId};
+use sanlock_manager::{Event, LeaseWrites, LockspaceId};
 
 use super::renewing::Renewing;
 use super::{Control, Report, STACK, Shared, thread_name};
@@ -109,8 +109,6 @@ pub(super) struct Worker {
     pub(super) driver: Driver<LsMachine, ()>,
     pub(super) done: Vec<Driven<(), LsOutcome>>,
     pub(super) leave: Option<bool>,
-    /// The generation it is joined with.
-    generation: Option<u64>,
     /// By when its last writes must have ended for its record to be the proof that no other instance followed.
     sole_if_ended_before: Option<MonoTime>,
     /// What the next renewals are to carry, until the machine knows.
@@ -157,7 +155,6 @@ pub(super) fn run(
         driver,
         done: Vec::new(),
         leave: None,
-        generation: None,
         sole_if_ended_before: None,
         outgoing: None,
     };
@@ -186,7 +183,6 @@ impl Worker {
     fn begin(&mut self, table: Option<HostTable>) -> Result<(Joined, Residents), JoinError> {
         let disk = self.open()?;
         let joined = self.join(&disk)?;
-        self.generation = Some(joined.generation());
         let residents = self.residents(&joined, &disk, table)?;
         self.shared.set_joined(&joined, disk);
         self.tell(Event::JoinDone { ls: self.ls, result: Ok(joined) });
@@ -357,9 +353,19 @@ impl Worker {
         self.end();
     }
 
+    /// The lockspace is left. If a write of its lease may still land the thread stays until it has ended, and says so: until then nothing of
+    /// this daemon relies on what is in that sector.
     fn end(&mut self) {
-        self.drain();
-        self.tell(Event::Left { ls: self.ls });
+        let writes = self.drain();
+        self.tell(Event::Left { ls: self.ls, writes });
+        if writes != LeaseWrites::Outstanding {
+            return;
+        }
+        while self.driver.unsettled() > 0 {
+            self.turn(self.driver.next_wake());
+            self.done.clear();
+        }
+        self.tell(Event::LeaseSettled { ls: self.ls });
     }
 
     /// Frees the host_id lease if that is wanted and allowed. Waits for an attempt that runs, but not for long.
@@ -387,8 +393,8 @@ impl Worker {
         }
     }
 
-    /// Waits for writes that may still land: a join that follows would meet them.
-    fn drain(&mut self) {
+    /// Waits for writes that may still land, but not for long: somebody waits for the lockspace to be gone.
+    fn drain(&mut self) -> LeaseWrites {
         let limit = monotonic_now().plus_secs(DRAIN_SECONDS_MAX);
         if self.driver.unsettled() > 0 {
             self.log.warn(format_args!("waiting for a write of the host_id lease that has not ended"));
@@ -397,19 +403,15 @@ impl Worker {
             self.turn_before(limit);
             self.done.clear();
         }
-        let outlived = self.driver.unsettled() > 0;
-        if outlived {
-            self.log.error(format_args!("given up with a write of the host_id lease that may still land"));
+        if self.driver.unsettled() > 0 {
+            return LeaseWrites::Outstanding;
         }
-        let Some(generation) = self.generation else { return };
         let overtaken = self.sole_if_ended_before.is_some_and(|end| monotonic_now() >= end);
         if overtaken {
             self.log.warn(format_args!(
                 "a write of the host_id lease ended when another host might have taken it: joining anew waits"
             ));
         }
-        if outlived || overtaken {
-            self.global.records.outlived(self.config.lockspace, self.config.host, generation, &self.log);
-        }
+        if overtaken { LeaseWrites::Overtaken } else { LeaseWrites::Ended }
     }
 }

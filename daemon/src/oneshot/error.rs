@@ -8,6 +8,7 @@ use sanlock_lease::rindex::RindexError;
 use sanlock_lease::timing::IoTimeoutError;
 use sanlock_lease::verify::LeaderError;
 use sanlock_wire::name::PathError;
+use sanlock_wire::types::TooManyDisks;
 
 /// A one-shot command's failure. Its text is for the log, its [`code`](ToolError::code) for the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -27,6 +28,9 @@ pub enum ToolError {
     /// A resource without disks.
     #[error("the resource names no disk")]
     NoDisks,
+    /// A resource with more disks than a lease can have.
+    #[error(transparent)]
+    TooManyDisks(#[from] TooManyDisks),
     /// A transfer failed.
     #[error(transparent)]
     Io(#[from] IoError),
@@ -117,13 +121,22 @@ pub enum ToolError {
 }
 
 impl ToolError {
+    /// Whether the storage did not answer in time.
+    pub(crate) fn is_silence(&self) -> bool {
+        match self {
+            Self::NoDevice(error) | Self::Open(error) => matches!(error, OpenError::TimedOut { .. }),
+            Self::Io(error) => ReturnCode(error.code()) == ReturnCode::AIO_TIMEOUT,
+            _ => false,
+        }
+    }
+
     /// The result of the command (socket-protocol.md 7.12, 7.17 to 7.20, 7.23; disk-format.md 2.3, 2.6, 3).
     #[must_use]
     pub fn code(&self) -> ReturnCode {
         match self {
             Self::NoPath | Self::NoDevice(_) => ReturnCode::ENODEV,
             Self::Open(error) => ReturnCode(error.code()),
-            Self::NoDisks => ReturnCode::ERANGE,
+            Self::NoDisks | Self::TooManyDisks(_) => ReturnCode::ERANGE,
             Self::Io(error) => ReturnCode(error.code()),
             Self::Sizes(SizesError::OnlyOne | SizesError::Pair(_)) => ReturnCode::GENERIC,
             Self::HostId { .. } => ReturnCode::LEADER_MAGIC,

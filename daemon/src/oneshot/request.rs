@@ -1,6 +1,6 @@
 //! Asking the owner of a lease for it, and looking whether somebody asks (lease-algorithms.md 8.1, 8.2; disk-format.md 7.3).
 
-use super::resource::{names, open_all, open_first};
+use super::resource::{names, open_all};
 use super::{Io, ToolError};
 use sanlock_lease::geometry::SectorSize;
 use sanlock_lease::record::{RawLeader, RequestRecord, Wish};
@@ -53,7 +53,7 @@ pub fn write_request(
     Ok(owner)
 }
 
-/// The version asked for and the force mode, as the first disk has them.
+/// The version asked for and the force mode, as the first disk has them. The others are not opened.
 ///
 /// # Errors
 /// As [`write_request`] where they concern opening and the record itself.
@@ -62,7 +62,8 @@ pub fn read_request(
     resource: &ResourceSpec,
     sector: SectorSize,
 ) -> Result<(u64, u32), ToolError> {
-    let (disk, offset) = open_first(io, resource)?;
+    let first = resource.disks().first().ok_or(ToolError::NoDisks)?;
+    let (disk, offset) = (io.open_resource(first)?, first.offset.get());
     let offset = offset.checked_add(u64::from(sector.bytes())).ok_or(ToolError::Offset { offset })?;
     let record = RequestRecord::from_sector(&io.read(&disk, offset, sector.slice_len())?);
     record.check()?;

@@ -14,6 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use sanlock_manager::ConnId;
 use sanlock_wire::flags::WriteFlags;
 use sanlock_wire::header::Header;
 use sanlock_wire::{Name, Reply, code, types};
@@ -26,6 +27,8 @@ use late::Late;
 const STACK: usize = 128 * 1024;
 /// Stack of a thread that works on an index; its machines are on the heap.
 const INDEX_STACK: usize = 256 * 1024;
+/// Jobs that may wait. More than there are connections: it is reached only by those that clients left behind.
+const JOBS_MAX: usize = 2048;
 /// How long an idle thread waits for work before it ends.
 const IDLE_LINGER: Duration = Duration::from_secs(10);
 
@@ -148,14 +151,29 @@ fn carry_out(global: &Global, late: &Late, header: &Header, job: &Job) -> Reply 
 
 type Answer = Box<dyn FnOnce(Reply) + Send>;
 
+/// A job that no thread has taken up yet.
+struct Waiting {
+    /// Whose.
+    id: ConnId,
+    header: Header,
+    job: Job,
+    answer: Answer,
+}
+
+impl Waiting {
+    fn refuse(self, code: i32) {
+        (self.answer)(refused(&self.header, &self.job, code));
+    }
+}
+
 #[derive(Default)]
 struct State {
-    queue: VecDeque<(Header, Job, Answer)>,
+    queue: VecDeque<Waiting>,
     threads: usize,
     idle: usize,
 }
 
-/// The threads and their queue. The queue holds at most one job per connection, since a connection waits for its answer.
+/// The threads and their queue. A connection waits for the answer to its job; those of connections that are gone are bounded by [`JOBS_MAX`].
 pub(crate) struct Tools {
     shared: Arc<(Mutex<State>, Condvar)>,
     late: Arc<Late>,
@@ -170,10 +188,22 @@ impl Tools {
     }
 
     /// Queues a job; `answer` is called with its reply from another thread, or at once if no thread is to be had.
-    pub(crate) fn submit(&self, header: Header, job: Job, answer: impl FnOnce(Reply) + Send + 'static) {
+    pub(crate) fn submit(
+        &self,
+        id: ConnId,
+        header: Header,
+        job: Job,
+        answer: impl FnOnce(Reply) + Send + 'static,
+    ) {
         let (state, work) = &*self.shared;
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.queue.push_back((header, job, Box::new(answer)));
+        let waiting = Waiting { id, header, job, answer: Box::new(answer) };
+        if state.queue.len() >= JOBS_MAX {
+            drop(state);
+            self.global.log.error(format_args!("cmd {}: {JOBS_MAX} others wait for storage", header.cmd));
+            return waiting.refuse(code::EAGAIN);
+        }
+        state.queue.push_back(waiting);
         if state.idle < state.queue.len() && state.threads < self.threads_max {
             let (shared, late) = (Arc::clone(&self.shared), Arc::clone(&self.late));
             let global = Arc::clone(&self.global);
@@ -184,14 +214,25 @@ impl Tools {
             if spawned.is_ok() {
                 state.threads += 1;
             } else if state.threads == 0 {
-                if let Some((header, job, answer)) = state.queue.pop_back() {
+                if let Some(waiting) = state.queue.pop_back() {
                     drop(state);
-                    answer(refused(&header, &job, code::ENOMEM));
-                    return;
+                    return waiting.refuse(code::ENOMEM);
                 }
             }
         }
         work.notify_one();
+    }
+
+    /// The client of a job is gone. One that only reads and has not begun is answered at once instead of carried out: nobody would hear of
+    /// it. What is to be written goes on (socket-protocol.md 2.5).
+    pub(crate) fn abandon(&self, id: ConnId) {
+        let mut state = self.shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let reads = |waiting: &Waiting| waiting.id == id && waiting.job.written().is_empty();
+        let dropped = state.queue.iter().position(reads).and_then(|at| state.queue.remove(at));
+        drop(state);
+        if let Some(waiting) = dropped {
+            waiting.refuse(code::EAGAIN);
+        }
     }
 
     /// Jobs that no thread has taken up yet.
@@ -223,7 +264,7 @@ fn worker(shared: &(Mutex<State>, Condvar), late: &Late, global: &Global) {
     let (state, work) = shared;
     let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
-        while let Some((header, job, answer)) = state.queue.pop_front() {
+        while let Some(Waiting { header, job, answer, .. }) = state.queue.pop_front() {
             drop(state);
             answer(carry_out(global, late, &header, &job));
             state = shared.0.lock().unwrap_or_else(PoisonError::into_inner);

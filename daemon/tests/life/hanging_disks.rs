@@ -1,23 +1,38 @@
 //! Storage on which opening or closing hangs: leases and commands elsewhere go on.
 
 use super::SHORT;
-use super::support::{Daemon, Place, within};
+use super::support::{Daemon, Holder, Place, within};
 use sanlock_blockio::CLOSERS_OF_A_PATH;
+use sanlock_daemon::SOCKET_NAME;
 use sanlock_served::{Hang, ServedFile, Trouble};
-use sanlock_wire::Name;
-use sanlock_wire::flags::{AcquireFlags, AddFlags, ReleaseFlags, RemFlags};
-use sanlock_wire::types::{Disk, Lockspace, ResourceSpec};
+use sanlock_wire::flags::{AcquireFlags, AddFlags, ReleaseFlags, RemFlags, RequestFlags, WriteFlags};
+use sanlock_wire::types::{Disk, Lockspace, Resource, ResourceSpec};
+use sanlock_wire::{Name, Request};
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread;
 
 /// More than there were opens for all disks together.
 const MANY: u64 = 40;
+/// More than there are places.
+const MANY_CLIENTS: usize = 1100;
+/// With an io timeout of a second each, one after the other takes longer than [`SHORT`].
+const MANY_LEASES: u64 = 80;
+/// The holder is to be killed (disk-format.md 7.3).
+const FORCE: u32 = 1;
 
 /// A copy of the lease file, served; `None` where file systems in user space are not to be had.
 fn served(place: &Place) -> Option<ServedFile> {
     let behind = place.dir.path().join("behind");
     std::fs::copy(place.leases(), &behind).unwrap();
-    match ServedFile::over(&behind, place.dir.path(), Trouble::default()) {
+    served_over(place, &behind)
+}
+
+/// The same of another file.
+fn served_over(place: &Place, behind: &Path) -> Option<ServedFile> {
+    match ServedFile::over(behind, place.dir.path(), Trouble::default()) {
         Ok(file) => Some(file),
         Err(error) => {
             assert!(std::env::var_os("CI").is_none(), "required in CI: {error}");
@@ -97,4 +112,61 @@ fn closes_that_hang_on_one_disk_leave_no_descriptor_of_others_open() {
     assert_eq!(dead.hanging(), CLOSERS_OF_A_PATH);
     dead.answer();
     assert!(within(SHORT, || open() <= before), "all are closed when the storage answers");
+}
+
+#[test]
+fn clients_that_gave_up_on_a_disk_leave_their_places_to_others() {
+    let place = Place::new();
+    let daemon = Daemon::start(&place.run_dir("a"), "a");
+    place.format(&daemon);
+    let Some(dead) = served(&place) else { return };
+    let client = daemon.client();
+    dead.hang(Hang::Opens);
+    let lockspace = Lockspace::new(Name::truncated("LS"), 1, disk(dead.path(), 0));
+    let commands =
+        [Request::read_lockspace(lockspace), Request::read_resource(lease_on(&place, dead.path()))];
+    for n in 0..MANY_CLIENTS {
+        let mut stream = UnixStream::connect(daemon.run_dir.join(SOCKET_NAME)).unwrap();
+        // Refused when there is no place.
+        let _ = stream.write_all(&commands[n % 2].encode());
+    }
+    let descriptors = || std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap().count();
+    assert!(
+        within(SHORT, || client.version().is_ok() && descriptors() < MANY_CLIENTS / 2),
+        "{} left",
+        descriptors()
+    );
+    dead.answer();
+}
+
+#[test]
+fn a_disk_that_does_not_answer_delays_no_request_for_a_lease_on_another() {
+    let place = Place::new();
+    let daemon = Daemon::start(&place.run_dir("a"), "a");
+    place.format(&daemon);
+    place.join(&daemon, 1);
+    let behind = place.dir.path().join("many");
+    File::create(&behind).unwrap().set_len(MANY_LEASES << 20).unwrap();
+    let Some(dead) = served_over(&place, &behind) else { return };
+    let client = daemon.client();
+    let leases: Vec<ResourceSpec> = (0..MANY_LEASES)
+        .map(|n| {
+            let resource = Resource::new(Name::truncated("LS"), Name::truncated(format!("dead{n}")));
+            ResourceSpec::new(resource, vec![disk(dead.path(), n << 20)]).unwrap()
+        })
+        .collect();
+    // Held before the one that is asked for.
+    let mut held = client.register().unwrap();
+    for lease in &leases {
+        client.write_resource(lease, 0, 0, WriteFlags::empty()).unwrap();
+        held.acquire(AcquireFlags::empty(), std::slice::from_ref(lease), None).unwrap();
+    }
+    let mut holder = Holder::start(&daemon, &place.leases());
+    assert_eq!(holder.says(), "held");
+    client.request(&place.resource(), RequestFlags::NEXT_LVER, FORCE).unwrap();
+    assert!(!holder.is_gone(), "nobody looks before somebody asks");
+    dead.hang(Hang::Opens);
+    client.examine_lockspace(&place.lockspace(1)).unwrap();
+    assert!(within(SHORT, || holder.is_gone()));
+    dead.answer();
 }

@@ -9,7 +9,7 @@ use sanlock_lease::paxos::convert::ConvertOutcome;
 use sanlock_lease::paxos::release::{ReleaseOutcome, Released};
 use sanlock_lease::paxos::{AcquireError, Held, OwnerInfo, ReleaseError};
 use sanlock_lease::record::{HostBlock, ModeBlock, RawLeader};
-use sanlock_manager::{ConnId, Event, Request as Wish};
+use sanlock_manager::{ConnId, Event, LeaseWrites, Request as Wish};
 use sanlock_wire::RequestBody;
 
 use super::world::{Index, Machine, World, nth};
@@ -28,11 +28,29 @@ fn held(generation: u64, lver: u64, shared: bool) -> Held {
 impl World {
     pub(super) fn lockspace(&mut self, data: &mut Data<'_>) {
         let (pick, detail) = (data.below(8), data.byte());
-        if let Some(ls) = nth(self.leaving.iter().copied(), pick).filter(|_| self.calm || detail % 2 == 0) {
+        if let Some(ls) = nth(self.late.keys().copied(), pick).filter(|_| detail % 8 == 1) {
+            self.late.remove(&ls);
+            self.event(Event::LeaseSettled { ls });
+        } else if let Some(ls) =
+            nth(self.leaving.iter().copied(), pick).filter(|_| self.calm || detail % 2 == 0)
+        {
             self.leaving.remove(&ls);
             self.joining.remove(&ls);
             self.joined.remove(&ls);
-            self.event(Event::Left { ls });
+            let writes = match detail % 8 {
+                2 => LeaseWrites::Outstanding,
+                4 => LeaseWrites::Overtaken,
+                _ => LeaseWrites::Ended,
+            };
+            if writes == LeaseWrites::Outstanding {
+                let spec = self
+                    .m
+                    .lockspaces()
+                    .find(|(id, _)| *id == ls)
+                    .map(|(_, lockspace)| lockspace.spec.clone());
+                self.late.extend(spec.map(|spec| (ls, spec)));
+            }
+            self.event(Event::Left { ls, writes });
         } else if let Some(ls) = nth(self.joining.iter().copied(), pick) {
             self.joining.remove(&ls);
             let result = match detail {

@@ -3,6 +3,7 @@
 use sanlock_lease::name::Name;
 use sanlock_lease::paxos::acquire::Mode;
 use sanlock_lease::paxos::{Held, PaxosConfig};
+use sanlock_lease::text::LockspaceSpec;
 use sanlock_lease::timing::{IoTimeout, MonoTime, WatchdogFire};
 use sanlock_manager::{
     Action, Command as Order, ConnId, DRAIN_SECS, Event, LOCKSPACES_MAX, LockspaceId, Manager, ResourceId,
@@ -75,6 +76,8 @@ pub(super) struct World {
     /// Since when.
     pub(super) gone: BTreeMap<LockspaceId, MonoTime>,
     pub(super) leaving: BTreeSet<LockspaceId>,
+    /// Left with a write to the host_id lease outstanding.
+    pub(super) late: BTreeMap<LockspaceId, LockspaceSpec>,
     pub(super) machines: BTreeMap<TaskId, Machine>,
     pub(super) unsettled: BTreeSet<TaskId>,
     pub(super) names: BTreeMap<TaskId, Key>,
@@ -126,6 +129,7 @@ impl World {
             joined: BTreeMap::new(),
             gone: BTreeMap::new(),
             leaving: BTreeSet::new(),
+            late: BTreeMap::new(),
             machines: BTreeMap::new(),
             unsettled: BTreeSet::new(),
             names: BTreeMap::new(),
@@ -441,7 +445,11 @@ impl World {
             Action::Forget { conn } => {
                 assert!(self.closed.remove(&conn).is_some(), "only a closed one is forgotten")
             }
-            Action::Join { ls, .. } => assert!(self.joining.insert(ls), "joined once"),
+            Action::Join { ls, spec, .. } => {
+                let same = |late: &LockspaceSpec| late.name == spec.name && late.host_id == spec.host_id;
+                assert!(!self.late.values().any(same), "a write of ours may land on its lease");
+                assert!(self.joining.insert(ls), "joined once");
+            }
             Action::Gone { ls } => drop(self.gone.entry(ls).or_insert(self.now)),
             Action::Leave { ls, release } => {
                 assert!(self.leaving.insert(ls), "left once");

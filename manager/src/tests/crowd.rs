@@ -57,7 +57,7 @@ impl Crowd {
                 Action::WatchdogArm { ls, .. } => Some(Event::WatchdogArmed { ls, result: Ok(()) }),
                 Action::Join { ls, .. } => Some(Event::JoinDone { ls, result: Ok(joined(GENERATION, now)) }),
                 Action::SaveRejoin { ls, serial, .. } => Some(Event::RejoinSaved { ls, serial }),
-                Action::Leave { ls, .. } => Some(Event::Left { ls }),
+                Action::Leave { ls, .. } => Some(Event::Left { ls, writes: LeaseWrites::Ended }),
                 Action::StartAcquire { task, .. } => {
                     let outcome =
                         sanlock_lease::paxos::acquire::AcquireOutcome::Acquired(held(GENERATION, 7));

@@ -104,7 +104,7 @@ fn every_stream_gets_every_event_and_ends_with_its_lockspace() {
     assert_eq!(lab.quiet(noticed(0)), [], "0 is no event");
     let end = lab.remove(9, "ls");
     assert!(end.iter().all(|a| !matches!(a, Action::EndStream { .. })));
-    let end = lab.quiet(Event::Left { ls });
+    let end = lab.quiet(Event::Left { ls, writes: LeaseWrites::Ended });
     assert_eq!(end.iter().filter(|a| matches!(a, Action::EndStream { .. })).count(), 32);
 }
 

@@ -67,7 +67,7 @@ fn a_write_that_never_ends_leaves_the_host_id_unreleased() {
     lab.remove(9, "ls");
     let left = (0..DRAIN_SECS + 2).flat_map(|_| lab.tick()).find(|a| matches!(a, Action::Leave { .. }));
     assert_eq!(left, Some(Action::Leave { ls, release: false }));
-    lab.quiet(Event::Left { ls });
+    lab.quiet(Event::Left { ls, writes: LeaseWrites::Ended });
     // In the next life of the lockspace it is in the way as well.
     lab.join("ls");
     assert_eq!(index(&mut lab, 0, "ls", true), [replied(0, -16)]);

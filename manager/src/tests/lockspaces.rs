@@ -56,7 +56,7 @@ fn the_codes_of_each_state() {
     }
     let inq = Command::InqLockspace { spec: ls_spec("ls"), wait: false };
     assert_eq!(lab.result(6, inq), -115);
-    assert_eq!(lab.event(Event::Left { ls }), [replied(9, 0), replied(8, 0)]);
+    assert_eq!(lab.event(Event::Left { ls, writes: LeaseWrites::Ended }), [replied(9, 0), replied(8, 0)]);
     assert_eq!(lab.inq("ls"), -2);
 }
 
@@ -116,7 +116,7 @@ fn a_failed_join_is_answered_with_its_reason_and_waiters_when_it_is_gone() {
     let result = Err(JoinError::Read(IoFailure::NotOpen(2)));
     let answers = lab.quiet(Event::JoinDone { ls, result });
     assert_eq!(answers, [replied(0, -19), Action::Leave { ls, release: false }]);
-    assert_eq!(lab.quiet(Event::Left { ls }), [replied(1, -2)]);
+    assert_eq!(lab.quiet(Event::Left { ls, writes: LeaseWrites::Ended }), [replied(1, -2)]);
     lab.add("ls");
 }
 
@@ -130,7 +130,7 @@ fn a_removal_during_the_join_stops_it() {
     let result = Err(JoinError::Stopped { freed: true });
     let answers = lab.quiet(Event::JoinDone { ls, result });
     assert_eq!(answers, [replied(0, -201), Action::Leave { ls, release: false }]);
-    assert_eq!(lab.quiet(Event::Left { ls }), [replied(1, 0)]);
+    assert_eq!(lab.quiet(Event::Left { ls, writes: LeaseWrites::Ended }), [replied(1, 0)]);
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn a_removal_at_the_last_moment_gives_the_fresh_lease_back() {
     let answers = lab.event(Event::JoinDone { ls, result: Ok(joined(GENERATION, lab.now)) });
     assert_eq!(answers, [Action::Leave { ls, release: true }, replied(0, -1)]);
     assert_eq!(lab.tick(), []);
-    assert_eq!(lab.quiet(Event::Left { ls }), [replied(1, 0)]);
+    assert_eq!(lab.quiet(Event::Left { ls, writes: LeaseWrites::Ended }), [replied(1, 0)]);
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn an_unused_lockspace_goes_at_once() {
     let actions = lab.event(Event::Command { conn: ConnId(50), command });
     let drop = Action::DropRejoin { spec: ls_spec("ls") };
     assert_eq!(actions, [replied(50, 0), Action::Gone { ls }, drop, Action::Leave { ls, release: true }]);
-    assert_eq!(lab.quiet(Event::Left { ls }), []);
+    assert_eq!(lab.quiet(Event::Left { ls, writes: LeaseWrites::Ended }), []);
 }
 
 #[test]
@@ -244,7 +244,8 @@ fn a_lockspace_whose_thread_breaks_off_ends_with_its_users() {
     let (mut lab, ls) = Lab::ready();
     lab.renews = false;
     lab.hold(0, "r");
-    let [Action::Gone { .. }, Action::Kill { signal: Signal::Term, .. }] = lab.quiet(Event::Left { ls })[..]
+    let [Action::Gone { .. }, Action::Kill { signal: Signal::Term, .. }] =
+        lab.quiet(Event::Left { ls, writes: LeaseWrites::Ended })[..]
     else {
         panic!()
     };

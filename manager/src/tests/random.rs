@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use sanlock_lease::delta::{Event as HostEvent, JoinError};
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::machine::IoFailure;
+use sanlock_lease::name::Name;
 use sanlock_lease::paxos::acquire::{AcquireOutcome, Mode};
 use sanlock_lease::paxos::convert::ConvertOutcome;
 use sanlock_lease::paxos::release::{ReleaseOutcome, Released};
@@ -31,6 +32,8 @@ struct World {
     joined: BTreeMap<LockspaceId, u64>,
     gone: BTreeSet<LockspaceId>,
     leaving: BTreeSet<LockspaceId>,
+    /// Left with a write to the host_id lease outstanding.
+    late: BTreeMap<LockspaceId, Name>,
     /// With the generation, and whether to share.
     acquires: BTreeMap<TaskId, (LockspaceId, u64, bool)>,
     converts: BTreeMap<TaskId, Held>,
@@ -95,6 +98,7 @@ impl World {
             joined: BTreeMap::new(),
             gone: BTreeSet::new(),
             leaving: BTreeSet::new(),
+            late: BTreeMap::new(),
             acquires: BTreeMap::new(),
             converts: BTreeMap::new(),
             releases: BTreeSet::new(),
@@ -179,7 +183,11 @@ impl World {
             Action::Forget { conn } => {
                 assert!(self.closed.remove(&conn).is_some(), "only a closed connection is forgotten");
             }
-            Action::Join { ls, .. } => {
+            Action::Join { ls, spec, .. } => {
+                assert!(
+                    self.late.values().all(|late| *late != spec.name),
+                    "a write of ours may land on its lease"
+                );
                 self.joining.insert(ls);
             }
             Action::Gone { ls } => {

@@ -137,14 +137,14 @@ fn a_lockspace_is_left_once_the_record_of_what_may_outlive_it_is_written() {
     let saved = Event::RejoinSaved { ls, serial };
     assert_eq!(lab.event(saved.clone()), [Action::Leave { ls, release: false }]);
     assert_eq!(lab.event(saved), [], "once");
-    assert_eq!(lab.event(Event::Left { ls }), [replied(9, 0)]);
+    assert_eq!(lab.event(Event::Left { ls, writes: LeaseWrites::Ended }), [replied(9, 0)]);
 }
 
 #[test]
 fn a_lockspace_whose_thread_breaks_off_is_there_until_the_record_is_written() {
     let (mut lab, ls) = Lab::ready();
     let (first, _) = leaving_with_a_write(&mut lab);
-    let actions = lab.event(Event::Left { ls });
+    let actions = lab.event(Event::Left { ls, writes: LeaseWrites::Ended });
     let [(serial, _, true)] = records(&actions)[..] else { panic!("{actions:?}") };
     assert_eq!(lab.event(Event::RejoinSaved { ls, serial: first }), []);
     assert_eq!(lab.inq("ls"), -115);
@@ -156,12 +156,37 @@ fn a_lockspace_whose_thread_breaks_off_is_there_until_the_record_is_written() {
 fn a_thread_that_broke_off_vouches_for_nothing() {
     let (mut lab, ls) = Lab::ready();
     lab.saves = false;
-    let actions = lab.event(Event::Left { ls });
+    let actions = lab.event(Event::Left { ls, writes: LeaseWrites::Ended });
     let [(serial, _, outlived)] = records(&actions)[..] else { panic!("{actions:?}") };
     assert!(outlived, "nobody waited for its last write of the host_id lease");
     assert_eq!(lab.inq("ls"), -115);
     lab.event(Event::RejoinSaved { ls, serial });
     assert_eq!(lab.inq("ls"), -2);
+}
+
+#[test]
+fn what_a_thread_adds_about_its_writes_comes_behind_all_that_was_recorded_before() {
+    for writes in [LeaseWrites::Overtaken, LeaseWrites::Outstanding] {
+        let (mut lab, ls) = Lab::ready();
+        lab.saves = false;
+        // The record of a process, still to be written when the lockspace is left.
+        let earlier = records(&start(&mut lab, 0, "r"));
+        assert!(matches!(earlier[..], [(_, _, false)]), "{earlier:?}");
+        lab.pid_gone(0);
+        let (release, _) = release_of(&lab.close(0));
+        lab.released(release, Ok(sanlock_lease::paxos::release::Released::LeaderFreed), 0);
+        let rem = Command::RemLockspace { spec: ls_spec("ls"), asynchronous: false, unused: false };
+        let left = lab.event(Event::Command { conn: ConnId(9), command: rem });
+        assert!(matches!(left[..], [.., Action::DropRejoin { .. }, Action::Leave { release: true, .. }]));
+        let actions = lab.event(Event::Left { ls, writes });
+        let [(serial, _, true)] = records(&actions)[..] else { panic!("{actions:?}") };
+        assert_eq!(actions.len(), 1, "nobody may join before it is written");
+        for (earlier, _, _) in earlier {
+            assert_eq!(lab.event(Event::RejoinSaved { ls, serial: earlier }), []);
+        }
+        assert_eq!(lab.event(Event::RejoinSaved { ls, serial }), [replied(9, 0)]);
+        assert_eq!(lab.inq("ls"), -2);
+    }
 }
 
 #[test]

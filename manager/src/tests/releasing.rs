@@ -151,7 +151,7 @@ fn a_write_that_outlives_its_lockspace_blocks_the_resource_in_the_next_life() {
     lab.remove(9, "ls");
     let last: Vec<Action> = (0..DRAIN_SECS).flat_map(|_| lab.tick()).collect();
     assert_eq!(last, [Action::Leave { ls, release: false }]);
-    assert_eq!(lab.event(Event::Left { ls }), [replied(9, 0)]);
+    assert_eq!(lab.event(Event::Left { ls, writes: LeaseWrites::Ended }), [replied(9, 0)]);
     lab.join("ls");
     assert_eq!(lab.acquire(1, Target::Own, &["a"]), [replied(1, -11)]);
     assert_eq!(lab.settled(task), [], "what it left is of an older generation");

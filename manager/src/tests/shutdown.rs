@@ -26,7 +26,11 @@ fn a_lockspace_in_any_state_makes_a_signal_be_ignored_and_nothing_is_aborted() {
     lab.open(8);
     lab.remove(8, "ls");
     refused(&mut lab);
-    assert_eq!(lab.event(Event::Left { ls }), [replied(8, 0)], "forgotten, not deferred");
+    assert_eq!(
+        lab.event(Event::Left { ls, writes: LeaseWrites::Ended }),
+        [replied(8, 0)],
+        "forgotten, not deferred"
+    );
 }
 
 #[test]
@@ -47,13 +51,13 @@ fn force_removes_every_lockspace_and_answers_every_waiter_at_the_end() {
     );
     assert_eq!(lab.acquire(1, Target::Own, &["s"]), [replied(1, -28)]);
     lab.event(Event::JoinDone { ls: joining, result: Err(JoinError::Stopped { freed: true }) });
-    assert_eq!(lab.event(Event::Left { ls: joining }), []);
+    assert_eq!(lab.event(Event::Left { ls: joining, writes: LeaseWrites::Ended }), []);
     lab.pid_gone(0);
     // Resources are not released on disk: the host_id lease is.
     let actions = lab.close(0);
     assert_eq!(actions, [Action::Forget { conn: ConnId(0) }, Action::Leave { ls, release: true }]);
     let done = |conn| Action::Reply { conn: ConnId(conn), reply: Reply::ShutdownDone };
-    assert_eq!(lab.event(Event::Left { ls }), [done(7), done(8), Action::Exit]);
+    assert_eq!(lab.event(Event::Left { ls, writes: LeaseWrites::Ended }), [done(7), done(8), Action::Exit]);
 }
 
 #[test]
@@ -96,7 +100,7 @@ fn without_a_watchdog_a_forced_end_gives_writes_two_minutes_and_keeps_the_host_i
     assert_eq!(actions, []);
     let (mut lab, ls, _, actions) = end_with_a_write_outstanding(false, DRAIN_SECS);
     assert_eq!(actions, [Action::Leave { ls, release: false }]);
-    assert_eq!(lab.event(Event::Left { ls }), [Action::Exit]);
+    assert_eq!(lab.event(Event::Left { ls, writes: LeaseWrites::Ended }), [Action::Exit]);
 }
 
 #[test]
@@ -105,7 +109,7 @@ fn with_a_watchdog_a_forced_end_waits_for_writes_without_limit() {
     assert_eq!(actions, []);
     assert_eq!(lab.settled(task), [Action::WatchdogDisarm { ls }, Action::Leave { ls, release: true }]);
     assert_eq!(lab.m.resources().count(), 0);
-    assert_eq!(lab.event(Event::Left { ls }), [Action::Exit]);
+    assert_eq!(lab.event(Event::Left { ls, writes: LeaseWrites::Ended }), [Action::Exit]);
 }
 
 #[test]

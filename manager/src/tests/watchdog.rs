@@ -143,10 +143,46 @@ fn a_lockspace_whose_renewals_fail_is_not_armed() {
     lab.quiet(failure);
     let started = lab.acquire(1, Target::Own, &["s"]);
     assert!(matches!(started[..], [Action::StartAcquire { .. }]), "{started:?}");
-    // With too little time left it is not armed either.
-    let (mut lab, _) = ready();
-    lab.now = lab.now.plus_secs(6);
+}
+
+#[test]
+fn a_lockspace_whose_renewal_is_late_is_not_armed() {
+    // The attempt began at 2 s, its read may take until 3 s: then its write hangs, and nobody has heard of it yet.
+    let (mut lab, ls) = ready();
+    lab.now = lab.now.plus_secs(2);
+    arms(&lab.acquire(0, Target::Own, &["r"]));
+    let started = task(&armed(&mut lab, ls));
+    assert_eq!(
+        lab.failed(started, live_owner(), false, 0),
+        [replied(0, -243), Action::WatchdogDisarm { ls }]
+    );
+    lab.now = lab.now.plus_secs(1);
     assert_eq!(lab.acquire(0, Target::Own, &["r"]), [replied(0, -203)]);
+    assert_eq!(lab.command(0, set_used(true)), [replied(0, -203)]);
+    // It ends after all.
+    lab.tick();
+    hold(&mut lab, ls);
+    // While something depends on the lockspace anyway, more may be acquired.
+    lab.now = lab.now.plus_secs(4);
+    let started = lab.acquire(1, Target::Own, &["s"]);
+    assert!(matches!(started[..], [Action::StartAcquire { .. }]), "{started:?}");
+}
+
+#[test]
+fn a_watchdog_that_is_armed_too_late_is_disarmed_before_anything_begins() {
+    for (secs, failed) in [(3, false), (1, true)] {
+        let (mut lab, ls) = ready();
+        arms(&lab.acquire(0, Target::Own, &["r"]));
+        assert_eq!(lab.command(1, set_used(true)), []);
+        lab.now = lab.now.plus_secs(secs);
+        if failed {
+            lab.quiet(Event::RenewalFailed { ls, code: -202, text: "slow".to_owned() });
+        }
+        let end = [Action::WatchdogDisarm { ls }, replied(1, -203), replied(0, -203)];
+        assert_eq!(armed(&mut lab, ls), end);
+        lab.tick();
+        hold(&mut lab, ls);
+    }
 }
 
 #[test]
@@ -236,6 +272,20 @@ fn what_used_stands_for_has_a_watchdog_before_the_answer() {
     arms(&lab.command(0, set_used(true)));
     lab.close(0);
     assert_eq!(armed(&mut lab, ls), [Action::WatchdogDisarm { ls }]);
+    // What plain clients asked for goes on without them, and does not become more however many there are.
+    for _ in 0..2 * WAITERS_MAX as u64 {
+        lab.open(20);
+        lab.command(20, set_used(true));
+        lab.close(20);
+    }
+    assert_eq!(lab.command(1, set_used(true)), []);
+    assert_eq!(armed(&mut lab, ls), [replied(1, 0)]);
+    assert_eq!(lab.command(1, set_used(false)), [replied(1, 0), Action::WatchdogDisarm { ls }]);
+    lab.open(20);
+    arms(&lab.command(20, set_used(true)));
+    lab.close(20);
+    assert_eq!(armed(&mut lab, ls), []);
+    assert_eq!(lab.command(1, set_used(false)), [replied(1, 0), Action::WatchdogDisarm { ls }]);
     // Nor one that ends meanwhile.
     arms(&lab.command(1, set_used(true)));
     let end = lab.remove(9, "ls");

@@ -21,7 +21,9 @@ use sanlock_lease::hosts::HostTable;
 use sanlock_lease::name::Name;
 use sanlock_lease::record::{Bitmap, Wish};
 use sanlock_lease::timing::{IoTimeout, MonoTime, WatchdogFire};
-use sanlock_manager::{ConnId, Event as Told, LockspaceId, Manager, RejoinRecord, Settings, TaskId};
+use sanlock_manager::{
+    ConnId, Event as Told, LeaseWrites, LockspaceId, Manager, RejoinRecord, Settings, TaskId,
+};
 use sanlock_wdmd::decide::SourceId;
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -338,7 +340,7 @@ impl World {
             (Thread::Front, Message::Told(told)) => self.front_event(host, Some(told)),
             (Thread::Front, Message::JoinFailed { ls, error }) => {
                 self.front_event(host, Some(Box::new(Told::JoinDone { ls, result: Err(*error) })));
-                self.front_event(host, Some(Box::new(Told::Left { ls })));
+                self.front_event(host, Some(Box::new(Told::Left { ls, writes: LeaseWrites::Ended })));
             }
             (Thread::Front, Message::Hosts { ls, table }) => {
                 let Some(daemon) = self.daemon(host) else { return };

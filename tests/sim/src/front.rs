@@ -54,7 +54,10 @@ impl World {
             if let Told::Requested { lockspace, owner } = &*told {
                 self.bit_set_for(host, layout::disk_of_name(*lockspace), *owner);
             }
-            let left = if let Told::Left { ls } = *told { Some(ls) } else { None };
+            let left = match *told {
+                Told::Left { ls, .. } | Told::LeaseSettled { ls } => Some(ls),
+                _ => None,
+            };
             let command = if let Told::Command { conn, .. } = *told { Some(conn) } else { None };
             let looked =
                 if let Told::RequestsLooked { found, .. } = &*told { Some(found.clone()) } else { None };
@@ -76,8 +79,10 @@ impl World {
             for action in actions {
                 self.perform(host, action);
             }
-            if let (Some(ls), Some(daemon)) = (left, self.daemon(host)) {
-                daemon.workers.remove(&ls.0);
+            if let Some(ls) = left.filter(|ls| self.is_over(host, *ls)) {
+                if let Some(daemon) = self.daemon(host) {
+                    daemon.workers.remove(&ls.0);
+                }
             }
         }
         self.check_ages(host);

@@ -90,7 +90,7 @@ impl World {
                 let what = format!("W12: {writer:?} writes {area:?}, which it has read as somebody else's");
                 self.checks.violated(what);
             }
-            // What a lockspace that was given up left behind is excepted: its thread waited as long as it may (R3).
+            // What an earlier daemon left behind in a lockspace is excepted: this one cannot know of it (R3).
             let to_same = |io: &Io| {
                 let over = !self.is_current(io) && matches!(area, Area::Lockspace(_));
                 // One renewal that failed keeps no other from being written.
@@ -253,7 +253,8 @@ impl World {
     }
 
     pub(crate) fn land(&mut self, io: u64) {
-        let Some(orphan) = self.ios.get(&io).map(|flying| !self.is_current(flying)) else { return };
+        let left = |io: &Io| !self.is_current(io) || self.is_left_behind(io.host, io.job);
+        let Some(orphan) = self.ios.get(&io).map(|flying| left(flying)) else { return };
         let Some(flying) = self.ios.get_mut(&io) else { return };
         if !std::mem::take(&mut flying.to_land) {
             return;

@@ -19,7 +19,8 @@
 //! * Processes: [`clients`]. Requests for leases of others: `requests.rs`. Host events: `notes.rs`.
 //! * Power is cut at any moment, and comes back.
 //! * A write of the host id lease that timed out may land when its lockspace has been given up and left long ago: such a write
-//!   alone keeps neither lockspace nor watchdog waiting for ever (the exception to rule R3). It prolongs nobody's life (S11).
+//!   alone keeps neither lockspace nor watchdog waiting for ever, but the daemon that made it does not join with that host id there before it
+//!   has ended; a later daemon does (the exception to rule R3). It prolongs nobody's life (S11).
 //! * A host leaves its lockspace and comes back while another one does not look.
 //! * The rejoin records cannot be written now and then, and are lost with the power half of the time.
 //!

@@ -1,8 +1,7 @@
 //! The thread of a lockspace, as in `daemon/src/lockspace/worker.rs`: joins, renews, looks at the other hosts, leaves.
 
 use crate::daemon::{Message, Source, Thread};
-use crate::host::{Filed, JobKey};
-use crate::layout;
+use crate::host::JobKey;
 use crate::sabotage::Sabotage;
 use crate::work::{Outcome, Work};
 use crate::world::{Event, World};
@@ -12,7 +11,7 @@ use sanlock_lease::delta::{DeltaAcquire, HostScan, RenewOutcome, Renewal};
 use sanlock_lease::hosts::{HostNews, HostTable};
 use sanlock_lease::machine::{Input, LockspaceNow};
 use sanlock_lease::timing::{IoTimeout, MonoTime};
-use sanlock_manager::{Event as Told, LockspaceId, RejoinRecord};
+use sanlock_manager::{Event as Told, LeaseWrites, LockspaceId};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -56,9 +55,16 @@ impl Shared {
 enum Stage {
     Joining,
     Renewing,
-    Departing { until: MonoTime },
+    Departing {
+        until: MonoTime,
+    },
     Leaving,
-    Draining { until: MonoTime, failed: bool },
+    Draining {
+        until: MonoTime,
+        failed: bool,
+    },
+    /// Left, but for a write that may still land.
+    Late,
     Over,
 }
 
@@ -328,6 +334,11 @@ impl World {
                     self.thread_ends(host, ls, failed);
                 }
             }
+            Stage::Late => {
+                if !self.unsettled(host, ls) {
+                    self.late_write_ended(host, ls);
+                }
+            }
             Stage::Joining | Stage::Leaving | Stage::Over => {}
         }
     }
@@ -398,9 +409,6 @@ impl World {
         let renewal = self.hosts[host].jobs.get(&JobKey::Renewal(ls)).and_then(|j| j.work.renewal());
         let overtaken = renewal.and_then(Renewal::sole_if_ended_before).is_some_and(|end| now >= end);
         self.checks.marks.overtaken += u64::from(overtaken);
-        if unsettled || overtaken {
-            self.outlived(host, ls);
-        }
         let from = Source::Thread(Thread::Lockspace(ls));
         let scan = self.hosts[host].jobs.get(&JobKey::Scan(ls)).and_then(|j| j.work.table());
         if let Some(table) = scan.filter(|_| !failed).cloned() {
@@ -408,30 +416,47 @@ impl World {
             self.send(host, from, Thread::Front, Message::Hosts { ls: LockspaceId(ls), table });
         }
         for key in [JobKey::Join(ls), JobKey::Renewal(ls), JobKey::Scan(ls), JobKey::Leave(ls)] {
-            self.hosts[host].jobs.remove(&key);
+            if self.writes_of(host, key) == 0 {
+                self.hosts[host].jobs.remove(&key);
+            }
         }
         if let Some(worker) = self.worker(host, ls) {
-            worker.stage = Stage::Over;
+            worker.stage = if unsettled { Stage::Late } else { Stage::Over };
             let disk = worker.disk;
             let name = self.hosts[host].id;
             self.checks.left(name, disk, now);
         }
-        self.report(host, Thread::Lockspace(ls), Told::Left { ls: LockspaceId(ls) });
+        let writes = match (unsettled, overtaken) {
+            (true, _) => LeaseWrites::Outstanding,
+            (false, true) => LeaseWrites::Overtaken,
+            (false, false) => LeaseWrites::Ended,
+        };
+        self.report(host, Thread::Lockspace(ls), Told::Left { ls: LockspaceId(ls), writes });
     }
 
-    /// Notes in the run directory, in place of what is there, that the record on disk proves nothing about the instance that ends: no
-    /// daemon is to take its place at once.
-    fn outlived(&mut self, host: usize, ls: u64) {
-        let Some(worker) = self.worker(host, ls) else { return };
-        let (disk, generation) = (worker.disk, worker.shared.generation.get());
-        if generation == 0 {
-            return;
+    /// The last thing that a thread waited for which had left its lockspace.
+    fn late_write_ended(&mut self, host: usize, ls: u64) {
+        for key in [JobKey::Join(ls), JobKey::Renewal(ls), JobKey::Leave(ls)] {
+            self.hosts[host].jobs.remove(&key);
         }
-        let (boot, life, host_id) = (self.hosts[host].epoch, self.life_of(host), self.hosts[host].claims);
-        let lockspace = layout::lockspace(disk);
-        let record =
-            RejoinRecord { lockspace, host_id: host_id.get(), generation, pids: Vec::new(), outlived: true };
-        self.hosts[host].records.insert((disk, host_id), Filed { boot, life, record });
+        if let Some(worker) = self.worker(host, ls) {
+            worker.stage = Stage::Over;
+        }
+        self.checks.marks.settled_late += 1;
+        self.report(host, Thread::Lockspace(ls), Told::LeaseSettled { ls: LockspaceId(ls) });
+    }
+
+    /// Whether the lockspace of this job has been left by a thread that only waits for a write.
+    pub(crate) fn is_left_behind(&self, host: usize, job: JobKey) -> bool {
+        let (JobKey::Join(ls) | JobKey::Renewal(ls) | JobKey::Leave(ls)) = job else { return false };
+        let worker = self.hosts[host].daemon.as_ref().and_then(|daemon| daemon.workers.get(&ls));
+        worker.is_some_and(|worker| worker.stage == Stage::Late)
+    }
+
+    /// Whether nothing of the thread is left.
+    pub(crate) fn is_over(&self, host: usize, ls: LockspaceId) -> bool {
+        let worker = self.hosts[host].daemon.as_ref().and_then(|daemon| daemon.workers.get(&ls.0));
+        worker.is_none_or(|worker| worker.stage == Stage::Over)
     }
 
     /// What a machine of the thread is told: a join is wanted until the lockspace is marked gone.

@@ -34,6 +34,26 @@ fn s2_a_version_twice_is_noticed_beside_a_reference_peer() {
     assert!((1..=SEEDS).any(broken), "not noticed in {SEEDS} runs");
 }
 
+/// An idle host that stood still while another machine took its host id goes on: it is to notice, not to write.
+#[test]
+fn w12_renewed_over_somebody_else() {
+    let broken = |seed: u64| {
+        let settings = Settings {
+            faults: only("freeze:12+power-cut:4"),
+            ours: 4,
+            disks: 1,
+            misconfigured_per_mille: 500,
+            pause_ms: 2_000_000,
+            hold_ms: 1000,
+            chaos_mean_secs: 100,
+            stormy_secs: 4000,
+            ..Settings::draw(&mut Dice::new(seed ^ 0x5e77), 0)
+        };
+        !World::new(settings, seed, false).with(Sabotage::RenewsBlindly, "W12:").run()
+    };
+    assert!((1..=SEEDS).any(broken), "not noticed in {SEEDS} runs");
+}
+
 /// These kinds of faults, and no others.
 fn only(names: &str) -> Faults {
     names.parse().expect("kinds of faults")
@@ -318,7 +338,6 @@ noticed! {
     w3_a_signal_for_a_bystander: KillsBystanders, "is signalled";
     w3_lockspaces_that_fail_together: FailsTogether, "gives up a living lockspace";
     w4_a_watchdog_that_never_fires: NeverFires, "W4:";
-    w12_renewed_over_somebody_else: RenewsBlindly, "W12:";
     v1_values_not_read: ValuesUnseen, "V1:";
     v2_other_values: ValuesElsewhere, "nobody has set";
     v2_values_beside_a_holder: KeepsUsing, "hold by now";

@@ -59,10 +59,21 @@ impl World {
     }
 
     pub(super) fn lockspace(&mut self, pick: usize, detail: u8) {
-        if let Some(ls) = nth(self.leaving.iter(), pick).filter(|_| detail % 2 == 0) {
+        if let Some(ls) = nth(self.late.keys(), pick).filter(|_| detail % 8 == 1) {
+            self.late.remove(&ls);
+            self.event(Event::LeaseSettled { ls });
+        } else if let Some(ls) = nth(self.leaving.iter(), pick).filter(|_| detail % 2 == 0) {
             self.leaving.remove(&ls);
             self.joined.remove(&ls);
-            self.event(Event::Left { ls });
+            let writes = match detail % 8 {
+                2 => LeaseWrites::Outstanding,
+                4 => LeaseWrites::Overtaken,
+                _ => LeaseWrites::Ended,
+            };
+            if writes == LeaseWrites::Outstanding {
+                self.late.insert(ls, self.m.lockspaces[&ls].spec.name);
+            }
+            self.event(Event::Left { ls, writes });
         } else if let Some(ls) = nth(self.joining.iter(), pick) {
             self.joining.remove(&ls);
             let result = if detail % 5 == 0 {

@@ -205,6 +205,8 @@ marks! {
     left_orderly,
     /// Lockspaces left while a write of the host id lease could still land.
     drained_in_vain,
+    /// Such writes that ended while the daemon went on.
+    settled_late,
     /// Lockspaces left whose last write ended when others might have had the host id.
     overtaken,
     /// Daemons started again.
