@@ -1,15 +1,18 @@
 //! One operation at a time, each with a time limit: for tools that do a few transfers and exit.
 
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::buffer::{AlignedBuf, MAX_IO_LEN};
+use crate::calls::{CallPlace, RETRY_MS};
 use crate::disk::Disk;
 use crate::engine::{Completion, Engine, EngineKind, IoRequest, Ticket};
 use crate::error::{EngineError, IoError, IoErrorKind, Op};
+use crate::opens::Asker;
 
 /// Synchronous transfers with a deadline over an [`Engine`].
 ///
@@ -19,7 +22,12 @@ pub struct BlockingIo {
     engine: Box<dyn Engine>,
     reaped: Vec<Completion>,
     spare: Option<AlignedBuf>,
+    /// For whom operations are counted.
+    asker: Option<Asker>,
 }
+
+/// How long an operation waits for a place among those that may be under way. Where there is none for so long, the storage hangs.
+const PLACE_PATIENCE: Duration = Duration::from_secs(1);
 
 impl BlockingIo {
     /// Creates the façade over an engine of its own.
@@ -27,13 +35,20 @@ impl BlockingIo {
     /// # Errors
     /// As [`EngineKind::create`].
     pub fn new(kind: EngineKind) -> Result<Self, EngineError> {
-        Ok(Self { engine: kind.create()?, reaped: Vec::new(), spare: None })
+        Ok(Self { engine: kind.create()?, reaped: Vec::new(), spare: None, asker: None })
+    }
+
+    /// From now on operations are counted among those of this kind of asker, and are not begun without a place among them
+    /// ([`CallPlace`]).
+    pub fn count_as(&mut self, asker: Asker) {
+        self.asker = Some(asker);
     }
 
     /// Fills `buf` from byte `offset` of `disk`.
     ///
     /// # Errors
-    /// [`IoErrorKind::TimedOut`] after `timeout`, the operation then goes on; [`IoErrorKind::Short`] at the end of the disk;
+    /// [`IoErrorKind::TimedOut`] after `timeout`, the operation then goes on; [`IoErrorKind::NeverStarted`] if there is no place for it for a
+    /// second, or `timeout` if that is shorter; [`IoErrorKind::Short`] at the end of the disk;
     /// otherwise the errno: -22 for a misaligned offset or length, an empty or too long `buf` (over [`MAX_IO_LEN`]), or a
     /// zero timeout (lease-algorithms.md 1.5). `buf` is unchanged after an error.
     pub fn read_exact_at(
@@ -45,7 +60,7 @@ impl BlockingIo {
     ) -> Result<(), IoError> {
         let aligned = self.buffer(Op::Read, disk, offset, buf.len(), timeout)?;
         let done = self.run(
-            IoRequest { op: Op::Read, disk: Arc::clone(disk), offset, len: buf.len(), buf: aligned },
+            IoRequest { len: buf.len(), ..IoRequest::read(Arc::clone(disk), offset, aligned) },
             timeout,
         )?;
         if done.result.is_ok() {
@@ -58,7 +73,7 @@ impl BlockingIo {
     /// Writes all of `data` at byte `offset` of `disk`.
     ///
     /// # Errors
-    /// As [`BlockingIo::read_exact_at`]. After a timeout the write may still reach the disk at any time.
+    /// As [`BlockingIo::read_exact_at`]. After [`IoErrorKind::TimedOut`] the write may still reach the disk at any time.
     pub fn write_all_at(
         &mut self,
         disk: &Arc<Disk>,
@@ -69,7 +84,7 @@ impl BlockingIo {
         let mut aligned = self.buffer(Op::Write, disk, offset, data.len(), timeout)?;
         aligned[..data.len()].copy_from_slice(data);
         let done = self.run(
-            IoRequest { op: Op::Write, disk: Arc::clone(disk), offset, len: data.len(), buf: aligned },
+            IoRequest { len: data.len(), ..IoRequest::write(Arc::clone(disk), offset, aligned) },
             timeout,
         )?;
         self.spare = Some(done.buf);
@@ -104,7 +119,25 @@ impl BlockingIo {
         Ok(self.spare.take().filter(|buf| buf.len() >= len).unwrap_or_else(|| AlignedBuf::zeroed(len)))
     }
 
-    fn run(&mut self, request: IoRequest, timeout: Duration) -> Result<Completion, IoError> {
+    /// A place for an operation, waited for. `Err`: there is none.
+    fn place(&mut self, disk: &Disk, timeout: Duration) -> Result<Option<CallPlace>, IoErrorKind> {
+        let Some(asker) = self.asker else { return Ok(None) };
+        let end = Instant::now() + timeout.min(PLACE_PATIENCE);
+        loop {
+            if let Some(place) = CallPlace::take(asker, disk) {
+                return Ok(Some(place));
+            }
+            // What of our own has ended is given back.
+            self.collect_late();
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(IoErrorKind::NeverStarted);
+            }
+            thread::sleep(left.min(Duration::from_millis(RETRY_MS)));
+        }
+    }
+
+    fn run(&mut self, mut request: IoRequest, timeout: Duration) -> Result<Completion, IoError> {
         let overdue = IoError {
             path: request.disk.shared_path(),
             op: request.op,
@@ -113,6 +146,8 @@ impl BlockingIo {
             kind: IoErrorKind::TimedOut,
         };
         let start = Instant::now();
+        let place = self.place(&request.disk, timeout);
+        request.place = place.map_err(|kind| IoError { kind, ..overdue.clone() })?;
         let ticket = self.engine.submit(request);
         loop {
             // Measured before looking, so that a completion present at the deadline counts.

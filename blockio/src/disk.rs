@@ -14,7 +14,7 @@ use crate::errand::Errand;
 use crate::error::OpenError;
 use crate::offload::{self, ClosePermit, Place};
 use crate::opens::{self, Asker, PendingOpen};
-use crate::stat::{Identity, Stat};
+use crate::stat::{Device, Identity, Stat};
 
 /// Sector size assumed for regular files (disk-format.md 2.3).
 const FILE_SECTOR: u32 = 512;
@@ -166,8 +166,13 @@ impl Disk {
         self.identity
     }
 
+    /// The device on which operations on it hang, if any do.
+    pub(crate) fn device(&self) -> Device {
+        self.identity.device(self.kind)
+    }
+
     fn place(&self) -> Place {
-        Place { path: self.shared_path(), device: self.identity.device(self.kind) }
+        Place { path: self.shared_path(), device: self.device() }
     }
 
     /// How it was opened.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::aio::Aio;
 use crate::buffer::AlignedBuf;
+use crate::calls::CallPlace;
 use crate::disk::Disk;
 use crate::errand::Errand;
 use crate::error::{EngineError, IoError, Op};
@@ -30,6 +31,8 @@ pub struct IoRequest {
     pub len: usize,
     /// Source or destination.
     pub buf: AlignedBuf,
+    /// Given back when the kernel is done with it; `None` for an operation that is not counted.
+    pub place: Option<CallPlace>,
 }
 
 impl IoRequest {
@@ -37,14 +40,14 @@ impl IoRequest {
     #[must_use]
     pub fn read(disk: Arc<Disk>, offset: u64, buf: AlignedBuf) -> Self {
         let len = buf.len();
-        Self { op: Op::Read, disk, offset, len, buf }
+        Self { op: Op::Read, disk, offset, len, buf, place: None }
     }
 
     /// A write of the whole of `buf`.
     #[must_use]
     pub fn write(disk: Arc<Disk>, offset: u64, buf: AlignedBuf) -> Self {
         let len = buf.len();
-        Self { op: Op::Write, disk, offset, len, buf }
+        Self { op: Op::Write, disk, offset, len, buf, place: None }
     }
 }
 

@@ -33,6 +33,9 @@ impl fmt::Display for Op {
 pub enum IoErrorKind {
     /// Not complete within the caller's limit. The operation is still in flight; a write may still reach the disk.
     TimedOut,
+    /// Not begun within the caller's limit, because as many operations hang there, or in all, as are allowed
+    /// ([`crate::CallPlace`]). It will not happen.
+    NeverStarted,
     /// The kernel, or the engine in its place, reported this errno (positive).
     Os(i32),
     /// Fewer bytes than asked for, usually because the range crosses the end of the file or device.
@@ -43,12 +46,18 @@ pub enum IoErrorKind {
 }
 
 impl IoErrorKind {
-    /// The return number: -202 timed out, -90 (`-EMSGSIZE`) short, otherwise the negative errno
+    /// Whether the storage has not answered in time, this operation or earlier ones.
+    #[must_use]
+    pub const fn is_timeout(self) -> bool {
+        matches!(self, IoErrorKind::TimedOut | IoErrorKind::NeverStarted)
+    }
+
+    /// The return number: -202 timed out, or never started for that reason, -90 (`-EMSGSIZE`) short, otherwise the negative errno
     /// (lease-algorithms.md 1.5).
     #[must_use]
     pub const fn code(self) -> i32 {
         match self {
-            IoErrorKind::TimedOut => TIMED_OUT_CODE,
+            IoErrorKind::TimedOut | IoErrorKind::NeverStarted => TIMED_OUT_CODE,
             IoErrorKind::Os(errno) => -errno,
             IoErrorKind::Short { .. } => -libc::EMSGSIZE,
         }
@@ -59,6 +68,7 @@ impl fmt::Display for IoErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             IoErrorKind::TimedOut => f.write_str("no completion in time, still outstanding"),
+            IoErrorKind::NeverStarted => f.write_str("not begun, too many earlier operations hang"),
             IoErrorKind::Os(errno) => write!(f, "{}", Errno::from_raw(*errno)),
             IoErrorKind::Short { got } => write!(f, "only {got} bytes transferred"),
         }
@@ -200,6 +210,7 @@ mod tests {
     #[test]
     fn return_numbers() {
         assert_eq!(IoErrorKind::TimedOut.code(), -202);
+        assert_eq!(IoErrorKind::NeverStarted.code(), -202);
         assert_eq!(IoErrorKind::Short { got: 7 }.code(), -90);
         assert_eq!(IoErrorKind::Os(libc::EIO).code(), -5);
         assert_eq!(OpenError::TimedOut { path: "/x".into() }.code(), -202);

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`AlignedBuf`], [`BufPool`] | page-aligned memory, owned by the operation while the kernel may touch it |
 //! | [`HugePages`] | a stock of huge pages for the large ones of these buffers |
+//! | [`CallPlace`] | how many reads and writes may hang, for each kind of asker |
 //! | [`Disk`], [`PendingOpen`], [`Asker`] | an open lease file or device, its sizes, opening off the caller's thread |
 //! | [`Engine`] | submit, reap, a descriptor to poll; implemented over io_uring, Linux AIO, and threads |
 //! | [`EngineKind`] | which of them: [`EngineKind::for_daemon`], [`EngineKind::probe`] |
@@ -31,6 +32,7 @@
 mod aio;
 mod blocking;
 mod buffer;
+mod calls;
 mod device_write;
 mod disk;
 pub mod drive;
@@ -48,6 +50,7 @@ mod uring;
 
 pub use blocking::BlockingIo;
 pub use buffer::{AlignedBuf, BUFFER_ALIGN, BufPool, MAX_IO_LEN};
+pub use calls::CallPlace;
 pub use disk::{Access, Disk, DiskKind};
 pub use engine::{Completion, ENGINE_VARIABLE, Engine, EngineKind, IoRequest, Ticket};
 pub use errand::Errand;

@@ -25,13 +25,13 @@ use crate::error::OpenError;
 use crate::offload;
 use crate::stat::Stat;
 
-/// Who has a disk opened. Each kind has a number of opens of its own that may be under way, all of them hanging, so none is refused
-/// because of what others do. Who waits for an open that is under way needs none.
+/// Who has a disk opened, read and written. Each kind has a number of opens and of calls of its own that may be under way, all of them hanging,
+/// so none is refused because of what others do. Who waits for an open that is under way needs none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asker {
     /// Acquires, releases and conversions of leases.
     Lease,
-    /// A lockspace that is joined.
+    /// A lockspace that is joined, or looks at its other hosts.
     Lockspace,
     /// Commands that come and go, and tools.
     Command,
@@ -48,6 +48,19 @@ impl Asker {
         match self {
             Asker::Lease | Asker::Lockspace => 32,
             Asker::Command => 16,
+        }
+    }
+
+    /// Reads and writes that may be under way for this kind of asker, in the whole process, those that hang included
+    /// ([`crate::CallPlace`]). For lockspaces these are joins and looks at other hosts: renewals are not counted.
+    ///
+    /// A lease has two at a time, and more than a hundred on one device are no faster than a hundred; a lockspace that joins or looks has one. Each may
+    /// hold a thread, whose stack is 64 KiB.
+    #[must_use]
+    pub const fn calls_max(self) -> usize {
+        match self {
+            Asker::Lease | Asker::Lockspace => 512,
+            Asker::Command => 256,
         }
     }
 }

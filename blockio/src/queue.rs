@@ -34,6 +34,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::buffer::{AlignedBuf, MAX_IO_LEN};
+use crate::calls::CallPlace;
 use crate::disk::{Disk, DiskKind};
 use crate::engine::{Completion, Engine, EngineKind, IoRequest, Ticket};
 use crate::errand::Errand;
@@ -133,6 +134,8 @@ struct Slot {
     offset: u64,
     len: usize,
     buf: AlignedBuf,
+    /// Given back with the slot.
+    _place: Option<CallPlace>,
     submitted_at: Instant,
 }
 
@@ -442,14 +445,14 @@ impl<B: Backend> Engine for QueuedEngine<B> {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         self.in_flight += 1;
-        let IoRequest { op, disk, offset, len, buf } = request;
+        let IoRequest { op, disk, offset, len, buf, place } = request;
         // Some file systems serve a misaligned transfer from the page cache instead of refusing it: a stale read.
         let unit = u64::from(disk.logical_block_size());
         let in_range = (1..=buf.len().min(MAX_IO_LEN)).contains(&len)
             && offset.checked_add(len as u64).is_some_and(|end| end <= MAX_OFFSET)
             && offset.checked_rem(unit) == Some(0)
             && (len as u64).checked_rem(unit) == Some(0);
-        let slot = Slot { ticket, op, disk, offset, len, buf, submitted_at: Instant::now() };
+        let slot = Slot { ticket, op, disk, offset, len, buf, _place: place, submitted_at: Instant::now() };
 
         let mut state = self.shared.lock();
         let refusal = if !in_range {

@@ -61,6 +61,7 @@ fn a_transfer_uses_the_start_of_a_larger_buffer() {
             offset: 512,
             len: 512,
             buf: filled(4096, 9),
+            place: None,
         });
         one(engine.as_mut()).result.unwrap();
         engine.submit(IoRequest::read(Arc::clone(&disk), 0, AlignedBuf::zeroed(4096)));
@@ -120,8 +121,7 @@ fn a_request_that_cannot_start_completes_like_any_other() {
     let disk = open(&file_in(dir.path(), "disk", 4096));
     on_each(|kind| {
         let mut engine = kind.create().unwrap();
-        let bad =
-            IoRequest { op: Op::Read, disk: Arc::clone(&disk), offset: 0, len: 1024, buf: filled(512, 5) };
+        let bad = IoRequest { len: 1024, ..IoRequest::read(Arc::clone(&disk), 0, filled(512, 5)) };
         let ticket = engine.submit(bad);
         assert_eq!(engine.in_flight(), 1);
         assert!(is_ready(engine.as_ref()));

@@ -30,6 +30,7 @@ use crate::engine::{Engine, EngineKind};
 use crate::errand::Errand;
 use crate::error::EngineError;
 use crate::huge::HugePages;
+use crate::opens::Asker;
 
 /// Machines that one driver holds, finished ones with outstanding writes included.
 pub const MACHINES_MAX: usize = 8192;
@@ -89,6 +90,8 @@ struct Run<M, T> {
     resident: bool,
     /// Between `Start` and `Done`.
     busy: bool,
+    /// Among whose calls its operations count.
+    asker: Option<Asker>,
     areas: Areas,
     wake: Option<MonoTime>,
     in_flight_ops: u32,
@@ -102,6 +105,8 @@ pub type EngineFactory = Box<dyn FnMut() -> Result<Box<dyn Engine>, EngineError>
 /// whenever it is readable and at [`Driver::next_wake`].
 pub struct Driver<M: Machine, T> {
     lanes: Lanes,
+    /// Of machines that are added.
+    asker: Option<Asker>,
     runs: Vec<Run<M, T>>,
     next_run: u64,
     buffers: Buffers,
@@ -140,6 +145,7 @@ impl<M: Machine, T: Clone> Driver<M, T> {
     pub fn with_engines(engines: EngineFactory) -> Result<Self, EngineError> {
         Ok(Self {
             lanes: Lanes::new(engines)?,
+            asker: None,
             runs: Vec::new(),
             next_run: 0,
             buffers: Buffers::default(),
@@ -160,6 +166,13 @@ impl<M: Machine, T: Clone> Driver<M, T> {
     /// started.
     pub fn share(&mut self, room: Arc<SharedRoom>) {
         self.lanes.share(room);
+    }
+
+    /// Operations of machines that are started, or added, from now on count among those of this kind of asker: without a place among them
+    /// ([`crate::CallPlace`]) they wait, and if there is none by their deadline they have timed out and will not happen. `None`, as at first: they are not
+    /// counted, and wait for none that are.
+    pub fn count_as(&mut self, asker: Option<Asker>) {
+        self.asker = asker;
     }
 
     /// From now on engines stay when they have no work: for an owner that uses the same few paths as long as it lives.
@@ -240,6 +253,7 @@ impl<M: Machine, T: Clone> Driver<M, T> {
             machine: Some((machine, tag)),
             resident,
             busy: false,
+            asker: self.asker,
             areas,
             wake: None,
             in_flight_ops: 0,
@@ -492,6 +506,7 @@ impl<M: Machine, T: Clone> Driver<M, T> {
             run: id,
             op: op.id,
             deadline: op.deadline,
+            asker: self.position(id).and_then(|at| self.runs.get(at)).and_then(|run| run.asker),
             write: op.is_write(),
             timed_out: false,
             doubt_ms: op.doubt_ms,

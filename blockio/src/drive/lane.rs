@@ -14,10 +14,12 @@ use sanlock_lease::timing::MonoTime;
 use super::buffers::Buffers;
 use super::event::RunId;
 use super::room::{Place, Room};
+use crate::calls::{CallPlace, RETRY_MS};
 use crate::disk::Disk;
 use crate::engine::{Completion, Engine, IoRequest, Ticket};
 use crate::errand::Errand;
 use crate::error::{IoErrorKind, Op as Direction};
+use crate::opens::Asker;
 
 /// Operations waiting for one path; further ones fail at once with `EAGAIN`.
 pub const OPS_WAITING_MAX: usize = 4096;
@@ -34,6 +36,8 @@ pub(super) struct Flight {
     pub(super) run: RunId,
     pub(super) op: OpId,
     pub(super) deadline: MonoTime,
+    /// Among whose calls it counts; `None`: it goes before all that are counted.
+    pub(super) asker: Option<Asker>,
     pub(super) write: bool,
     pub(super) timed_out: bool,
     /// For how long, in milliseconds, it may be in doubt; 0: it may not.
@@ -57,7 +61,8 @@ pub(super) struct Transfer {
 pub(super) enum Ended {
     /// The engine reports it.
     Completed(Flight, Completion),
-    /// It waited until its deadline and was never submitted: it has not happened and will not.
+    /// It waited until its deadline, for a place among the calls that may be under way or for room on its path, and was never submitted: it
+    /// has not happened and will not.
     NeverStarted(Flight),
 }
 
@@ -69,12 +74,22 @@ pub(super) struct Lane {
     waiting: VecDeque<(Flight, Transfer)>,
     room: Room,
     idle_since: MonoTime,
+    /// When to look again for a place for what waits.
+    retry_at: Option<MonoTime>,
+}
+
+/// Why an operation waits.
+enum Waits {
+    /// For another one of its path to end.
+    Room,
+    /// For a place among the calls of its asker, which anybody may give back.
+    Place,
 }
 
 impl Lane {
     pub(super) fn new(path: Arc<Path>, engine: Box<dyn Engine>, room: Room, now: MonoTime) -> Self {
         let (flights, waiting) = (Vec::new(), VecDeque::new());
-        Self { path, engine, flights, waiting, room, idle_since: now }
+        Self { path, engine, flights, waiting, room, idle_since: now, retry_at: None }
     }
 
     /// Starts an operation, or queues it. `Err` when the queue is full.
@@ -83,11 +98,17 @@ impl Lane {
         flight: Flight,
         transfer: Transfer,
         buffers: &mut Buffers,
+        now: MonoTime,
     ) -> Result<(), IoFailure> {
-        if self.waiting.is_empty() {
-            if let Some(place) = self.place(transfer.len) {
-                self.submit(flight, transfer, place, buffers);
-                return Ok(());
+        // What is not counted waits for nothing that waits for a place.
+        if flight.asker.is_none() || self.waiting.is_empty() {
+            match Self::admit(&mut self.room, self.flights.is_empty(), &flight, &transfer) {
+                Ok(admitted) => {
+                    self.submit(flight, transfer, admitted, buffers);
+                    return Ok(());
+                }
+                Err(Waits::Place) => self.retry_at = Some(now.plus_millis(RETRY_MS)),
+                Err(Waits::Room) => {}
             }
         }
         if self.waiting.len() >= OPS_WAITING_MAX {
@@ -97,11 +118,31 @@ impl Lane {
         Ok(())
     }
 
-    fn place(&mut self, len: usize) -> Option<Place> {
-        self.room.take(len, self.flights.is_empty())
+    /// What an operation needs to begin.
+    fn admit(
+        room: &mut Room,
+        idle: bool,
+        flight: &Flight,
+        transfer: &Transfer,
+    ) -> Result<(Place, Option<CallPlace>), Waits> {
+        let own = room.take(transfer.len, idle).ok_or(Waits::Room)?;
+        let Some(asker) = flight.asker else { return Ok((own, None)) };
+        match CallPlace::take(asker, &transfer.disk) {
+            Some(call) => Ok((own, Some(call))),
+            None => {
+                room.give_back(own, transfer.len);
+                Err(Waits::Place)
+            }
+        }
     }
 
-    fn submit(&mut self, flight: Flight, transfer: Transfer, place: Place, buffers: &mut Buffers) {
+    fn submit(
+        &mut self,
+        flight: Flight,
+        transfer: Transfer,
+        (room, place): (Place, Option<CallPlace>),
+        buffers: &mut Buffers,
+    ) {
         let Transfer { disk, offset, len, content } = transfer;
         let mut buf = buffers.take(len);
         let op = match content {
@@ -112,16 +153,28 @@ impl Lane {
             }
             None => Direction::Read,
         };
-        let ticket = self.engine.submit(IoRequest { op, disk, offset, len, buf });
-        self.flights.push((ticket, flight, place));
+        let ticket = self.engine.submit(IoRequest { op, disk, offset, len, buf, place });
+        self.flights.push((ticket, flight, room));
     }
 
     /// Moves waiting operations into the engine as far as there is room.
-    pub(super) fn refill(&mut self, buffers: &mut Buffers) {
-        while let Some((flight, transfer)) = self.waiting.pop_front() {
-            match self.place(transfer.len) {
-                Some(place) => self.submit(flight, transfer, place, buffers),
-                None => return self.waiting.push_front((flight, transfer)),
+    pub(super) fn refill(&mut self, now: MonoTime, buffers: &mut Buffers) {
+        self.retry_at = None;
+        let mut at = 0;
+        while let Some((flight, transfer)) = self.waiting.get(at) {
+            // Once one has found no place, the others that are counted would find none either.
+            if self.retry_at.is_some() && flight.asker.is_some() {
+                at += 1;
+                continue;
+            }
+            match Self::admit(&mut self.room, self.flights.is_empty(), flight, transfer) {
+                Ok(admitted) => {
+                    if let Some((flight, transfer)) = self.waiting.remove(at) {
+                        self.submit(flight, transfer, admitted, buffers);
+                    }
+                }
+                Err(Waits::Place) => self.retry_at = Some(now.plus_millis(RETRY_MS)),
+                Err(Waits::Room) => return,
             }
         }
     }
@@ -185,6 +238,11 @@ impl Lane {
         self.engine.last_resort(&wanted)
     }
 
+    /// When to look again for places, if operations wait for any.
+    pub(super) fn retry_at(&self) -> Option<MonoTime> {
+        self.retry_at.filter(|_| !self.waiting.is_empty())
+    }
+
     /// Operations in the engine.
     pub(super) fn in_engine(&self) -> usize {
         self.flights.len()
@@ -203,7 +261,7 @@ impl Lane {
 /// An engine's verdict as machines know it.
 pub(super) fn failure(kind: IoErrorKind) -> IoFailure {
     match kind {
-        IoErrorKind::TimedOut => IoFailure::TimedOut,
+        IoErrorKind::TimedOut | IoErrorKind::NeverStarted => IoFailure::TimedOut,
         IoErrorKind::Os(errno) => IoFailure::Os(errno),
         IoErrorKind::Short { .. } => IoFailure::Short,
     }

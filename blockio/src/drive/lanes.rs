@@ -128,7 +128,8 @@ impl Lanes {
     pub(super) fn next_wake(&self) -> Option<MonoTime> {
         let deadlines = self.lanes.iter().filter_map(Lane::next_deadline);
         let idle = self.lanes.iter().filter(|_| !self.keeping).filter_map(Lane::drop_at);
-        deadlines.chain(idle).min()
+        let places = self.lanes.iter().filter_map(Lane::retry_at);
+        deadlines.chain(idle).chain(places).min()
     }
 
     /// Takes what has ended or is overdue, and starts what has room now.
@@ -142,7 +143,7 @@ impl Lanes {
         for lane in &mut self.lanes {
             lane.reap(now, &mut self.scratch, ended);
             lane.expire(now, ended, overdue);
-            lane.refill(buffers);
+            lane.refill(now, buffers);
         }
     }
 
@@ -158,7 +159,7 @@ impl Lanes {
         now: MonoTime,
     ) -> Result<(), IoFailure> {
         let at = self.of(&transfer.disk, now)?;
-        self.lanes.get_mut(at).ok_or(IoFailure::Os(libc::EINVAL))?.push(flight, transfer, buffers)
+        self.lanes.get_mut(at).ok_or(IoFailure::Os(libc::EINVAL))?.push(flight, transfer, buffers, now)
     }
 
     /// The lane of a disk's path, with a new engine if there is none.

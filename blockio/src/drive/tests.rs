@@ -167,7 +167,7 @@ impl Fake {
         let mut state = self.0.lock().unwrap();
         let at = state.requests.iter().position(|(_, _, r)| r.disk.path() == path).unwrap();
         let (engine, ticket, request) = state.requests.remove(at);
-        let IoRequest { op, disk, offset, len, buf } = request;
+        let IoRequest { op, disk, offset, len, buf, place: _ } = request;
         let result = result.map_err(|kind| IoError { path: disk.shared_path(), op, offset, len, kind });
         let now = Instant::now();
         let done =

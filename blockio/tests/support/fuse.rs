@@ -134,6 +134,8 @@ pub(crate) enum Waiting {
 
 impl Drop for SilentFile {
     fn drop(&mut self) {
+        // A test that fails may have taken the mount away, and then nothing else ends what hangs.
+        self.resume();
         let target = CString::new(self.path.as_os_str().as_bytes()).unwrap();
         // SAFETY: a string ending in NUL.
         unsafe {
@@ -213,8 +215,8 @@ fn init() -> Vec<u8> {
     for word in [7, 31, 128 << 10, INIT_FLAGS] {
         out.extend_from_slice(&u32::to_ne_bytes(word));
     }
-    out.extend_from_slice(&64_u16.to_ne_bytes()); // requests in the background
-    out.extend_from_slice(&48_u16.to_ne_bytes());
+    out.extend_from_slice(&1024_u16.to_ne_bytes()); // requests in the background, which direct reads are
+    out.extend_from_slice(&1000_u16.to_ne_bytes());
     out.extend_from_slice(&u32::try_from(MAX_WRITE).unwrap().to_ne_bytes());
     out.extend_from_slice(&1_u32.to_ne_bytes());
     out.resize(64, 0);

@@ -88,7 +88,8 @@ impl Front {
 
 fn io(global: &Global, io_timeout: IoTimeout) -> Result<Io, i32> {
     let limit = Duration::from_millis(io_timeout.millis());
-    Io::new(global.engine, Limits { io_timeout: limit, write_init: limit }).map_err(|error| {
+    let io = Io::new(global.engine, Limits { io_timeout: limit, write_init: limit }).map(Io::counted);
+    io.map_err(|error| {
         global.log.error(format_args!("{error}"));
         code::EAGAIN
     })

@@ -137,6 +137,7 @@ pub(super) fn run(
     };
     driver.defer(AWAY);
     driver.keep_engines();
+    driver.count_as(Some(Asker::Lockspace));
     let config = DeltaConfig {
         lockspace: shared.spec.name,
         host: shared.host,
@@ -215,8 +216,12 @@ impl Worker {
         };
         let areas =
             Areas::new().with_lockspace(Area { disk: Ok(Arc::clone(disk)), offset: self.shared.spec.offset });
+        // A renewal, and what frees the lease in the end, waits for no place. Looks at the others are many, and may.
+        self.driver.count_as(None);
         let renewal = self.driver.add_resident(LsMachine::Renew(Box::new(renewal)), (), areas.clone());
+        self.driver.count_as(Some(Asker::Lockspace));
         let scan = self.driver.add_resident(LsMachine::Scan(Box::new(scan)), (), areas.clone());
+        self.driver.count_as(None);
         match (renewal, scan) {
             (Ok(renewal), Ok(scan)) => Ok(Residents { renewal, scan, areas }),
             _ => Err(JoinError::Driver),

@@ -2,7 +2,7 @@
 
 use super::sizes::{Hints, with_sizes_of};
 use super::{Io, ToolError};
-use sanlock_blockio::{Disk, IoErrorKind};
+use sanlock_blockio::Disk;
 use sanlock_lease::format;
 use sanlock_lease::geometry::{HostId, SectorSize};
 use sanlock_lease::limits::{HOSTS_MAX, SECTOR_BYTES_MAX};
@@ -65,7 +65,7 @@ fn read_hinted(
             Ok(plausible.then_some(record))
         }
         // Storage that does not answer will not answer the next read either.
-        Err(ToolError::Io(error)) if error.kind == IoErrorKind::TimedOut => Err(error.into()),
+        Err(ToolError::Io(error)) if error.kind.is_timeout() => Err(error.into()),
         Err(_) => Ok(None),
     }
 }

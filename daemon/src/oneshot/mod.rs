@@ -58,6 +58,13 @@ impl Io {
         Ok(Self { engine: BlockingIo::new(kind)?, limits })
     }
 
+    /// For the daemon: what it reads and writes has a place among the calls of commands, or is not begun
+    /// ([`sanlock_blockio::CallPlace`]).
+    pub(crate) fn counted(mut self) -> Self {
+        self.engine.count_as(Asker::Command);
+        self
+    }
+
     /// Collects writes that ended after their time limit; how many operations are still outstanding.
     pub(crate) fn collect_late(&mut self) -> usize {
         self.engine.collect_late()

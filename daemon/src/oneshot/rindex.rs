@@ -158,7 +158,8 @@ fn failure(error: &ToolError) -> IoFailure {
 
 fn io_failure(kind: IoErrorKind) -> IoFailure {
     match kind {
-        IoErrorKind::TimedOut => IoFailure::TimedOut,
+        // One that was never started has settled at once.
+        IoErrorKind::TimedOut | IoErrorKind::NeverStarted => IoFailure::TimedOut,
         IoErrorKind::Os(errno) => IoFailure::Os(errno),
         IoErrorKind::Short { .. } => IoFailure::Short,
     }

@@ -11,8 +11,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use sanlock_blockio::EngineError;
 use sanlock_blockio::drive::{Driver, Report, RunId, SharedRoom, Spare, monotonic_now};
+use sanlock_blockio::{Asker, EngineError};
 use sanlock_lease::paxos::{PaxosConvert, PaxosRelease, PaxosTake};
 use sanlock_lease::timing::MonoTime;
 use sanlock_manager::{Event, TaskId};
@@ -62,6 +62,7 @@ pub(super) fn start(
     let mut driver = Driver::new(global.engine).map_err(|error: EngineError| io::Error::other(error))?;
     driver.defer(AWAY / 2);
     driver.share(Arc::clone(room));
+    driver.count_as(Some(Asker::Lease));
     if let Some(huge) = &global.huge {
         driver.use_huge_pages(Arc::clone(huge));
     }

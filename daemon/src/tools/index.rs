@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use sanlock_blockio::Disk;
 use sanlock_blockio::drive::{Area, Areas, Driver, EnvSource, Report, monotonic_now};
+use sanlock_blockio::{Asker, Disk};
 use sanlock_lease::machine::{Env, IoFailure, LockspaceNow};
 use sanlock_lease::name::Name;
 use sanlock_lease::paxos::acquire::AcquireOutcome;
@@ -213,7 +213,9 @@ impl<'a> Runner<'a> {
             io_timeout: Duration::from_secs(membership.member.io_timeout.secs()),
             write_init: Duration::from_secs(u64::from(global.config.write_init_io_timeout)),
         };
-        let mut io = Io::new(global.engine, limits)?;
+        let mut io = Io::new(global.engine, limits)?.counted();
+        let mut driver = Driver::new(global.engine)?;
+        driver.count_as(Some(Asker::Command));
         let disk = io.open_resource(&job.index.disk)?;
         let command = command.map_err(|error| rindex::index_first(&mut io, &disk, &job.index, error))?;
         let config = RindexConfig {
@@ -228,7 +230,7 @@ impl<'a> Runner<'a> {
             envs: Envs { global: Arc::clone(global), lockspace: membership.lockspace },
             io,
             disk,
-            driver: Driver::new(global.engine)?,
+            driver,
             operation: RindexOperation::new(config, command),
         })
     }

@@ -100,7 +100,7 @@ fn carry_out(global: &Global, late: &Late, header: &Header, job: &Job) -> Reply 
         ..Limits::default()
     };
     let mut io = match Io::new(global.engine, limits) {
-        Ok(io) => io,
+        Ok(io) => io.counted(),
         Err(error) => {
             global.log.error(format_args!("{error}"));
             return refused(header, job, code::EAGAIN);
