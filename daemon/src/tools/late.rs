@@ -7,16 +7,14 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::oneshot::Io;
 
-/// Commands with late writes kept; beyond it every further format is refused.
-const LATE_MAX: usize = 64;
-
 /// See the module.
 #[derive(Default)]
 pub(super) struct Late(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// What formats left behind, and on which disks.
+    /// What formats left behind, and on which disks. Each has a call under way that has its place among those of commands
+    /// ([`sanlock_blockio::Asker::calls_max`]), so there are no more than these, of one device no more than half, and formats elsewhere go on.
     formats: Vec<(Vec<Vec<u8>>, Io)>,
     /// Disks of commands on resource indexes that see to their late writes themselves.
     indexes: Vec<Vec<u8>>,
@@ -27,9 +25,6 @@ impl Late {
     pub(super) fn blocks(&self, paths: &[Vec<u8>]) -> Option<Vec<u8>> {
         let mut late = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         late.formats.retain_mut(|(_, io)| io.collect_late() > 0);
-        if late.formats.len() >= LATE_MAX {
-            return paths.first().cloned();
-        }
         let busy = |path: &&Vec<u8>| {
             late.indexes.contains(path) || late.formats.iter().any(|(of, _)| of.contains(path))
         };

@@ -4,7 +4,9 @@ use crate::support::{Daemon, Place, within};
 use sanlock_conformance::frozen::FreezableDir;
 use sanlock_wire::types::{Disk, Lockspace};
 use sanlock_wire::{Name, code};
-use std::fs::File;
+use std::fs::{self, File};
+use std::path::Path;
+use std::thread;
 use std::time::Duration;
 
 #[test]
@@ -39,4 +41,33 @@ fn nothing_is_formatted_over_a_write_that_may_still_land() {
     // Another disk has nothing to do with it.
     place.format(&daemon);
     storage.thaw();
+}
+
+/// Formats that hang at a time: more than were once allowed in all.
+const HUNG: u64 = 70;
+
+#[test]
+fn formats_that_hang_on_one_file_system_refuse_none_elsewhere() {
+    let Some(mut storage) = FreezableDir::new() else { return };
+    let place = Place::new();
+    fs::write(place.run_dir("a").with_extension("conf"), format!("max_worker_threads = {HUNG}\n")).unwrap();
+    let daemon = Daemon::start(&place.run_dir("a"), "host1");
+    let format = |path: &Path| {
+        let disk = Disk::new(path.as_os_str().as_encoded_bytes(), 0).unwrap();
+        let result = daemon.client().write_lockspace(&Lockspace::new(Name::truncated("LS"), 0, disk), 0, 1);
+        result.map_or_else(|error| error.result_code(), |()| 0)
+    };
+    let files: Vec<_> = (0..HUNG).map(|n| storage.path().join(format!("leases{n}"))).collect();
+    files.iter().for_each(|path| File::create(path).unwrap().set_len(1 << 20).unwrap());
+    storage.freeze();
+    thread::scope(|scope| {
+        let formats: Vec<_> = files.iter().map(|path| scope.spawn(|| format(path))).collect();
+        for format in formats {
+            assert_eq!(format.join().unwrap(), code::SANLK_AIO_TIMEOUT);
+        }
+    });
+    assert_eq!(format(&files[0]), code::EAGAIN, "that one waits for its own");
+    place.format(&daemon);
+    storage.thaw();
+    assert!(within(Duration::from_secs(60), || files.iter().all(|path| format(path) == 0)));
 }
