@@ -115,7 +115,8 @@ impl Disk {
     /// for the same open, and for the same disk.
     ///
     /// # Errors
-    /// [`OpenError::TooManyHanging`] with [`Asker::opens_max`] opens under way for this kind of asker; [`OpenError::Os`] when no
+    /// [`OpenError::TooManyHanging`] with [`Asker::opens_max`] opens under way for this kind of asker, or a quarter of them on the mount where
+    /// the path is; [`OpenError::Os`] when no
     /// thread or descriptor is to be had.
     pub fn open_in_background(path: &Path, access: Access, asker: Asker) -> Result<PendingOpen, OpenError> {
         opens::begin_in_background(path, access, asker)

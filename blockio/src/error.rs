@@ -136,12 +136,12 @@ pub enum OpenError {
         /// The path.
         path: PathBuf,
     },
-    /// As many opens of other paths as allowed for this kind of asker already hang in the background.
+    /// As many opens of other paths as allowed for this kind of asker, there or in all, already hang in the background.
     #[error("open {}: {limit} earlier opens still hang", path.display())]
     TooManyHanging {
         /// The path.
         path: PathBuf,
-        /// The limit reached.
+        /// How many.
         limit: usize,
     },
 }

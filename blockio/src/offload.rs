@@ -20,7 +20,7 @@ pub(crate) use closes::Place;
 use closes::{Closes, Closing};
 
 use crate::errand::Errand;
-use crate::opens::MAX_BACKGROUND_OPENS;
+use crate::opens::{MAX_BACKGROUND_OPENS, SECOND_OPENS_MAX};
 
 /// Stack of a background thread: it only makes system calls.
 const STACK: usize = 64 * 1024;
@@ -42,7 +42,8 @@ const IDLE_LINGER: Duration = Duration::from_secs(2);
 
 static CLOSERS: Pool<Closes> = Pool::new("sanlock-close", MAX_CLOSERS, Closes::new());
 // As many as there may be opens: none waits for another one that hangs.
-static OPENERS: Pool<VecDeque<Errand>> = Pool::new("sanlock-open", MAX_BACKGROUND_OPENS, VecDeque::new());
+static OPENERS: Pool<VecDeque<Errand>> =
+    Pool::new("sanlock-open", MAX_BACKGROUND_OPENS + SECOND_OPENS_MAX, VecDeque::new());
 
 /// Closes `fd` soon, on another thread. Never blocks.
 pub(crate) fn close(place: Place, fd: OwnedFd) {
@@ -71,7 +72,7 @@ impl Drop for ClosePermit {
     }
 }
 
-/// Carries out an open, one of the [`MAX_BACKGROUND_OPENS`], on another thread. Never blocks. `false`: there is no thread to be had, and it
+/// Carries out an open, one of the [`MAX_BACKGROUND_OPENS`] or [`SECOND_OPENS_MAX`], on another thread. Never blocks. `false`: there is no thread to be had, and it
 /// will not happen.
 pub(crate) fn open(errand: Errand) -> bool {
     let mut openers = OPENERS.lock();

@@ -6,24 +6,34 @@
 //!   path in the same way waits for it, as long as it likes. Later nobody does: a path is opened anew for each who asks when no open
 //!   is under way.
 //! - Who waits for an open that was begun before gets what the path leads to since it asked ([`Begun::carry_out`]).
+//! - An open that hangs while another file system is mounted at its path, or the one there goes away, is made once more beside it: the first
+//!   that ends is the result. Which mount it is is looked at on a thread of its own ([`look`]), when somebody joins or gives up waiting, so a
+//!   mount that is replaced before anybody did is not noticed.
+//! - Beyond a quarter of the opens that a kind of asker may have under way, each mount has a share of the rest: one that is dead leaves
+//!   opens to the paths on others.
 //! - The result belongs to those who wait for it. When the last of them has it, or wants it no more, nothing here keeps it; without
 //!   any the disk is closed again.
+
+mod mounts;
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::blocking::poll_for;
+use crate::calls::share;
 use crate::disk::{Access, Disk};
 use crate::errand::Errand;
 use crate::error::OpenError;
 use crate::offload;
 use crate::stat::Stat;
+use mounts::{Mount, Mounts};
 
 /// Who has a disk opened, read and written. Each kind has a number of opens and of calls of its own that may be under way, all of them hanging,
 /// so none is refused because of what others do. Who waits for an open that is under way needs none.
@@ -40,14 +50,14 @@ pub enum Asker {
 impl Asker {
     /// Opens that may be under way for this kind of asker, in the whole process.
     ///
-    /// Leases and lockspaces have as many as there used to be for all: many disks may be slow at a time without being dead, after a start
-    /// for example, and there may be hundreds of lockspaces. A command waits for one open at a time, and eight run side by side by
-    /// default; 16 paths on storage that is dead are enough to say that it is.
+    /// Many disks may be slow at a time without being dead, after a start for example, and there may be hundreds of lockspaces. A command waits
+    /// for one open at a time, and eight run side by side by default. Of these a mount has a quarter, and fewer when there are many: 32 paths on one
+    /// that is dead, 16 for commands, are enough to say that it is.
     #[must_use]
     pub const fn opens_max(self) -> usize {
         match self {
-            Asker::Lease | Asker::Lockspace => 32,
-            Asker::Command => 16,
+            Asker::Lease | Asker::Lockspace => 128,
+            Asker::Command => 64,
         }
     }
 
@@ -69,12 +79,30 @@ impl Asker {
 pub const MAX_BACKGROUND_OPENS: usize =
     Asker::Lease.opens_max() + Asker::Lockspace.opens_max() + Asker::Command.opens_max();
 
+/// Opens that are made once more beside one that hangs, of all paths, until the hanging one ends.
+pub const SECOND_OPENS_MAX: usize = 16;
+
+/// Of one path.
+const SECOND_OPENS_OF_A_PATH: usize = 4;
+
+/// How old what is known of the mounts may be.
+const MOUNTS_AGE_MAX: Duration = Duration::from_secs(1);
+
 /// How often an open that others join while it ends is looked at again. Each look takes microseconds where storage answers.
 const LOOKS_MAX: usize = 3;
 
 type Opened = Result<Arc<Disk>, OpenError>;
 
 static UNDER_WAY: Mutex<Vec<Arc<UnderWay>>> = Mutex::new(Vec::new());
+
+/// The mounts, and when they were looked at.
+static MOUNTS: Mutex<Option<(Instant, Arc<Mounts>)>> = Mutex::new(None);
+
+/// Whether somebody looks at them.
+static LOOKING: AtomicBool = AtomicBool::new(false);
+
+/// How many [`Second`] there are.
+static SECONDS: AtomicUsize = AtomicUsize::new(0);
 
 /// An open that somebody carries out.
 struct UnderWay {
@@ -84,6 +112,26 @@ struct UnderWay {
     /// Readable when the result is there. Nobody reads it.
     ready: EventFd,
     outcome: Mutex<Outcome>,
+    /// The mount it hangs on, since somebody has looked.
+    mount: Mutex<Option<Option<Mount>>>,
+    seconds: Mutex<Vec<Second>>,
+}
+
+/// For an open that is made once more. As long as it is there, a thread may hang that nobody else counts.
+struct Second;
+
+impl Second {
+    fn new() -> Option<Self> {
+        let more = |count| if count < SECOND_OPENS_MAX { Some(count + 1) } else { None };
+        SECONDS.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok().then_some(())?;
+        Some(Self)
+    }
+}
+
+impl Drop for Second {
+    fn drop(&mut self) {
+        SECONDS.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 struct Outcome {
@@ -112,19 +160,83 @@ pub(crate) fn begin(
         let mut outcome = lock(&open.outcome);
         outcome.waiting += 1;
         outcome.joined = true;
-        return Ok((PendingOpen { open: Arc::clone(open), waits: true }, None));
+        drop(outcome);
+        let pending = PendingOpen { open: Arc::clone(open), waits: true };
+        drop(all);
+        look_soon();
+        return Ok((pending, None));
     }
-    let limit = asker.opens_max();
-    if all.iter().filter(|open| open.asker == asker).count() >= limit {
+    if let Some(limit) = limit_reached(&all, path, asker) {
+        drop(all);
+        look_soon();
         return Err(OpenError::TooManyHanging { path: path.to_owned(), limit });
     }
     let ready = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
         .map_err(|errno| OpenError::Os { path: path.to_owned(), call: "eventfd", errno: errno as i32 })?;
     let outcome = Mutex::new(Outcome { result: None, waiting: 1, joined: false });
-    let open = Arc::new(UnderWay { path: path.to_owned(), access, asker, ready, outcome });
+    let (mount, seconds) = (Mutex::default(), Mutex::default());
+    let open = Arc::new(UnderWay { path: path.to_owned(), access, asker, ready, outcome, mount, seconds });
     all.push(Arc::clone(&open));
     let begun = Begun(Arc::clone(&open));
     Ok((PendingOpen { open, waits: true }, Some(Errand::new(move || begun.carry_out()))))
+}
+
+/// How many opens are under way, if no further one of this path may begin.
+fn limit_reached(all: &[Arc<UnderWay>], path: &Path, asker: Asker) -> Option<usize> {
+    let (max, own) = (asker.opens_max(), || all.iter().filter(|open| open.asker == asker));
+    let taken = own().count();
+    if taken < max / 4 {
+        return None;
+    }
+    if taken >= max {
+        return Some(max);
+    }
+    // What nobody has looked at yet is soon known: who is refused has somebody look.
+    let Some(mounts) = lock(&MOUNTS).as_ref().map(|(_, mounts)| Arc::clone(mounts)) else {
+        return Some(taken);
+    };
+    let limit = share(taken, max);
+    let beside = own().filter(|open| mounts.have_in_common(&open.path, path)).count();
+    (beside >= limit).then_some(beside)
+}
+
+/// Has somebody [`look`], unless that has been done a short while ago. Never blocks.
+fn look_soon() {
+    let known = lock(&MOUNTS).as_ref().is_some_and(|(at, _)| at.elapsed() < MOUNTS_AGE_MAX);
+    if !known && !LOOKING.swap(true, Ordering::SeqCst) && !offload::spawn("sanlock-mounts", look) {
+        LOOKING.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Looks at the mounts, and has opens made once more whose path is not on the mount any more that they hang on. **May hang.**
+fn look() {
+    if let Ok(mounts) = Mounts::read() {
+        let mounts = Arc::new(mounts);
+        *lock(&MOUNTS) = Some((Instant::now(), Arc::clone(&mounts)));
+        let all = lock(&UNDER_WAY).clone();
+        for open in all {
+            let now = mounts.of(&open.path);
+            let before = lock(&open.mount).replace(now);
+            if before.is_some_and(|before| before != now) {
+                once_more(open);
+            }
+        }
+    }
+    LOOKING.store(false, Ordering::SeqCst);
+}
+
+/// Makes an open that hangs once more, if there may be one.
+fn once_more(open: Arc<UnderWay>) {
+    let mut seconds = lock(&open.seconds);
+    if seconds.len() >= SECOND_OPENS_OF_A_PATH {
+        return;
+    }
+    let Some(second) = Second::new() else { return };
+    seconds.push(second);
+    drop(seconds);
+    let again = Arc::clone(&open);
+    // Without a thread the next one who asks gets no other answer than this one.
+    let _ = offload::open(Errand::new(move || again.carry_out()));
 }
 
 /// As [`begin`], on a background thread.
@@ -163,16 +275,7 @@ impl Begun {
     /// Who asked after the open was begun, perhaps hours later, may have replaced the file before. So with such askers the path must
     /// lead to what was opened, or it is opened once more; after a failure it always is.
     fn carry_out(self) {
-        let open = &self.0;
-        let mut result = Disk::open(&open.path, open.access);
-        for _ in 0..LOOKS_MAX {
-            result = match open.end(result, ForWhom::NobodyJoined) {
-                None => return,
-                Some(result) if leads_to(&open.path, &result) => result,
-                Some(_old) => Disk::open(&open.path, open.access),
-            };
-        }
-        open.end(result, ForWhom::All);
+        self.0.carry_out();
     }
 }
 
@@ -195,6 +298,19 @@ enum ForWhom {
 }
 
 impl UnderWay {
+    /// As [`Begun::carry_out`]. Whoever comes second finds that it has ended.
+    fn carry_out(&self) {
+        let mut result = Disk::open(&self.path, self.access);
+        for _ in 0..LOOKS_MAX {
+            result = match self.end(result, ForWhom::NobodyJoined) {
+                None => return,
+                Some(result) if leads_to(&self.path, &result) => result,
+                Some(_old) => Disk::open(&self.path, self.access),
+            };
+        }
+        self.end(result, ForWhom::All);
+    }
+
     /// Hands the result to those who wait, unless it gives it back. From then on nobody joins.
     fn end(&self, result: Opened, whom: ForWhom) -> Option<Opened> {
         let mut all = lock(&UNDER_WAY);
@@ -263,8 +379,12 @@ impl Drop for PendingOpen {
         let mut outcome = lock(&self.open.outcome);
         outcome.waiting -= 1;
         let unwanted = if outcome.waiting == 0 { outcome.result.take() } else { None };
+        let hangs = outcome.result.is_none() && unwanted.is_none();
         drop(outcome);
         drop(unwanted);
+        if hangs {
+            look_soon();
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, poll};
@@ -16,7 +17,7 @@ use sanlock_blockio::{
     Access, Asker, CLOSERS_FOR_PATHS, CLOSERS_OF_A_PATH, Disk, MAX_BACKGROUND_OPENS, OpenError, PendingOpen,
 };
 use support::fuse::{SilentFile, Waiting};
-use support::{eventually, file_in, open, promptly, threads_named};
+use support::{eventually, file_in, open, promptly, run, threads_named};
 
 /// What "at once" means on a busy test machine.
 const AT_ONCE: Duration = Duration::from_secs(2);
@@ -145,19 +146,21 @@ fn opens_of_others_that_hang_are_no_reason_to_refuse_those_of_leases() {
     let mut pending = Vec::new();
     let askers = [Asker::Command, Asker::Lockspace, Asker::Lease];
     for (at, asker) in askers.into_iter().enumerate() {
-        for name in names.by_ref().take(asker.opens_max()) {
+        // All these names are on the same mount.
+        let share = asker.opens_max() / 4;
+        for name in names.by_ref().take(share) {
             pending.push(begin(&name, asker).unwrap());
         }
         let refused = begin(&healthy, asker).unwrap_err();
-        assert_eq!(refused, OpenError::TooManyHanging { path: healthy.clone(), limit: asker.opens_max() });
+        assert_eq!(refused, OpenError::TooManyHanging { path: healthy.clone(), limit: share });
         for &other in &askers[at + 1..] {
             promptly(HEALTHY, "an open for somebody else", || {
                 Disk::open_timeout(&healthy, Access::ReadWrite, other, HEALTHY).unwrap();
             });
         }
     }
-    assert_eq!(pending.len(), MAX_BACKGROUND_OPENS);
-    eventually("all hang", || file.waiting(Waiting::Open) == MAX_BACKGROUND_OPENS);
+    assert_eq!(pending.len(), MAX_BACKGROUND_OPENS / 4);
+    eventually("all hang", || file.waiting(Waiting::Open) == pending.len());
     // What is under way can be waited for all the same.
     let joined = begin(pending[0].path(), Asker::Command).unwrap();
     file.resume();
@@ -165,6 +168,55 @@ fn opens_of_others_that_hang_are_no_reason_to_refuse_those_of_leases() {
         end(open).unwrap();
     }
     begin(&healthy, Asker::Command).unwrap();
+}
+
+#[test]
+fn opens_that_hang_on_one_mount_are_no_reason_to_refuse_those_on_others() {
+    let _alone = alone();
+    let Some(file) = silent() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let healthy = file_in(dir.path(), "healthy", 1 << 20);
+    let mount = dir.path().join("mnt");
+    fs::create_dir(&mount).unwrap();
+    run("mount", &["-t", "tmpfs", "links", mount.to_str().unwrap()]).unwrap();
+    let mut pending = Vec::new();
+    for name in names(&mount, &file.path, 2 * Asker::Lease.opens_max()) {
+        pending.extend(begin(&name, Asker::Lease).ok());
+    }
+    let share = Asker::Lease.opens_max() / 4;
+    assert_eq!(pending.len(), share, "not all there may be");
+    eventually("the mounts are known, and another one has its opens", || {
+        Disk::open_timeout(&healthy, Access::ReadWrite, Asker::Lease, HEALTHY).is_ok()
+    });
+    let refused = begin(&mount.join("name200"), Asker::Lease).unwrap_err();
+    assert!(matches!(refused, OpenError::TooManyHanging { limit, .. } if limit == share));
+    file.resume();
+    pending.into_iter().for_each(|open| drop(end(open).unwrap()));
+    run("umount", &["-l", mount.to_str().unwrap()]).unwrap();
+}
+
+#[test]
+fn an_open_that_hangs_on_what_was_unmounted_is_made_once_more_and_not_for_ever() {
+    let _alone = alone();
+    let Some(file) = silent() else { return };
+    fn ask(path: &Path) -> Result<Arc<Disk>, OpenError> {
+        Disk::open_timeout(path, Access::ReadWrite, Asker::Lease, WATCHED)
+    }
+    assert!(matches!(ask(&file.path), Err(OpenError::TimedOut { .. })));
+    eventually("it is known where it hangs, and nothing changes by that", || {
+        thread::sleep(Duration::from_secs(2));
+        matches!(ask(&file.path), Err(OpenError::TimedOut { .. }))
+    });
+    assert_eq!(file.waiting(Waiting::Open), 1);
+    let target = file.path.to_str().unwrap();
+    run("umount", &["-l", target]).unwrap();
+    fs::write(&file.path, [0; 8192]).unwrap();
+    eventually("the path is opened", || ask(&file.path).is_ok_and(|disk| disk.size() == 8192));
+    eventually("who looked has ended", || threads_named("sanlock-mounts") == 0);
+    // The first one is where it was, and hinders nobody.
+    assert_eq!(file.waiting(Waiting::Open), 1);
+    assert_eq!(ask(&file.path).unwrap().size(), 8192);
+    file.resume();
 }
 
 #[test]
