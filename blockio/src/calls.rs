@@ -39,7 +39,17 @@ pub(crate) const fn share(taken: usize, max: usize) -> usize {
 struct Table {
     taken: usize,
     devices: Vec<(Device, usize)>,
-    paths: Vec<(Arc<Path>, usize)>,
+    paths: Vec<(Key, usize)>,
+}
+
+/// A path, compared as it is written: with every call, so components are not taken apart.
+#[derive(Debug)]
+struct Key(Arc<Path>);
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0.as_os_str() == other.0.as_os_str()
+    }
 }
 
 /// How many `key` has.
@@ -71,11 +81,12 @@ impl Table {
 
     fn take(&mut self, max: usize, path: &Arc<Path>, device: Device) -> bool {
         let (share, of_device) = (share(self.taken, max), count(&self.devices, &device));
-        let gets = of_device < share || (of_device < 2 * share && count(&self.paths, path) == 0);
+        let gets =
+            of_device < share || (of_device < 2 * share && count(&self.paths, &Key(Arc::clone(path))) == 0);
         if gets {
             self.taken += 1;
             add(&mut self.devices, device);
-            add(&mut self.paths, Arc::clone(path));
+            add(&mut self.paths, Key(Arc::clone(path)));
         }
         gets
     }
@@ -83,7 +94,7 @@ impl Table {
     fn give_back(&mut self, path: &Arc<Path>, device: Device) {
         self.taken = self.taken.saturating_sub(1);
         remove(&mut self.devices, &device);
-        remove(&mut self.paths, path);
+        remove(&mut self.paths, &Key(Arc::clone(path)));
     }
 }
 
