@@ -19,7 +19,7 @@ pub(super) struct Saved {
 }
 
 impl Saved {
-    /// Creates it. Nothing that exists is ever overwritten.
+    /// Creates it, so that a power failure does not take its name away. Nothing that exists is ever overwritten.
     ///
     /// # Errors
     /// It exists, or cannot be created.
@@ -33,6 +33,7 @@ impl Saved {
         );
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
         file.write_all(HEADER.as_bytes())?;
+        keep_name(&path)?;
         Ok(Self { file, path })
     }
 
@@ -52,5 +53,15 @@ impl Saved {
         let line = [line.as_bytes(), b" ", disk, b"\n"].concat();
         self.file.write_all(&line)?;
         self.file.sync_data()
+    }
+}
+
+/// Brings the directory of a new file to stable storage: what is in the file is lost with its name. A file system that does not do that for
+/// directories (EINVAL) keeps names in its own way.
+fn keep_name(path: &Path) -> io::Result<()> {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match File::open(dir)?.sync_all() {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        synced => synced,
     }
 }

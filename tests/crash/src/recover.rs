@@ -7,6 +7,8 @@
 //! 3. After that the lease is to be had in either mode, within [`TRIES`] attempts, by a host that saw the death and by one that knows
 //!    nothing (L3); once given back, by the next one too (L4). Those who take it may die at every write of theirs.
 //! 4. The dead host comes back, after the wait or right after its power, with a larger generation, and gets the lease likewise.
+//! 5. Where a rename has left no majority of the disks with either name, nobody gets the lease by either, and nobody writes anything in
+//!    trying to; once the leaders have one name, whichever of the two, all of the above holds.
 
 use crate::run::{Crash, Recorder};
 use crate::world::{Hold, Host, NUM_HOSTS, Table, World, host_id, name, nowait};
@@ -38,6 +40,8 @@ pub struct Report {
     pub attempts: u64,
     /// The most attempts it took to get a lease that nobody could be using.
     pub tries_max: u32,
+    /// Crashes that leave no majority of the disks with one name.
+    pub nameless: usize,
 }
 
 /// An operation under test.
@@ -121,6 +125,10 @@ struct Checker<'a> {
 
 impl Checker<'_> {
     fn check(&mut self, before: &World, after: &World, dead: u64) {
+        if after.is_nameless() {
+            self.nameless(before, after, dead);
+            return;
+        }
         self.records(before, after);
         let prober = self.free_hosts(after)[0];
         self.nobody_gets_what_is_in_use(after, prober);
@@ -141,6 +149,45 @@ impl Checker<'_> {
             self.another_death(&world, prober);
         }
         self.comes_back(before, after, dead);
+    }
+
+    /// A rename was cut short between the disks, and neither name has a majority.
+    fn nameless(&mut self, before: &World, after: &World, dead: u64) {
+        self.report.nameless += 1;
+        self.records(before, after);
+        let (old, new) = (before.resource, after.names_on_disk().into_iter().find(|n| *n != before.resource));
+        let names = [old, new.unwrap_or(old)];
+        let prober = self.free_hosts(after)[0];
+        let mut back = after.clone();
+        back.join(dead);
+        for (world, id) in [(after, prober), (&back, dead)] {
+            for (resource, secs) in names.into_iter().flat_map(|name| [(name, 0), (name, World::dead_secs())])
+            {
+                for hold in [Hold::Exclusive, Hold::Shared] {
+                    let mut world = World { resource, ..world.clone() };
+                    world.pass(secs);
+                    let leases = world.resource_areas();
+                    let refused = world.take(id, hold, AcquireOptions::default());
+                    let trail = &self.trail;
+                    assert!(
+                        matches!(refused, Err(AcquireError::LeaderRead { .. })),
+                        "{trail}: {resource:?}: {refused:?}"
+                    );
+                    assert!(
+                        world.resource_areas() == leases,
+                        "{trail}: {resource:?}: a refused attempt wrote"
+                    );
+                }
+            }
+        }
+        // Somebody who knows that it is one lease gives it one name (docs/guide/failure.md).
+        for resource in names {
+            let mut named = World { resource, ..after.clone() };
+            named.name_leaders(resource);
+            let trail = format!("{}, named {resource:?}", self.trail);
+            let mut next = Checker { report: &mut *self.report, deaths: self.deaths, trail };
+            next.check(before, &named, dead);
+        }
     }
 
     /// Living hosts that hold nothing.

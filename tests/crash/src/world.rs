@@ -338,14 +338,55 @@ impl World {
         RawLeader::from_sector(&self.disks.sector(self.areas.resource[disk], self.geometry.sector(), 0))
     }
 
+    /// The resource's name on each disk.
+    #[must_use]
+    pub fn names_on_disk(&self) -> Vec<Name> {
+        (0..self.areas.resource.len())
+            .map(|disk| Name::from_field(&self.leader(disk).resource_name))
+            .collect()
+    }
+
+    fn common_name(&self) -> Option<Name> {
+        let names = self.names_on_disk();
+        names.iter().find(|name| names.iter().filter(|n| n == name).count() > names.len() / 2).copied()
+    }
+
     /// The name that a majority of the disks has, or else the one that we know.
     #[must_use]
     pub fn name_on_disk(&self) -> Name {
-        let count = self.areas.resource.len();
-        let names: Vec<Name> =
-            (0..count).map(|disk| Name::from_field(&self.leader(disk).resource_name)).collect();
-        let common = names.iter().find(|name| names.iter().filter(|n| n == name).count() > count / 2);
-        common.copied().unwrap_or(self.resource)
+        self.common_name().unwrap_or(self.resource)
+    }
+
+    /// Whether no majority of the disks has one name.
+    #[must_use]
+    pub fn is_nameless(&self) -> bool {
+        self.common_name().is_none()
+    }
+
+    /// Gives the resource this name wherever it has another one, as `direct write_leader` does for somebody who knows that it is the
+    /// same lease; nothing else of the leaders changes.
+    pub fn name_leaders(&mut self, resource: Name) {
+        for disk in 0..self.areas.resource.len() {
+            let mut leader = self.leader(disk);
+            if resource.matches(&leader.resource_name) {
+                continue;
+            }
+            leader.resource_name = resource.to_field();
+            leader.seal();
+            let area = self.areas.resource[disk];
+            let mut sector = self.disks.sector(area, self.geometry.sector(), 0);
+            leader.overlay(&mut sector);
+            self.disks.write(area, 0, &sector);
+        }
+    }
+
+    /// Everything in the areas of the resource.
+    #[must_use]
+    pub fn resource_areas(&self) -> Vec<Vec<u8>> {
+        let read = |area: &Area| {
+            self.disks.0[area.disk].read(area.offset, usize::try_from(area.bytes).unwrap()).unwrap()
+        };
+        self.areas.resource.iter().map(read).collect()
     }
 
     /// The block of host `id` on one disk.
