@@ -1,5 +1,6 @@
 //! `on_fail`: the program to be run when a lockspace fails (docs/guide/on-fail.md).
 
+use crate::conf::excerpt;
 use sanlock_lease::name::Name;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -39,23 +40,25 @@ impl OnFail {
     /// # Errors
     /// Why it has no effect.
     pub(super) fn set(&mut self, key: &[u8], value: &[u8]) -> Result<(), String> {
-        let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let program = if value == NONE {
             None
         } else if value.starts_with(b"/") && value.len() <= ON_FAIL_PATH_MAX && !value.contains(&0) {
             Some(PathBuf::from(OsStr::from_bytes(value)))
         } else {
             return Err(format!(
-                "{} {:?} is neither an absolute path of at most {ON_FAIL_PATH_MAX} bytes nor \"none\" and is ignored",
-                shown(key),
-                shown(value.get(..64).unwrap_or(value))
+                "{:?} {:?} is neither an absolute path of at most {ON_FAIL_PATH_MAX} bytes nor \"none\" and is ignored",
+                excerpt(key),
+                excerpt(value)
             ));
         };
         match key.strip_prefix(KEY).and_then(|rest| rest.strip_prefix(b":")) {
             None => self.default = program,
             Some(name) => {
                 let name = Name::new(name).ok().filter(|name| !name.is_empty()).ok_or_else(|| {
-                    format!("{:?}: a lockspace has a name of 1 to 48 bytes; the line is ignored", shown(key))
+                    format!(
+                        "{:?}: a lockspace has a name of 1 to 48 bytes; the line is ignored",
+                        excerpt(key)
+                    )
                 })?;
                 if self.named.len() >= ON_FAIL_MAX {
                     return Err(format!("more than {ON_FAIL_MAX} lines on_fail:NAME, this one is ignored"));
@@ -92,6 +95,11 @@ mod tests {
             (b"on_fail", &[b'/'; ON_FAIL_PATH_MAX + 1]),
         ] {
             assert!(on_fail.set(key, value).unwrap_err().contains("ignored"));
+        }
+        let long = [&b"on_fail:"[..], &[0x17; 1000]].concat();
+        for value in [&b"/bin/a"[..], &[0x17; 1000]] {
+            let why = on_fail.set(&long, value).unwrap_err();
+            assert!(why.len() < 1000, "what is wrong is quoted in part: {why}");
         }
         assert!(OnFail::is_key(b"on_fail:x") && OnFail::is_key(b"on_fail") && !OnFail::is_key(b"on_failure"));
     }
