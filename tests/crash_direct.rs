@@ -97,6 +97,31 @@ fn a_lease_can_be_taken_whatever_a_take_or_a_release_left() {
     }
 }
 
+/// A release that was to rename a lease on two disks reached one of them: nobody gets it by either name. Once the other one is written
+/// likewise, everybody does (docs/guide/failure.md).
+#[test]
+fn a_rename_that_reached_half_of_the_disks_is_ended_by_hand() {
+    let scratch = Scratch::new();
+    scratch.put(&vec![vec![0; 4 * MIB]; 3]);
+    let lease = |name: &str| format!("LS:{name}:@a:1M:@b:1M");
+    scratch.ok(&format!("init -r {} -n 8", lease("R")));
+    scratch.ok(&format!("acquire -r {} -i 1 -g 7", lease("R")));
+    std::fs::write(scratch.path("freed"), "resource_name NEW\ntimestamp 0\n").unwrap();
+    let freed = scratch.path("freed").display().to_string();
+    scratch.ok(&format!("write_leader -r LS:R:@b:1M -F {freed}"));
+    let half = scratch.get();
+    for name in ["R", "NEW"] {
+        let (refused, why) = scratch.run(&format!("acquire -r {} -i 2 -g 1", lease(name)));
+        assert!(!refused.contains(" done 0\n"), "{name}: {refused}{why}");
+        assert!(scratch.get() == half, "{name}: a refused attempt wrote");
+    }
+    scratch.ok(&format!("write_leader -r LS:R:@a:1M -F {freed}"));
+    for id in [2, 1] {
+        scratch.ok(&format!("acquire -r {} -i {id} -g 8", lease("NEW")));
+        scratch.ok(&format!("release -r {} -i {id} -g 8", lease("NEW")));
+    }
+}
+
 /// The record is the old one or the new one.
 #[test]
 fn a_leader_is_written_or_not() {

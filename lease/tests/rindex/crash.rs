@@ -85,6 +85,13 @@ fn cut_off_update() {
     };
     let remove = RindexCommand::Remove { offset: 3 << 20, seed: 0 };
     cut_everywhere(Geometry::B512_M1, remove, prepare, &["b"]);
+    // The lease whose entry is made stays in its place until then, unless the next create takes it.
+    let without = |rig: &mut Rig| {
+        prepare(rig);
+        rig.run(RindexCommand::Remove { offset: 4 << 20, seed: 0 }).unwrap();
+    };
+    let add = RindexCommand::Add { name: name("b"), offset: 4 << 20, seed: 0 };
+    cut_everywhere(Geometry::B512_M1, add, without, &["a", "b"]);
 }
 
 #[test]

@@ -264,6 +264,7 @@ fn sizes() -> [Geometry; 3] {
 /// Nothing changes but what was found, and what the records beside it in its sector say stays.
 fn only_what_was_found_changes(before: &Scene, after: &Scene, what: &str) {
     let size = before.geometry().sector().slice_len();
+    let claims = check_resource(&before.bytes(before.resource()), before.geometry()).claims;
     for (kind, area, found) in before.findings() {
         let fixes: Vec<&Finding> = found.iter().filter(|f| f.fix.is_some()).collect();
         let (old, new) = (before.bytes(area), after.bytes(area));
@@ -297,7 +298,14 @@ fn only_what_was_found_changes(before: &Scene, after: &Scene, what: &str) {
                     assert!(is(|fix| matches!(fix, Fix::Ballot(_))) || old.dblock == new.dblock, "{what}");
                     assert!(is(|fix| matches!(fix, Fix::Mode(_))) || old.mode == new.mode, "{what}");
                 }
-                Kind::Resource | Kind::Lockspace => {}
+                Kind::Resource => {}
+                Kind::Lockspace => {
+                    let record = RawLeader::from_sector(new);
+                    assert_eq!(record.timestamp.get(), 0, "{what}: sector {sector} is not free");
+                    let generations = claims.iter().filter(|(host, _)| host.delta_sector() == sector);
+                    let known = generations.map(|(_, generation)| *generation).max().unwrap_or(0);
+                    assert!(record.owner_generation.get() >= known, "{what}: a generation is forgotten");
+                }
             }
         }
     }

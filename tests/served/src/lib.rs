@@ -1,5 +1,5 @@
 //! A file of which every read and write takes longer, or fails, or whose opens and closes hang, or that carries out what it has said to
-//! have failed: a file system in user space with one file in it.
+//! have failed, or at one of whose writes its user is stopped: a file system in user space with one file in it.
 //!
 //! Operations wait side by side, as they do on a storage array: a second one that begins meanwhile ends right after the first.
 
@@ -7,6 +7,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -78,6 +79,14 @@ struct Denied {
     done: usize,
 }
 
+/// A write that is not carried out, and what happens instead.
+struct Stop {
+    range: Range<u64>,
+    /// Writes until then, this one included.
+    left: u32,
+    instead: Box<dyn FnOnce() + Send>,
+}
+
 /// Opens and closes that nobody answers for now.
 #[derive(Default)]
 struct Unanswered {
@@ -95,6 +104,7 @@ pub struct ServedFile {
     path: PathBuf,
     unanswered: Arc<Mutex<Unanswered>>,
     denied: Arc<Mutex<Denied>>,
+    stop: Arc<Mutex<Option<Stop>>>,
     // Unmounts; before the directory goes.
     session: Option<BackgroundSession>,
     _dir: TempDir,
@@ -109,13 +119,19 @@ impl ServedFile {
         let file = File::options().read(true).write(true).open(behind)?;
         let length = file.metadata()?.len();
         let dir = tempfile::Builder::new().prefix("served-").tempdir_in(dir)?;
-        let (unanswered, denied, file) = (Arc::default(), Arc::default(), Arc::new(file));
-        let queue = workers(&file, trouble);
-        let served =
-            Served { length, queue, file, unanswered: Arc::clone(&unanswered), denied: Arc::clone(&denied) };
+        let (unanswered, denied, stop) = (Arc::default(), Arc::default(), Arc::default());
+        let file = Arc::new(file);
+        let served = Served {
+            length,
+            queue: workers(&file, trouble),
+            file,
+            unanswered: Arc::clone(&unanswered),
+            denied: Arc::clone(&denied),
+            stop: Arc::clone(&stop),
+        };
         let options = [MountOption::FSName("served".to_owned()), MountOption::RW];
         let session = fuser::spawn_mount2(served, dir.path(), &options)?;
-        Ok(Self { path: dir.path().join(NAME), unanswered, denied, session: Some(session), _dir: dir })
+        Ok(Self { path: dir.path().join(NAME), unanswered, denied, stop, session: Some(session), _dir: dir })
     }
 
     /// Where it is.
@@ -138,6 +154,17 @@ impl ServedFile {
     #[must_use]
     pub fn carried_out(&self) -> usize {
         lock(&self.denied).done
+    }
+
+    /// The n-th write from now on that begins in this range, counted from 1, is not carried out. Instead this is done, to whoever writes,
+    /// and then the write fails with `EIO`, should anybody be left to see it.
+    pub fn stop(&self, range: Range<u64>, n: u32, instead: impl FnOnce() + Send + 'static) {
+        *lock(&self.stop) = Some(Stop { range, left: n, instead: Box::new(instead) });
+    }
+
+    /// Carries out everything again; whether the write that was to be stopped at has not come.
+    pub fn go_on(&self) -> bool {
+        lock(&self.stop).take().is_some()
     }
 
     /// How many opens and closes hang.
@@ -235,9 +262,18 @@ struct Served {
     file: Arc<File>,
     unanswered: Arc<Mutex<Unanswered>>,
     denied: Arc<Mutex<Denied>>,
+    stop: Arc<Mutex<Option<Stop>>>,
 }
 
 impl Served {
+    /// What is to be done instead of a write at this offset, if it is to be stopped at.
+    fn instead_of(&self, offset: u64) -> Option<Box<dyn FnOnce() + Send>> {
+        let mut stop = lock(&self.stop);
+        let counted = stop.as_mut().filter(|stop| stop.range.contains(&offset))?;
+        counted.left = counted.left.saturating_sub(1);
+        stop.take_if(|stop| stop.left == 0).map(|stop| stop.instead)
+    }
+
     fn attributes(&self, inode: u64) -> Option<FileAttr> {
         let (kind, perm, size) = match inode {
             ROOT => (FileType::Directory, 0o755, 0),
@@ -339,6 +375,10 @@ impl Filesystem for Served {
         reply: ReplyWrite,
     ) {
         let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::EINVAL as i32) };
+        if let Some(instead) = self.instead_of(offset) {
+            instead();
+            return reply.error(Errno::EIO as i32);
+        }
         let data = data.to_vec();
         let mut denied = lock(&self.denied);
         let Some((_, later)) = denied.next.take_if(|(next, _)| *next == offset) else {
@@ -355,99 +395,4 @@ impl Filesystem for Served {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A file of sevens, served with this trouble; `None` where file systems in user space are not to be had.
-    fn served(trouble: Trouble) -> Option<(TempDir, PathBuf, ServedFile)> {
-        let dir = tempfile::tempdir().unwrap();
-        let behind = dir.path().join("file");
-        std::fs::write(&behind, vec![7; 1 << 16]).unwrap();
-        match ServedFile::over(&behind, dir.path(), trouble) {
-            Ok(file) => Some((dir, behind, file)),
-            Err(error) => {
-                assert!(std::env::var_os("CI").is_none(), "no FUSE ({error}), and CI must not skip");
-                eprintln!("skipped: no FUSE ({error})");
-                None
-            }
-        }
-    }
-
-    fn open(served: &ServedFile) -> File {
-        File::options().read(true).write(true).open(served.path()).unwrap()
-    }
-
-    #[test]
-    fn every_operation_takes_longer_and_they_wait_side_by_side() {
-        let Some((_dir, behind, slow)) = served(Trouble::slow(Duration::from_millis(30))) else { return };
-        let file = open(&slow);
-        let begin = Instant::now();
-        thread::scope(|scope| {
-            for n in 0..8_u64 {
-                let file = &file;
-                scope.spawn(move || file.write_all_at(&[1; 512], n * 512).unwrap());
-            }
-        });
-        let written = begin.elapsed();
-        assert!(written >= Duration::from_millis(30), "{written:?}");
-        assert!(written < Duration::from_millis(8 * 30), "one after the other: {written:?}");
-        let begin = Instant::now();
-        let mut bytes = [0; 1024];
-        file.read_exact_at(&mut bytes, 7 * 512).unwrap();
-        assert!(begin.elapsed() >= Duration::from_millis(30));
-        assert_eq!((bytes[511], bytes[512]), (1, 7));
-        drop(file);
-        drop(slow);
-        assert_eq!(std::fs::read(&behind).unwrap()[..4096], [1; 4096]);
-    }
-
-    #[test]
-    fn opens_and_closes_hang_until_they_are_answered() {
-        let Some((_dir, _behind, file)) = served(Trouble::default()) else { return };
-        let hangs = |call: &(dyn Fn() + Sync)| {
-            thread::scope(|scope| {
-                let call = scope.spawn(call);
-                let begin = Instant::now();
-                while file.hanging() == 0 {
-                    assert!(begin.elapsed() < Duration::from_secs(20), "it does not hang");
-                    thread::sleep(Duration::from_millis(1));
-                }
-                assert!(!call.is_finished());
-                file.answer();
-                call.join().unwrap();
-            });
-        };
-        file.hang(Hang::Opens);
-        hangs(&|| drop(open(&file)));
-        drop(open(&file));
-        file.hang(Hang::Closes);
-        hangs(&|| drop(open(&file)));
-        assert_eq!(file.hanging(), 0);
-    }
-
-    #[test]
-    fn every_operation_fails_as_it_should() {
-        let Some((_dir, behind, broken)) = served(Trouble::broken(Errno::EIO)) else { return };
-        let file = open(&broken);
-        let errno = |error: io::Error| error.raw_os_error();
-        assert_eq!(file.read_at(&mut [0; 512], 0).map_err(errno), Err(Some(Errno::EIO as i32)));
-        assert_eq!(file.write_at(&[0; 512], 0).map_err(errno), Err(Some(Errno::EIO as i32)));
-        drop((file, broken));
-        assert_eq!(std::fs::read(&behind).unwrap(), vec![7; 1 << 16]);
-    }
-
-    #[test]
-    fn what_is_denied_fails_and_is_carried_out() {
-        let Some((_dir, behind, served)) = served(Trouble::default()) else { return };
-        let file = open(&served);
-        served.deny(512, Duration::ZERO);
-        assert!(file.write_at(&[1; 512], 0).is_ok());
-        let failed = file.write_at(&[2; 512], 512).unwrap_err();
-        assert_eq!(failed.raw_os_error(), Some(Errno::EIO as i32));
-        while served.carried_out() == 0 {
-            thread::sleep(Duration::from_millis(1));
-        }
-        assert_eq!(std::fs::read(&behind).unwrap()[..1024], [[1; 512], [2; 512]].concat());
-        assert!(file.write_at(&[3; 512], 512).is_ok(), "one only");
-    }
-}
+mod tests;
