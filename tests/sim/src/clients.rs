@@ -454,7 +454,7 @@ impl World {
     }
 
     pub(crate) fn granted(&mut self, host: usize, pid: i32, resource: u8, shared: bool) {
-        let spec = layout::resource_spec(resource, self.settings.legs);
+        let spec = layout::resource_spec(resource, self.settings.legs, self.settings.geometry);
         let Some(daemon) = self.hosts[host].daemon.as_ref() else { return };
         let found = daemon.manager.resources().filter(|(_, r)| r.spec.disks == spec.disks).find_map(
             |(_, r)| match &r.work {
@@ -536,6 +536,15 @@ impl World {
         }
     }
 
+    /// The io timeout that a lockspace is to be joined with: 0, the daemon's own, or some other one that goes with the fire timeout.
+    pub(crate) fn timeout_to_join_with(&mut self) -> u32 {
+        if !self.dice.per_mille(self.settings.join_timeouts_per_mille) {
+            return 0;
+        }
+        let secs = self.dice.between(self.settings.shortest_io_timeout(), self.settings.io_timeout.secs());
+        u32::try_from(secs).unwrap_or(0)
+    }
+
     /// The administrator sees to it that every lockspace is joined.
     pub(crate) fn admin(&mut self, host: usize) {
         let epoch = self.hosts[host].epoch;
@@ -549,7 +558,8 @@ impl World {
             }
             let spec = layout::lockspace_spec(disk, self.hosts[host].claims);
             let asynchronous = self.dice.per_mille(500);
-            self.administer(host, Command::AddLockspace { spec, io_timeout: 0, asynchronous });
+            let io_timeout = self.timeout_to_join_with();
+            self.administer(host, Command::AddLockspace { spec, io_timeout, asynchronous });
         }
         self.spawn(host);
     }

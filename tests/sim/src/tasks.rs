@@ -76,7 +76,7 @@ impl Task {
         kind: Kind,
         disks: &[DiskSpec],
     ) -> Self {
-        let resource = disks.first().and_then(layout::resource_at);
+        let resource = disks.first().and_then(|place| layout::resource_at(place, config.geometry));
         Self {
             id,
             ls,

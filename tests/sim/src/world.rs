@@ -89,6 +89,7 @@ impl World {
             settings.resources,
             settings.legs,
             settings.num_hosts.max(settings.host_ids()),
+            settings.geometry,
         );
         if settings.request_mean_secs > 0 {
             layout::format_requests(&mut disk, settings.all_resources());
@@ -107,8 +108,8 @@ impl World {
             host.device_ppm = dice.around(DEVICE_SHORT_PPM, settings.device_long_ppm);
             if dice.per_mille(settings.other_timeouts_per_mille) {
                 let secs = dice.between(settings.shortest_io_timeout(), settings.io_timeout.secs());
-                host.io_timeout =
-                    u32::try_from(secs).ok().and_then(|s| IoTimeout::new(s).ok()).unwrap_or(host.io_timeout);
+                let other = u32::try_from(secs).ok().and_then(|s| IoTimeout::new(s).ok());
+                host.goes_by(other.unwrap_or(host.io_timeout));
             }
             hosts.push(host);
         }
@@ -119,6 +120,7 @@ impl World {
             checks.marks.other_timeouts += u64::from(host.io_timeout != settings.io_timeout);
         }
         checks.marks.many_hosts += u64::from(count > 8);
+        checks.marks.sizes(settings.geometry);
         let log = logging.then(VecDeque::new);
         let mut world = Self {
             settings,

@@ -73,6 +73,7 @@ fn restless(seed: u64) -> World {
         hold_ms: 10_000,
         stormy_secs: 400,
         other_timeouts_per_mille: 0,
+        join_timeouts_per_mille: 0,
         misconfigured_per_mille: 0,
         renamed_per_mille: 0,
         ..drawn
@@ -104,6 +105,7 @@ fn mistaken(seed: u64) -> World {
         disks: 1,
         misconfigured_per_mille: 900,
         other_timeouts_per_mille: 0,
+        join_timeouts_per_mille: 0,
         slow_per_mille: 500,
         chaos_mean_secs: 20,
         ..drawn
@@ -138,6 +140,7 @@ fn starving(seed: u64) -> World {
         shared_per_mille: 0,
         persistent_per_mille: 0,
         other_timeouts_per_mille: 0,
+        join_timeouts_per_mille: 0,
         misconfigured_per_mille: 0,
         drift_ppm: 0,
         device_long_ppm: 0,

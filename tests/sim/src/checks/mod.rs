@@ -123,11 +123,11 @@ pub struct Checks {
     left_failed: Table<HostId, Micros>,
     /// The host id each machine is configured with.
     identities: Table<HostId, HostId>,
-    /// The io timeout of each host.
+    /// The io timeout of each host, where its lockspace was not joined with another one.
     io_timeouts: Table<HostId, IoTimeout>,
     fire: Option<WatchdogFire>,
-    /// The last renewals seen to be complete, also of daemons that are gone.
-    last_goods: Table<(HostId, u8, u32), MonoTime>,
+    /// The last renewals seen to be complete, also of daemons that are gone, and the io timeout that they had.
+    last_goods: Table<(HostId, u8, u32), (MonoTime, IoTimeout)>,
     now: Micros,
     only: Option<&'static str>,
     drift_ppm: u64,
@@ -184,11 +184,6 @@ impl Checks {
 
     fn io_timeout(&self, host: HostId) -> IoTimeout {
         self.io_timeouts.get(&host).copied().unwrap_or(IoTimeout::DEFAULT)
-    }
-
-    /// 8T of a host.
-    fn fail_secs(&self, host: HostId) -> u64 {
-        self.io_timeout(host).renewal_fail_secs()
     }
 
     /// Silence after which a host with this io timeout may be replaced, in true time: a fast clock's seconds are short.
@@ -283,6 +278,10 @@ impl Checks {
     pub fn submitted(&mut self, writer: Writer, area: Area, sector: u64, content: &Content, disk: &SimDisk) {
         let id = self.id_of(writer.host);
         match (area, content) {
+            // The next area is another lease's (rule R8).
+            _ if sector >= disk.geometry().sectors() => {
+                self.violated(format!("S15: {writer:?} writes sector {sector} of {area:?}, beyond its end"));
+            }
             (Area::Lockspace(_), Content::Delta { .. }) if sector == id.delta_sector() => {}
             (Area::Resource(resource, _), Content::Leader(leader)) if sector == 0 => {
                 self.name_submitted(resource, writer, leader, disk);
@@ -294,7 +293,7 @@ impl Checks {
             }
             (Area::Resource(resource, _), Content::Block(block)) if sector == id.block_sector() => {
                 for before in legs::known_blocks(disk, resource, id) {
-                    self.block_submitted(resource, writer, block, &before);
+                    self.block_submitted(resource, writer, block, &before, disk);
                 }
             }
             (Area::Resource(resource, leg), Content::Block(block))
@@ -309,12 +308,19 @@ impl Checks {
     }
 
     /// S10, R1, R2 and S13, compared with what is on the disk.
-    fn block_submitted(&mut self, resource: u8, writer: Writer, block: &HostBlock, b: &Dblock) {
+    fn block_submitted(
+        &mut self,
+        resource: u8,
+        writer: Writer,
+        block: &HostBlock,
+        b: &Dblock,
+        disk: &SimDisk,
+    ) {
         let d = block.dblock;
         let id = self.id_of(writer.host);
         let r = self.resources.or_default(resource);
         let holder = r.holder;
-        let max_hosts = u64::from(layout::GEOMETRY.max_hosts());
+        let max_hosts = u64::from(disk.geometry().max_hosts());
         let mut broken = Vec::new();
         if d.mbal.get() != 0 && d.mbal.get() % max_hosts != id.get() % max_hosts {
             broken.push("S10: ballot number of another host");
