@@ -108,6 +108,11 @@ pub(crate) enum Asked {
         disk: u8,
         on: bool,
     },
+    /// USED_BY_ORPHANS of a lockspace.
+    UsedByOrphans {
+        disk: u8,
+        on: bool,
+    },
     /// To be told of host events in a lockspace.
     Listen,
     /// A host event.
@@ -363,6 +368,7 @@ impl World {
             Some(Asked::Convert { pid, resource, shared }) => {
                 return self.convert_accepted(host, (pid, resource, shared), actions);
             }
+            Some(Asked::Orphans { .. }) => return self.orphans_accepted(host),
             _ => return,
         };
         let refused = actions.iter().any(|a| match a {
@@ -427,6 +433,7 @@ impl World {
                 let id = self.hosts[host].id;
                 self.checks.used_flag(id, disk, on);
             }
+            Some(Asked::UsedByOrphans { disk, on }) if code == 0 => self.orphans_flagged(host, disk, on),
             Some(Asked::Set { setting }) => self.event_replied(host, setting, code),
             Some(Asked::Listen) => {
                 // Refused: success has another answer.
@@ -434,7 +441,7 @@ impl World {
                     daemon.listeners.remove(&conn.0);
                 }
             }
-            Some(Asked::Used { .. } | Asked::Other) | None => {}
+            Some(Asked::Used { .. } | Asked::UsedByOrphans { .. } | Asked::Other) | None => {}
         }
     }
 
@@ -462,17 +469,14 @@ impl World {
                 _ => None,
             },
         );
+        let id = self.hosts[host].id;
+        let lver = found.as_ref().map(|(held, _)| held.lver());
+        let adopted = self.checks.adopted(resource, id, lver);
         let Some(process) = self.hosts[host].processes.get(&pid) else {
             return; // it ended before the reply
         };
-        let id = self.hosts[host].id;
+        self.checks.marks.orphans_adopted += u64::from(adopted);
         let own = process.conn;
-        let life = self.life_of(host);
-        if found.as_ref().is_some_and(|(held, _)| {
-            self.checks.orphaned_version(resource, held.lver()) && !shared && life > 0
-        }) {
-            self.checks.marks.orphans_adopted += 1;
-        }
         if found.as_ref().is_some_and(|(_, tokens)| tokens.iter().all(|t| Some(t.conn) != own)) {
             // Asked for by somebody else, in the name of a connection that the process had closed meanwhile: the lease goes with it.
             self.say(|_| format!("{id:?} grants resource {resource} to a connection that {pid} has closed"));
@@ -552,6 +556,7 @@ impl World {
         self.at(self.now + next, Event::Admin { host, epoch });
         for disk in 0..self.settings.disks {
             self.flag(host, disk);
+            self.flag_orphans(host, disk);
             let known = self.hosts[host].daemon.as_ref().is_none_or(|d| d.lockspace_on(disk).is_some());
             if known && !self.dice.per_mille(20) {
                 continue;

@@ -211,7 +211,7 @@ impl World {
                 self.send(host, front, Thread::Records, Message::Drop { disk, host_id });
             }
             Action::Log { text, .. } => {
-                self.heard(&text);
+                self.heard(host, &text);
                 self.say(|w| format!("{:?} log: {text}", w.hosts[host].id));
             }
             Action::Exit => self.end_daemon(host, "exits"),

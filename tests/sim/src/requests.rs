@@ -210,7 +210,7 @@ impl World {
     /// requests at the latest when it may again. An owner with a longer io timeout may look too seldom (decision 0015). A bit for
     /// another host than the owner helps nobody: the leader of the first disk may be an old one.
     fn expect_an_act(&mut self, host: usize, resource: u8, lver: u64, force_mode: u32, shown: u64) {
-        let told = |h: &Holder| h.lver < lver && h.pid != 0 && h.id.get() == shown;
+        let told = |h: &Holder| h.lver < lver && h.pid > 0 && h.id.get() == shown;
         let Some(holder) = self.checks.holder(resource).filter(told) else { return };
         let Some(owner) = self.hosts.iter().position(|h| h.id == holder.host) else { return };
         let disk = layout::disk_of(resource);

@@ -109,6 +109,9 @@ pub struct Settings {
     pub shared_per_mille: u64,
     /// Resources out of a thousand that are asked for with PERSISTENT. 0: there are no orphans.
     pub persistent_per_mille: u64,
+    /// How often out of a thousand an administrator who looks after a lockspace has orphans count there from then on (USED_BY_ORPHANS).
+    /// 0: nobody ever does.
+    pub orphans_count_per_mille: u64,
     /// Acquires out of a thousand that ask for the value block. 0: holders do nothing but hold.
     pub values_per_mille: u64,
     /// Releases of an exclusive hold out of a thousand that give the lease its other name.
@@ -161,6 +164,7 @@ impl Settings {
             pause_ms: 4_000,
             shared_per_mille: 0,
             persistent_per_mille: 0,
+            orphans_count_per_mille: 0,
             values_per_mille: 0,
             renames_per_mille: 0,
             demands_per_mille: 0,
@@ -202,6 +206,7 @@ impl Settings {
             ("pause_ms", self.pause_ms, 1, STORMY_SECS_MAX * 1000),
             ("shared_per_mille", self.shared_per_mille, 0, 1000),
             ("persistent_per_mille", self.persistent_per_mille, 0, 1000),
+            ("orphans_count_per_mille", self.orphans_count_per_mille, 0, 1000),
             ("values_per_mille", self.values_per_mille, 0, 1000),
             ("renames_per_mille", self.renames_per_mille, 0, 1000),
             ("demands_per_mille", self.demands_per_mille, 0, 1000),
@@ -297,6 +302,7 @@ impl Settings {
             request_mean_secs: if dice.per_mille(500) { 0 } else { dice.spread(2, 60) },
             event_mean_secs: if dice.per_mille(600) { 0 } else { dice.spread(5, 60) },
             geometry: Self::draw_geometry(dice),
+            orphans_count_per_mille: if dice.per_mille(400) { 0 } else { dice.spread(20, 1000) },
             join_timeouts_per_mille: if dice.per_mille(500) { 0 } else { dice.spread(100, 1000) },
         }
     }

@@ -272,6 +272,44 @@ fn requests_are_told_to_whoever_adopts_a_lease_and_are_void_on_a_disk_of_old() {
     );
 }
 
+/// Worlds in which processes leave their leases behind all the time, and these count.
+fn orphaned(seed: u64) -> World {
+    let drawn = Settings::draw(&mut Dice::new(seed ^ 0x5e77), 0);
+    let settings = Settings {
+        faults: only("end-process:6+crash:4+starve:3+leave:4+shutdown:2"),
+        ours: 3,
+        disks: 1,
+        resources: 2,
+        processes: 1,
+        persistent_per_mille: 1000,
+        orphans_count_per_mille: 1000,
+        misconfigured_per_mille: 0,
+        renamed_per_mille: 0,
+        chaos_mean_secs: 15,
+        stormy_secs: 600,
+        ..drawn
+    };
+    World::new(settings, seed, false)
+}
+
+/// S1, S6, S7 for orphans that count: nobody else gets what they stand for, also when their daemon has died; their lockspace is not left
+/// and its watchdog not disarmed before they are gone.
+#[test]
+fn orphans_that_count_are_protected_like_a_process() {
+    const TRIED: u64 = 60;
+    for wanted in ["S1:", "which counts", "S7:"] {
+        let broken = |seed: &u64| !orphaned(*seed).with(Sabotage::OrphansUncounted, wanted).run();
+        assert!((1..=TRIED).any(|seed| broken(&seed)), "{wanted} not noticed in {TRIED} runs");
+    }
+    let mut marks = Marks::default();
+    for seed in 1..=TRIED {
+        let mut world = orphaned(seed);
+        assert!(world.run(), "seed {seed}: {:?}", world.checks.violations);
+        marks.add(&world.checks.marks);
+    }
+    assert!(marks.orphans_counting > TRIED && marks.orphans_left_behind > 0, "{marks:?}");
+}
+
 /// E1, E2: host events.
 #[test]
 fn events_are_delivered_in_time_and_as_they_were_set() {
@@ -318,6 +356,8 @@ noticed! {
     s5_another_version_than_chosen: OldGeneration, "S5:";
     s5_another_generation_than_its_host_s: GenerationMisheard, "it has joined with";
     s6_time_does_not_pass: AgesUnseen, "S6:";
+    s1_orphans_given_up: OrphansGivenUp, "S1:";
+    s3_orphans_given_up: OrphansGivenUp, "S3:";
     s7_an_expiry_too_late: ExpiryTooLate, "expires at";
     s7_no_expiry: ArmsNothing, "no watchdog armed";
     s7_disarmed_while_in_use: DisarmsEarly, "disarms lockspace";

@@ -45,8 +45,13 @@ pub(super) struct Membership {
 }
 
 impl Membership {
+    /// Seconds since its last renewal.
+    pub(super) fn age(&self, now: MonoTime) -> u64 {
+        now.secs_since(self.last_good)
+    }
+
     /// 8T.
-    fn fail_secs(&self) -> u64 {
+    pub(super) fn fail_secs(&self) -> u64 {
         self.io_timeout.renewal_fail_secs()
     }
 
@@ -69,7 +74,7 @@ impl Checks {
     }
 
     /// What is held on a host: resource, process, and the daemon that granted it.
-    fn holds_of(&self, host: HostId) -> impl Iterator<Item = (u8, i32, u32)> {
+    pub(super) fn holds_of(&self, host: HostId) -> impl Iterator<Item = (u8, i32, u32)> {
         self.resources.iter().flat_map(move |(number, r)| {
             let alone = r.holder.filter(|h| h.host == host).map(|h| (*number, h.pid, h.life));
             let sharers = r.sharers.iter().filter(move |((h, _), _)| *h == host);
@@ -78,7 +83,7 @@ impl Checks {
     }
 
     /// The lockspaces that a host has joined.
-    fn memberships(&self, host: HostId) -> impl Iterator<Item = (u8, &Membership)> {
+    pub(super) fn memberships(&self, host: HostId) -> impl Iterator<Item = (u8, &Membership)> {
         let own = self.members.from((host, 0)).take_while(move |((h, _), _)| *h == host);
         own.map(|((_, disk), m)| (*disk, m))
     }
@@ -149,6 +154,7 @@ impl Checks {
     /// The daemon is gone.
     pub fn daemon_ended(&mut self, host: HostId) {
         self.values_gone(host);
+        self.orphans_left_behind(host);
         self.members.retain(|(h, _), _| *h != host);
     }
 
@@ -214,6 +220,7 @@ impl Checks {
 
     /// W4: whoever holds something is gone, or its host is reset, before 8T + F have passed since the last renewal.
     pub fn nobody_holds_too_long(&mut self, host: HostId, now: MonoTime) {
+        self.old_orphans_end(host, now);
         let held = self.holds_of(host).filter(|(_, pid, _)| *pid != 0);
         let ages = held.map(|(n, _, life)| {
             let good = self.last_goods.get(&(host, layout::disk_of(n), life)).copied();
@@ -309,10 +316,12 @@ impl Checks {
         if !asked && !member.failed {
             self.violated(format!("W3: {host:?} gives up a living lockspace {disk}, age {age} s"));
         }
+        self.orphans_end(host, disk);
     }
 
     /// The lockspace is left.
     pub fn left(&mut self, host: HostId, disk: u8, now: MonoTime) {
+        self.left_by_orphans(host, disk);
         let member = self.members.remove(&(host, disk));
         if member.is_some_and(|m| self.has_expired(&m, now)) {
             self.left_failed.insert(host, self.now);
@@ -454,6 +463,7 @@ impl Checks {
     pub fn used(&self, host: HostId, disk: u8) -> bool {
         let here = |r: &u8| layout::disk_of(*r) == disk;
         self.has_used_flag(host, disk)
+            || self.holds_of(host).any(|(r, pid, _)| pid < 0 && here(&r) && self.counts(host, disk, pid))
             || self.registered.iter().any(|((h, _), all)| *h == host && all.iter().any(here))
     }
 
@@ -474,7 +484,8 @@ impl Checks {
         if self.members.get(&(host, disk)).is_some_and(|m| m.life == life && m.used) {
             self.violated(format!("S7: {host:?} disarms lockspace {disk}, which is in use (USED)"));
         }
-        let held = self.holds_of(host).find(|(n, _, l)| layout::disk_of(*n) == disk && *l == life);
+        let here = |n: u8, pid: i32| layout::disk_of(n) == disk && self.counts(host, disk, pid);
+        let held = self.holds_of(host).find(|(n, pid, l)| here(*n, *pid) && *l == life);
         if let Some((number, pid, _)) = held {
             let what = format!("S7: {host:?} disarms lockspace {disk} while {pid} holds {number}");
             self.violated(what);

@@ -211,6 +211,12 @@ marks! {
     settled_late,
     /// Lockspaces left whose last write ended when others might have had the host id.
     overtaken,
+    /// Orphans in a lockspace where orphans count.
+    orphans_counting,
+    /// Orphans that count, whose daemon died.
+    orphans_left_behind,
+    /// Lockspaces in which orphans count from then on.
+    orphans_flags,
     /// Joins with another io timeout than the host has in another lockspace.
     timeouts_by_lockspace,
     /// Joins with another io timeout than the time before.

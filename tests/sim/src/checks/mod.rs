@@ -4,6 +4,7 @@ mod hosts;
 mod legs;
 mod marks;
 pub mod notes;
+mod orphans;
 pub mod requests;
 mod sharing;
 mod values;
@@ -38,7 +39,7 @@ pub struct Holder {
     pub host: HostId,
     /// The host id it has it with.
     pub id: HostId,
-    /// The process; 0 for a reference peer's.
+    /// The process; 0 for a reference peer's, less for an orphan.
     pub pid: i32,
     /// The daemon that granted it.
     pub life: u32,
@@ -91,8 +92,6 @@ struct Resource {
     forgotten: u64,
     /// An older leader has landed, and no reference peer has counted on from it yet.
     rolled_back: bool,
-    /// The version last granted exclusively.
-    granted_lver: u64,
 }
 
 /// The properties, watched from outside the hosts.
@@ -121,6 +120,8 @@ pub struct Checks {
     user_ended: Table<(HostId, u8), Micros>,
     /// When a host last left a lockspace that had failed.
     left_failed: Table<HostId, Micros>,
+    /// The lockspaces of hosts in which orphans count (USED_BY_ORPHANS).
+    orphans_count: BTreeSet<(HostId, u8)>,
     /// The host id each machine is configured with.
     identities: Table<HostId, HostId>,
     /// The io timeout of each host, where its lockspace was not joined with another one.
@@ -210,12 +211,6 @@ impl Checks {
         self.resources.get(&resource)?.holder
     }
 
-    /// Whether this very version was granted before: a second grant of it is the adoption of an orphan.
-    #[must_use]
-    pub fn orphaned_version(&self, resource: u8, lver: u64) -> bool {
-        self.resources.get(&resource).is_some_and(|r| r.granted_lver == lver && r.holder.is_none())
-    }
-
     /// S1, S5: a process is told that it has the lease.
     pub fn grant(
         &mut self,
@@ -244,7 +239,6 @@ impl Checks {
             return;
         }
         let before = r.holder.replace(holder);
-        r.granted_lver = holder.lver;
         let legs = r.committed.get(&holder.lver).map_or(0, |legs| legs.count_ones());
         let landed = r.chosen.get(&holder.lver).copied().filter(|_| legs >= disk.majority());
         self.marks.acquired_on_legs += u64::from(disk.legs() > 1);
