@@ -284,6 +284,7 @@ impl World {
             }
             self.ios.remove(&io);
         }
+        self.format_cut(host);
         let id = self.hosts[host].id;
         self.checks.reset(id);
         let loses_records = self.strikes(Fault::RecordsLost);
@@ -319,6 +320,10 @@ impl World {
     pub(crate) fn calm_down(&mut self) {
         self.calm = true;
         self.say(|_| "calm".to_owned());
+        if self.settings.format_mean_secs > 0 {
+            // What is in pieces does not wait for the next one of the storm.
+            self.at(self.now + SECOND, Event::Formats);
+        }
         for host in 0..self.hosts.len() {
             self.good_paths(host);
             self.hosts[host].very_late = false;

@@ -110,6 +110,16 @@ impl SimDisk {
         self.areas.or_default(area).insert(sector, bytes.into());
     }
 
+    /// Puts bytes on the disk, as many as a sector has.
+    pub(crate) fn land_bytes(&mut self, area: Area, sector: u64, bytes: &[u8]) {
+        let sectors = self.areas.or_default(area);
+        if bytes.iter().all(|byte| *byte == 0) {
+            sectors.remove(&sector);
+        } else {
+            sectors.insert(sector, bytes.into());
+        }
+    }
+
     /// One sector.
     #[must_use]
     pub fn sector(&self, area: Area, sector: u64) -> &[u8] {

@@ -287,7 +287,9 @@ pub fn leader_gone_by(disk: &SimDisk, number: u8) -> Option<RawLeader> {
 #[must_use]
 pub fn name_on(disk: &SimDisk, number: u8, dead: Option<u8>) -> Name {
     let living = (0..disk.legs()).filter(|leg| Some(leg_disk(number, *leg)) != dead);
-    let leader = gone_by(living.map(|leg| leader_on(disk, number, leg)).collect(), disk);
+    let leaders = living.map(|leg| leader_on(disk, number, leg));
+    // One that is being formatted has none.
+    let leader = gone_by(leaders.filter(|leader| leader.magic.get() == PAXOS_MAGIC).collect(), disk);
     leader.map_or_else(|| resource(number), |leader| Name::from_field(&leader.resource_name))
 }
 
@@ -331,8 +333,8 @@ mod tests {
         let mut disk = SimDisk::new(GEOMETRY, 3);
         let (old, new) = (resource(0), other_name(0));
         for (leg, lver, name) in [(0, 166, old), (1, 167, new), (2, 164, old)] {
-            let leader =
-                RawLeader { lver: lver.into(), resource_name: name.to_field(), ..RawLeader::zeroed() };
+            let (magic, resource_name) = (PAXOS_MAGIC.into(), name.to_field());
+            let leader = RawLeader { magic, lver: lver.into(), resource_name, ..RawLeader::zeroed() };
             disk.land(Area::Resource(0, leg), 0, &Content::Leader(leader));
         }
         assert_eq!(name_on(&disk, 0, None), new);

@@ -145,6 +145,9 @@ impl World {
     }
 
     fn start_errand(&mut self, host: usize, name: Name, errand: Errand) {
+        if self.is_withheld(errand.resource, false) {
+            return self.errand_refused(host, errand);
+        }
         let io_timeout = self.hosts[host].io_timeout_in(layout::disk_of(errand.resource));
         let legs = self.settings.legs;
         let wish = match &errand.kind {
@@ -159,6 +162,17 @@ impl World {
         let before = self.dice.turn_to(self.asking_stream());
         self.start(host, JobKey::Errand(number), Work::Asking(work));
         self.dice.turn_to(before);
+    }
+
+    /// Somebody is about to format the lease.
+    fn errand_refused(&mut self, host: usize, Errand { resource, kind }: Errand) {
+        match kind {
+            Kind::Ask { conn, wish } => {
+                self.asked(host, resource, wish, Answer::Refused("withheld".to_owned()));
+                self.tell_front(host, conn, Told::ConnClosed { conn });
+            }
+            Kind::Look { ls, left, found, .. } => self.look_on(host, ls, left, found),
+        }
     }
 
     /// A transfer was the last one, or one failed.

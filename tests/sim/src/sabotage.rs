@@ -152,6 +152,10 @@ sabotages! {
     OrphansGivenUp,
     /// The manager is not told that orphans count.
     OrphansUncounted,
+    /// The first sector of a lease that is formatted is written before the rest.
+    FormatsHeadsFirst,
+    /// A lease is formatted disk by disk.
+    FormatsByDisk,
     /// Two of three disks come back with old content.
     OldDisks,
     /// One of them does, though another one has missed a write.

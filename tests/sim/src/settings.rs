@@ -129,6 +129,10 @@ pub struct Settings {
     pub request_mean_secs: u64,
     /// Mean time between host events. 0: there are none, and nobody listens.
     pub event_mean_secs: u64,
+    /// Mean time between formats of resources that nobody uses. 0: there are none.
+    pub format_mean_secs: u64,
+    /// Writes of a format out of a thousand in the middle of which the power of its host is cut.
+    pub format_cuts_per_mille: u64,
     /// Sector and align size of everything.
     pub geometry: Geometry,
 }
@@ -174,6 +178,8 @@ impl Settings {
             request_mean_secs: 0,
             event_mean_secs: 0,
             geometry: layout::GEOMETRY,
+            format_mean_secs: 0,
+            format_cuts_per_mille: 0,
         }
     }
 
@@ -215,6 +221,8 @@ impl Settings {
             ("stormy_secs", self.stormy_secs, 1, STORMY_SECS_MAX),
             ("request_mean_secs", self.request_mean_secs, 0, STORMY_SECS_MAX),
             ("event_mean_secs", self.event_mean_secs, 0, STORMY_SECS_MAX),
+            ("format_mean_secs", self.format_mean_secs, 0, STORMY_SECS_MAX),
+            ("format_cuts_per_mille", self.format_cuts_per_mille, 0, 1000),
         ];
         for (name, value, least, most) in ranges {
             if value < least || value > most {
@@ -256,7 +264,8 @@ impl Settings {
             ..Self::drawn(dice, references, &LONG_TIMES)
         };
         let (requests, events) = (drawn.request_mean_secs * SELDOMER, drawn.event_mean_secs * SELDOMER);
-        Self { request_mean_secs: requests, event_mean_secs: events, ..drawn }
+        let formats = drawn.format_mean_secs * SELDOMER;
+        Self { request_mean_secs: requests, event_mean_secs: events, format_mean_secs: formats, ..drawn }
     }
 
     fn drawn(dice: &mut Dice, references: u64, times: &[(u32, u32)]) -> Self {
@@ -302,6 +311,8 @@ impl Settings {
             request_mean_secs: if dice.per_mille(500) { 0 } else { dice.spread(2, 60) },
             event_mean_secs: if dice.per_mille(600) { 0 } else { dice.spread(5, 60) },
             geometry: Self::draw_geometry(dice),
+            format_mean_secs: if dice.per_mille(500) { 0 } else { dice.spread(5, 60) },
+            format_cuts_per_mille: if dice.per_mille(200) { 0 } else { dice.spread(10, 300) },
             orphans_count_per_mille: if dice.per_mille(400) { 0 } else { dice.spread(20, 1000) },
             join_timeouts_per_mille: if dice.per_mille(500) { 0 } else { dice.spread(100, 1000) },
         }

@@ -310,6 +310,52 @@ fn orphans_that_count_are_protected_like_a_process() {
     assert!(marks.orphans_counting > TRIED && marks.orphans_left_behind > 0, "{marks:?}");
 }
 
+/// Worlds of a lease on three disks that is formatted all the time, now and then not to the end, while hosts lose disks.
+fn formatted(seed: u64) -> World {
+    let settings = Settings {
+        faults: only("lose-path:40"),
+        ours: 3,
+        legs: 3,
+        num_hosts: 8,
+        io_timeout: IoTimeout::new(1).unwrap_or(IoTimeout::DEFAULT),
+        fire: WatchdogFire::new(10).unwrap_or(WatchdogFire::DEFAULT),
+        errors_per_mille: 5,
+        chaos_mean_secs: 5,
+        hold_ms: 60_000,
+        pause_ms: 2000,
+        stormy_secs: 1500,
+        format_mean_secs: 8,
+        format_cuts_per_mille: 100,
+        ..Settings::quiet()
+    };
+    World::new(settings, seed, false)
+}
+
+/// F1, S1, S3: leases that are formatted anew, in pieces and not to the end, beside hosts that try to acquire them. With its first
+/// sectors before the rest, a lease is granted of which the rest is not there. Disk by disk the new one has a majority while the old one is still there, with a higher
+/// version: two owners.
+#[test]
+fn a_lease_formatted_in_another_order_is_not_safe() {
+    const TRIED: u64 = 40;
+    let all = [
+        (Sabotage::FormatsHeadsFirst, "F1:"),
+        (Sabotage::FormatsByDisk, "S3:"),
+        (Sabotage::FormatsByDisk, "S1:"),
+    ];
+    for (sabotage, wanted) in all {
+        let broken = |seed: &u64| !formatted(*seed).with(sabotage, wanted).run();
+        assert!((1..=TRIED).any(|seed| broken(&seed)), "{sabotage:?}: {wanted} not noticed in {TRIED} runs");
+    }
+    let mut marks = Marks::default();
+    for seed in 1..=TRIED {
+        let mut world = formatted(seed);
+        assert!(world.run(), "seed {seed}: {:?}", world.checks.violations);
+        marks.add(&world.checks.marks);
+    }
+    let reached = [marks.formats_done, marks.formats_failed, marks.formats_cut, marks.formats_torn];
+    assert!(reached.into_iter().all(|times| times > 0) && marks.granted_unformatted > 0, "{marks:?}");
+}
+
 /// E1, E2: host events.
 #[test]
 fn events_are_delivered_in_time_and_as_they_were_set() {

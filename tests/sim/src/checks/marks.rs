@@ -211,6 +211,20 @@ marks! {
     settled_late,
     /// Lockspaces left whose last write ended when others might have had the host id.
     overtaken,
+    /// Resources whose format was begun.
+    formats,
+    /// Put off, because somebody used it.
+    formats_put_off,
+    /// Brought to an end.
+    formats_done,
+    /// That ended with an error.
+    formats_failed,
+    /// Cut off with their host's power, when the old lease was gone.
+    formats_cut,
+    /// Cut off in the middle of a write.
+    formats_torn,
+    /// Leases granted that are not formatted on every disk.
+    granted_unformatted,
     /// Orphans in a lockspace where orphans count.
     orphans_counting,
     /// Orphans that count, whose daemon died.

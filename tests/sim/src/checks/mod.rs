@@ -1,5 +1,6 @@
 //! What must hold in every state (lease-algorithms.md 13.6). Violations are collected; a run ends at the first.
 
+mod formats;
 mod hosts;
 mod legs;
 mod marks;
@@ -120,6 +121,10 @@ pub struct Checks {
     user_ended: Table<(HostId, u8), Micros>,
     /// When a host last left a lockspace that had failed.
     left_failed: Table<HostId, Micros>,
+    /// Resources that were not formatted to the end, and the legs, a bit each, where they were not.
+    unformatted: Table<u8, u8>,
+    /// Those among them whose former lease may still be there on some disk.
+    old_lease: BTreeSet<u8>,
     /// The lockspaces of hosts in which orphans count (USED_BY_ORPHANS).
     orphans_count: BTreeSet<(HostId, u8)>,
     /// The host id each machine is configured with.
@@ -256,6 +261,7 @@ impl Checks {
             self.violated(format!("S5: {holder:?} was granted, but the leader that landed says {landed:?}"));
         }
         self.granted_with(resource, writer, life, generation);
+        self.granted_whole(resource, disk.legs());
         self.chosen_stays(resource, disk);
     }
 

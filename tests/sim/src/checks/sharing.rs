@@ -87,6 +87,7 @@ impl Checks {
             ));
         }
         self.granted_with(resource, writer, life, generation);
+        self.granted_whole(resource, disk.legs());
         self.mode_block_stays(resource, writer, disk);
     }
 

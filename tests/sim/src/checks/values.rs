@@ -97,6 +97,15 @@ impl Checks {
         self.values.releasing.retain(|(r, h, _)| (*r, *h) != (resource, host));
     }
 
+    /// A lease is gone, and what it was called.
+    pub(super) fn values_forgotten(&mut self, resource: u8) {
+        self.values.set.retain(|(r, _), _| *r != resource);
+        self.values.unwritten.retain(|(r, _), _| *r != resource);
+        self.values.names.retain(|(r, _), _| *r != resource);
+        self.values.renames.retain(|(r, _), _| *r != resource);
+        self.values.releasing.retain(|(r, _, _)| *r != resource);
+    }
+
     /// The memory of a host's daemon is gone.
     pub(super) fn values_gone(&mut self, host: HostId) {
         self.values.unwritten.retain(|(_, h), _| *h != host);
