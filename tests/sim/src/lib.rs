@@ -46,6 +46,7 @@
 //! [`Checks`]: checks::Checks
 #![forbid(unsafe_code)]
 
+mod admin;
 pub mod asking;
 pub mod bounds;
 pub mod campaign;
