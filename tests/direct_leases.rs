@@ -314,3 +314,21 @@ fn a_path_that_is_not_there_is_told_of() {
         assert!(stderr.contains("/nonexistent/disk"), "{stderr}");
     }
 }
+
+/// What is cut short leaves the old lease, or none, or the new one: no disk has the new one while another one still has the old.
+#[test]
+fn no_disk_gets_a_lease_before_the_old_one_is_gone_everywhere() {
+    let disk = Disk::formatted();
+    let other = disk.write("other", "");
+    let before = disk.bytes();
+    // No file has such a place: the first write to the second disk fails.
+    let (stdout, stderr, status) =
+        disk.run(&["init", "-r", &format!("LS:R:DISK:1M:{other}:4611686018427387904")]);
+    assert!(stdout.starts_with("init done -") && status == Some(1), "{stdout} {stderr}");
+    let left = disk.bytes();
+    assert!(
+        left[MIB..MIB + 512] == [0; 512]
+            && left[..MIB] == before[..MIB]
+            && left[MIB + 512..] == before[MIB + 512..]
+    );
+}

@@ -430,6 +430,20 @@ fn resources_are_written_as_the_original_writes_them() {
     }
 }
 
+/// What is cut short leaves the old lease, or none, or the new one: no disk has the new one while another one still has the old.
+#[test]
+fn no_disk_gets_a_lease_before_the_old_one_is_gone_everywhere() {
+    let mut bench = Bench::new();
+    let old = recorded("v38-res-512-1m-init");
+    let (one, two) = (bench.file("one", &old), bench.file("two", &old));
+    let names = resource(["golden-ls", "res-init"], &[&one], 0);
+    // No file has such a place: the first write to the second disk fails.
+    let spec = ResourceSpec::new(*names.resource(), vec![disk(&one, 0), disk(&two, 1 << 62)]).unwrap();
+    assert!(write_resource(&mut bench.io, &spec, 0, WriteFlags::empty()).is_err());
+    let left = std::fs::read(&one).unwrap();
+    assert!(left[..512] == [0; 512] && left[512..] == old[512..]);
+}
+
 #[test]
 fn numbers_of_hosts_and_clearing() {
     let mut bench = Bench::new();

@@ -129,6 +129,21 @@ pub struct Resource {
     pub cleared_at: Option<u64>,
 }
 
+/// The order in which a resource is written on several disks, of which each has so many writes of its own ([`Resource::writes`]): which
+/// disk's, and which of them, by number from 0.
+///
+/// No disk has its lease before every other one has lost what was there. A format that is cut short then leaves either the old lease,
+/// missing on some of the disks, or none, or the new one. Disk by disk it would leave both: where the new one has a majority and the old
+/// one a higher version, a host that cannot read all disks may go by the old one, and two hosts own the lease.
+#[must_use]
+pub fn order(writes: &[usize]) -> Vec<(usize, usize)> {
+    let most = writes.iter().copied().max().unwrap_or(0);
+    // A disk with fewer writes has its lease with the last of them.
+    let of =
+        |from_end: usize| move |(disk, count): (usize, &usize)| Some((disk, count.checked_sub(from_end)?));
+    (1..=most).rev().flat_map(|from_end| writes.iter().enumerate().filter_map(of(from_end))).collect()
+}
+
 /// The number of hosts that a caller's number means: 0, and what the sizes cannot hold, mean as many as fit.
 #[must_use]
 pub fn num_hosts(asked: u32, geometry: Geometry) -> u16 {
@@ -203,6 +218,14 @@ mod tests {
         assert!(matches!(choose_sizes(b512, m8, 512), Err(SizesError::Pair(_))));
         assert_eq!(choose_sizes(b512, None, 512), Err(SizesError::OnlyOne));
         assert_eq!(choose_sizes(None, m1, 512), Err(SizesError::OnlyOne));
+    }
+
+    #[test]
+    fn every_disk_loses_its_lease_before_any_gets_the_new_one() {
+        assert_eq!(order(&[]), []);
+        assert_eq!(order(&[3]), [(0, 0), (0, 1), (0, 2)]);
+        assert_eq!(order(&[2, 2]), [(0, 0), (1, 0), (0, 1), (1, 1)]);
+        assert_eq!(order(&[3, 1]), [(0, 0), (0, 1), (0, 2), (1, 0)]);
     }
 
     #[test]

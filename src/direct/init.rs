@@ -105,18 +105,26 @@ fn format_at(
     writes: &[Vec<u8>],
     step: &Mutex<Step>,
 ) -> Result<(), StorageError> {
-    let (path, offset) = disk;
-    for (number, bytes) in writes.iter().enumerate() {
-        *step.lock().unwrap_or_else(PoisonError::into_inner) = Step {
-            place: format!("{}:{offset}", String::from_utf8_lossy(path)),
-            number: number + 1,
-            of: writes.len(),
-            bytes: bytes.len(),
-            begun: Some(Instant::now()),
-        };
-        storage.format(offset, bytes)?;
-    }
-    Ok(())
+    (0..writes.len()).try_for_each(|number| write_at(storage, disk, writes, number, step))
+}
+
+/// The one of this number, if there is one.
+fn write_at(
+    storage: &mut Storage,
+    (path, offset): (&[u8], u64),
+    writes: &[Vec<u8>],
+    number: usize,
+    step: &Mutex<Step>,
+) -> Result<(), StorageError> {
+    let Some(bytes) = writes.get(number) else { return Ok(()) };
+    *step.lock().unwrap_or_else(PoisonError::into_inner) = Step {
+        place: format!("{}:{offset}", String::from_utf8_lossy(path)),
+        number: number + 1,
+        of: writes.len(),
+        bytes: bytes.len(),
+        begun: Some(Instant::now()),
+    };
+    storage.format(offset, bytes)
 }
 
 /// Leaves a trace of what is about to be overwritten. Without a system log it is lost, as in the original.
@@ -170,8 +178,9 @@ fn init_resource(
     }
     let text = spec.to_text().unwrap_or_default();
     record(&[b"init resource ", text.as_slice()].concat());
+    let mut disks = Vec::new();
     for disk in &spec.disks {
-        let mut storage = Storage::open(&disk.path, Access::ReadWrite)?;
+        let storage = Storage::open(&disk.path, Access::ReadWrite)?;
         let geometry = choose(sizes, &storage)?;
         let resource = Resource {
             lockspace: spec.lockspace,
@@ -181,7 +190,13 @@ fn init_resource(
             cleared_at: clear.then(monotonic_seconds),
         };
         let writes = resource.writes(storage.disk().logical_block_size());
-        format_at(&mut storage, (&disk.path, disk.offset), &writes, step)?;
+        disks.push((storage, disk, writes));
+    }
+    let counts: Vec<usize> = disks.iter().map(|(_, _, writes)| writes.len()).collect();
+    for (disk, number) in format::order(&counts) {
+        if let Some((storage, place, writes)) = disks.get_mut(disk) {
+            write_at(storage, (&place.path, place.offset), writes, number, step)?;
+        }
     }
     Ok(())
 }

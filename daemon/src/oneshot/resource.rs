@@ -133,7 +133,7 @@ fn host(id: u64, generation: u64, timestamp: u64) -> Host {
 /// Formats a resource on all its disks. `num_hosts` is the request's `data` as it came: 0, and what the sizes cannot hold,
 /// mean as many as fit. What was there is lost, whoever holds it.
 ///
-/// Nothing is written unless all disks could be opened; then they are written in order up to the first failure.
+/// Nothing is written unless all disks could be opened; then they are written in turns, up to the first failure ([`format::order`]).
 ///
 /// # Errors
 /// -34: no disk. The errno of opening one. -1: sizes that do not go together. -22: a negative number, or disks that cannot have
@@ -166,8 +166,10 @@ pub fn write_resource(
         cleared_at: flags.contains(WriteFlags::CLEAR).then(monotonic_seconds),
     };
     let writes = resource.writes(block);
-    for (disk, place) in disks.iter().zip(request.disks()) {
-        writes.iter().try_for_each(|bytes| io.write(disk, place.offset.get(), bytes))?;
+    for (disk, number) in format::order(&vec![writes.len(); disks.len()]) {
+        if let (Some(on), Some(place)) = (disks.get(disk), request.disks().get(disk)) {
+            writes.get(number).map_or(Ok(()), |bytes| io.write(on, place.offset.get(), bytes))?;
+        }
     }
     Ok(())
 }

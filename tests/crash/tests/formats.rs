@@ -6,7 +6,7 @@ use sanlock_crash::run::Recorder;
 use sanlock_crash::torn::Write;
 use sanlock_crash::world::{Hold, NUM_HOSTS, World, host_id, name};
 use sanlock_lease::delta::{DeltaAcquire, DeltaConfig, JoinError};
-use sanlock_lease::format::{Lockspace, Resource};
+use sanlock_lease::format::{Lockspace, Resource, order};
 use sanlock_lease::geometry::{AlignSize, Geometry};
 use sanlock_lease::paxos::AcquireError;
 use sanlock_lease::paxos::acquire::AcquireOptions;
@@ -171,12 +171,13 @@ fn join(area: &[u8], id: u64) -> Result<(), JoinError> {
     world.drive(id, &mut DeltaAcquire::new(config, None), None).map(drop)
 }
 
-/// A resource of several disks is formatted disk by disk. Until a majority has it, it cannot be taken, and says why; from then on it can.
+/// A resource of several disks is the old one, as long as a majority has it, or none, or the new one once a majority has that: at no
+/// moment a mixture.
 #[test]
 fn a_resource_of_several_disks_is_there_once_a_majority_has_it() {
     let geometry = Geometry::B512_M1;
     for (disks, majority) in [(2, 2), (3, 2), (4, 3)] {
-        for used in [false, true] {
+        for (used, renamed) in [(false, true), (true, true), (true, false)] {
             let mut world = World::new(geometry, disks);
             for id in 1..=3 {
                 world.join(id);
@@ -187,8 +188,8 @@ fn a_resource_of_several_disks_is_there_once_a_majority_has_it() {
                     world.release(id, held);
                 }
             }
-            // Another lease was here, or none.
-            world.resource = name("new");
+            // Another lease was here, or none, or one of the same name.
+            world.resource = if renamed { name("new") } else { world.resource };
             let resource = Resource {
                 lockspace: name("ls"),
                 name: world.resource,
@@ -196,22 +197,21 @@ fn a_resource_of_several_disks_is_there_once_a_majority_has_it() {
                 num_hosts: NUM_HOSTS,
                 cleared_at: None,
             };
-            for disk in 0..disks {
-                let area = world.areas.resource[disk];
-                for (number, bytes) in resource.writes(512).iter().enumerate() {
-                    let have = disk;
-                    let taken = world.clone().take(3, Hold::Exclusive, AcquireOptions::default());
-                    match taken {
-                        Ok(held) => assert!(have >= majority && held.lver() == 1),
-                        Err(AcquireError::Leader(_) | AcquireError::LeaderRead { .. }) => {
-                            assert!(have < majority)
-                        }
-                        // The disk that is not formatted yet has ballots of the old lease: what they chose is committed again.
-                        Err(AcquireError::Other(_)) if used => assert!(have >= majority),
-                        Err(e) => panic!("{disks} disks, at write {number} of disk {disk}: {e}"),
+            let writes = resource.writes(512);
+            let order = order(&vec![writes.len(); disks]);
+            for (at, (disk, number)) in order.iter().enumerate() {
+                let done = |which: usize| order[..at].iter().filter(|(_, n)| *n == which).count();
+                let (gone, have) = (done(0), done(writes.len() - 1));
+                let taken = world.clone().take(3, Hold::Exclusive, AcquireOptions::default());
+                match taken {
+                    Ok(held) if have >= majority => assert_eq!(held.lver(), 1),
+                    Ok(held) => assert!(!renamed && disks - gone >= majority && held.lver() == 3),
+                    Err(AcquireError::Leader(_) | AcquireError::LeaderRead { .. }) => {
+                        assert!(have < majority)
                     }
-                    world.disks.write(area, 0, bytes);
+                    Err(e) => panic!("{disks} disks, at write {number} of disk {disk}: {e}"),
                 }
+                world.disks.write(world.areas.resource[*disk], 0, &writes[*number]);
             }
             world.must_take(3, Hold::Exclusive);
         }

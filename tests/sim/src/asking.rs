@@ -2,6 +2,7 @@
 //! other, each with a time limit, and what follows from the records is decided by production code ([`Wish`]).
 
 use crate::layout::{self, REQUEST_SECTOR};
+use sanlock_lease::geometry::SectorSize;
 use sanlock_lease::machine::{Action, Content, Env, Input, Machine, Op, OpId, Place, Step, View};
 use sanlock_lease::name::Name;
 use sanlock_lease::record::{RawLeader, RequestRecord, Wish};
@@ -40,6 +41,7 @@ pub struct Asking {
     name: Name,
     legs: u8,
     io_timeout: IoTimeout,
+    size: SectorSize,
     phase: Phase,
     version: u64,
     owner: Option<u64>,
@@ -50,7 +52,14 @@ pub struct Asking {
 impl Asking {
     /// For the lease of this number, known by this name, on so many disks.
     #[must_use]
-    pub fn new(wish: Option<Wish>, resource: u8, name: Name, legs: u8, io_timeout: IoTimeout) -> Self {
+    pub fn new(
+        wish: Option<Wish>,
+        resource: u8,
+        name: Name,
+        legs: u8,
+        io_timeout: IoTimeout,
+        size: SectorSize,
+    ) -> Self {
         let asks = wish.is_some_and(|wish| !wish.clears());
         Self {
             wish,
@@ -58,6 +67,7 @@ impl Asking {
             name,
             legs,
             io_timeout,
+            size,
             phase: if asks { Phase::Leader } else { Phase::Reading(0) },
             version: 0,
             owner: None,
@@ -68,7 +78,7 @@ impl Asking {
 
     /// The transfer that is due.
     fn transfer(&mut self, now: MonoTime) -> Step<Answer> {
-        let size = layout::GEOMETRY.sector();
+        let size = self.size;
         let (leg, action) = match self.phase {
             Phase::Leader => (0, Action::Read { first: 0, count: 1 }),
             Phase::Reading(leg) => (leg, Action::Read { first: REQUEST_SECTOR, count: 1 }),

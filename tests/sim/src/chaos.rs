@@ -39,8 +39,9 @@ impl World {
         if self.dice.per_mille(800) {
             self.cling(host);
         }
-        let dead_secs = self.hosts[host].io_timeout.host_dead_secs(self.hosts[host].fire);
-        let fail_secs = self.hosts[host].io_timeout.renewal_fail_secs();
+        let io_timeout = self.hosts[host].longest_io_timeout();
+        let dead_secs = io_timeout.host_dead_secs(self.hosts[host].fire);
+        let fail_secs = io_timeout.renewal_fail_secs();
         let long = if self.dice.per_mille(500) {
             self.dice.spread(SECOND / 10, dead_secs * 3 / 2 * SECOND)
         } else {
@@ -138,7 +139,8 @@ impl World {
     fn cling(&mut self, host: usize) {
         let h = &self.hosts[host];
         let pids: Vec<i32> = h.processes.keys().copied().collect();
-        let (fail_secs, dead_secs) = (h.io_timeout.renewal_fail_secs(), h.io_timeout.host_dead_secs(h.fire));
+        let io_timeout = h.longest_io_timeout();
+        let (fail_secs, dead_secs) = (io_timeout.renewal_fail_secs(), io_timeout.host_dead_secs(h.fire));
         for pid in pids {
             if !self.checks.held_by(self.hosts[host].id, pid).is_empty() {
                 let hold = self.dice.between(fail_secs * SECOND, 3 * dead_secs * SECOND);
@@ -159,10 +161,10 @@ impl World {
         let Some((resource, (id, pid))) = held.filter(|(_, (_, pid))| *pid != 0) else { return };
         let Some(host) = self.hosts.iter().position(|h| h.id == id) else { return };
         self.cling(host);
-        let h = &self.hosts[host];
-        let (fail_secs, dead_secs) = (h.io_timeout.renewal_fail_secs(), h.io_timeout.host_dead_secs(h.fire));
+        let (h, disk) = (&self.hosts[host], layout::disk_of(resource));
+        let io_timeout = h.io_timeout_in(disk);
+        let (fail_secs, dead_secs) = (io_timeout.renewal_fail_secs(), io_timeout.host_dead_secs(h.fire));
         let until = self.now + self.dice.between(fail_secs * SECOND, dead_secs * 2 * SECOND);
-        let disk = layout::disk_of(resource);
         let hangs = self.dice.per_mille(700);
         self.say(|_| format!("{id:?} loses disk {disk} under {pid}, hangs {hangs}"));
         let path = if hangs { Path::Hangs { until } } else { Path::Fails { until } };
@@ -228,7 +230,7 @@ impl World {
             return;
         }
         self.leave(host);
-        let renewal = self.hosts[host].io_timeout.renewal_secs() * SECOND;
+        let renewal = self.hosts[host].longest_io_timeout().renewal_secs() * SECOND;
         let after = self.dice.between(renewal / 10, 2 * renewal);
         let epoch = self.hosts[other].epoch;
         self.at(self.now + after, Event::LooksAway { host: other, epoch, from: host });
@@ -241,14 +243,15 @@ impl World {
         }
         let lockspaces: Vec<u64> =
             self.daemon(host).map(|d| d.workers.keys().copied().collect()).unwrap_or_default();
-        let renewal = self.hosts[host].io_timeout.renewal_secs() * SECOND;
+        let renewal = self.hosts[host].longest_io_timeout().renewal_secs() * SECOND;
         for ls in lockspaces {
             let long = self.dice.between(renewal, 4 * renewal);
             self.stall(host, Some(Thread::Lockspace(ls)), long);
         }
         for disk in 0..self.settings.disks {
             let spec = layout::lockspace_spec(disk, self.hosts[from].claims);
-            self.administer(from, Command::AddLockspace { spec, io_timeout: 0, asynchronous: true });
+            let io_timeout = self.timeout_to_join_with();
+            self.administer(from, Command::AddLockspace { spec, io_timeout, asynchronous: true });
         }
     }
 
@@ -281,6 +284,7 @@ impl World {
             }
             self.ios.remove(&io);
         }
+        self.format_cut(host);
         let id = self.hosts[host].id;
         self.checks.reset(id);
         let loses_records = self.strikes(Fault::RecordsLost);
@@ -316,6 +320,10 @@ impl World {
     pub(crate) fn calm_down(&mut self) {
         self.calm = true;
         self.say(|_| "calm".to_owned());
+        if self.settings.format_mean_secs > 0 {
+            // What is in pieces does not wait for the next one of the storm.
+            self.at(self.now + SECOND, Event::Formats);
+        }
         for host in 0..self.hosts.len() {
             self.good_paths(host);
             self.hosts[host].very_late = false;

@@ -19,7 +19,7 @@ use sanlock_lease::paxos::Held;
 use sanlock_lease::text::ResourceSpec;
 use sanlock_manager::{
     AcquireFlags, Action, Command, ConnId, Event as Told, KillpathProgram, OrphanUse, Reply, ResourceRequest,
-    Setting, Target, Work,
+    Target, Work,
 };
 
 /// Acquires of a herd start within this time of each other.
@@ -105,6 +105,11 @@ pub(crate) enum Asked {
     },
     /// The USED flag of a lockspace.
     Used {
+        disk: u8,
+        on: bool,
+    },
+    /// USED_BY_ORPHANS of a lockspace.
+    UsedByOrphans {
         disk: u8,
         on: bool,
     },
@@ -363,6 +368,7 @@ impl World {
             Some(Asked::Convert { pid, resource, shared }) => {
                 return self.convert_accepted(host, (pid, resource, shared), actions);
             }
+            Some(Asked::Orphans { .. }) => return self.orphans_accepted(host),
             _ => return,
         };
         let refused = actions.iter().any(|a| match a {
@@ -427,6 +433,7 @@ impl World {
                 let id = self.hosts[host].id;
                 self.checks.used_flag(id, disk, on);
             }
+            Some(Asked::UsedByOrphans { disk, on }) if code == 0 => self.orphans_flagged(host, disk, on),
             Some(Asked::Set { setting }) => self.event_replied(host, setting, code),
             Some(Asked::Listen) => {
                 // Refused: success has another answer.
@@ -434,7 +441,7 @@ impl World {
                     daemon.listeners.remove(&conn.0);
                 }
             }
-            Some(Asked::Used { .. } | Asked::Other) | None => {}
+            Some(Asked::Used { .. } | Asked::UsedByOrphans { .. } | Asked::Other) | None => {}
         }
     }
 
@@ -454,7 +461,7 @@ impl World {
     }
 
     pub(crate) fn granted(&mut self, host: usize, pid: i32, resource: u8, shared: bool) {
-        let spec = layout::resource_spec(resource, self.settings.legs);
+        let spec = layout::resource_spec(resource, self.settings.legs, self.settings.geometry);
         let Some(daemon) = self.hosts[host].daemon.as_ref() else { return };
         let found = daemon.manager.resources().filter(|(_, r)| r.spec.disks == spec.disks).find_map(
             |(_, r)| match &r.work {
@@ -462,17 +469,14 @@ impl World {
                 _ => None,
             },
         );
+        let id = self.hosts[host].id;
+        let lver = found.as_ref().map(|(held, _)| held.lver());
+        let adopted = self.checks.adopted(resource, id, lver);
         let Some(process) = self.hosts[host].processes.get(&pid) else {
             return; // it ended before the reply
         };
-        let id = self.hosts[host].id;
+        self.checks.marks.orphans_adopted += u64::from(adopted);
         let own = process.conn;
-        let life = self.life_of(host);
-        if found.as_ref().is_some_and(|(held, _)| {
-            self.checks.orphaned_version(resource, held.lver()) && !shared && life > 0
-        }) {
-            self.checks.marks.orphans_adopted += 1;
-        }
         if found.as_ref().is_some_and(|(_, tokens)| tokens.iter().all(|t| Some(t.conn) != own)) {
             // Asked for by somebody else, in the name of a connection that the process had closed meanwhile: the lease goes with it.
             self.say(|_| format!("{id:?} grants resource {resource} to a connection that {pid} has closed"));
@@ -516,41 +520,5 @@ impl World {
             self.checks
                 .violated(format!("S7: {writer:?} was granted {resource} with no watchdog armed for it"));
         }
-    }
-
-    /// Now and then something uses a lockspace that the daemon does not know.
-    fn flag(&mut self, host: usize, disk: u8) {
-        let on = !self.calm && self.dice.per_mille(30);
-        let id = self.hosts[host].id;
-        let set = self.checks.has_used_flag(id, disk);
-        if on == set || (set && !self.calm && self.dice.per_mille(700)) {
-            return;
-        }
-        if !on {
-            self.checks.used_flag(id, disk, false);
-        }
-        let setting = Some(Setting::Used(on));
-        if let Some(conn) = self.connect(host, None) {
-            let command = Command::SetConfig { lockspace: layout::lockspace(disk), setting };
-            self.ask(host, conn, Asked::Used { disk, on }, command);
-        }
-    }
-
-    /// The administrator sees to it that every lockspace is joined.
-    pub(crate) fn admin(&mut self, host: usize) {
-        let epoch = self.hosts[host].epoch;
-        let next = if self.calm { 3 * SECOND } else { self.dice.spread(SECOND / 2, 30 * SECOND) };
-        self.at(self.now + next, Event::Admin { host, epoch });
-        for disk in 0..self.settings.disks {
-            self.flag(host, disk);
-            let known = self.hosts[host].daemon.as_ref().is_none_or(|d| d.lockspace_on(disk).is_some());
-            if known && !self.dice.per_mille(20) {
-                continue;
-            }
-            let spec = layout::lockspace_spec(disk, self.hosts[host].claims);
-            let asynchronous = self.dice.per_mille(500);
-            self.administer(host, Command::AddLockspace { spec, io_timeout: 0, asynchronous });
-        }
-        self.spawn(host);
     }
 }

@@ -41,7 +41,9 @@ impl World {
         let last = u64::from(self.settings.all_disks()) - 1;
         let disk = u8::try_from(self.dice.between(0, last)).unwrap_or(0);
         let may_die = self.settings.dead_disk && self.settings.legs == LEGS_FOR_OLD;
-        let forever = may_die && self.dead_disk.is_none() && self.dice.per_mille(200);
+        let whole = self.formatting.is_none()
+            && self.settings.all_resources().all(|r| !self.checks.is_unformatted(r));
+        let forever = may_die && whole && self.dead_disk.is_none() && self.dice.per_mille(200);
         let disk = if forever { self.settings.all_disks() - 1 } else { disk };
         match self.dice.between(0, 9) {
             _ if forever => {
@@ -103,7 +105,12 @@ impl World {
     fn copy_all(&mut self) {
         for disk in 0..self.settings.all_disks() {
             let areas = self.spare_legs(disk).into_iter();
-            let copy = areas.filter_map(|area| Some((area, self.disk.area(area)?.clone()))).collect();
+            let whole = |area: &Area| match area {
+                Area::Resource(resource, _) => !self.checks.is_unformatted(*resource),
+                Area::Lockspace(_) => true,
+            };
+            let copy =
+                areas.filter(whole).filter_map(|area| Some((area, self.disk.area(area)?.clone()))).collect();
             self.copies.insert(disk, copy);
         }
     }

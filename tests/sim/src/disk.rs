@@ -16,7 +16,7 @@
 //! was reported as failed.
 
 use crate::table::Table;
-use sanlock_lease::geometry::{HostId, SectorSize};
+use sanlock_lease::geometry::{Geometry, HostId, SectorSize};
 use sanlock_lease::limits::SECTOR_BYTES_MAX;
 use sanlock_lease::machine::{Content, Sectors};
 use sanlock_lease::record::{HostBlock, ModeBlock};
@@ -57,7 +57,7 @@ const ZEROS: [u8; SECTOR_BYTES_MAX] = [0; SECTOR_BYTES_MAX];
 /// All areas; sectors never written are zero and cost nothing.
 #[derive(Clone, Debug)]
 pub struct SimDisk {
-    size: SectorSize,
+    geometry: Geometry,
     legs: u8,
     areas: Table<Area, Table<u64, Rc<[u8]>>>,
 }
@@ -65,8 +65,8 @@ pub struct SimDisk {
 impl SimDisk {
     /// Disks of zeros, with resources on so many of them each.
     #[must_use]
-    pub fn new(size: SectorSize, legs: u8) -> Self {
-        Self { size, legs, areas: Table::new() }
+    pub fn new(geometry: Geometry, legs: u8) -> Self {
+        Self { geometry, legs, areas: Table::new() }
     }
 
     /// Disks that each resource lies on.
@@ -91,24 +91,40 @@ impl SimDisk {
         self.areas.insert(area, sectors);
     }
 
+    /// The sizes of its areas.
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
     /// Its sector size.
     #[must_use]
     pub fn sector_size(&self) -> SectorSize {
-        self.size
+        self.geometry.sector()
     }
 
     /// Puts a sector on the disk.
     pub fn land(&mut self, area: Area, sector: u64, content: &Content) {
-        let mut bytes = vec![0; self.size.slice_len()];
+        let mut bytes = vec![0; self.sector_size().slice_len()];
         content.encode(&mut bytes);
         self.areas.or_default(area).insert(sector, bytes.into());
+    }
+
+    /// Puts bytes on the disk, as many as a sector has.
+    pub(crate) fn land_bytes(&mut self, area: Area, sector: u64, bytes: &[u8]) {
+        let sectors = self.areas.or_default(area);
+        if bytes.iter().all(|byte| *byte == 0) {
+            sectors.remove(&sector);
+        } else {
+            sectors.insert(sector, bytes.into());
+        }
     }
 
     /// One sector.
     #[must_use]
     pub fn sector(&self, area: Area, sector: u64) -> &[u8] {
         let bytes = self.areas.get(&area).and_then(|a| a.get(&sector));
-        bytes.map_or(&ZEROS[..self.size.slice_len()], |b| b)
+        bytes.map_or(&ZEROS[..self.sector_size().slice_len()], |b| b)
     }
 
     /// Adds the sectors in use of a range to a read's result.
@@ -130,7 +146,7 @@ impl SimDisk {
     /// A read of a range at this very moment.
     #[must_use]
     pub fn view(&self, area: Area, first: u64, count: u64) -> SimView {
-        let mut view = SimView::new(self.size, first, count);
+        let mut view = SimView::new(self.sector_size(), first, count);
         self.sample(area, first, count, &mut view);
         view
     }

@@ -192,4 +192,19 @@ pub(crate) enum Event {
     Asks,
     /// Somebody sets a host event, or listens.
     Notes,
+    /// Somebody formats a resource.
+    Formats,
+    FormatPiece {
+        at: usize,
+        piece: usize,
+        serial: u64,
+    },
+    FormatCut {
+        at: usize,
+        serial: u64,
+    },
+    FormatEnd {
+        at: usize,
+        serial: u64,
+    },
 }

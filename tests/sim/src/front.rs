@@ -136,6 +136,7 @@ impl World {
             }
             Action::Join { ls, spec, io_timeout, .. } => {
                 let disk = layout::disk_of_spec(&spec);
+                self.note_timeout(host, disk, io_timeout);
                 let evidence = self.hosts[host].evidence(disk);
                 let (fast, remembered) = (fast_rejoin(evidence), remembered_generation(evidence));
                 let recorded = self.hosts[host].recorded_generation(disk);
@@ -210,7 +211,7 @@ impl World {
                 self.send(host, front, Thread::Records, Message::Drop { disk, host_id });
             }
             Action::Log { text, .. } => {
-                self.heard(&text);
+                self.heard(host, &text);
                 self.say(|w| format!("{:?} log: {text}", w.hosts[host].id));
             }
             Action::Exit => self.end_daemon(host, "exits"),
@@ -233,6 +234,16 @@ impl World {
                 self.checks.violated(format!("an action that nobody asked for: {}", short(&other)));
             }
         }
+    }
+
+    /// A lockspace is about to be joined with this io timeout.
+    fn note_timeout(&mut self, host: usize, disk: u8, io_timeout: IoTimeout) {
+        let h = &mut self.hosts[host];
+        let changed = h.joins_with(disk, io_timeout);
+        let others = h.daemon.iter().flat_map(|d| d.workers.values().map(|w| (w.disk, w.shared.io_timeout)));
+        let differ = others.filter(|(other, _)| *other != disk).any(|(_, other)| other != io_timeout);
+        self.checks.marks.timeouts_changed += u64::from(changed);
+        self.checks.marks.timeouts_by_lockspace += u64::from(differ);
     }
 
     fn note_disk(&mut self, host: usize, ls: u64) {
@@ -269,7 +280,7 @@ impl World {
         let lost = lost && self.hosts[host].watchdog.faulted;
         // A front that stood still learns of renewals late.
         let since = self.now.saturating_sub(self.hosts[host].excused);
-        let limit = self.hosts[host].io_timeout.renewal_fail_secs() * SECOND;
+        let limit = self.hosts[host].io_timeout_in(disk).renewal_fail_secs() * SECOND;
         let excused = self.hosts[host].excused > 0 && since < limit;
         self.checks.marks.failed_lockspaces += u64::from(failed);
         self.checks.gone(id, disk, now, asked || lost || excused);

@@ -3,7 +3,7 @@
 use crate::clients::Process;
 use crate::clock::{Clock, Micros};
 use crate::daemon::Daemon;
-use crate::layout::{self, DISKS_MAX};
+use crate::layout::{self, DISKS_MAX, LOCKSPACES_MAX};
 use crate::peer::Peer;
 use crate::settings::Settings;
 use crate::table::Table;
@@ -97,7 +97,10 @@ pub struct Host {
     /// Counts its host names.
     pub(crate) names: u32,
     pub(crate) clock: Clock,
+    /// What its daemon goes by unless it is told otherwise when it is to join.
     pub(crate) io_timeout: IoTimeout,
+    /// What it last joined each lockspace with.
+    io_timeouts: [IoTimeout; LOCKSPACES_MAX as usize],
     pub(crate) fire: WatchdogFire,
     pub(crate) storage: Storage,
     pub(crate) paths: Vec<Path>,
@@ -149,6 +152,7 @@ impl Host {
             names: 0,
             clock,
             io_timeout: settings.io_timeout,
+            io_timeouts: [settings.io_timeout; LOCKSPACES_MAX as usize],
             fire: settings.fire,
             storage: Storage {
                 timeouts_per_mille: settings.timeouts_per_mille,
@@ -177,6 +181,28 @@ impl Host {
             granted_in_calm: Table::new(),
             tried_in_calm: Table::new(),
         }
+    }
+
+    /// Its io timeout, in every lockspace.
+    pub(crate) fn goes_by(&mut self, io_timeout: IoTimeout) {
+        self.io_timeout = io_timeout;
+        self.io_timeouts.fill(io_timeout);
+    }
+
+    /// It is about to join a lockspace with this one. Whether it last joined with another one.
+    pub(crate) fn joins_with(&mut self, disk: u8, io_timeout: IoTimeout) -> bool {
+        let Some(place) = self.io_timeouts.get_mut(usize::from(disk)) else { return false };
+        std::mem::replace(place, io_timeout) != io_timeout
+    }
+
+    /// The one that it has, or last had, in a lockspace.
+    pub(crate) fn io_timeout_in(&self, disk: u8) -> IoTimeout {
+        self.io_timeouts.get(usize::from(disk)).copied().unwrap_or(self.io_timeout)
+    }
+
+    /// The longest of them: for what concerns the machine as a whole.
+    pub(crate) fn longest_io_timeout(&self) -> IoTimeout {
+        self.io_timeouts.iter().copied().fold(self.io_timeout, Ord::max)
     }
 
     /// Whether it is a reference peer.
@@ -225,7 +251,7 @@ impl Host {
             lockspace: layout::lockspace(disk),
             host: self.claims,
             host_name: layout::name(&format!("machine-{}.{}", self.id, self.names)),
-            io_timeout: self.io_timeout,
+            io_timeout: self.io_timeout_in(disk),
             fire: self.fire,
         }
     }

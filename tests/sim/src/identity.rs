@@ -100,9 +100,10 @@ impl World {
         }
         match job {
             JobKey::Join(_) | JobKey::Leave(_) => Some(limit),
-            JobKey::Renewal(_) => {
+            JobKey::Renewal(ls) => {
                 let renewal = h.jobs.get(&job)?.work.renewal()?;
-                let dead = renewal.last_good().plus_secs(h.io_timeout.host_dead_secs(h.fire));
+                let io_timeout = h.daemon.as_ref()?.workers.get(&ls)?.shared.io_timeout;
+                let dead = renewal.last_good().plus_secs(io_timeout.host_dead_secs(h.fire));
                 // By the fastest clock.
                 let left = h.clock.when(dead).saturating_sub(self.now);
                 Some(left - left * 2 * self.settings.drift_ppm.min(400_000) / 1_000_000)

@@ -17,7 +17,8 @@ impl World {
     /// Who works on which resource.
     pub(crate) fn paxos_config(&self, host: usize, generation: u64, resource: u8) -> PaxosConfig {
         let h = &self.hosts[host];
-        layout::paxos_config(h.claims, generation, resource, h.io_timeout, h.fire)
+        let config = layout::paxos_config(h.claims, generation, resource, h.io_timeout, h.fire);
+        PaxosConfig { geometry: self.settings.geometry, ..config }
     }
 
     pub(crate) fn writer(&self, host: usize) -> Writer {

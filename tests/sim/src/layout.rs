@@ -13,7 +13,7 @@ use sanlock_lease::text::{DiskSpec, LockspaceSpec, ResourceSpec};
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
 use std::sync::LazyLock;
 
-/// Sizes of everything in the simulator.
+/// Sizes of everything, unless a run has others.
 pub const GEOMETRY: Geometry = Geometry::B512_M1;
 /// Where the request for a resource lies.
 pub const REQUEST_SECTOR: u64 = 1;
@@ -94,12 +94,12 @@ pub fn disk_of_name(lockspace_name: Name) -> u8 {
     (0..LOCKSPACES_MAX).find(|disk| lockspace(*disk) == lockspace_name).unwrap_or(0)
 }
 
-/// A resource as a client names it, on so many disks.
+/// A resource as a client names it, on so many disks with areas of these sizes.
 #[must_use]
-pub fn resource_spec(number: u8, legs: u8) -> ResourceSpec {
+pub fn resource_spec(number: u8, legs: u8, geometry: Geometry) -> ResourceSpec {
     let place = |leg: u8| {
         let area = 1 + u64::from(leg * RESOURCES_MAX + number % RESOURCES_MAX);
-        DiskSpec { path: path(leg_disk(number, leg)).to_vec(), offset: area * GEOMETRY.align().bytes() }
+        DiskSpec { path: path(leg_disk(number, leg)).to_vec(), offset: area * geometry.align().bytes() }
     };
     ResourceSpec {
         lockspace: lockspace(disk_of(number)),
@@ -112,9 +112,9 @@ pub fn resource_spec(number: u8, legs: u8) -> ResourceSpec {
 
 /// The resource that has a leg at a place.
 #[must_use]
-pub fn resource_at(place: &DiskSpec) -> Option<u8> {
+pub fn resource_at(place: &DiskSpec, geometry: Geometry) -> Option<u8> {
     let disk = (0..DISKS_MAX).find(|disk| path(*disk) == place.path)?;
-    let area = u8::try_from(place.offset / GEOMETRY.align().bytes()).ok()?.checked_sub(1)?;
+    let area = u8::try_from(place.offset / geometry.align().bytes()).ok()?.checked_sub(1)?;
     let (leg, number) = (area / RESOURCES_MAX, area % RESOURCES_MAX);
     Some((disk + DISKS_MAX - leg % DISKS_MAX) % DISKS_MAX * RESOURCES_MAX + number)
 }
@@ -170,13 +170,19 @@ pub fn paxos_config(
 /// A free leader of a resource.
 #[must_use]
 pub fn free_leader(number: u8, num_hosts: u64) -> RawLeader {
+    free_leader_of(number, num_hosts, GEOMETRY)
+}
+
+/// The same in an area of these sizes.
+#[must_use]
+pub fn free_leader_of(number: u8, num_hosts: u64, geometry: Geometry) -> RawLeader {
     let mut leader = RawLeader::zeroed();
     leader.magic = PAXOS_MAGIC.into();
     leader.version = PAXOS_VERSION.into();
-    leader.flags = GEOMETRY.align().flag().into();
-    leader.sector_size = GEOMETRY.sector().bytes().into();
+    leader.flags = geometry.align().flag().into();
+    leader.sector_size = geometry.sector().bytes().into();
     leader.num_hosts = num_hosts.into();
-    leader.max_hosts = u64::from(GEOMETRY.max_hosts()).into();
+    leader.max_hosts = u64::from(geometry.max_hosts()).into();
     leader.space_name = lockspace(disk_of(number)).to_field();
     leader.resource_name = resource(number).to_field();
     leader.seal();
@@ -186,11 +192,17 @@ pub fn free_leader(number: u8, num_hosts: u64) -> RawLeader {
 /// A free record of a lockspace.
 #[must_use]
 pub fn free_delta(disk: u8) -> RawLeader {
+    free_delta_of(disk, GEOMETRY)
+}
+
+/// The same in an area of these sizes.
+#[must_use]
+pub fn free_delta_of(disk: u8, geometry: Geometry) -> RawLeader {
     let mut delta = RawLeader::zeroed();
     delta.magic = DELTA_MAGIC.into();
     delta.version = DELTA_VERSION.into();
-    delta.flags = GEOMETRY.align().flag().into();
-    delta.sector_size = GEOMETRY.sector().bytes().into();
+    delta.flags = geometry.align().flag().into();
+    delta.sector_size = geometry.sector().bytes().into();
     delta.max_hosts = 1.into();
     delta.space_name = lockspace(disk).to_field();
     delta.seal();
@@ -199,17 +211,26 @@ pub fn free_delta(disk: u8) -> RawLeader {
 
 /// Disks with a formatted lockspace of some hosts and this many resources of each, on so many disks.
 #[must_use]
-pub fn formatted(hosts: u64, disks: u8, on_each: u8, legs: u8, num_hosts: u64) -> SimDisk {
-    let mut disk = SimDisk::new(GEOMETRY.sector(), legs);
+pub fn formatted(
+    hosts: u64,
+    disks: u8,
+    on_each: u8,
+    legs: u8,
+    num_hosts: u64,
+    geometry: Geometry,
+) -> SimDisk {
+    let mut disk = SimDisk::new(geometry, legs);
     for number in 0..disks {
         for id in 1..=hosts {
-            let content = Content::Delta { leader: free_delta(number), bitmap: Bitmap::default() };
+            let content =
+                Content::Delta { leader: free_delta_of(number, geometry), bitmap: Bitmap::default() };
             disk.land(Area::Lockspace(number), host_id(id).delta_sector(), &content);
         }
     }
     for number in resources(disks, on_each) {
         for leg in 0..legs {
-            disk.land(Area::Resource(number, leg), 0, &Content::Leader(free_leader(number, num_hosts)));
+            let leader = free_leader_of(number, num_hosts, geometry);
+            disk.land(Area::Resource(number, leg), 0, &Content::Leader(leader));
         }
     }
     disk
@@ -266,7 +287,9 @@ pub fn leader_gone_by(disk: &SimDisk, number: u8) -> Option<RawLeader> {
 #[must_use]
 pub fn name_on(disk: &SimDisk, number: u8, dead: Option<u8>) -> Name {
     let living = (0..disk.legs()).filter(|leg| Some(leg_disk(number, *leg)) != dead);
-    let leader = gone_by(living.map(|leg| leader_on(disk, number, leg)).collect(), disk);
+    let leaders = living.map(|leg| leader_on(disk, number, leg));
+    // One that is being formatted has none.
+    let leader = gone_by(leaders.filter(|leader| leader.magic.get() == PAXOS_MAGIC).collect(), disk);
     leader.map_or_else(|| resource(number), |leader| Name::from_field(&leader.resource_name))
 }
 
@@ -307,11 +330,11 @@ mod tests {
     /// Whoever wants a lease goes by the disks it can read: the newest name may be on one that is dead.
     #[test]
     fn the_name_is_that_of_the_newest_leader_on_a_disk_that_can_be_read() {
-        let mut disk = SimDisk::new(GEOMETRY.sector(), 3);
+        let mut disk = SimDisk::new(GEOMETRY, 3);
         let (old, new) = (resource(0), other_name(0));
         for (leg, lver, name) in [(0, 166, old), (1, 167, new), (2, 164, old)] {
-            let leader =
-                RawLeader { lver: lver.into(), resource_name: name.to_field(), ..RawLeader::zeroed() };
+            let (magic, resource_name) = (PAXOS_MAGIC.into(), name.to_field());
+            let leader = RawLeader { magic, lver: lver.into(), resource_name, ..RawLeader::zeroed() };
             disk.land(Area::Resource(0, leg), 0, &Content::Leader(leader));
         }
         assert_eq!(name_on(&disk, 0, None), new);

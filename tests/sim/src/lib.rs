@@ -11,12 +11,13 @@
 //! # Fault model
 //!
 //! * Disks as such, lost, old or dead: `damage.rs`. Single operations: [`disk`]; a host loses its way to one disk or to all: [`chaos`].
-//! * 2 to 16 hosts, each with its own io timeout of those that go with the watchdog fire timeout F. F is the same for all: another one
-//!   is outside the assumptions (A4).
+//! * Sectors and areas have any of the sizes that the format knows, the same everywhere in a run. Resources are formatted anew: `formats.rs`.
+//! * 2 to 16 hosts, each with its own io timeout of those that go with the watchdog fire timeout F, and another one in a lockspace
+//!   when ADD_LOCKSPACE says so. F is the same for all: another one is outside the assumptions (A4).
 //! * Clocks have different zeros and run wrong, watchdog devices early or late, by as much as may be: [`bounds`].
 //! * A daemon, or one of its threads, stands still for any time; the rest goes on. Then it takes in what came meanwhile, in any
 //!   order that keeps that of each sender. It crashes, shuts down, and is started again; its processes go on.
-//! * Processes: [`clients`]. Requests for leases of others: `requests.rs`. Host events: `notes.rs`.
+//! * Processes: [`clients`]. Leases that outlive them, and count or not: `orphans.rs`. Requests for leases of others: `requests.rs`. Host events: `notes.rs`.
 //! * Power is cut at any moment, and comes back.
 //! * A write of the host id lease that timed out may land when its lockspace has been given up and left long ago: such a write
 //!   alone keeps neither lockspace nor watchdog waiting for ever, but the daemon that made it does not join with that host id there before it
@@ -35,6 +36,7 @@
 //! | W3 | no lockspace is given up, and no process signalled, because of another lockspace |
 //! | W4 | a holder is gone, or its host is reset, at 8T + F after the last renewal at the latest |
 //! | V1 to V3, N1, N2, D1, I1 | value blocks, names, versions demanded, INQUIRE: `checks/values.rs` |
+//! | F1 | nobody is granted what is not formatted to the end: `checks/formats.rs` |
 //! | Q1, Q2 | requests for leases: `checks/requests.rs` |
 //! | E1, E2 | host events: `checks/notes.rs` |
 //! | L5 | what takes a lease in a lockspace that is gone, or for a daemon that shuts down, ends after a few more reads |
@@ -44,6 +46,7 @@
 //! [`Checks`]: checks::Checks
 #![forbid(unsafe_code)]
 
+mod admin;
 pub mod asking;
 pub mod bounds;
 pub mod campaign;
@@ -59,6 +62,7 @@ mod ends;
 mod event;
 pub mod fault;
 pub mod faults;
+mod formats;
 mod front;
 pub mod host;
 mod identity;

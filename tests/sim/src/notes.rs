@@ -173,7 +173,7 @@ impl World {
     /// An event was set: whoever listens there is told of it, if nothing goes wrong (E2).
     fn expect_a_note(&mut self, from: (usize, u32, LockspaceId), host: usize, disk: u8, data: u64) {
         let Some(to) = self.member(host, disk) else { return };
-        let (asking, owning) = (self.hosts[from.0].io_timeout.secs(), self.hosts[host].io_timeout.secs());
+        let [asking, owning] = [from.0, host].map(|host| self.hosts[host].io_timeout_in(disk).secs());
         let streams = self.daemon(host).map(|d| d.manager.streams(&layout::lockspace(disk)).to_vec());
         if owning > asking || self.hosts[host].claims == self.hosts[from.0].claims {
             return;

@@ -178,12 +178,16 @@ impl World {
         if !self.hosts[host].up {
             return;
         }
+        let idle = |peer: &Peer| peer.resources[usize::from(resource)].stage == Stage::Idle;
+        let takes = self.hosts[host].peer.as_ref().is_some_and(idle);
+        let withheld = self.is_withheld(resource, takes);
         let Some(peer) = self.peer(host) else { return };
         let r = &peer.resources[usize::from(resource)];
         if r.serial != serial {
             return;
         }
         match r.stage {
+            Stage::Idle | Stage::Later(_) if withheld => self.peer_turn_after(host, resource, SECOND),
             Stage::Idle => self.peer_acquire(host, resource),
             Stage::Held(held) => self.peer_release(host, resource, held),
             Stage::Later(Then::ReleaseAgain(held)) => self.peer_release(host, resource, held),

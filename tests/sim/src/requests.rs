@@ -134,7 +134,7 @@ impl World {
     ) {
         let next = if left.is_empty() { None } else { Some(left.remove(0)) };
         let place = next.and_then(|(held, spec)| {
-            let resource = spec.disks.first().and_then(layout::resource_at)?;
+            let resource = self.resource_of(&spec.disks)?;
             Some((held, resource, spec.name))
         });
         let Some((held, resource, name)) = place else {
@@ -145,12 +145,16 @@ impl World {
     }
 
     fn start_errand(&mut self, host: usize, name: Name, errand: Errand) {
-        let (legs, io_timeout) = (self.settings.legs, self.hosts[host].io_timeout);
+        if self.is_withheld(errand.resource, false) {
+            return self.errand_refused(host, errand);
+        }
+        let io_timeout = self.hosts[host].io_timeout_in(layout::disk_of(errand.resource));
+        let legs = self.settings.legs;
         let wish = match &errand.kind {
             Kind::Ask { wish, .. } => Some(*wish),
             Kind::Look { .. } => None,
         };
-        let work = Asking::new(wish, errand.resource, name, legs, io_timeout);
+        let work = Asking::new(wish, errand.resource, name, legs, io_timeout, self.disk.sector_size());
         let Some(daemon) = self.daemon(host) else { return };
         daemon.last_errand += 1;
         let number = daemon.last_errand;
@@ -158,6 +162,17 @@ impl World {
         let before = self.dice.turn_to(self.asking_stream());
         self.start(host, JobKey::Errand(number), Work::Asking(work));
         self.dice.turn_to(before);
+    }
+
+    /// Somebody is about to format the lease.
+    fn errand_refused(&mut self, host: usize, Errand { resource, kind }: Errand) {
+        match kind {
+            Kind::Ask { conn, wish } => {
+                self.asked(host, resource, wish, Answer::Refused("withheld".to_owned()));
+                self.tell_front(host, conn, Told::ConnClosed { conn });
+            }
+            Kind::Look { ls, left, found, .. } => self.look_on(host, ls, left, found),
+        }
     }
 
     /// A transfer was the last one, or one failed.
@@ -209,12 +224,12 @@ impl World {
     /// requests at the latest when it may again. An owner with a longer io timeout may look too seldom (decision 0015). A bit for
     /// another host than the owner helps nobody: the leader of the first disk may be an old one.
     fn expect_an_act(&mut self, host: usize, resource: u8, lver: u64, force_mode: u32, shown: u64) {
-        let told = |h: &Holder| h.lver < lver && h.pid != 0 && h.id.get() == shown;
+        let told = |h: &Holder| h.lver < lver && h.pid > 0 && h.id.get() == shown;
         let Some(holder) = self.checks.holder(resource).filter(told) else { return };
         let Some(owner) = self.hosts.iter().position(|h| h.id == holder.host) else { return };
         let disk = layout::disk_of(resource);
         let (Some(from), Some(to)) = (self.member(host, disk), self.member(owner, disk)) else { return };
-        let (asking, owning) = (self.hosts[host].io_timeout.secs(), self.hosts[owner].io_timeout.secs());
+        let [asking, owning] = [host, owner].map(|host| self.hosts[host].io_timeout_in(disk).secs());
         if host == owner || owning > asking || to.1 != holder.life || !(1..=2).contains(&force_mode) {
             return;
         }
@@ -245,7 +260,7 @@ impl World {
 
     /// Whether the owner's daemon says so too: a conversion is under way now and then.
     fn holds_alone(&self, pending: &Pending) -> bool {
-        let spec = layout::resource_spec(pending.resource, self.settings.legs);
+        let spec = layout::resource_spec(pending.resource, self.settings.legs, self.settings.geometry);
         let daemon = self.hosts[pending.to.0].daemon.as_ref();
         let found = daemon.and_then(|d| d.manager.resources().find(|(_, r)| r.spec.disks == spec.disks));
         found.is_some_and(|(_, r)| r.is_granted() && !r.spec.shared && r.lver == pending.holder.lver)
@@ -268,7 +283,7 @@ impl World {
     /// Whether nothing has kept the host from renewing, looking and acting in time since then, or shortly before.
     fn untroubled(&self, (host, life, ls): (usize, u32, LockspaceId), name: &Name, since: Micros) -> bool {
         let h = &self.hosts[host];
-        let before = since.saturating_sub(4 * h.io_timeout.secs() * SECOND);
+        let before = since.saturating_sub(4 * h.longest_io_timeout().secs() * SECOND);
         let long_ago = |time: Micros| time == 0 || time < before;
         let Some(daemon) = h.daemon.as_ref().filter(|d| d.life == life && h.up) else { return false };
         let member = daemon.manager.lockspace_named(name);
@@ -330,7 +345,7 @@ impl World {
         let ways = self.ways_of(host, pid);
         let explains = |f: &Request| {
             let (_, r) = manager.resources().find(|(r, _)| *r == f.resource)?;
-            let resource = r.spec.disks.first().and_then(layout::resource_at)?;
+            let resource = self.resource_of(&r.spec.disks)?;
             let holder = self.checks.holder(resource).filter(|h| h.host == id && h.pid == pid);
             let newer = f.lver > holder.map_or(r.lver, |h| h.lver);
             let asked = self.checks.was_asked(resource, f.lver, f.force_mode);

@@ -148,6 +148,14 @@ sabotages! {
     FireTimeoutsDiffer,
     /// Whoever joins finds its own record whatever is on the disk: nobody notices that somebody else claims the same host id.
     ClaimsUnchecked,
+    /// Orphans are released of which everybody believes that they are there.
+    OrphansGivenUp,
+    /// The manager is not told that orphans count.
+    OrphansUncounted,
+    /// The first sector of a lease that is formatted is written before the rest.
+    FormatsHeadsFirst,
+    /// A lease is formatted disk by disk.
+    FormatsByDisk,
     /// Two of three disks come back with old content.
     OldDisks,
     /// One of them does, though another one has missed a write.

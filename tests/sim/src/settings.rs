@@ -4,6 +4,7 @@ use crate::bounds::{self, DEVICE_LONG_PPM};
 use crate::dice::Dice;
 use crate::fault::{Fault, Faults};
 use crate::layout::{self, DISKS_MAX, LOCKSPACES_MAX};
+use sanlock_lease::geometry::Geometry;
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
 use sanlock_wdmd::decide::test_interval;
 
@@ -78,6 +79,8 @@ pub struct Settings {
     pub io_timeout: IoTimeout,
     /// Hosts out of a thousand with another one, down to the shortest that goes with the fire timeout.
     pub other_timeouts_per_mille: u64,
+    /// Lockspaces out of a thousand that are joined with another io timeout than the daemon's own, a new one each time.
+    pub join_timeouts_per_mille: u64,
     /// Everybody's watchdog fire timeout.
     pub fire: WatchdogFire,
     /// Seconds of gentle killing.
@@ -106,6 +109,9 @@ pub struct Settings {
     pub shared_per_mille: u64,
     /// Resources out of a thousand that are asked for with PERSISTENT. 0: there are no orphans.
     pub persistent_per_mille: u64,
+    /// How often out of a thousand an administrator who looks after a lockspace has orphans count there from then on (USED_BY_ORPHANS).
+    /// 0: nobody ever does.
+    pub orphans_count_per_mille: u64,
     /// Acquires out of a thousand that ask for the value block. 0: holders do nothing but hold.
     pub values_per_mille: u64,
     /// Releases of an exclusive hold out of a thousand that give the lease its other name.
@@ -123,6 +129,12 @@ pub struct Settings {
     pub request_mean_secs: u64,
     /// Mean time between host events. 0: there are none, and nobody listens.
     pub event_mean_secs: u64,
+    /// Mean time between formats of resources that nobody uses. 0: there are none.
+    pub format_mean_secs: u64,
+    /// Writes of a format out of a thousand in the middle of which the power of its host is cut.
+    pub format_cuts_per_mille: u64,
+    /// Sector and align size of everything.
+    pub geometry: Geometry,
 }
 
 impl Settings {
@@ -141,6 +153,7 @@ impl Settings {
             processes: 1,
             io_timeout: IoTimeout::DEFAULT,
             other_timeouts_per_mille: 0,
+            join_timeouts_per_mille: 0,
             fire: WatchdogFire::DEFAULT,
             grace_secs: 40,
             drift_ppm: 0,
@@ -155,6 +168,7 @@ impl Settings {
             pause_ms: 4_000,
             shared_per_mille: 0,
             persistent_per_mille: 0,
+            orphans_count_per_mille: 0,
             values_per_mille: 0,
             renames_per_mille: 0,
             demands_per_mille: 0,
@@ -163,6 +177,9 @@ impl Settings {
             stormy_secs: 60,
             request_mean_secs: 0,
             event_mean_secs: 0,
+            geometry: layout::GEOMETRY,
+            format_mean_secs: 0,
+            format_cuts_per_mille: 0,
         }
     }
 
@@ -178,11 +195,12 @@ impl Settings {
             ("legs", u64::from(self.legs), 1, if self.references > 0 { 1 } else { u64::from(DISKS_MAX) }),
             ("disk_faults_per_mille", self.disk_faults_per_mille, 0, 1000),
             ("resources", u64::from(self.resources), 1, u64::from(layout::RESOURCES_MAX)),
-            ("num_hosts", self.num_hosts, 0, 2000),
+            ("num_hosts", self.num_hosts, 0, u64::from(self.geometry.max_hosts())),
             ("processes", u64::from(self.processes), 1, 64),
             ("grace_secs", self.grace_secs, 0, 600),
             ("io_timeout", self.io_timeout.secs(), self.shortest_io_timeout(), 600),
             ("other_timeouts_per_mille", self.other_timeouts_per_mille, 0, 1000),
+            ("join_timeouts_per_mille", self.join_timeouts_per_mille, 0, 1000),
             ("device_long_ppm", self.device_long_ppm, 0, DEVICE_LONG_PPM),
             ("lag_ms", self.lag_ms, 0, self.lag_ms_max()),
             ("drift_ppm", self.drift_ppm, 0, self.drift_ppm_max()),
@@ -194,6 +212,7 @@ impl Settings {
             ("pause_ms", self.pause_ms, 1, STORMY_SECS_MAX * 1000),
             ("shared_per_mille", self.shared_per_mille, 0, 1000),
             ("persistent_per_mille", self.persistent_per_mille, 0, 1000),
+            ("orphans_count_per_mille", self.orphans_count_per_mille, 0, 1000),
             ("values_per_mille", self.values_per_mille, 0, 1000),
             ("renames_per_mille", self.renames_per_mille, 0, 1000),
             ("demands_per_mille", self.demands_per_mille, 0, 1000),
@@ -202,6 +221,8 @@ impl Settings {
             ("stormy_secs", self.stormy_secs, 1, STORMY_SECS_MAX),
             ("request_mean_secs", self.request_mean_secs, 0, STORMY_SECS_MAX),
             ("event_mean_secs", self.event_mean_secs, 0, STORMY_SECS_MAX),
+            ("format_mean_secs", self.format_mean_secs, 0, STORMY_SECS_MAX),
+            ("format_cuts_per_mille", self.format_cuts_per_mille, 0, 1000),
         ];
         for (name, value, least, most) in ranges {
             if value < least || value > most {
@@ -243,7 +264,8 @@ impl Settings {
             ..Self::drawn(dice, references, &LONG_TIMES)
         };
         let (requests, events) = (drawn.request_mean_secs * SELDOMER, drawn.event_mean_secs * SELDOMER);
-        Self { request_mean_secs: requests, event_mean_secs: events, ..drawn }
+        let formats = drawn.format_mean_secs * SELDOMER;
+        Self { request_mean_secs: requests, event_mean_secs: events, format_mean_secs: formats, ..drawn }
     }
 
     fn drawn(dice: &mut Dice, references: u64, times: &[(u32, u32)]) -> Self {
@@ -288,7 +310,19 @@ impl Settings {
             stormy_secs: dice.between(100, 500),
             request_mean_secs: if dice.per_mille(500) { 0 } else { dice.spread(2, 60) },
             event_mean_secs: if dice.per_mille(600) { 0 } else { dice.spread(5, 60) },
+            geometry: Self::draw_geometry(dice),
+            format_mean_secs: if dice.per_mille(500) { 0 } else { dice.spread(5, 60) },
+            format_cuts_per_mille: if dice.per_mille(200) { 0 } else { dice.spread(10, 300) },
+            orphans_count_per_mille: if dice.per_mille(400) { 0 } else { dice.spread(20, 1000) },
+            join_timeouts_per_mille: if dice.per_mille(500) { 0 } else { dice.spread(100, 1000) },
         }
+    }
+
+    /// Half of the runs have the sizes that files have by default, the others any of those that the format knows.
+    fn draw_geometry(dice: &mut Dice) -> Geometry {
+        let last = Geometry::ALL.len() as u64 - 1;
+        let any = Geometry::ALL[usize::try_from(dice.between(0, last)).unwrap_or(0)];
+        if dice.per_mille(500) { layout::GEOMETRY } else { any }
     }
 
     /// How wrong clocks and devices are, and how long machines stand still: nothing, as much as there may be of one of them, or

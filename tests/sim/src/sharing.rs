@@ -76,7 +76,7 @@ impl World {
 
     /// How many tokens the manager has of a resource.
     fn shared_here(&self, host: usize, resource: u8) -> usize {
-        let spec = layout::resource_spec(resource, self.settings.legs);
+        let spec = layout::resource_spec(resource, self.settings.legs, self.settings.geometry);
         let same = |r: &sanlock_manager::Resource| r.spec.disks == spec.disks;
         let daemon = self.hosts[host].daemon.as_ref();
         let found = daemon.and_then(|d| d.manager.resources().find(|(_, r)| same(r)));

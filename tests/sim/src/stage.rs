@@ -70,7 +70,7 @@ impl Stage {
     #[must_use]
     pub fn new(hosts: u64) -> Self {
         let mut stage = Self {
-            disk: layout::formatted(hosts, 1, 1, 1, hosts),
+            disk: layout::formatted(hosts, 1, 1, 1, hosts, layout::GEOMETRY),
             now: MonoTime::from_secs(1000),
             silent_secs: 0,
             looked: None,

@@ -76,7 +76,7 @@ impl Task {
         kind: Kind,
         disks: &[DiskSpec],
     ) -> Self {
-        let resource = disks.first().and_then(layout::resource_at);
+        let resource = disks.first().and_then(|place| layout::resource_at(place, config.geometry));
         Self {
             id,
             ls,
@@ -215,6 +215,9 @@ impl World {
         for leg in 0..self.settings.legs {
             let disk = task.resource.map_or(0, |resource| layout::leg_disk(resource, leg));
             let path = self.hosts[host].path(disk, self.now);
+            if task.resource.is_some_and(|resource| self.is_withheld(resource, task.takes())) {
+                continue; // somebody is about to format it
+            }
             if path == Path::Good || self.dice.per_mille(500) {
                 open |= 1 << leg;
             } else {

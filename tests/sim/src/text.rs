@@ -3,6 +3,7 @@
 
 use crate::fault::Faults;
 use crate::settings::Settings;
+use sanlock_lease::geometry::Geometry;
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
 use std::fmt::{self, Display};
 use std::str::FromStr;
@@ -78,6 +79,27 @@ impl Setting for Faults {
     }
 }
 
+/// Sizes, as `4096/8M`.
+#[derive(PartialEq)]
+struct Sizes(Geometry);
+
+impl Setting for Sizes {
+    fn read(text: &str) -> Result<Self, String> {
+        let found = Geometry::ALL.into_iter().find(|sizes| format!("{sizes:?}") == text);
+        found.map(Self).ok_or_else(|| format!("no sizes: {text:?}"))
+    }
+
+    fn halfway(&self, _: &Self) -> Option<Self> {
+        None
+    }
+}
+
+impl Display for Sizes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.0)
+    }
+}
+
 /// How a field is read and written: as it is, or by way of another type.
 trait Field: Copy {
     type As: Setting;
@@ -115,6 +137,16 @@ macro_rules! wrapped {
 
 plain! { u64 u32 u8 bool Faults }
 wrapped! { IoTimeout WatchdogFire }
+
+impl Field for Geometry {
+    type As = Sizes;
+    fn wrap(self) -> Sizes {
+        Sizes(self)
+    }
+    fn unwrap(wrapped: Sizes) -> Self {
+        wrapped.0
+    }
+}
 
 fn read<F: Field>(text: &str) -> Result<F, String> {
     F::As::read(text).map(F::unwrap)
@@ -187,7 +219,8 @@ fields! {
     ours references disks legs disk_faults_per_mille dead_disk resources num_hosts processes other_timeouts_per_mille lag_ms drift_ppm device_long_ppm io_timeout fire
     grace_secs timeouts_per_mille errors_per_mille slow_per_mille faults chaos_mean_secs hold_ms pause_ms shared_per_mille
     persistent_per_mille values_per_mille renames_per_mille demands_per_mille misconfigured_per_mille renamed_per_mille stormy_secs
-    request_mean_secs event_mean_secs
+    request_mean_secs event_mean_secs geometry join_timeouts_per_mille orphans_count_per_mille
+    format_mean_secs format_cuts_per_mille
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::clients::Asked;
 use crate::layout;
 use crate::world::World;
 use sanlock_lease::name::Name;
-use sanlock_lease::text::ResourceSpec;
+use sanlock_lease::text::{DiskSpec, ResourceSpec};
 use sanlock_manager::{Command, ConnId, ReleaseWhat, Reply, Target, Work};
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ impl World {
     /// The names and the place of a resource, as a client of this host would know them: under the name that its daemon holds it by, or
     /// else the one on the disk.
     pub(crate) fn spec_of(&self, host: usize, resource: u8) -> ResourceSpec {
-        let spec = layout::resource_spec(resource, self.settings.legs);
+        let spec = layout::resource_spec(resource, self.settings.legs, self.settings.geometry);
         let daemon = self.hosts[host].daemon.as_ref();
         let held = daemon.and_then(|d| {
             let here = |r: &&sanlock_manager::Resource| r.spec.disks == spec.disks;
@@ -25,6 +25,11 @@ impl World {
         });
         let on_disk = || layout::name_on(&self.disk, resource, self.dead_disk);
         ResourceSpec { name: held.map_or_else(on_disk, |r| r.spec.name), ..spec }
+    }
+
+    /// The resource that lies on these disks.
+    pub(crate) fn resource_of(&self, disks: &[DiskSpec]) -> Option<u8> {
+        disks.first().and_then(|place| layout::resource_at(place, self.settings.geometry))
     }
 
     /// Whether a holder looks at something now, rather than acquire or release.
@@ -84,16 +89,17 @@ impl World {
                 self.checks.value_set(*resource, id, bytes, &self.disk);
             }
             (Asked::Inquire { .. }, Reply::Held(specs)) => {
-                let place = |spec: &ResourceSpec| {
-                    Some((spec.disks.first().and_then(layout::resource_at)?, spec.shared))
-                };
+                let place = |spec: &ResourceSpec| Some((self.resource_of(&spec.disks)?, spec.shared));
                 let said: BTreeSet<(u8, bool)> = specs.iter().filter_map(place).collect();
                 if self.hosts[host].processes.get(&pid).is_some_and(|p| p.conn.is_some()) {
                     self.checks.inquired(id, pid, &said);
                 }
             }
             (Asked::GetValue { .. } | Asked::SetValue { .. }, Reply::Result(code)) => {
-                self.checks.marks.values_refused += u64::from(*code != 0);
+                let refused = u64::from(*code != 0);
+                self.checks.marks.values_refused += refused;
+                let fits = self.settings.geometry.lvb_fits();
+                self.checks.marks.values_without_room += if fits { 0 } else { refused };
             }
             _ => {}
         }

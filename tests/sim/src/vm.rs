@@ -79,7 +79,7 @@ impl World {
     /// A machine stands still for as long as it may with its clock, if it has not done so lately.
     pub(crate) fn suspend_for_a_moment(&mut self, host: usize) {
         let h = &self.hosts[host];
-        let stretch = h.io_timeout.host_dead_secs(h.fire) * SECOND * 21 / 20;
+        let stretch = h.longest_io_timeout().host_dead_secs(h.fire) * SECOND * 21 / 20;
         let lately = h.stopped_until > 0 && self.now < h.stopped_until + stretch;
         if self.settings.lag_ms > 0 && !lately {
             let long = self.dice.between(1, self.settings.lag_ms) * 1000;

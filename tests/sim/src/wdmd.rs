@@ -302,11 +302,12 @@ impl World {
 
     /// What the checks are interested in of what wdmd has just taken in.
     fn wd_told(&mut self, host: usize, told: &Told) {
-        let (id, fail) = (self.hosts[host].id, self.hosts[host].io_timeout.renewal_fail_secs());
+        let id = self.hosts[host].id;
         match told {
             Told::Message(conn, message) if message.cmd == Command::TestLive.number() => {
                 let Some(c) = self.hosts[host].watchdog.conns.get(conn).copied() else { return };
                 if message.expire_time != 0 {
+                    let fail = self.hosts[host].io_timeout_in(c.disk).renewal_fail_secs();
                     return self.checks.expires(id, c.disk, message.expire_time, fail);
                 }
                 if self.hosts[host].watchdog.covers(c.disk) {
@@ -395,7 +396,8 @@ impl World {
         self.checks.marks.saved_by_watchdog += self.checks.held_on(id) as u64;
         // A source that its daemon left behind, wdmd's own end, and daemons that stood still are reasons enough.
         let doomed = h.watchdog.sources().any(|s| s.dead());
-        let recently = self.now.saturating_sub(h.excused) < (h.io_timeout.host_dead_secs(h.fire)) * SECOND;
+        let recently =
+            self.now.saturating_sub(h.excused) < h.longest_io_timeout().host_dead_secs(h.fire) * SECOND;
         let still = h.daemon.as_ref().is_some_and(|d| d.frozen || !d.stalled.is_empty());
         let just_left = self.checks.left_a_failed_one_lately(id);
         let excused = doomed || still || just_left || h.watchdog.faulted || (h.excused > 0 && recently);

@@ -217,7 +217,8 @@ impl World {
             }
         }
         self.checks.not_joined_before(name, disk, recorded, joined.generation());
-        self.checks.joined(name, disk, life, joined.generation(), joined.last_good);
+        let io_timeout = config.io_timeout;
+        self.checks.joined(name, disk, life, joined.generation(), (joined.last_good, io_timeout));
         self.report(host, Thread::Lockspace(ls), Told::JoinDone { ls: id, result: Ok(told) });
         let scan = match table {
             Some(table) => HostScan::with_table(&config, joined.geometry, table),

@@ -11,6 +11,7 @@ use crate::disk::SimDisk;
 pub(crate) use crate::event::Event;
 pub use crate::event::Io;
 use crate::fault::{Fault, Struck};
+use crate::formats::Formatting;
 use crate::host::Host;
 use crate::layout;
 use crate::queue::Queue;
@@ -30,9 +31,9 @@ const EVENTS_MAX: u64 = 20_000_000;
 /// Streams of chance for each host.
 const HOST_STREAMS: usize = 4;
 
-/// The stream of everything that is not one host's, those of the hosts, one for each kind of fault, that of requests, and that of host events.
+/// The stream of everything that is not one host's, those of the hosts, one for each kind of fault, that of requests, that of host events, and that of formats.
 fn streams_of(hosts: u64) -> usize {
-    3 + Fault::ALL.len() + HOST_STREAMS * usize::try_from(hosts).unwrap_or(0)
+    4 + Fault::ALL.len() + HOST_STREAMS * usize::try_from(hosts).unwrap_or(0)
 }
 
 /// A run.
@@ -74,6 +75,8 @@ pub struct World {
     #[expect(clippy::vec_box, reason = "what is used again is the box")]
     pub(crate) spare_ios: Vec<Box<Io>>,
     pub(crate) next_io: u64,
+    /// A format that is under way.
+    pub(crate) formatting: Option<Formatting>,
     log: Option<VecDeque<String>>,
 }
 
@@ -89,6 +92,7 @@ impl World {
             settings.resources,
             settings.legs,
             settings.num_hosts.max(settings.host_ids()),
+            settings.geometry,
         );
         if settings.request_mean_secs > 0 {
             layout::format_requests(&mut disk, settings.all_resources());
@@ -107,8 +111,8 @@ impl World {
             host.device_ppm = dice.around(DEVICE_SHORT_PPM, settings.device_long_ppm);
             if dice.per_mille(settings.other_timeouts_per_mille) {
                 let secs = dice.between(settings.shortest_io_timeout(), settings.io_timeout.secs());
-                host.io_timeout =
-                    u32::try_from(secs).ok().and_then(|s| IoTimeout::new(s).ok()).unwrap_or(host.io_timeout);
+                let other = u32::try_from(secs).ok().and_then(|s| IoTimeout::new(s).ok());
+                host.goes_by(other.unwrap_or(host.io_timeout));
             }
             hosts.push(host);
         }
@@ -119,6 +123,7 @@ impl World {
             checks.marks.other_timeouts += u64::from(host.io_timeout != settings.io_timeout);
         }
         checks.marks.many_hosts += u64::from(count > 8);
+        checks.marks.sizes(settings.geometry);
         let log = logging.then(VecDeque::new);
         let mut world = Self {
             settings,
@@ -142,6 +147,7 @@ impl World {
             spare_ops: Vec::new(),
             spare_ios: Vec::new(),
             next_io: 0,
+            formatting: None,
             log,
         };
         // One after the other, or all at once, as when the power of the whole site comes back.
@@ -167,6 +173,9 @@ impl World {
         }
         if settings.event_mean_secs > 0 {
             world.at(SECOND, Event::Notes);
+        }
+        if settings.format_mean_secs > 0 {
+            world.at(SECOND, Event::Formats);
         }
         world.at(SECOND, Event::Look);
         world
@@ -251,6 +260,10 @@ impl World {
             Event::Calm => self.calm_down(),
             Event::Asks => self.asks(),
             Event::Notes => self.notes(),
+            Event::Formats => self.formats(),
+            Event::FormatPiece { at, piece, serial } => self.format_piece(at, piece, serial),
+            Event::FormatCut { at, serial } => self.format_cut_off(at, serial),
+            Event::FormatEnd { at, serial } => self.format_end(at, serial),
             Event::WdThaw { host, life } => self.wd_thaw(host, life),
             Event::WdInput { host, life, input } => self.wd_arrived(host, life, input),
             Event::WdWake { host, life } => self.wd_wake(host, life),
@@ -295,6 +308,12 @@ impl World {
             Event::Chaos { fault } => return 1 + fault as usize,
             Event::Asks => return self.asking_stream(),
             Event::Notes => return self.asking_stream() + 1,
+            Event::Formats
+            | Event::FormatPiece { .. }
+            | Event::FormatCut { .. }
+            | Event::FormatEnd { .. } => {
+                return self.asking_stream() + 2;
+            }
             Event::Sample { io, .. }
             | Event::Land { io }
             | Event::Complete { io }

@@ -73,6 +73,7 @@ fn restless(seed: u64) -> World {
         hold_ms: 10_000,
         stormy_secs: 400,
         other_timeouts_per_mille: 0,
+        join_timeouts_per_mille: 0,
         misconfigured_per_mille: 0,
         renamed_per_mille: 0,
         ..drawn
@@ -105,6 +106,7 @@ fn mistaken(seed: u64) -> World {
         disks: 1,
         misconfigured_per_mille: 900,
         other_timeouts_per_mille: 0,
+        join_timeouts_per_mille: 0,
         slow_per_mille: 500,
         chaos_mean_secs: 20,
         ..drawn
@@ -139,6 +141,7 @@ fn starving(seed: u64) -> World {
         shared_per_mille: 0,
         persistent_per_mille: 0,
         other_timeouts_per_mille: 0,
+        join_timeouts_per_mille: 0,
         misconfigured_per_mille: 0,
         drift_ppm: 0,
         device_long_ppm: 0,
@@ -270,6 +273,90 @@ fn requests_are_told_to_whoever_adopts_a_lease_and_are_void_on_a_disk_of_old() {
     );
 }
 
+/// Worlds in which processes leave their leases behind all the time, and these count.
+fn orphaned(seed: u64) -> World {
+    let drawn = Settings::draw(&mut Dice::new(seed ^ 0x5e77), 0);
+    let settings = Settings {
+        faults: only("end-process:6+crash:4+starve:3+leave:4+shutdown:2"),
+        ours: 3,
+        disks: 1,
+        resources: 2,
+        processes: 1,
+        persistent_per_mille: 1000,
+        orphans_count_per_mille: 1000,
+        misconfigured_per_mille: 0,
+        renamed_per_mille: 0,
+        chaos_mean_secs: 15,
+        stormy_secs: 600,
+        ..drawn
+    };
+    World::new(settings, seed, false)
+}
+
+/// S1, S6, S7 for orphans that count: nobody else gets what they stand for, also when their daemon has died; their lockspace is not left
+/// and its watchdog not disarmed before they are gone.
+#[test]
+fn orphans_that_count_are_protected_like_a_process() {
+    const TRIED: u64 = 60;
+    for wanted in ["S1:", "which counts", "S7:"] {
+        let broken = |seed: &u64| !orphaned(*seed).with(Sabotage::OrphansUncounted, wanted).run();
+        assert!((1..=TRIED).any(|seed| broken(&seed)), "{wanted} not noticed in {TRIED} runs");
+    }
+    let mut marks = Marks::default();
+    for seed in 1..=TRIED {
+        let mut world = orphaned(seed);
+        assert!(world.run(), "seed {seed}: {:?}", world.checks.violations);
+        marks.add(&world.checks.marks);
+    }
+    assert!(marks.orphans_counting > TRIED && marks.orphans_left_behind > 0, "{marks:?}");
+}
+
+/// Worlds of a lease on three disks that is formatted all the time, now and then not to the end, while hosts lose disks.
+fn formatted(seed: u64) -> World {
+    let settings = Settings {
+        faults: only("lose-path:40"),
+        ours: 3,
+        legs: 3,
+        num_hosts: 8,
+        io_timeout: IoTimeout::new(1).unwrap_or(IoTimeout::DEFAULT),
+        fire: WatchdogFire::new(10).unwrap_or(WatchdogFire::DEFAULT),
+        errors_per_mille: 5,
+        chaos_mean_secs: 5,
+        hold_ms: 60_000,
+        pause_ms: 2000,
+        stormy_secs: 1500,
+        format_mean_secs: 8,
+        format_cuts_per_mille: 100,
+        ..Settings::quiet()
+    };
+    World::new(settings, seed, false)
+}
+
+/// F1, S1, S3: leases that are formatted anew, in pieces and not to the end, beside hosts that try to acquire them. With its first
+/// sectors before the rest, a lease is granted of which the rest is not there. Disk by disk the new one has a majority while the old one is still there, with a higher
+/// version: two owners.
+#[test]
+fn a_lease_formatted_in_another_order_is_not_safe() {
+    const TRIED: u64 = 40;
+    let all = [
+        (Sabotage::FormatsHeadsFirst, "F1:"),
+        (Sabotage::FormatsByDisk, "S3:"),
+        (Sabotage::FormatsByDisk, "S1:"),
+    ];
+    for (sabotage, wanted) in all {
+        let broken = |seed: &u64| !formatted(*seed).with(sabotage, wanted).run();
+        assert!((1..=TRIED).any(|seed| broken(&seed)), "{sabotage:?}: {wanted} not noticed in {TRIED} runs");
+    }
+    let mut marks = Marks::default();
+    for seed in 1..=TRIED {
+        let mut world = formatted(seed);
+        assert!(world.run(), "seed {seed}: {:?}", world.checks.violations);
+        marks.add(&world.checks.marks);
+    }
+    let reached = [marks.formats_done, marks.formats_failed, marks.formats_cut, marks.formats_torn];
+    assert!(reached.into_iter().all(|times| times > 0) && marks.granted_unformatted > 0, "{marks:?}");
+}
+
 /// E1, E2: host events.
 #[test]
 fn events_are_delivered_in_time_and_as_they_were_set() {
@@ -316,6 +403,8 @@ noticed! {
     s5_another_version_than_chosen: OldGeneration, "S5:";
     s5_another_generation_than_its_host_s: GenerationMisheard, "it has joined with";
     s6_time_does_not_pass: AgesUnseen, "S6:";
+    s1_orphans_given_up: OrphansGivenUp, "S1:";
+    s3_orphans_given_up: OrphansGivenUp, "S3:";
     s7_an_expiry_too_late: ExpiryTooLate, "expires at";
     s7_no_expiry: ArmsNothing, "no watchdog armed";
     s7_disarmed_while_in_use: DisarmsEarly, "disarms lockspace";

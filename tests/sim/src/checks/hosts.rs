@@ -9,7 +9,7 @@ use crate::disk::Area;
 use crate::layout;
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::record::RawLeader;
-use sanlock_lease::timing::{MonoTime, WatchdogFire};
+use sanlock_lease::timing::{IoTimeout, MonoTime, WatchdogFire};
 use std::ops::Range;
 
 /// How long after its time the daemon may notice that a lockspace has failed: it looks once a second.
@@ -20,6 +20,8 @@ const LOOK_SECS: u64 = 2;
 pub(super) struct Membership {
     life: u32,
     generation: u64,
+    /// The io timeout that it has in there.
+    io_timeout: IoTimeout,
     /// The last renewal seen to be complete.
     last_good: MonoTime,
     /// It is marked dead: nothing is written any more.
@@ -43,6 +45,16 @@ pub(super) struct Membership {
 }
 
 impl Membership {
+    /// Seconds since its last renewal.
+    pub(super) fn age(&self, now: MonoTime) -> u64 {
+        now.secs_since(self.last_good)
+    }
+
+    /// 8T.
+    pub(super) fn fail_secs(&self) -> u64 {
+        self.io_timeout.renewal_fail_secs()
+    }
+
     /// Whether it is marked dead.
     pub(super) fn is_gone(&self) -> bool {
         self.gone
@@ -62,7 +74,7 @@ impl Checks {
     }
 
     /// What is held on a host: resource, process, and the daemon that granted it.
-    fn holds_of(&self, host: HostId) -> impl Iterator<Item = (u8, i32, u32)> {
+    pub(super) fn holds_of(&self, host: HostId) -> impl Iterator<Item = (u8, i32, u32)> {
         self.resources.iter().flat_map(move |(number, r)| {
             let alone = r.holder.filter(|h| h.host == host).map(|h| (*number, h.pid, h.life));
             let sharers = r.sharers.iter().filter(move |((h, _), _)| *h == host);
@@ -71,7 +83,7 @@ impl Checks {
     }
 
     /// The lockspaces that a host has joined.
-    fn memberships(&self, host: HostId) -> impl Iterator<Item = (u8, &Membership)> {
+    pub(super) fn memberships(&self, host: HostId) -> impl Iterator<Item = (u8, &Membership)> {
         let own = self.members.from((host, 0)).take_while(move |((h, _), _)| *h == host);
         own.map(|((_, disk), m)| (*disk, m))
     }
@@ -142,15 +154,24 @@ impl Checks {
     /// The daemon is gone.
     pub fn daemon_ended(&mut self, host: HostId) {
         self.values_gone(host);
+        self.orphans_left_behind(host);
         self.members.retain(|(h, _), _| *h != host);
     }
 
-    /// S8: a lockspace is joined.
-    pub fn joined(&mut self, host: HostId, disk: u8, life: u32, generation: u64, last_good: MonoTime) {
+    /// S8: a lockspace is joined, with this io timeout.
+    pub fn joined(
+        &mut self,
+        host: HostId,
+        disk: u8,
+        life: u32,
+        generation: u64,
+        (last_good, io_timeout): (MonoTime, IoTimeout),
+    ) {
         let id = self.id_of(host);
         let fresh = Membership {
             life,
             generation,
+            io_timeout,
             last_good,
             gone: false,
             used: false,
@@ -166,7 +187,7 @@ impl Checks {
         if let Some(before) = self.members.insert((host, disk), fresh) {
             self.violated(format!("S8: {host:?} joins lockspace {disk} as {fresh:?} while it is {before:?}"));
         }
-        self.last_goods.insert((host, disk, life), last_good);
+        self.last_goods.insert((host, disk, life), (last_good, io_timeout));
         self.generation_is(host, disk, generation);
         let key = (disk, id.delta_sector());
         let written =
@@ -199,29 +220,30 @@ impl Checks {
 
     /// W4: whoever holds something is gone, or its host is reset, before 8T + F have passed since the last renewal.
     pub fn nobody_holds_too_long(&mut self, host: HostId, now: MonoTime) {
+        self.old_orphans_end(host, now);
         let held = self.holds_of(host).filter(|(_, pid, _)| *pid != 0);
         let ages = held.map(|(n, _, life)| {
-            let good = self.last_goods.get(&(host, layout::disk_of(n), life)).copied().unwrap_or_default();
-            (n, now.secs_since(good))
+            let good = self.last_goods.get(&(host, layout::disk_of(n), life)).copied();
+            let (good, io_timeout) = good.unwrap_or((MonoTime::default(), IoTimeout::DEFAULT));
+            (n, now.secs_since(good), self.fire.map_or(0, |fire| io_timeout.host_dead_secs(fire)))
         });
-        let dead_secs = self.fire.map_or(0, |fire| self.io_timeout(host).host_dead_secs(fire));
-        let worst = ages.max_by_key(|(_, age)| *age).filter(|(_, age)| *age > dead_secs);
-        if let Some((number, age)) = worst {
+        let worst = ages.filter(|(_, age, dead_secs)| age > dead_secs).max_by_key(|(_, age, _)| *age);
+        if let Some((number, age, _)) = worst {
             self.violated(format!("W4: {number} is still held on {host:?}, {age} s after its last renewal"));
         }
     }
 
     /// A renewal of ours is seen to be complete, at this time of its host's clock.
     pub fn renewed(&mut self, host: HostId, disk: u8, life: u32, last_good: MonoTime, now: MonoTime) {
-        let fail_secs = self.fail_secs(host);
         let Some(member) = self.members.get_mut(&(host, disk)).filter(|m| m.life == life) else { return };
+        let fail_secs = member.fail_secs();
         if now.secs_since(member.last_good) + LOOK_SECS >= fail_secs {
             member.tardy_at = Some(self.now);
         }
         member.last_good = member.last_good.max(last_good);
         member.good_at = self.now;
         let renewed = *member;
-        self.last_goods.insert((host, disk, life), renewed.last_good);
+        self.last_goods.insert((host, disk, life), (renewed.last_good, renewed.io_timeout));
         self.is_the_only_one(host, disk, &renewed);
     }
 
@@ -241,7 +263,7 @@ impl Checks {
     /// S8: nobody else believes to have that host id. Whoever has not renewed for 8T does not rely on it any more.
     fn is_the_only_one(&mut self, host: HostId, disk: u8, fresh: &Membership) {
         let believes = |(other, d): &(HostId, u8), m: &Membership| {
-            let young = self.now.saturating_sub(m.good_at) < self.fail_secs(*other) * crate::clock::SECOND;
+            let young = self.now.saturating_sub(m.good_at) < m.fail_secs() * crate::clock::SECOND;
             *other != host && *d == disk && m.id == fresh.id && !m.gone && !m.corrupt && young
         };
         let found = self.members.iter().find(|(key, m)| believes(key, m)).map(|(key, m)| (key.0, *m));
@@ -286,20 +308,22 @@ impl Checks {
     /// The lockspace is marked dead: it must have deserved it. A renewal that was complete in time, but of which the front has not
     /// heard yet, does not help it: one that comes so late may come too late.
     pub fn gone(&mut self, host: HostId, disk: u8, now: MonoTime, asked: bool) {
-        let fail_secs = self.fail_secs(host);
         let Some(member) = self.members.get_mut(&(host, disk)) else { return };
+        let fail_secs = member.fail_secs();
         member.gone = true;
         let age = now.secs_since(member.last_good);
         member.failed = member.corrupt || age >= fail_secs || member.was_tardy(self.now, LOOK_SECS);
         if !asked && !member.failed {
             self.violated(format!("W3: {host:?} gives up a living lockspace {disk}, age {age} s"));
         }
+        self.orphans_end(host, disk);
     }
 
     /// The lockspace is left.
     pub fn left(&mut self, host: HostId, disk: u8, now: MonoTime) {
+        self.left_by_orphans(host, disk);
         let member = self.members.remove(&(host, disk));
-        if member.is_some_and(|m| self.has_expired(host, &m, now)) {
+        if member.is_some_and(|m| self.has_expired(&m, now)) {
             self.left_failed.insert(host, self.now);
         }
     }
@@ -314,7 +338,7 @@ impl Checks {
     /// S14: whether the host may write to resources of this lockspace, with this generation of its host id.
     pub fn may_write(&self, host: HostId, disk: u8, generation: u64, now: MonoTime) -> bool {
         self.members.get(&(host, disk)).is_some_and(|m| {
-            !m.gone && m.generation == generation && now.secs_since(m.last_good) < self.fail_secs(host)
+            !m.gone && m.generation == generation && now.secs_since(m.last_good) < m.fail_secs()
         })
     }
 
@@ -326,11 +350,10 @@ impl Checks {
     /// S6, S8: whoever holds something in a lockspace that is too old, or not its host's any more, is being stopped. To be called
     /// whenever the front has done something, which it does at least once a second unless it stands still.
     pub fn ages(&mut self, host: HostId, life: u32, now: MonoTime) {
-        let limit = self.fail_secs(host) + LOOK_SECS;
         let mut broken = Vec::new();
         for (disk, m) in self.memberships(host).filter(|(_, m)| m.life == life) {
             let age = now.secs_since(m.last_good);
-            let too_old = !m.gone && age >= limit;
+            let too_old = !m.gone && age >= m.fail_secs() + LOOK_SECS;
             let here = |(n, _, l): &(u8, i32, u32)| layout::disk_of(*n) == disk && *l == life;
             let held = || self.holds_of(host).find(here);
             if let Some((number, _, _)) = too_old.then(held).flatten() {
@@ -338,7 +361,7 @@ impl Checks {
                     "S6: {number} is held on {host:?}, its lockspace is {age} s old and alive"
                 ));
             }
-            if m.foreign_since.is_some_and(|since| !m.gone && self.stale_since(host, since)) {
+            if m.foreign_since.is_some_and(|since| !m.gone && self.stale_since(m, since)) {
                 let on_disk = self.delta_generation.get(&(disk, m.id.delta_sector())).copied().unwrap_or(0);
                 broken.push(format!("S8: {host:?} believes in {m:?}, the disk says generation {on_disk}"));
             }
@@ -361,10 +384,9 @@ impl Checks {
         if !self.memberships(host).any(|(_, m)| m.gone) {
             return Vec::new();
         }
-        let limit = self.fail_secs(host) + grace_secs + LOOK_SECS;
         let over = |disk: u8| {
             let member = self.members.get(&(host, disk)).filter(|m| m.life == life && m.gone);
-            member.is_some_and(|m| now.secs_since(m.last_good) >= limit)
+            member.is_some_and(|m| now.secs_since(m.last_good) >= m.fail_secs() + grace_secs + LOOK_SECS)
         };
         let held = self.holds_of(host).filter(|(n, _, l)| *l == life && over(layout::disk_of(*n)));
         held.map(|(number, pid, _)| (number, pid)).collect()
@@ -372,8 +394,8 @@ impl Checks {
 
     /// Whether this was longer ago than 8T. A renewal that works finds it within its interval; one that hangs may not, and then the
     /// lockspace has failed by this time.
-    fn stale_since(&self, host: HostId, since: u64) -> bool {
-        self.now.saturating_sub(since) > self.fail_secs(host) * crate::clock::SECOND
+    fn stale_since(&self, member: &Membership, since: u64) -> bool {
+        self.now.saturating_sub(since) > member.fail_secs() * crate::clock::SECOND
     }
 
     /// True time, for rules that no host's clock decides.
@@ -418,15 +440,15 @@ impl Checks {
     /// The lockspaces that were not renewed in time, or are not the host's any more.
     #[must_use]
     pub fn expired(&self, host: HostId, now: MonoTime) -> Vec<u8> {
-        self.memberships(host).filter(|(_, m)| self.has_expired(host, m, now)).map(|(disk, _)| disk).collect()
+        self.memberships(host).filter(|(_, m)| self.has_expired(m, now)).map(|(disk, _)| disk).collect()
     }
 
     /// A renewal after its time, or too short before it for wdmd to hear of it, does not undo that the watchdog counts.
-    fn has_expired(&self, host: HostId, member: &Membership, now: MonoTime) -> bool {
+    fn has_expired(&self, member: &Membership, now: MonoTime) -> bool {
         let fire_secs = self.fire.map_or(0, WatchdogFire::secs);
         member.corrupt
             || member.failed
-            || now.secs_since(member.last_good) >= self.fail_secs(host)
+            || now.secs_since(member.last_good) >= member.fail_secs()
             || member.was_tardy(self.now, fire_secs)
     }
 
@@ -441,6 +463,7 @@ impl Checks {
     pub fn used(&self, host: HostId, disk: u8) -> bool {
         let here = |r: &u8| layout::disk_of(*r) == disk;
         self.has_used_flag(host, disk)
+            || self.holds_of(host).any(|(r, pid, _)| pid < 0 && here(&r) && self.counts(host, disk, pid))
             || self.registered.iter().any(|((h, _), all)| *h == host && all.iter().any(here))
     }
 
@@ -461,7 +484,8 @@ impl Checks {
         if self.members.get(&(host, disk)).is_some_and(|m| m.life == life && m.used) {
             self.violated(format!("S7: {host:?} disarms lockspace {disk}, which is in use (USED)"));
         }
-        let held = self.holds_of(host).find(|(n, _, l)| layout::disk_of(*n) == disk && *l == life);
+        let here = |n: u8, pid: i32| layout::disk_of(n) == disk && self.counts(host, disk, pid);
+        let held = self.holds_of(host).find(|(n, pid, l)| here(*n, *pid) && *l == life);
         if let Some((number, pid, _)) = held {
             let what = format!("S7: {host:?} disarms lockspace {disk} while {pid} holds {number}");
             self.violated(what);
@@ -544,7 +568,7 @@ mod tests {
             }
         }
         checks.looked(host(), 0, 1..9);
-        checks.joined(host(), 0, 1, 2, MonoTime::from_secs(990));
+        checks.joined(host(), 0, 1, 2, (MonoTime::from_secs(990), IoTimeout::DEFAULT));
         checks.violations.into_iter().filter(|what| what.starts_with("S8")).collect()
     }
 
@@ -562,7 +586,7 @@ mod tests {
         checks.time_is(1000 * SECOND);
         checks.looked(host(), 0, 0..1);
         checks.delta_landed(sector, host(), &leader(1), true);
-        checks.joined(host(), 0, 1, 2, MonoTime::from_secs(1000));
+        checks.joined(host(), 0, 1, 2, (MonoTime::from_secs(1000), IoTimeout::DEFAULT));
         checks.time_is(1079 * SECOND);
         checks.ages(host(), 1, MonoTime::from_secs(1001));
         assert_eq!(checks.violations, [""; 0]);

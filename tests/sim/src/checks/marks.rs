@@ -1,5 +1,7 @@
 //! How often interesting things happened: a run that reaches none of them proves nothing.
 
+use sanlock_lease::geometry::{AlignSize, Geometry, SectorSize};
+
 macro_rules! marks {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Counters of a run.
@@ -209,6 +211,40 @@ marks! {
     settled_late,
     /// Lockspaces left whose last write ended when others might have had the host id.
     overtaken,
+    /// Resources whose format was begun.
+    formats,
+    /// Put off, because somebody used it.
+    formats_put_off,
+    /// Brought to an end.
+    formats_done,
+    /// That ended with an error.
+    formats_failed,
+    /// Cut off with their host's power, when the old lease was gone.
+    formats_cut,
+    /// Cut off in the middle of a write.
+    formats_torn,
+    /// Leases granted that are not formatted on every disk.
+    granted_unformatted,
+    /// Orphans in a lockspace where orphans count.
+    orphans_counting,
+    /// Orphans that count, whose daemon died.
+    orphans_left_behind,
+    /// Lockspaces in which orphans count from then on.
+    orphans_flags,
+    /// Joins with another io timeout than the host has in another lockspace.
+    timeouts_by_lockspace,
+    /// Joins with another io timeout than the time before.
+    timeouts_changed,
+    /// Runs with sectors of 4096 bytes and areas of 1 MiB.
+    sizes_4096_1,
+    /// Of 2 MiB.
+    sizes_4096_2,
+    /// Of 4 MiB.
+    sizes_4096_4,
+    /// Of 8 MiB.
+    sizes_4096_8,
+    /// Values refused because the area has no room for them.
+    values_without_room,
     /// Daemons started again.
     restarts,
     /// Resources whose owner's generation fell.
@@ -231,4 +267,17 @@ marks! {
     doubtful_landed,
     /// Operations on a lost path.
     lost_ios,
+}
+
+impl Marks {
+    /// Counts a run with these sizes.
+    pub(crate) fn sizes(&mut self, geometry: Geometry) {
+        match (geometry.sector(), geometry.align()) {
+            (SectorSize::B512, _) => {}
+            (SectorSize::B4096, AlignSize::M1) => self.sizes_4096_1 += 1,
+            (SectorSize::B4096, AlignSize::M2) => self.sizes_4096_2 += 1,
+            (SectorSize::B4096, AlignSize::M4) => self.sizes_4096_4 += 1,
+            (SectorSize::B4096, AlignSize::M8) => self.sizes_4096_8 += 1,
+        }
+    }
 }

@@ -1,9 +1,11 @@
 //! What must hold in every state (lease-algorithms.md 13.6). Violations are collected; a run ends at the first.
 
+mod formats;
 mod hosts;
 mod legs;
 mod marks;
 pub mod notes;
+mod orphans;
 pub mod requests;
 mod sharing;
 mod values;
@@ -38,7 +40,7 @@ pub struct Holder {
     pub host: HostId,
     /// The host id it has it with.
     pub id: HostId,
-    /// The process; 0 for a reference peer's.
+    /// The process; 0 for a reference peer's, less for an orphan.
     pub pid: i32,
     /// The daemon that granted it.
     pub life: u32,
@@ -91,8 +93,6 @@ struct Resource {
     forgotten: u64,
     /// An older leader has landed, and no reference peer has counted on from it yet.
     rolled_back: bool,
-    /// The version last granted exclusively.
-    granted_lver: u64,
 }
 
 /// The properties, watched from outside the hosts.
@@ -121,13 +121,19 @@ pub struct Checks {
     user_ended: Table<(HostId, u8), Micros>,
     /// When a host last left a lockspace that had failed.
     left_failed: Table<HostId, Micros>,
+    /// Resources that were not formatted to the end, and the legs, a bit each, where they were not.
+    unformatted: Table<u8, u8>,
+    /// Those among them whose former lease may still be there on some disk.
+    old_lease: BTreeSet<u8>,
+    /// The lockspaces of hosts in which orphans count (USED_BY_ORPHANS).
+    orphans_count: BTreeSet<(HostId, u8)>,
     /// The host id each machine is configured with.
     identities: Table<HostId, HostId>,
-    /// The io timeout of each host.
+    /// The io timeout of each host, where its lockspace was not joined with another one.
     io_timeouts: Table<HostId, IoTimeout>,
     fire: Option<WatchdogFire>,
-    /// The last renewals seen to be complete, also of daemons that are gone.
-    last_goods: Table<(HostId, u8, u32), MonoTime>,
+    /// The last renewals seen to be complete, also of daemons that are gone, and the io timeout that they had.
+    last_goods: Table<(HostId, u8, u32), (MonoTime, IoTimeout)>,
     now: Micros,
     only: Option<&'static str>,
     drift_ppm: u64,
@@ -186,11 +192,6 @@ impl Checks {
         self.io_timeouts.get(&host).copied().unwrap_or(IoTimeout::DEFAULT)
     }
 
-    /// 8T of a host.
-    fn fail_secs(&self, host: HostId) -> u64 {
-        self.io_timeout(host).renewal_fail_secs()
-    }
-
     /// Silence after which a host with this io timeout may be replaced, in true time: a fast clock's seconds are short.
     fn dead_after(&self, io_timeout: IoTimeout) -> Micros {
         let secs = io_timeout.host_dead_secs(self.fire.unwrap_or(WatchdogFire::DEFAULT));
@@ -213,12 +214,6 @@ impl Checks {
     #[must_use]
     pub fn holder(&self, resource: u8) -> Option<Holder> {
         self.resources.get(&resource)?.holder
-    }
-
-    /// Whether this very version was granted before: a second grant of it is the adoption of an orphan.
-    #[must_use]
-    pub fn orphaned_version(&self, resource: u8, lver: u64) -> bool {
-        self.resources.get(&resource).is_some_and(|r| r.granted_lver == lver && r.holder.is_none())
     }
 
     /// S1, S5: a process is told that it has the lease.
@@ -249,7 +244,6 @@ impl Checks {
             return;
         }
         let before = r.holder.replace(holder);
-        r.granted_lver = holder.lver;
         let legs = r.committed.get(&holder.lver).map_or(0, |legs| legs.count_ones());
         let landed = r.chosen.get(&holder.lver).copied().filter(|_| legs >= disk.majority());
         self.marks.acquired_on_legs += u64::from(disk.legs() > 1);
@@ -267,6 +261,7 @@ impl Checks {
             self.violated(format!("S5: {holder:?} was granted, but the leader that landed says {landed:?}"));
         }
         self.granted_with(resource, writer, life, generation);
+        self.granted_whole(resource, disk.legs());
         self.chosen_stays(resource, disk);
     }
 
@@ -283,6 +278,10 @@ impl Checks {
     pub fn submitted(&mut self, writer: Writer, area: Area, sector: u64, content: &Content, disk: &SimDisk) {
         let id = self.id_of(writer.host);
         match (area, content) {
+            // The next area is another lease's (rule R8).
+            _ if sector >= disk.geometry().sectors() => {
+                self.violated(format!("S15: {writer:?} writes sector {sector} of {area:?}, beyond its end"));
+            }
             (Area::Lockspace(_), Content::Delta { .. }) if sector == id.delta_sector() => {}
             (Area::Resource(resource, _), Content::Leader(leader)) if sector == 0 => {
                 self.name_submitted(resource, writer, leader, disk);
@@ -294,7 +293,7 @@ impl Checks {
             }
             (Area::Resource(resource, _), Content::Block(block)) if sector == id.block_sector() => {
                 for before in legs::known_blocks(disk, resource, id) {
-                    self.block_submitted(resource, writer, block, &before);
+                    self.block_submitted(resource, writer, block, &before, disk);
                 }
             }
             (Area::Resource(resource, leg), Content::Block(block))
@@ -309,12 +308,19 @@ impl Checks {
     }
 
     /// S10, R1, R2 and S13, compared with what is on the disk.
-    fn block_submitted(&mut self, resource: u8, writer: Writer, block: &HostBlock, b: &Dblock) {
+    fn block_submitted(
+        &mut self,
+        resource: u8,
+        writer: Writer,
+        block: &HostBlock,
+        b: &Dblock,
+        disk: &SimDisk,
+    ) {
         let d = block.dblock;
         let id = self.id_of(writer.host);
         let r = self.resources.or_default(resource);
         let holder = r.holder;
-        let max_hosts = u64::from(layout::GEOMETRY.max_hosts());
+        let max_hosts = u64::from(disk.geometry().max_hosts());
         let mut broken = Vec::new();
         if d.mbal.get() != 0 && d.mbal.get() % max_hosts != id.get() % max_hosts {
             broken.push("S10: ballot number of another host");

@@ -48,6 +48,13 @@ impl Checks {
         self.requests.asked.insert((resource, lver, force_mode));
     }
 
+    /// A lease is gone, and what was asked for.
+    pub(super) fn requests_forgotten(&mut self, resource: u8) {
+        self.requests.asked.retain(|(r, ..)| *r != resource);
+        self.requests.pending.retain(|p| p.resource != resource);
+        self.requests.told.retain(|(r, ..)| *r != resource);
+    }
+
     /// Whether this was ever asked for.
     #[must_use]
     pub fn was_asked(&self, resource: u8, lver: u64, force_mode: u32) -> bool {

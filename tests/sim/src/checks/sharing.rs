@@ -33,8 +33,15 @@ pub(super) struct Sharer {
     converting: Option<Converting>,
 }
 
-/// By host and process; 0 for a reference peer's.
+/// By host and process; 0 for a reference peer's, less for an orphan.
 pub(super) type Sharers = Table<(HostId, i32), Sharer>;
+
+impl super::Resource {
+    /// Somebody shares it, once.
+    pub(super) fn add_sharer(&mut self, who: (HostId, i32), id: HostId, life: u32, generation: u64) {
+        self.sharers.insert(who, Sharer { id, life, generation, count: 1, converting: None });
+    }
+}
 
 impl Checks {
     /// Whether the process holds this, and if so whether shared.
@@ -51,7 +58,7 @@ impl Checks {
     #[must_use]
     pub fn sharer_on(&self, resource: u8, host: HostId) -> Option<u64> {
         let mut sharers = self.resources.get(&resource)?.sharers.iter();
-        let found = sharers.find(|((h, _), s)| *h == host && s.converting.is_none())?;
+        let found = sharers.find(|((h, pid), s)| *h == host && *pid >= 0 && s.converting.is_none())?;
         Some(found.1.generation)
     }
 
@@ -80,6 +87,7 @@ impl Checks {
             ));
         }
         self.granted_with(resource, writer, life, generation);
+        self.granted_whole(resource, disk.legs());
         self.mode_block_stays(resource, writer, disk);
     }
 
@@ -137,7 +145,7 @@ impl Checks {
     }
 
     /// S4: the host's mode block says what its processes believe.
-    fn mode_block_stays(&mut self, resource: u8, writer: Writer, disk: &SimDisk) {
+    pub(super) fn mode_block_stays(&mut self, resource: u8, writer: Writer, disk: &SimDisk) {
         let modes_of = |id| -> Vec<_> {
             (0..disk.legs()).map(|leg| layout::block_on(disk, resource, leg, id).mode).collect()
         };

@@ -97,6 +97,15 @@ impl Checks {
         self.values.releasing.retain(|(r, h, _)| (*r, *h) != (resource, host));
     }
 
+    /// A lease is gone, and what it was called.
+    pub(super) fn values_forgotten(&mut self, resource: u8) {
+        self.values.set.retain(|(r, _), _| *r != resource);
+        self.values.unwritten.retain(|(r, _), _| *r != resource);
+        self.values.names.retain(|(r, _), _| *r != resource);
+        self.values.renames.retain(|(r, _), _| *r != resource);
+        self.values.releasing.retain(|(r, _, _)| *r != resource);
+    }
+
     /// The memory of a host's daemon is gone.
     pub(super) fn values_gone(&mut self, host: HostId) {
         self.values.unwritten.retain(|(_, h), _| *h != host);
@@ -228,7 +237,7 @@ mod tests {
     /// Version 27 was renamed, then late leaders took each disk back to a version of its own. A ballot brings back version 28 under this name.
     fn brought_back<const LEGS: usize>(legs: [(u64, Name); LEGS], name: Name) -> Vec<String> {
         let all = u8::try_from(LEGS).unwrap();
-        let (mut checks, mut disk) = (Checks::default(), SimDisk::new(GEOMETRY.sector(), all));
+        let (mut checks, mut disk) = (Checks::default(), SimDisk::new(GEOMETRY, all));
         checks.name_landed(RESOURCE, &leader(27, layout::other_name(RESOURCE)));
         for (leg, (lver, name)) in (0..).zip(legs) {
             disk.land(Area::Resource(RESOURCE, leg), 0, &Content::Leader(leader(lver, name)));
