@@ -263,7 +263,8 @@ pub enum Action {
         /// Which.
         conn: ConnId,
     },
-    /// Read the request records of held leases; [`crate::Event::RequestsLooked`] follows.
+    /// Read the request records of held leases; [`crate::Event::RequestFound`] follows for each that was read, then
+    /// [`crate::Event::RequestsLooked`].
     LookForRequests {
         /// In which lockspace.
         ls: LockspaceId,

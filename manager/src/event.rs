@@ -403,18 +403,15 @@ pub enum Event {
         /// The owner's host id.
         owner: u64,
     },
-    /// The request for one of the leases of [`crate::Action::LookForRequests`] was read, and the others are still to come.
+    /// The request for one of the leases of [`crate::Action::LookForRequests`] was read. What cannot be read is not told.
     RequestFound {
         /// It.
         request: Request,
     },
-    /// The end of [`crate::Action::LookForRequests`], with what it found and was not told before; leases whose disk could not be read are left
-    /// out.
+    /// The end of [`crate::Action::LookForRequests`].
     RequestsLooked {
         /// In which lockspace.
         ls: LockspaceId,
-        /// At most one for each lease.
-        found: Vec<Request>,
     },
     /// What [`crate::Action::WatchdogCheck`] found: the test interval in seconds, or why there is no watchdog.
     WatchdogChecked {

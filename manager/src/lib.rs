@@ -196,7 +196,7 @@ impl Manager {
             }
             Event::Requested { lockspace, owner } => self.notify_host(now, &lockspace, owner, out),
             Event::RequestFound { request } => self.requested(&request, out),
-            Event::RequestsLooked { ls, found } => self.requests_looked(ls, &found, out),
+            Event::RequestsLooked { ls } => self.requests_looked(ls, out),
             Event::WatchdogChecked { ls, result } => self.watchdog_checked(ls, result, out),
             Event::WatchdogArmed { ls, result } => self.watchdog_armed(now, ls, result, out),
             Event::WatchdogLost { ls, text } => self.watchdog_lost(now, ls, &text, out),

@@ -157,12 +157,9 @@ impl Manager {
         out.push(Action::LookForRequests { ls, leases });
     }
 
-    pub(crate) fn requests_looked(&mut self, ls: LockspaceId, found: &[Request], out: &mut Vec<Action>) {
+    pub(crate) fn requests_looked(&mut self, ls: LockspaceId, out: &mut Vec<Action>) {
         if let Some(lockspace) = self.lockspaces.get_mut(&ls) {
             lockspace.looking.running = None;
-        }
-        for request in found {
-            self.requested(request, out);
         }
         self.look_on(ls, out);
     }

@@ -32,7 +32,7 @@ struct Looking<T: Fn(Event)> {
 
 impl<T: Fn(Event)> Drop for Looking<T> {
     fn drop(&mut self) {
-        (self.tell)(Event::RequestsLooked { ls: self.ls, found: Vec::new() });
+        (self.tell)(Event::RequestsLooked { ls: self.ls });
     }
 }
 
@@ -158,7 +158,7 @@ mod tests {
     }
 
     fn end() -> Event {
-        Event::RequestsLooked { ls: LS, found: Vec::new() }
+        Event::RequestsLooked { ls: LS }
     }
 
     #[test]

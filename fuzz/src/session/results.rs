@@ -206,11 +206,11 @@ impl World {
             let leases = self.looking.remove(&ls).unwrap_or_default();
             let found = leases.into_iter().filter(|_| !data.one_in(5));
             let found: Vec<Wish> = found.map(|resource| Wish { resource, lver: 0, force_mode: 0 }).collect();
-            let found = found
-                .into_iter()
-                .map(|wish| Wish { lver: data.number(), force_mode: u32::from(data.byte() % 4), ..wish })
-                .collect();
-            self.event(Event::RequestsLooked { ls, found });
+            for wish in found {
+                let request = Wish { lver: data.number(), force_mode: u32::from(data.byte() % 4), ..wish };
+                self.event(Event::RequestFound { request });
+            }
+            self.event(Event::RequestsLooked { ls });
         } else if let Some(ls) = nth(self.joined.keys().copied(), pick) {
             let event = HostEvent { generation: data.number(), event: data.number(), data: 2 };
             let Some(from) = HostId::new(data.number()) else { return };

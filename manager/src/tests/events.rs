@@ -126,17 +126,17 @@ fn a_notice_has_the_requests_for_held_leases_read_and_acted_upon() {
     let found = |lver, force_mode| {
         vec![Request { resource: r, lver, force_mode }, Request { resource: s, lver: 7, force_mode: 1 }]
     };
-    let acted = lab.quiet(Event::RequestsLooked { ls, found: found(8, 1) });
+    let acted = lab.looked(ls, found(8, 1));
     let kill = |signal| Action::Kill { conn: ConnId(0), pid: 100, signal };
     assert_eq!(acted[0], kill(Signal::Kill), "the other one asks for the version that is held");
     assert_eq!(leases(&acted[1..]), [s]);
-    assert_eq!(lab.quiet(Event::RequestsLooked { ls, found: found(8, 2) }), [kill(Signal::Term)]);
-    assert_eq!(lab.quiet(Event::RequestsLooked { ls, found: found(8, 9) }), [], "unknown force mode");
-    assert_eq!(lab.quiet(Event::RequestsLooked { ls, found: found(0, 1) }), [], "no request");
-    assert_eq!(lab.quiet(Event::RequestsLooked { ls, found: found(8, 1) }), [kill(Signal::Kill)]);
+    assert_eq!(lab.looked(ls, found(8, 2)), [kill(Signal::Term)]);
+    assert_eq!(lab.looked(ls, found(8, 9)), [], "unknown force mode");
+    assert_eq!(lab.looked(ls, found(0, 1)), [], "no request");
+    assert_eq!(lab.looked(ls, found(8, 1)), [kill(Signal::Kill)]);
     let looks: Vec<Action> = (0..7).flat_map(|_| lab.tick()).collect();
     assert_eq!(leases(&looks), [r, s], "it was seen again: once more when its time is over");
-    assert_eq!(lab.quiet(Event::RequestsLooked { ls, found: found(8, 1) }), [], "nothing new");
+    assert_eq!(lab.looked(ls, found(8, 1)), [], "nothing new");
     for _ in 0..7 {
         lab.tick();
     }
@@ -156,14 +156,14 @@ fn a_request_written_soon_after_another_one_is_found_too() {
         [(2, 1, vec![kill(Signal::Kill)]), (2, 2, vec![]), (1, 2, vec![kill(Signal::Term)])]
     {
         assert!(looks(&lab.quiet(noticed.clone())));
-        lab.quiet(Event::RequestsLooked { ls, found: found(first) });
+        lab.looked(ls, found(first));
         lab.tick();
         // Written now; the last renewal that shows the bit comes before the look may be repeated.
         assert!(!looks(&lab.quiet(noticed.clone())), "not so soon");
         let looked: Vec<bool> = (0..12).map(|_| looks(&lab.tick())).collect();
         assert_eq!(looked.iter().filter(|looked| **looked).count(), 1, "{looked:?}");
         assert!(looked[4], "six io timeouts after the first look");
-        let acted = lab.quiet(Event::RequestsLooked { ls, found: found(second) });
+        let acted = lab.looked(ls, found(second));
         assert_eq!(acted, expected, "what is new is acted upon, and nothing else");
     }
 }
@@ -186,9 +186,9 @@ fn a_graceful_request_runs_the_killpath_without_pid() {
     let found = |force_mode| vec![Request { resource: r, lver: 8, force_mode }];
     let words = vec![b"/p".to_vec(), b"a".to_vec()];
     let run = Action::RunKillpath { conn: ConnId(0), pid: 100, words };
-    assert_eq!(lab.quiet(Event::RequestsLooked { ls, found: found(2) }), [run]);
+    assert_eq!(lab.looked(ls, found(2)), [run]);
     let kill = Action::Kill { conn: ConnId(0), pid: 100, signal: Signal::Kill };
-    assert_eq!(lab.quiet(Event::RequestsLooked { ls, found: found(1) }), [kill], "force asks nobody");
+    assert_eq!(lab.looked(ls, found(1)), [kill], "force asks nobody");
 }
 
 /// Seen in 3.8.5.
@@ -202,18 +202,15 @@ fn requests_are_told_by_what_was_in_force_when_the_lease_was_acquired() {
     let program = || KillpathProgram { path: b"/p".to_vec(), arguments: Vec::new() };
     let (mut lab, ls) = Lab::ready();
     let r = lab.hold(0, "r");
-    let found = |resource, force_mode| Event::RequestsLooked {
-        ls,
-        found: vec![Request { resource, lver: 8, force_mode }],
-    };
+    let found = |resource, force_mode| vec![Request { resource, lver: 8, force_mode }];
     assert_eq!(lab.result(0, Command::Killpath { program: program(), pid: false }), 0);
     assert_eq!(lab.command(0, Command::Restrict { flags: 2 }), [replied(0, 0)]);
-    assert_eq!(lab.quiet(found(r, 2)), [kill(0, Signal::Term)]);
-    assert_eq!(lab.quiet(found(r, 1)), [kill(0, Signal::Kill)]);
+    assert_eq!(lab.looked(ls, found(r, 2)), [kill(0, Signal::Term)]);
+    assert_eq!(lab.looked(ls, found(r, 1)), [kill(0, Signal::Kill)]);
     assert_eq!(lab.command(1, Command::Restrict { flags: 2 }), [replied(1, 0)]);
     let s = lab.hold(1, "s");
     assert_eq!(lab.command(1, Command::Restrict { flags: 0 }), [replied(1, 0)]);
-    assert_eq!(lab.quiet(found(s, 1)), [kill(1, Signal::Term)]);
+    assert_eq!(lab.looked(ls, found(s, 1)), [kill(1, Signal::Term)]);
 }
 
 #[test]
@@ -230,7 +227,7 @@ fn what_is_to_be_done_about_a_resource_is_shown_and_when_a_host_asked_for_a_look
     lab.tick();
     lab.quiet(Event::Noticed { ls, from: host(2), generation: 6, event: event(0) });
     assert_eq!((flags(&lab), last_request(&lab)), (vec![0x1a], Some(lab.now)));
-    lab.quiet(Event::RequestsLooked { ls, found: vec![Request { resource: r, lver: 0, force_mode: 0 }] });
+    lab.looked(ls, vec![Request { resource: r, lver: 0, force_mode: 0 }]);
     assert_eq!(flags(&lab), [0x18]);
     lab.pid_gone(0);
     lab.close(0);

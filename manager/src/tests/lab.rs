@@ -128,6 +128,12 @@ impl Lab {
         out
     }
 
+    /// A look for requests has found these, and is over.
+    pub(super) fn looked(&mut self, ls: LockspaceId, found: Vec<Request>) -> Vec<Action> {
+        let found = found.into_iter().map(|request| Event::RequestFound { request });
+        found.chain([Event::RequestsLooked { ls }]).flat_map(|event| self.quiet(event)).collect()
+    }
+
     pub(super) fn command(&mut self, conn: u64, command: Command) -> Vec<Action> {
         self.quiet(Event::Command { conn: ConnId(conn), command })
     }

@@ -326,9 +326,7 @@ fn a_request_that_stands_is_told_to_whoever_adopts_the_lease() {
         event: HostEvent { generation: 3, event: 0, data: 9 },
     };
     let looks = |actions: &[Action]| actions.iter().any(|a| matches!(a, Action::LookForRequests { .. }));
-    let looked = |lab: &mut Lab| {
-        lab.quiet(Event::RequestsLooked { ls, found: vec![Request { resource, lver: 8, force_mode: 2 }] })
-    };
+    let looked = |lab: &mut Lab| lab.looked(ls, vec![Request { resource, lver: 8, force_mode: 2 }]);
     let again = |lab: &mut Lab| {
         assert!(!looks(&lab.quiet(bit())), "not so soon");
         assert!((0..12).any(|_| looks(&lab.tick())));

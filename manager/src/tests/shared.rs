@@ -321,11 +321,11 @@ fn a_converted_lease_is_its_converters() {
     share(&mut lab, 0, "r");
     let resource = lab.resource("r").unwrap();
     let wanted = || vec![Request { resource, lver: 20, force_mode: 1 }];
-    assert_eq!(lab.quiet(Event::RequestsLooked { ls, found: wanted() }), [], "held shared: nobody is asked");
+    assert_eq!(lab.looked(ls, wanted()), [], "held shared: nobody is asked");
     let task = convert_task(&convert(&mut lab, 0, "r", false));
     assert_eq!(converted(&mut lab, task, Ok(()), held(GENERATION, 9), (false, 0)), [replied(0, 0)]);
     let kill = Action::Kill { conn: ConnId(0), pid: 100, signal: Signal::Kill };
-    assert_eq!(lab.quiet(Event::RequestsLooked { ls, found: wanted() }), [kill]);
+    assert_eq!(lab.looked(ls, wanted()), [kill]);
 }
 
 #[test]

@@ -22,7 +22,7 @@ use sanlock_lease::name::Name;
 use sanlock_lease::record::{Bitmap, Wish};
 use sanlock_lease::timing::{IoTimeout, MonoTime, WatchdogFire};
 use sanlock_manager::{
-    ConnId, Event as Told, LeaseWrites, LockspaceId, Manager, RejoinRecord, Settings, TaskId,
+    ConnId, Event as Told, LeaseWrites, LockspaceId, Manager, RejoinRecord, Request, Settings, TaskId,
 };
 use sanlock_wdmd::decide::SourceId;
 use std::collections::{BTreeSet, VecDeque};
@@ -141,6 +141,8 @@ pub struct Daemon {
     pub(crate) tables: Table<u8, HostTable>,
     /// What threads that ask, or look, are about.
     pub(crate) errands: Table<u64, Errand>,
+    /// What the look that has ended in a lockspace has found: the front hears of each by itself, before it hears of the end.
+    pub(crate) requests_found: Table<u64, Vec<Request>>,
     pub(crate) last_errand: u64,
     /// Connections on which somebody listens to host events, or has asked to, and of which disk's lockspace.
     pub(crate) listeners: Table<u64, u8>,
@@ -186,6 +188,7 @@ impl Daemon {
             watched: Table::new(),
             tables: Table::new(),
             errands: Table::new(),
+            requests_found: Table::new(),
             last_errand: 0,
             listeners: Table::new(),
             shutting_down: false,

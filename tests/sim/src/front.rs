@@ -59,8 +59,9 @@ impl World {
                 _ => None,
             };
             let command = if let Told::Command { conn, .. } = *told { Some(conn) } else { None };
-            let looked =
-                if let Told::RequestsLooked { found, .. } = &*told { Some(found.clone()) } else { None };
+            let looked = if let Told::RequestsLooked { ls } = *told { Some(ls) } else { None };
+            let looked = looked
+                .map(|ls| self.daemon(host).and_then(|d| d.requests_found.remove(&ls.0)).unwrap_or_default());
             self.say(|w| format!("{:?} front: {}", w.hosts[host].id, short(&told)));
             if self.swallowed(&told) {
                 continue;
@@ -68,6 +69,9 @@ impl World {
             self.drags_along(host, &told);
             let mut actions = Vec::new();
             if let Some(daemon) = self.daemon(host) {
+                for request in looked.iter().flatten().copied() {
+                    daemon.manager.handle(now, Told::RequestFound { request }, &mut actions);
+                }
                 daemon.manager.handle(now, *told, &mut actions);
             }
             if let Some(conn) = command {

@@ -138,8 +138,10 @@ impl World {
             Some((held, resource, spec.name))
         });
         let Some((held, resource, name)) = place else {
-            let told = Told::RequestsLooked { ls, found };
-            return self.report(host, Thread::Asking, told);
+            if let Some(daemon) = self.daemon(host) {
+                daemon.requests_found.insert(ls.0, found);
+            }
+            return self.report(host, Thread::Asking, Told::RequestsLooked { ls });
         };
         self.start_errand(host, name, Errand { resource, kind: Kind::Look { ls, held, left, found } });
     }

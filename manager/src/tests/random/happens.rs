@@ -25,8 +25,10 @@ impl World {
         if let Some(ls) = nth(self.looking.iter(), pick) {
             self.looking.remove(&ls);
             let request = |resource| Request { resource, lver: 7 + u64::from(detail % 3), force_mode: 1 };
-            let found = self.looked.remove(&ls).unwrap_or_default().into_iter().map(request).collect();
-            self.event(Event::RequestsLooked { ls, found });
+            for request in self.looked.remove(&ls).unwrap_or_default().into_iter().map(request) {
+                self.event(Event::RequestFound { request });
+            }
+            self.event(Event::RequestsLooked { ls });
         } else if let Some(ls) = nth(self.joined.keys(), pick) {
             let event = HostEvent { generation: 1, event: u64::from(detail % 2), data: 2 };
             let from = HostId::new(2).unwrap();
