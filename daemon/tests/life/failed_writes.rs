@@ -1,9 +1,8 @@
 //! Storage that carries out a write after it has said that it failed, as behind a soft NFS mount.
 
+use super::support::served::{lease_on, served};
 use super::support::{Daemon, Place};
-use sanlock_served::{ServedFile, Trouble};
 use sanlock_wire::flags::{AcquireFlags, ReleaseFlags};
-use sanlock_wire::types::{Disk, ResourceSpec};
 use std::thread;
 use std::time::Duration;
 
@@ -18,19 +17,9 @@ fn a_lease_whose_write_failed_is_left_alone_until_it_can_no_longer_land() {
     let daemon = Daemon::start(&place.run_dir("a"), "a");
     place.format(&daemon);
     place.join(&daemon, 1);
-    let behind = place.dir.path().join("behind");
-    std::fs::copy(place.leases(), &behind).unwrap();
-    let served = match ServedFile::over(&behind, place.dir.path(), Trouble::default()) {
-        Ok(file) => file,
-        Err(error) => {
-            assert!(std::env::var_os("CI").is_none(), "required in CI: {error}");
-            return eprintln!("SKIPPED: no file systems in user space ({error})");
-        }
-    };
-    let lease = place.resource();
-    let offset = lease.disks()[0].offset.get();
-    let disk = Disk::new(served.path().as_os_str().as_encoded_bytes(), offset).unwrap();
-    let lease = [ResourceSpec::new(*lease.resource(), vec![disk]).unwrap()];
+    let Some(served) = served(&place) else { return };
+    let lease = [lease_on(&place, served.path())];
+    let offset = lease[0].disks()[0].offset.get();
     let mut process = daemon.client().register().unwrap();
     let mut acquire = || process.acquire(AcquireFlags::empty(), &lease, None);
 

@@ -1,12 +1,13 @@
 //! Storage on which opening or closing hangs: leases and commands elsewhere go on.
 
 use super::SHORT;
+use super::support::served::{disk, lease_on, served, served_over};
 use super::support::{Daemon, Holder, Place, within};
 use sanlock_blockio::CLOSERS_OF_A_PATH;
 use sanlock_daemon::SOCKET_NAME;
-use sanlock_served::{Hang, ServedFile, Trouble};
+use sanlock_served::{Hang, Trouble};
 use sanlock_wire::flags::{AcquireFlags, AddFlags, ReleaseFlags, RemFlags, RequestFlags, WriteFlags};
-use sanlock_wire::types::{Disk, Lockspace, Resource, ResourceSpec};
+use sanlock_wire::types::{Lockspace, Resource, ResourceSpec};
 use sanlock_wire::{Name, Request};
 use std::fs::File;
 use std::io::Write;
@@ -22,35 +23,6 @@ const MANY_CLIENTS: usize = 1100;
 const MANY_LEASES: u64 = 80;
 /// The holder is to be killed (disk-format.md 7.3).
 const FORCE: u32 = 1;
-
-/// A copy of the lease file, served; `None` where file systems in user space are not to be had.
-fn served(place: &Place) -> Option<ServedFile> {
-    let behind = place.dir.path().join("behind");
-    std::fs::copy(place.leases(), &behind).unwrap();
-    served_over(place, &behind)
-}
-
-/// The same of another file.
-fn served_over(place: &Place, behind: &Path) -> Option<ServedFile> {
-    match ServedFile::over(behind, place.dir.path(), Trouble::default()) {
-        Ok(file) => Some(file),
-        Err(error) => {
-            assert!(std::env::var_os("CI").is_none(), "required in CI: {error}");
-            eprintln!("SKIPPED: no file systems in user space ({error})");
-            None
-        }
-    }
-}
-
-fn disk(path: &Path, offset: u64) -> Disk {
-    Disk::new(path.as_os_str().as_encoded_bytes(), offset).unwrap()
-}
-
-fn lease_on(place: &Place, path: &Path) -> ResourceSpec {
-    let lease = place.resource();
-    let offset = lease.disks()[0].offset.get();
-    ResourceSpec::new(*lease.resource(), vec![disk(path, offset)]).unwrap()
-}
 
 #[test]
 fn opens_that_hang_on_one_disk_keep_no_lease_and_no_command_on_others_from_going_on() {
@@ -147,7 +119,7 @@ fn a_disk_that_does_not_answer_delays_no_request_for_a_lease_on_another() {
     place.join(&daemon, 1);
     let behind = place.dir.path().join("many");
     File::create(&behind).unwrap().set_len(MANY_LEASES << 20).unwrap();
-    let Some(dead) = served_over(&place, &behind) else { return };
+    let Some(dead) = served_over(&place, &behind, Trouble::default()) else { return };
     let client = daemon.client();
     let leases: Vec<ResourceSpec> = (0..MANY_LEASES)
         .map(|n| {

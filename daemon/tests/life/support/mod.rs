@@ -1,5 +1,7 @@
 //! Daemons and holders as child processes, on scratch directories of a real file system.
 
+pub(crate) mod served;
+
 use sanlock_client::Client;
 use sanlock_wire::flags::{AddFlags, WriteFlags};
 use sanlock_wire::types::{Disk, Lockspace, Resource, ResourceSpec};
