@@ -33,6 +33,7 @@ use crate::errand::Errand;
 use crate::error::OpenError;
 use crate::offload;
 use crate::stat::Stat;
+pub use mounts::unescape;
 use mounts::{Mount, Mounts};
 
 /// Who has a disk opened, read and written. Each kind has a number of opens and of calls of its own that may be under way, all of them hanging,

@@ -2,6 +2,7 @@
 
 use super::finding::Findings;
 use super::root::Root;
+use sanlock_blockio::unescape_mount;
 use sanlock_lease::timing::IoTimeout;
 use std::path::Path;
 
@@ -143,9 +144,9 @@ impl Mount {
     }
 }
 
-/// Blanks in paths are written as octal numbers.
+/// What it is without the octal numbers for blanks.
 fn unescaped(text: &str) -> String {
-    text.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
+    String::from_utf8_lossy(&unescape_mount(text.as_bytes())).into_owned()
 }
 
 #[cfg(test)]

@@ -55,8 +55,9 @@ impl Mounts {
     }
 }
 
-/// Blanks and the like are three octal digits behind a backslash.
-fn unescape(field: &[u8]) -> Vec<u8> {
+/// A path of `/proc/self/mountinfo`, in which blanks and the like are three octal digits behind a backslash.
+#[must_use]
+pub fn unescape(field: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((&byte, tail)) = rest.split_first() {
