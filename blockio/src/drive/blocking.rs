@@ -6,7 +6,8 @@ use nix::poll::{PollFd, PollFlags};
 use sanlock_lease::machine::{Env, Machine};
 use sanlock_lease::timing::MonoTime;
 
-use super::event::{Driver, EnvSource, Report};
+use super::event::Driver;
+use super::report::{EnvSource, Report};
 use super::{Areas, monotonic_now};
 use crate::blocking::poll_for;
 use crate::engine::EngineKind;

@@ -17,13 +17,15 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sanlock_lease::machine::{Action, Env, Input, IoFailure, Machine, NoSectors, Op, OpId, SliceView, Step};
+use sanlock_lease::machine::{Action, Input, IoFailure, Machine, NoSectors, Op, OpId, SliceView, Step};
 use sanlock_lease::timing::MonoTime;
 
 use super::Areas;
 use super::buffers::Buffers;
+use super::doubt::{Doubt, Doubts};
 use super::lane::{Ended, Flight, Transfer, failure};
 use super::lanes::Lanes;
+use super::report::{EnvSource, Report, RunId, Spare};
 use super::room::SharedRoom;
 use crate::buffer::MAX_IO_LEN;
 use crate::engine::{Engine, EngineKind};
@@ -37,51 +39,6 @@ pub const MACHINES_MAX: usize = 8192;
 
 /// A machine that neither runs an operation nor asked to be woken is asked again after this many milliseconds.
 const STALLED_TICK_MS: u64 = 1_000;
-
-/// Names one machine of one driver; never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RunId(pub u64);
-
-/// Which calls the owner of a driver can make itself. **They may block.**
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spare {
-    /// None: what no thread is to be had for ends with `EAGAIN`, unless there are threads that may come back to it.
-    Nothing,
-    /// One of this machine, if no thread is to be had for it: the owner has nobody who goes on if the call hangs, but this machine is
-    /// worth that. Of the others it is as with [`Spare::Nothing`].
-    Only(RunId),
-    /// Any, if no thread is to be had for it: somebody goes on soon if the call hangs.
-    LastResort,
-    /// Also the only call there is to make, which saves two changes of threads.
-    Alone,
-}
-
-/// Knows what each machine may know of its host. Asked before every step, so the answer is never older than the step.
-pub trait EnvSource<T> {
-    /// Calls `step` once with the environment of the machine that was started with `tag`.
-    fn with_env<R>(&self, tag: &T, now: MonoTime, step: impl FnOnce(&Env<'_>) -> R) -> R;
-}
-
-/// What became of a machine.
-#[derive(Debug)]
-pub enum Report<T, O> {
-    /// It is done.
-    Done {
-        /// Which.
-        run: RunId,
-        /// As given to `start`.
-        tag: T,
-        /// The result.
-        outcome: O,
-        /// Its writes that may still land. If not 0, [`Report::Settled`] follows when the last one has, if ever.
-        outstanding: u32,
-    },
-    /// No write of a machine that was reported done may land any more.
-    Settled {
-        /// Which.
-        run: RunId,
-    },
-}
 
 struct Run<M, T> {
     id: RunId,
@@ -117,16 +74,7 @@ pub struct Driver<M: Machine, T> {
     ended: Vec<Ended>,
     overdue: Vec<Flight>,
     /// Writes that have ended, and may have an effect all the same.
-    doubtful: Vec<Doubt>,
-}
-
-/// A write that ended with an error which leaves doubt.
-#[derive(Clone, Copy, Debug)]
-struct Doubt {
-    until: MonoTime,
-    run: RunId,
-    op: OpId,
-    failure: IoFailure,
+    doubts: Doubts,
 }
 
 impl<M: Machine, T: Clone> Driver<M, T> {
@@ -153,7 +101,7 @@ impl<M: Machine, T: Clone> Driver<M, T> {
             failed: VecDeque::new(),
             ended: Vec::new(),
             overdue: Vec::new(),
-            doubtful: Vec::new(),
+            doubts: Doubts::default(),
         })
     }
 
@@ -370,8 +318,7 @@ impl<M: Machine, T: Clone> Driver<M, T> {
     #[must_use]
     pub fn next_wake(&self) -> Option<MonoTime> {
         let wakes = self.runs.iter().filter(|run| run.machine.is_some()).filter_map(|run| run.wake);
-        let doubts = self.doubtful.iter().map(|doubt| doubt.until);
-        self.lanes.next_wake().into_iter().chain(wakes).chain(doubts).min()
+        self.lanes.next_wake().into_iter().chain(wakes).chain(self.doubts.next()).min()
     }
 
     /// Becomes readable (poll, epoll) when operations of any engine have ended.
@@ -539,8 +486,7 @@ impl<M: Machine, T: Clone> Driver<M, T> {
 
     /// Writes have been in doubt for long enough.
     fn settle(&mut self, now: MonoTime, envs: &impl EnvSource<T>, out: &mut Vec<Report<T, M::Outcome>>) {
-        while let Some(at) = self.doubtful.iter().position(|doubt| doubt.until <= now) {
-            let Doubt { run, op, failure, .. } = self.doubtful.remove(at);
+        while let Some(Doubt { run, op, failure, .. }) = self.doubts.over(now) {
             self.settled_write(run);
             self.step(run, now, envs, Input::CompletedLate { op, result: Err(failure) }, out);
             self.forget_if_settled(run, out);
@@ -556,16 +502,12 @@ impl<M: Machine, T: Clone> Driver<M, T> {
     ) {
         match end {
             Ended::Completed(flight, done) => {
-                let failure_of_write = done.result.as_ref().err().map(|error| failure(error.kind));
-                let in_doubt =
-                    failure_of_write.filter(|e| flight.write && flight.doubt_ms > 0 && e.leaves_doubt());
-                if let Some(failure) = in_doubt {
+                if let Some(failure) = self.doubts.begin(now, &flight, &done) {
                     self.buffers.give(done.buf);
                     self.ended_op(flight.run);
-                    let (run, op, until) = (flight.run, flight.op, now.plus_millis(flight.doubt_ms));
-                    self.doubtful.push(Doubt { until, run, op, failure });
                     if !flight.timed_out {
-                        self.step(run, now, envs, Input::Doubtful { op, failure }, out);
+                        let input = Input::Doubtful { op: flight.op, failure };
+                        self.step(flight.run, now, envs, input, out);
                     }
                     return;
                 }

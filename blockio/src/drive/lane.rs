@@ -12,7 +12,7 @@ use sanlock_lease::machine::{Content, IoFailure, OpId};
 use sanlock_lease::timing::MonoTime;
 
 use super::buffers::Buffers;
-use super::event::RunId;
+use super::report::RunId;
 use super::room::{Place, Room};
 use crate::calls::{CallPlace, RETRY_MS};
 use crate::disk::Disk;

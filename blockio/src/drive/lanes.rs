@@ -11,8 +11,9 @@ use sanlock_lease::machine::IoFailure;
 use sanlock_lease::timing::MonoTime;
 
 use super::buffers::Buffers;
-use super::event::{EngineFactory, Spare};
+use super::event::EngineFactory;
 use super::lane::{Ended, Flight, LANES_MAX, Lane, Transfer};
+use super::report::Spare;
 use super::room::{Room, SharedRoom};
 use crate::disk::Disk;
 use crate::engine::Completion;

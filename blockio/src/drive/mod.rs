@@ -8,17 +8,20 @@
 
 mod blocking;
 mod buffers;
+mod doubt;
 mod event;
 mod lane;
 mod lanes;
+mod report;
 mod room;
 
 #[cfg(test)]
 mod tests;
 
 pub use blocking::{Finished, run_blocking};
-pub use event::{Driver, EngineFactory, EnvSource, MACHINES_MAX, Report, RunId, Spare};
+pub use event::{Driver, EngineFactory, MACHINES_MAX};
 pub use lane::{IDLE_ENGINE_LINGER_MS, LANES_MAX, OPS_WAITING_MAX};
+pub use report::{EnvSource, Report, RunId, Spare};
 pub use room::{BYTES_IN_FLIGHT_MAX, OPS_IN_FLIGHT_MAX, SharedRoom};
 
 use std::sync::Arc;

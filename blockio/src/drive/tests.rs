@@ -88,30 +88,18 @@ fn script(ops: Vec<Op>) -> Script {
     Script { ops, next: 0, wait_first: None, seen: Vec::new() }
 }
 
+fn op(id: u32, action: Action, deadline: MonoTime, doubt_ms: u64) -> Op {
+    Op { id: OpId(id), place: Place::Resource(0), sector_size: SectorSize::B512, action, deadline, doubt_ms }
+}
+
 fn read(id: u32, first: u64, count: u64, deadline: MonoTime) -> Op {
-    let action = Action::Read { first, count };
-    Op {
-        id: OpId(id),
-        place: Place::Resource(0),
-        sector_size: SectorSize::B512,
-        action,
-        deadline,
-        doubt_ms: 0,
-    }
+    op(id, Action::Read { first, count }, deadline, 0)
 }
 
 fn write(id: u32, sector: u64, deadline: MonoTime) -> Op {
     let mut block = HostBlock::zeroed();
     block.dblock.mbal.set(77);
-    let action = Action::Write { sector, content: Content::Block(block) };
-    Op {
-        id: OpId(id),
-        place: Place::Resource(0),
-        sector_size: SectorSize::B512,
-        action,
-        deadline,
-        doubt_ms: DOUBT_MS,
-    }
+    op(id, Action::Write { sector, content: Content::Block(block) }, deadline, DOUBT_MS)
 }
 
 fn disk(dir: &Path, name: &str) -> Arc<Disk> {
