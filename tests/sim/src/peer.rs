@@ -151,7 +151,8 @@ impl World {
         }
         for resource in 0..self.settings.resources {
             let often = if self.calm { 100 } else { 400_000 / self.settings.pause_ms };
-            if self.peer_stage(host, resource) == Some(Stage::Idle) && self.dice.per_mille(often) {
+            let begins = self.peer_stage(host, resource) == Some(Stage::Idle) && self.dice.per_mille(often);
+            if begins && !self.is_withheld(resource, true) {
                 self.peer_acquire(host, resource);
             }
         }

@@ -338,6 +338,10 @@ impl Checks {
             if forgets && !writer.reference {
                 broken.push("R1: a value of this version, or its flag, is forgotten");
             }
+            if forgets && r.rolled_back && value_of(b).is_some() {
+                // It begins with the version that follows the older leader, which it has owned, and nothing is left of that.
+                r.forgotten = r.forgotten.max(b.lver.get());
+            }
         }
         if d.lver.get() < b.lver.get() && writer.reference && r.rolled_back && d.lver.get() > 0 {
             // It counts on from the older leader, and forgets what it has accepted since.
