@@ -1,5 +1,6 @@
 //! The worked timelines of lease-algorithms.md 10.4 and 16, played with the production code.
 
+use sanlock_lease::delta::renew::{Corrupt, RenewOutcome};
 use sanlock_lease::delta::{DeltaAcquire, DeltaConfig, JoinError, Renewal};
 use sanlock_lease::machine::{Machine, Op};
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
@@ -192,6 +193,15 @@ impl Claims {
     }
 }
 
+/// The renewal reads another owner's record, and neither writes it again nor anything else.
+fn finds_another_owner(stage: &mut Stage, renewal: Renewal) {
+    let before = layout::delta_on(&stage.disk, 0, host_id(1));
+    let mut renewal = stage.enter(renewal, 1);
+    let outcome = *stage.to_end(&mut renewal);
+    assert!(matches!(outcome, RenewOutcome::Corrupt(Corrupt::Owner { .. })), "{outcome:?}");
+    assert_eq!(layout::delta_on(&stage.disk, 0, host_id(1)), before);
+}
+
 /// 13.4, 6: two machines with one host id and one io timeout see it free at the same time. However slow the write of one is, within its
 /// limit, one of them loses.
 #[test]
@@ -215,8 +225,9 @@ fn of_two_claims_with_different_io_timeouts_one_loses_too() {
     }
     for slow_secs in SETTLING..10 {
         let mut claims = Claims::begin(1, 1, 10);
-        claims.stage.to_end(&mut claims.first).unwrap();
+        let first = claims.stage.to_end(&mut claims.first).unwrap();
         claims.land_slowly(slow_secs - SETTLING);
+        finds_another_owner(&mut claims.stage, Renewal::new(configured(1, "machine-a", 1), &first));
         let second = claims.stage.to_end(&mut claims.second);
         assert!(matches!(second, Err(JoinError::StoodStill { .. })), "{slow_secs} s");
     }
@@ -243,6 +254,7 @@ fn a_renewal_that_landed_when_others_might_have_the_host_id_ends_the_fast_rejoin
     assert!(!sole, "the daemon must not vouch for it");
 
     // So A waits until B, whose next renewal finds A's record, has been stopped or reset.
+    finds_another_owner(&mut stage, Renewal::new(configured(1, "machine-b", 10), &b));
     let begin = stage.now;
     let mut again = stage.enter(joining(1, "machine-a", 10), 1);
     stage.to_end(&mut again).unwrap_or_else(|e| panic!("{e}"));
