@@ -267,3 +267,22 @@ fn a_renewal_that_landed_when_others_might_have_the_host_id_ends_the_fast_rejoin
     let again = stage.to_end(&mut again).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!((again.generation(), stage.now.secs_since(begin)), (b.generation(), 20));
 }
+
+/// W14, outside the same assumptions: A's renewal has landed over the record of B, which was newer. B, started anew on the same machine, remembers its
+/// own generation, which somebody may have seen: the next one is larger than that, whatever the disk says.
+#[test]
+fn a_generation_that_an_old_write_has_taken_back_is_not_used_again() {
+    let mut stage = Stage::new(3);
+    stage.leave(1, 0);
+    let mut a = stage.enter(joining(1, "machine-a", 10), 1);
+    let a = stage.to_end(&mut a).unwrap_or_else(|e| panic!("{e}"));
+    let mut renewal = stage.enter(Renewal::new(configured(1, "machine-a", 10), &a), a.generation());
+    let written = next_write(&mut stage, &mut renewal);
+    let mut b = stage.enter(joining(1, "machine-b", 10), 1);
+    let b = stage.to_end(&mut b).unwrap_or_else(|e| panic!("{e}"));
+    stage.land(&written);
+
+    let mut again = stage.enter(joining(1, "machine-b", 10).remembering(b.generation()), 1);
+    let again = stage.to_end(&mut again).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!((a.generation(), b.generation(), again.generation()), (1, 2, 3));
+}
