@@ -128,6 +128,8 @@ pub(crate) struct Client {
     /// The process registered on it.
     pub(crate) pid: Option<i32>,
     pub(crate) asked: Option<Asked>,
+    /// The front has read who it is.
+    pub(crate) watched: bool,
 }
 
 impl World {
@@ -195,7 +197,7 @@ impl World {
     pub(crate) fn connect(&mut self, host: usize, pid: Option<i32>) -> Option<ConnId> {
         let daemon = self.daemon(host)?;
         let (conn, ci) = daemon.new_conn();
-        daemon.clients.insert(conn.0, Client { pid, asked: None });
+        daemon.clients.insert(conn.0, Client { pid, asked: None, watched: false });
         self.tell_front(host, conn, Told::ConnOpened { conn, ci });
         if let Some(pid) = pid {
             self.tell_front(host, conn, Told::Command { conn, command: Command::Register { pid } });

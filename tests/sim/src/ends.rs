@@ -1,6 +1,6 @@
 //! How processes end: by themselves, by signals, by their killpath program, with their daemon.
 
-use crate::clients::Process;
+use crate::clients::{Client, Process};
 use crate::clock::SECOND;
 use crate::daemon::{Message, Source, Thread};
 use crate::fault::Fault;
@@ -33,10 +33,11 @@ impl World {
         }
         let survived = process.leaves_descendant && !calm;
         self.say(|_| format!("{id:?} {pid} ends, descendant {survived}"));
-        let conns: Vec<ConnId> = self
-            .daemon(host)
-            .map(|d| d.clients.iter().filter(|(_, c)| c.pid == Some(pid)).map(|(c, _)| ConnId(*c)).collect())
-            .unwrap_or_default();
+        let of_it = |(conn, client): (&u64, &Client)| {
+            (client.pid == Some(pid) && client.watched).then_some(ConnId(*conn))
+        };
+        let conns: Vec<ConnId> =
+            self.daemon(host).map(|d| d.clients.iter().filter_map(of_it).collect()).unwrap_or_default();
         for conn in conns {
             self.send(host, Source::Pid(pid), Thread::Front, Message::told(Told::PidGone { conn }));
         }
@@ -48,6 +49,18 @@ impl World {
         }
         let after = self.dice.spread(SECOND / 10, 20 * SECOND);
         self.at(self.now + after, Event::Spawn { host, epoch });
+    }
+
+    /// The front has read who a client is, and watches that process from now on. If it has ended by then that is seen at once.
+    pub(crate) fn watched(&mut self, host: usize, conn: ConnId, pid: i32) {
+        let alive = self.hosts[host].processes.get(&pid).is_some_and(|process| process.alive);
+        let Some(daemon) = self.daemon(host) else { return };
+        if let Some(client) = daemon.clients.get_mut(&conn.0) {
+            client.watched = true;
+        }
+        if !alive {
+            daemon.events.push_front(Some(Box::new(Told::PidGone { conn })));
+        }
     }
 
     /// Nobody is left who might use what the process held.

@@ -10,7 +10,9 @@ use crate::worker::{Shared, Worker};
 use crate::world::{Event, World};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::timing::{IoTimeout, MonoTime, WatchdogFire};
-use sanlock_manager::{Action, Event as Told, LockspaceId, Reply, Watch, fast_rejoin, remembered_generation};
+use sanlock_manager::{
+    Action, Command, Event as Told, LockspaceId, Reply, Watch, fast_rejoin, remembered_generation,
+};
 use std::rc::Rc;
 
 /// How often the front looks at ages.
@@ -59,6 +61,10 @@ impl World {
                 _ => None,
             };
             let command = if let Told::Command { conn, .. } = *told { Some(conn) } else { None };
+            let registers = match *told {
+                Told::Command { conn, command: Command::Register { pid } } => Some((conn, pid)),
+                _ => None,
+            };
             let looked = if let Told::RequestsLooked { ls } = *told { Some(ls) } else { None };
             let looked = looked
                 .map(|ls| self.daemon(host).and_then(|d| d.requests_found.remove(&ls.0)).unwrap_or_default());
@@ -73,6 +79,9 @@ impl World {
                     daemon.manager.handle(now, Told::RequestFound { request }, &mut actions);
                 }
                 daemon.manager.handle(now, *told, &mut actions);
+            }
+            if let Some((conn, pid)) = registers {
+                self.watched(host, conn, pid);
             }
             if let Some(conn) = command {
                 self.accepted(host, conn, &actions);
