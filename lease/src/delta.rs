@@ -15,6 +15,7 @@ pub mod joined;
 pub mod release;
 pub mod renew;
 pub mod scan;
+mod split;
 
 #[cfg(test)]
 mod tests;

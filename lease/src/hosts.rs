@@ -10,6 +10,7 @@ use crate::name::Name;
 use crate::record::{Bitmap, RawLeader};
 use crate::timing::{IoTimeout, MonoTime, WatchdogFire};
 use crate::verify::{self, LeaderError, Purpose};
+use std::ops::Range;
 
 /// The last seen state of one host's delta lease. All times are of our own clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -143,17 +144,32 @@ pub enum HostNews {
 
 /// How often a bad record is told again.
 const BAD_TOLD_EVERY: u32 = 100;
-/// Hosts that are always looked at together: every piece of a scan is a multiple of it.
+/// Hosts that are looked at together unless one of their sectors cannot be read: every piece of a scan is a multiple of it.
 pub const HOSTS_PER_GROUP: usize = 16;
 
-/// When a group of hosts was looked at.
+/// When a group of hosts was looked at, or one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Checked {
     first: MonoTime,
     last: MonoTime,
 }
 
-/// A host whose record was ever used, or is bad.
+impl Checked {
+    fn again(before: Option<Self>, now: MonoTime) -> Self {
+        Self { first: before.map_or(now, |checked| checked.first), last: now }
+    }
+}
+
+/// Which looks at a host there were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Looks {
+    /// Those at its group.
+    OfGroup,
+    /// Some of its group's had to leave it out. `None`: all had.
+    Own(Option<Checked>),
+}
+
+/// A host whose record was ever used, is bad, or cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Entry {
     host: HostId,
@@ -166,6 +182,7 @@ struct Entry {
     timestamp: u64,
     last_live: Option<MonoTime>,
     name: Name,
+    looks: Looks,
 }
 
 impl Entry {
@@ -180,7 +197,13 @@ impl Entry {
             timestamp: 0,
             last_live: None,
             name: Name::default(),
+            looks: Looks::OfGroup,
         }
+    }
+
+    /// Whether there was ever anything to be seen of it. If not, it is here because it cannot be read.
+    fn is_known(&self) -> bool {
+        Self { looks: Looks::OfGroup, ..*self } != Self::unused(self.host)
     }
 }
 
@@ -259,18 +282,18 @@ impl HostTable {
     #[must_use]
     pub fn span_in_use(&self, first: usize, count: usize) -> Option<(usize, usize)> {
         let end = first.saturating_add(count).min(self.max_hosts);
-        let index = |entry: Option<&Entry>| entry.map(|e| e.host.index());
         let from = self.entries.partition_point(|e| e.host.index() < first);
         let to = self.entries.partition_point(|e| e.host.index() < end);
-        let within = self.entries.get(from..to)?;
-        let (low, high) = (index(within.first())?, index(within.last())?);
+        let mut within = self.entries.get(from..to)?.iter().filter(|e| e.is_known()).map(|e| e.host.index());
+        let low = within.next()?;
+        let high = within.next_back().unwrap_or(low);
         let low = low / HOSTS_PER_GROUP * HOSTS_PER_GROUP;
         let high = ((high / HOSTS_PER_GROUP + 1) * HOSTS_PER_GROUP).min(end);
         Some((low, high - low))
     }
 
-    /// Takes in the sectors of hosts `first` to `first + count` (zero-based), read just now. `first` must be a multiple of
-    /// [`HOSTS_PER_GROUP`], and so must `count` unless it reaches the last host.
+    /// Takes in the sectors of hosts `first` to `first + count` (zero-based), read just now: of whole groups; or of single hosts of a
+    /// group, after which [`HostTable::read_apart`] says which of them were left out.
     ///
     /// A record counts as changed if its owner, generation or timestamp is not what is stored, bad records included: taking a
     /// record that we cannot read for a sign of life is safe, the other way round is not. Of a bad record only the timestamp
@@ -284,10 +307,16 @@ impl HostTable {
         news: &mut Vec<HostNews>,
     ) {
         let end = first.saturating_add(count).min(self.max_hosts);
-        let groups = first / HOSTS_PER_GROUP..end.div_ceil(HOSTS_PER_GROUP);
+        let groups = if count > 1 { first / HOSTS_PER_GROUP..end.div_ceil(HOSTS_PER_GROUP) } else { 0..0 };
         for group in self.checked.get_mut(groups).unwrap_or_default() {
-            let first = group.map_or(now, |g| g.first);
-            *group = Some(Checked { first, last: now });
+            *group = Some(Checked::again(*group, now));
+        }
+        let from = self.entries.partition_point(|e| e.host.index() < first);
+        let to = self.entries.partition_point(|e| e.host.index() < end);
+        for entry in self.entries.get_mut(from..to).unwrap_or_default() {
+            if let Looks::Own(own) = &mut entry.looks {
+                *own = Some(Checked::again(*own, now));
+            }
         }
         // Sectors of zeros are skipped unless something was stored: they look like hosts that were never there.
         let mut index = first;
@@ -302,10 +331,30 @@ impl HostTable {
         }
     }
 
-    /// Zero-based position of the first host at or after this one that has an entry.
+    /// These hosts (zero-based), which are a group, were read one by one just now; those of which a bit is set, from the first on, could not
+    /// be read.
+    pub fn read_apart(&mut self, now: MonoTime, hosts: Range<usize>, lost: u16) {
+        let Some(group) = self.checked.get_mut(hosts.start / HOSTS_PER_GROUP) else { return };
+        let before = group.replace(Checked::again(*group, now));
+        for host in hosts.clone().filter(|host| lost & (1 << (host - hosts.start)) != 0) {
+            let Some(host) = HostId::from_index(host) else { continue };
+            let at = match self.entries.binary_search_by_key(&host, |e| e.host) {
+                Ok(at) => at,
+                Err(at) => {
+                    self.entries.insert(at, Entry::unused(host));
+                    at
+                }
+            };
+            if let Some(entry) = self.entries.get_mut(at).filter(|e| e.looks == Looks::OfGroup) {
+                entry.looks = Looks::Own(before);
+            }
+        }
+    }
+
+    /// Zero-based position of the first host at or after this one of which something is known.
     fn next_entry(&self, host: HostId) -> Option<usize> {
         let at = self.entries.partition_point(|e| e.host < host);
-        self.entries.get(at).map(|e| e.host.index())
+        self.entries.get(at..)?.iter().find(|e| e.is_known()).map(|e| e.host.index())
     }
 
     fn update_host(&mut self, now: MonoTime, host: HostId, sector: &[u8], news: &mut Vec<HostNews>) {
@@ -386,11 +435,15 @@ impl HostTable {
 
 impl HostView for HostTable {
     fn seen(&self, host: HostId) -> Option<HostSeen> {
-        let checked = self.checked.get(host.index() / HOSTS_PER_GROUP).copied().flatten()?;
+        let of_group = self.checked.get(host.index() / HOSTS_PER_GROUP).copied().flatten();
         if host.index() >= self.max_hosts {
             return None;
         }
         let entry = self.entry(host).copied().unwrap_or_else(|| Entry::unused(host));
+        let checked = match entry.looks {
+            Looks::OfGroup => of_group?,
+            Looks::Own(own) => own?,
+        };
         Some(HostSeen {
             first_check: checked.first,
             last_check: checked.last,

@@ -4,6 +4,8 @@
 //!
 //! Host ids that were ever used are read with every look. All others are read when the last look at them is 4T - 1 s old, which is
 //! in time for any bit by which a host that has just appeared asks for attention (docs/decisions/0015-unused-host-ids.md).
+//!
+//! What fails is read again in parts, within limits (docs/decisions/0022-unreadable-sectors.md).
 
 use crate::geometry::{Geometry, HostId};
 use crate::hosts::{HOSTS_PER_GROUP, HostNews, HostTable};
@@ -11,8 +13,10 @@ use crate::limits::{HOSTS_MAX, SECTOR_BYTES_MAX};
 use crate::machine::{Action, Env, Input, IoFailure, Machine, Op, OpId, Place, Step, View};
 use crate::timing::{IoTimeout, MonoTime};
 use arrayvec::ArrayVec;
+use std::ops::Range;
 
 use super::DeltaConfig;
+use super::split::{Part, Split};
 
 /// Bytes read at a time.
 pub const PIECE_BYTES: usize = 256 * 1024;
@@ -32,15 +36,20 @@ pub const WHOLE_EARLY_MS: u64 = 1_000;
 
 /// Pause after a look that failed, in milliseconds.
 pub const RETRY_PAUSE_MS: u64 = 1_000;
+
+/// Reads that may fail in one look before nothing more is read in parts. With sectors of 512 bytes in blocks of 4096, one bad block makes ten
+/// fail: what spans it, its group, and eight hosts.
+pub const FAILED_READS_MAX: u32 = 24;
+
 /// Pieces of the largest area.
 const PIECES_MAX: usize = (HOSTS_MAX as usize * SECTOR_BYTES_MAX).div_ceil(PIECE_BYTES);
 
-/// What one look at all hosts came to. Pieces that could be read are in the table even if others could not.
+/// What one look at all hosts came to. What could be read is in the table even if something could not.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct ScanOutcome {
     /// What was found.
     pub news: Vec<HostNews>,
-    /// The first piece that could not be read: its first host, and why.
+    /// The first read that failed: its first host, and why.
     pub failed: Option<(HostId, IoFailure)>,
 }
 
@@ -59,7 +68,7 @@ enum Phase {
 
 /// Looks at the hosts of a lockspace, once for every [`Input::Start`]: with every renewal, and when [`HostScan::due`] says so.
 ///
-/// A failed piece is passed over; a timeout ends the scan, and the next one begins behind the piece that hung, so that one bad
+/// What fails is read in parts; a timeout ends the scan, and the next one begins behind the piece that hung, so that one bad
 /// spot hides no other host. Of a piece whose last whole read failed the hosts in use are read first, for themselves: a bad spot among host ids
 /// that nobody uses hides none of them. While [`STUCK_WHOLE_READS_MAX`] reads hang, they alone are read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -77,6 +86,10 @@ pub struct HostScan {
     bad: u32,
     /// The bad piece of which the hosts in use were read in this look.
     spanned: Option<usize>,
+    /// What is being read in parts, since when in this look anything was, and how many of its reads have failed.
+    split: Option<Split>,
+    parts_since: Option<MonoTime>,
+    fails: u32,
     /// When to try again what failed.
     retry: Option<MonoTime>,
     next_piece: usize,
@@ -112,6 +125,9 @@ impl HostScan {
             started: MonoTime::default(),
             bad: 0,
             spanned: None,
+            split: None,
+            parts_since: None,
+            fails: 0,
             retry: None,
             next_piece: 0,
             left: 0,
@@ -163,6 +179,7 @@ impl HostScan {
         self.outcome = ScanOutcome::default();
         self.started = now;
         self.spanned = None;
+        (self.parts_since, self.fails) = (None, 0);
         self.next(now)
     }
 
@@ -175,12 +192,15 @@ impl HostScan {
     }
 
     fn next(&mut self, now: MonoTime) -> Step<ScanOutcome> {
+        if let Some((piece, part)) = self.next_part(now) {
+            return self.read(now, piece, part.start, part.len());
+        }
         while self.left > 0 {
             let piece = self.next_piece % self.pieces();
             let (wanted, again) = self.wanted(piece);
             let may_read = wanted.is_none_or(|wanted| self.has_room(piece, wanted));
             if !may_read {
-                self.note_failure(piece, IoFailure::TimedOut);
+                self.note_failure(self.range(piece).0, IoFailure::TimedOut);
                 if self.bad & bit(piece) == 0 {
                     // Not all of it, then. What is in use comes by itself.
                     self.bad |= bit(piece);
@@ -196,6 +216,49 @@ impl HostScan {
             }
         }
         self.done(now)
+    }
+
+    /// What of a read that has failed is to be read next, and of which piece. A look lasts an io timeout longer for that at most, and as long
+    /// as the reads take that come then.
+    fn next_part(&mut self, now: MonoTime) -> Option<(usize, Range<usize>)> {
+        loop {
+            let split = self.split.as_mut()?;
+            let table = &self.table;
+            let piece = split.piece;
+            match split.next(|group| table.span_in_use(group.start, group.len()).is_some()) {
+                Part::GroupDone(ones) => {
+                    // Who was left out is looked at again soon: a bit of his may be missed otherwise.
+                    split.missed |= ones.lost != 0;
+                    if ones.any_read() {
+                        self.table.read_apart(now, ones.hosts.clone(), ones.lost);
+                    }
+                }
+                Part::Read(part) => {
+                    let since = *self.parts_since.get_or_insert(now);
+                    let slow = now.millis_since(since) > self.io_timeout.millis();
+                    if self.fails < FAILED_READS_MAX && !slow && self.stuck.len() < STUCK_WHOLE_READS_MAX {
+                        return Some((piece, part));
+                    }
+                    split.give_up();
+                }
+                Part::Done => {
+                    if split.whole && !split.missed {
+                        let asked = split.asked;
+                        self.was_read_whole(piece, asked);
+                    }
+                    self.split = None;
+                }
+            }
+        }
+    }
+
+    /// All of a piece was looked at, as it was asked for.
+    fn was_read_whole(&mut self, piece: usize, asked: MonoTime) {
+        if let Some(at) = self.whole_at.get_mut(piece) {
+            // From when it was asked for: what is read may have been on the disk at that moment only.
+            *at = asked.plus_millis(self.whole_every_ms);
+            self.bad &= !bit(piece);
+        }
     }
 
     /// Whether a read of these hosts of a piece may be started, with those that hang.
@@ -267,8 +330,8 @@ impl HostScan {
         (first, self.piece_hosts().min(self.table.max_hosts() - first))
     }
 
-    fn note_failure(&mut self, piece: usize, failure: IoFailure) {
-        let host = HostId::from_index(self.range(piece).0);
+    fn note_failure(&mut self, first: usize, failure: IoFailure) {
+        let host = HostId::from_index(first);
         self.outcome.failed = self.outcome.failed.or(host.map(|h| (h, failure)));
     }
 
@@ -279,31 +342,46 @@ impl HostScan {
         asked: MonoTime,
         result: Result<View<'_>, IoFailure>,
     ) -> Step<ScanOutcome> {
+        let hosts = first..first + count;
+        if let Err(failure) = result {
+            self.fails += 1;
+            self.note_failure(first, failure);
+        }
+        if let Some(split) = &mut self.split {
+            split.ended(&hosts, result.is_ok());
+            if let Ok(view) = result {
+                self.table.update(now, view, first, count, &mut self.outcome.news);
+            }
+            return self.next(now);
+        }
         let whole = (first, count) == self.range(piece);
         match result {
             Ok(view) => {
                 self.table.update(now, view, first, count, &mut self.outcome.news);
-                if let Some(at) = self.whole_at.get_mut(piece).filter(|_| whole) {
-                    // From when it was asked for: what is read may have been on the disk at that moment only.
-                    *at = asked.plus_millis(self.whole_every_ms);
-                    self.bad &= !bit(piece);
+                if whole {
+                    self.was_read_whole(piece, asked);
                 }
             }
-            Err(failure) => {
-                self.note_failure(piece, failure);
+            Err(_) => {
                 if whole {
                     self.bad |= bit(piece);
                 }
+                self.split = Some(Split::new(piece, whole, hosts, asked));
             }
         }
         self.next(now)
     }
 
-    /// The read that was waited for takes too long: the next look begins behind it.
-    fn hung(&mut self, now: MonoTime, op: OpId, piece: usize, whole: bool) -> Step<ScanOutcome> {
+    /// The read that was waited for takes too long: the next look begins behind its piece.
+    fn hung(&mut self, now: MonoTime, op: OpId, piece: usize, hosts: Range<usize>) -> Step<ScanOutcome> {
         let _full = self.stuck.try_push((op, piece));
-        self.note_failure(piece, IoFailure::TimedOut);
-        if whole {
+        self.note_failure(hosts.start, IoFailure::TimedOut);
+        if let Some(split) = &mut self.split {
+            split.ended(&hosts, false);
+            split.give_up();
+            let part = self.next_part(now);
+            debug_assert!(part.is_none(), "it was given up");
+        } else if (hosts.start, hosts.len()) == self.range(piece) {
             self.bad |= bit(piece);
         }
         self.behind(piece);
@@ -323,7 +401,7 @@ impl Machine for HostScan {
                 self.ended(now, (piece, first, count), asked, result)
             }
             (Input::TimedOut { op }, Phase::Reading { op: id, piece, first, count, .. }) if op == id => {
-                self.hung(now, op, piece, (first, count) == self.range(piece))
+                self.hung(now, op, piece, first..first + count)
             }
             (Input::CompletedLate { op, .. }, _) => {
                 // Its data are older than what later reads may have shown: going back to them would look like life.

@@ -7,6 +7,7 @@ mod race;
 mod renew;
 mod scan;
 mod seldom;
+mod spots;
 mod standstill;
 
 use super::{DeltaAcquire, DeltaConfig, Joined};

@@ -33,7 +33,7 @@ fn a_piece_that_cannot_be_read_hides_no_other() {
     edit(&mut lab, 2000, held_by("omega", 2000, 1, 5));
     let mut hosts = HostScan::new(&config(), Geometry::B512_M1);
     lab.fates(|op| match op.action {
-        crate::machine::Action::Read { first: 512, .. } => Fate::fail(IoFailure::Os(5)),
+        crate::machine::Action::Read { first: 512..1024, .. } => Fate::fail(IoFailure::Os(5)),
         _ => Fate::prompt(),
     });
     let finished = scan(&mut lab, &mut hosts);

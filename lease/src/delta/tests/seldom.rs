@@ -173,7 +173,9 @@ fn a_whole_look_that_failed_is_tried_again_after_a_second_and_then_with_the_rene
     lab.now = again;
     lab.trace.clear();
     look(&mut lab, &mut hosts);
-    assert_eq!(reads(&mut lab), [(512, 512)], "and nothing that was read just now");
+    let read = reads(&mut lab);
+    assert_eq!(read[0], (512, 512));
+    assert!(read.iter().all(|(first, _)| (512..1024).contains(first)), "and nothing that was read just now");
     assert_eq!(hosts.due(), Some(begin.plus_secs(39)), "of the other pieces");
     lab.now = begin.plus_secs(20);
     lab.fates(|_| Fate::after(0));
