@@ -53,7 +53,7 @@ pub enum HostState {
 /// our table: the longer of what the two say, for a host may have joined with another one.
 ///
 /// A renewal of an earlier instance may land late and bring *its* io timeout back. Then the table's memory counts; and where that does
-/// not reach to the instance either, nothing is known, and it has the longest there is.
+/// not reach to the instance either, nothing is known, and it has the longest there is. A record that says none has ours.
 #[must_use]
 pub fn judged_by(record: &RawLeader, generation: u64, seen: Option<&HostSeen>, ours: IoTimeout) -> IoTimeout {
     let known = match seen {
@@ -66,7 +66,7 @@ pub fn judged_by(record: &RawLeader, generation: u64, seen: Option<&HostSeen>, o
     if earlier && seen.is_none_or(|seen| seen.newest_generation < generation) {
         return IoTimeout::LONGEST;
     }
-    IoTimeout::from_disk(record.io_timeout.get(), known).max(known)
+    IoTimeout::from_disk(record.io_timeout.get(), ours).max(known)
 }
 
 impl HostSeen {

@@ -20,7 +20,7 @@ use crate::machine::{Content, Env, IoFailure, Step, View};
 use crate::paxos::AcquireError;
 use crate::paxos::ops::{For, Tally};
 use crate::record::{HostBlock, ModeBlock, RawLeader};
-use crate::timing::{MonoTime, WatchdogFire};
+use crate::timing::{IoTimeout, MonoTime, WatchdogFire};
 use crate::verify::{self, DblockError, Purpose};
 use arrayvec::ArrayVec;
 
@@ -96,6 +96,7 @@ pub(super) fn maybe_alive(
     generation: u64,
     delta: &RawLeader,
     seen: Option<HostSeen>,
+    ours: IoTimeout,
     fire: WatchdogFire,
 ) -> bool {
     let (on_disk, timestamp) = (delta.owner_generation.get(), delta.timestamp.get());
@@ -109,7 +110,7 @@ pub(super) fn maybe_alive(
         && seen.owner_generation == on_disk
         && seen.timestamp == timestamp;
     let since = seen.last_live.unwrap_or(seen.first_check);
-    let io_timeout = judged_by(delta, generation, Some(&seen), seen.io_timeout);
+    let io_timeout = judged_by(delta, generation, Some(&seen), ours);
     !unchanged || asked.secs_since(since) <= io_timeout.host_dead_secs(fire)
 }
 
@@ -200,7 +201,8 @@ impl PaxosAcquire {
             return self.fail(AcquireError::OwnerDelta(e));
         }
         let seen = env.hosts.seen(host);
-        if maybe_alive(asked, host, generation, &delta, seen, self.config.fire) {
+        let (ours, fire) = (self.config.io_timeout, self.config.fire);
+        if maybe_alive(asked, host, generation, &delta, seen, ours, fire) {
             return self.fail(AcquireError::Shared { host, generation });
         }
         if self.won.is_none() {

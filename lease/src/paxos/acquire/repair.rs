@@ -192,7 +192,8 @@ impl PaxosAcquire {
         }
         let seen = env.hosts.seen(claim.host);
         let generation = claim.generation.unwrap_or_default();
-        if maybe_alive(asked, claim.host, generation, &delta, seen, self.config.fire) {
+        let (ours, fire) = (self.config.io_timeout, self.config.fire);
+        if maybe_alive(asked, claim.host, generation, &delta, seen, ours, fire) {
             return self.in_the_way(claim);
         }
         self.next_claim(now, env)

@@ -81,9 +81,19 @@ fn who_counts_as_alive() {
     let mut slow = delta(2, 1, 900);
     slow.io_timeout = 100.into();
     slow.seal();
+    // Its record says no io timeout, and the table has seen it with one that is shorter than ours.
+    let mut silent_of_it = delta(2, 1, 900);
+    silent_of_it.io_timeout = 0.into();
+    silent_of_it.seal();
+    let short = |last_live| {
+        let Some(entry) = silent(last_live).seen(host(2)) else { panic!("it is there") };
+        Rc::new(Seen(2, HostSeen { io_timeout: IoTimeout::new(1).unwrap(), ..entry })) as Rc<dyn HostView>
+    };
     let rows = [
         // Never looked at.
         (1, delta(2, 1, 900), none(), true),
+        (1, silent_of_it, short(900), true),
+        (1, silent_of_it, short(859), false),
         // Silent for longer than 8T + F, for just as long, and with a longer io timeout of its own.
         (1, delta(2, 1, 900), silent(859), false),
         (1, delta(2, 1, 900), silent(861), true),

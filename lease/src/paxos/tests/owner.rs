@@ -377,6 +377,25 @@ fn an_owner_behind_the_record_of_an_earlier_instance_has_an_io_timeout_of_its_ow
     }
 }
 
+/// The table has seen it with an io timeout of its own, and the record says none any more: by ours, which is longer.
+#[test]
+fn an_owner_whose_record_says_no_io_timeout_is_judged_by_ours() {
+    let mut record = delta(2, 3, 900);
+    record.io_timeout = 0.into();
+    record.seal();
+    for (known, dead_secs) in [(1, 140), (20, 220)] {
+        let Some(entry) = seen(2, 3, 500, 970, 990).seen(host(2)) else { panic!("it is there") };
+        let entry = HostSeen { io_timeout: IoTimeout::new(known).unwrap(), timestamp: 900, ..entry };
+        let mut lab = lab(leader(5, owned_by(2, 3)));
+        put_delta(&mut lab, 2, record);
+        lab.hosts = Rc::new(Seen(2, entry));
+        let done = acquire_plain(&mut lab);
+        held(&done);
+        let silent = lab.now.secs_since(MonoTime::from_secs(970));
+        assert!((dead_secs..=dead_secs + 3).contains(&silent), "{known}: {silent}");
+    }
+}
+
 #[test]
 fn an_older_generation_on_the_delta_lease_is_the_same_owner() {
     let mut lab = lab(leader(5, owned_by(2, 3)));
