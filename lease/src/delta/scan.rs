@@ -229,9 +229,7 @@ impl HostScan {
                 Part::GroupDone(ones) => {
                     // Who was left out is looked at again soon: a bit of his may be missed otherwise.
                     split.missed |= ones.lost != 0;
-                    if ones.any_read() {
-                        self.table.read_apart(now, ones.hosts.clone(), ones.lost);
-                    }
+                    self.table.read_apart(now, ones.hosts.clone(), ones.lost);
                 }
                 Part::Read(part) => {
                     let since = *self.parts_since.get_or_insert(now);

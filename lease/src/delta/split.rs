@@ -31,13 +31,6 @@ pub(super) struct Ones {
 
 const _: () = assert!(HOSTS_PER_GROUP == u16::BITS as usize);
 
-impl Ones {
-    /// Whether any of them was read.
-    pub(super) fn any_read(&self) -> bool {
-        (self.lost.count_ones() as usize) < self.hosts.len()
-    }
-}
-
 /// What is to be done next.
 pub(super) enum Part {
     /// These are to be read.

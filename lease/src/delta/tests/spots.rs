@@ -141,6 +141,10 @@ fn a_path_that_is_down_costs_few_reads_and_hides_nobody_afterwards() {
             let outcome = look(&mut lab, &mut hosts);
             assert_eq!(outcome.failed, Some((host(1), EIO)));
             assert!(lab.trace.len() <= FAILED_READS_MAX as usize + 2 * PIECES, "{}", lab.trace.len());
+            if !looked {
+                assert_eq!(lab.trace.len(), FAILED_READS_MAX as usize + PIECES - 1);
+                assert!(JOINED.iter().all(|id| hosts.table().seen(host(*id)).is_none()));
+            }
         }
         lab.fates(|_| Fate::after(0));
         lab.now = lab.now.plus_secs(20);
@@ -158,6 +162,7 @@ fn who_was_left_out_is_looked_at_again_soon() {
     let (mut lab, mut hosts) = area(10);
     bad(&mut lab, &[300]);
     look(&mut lab, &mut hosts);
+    assert_eq!(lab.trace.len(), PIECES + 512 / HOSTS_PER_GROUP + HOSTS_PER_GROUP, "one group host by host");
     assert_eq!(hosts.due(), Some(lab.now.plus_secs(1)));
     lab.now = lab.now.plus_secs(1);
     lab.fates(|_| Fate::after(0));
