@@ -334,10 +334,11 @@ fn gone(scene: &Scene, before: &Before, host: HostId, generation: u64, at: MonoT
     if its_own && (on_disk > generation || (delta.timestamp.get() == 0 && on_disk == generation)) {
         return true;
     }
+    // Or it has seen that instance with the time that is on the disk. Only a free record is like that, with 0: the instance had given up.
     let seen = scene.seen.get(&host.get()).filter(|seen| {
-        seen.owner_id == delta.owner_id.get()
-            && seen.owner_generation == on_disk
-            && seen.timestamp == delta.timestamp.get()
+        let same = seen.owner_id == delta.owner_id.get() && seen.owner_generation == on_disk;
+        let instance = seen.owner_id == host.get() && seen.owner_generation == generation;
+        (same || (instance && seen.timestamp == 0)) && seen.timestamp == delta.timestamp.get()
     });
     let since = seen.map_or(before.at, |seen| seen.last_live.unwrap_or(seen.first_check)).min(before.at);
     let newest = scene.seen.get(&host.get()).map_or(0, |seen| seen.newest_generation);
