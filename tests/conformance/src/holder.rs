@@ -125,7 +125,8 @@ pub fn leases_of(host: &Host, pid: u32) -> Option<Vec<String>> {
     match answer.result {
         0 => Some(answer.items()),
         -16 => Some(Vec::new()),
-        -3 => None,
+        // Never there, or it hung up while the daemon looked.
+        -3 | -116 => None,
         other => panic!("INQUIRE of {pid} gave {other}"),
     }
 }
