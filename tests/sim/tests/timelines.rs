@@ -1,7 +1,7 @@
 //! The worked timelines of lease-algorithms.md 10.4 and 16, played with the production code.
 
 use sanlock_lease::delta::renew::{Corrupt, RenewOutcome};
-use sanlock_lease::delta::{DeltaAcquire, DeltaConfig, JoinError, Renewal};
+use sanlock_lease::delta::{DeltaAcquire, DeltaConfig, JoinError, Joined, Renewal};
 use sanlock_lease::machine::{Machine, Op};
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
 use sanlock_sim::layout::{self, host_id};
@@ -233,19 +233,36 @@ fn of_two_claims_with_different_io_timeouts_one_loses_too() {
     }
 }
 
+/// A's renewal hangs, and B, another machine with the same host id, takes it with the next generation.
+struct Taken {
+    stage: Stage,
+    a: Joined,
+    renewal: Actor<Renewal>,
+    /// A's, which has not landed.
+    written: Op,
+    b: Joined,
+}
+
+impl Taken {
+    fn under_a_renewal_that_hangs() -> Self {
+        let mut stage = Stage::new(3);
+        stage.leave(1, 0);
+        let mut a = stage.enter(joining(1, "machine-a", 10), 1);
+        let a = stage.to_end(&mut a).unwrap_or_else(|e| panic!("{e}"));
+        let mut renewal = stage.enter(Renewal::new(configured(1, "machine-a", 10), &a), a.generation());
+        let written = next_write(&mut stage, &mut renewal);
+        let mut b = stage.enter(joining(1, "machine-b", 10), 1);
+        let b = stage.to_end(&mut b).unwrap_or_else(|e| panic!("{e}"));
+        Self { stage, a, renewal, written, b }
+    }
+}
+
 /// Outside the assumptions (A8, A7), found by the simulator. A's renewal hangs for longer than 8T + F; B, configured with the same host
 /// id, takes it with the next generation; then A's renewal lands over B's record. A finds the record of its former instance and knows
 /// that nothing of that is left. If it then did not wait it would take the very generation that B has, while B is alive.
 #[test]
 fn a_renewal_that_landed_when_others_might_have_the_host_id_ends_the_fast_rejoin() {
-    let mut stage = Stage::new(3);
-    stage.leave(1, 0);
-    let mut a = stage.enter(joining(1, "machine-a", 10), 1);
-    let a = stage.to_end(&mut a).unwrap_or_else(|e| panic!("{e}"));
-    let mut renewal = stage.enter(Renewal::new(configured(1, "machine-a", 10), &a), a.generation());
-    let written = next_write(&mut stage, &mut renewal);
-    let mut b = stage.enter(joining(1, "machine-b", 10), 1);
-    let b = stage.to_end(&mut b).unwrap_or_else(|e| panic!("{e}"));
+    let Taken { mut stage, a, mut renewal, written, b } = Taken::under_a_renewal_that_hangs();
     assert_eq!(b.generation(), a.generation() + 1);
     // What hung all the time. B is alive, and has not looked yet.
     stage.land(&written);
@@ -272,14 +289,7 @@ fn a_renewal_that_landed_when_others_might_have_the_host_id_ends_the_fast_rejoin
 /// own generation, which somebody may have seen: the next one is larger than that, whatever the disk says.
 #[test]
 fn a_generation_that_an_old_write_has_taken_back_is_not_used_again() {
-    let mut stage = Stage::new(3);
-    stage.leave(1, 0);
-    let mut a = stage.enter(joining(1, "machine-a", 10), 1);
-    let a = stage.to_end(&mut a).unwrap_or_else(|e| panic!("{e}"));
-    let mut renewal = stage.enter(Renewal::new(configured(1, "machine-a", 10), &a), a.generation());
-    let written = next_write(&mut stage, &mut renewal);
-    let mut b = stage.enter(joining(1, "machine-b", 10), 1);
-    let b = stage.to_end(&mut b).unwrap_or_else(|e| panic!("{e}"));
+    let Taken { mut stage, a, written, b, .. } = Taken::under_a_renewal_that_hangs();
     stage.land(&written);
 
     let mut again = stage.enter(joining(1, "machine-b", 10).remembering(b.generation()), 1);
