@@ -341,31 +341,29 @@ impl HostScan {
         result: Result<View<'_>, IoFailure>,
     ) -> Step<ScanOutcome> {
         let hosts = first..first + count;
-        if let Err(failure) = result {
-            self.fails += 1;
-            self.note_failure(first, failure);
-        }
-        if let Some(split) = &mut self.split {
-            split.ended(&hosts, result.is_ok());
-            if let Ok(view) = result {
+        let read = match result {
+            Ok(view) => {
                 self.table.update(now, view, first, count, &mut self.outcome.news);
+                true
             }
+            Err(failure) => {
+                self.fails += 1;
+                self.note_failure(first, failure);
+                false
+            }
+        };
+        if let Some(split) = &mut self.split {
+            split.ended(&hosts, read);
             return self.next(now);
         }
         let whole = (first, count) == self.range(piece);
-        match result {
-            Ok(view) => {
-                self.table.update(now, view, first, count, &mut self.outcome.news);
-                if whole {
-                    self.was_read_whole(piece, asked);
-                }
-            }
-            Err(_) => {
-                if whole {
-                    self.bad |= bit(piece);
-                }
-                self.split = Some(Split::new(piece, whole, hosts, asked));
-            }
+        if whole && read {
+            self.was_read_whole(piece, asked);
+        } else if whole {
+            self.bad |= bit(piece);
+        }
+        if !read {
+            self.split = Some(Split::new(piece, whole, hosts, asked));
         }
         self.next(now)
     }
