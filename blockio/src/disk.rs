@@ -143,7 +143,8 @@ impl Disk {
     /// Opens `path`, waiting no longer than `timeout`.
     ///
     /// # Errors
-    /// As [`Disk::open`] and [`Disk::open_in_background`]; [`OpenError::TimedOut`] when there was no answer in time.
+    /// As [`Disk::open`] and [`Disk::open_in_background`], [`OpenError::TooManyHanging`] only when it was so until the end;
+    /// [`OpenError::TimedOut`] when there was no answer in time.
     pub fn open_timeout(
         path: &Path,
         access: Access,

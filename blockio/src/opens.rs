@@ -21,13 +21,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::blocking::poll_for;
-use crate::calls::share;
+use crate::calls::{RETRY_MS, share};
 use crate::disk::{Access, Disk};
 use crate::errand::Errand;
 use crate::error::OpenError;
@@ -253,13 +254,23 @@ pub(crate) fn begin_in_background(
     if errand.is_none_or(offload::open) { Ok(pending) } else { Err(no_thread(path)) }
 }
 
-/// As [`begin_in_background`], and waits.
+/// As [`begin_in_background`], and waits: also for others to end, where no more may be under way. They need not hang, they may have begun at
+/// the same time.
 ///
 /// # Errors
 /// As [`Disk::open_timeout`].
 pub(crate) fn open_timeout(path: &Path, access: Access, asker: Asker, timeout: Duration) -> Opened {
-    let mut pending = begin_in_background(path, access, asker)?;
-    let _ = poll_for(&mut [PollFd::new(pending.completion_fd(), PollFlags::POLLIN)], timeout);
+    let start = Instant::now();
+    let left = || timeout.saturating_sub(start.elapsed());
+    let mut pending = loop {
+        match begin_in_background(path, access, asker) {
+            Err(OpenError::TooManyHanging { .. }) if !left().is_zero() => {
+                thread::sleep(left().min(Duration::from_millis(RETRY_MS)));
+            }
+            begun => break begun?,
+        }
+    };
+    let _ = poll_for(&mut [PollFd::new(pending.completion_fd(), PollFlags::POLLIN)], left());
     pending.take().unwrap_or_else(|| Err(OpenError::TimedOut { path: path.to_owned() }))
 }
 

@@ -171,6 +171,30 @@ fn opens_of_others_that_hang_are_no_reason_to_refuse_those_of_leases() {
 }
 
 #[test]
+fn an_open_that_has_time_waits_for_others_to_end() {
+    let _alone = alone();
+    let Some(file) = silent() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let healthy = file_in(dir.path(), "healthy", 1 << 20);
+    let share = Asker::Command.opens_max() / 4;
+    let names = names(dir.path(), &file.path, share);
+    let pending: Vec<_> = names.iter().map(|name| begin(name, Asker::Command).unwrap()).collect();
+    let ask = |timeout| Disk::open_timeout(&healthy, Access::ReadWrite, Asker::Command, timeout);
+    let refused = OpenError::TooManyHanging { path: healthy.clone(), limit: share };
+    let start = Instant::now();
+    assert_eq!(ask(WATCHED).unwrap_err(), refused, "they do hang");
+    assert!((WATCHED..WATCHED + HEALTHY).contains(&start.elapsed()));
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| ask(HEALTHY));
+        thread::sleep(WATCHED);
+        assert!(!waits.is_finished());
+        file.resume();
+        waits.join().unwrap().unwrap();
+    });
+    pending.into_iter().for_each(|open| drop(end(open).unwrap()));
+}
+
+#[test]
 fn opens_that_hang_on_one_mount_are_no_reason_to_refuse_those_on_others() {
     let _alone = alone();
     let Some(file) = silent() else { return };

@@ -62,6 +62,9 @@ const WATCHDOG_FINISH: Duration = Duration::from_secs(20);
 
 /// Host tables kept of lockspaces that were left.
 const TABLES_MAX: usize = 64;
+/// For how many seconds a program is wanted that tells of a failed lockspace which is gone by now: it ends soon if all its processes do, and
+/// whoever is told of it wants to know all the same. Later, it may have been joined again.
+const ON_FAIL_WANTED: u64 = 60;
 
 /// What other threads tell the front.
 pub(crate) enum Message {
@@ -266,7 +269,11 @@ impl Front {
         for program in self.helper.tick(now, &self.global.log) {
             match program.purpose {
                 Purpose::Killpath(conn, _) => self.event(Event::KillpathLost { conn }),
-                Purpose::OnFail(ls) if self.lockspaces.contains_key(&ls) && !self.helper.is_dead() => {
+                Purpose::OnFail(ls)
+                    if !self.helper.is_dead()
+                        && (self.lockspaces.contains_key(&ls)
+                            || now < program.since.plus_secs(ON_FAIL_WANTED)) =>
+                {
                     if self.helper.run(now, program).is_err() {
                         self.global
                             .log
@@ -343,7 +350,6 @@ impl Front {
                 self.perform(action);
             }
             if let Some(ls) = left {
-                self.helper.cancel(|purpose| purpose == Purpose::OnFail(ls));
                 self.lockspaces.remove(&ls);
             }
         }

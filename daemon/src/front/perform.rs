@@ -39,8 +39,9 @@ impl Front {
                 self.start_index(task, conn, ls, member, fire);
             }
             Action::RunKillpath { conn, pid, words } => {
-                let program = Program { purpose: Purpose::Killpath(conn, pid), words };
-                if self.helper.run(monotonic_now(), program).is_err() {
+                let now = monotonic_now();
+                let program = Program { purpose: Purpose::Killpath(conn, pid), words, since: now };
+                if self.helper.run(now, program).is_err() {
                     self.events.push_back(Event::KillpathLost { conn });
                 }
             }
@@ -49,8 +50,9 @@ impl Front {
                 let Some(path) = self.global.config.on_fail.program(&lockspace) else { return };
                 let mut words = vec![path.as_os_str().as_bytes().to_vec()];
                 words.extend(arguments);
-                let program = Program { purpose: Purpose::OnFail(ls), words };
-                if self.helper.run(monotonic_now(), program).is_err() {
+                let now = monotonic_now();
+                let program = Program { purpose: Purpose::OnFail(ls), words, since: now };
+                if self.helper.run(now, program).is_err() {
                     self.global.log.error(format_args!("s{} on_fail program: too many programs wait", ls.0));
                 }
             }

@@ -55,6 +55,8 @@ pub(crate) struct Program {
     pub(crate) purpose: Purpose,
     /// The command line.
     pub(crate) words: Vec<Vec<u8>>,
+    /// When it was wanted first.
+    pub(crate) since: MonoTime,
 }
 
 /// The daemon's end.

@@ -151,7 +151,7 @@ mod tests {
     const T0: MonoTime = MonoTime::from_secs(5);
 
     fn program(purpose: Purpose) -> Program {
-        Program { purpose, words: vec![b"/bin/p".to_vec()] }
+        Program { purpose, words: vec![b"/bin/p".to_vec()], since: T0 }
     }
 
     fn given(orders: &mut Orders, purpose: Purpose) -> u64 {

@@ -4,7 +4,6 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, poll};
@@ -31,9 +30,6 @@ use crate::nap;
 
 /// How long a lockspace that was left waits for writes that may still land, in seconds (lease-algorithms.md 1.2).
 const DRAIN_SECONDS_MAX: u64 = 120;
-
-/// Pause before an open that found too many others under way is tried again.
-const OPEN_RETRY: Duration = Duration::from_millis(50);
 
 /// How long a call may keep the thread that renews away: nobody else waits for it, and a renewal that is due meanwhile begins this much
 /// later, once. So storage that is a little slow does not cost each renewal changes of threads. After a call of that length the next one
@@ -231,16 +227,8 @@ impl Worker {
     /// Opens the disk, no longer than an io timeout.
     fn open(&self) -> Result<Arc<Disk>, JoinError> {
         let path = Path::new(OsStr::from_bytes(&self.shared.spec.path));
-        let end = monotonic_now().plus_millis(self.shared.io_timeout.millis());
-        let opened = loop {
-            let left = Duration::from_millis(end.millis_since(monotonic_now()));
-            match Disk::open_timeout(path, Access::ReadWrite, Asker::Lockspace, left) {
-                // Many lockspaces are joined at once, on as many paths: wait for one of their opens to end.
-                Err(OpenError::TooManyHanging { .. }) if !left.is_zero() => thread::sleep(OPEN_RETRY),
-                other => break other,
-            }
-        };
-        opened.map_err(|error| {
+        let timeout = Duration::from_millis(self.shared.io_timeout.millis());
+        Disk::open_timeout(path, Access::ReadWrite, Asker::Lockspace, timeout).map_err(|error| {
             self.log.error(format_args!("{error}"));
             if let OpenError::Os { errno: libc::EACCES, .. } = error {
                 let (uid, gid) = (nix::unistd::geteuid(), nix::unistd::getegid());

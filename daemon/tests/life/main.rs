@@ -139,12 +139,7 @@ fn a_daemon_without_lockspaces_ends_by_signal_and_takes_its_socket_along() {
 fn the_helper_ends_with_the_daemon_and_not_before() {
     let place = Place::new();
     let daemon = Daemon::start(&place.run_dir("a"), "host1");
-    let helper = || {
-        let records = daemon.client().status(1).unwrap();
-        let pid = records[0].get("helper_pid").unwrap();
-        Pid::from_raw(String::from_utf8_lossy(pid).parse().unwrap())
-    };
-    let pid = helper();
+    let pid = daemon.helper_pid();
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         kill(pid, signal).unwrap();
     }

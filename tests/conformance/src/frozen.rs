@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -80,10 +81,18 @@ impl FreezableDir {
     }
 
     /// Lets the writes go on.
+    ///
+    /// # Panics
+    /// When they go on already: it was frozen for longer than the guard allows.
     pub fn thaw(&mut self) {
         if let Some(mut guard) = self.frozen.take() {
-            let _ = tool(&["fsfreeze", "-u", text(&self.mount_point)]);
+            let thawed = bounded::run(command(&["fsfreeze", "-u", text(&self.mount_point)]), TOOL_LIMIT);
             guard.0.kill();
+            // A case that fails is to say why, not this.
+            assert!(
+                thawed.code == 0 || thread::panicking(),
+                "not frozen any more, the case has taken too long: {thawed}"
+            );
         }
     }
 }
@@ -98,12 +107,16 @@ impl Drop for FreezableDir {
 
 /// Runs a system tool; `None` when it fails, which is noted as something missing.
 fn tool(words: &[&str]) -> Option<()> {
-    let mut command = Command::new(words[0]);
-    command.args(&words[1..]);
-    let output = bounded::run(command, TOOL_LIMIT);
+    let output = bounded::run(command(words), TOOL_LIMIT);
     if output.code != 0 {
         let _ = missing(&format!("a file system to freeze (needs root; {output})"));
         return None;
     }
     Some(())
+}
+
+fn command(words: &[&str]) -> Command {
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]);
+    command
 }

@@ -2,15 +2,16 @@
 
 pub(crate) mod served;
 
+use nix::unistd::Pid;
 use sanlock_client::Client;
 use sanlock_wire::flags::{AddFlags, WriteFlags};
 use sanlock_wire::types::{Disk, Lockspace, Resource, ResourceSpec};
 use sanlock_wire::{Name, code};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::thread::sleep;
+use std::thread::{panicking, sleep};
 use std::time::{Duration, Instant};
 
 /// Where the resource lies on the lease file; the lockspace is at 0.
@@ -48,21 +49,22 @@ fn program() -> PathBuf {
 /// A daemon that dies with the test.
 pub(crate) struct Daemon {
     child: Child,
+    log: PathBuf,
     pub(crate) run_dir: PathBuf,
 }
 
 impl Daemon {
     /// Starts a daemon in `run_dir`, which it makes if it is missing, and waits for its socket.
     pub(crate) fn start(run_dir: &Path, host_name: &str) -> Self {
-        let log = File::create(run_dir.with_extension(format!("{host_name}.log"))).unwrap();
+        let log = run_dir.with_extension(format!("{host_name}.log"));
         let child = Command::new(program())
             .args(["serve".as_ref(), run_dir.as_os_str(), host_name.as_ref()])
             // A service manager that is gone keeps no daemon from its work.
             .env("NOTIFY_SOCKET", "@no-service-manager")
-            .stderr(log)
+            .stderr(File::create(&log).unwrap())
             .spawn()
             .unwrap();
-        let daemon = Self { child, run_dir: run_dir.to_owned() };
+        let daemon = Self { child, log, run_dir: run_dir.to_owned() };
         let client = daemon.client();
         assert!(within(Duration::from_secs(60), || client.version().is_ok()), "the daemon does not answer");
         daemon
@@ -74,6 +76,13 @@ impl Daemon {
 
     pub(crate) fn pid(&self) -> i32 {
         i32::try_from(self.child.id()).unwrap()
+    }
+
+    /// Of the process that runs programs for it.
+    pub(crate) fn helper_pid(&self) -> Pid {
+        let records = self.client().status(1).unwrap();
+        let pid = records[0].get("helper_pid").unwrap();
+        Pid::from_raw(String::from_utf8_lossy(pid).parse().unwrap())
     }
 
     /// Ends it without a chance to clean up.
@@ -97,6 +106,9 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if panicking() {
+            eprintln!("--- {}\n{}---", self.log.display(), fs::read_to_string(&self.log).unwrap_or_default());
+        }
     }
 }
 
