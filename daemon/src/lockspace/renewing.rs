@@ -28,6 +28,8 @@ pub(super) struct Renewing {
     published: MonoTime,
     /// What ends the next sleep.
     wake: Option<MonoTime>,
+    /// Whether the last look at the other hosts has failed in part, as the log says.
+    blind: bool,
 }
 
 impl Duty for Renewing {
@@ -63,7 +65,8 @@ impl Duty for Renewing {
 
 impl Renewing {
     pub(super) fn new(worker: Worker, joined: &Joined, residents: Residents) -> Self {
-        let mut renewing = Self { worker, residents, lost: false, published: joined.last_good, wake: None };
+        let (lost, published) = (false, joined.last_good);
+        let mut renewing = Self { worker, residents, lost, published, wake: None, blind: false };
         renewing.worker.again(renewing.residents.scan);
         renewing
     }
@@ -147,7 +150,7 @@ impl Renewing {
     }
 
     /// Publishes the host table and logs who is new (command-line.md 11.2).
-    fn scanned(&self, outcome: &ScanOutcome) {
+    fn scanned(&mut self, outcome: &ScanOutcome) {
         let Some(table) = self.worker.scan(self.residents.scan).map(HostScan::table) else { return };
         for news in &outcome.news {
             match news {
@@ -175,8 +178,22 @@ impl Renewing {
                 }
             }
         }
-        if let Some((host, failure)) = &outcome.failed {
-            self.worker.log.debug(format_args!("hosts from {} on could not be read: {failure}", host.get()));
+        let blind = std::mem::replace(&mut self.blind, outcome.failed.is_some());
+        match &outcome.failed {
+            Some((host, failure)) if blind => {
+                self.worker
+                    .log
+                    .debug(format_args!("the read of hosts from {} on failed: {failure}", host.get()));
+            }
+            // Every look reads again what could not be read.
+            Some((host, failure)) => {
+                self.worker.log.error(format_args!(
+                    "the read of hosts from {} on failed: {failure}; those that cannot be read one by one look dead after a while",
+                    host.get()
+                ));
+            }
+            None if blind => self.worker.log.error(format_args!("all hosts can be read again")),
+            None => {}
         }
         self.worker.shared.set_hosts(table.clone());
     }

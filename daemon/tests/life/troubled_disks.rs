@@ -1,15 +1,21 @@
 //! Leases on several disks of which one fails: it is told, though nobody has to wait for it.
 
-use super::support::served::served_over;
-use super::support::{Daemon, Place, RESOURCE_OFFSET};
+use super::SHORT;
+use super::support::served::{disk as at, served, served_over};
+use super::support::{Daemon, Place, RESOURCE_OFFSET, within};
 use nix::errno::Errno;
 use sanlock_served::Trouble;
 use sanlock_wire::Name;
-use sanlock_wire::flags::{AcquireFlags, ReleaseFlags, WriteFlags};
-use sanlock_wire::types::{Disk, Resource, ResourceSpec};
+use sanlock_wire::flags::{AcquireFlags, AddFlags, HostState, ReleaseFlags, WriteFlags};
+use sanlock_wire::types::{Disk, Lockspace, Resource, ResourceSpec};
 use std::fs::File;
 use std::path::Path;
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+const IO_TIMEOUT: Duration = Duration::from_secs(1);
+/// Bytes.
+const SECTOR: u64 = 512;
 
 /// Their first megabyte.
 fn lease_on(disks: &[&Path]) -> ResourceSpec {
@@ -61,4 +67,39 @@ fn a_disk_that_a_majority_can_do_without_is_in_the_log() {
         assert!(matches!(told[..], [line] if line.contains(&begin) && line.ends_with(why)), "{told:#?}");
         assert_eq!(released, 0, "{why}");
     }
+}
+
+#[test]
+fn a_sector_that_cannot_be_read_hides_only_its_own_host_and_is_in_the_log() {
+    let place = Place::new();
+    let [a, b] = ["a", "b"].map(|name| Daemon::start(&place.run_dir(name), name));
+    place.format(&a);
+    let Some(disk) = served(&place) else { return };
+    let lockspace = |host_id| Lockspace::new(Name::truncated("LS"), host_id, at(disk.path(), 0));
+    for (daemon, host_id) in [(&a, 1), (&b, 2)] {
+        daemon.client().add_lockspace_timeout(&lockspace(host_id), AddFlags::empty(), 1).unwrap();
+    }
+    let told = |what: &str| {
+        let log = String::from_utf8(a.client().log_dump().unwrap()).unwrap();
+        log.lines().filter(|line| line.contains(what)).count()
+    };
+    let state = |host_id| {
+        let hosts = a.client().get_hosts(Name::truncated("LS"), host_id);
+        hosts.map(|hosts| HostState::from_flags(hosts[0].flags.get()))
+    };
+    assert!(within(SHORT, || state(2).is_ok_and(|state| state == Some(HostState::Live))));
+
+    let failed = "; those that cannot be read one by one look dead";
+    // Of host id 3, which nobody has.
+    disk.spoil(2 * SECTOR..3 * SECTOR);
+    assert!(within(SHORT, || told(failed) > 0));
+    // Longer than a host looks alive that is not seen to renew.
+    let seen = Instant::now();
+    while seen.elapsed() < 8 * IO_TIMEOUT {
+        assert_eq!(state(2).unwrap(), Some(HostState::Live));
+        sleep(IO_TIMEOUT / 4);
+    }
+    assert_eq!(told(failed), 1, "not with every look");
+    disk.spoil(0..0);
+    assert!(within(SHORT, || told("all hosts can be read again") == 1));
 }

@@ -105,6 +105,7 @@ pub struct ServedFile {
     unanswered: Arc<Mutex<Unanswered>>,
     denied: Arc<Mutex<Denied>>,
     stop: Arc<Mutex<Option<Stop>>>,
+    unreadable: Arc<Mutex<Range<u64>>>,
     // Unmounts; before the directory goes.
     session: Option<BackgroundSession>,
     _dir: TempDir,
@@ -120,6 +121,7 @@ impl ServedFile {
         let length = file.metadata()?.len();
         let dir = tempfile::Builder::new().prefix("served-").tempdir_in(dir)?;
         let (unanswered, denied, stop) = (Arc::default(), Arc::default(), Arc::default());
+        let unreadable = Arc::default();
         let file = Arc::new(file);
         let served = Served {
             length,
@@ -128,10 +130,12 @@ impl ServedFile {
             unanswered: Arc::clone(&unanswered),
             denied: Arc::clone(&denied),
             stop: Arc::clone(&stop),
+            unreadable: Arc::clone(&unreadable),
         };
         let options = [MountOption::FSName("served".to_owned()), MountOption::RW];
         let session = fuser::spawn_mount2(served, dir.path(), &options)?;
-        Ok(Self { path: dir.path().join(NAME), unanswered, denied, stop, session: Some(session), _dir: dir })
+        let path = dir.path().join(NAME);
+        Ok(Self { path, unanswered, denied, stop, unreadable, session: Some(session), _dir: dir })
     }
 
     /// Where it is.
@@ -165,6 +169,11 @@ impl ServedFile {
     /// Carries out everything again; whether the write that was to be stopped at has not come.
     pub fn go_on(&self) -> bool {
         lock(&self.stop).take().is_some()
+    }
+
+    /// From now on reads of any of these bytes fail with `EIO`, and no others.
+    pub fn spoil(&self, range: Range<u64>) {
+        *lock(&self.unreadable) = range;
     }
 
     /// How many opens and closes hang.
@@ -263,6 +272,7 @@ struct Served {
     unanswered: Arc<Mutex<Unanswered>>,
     denied: Arc<Mutex<Denied>>,
     stop: Arc<Mutex<Option<Stop>>>,
+    unreadable: Arc<Mutex<Range<u64>>>,
 }
 
 impl Served {
@@ -359,6 +369,10 @@ impl Filesystem for Served {
         reply: ReplyData,
     ) {
         let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::EINVAL as i32) };
+        let bad = lock(&self.unreadable).clone();
+        if bad.start.max(offset) < bad.end.min(offset + u64::from(size)) {
+            return reply.error(Errno::EIO as i32);
+        }
         self.enqueue(Operation::Read { offset, size, reply });
     }
 

@@ -112,3 +112,16 @@ fn one_write_is_not_carried_out_and_something_else_happens() {
     let blocks: Vec<u8> = written[..5 * 512].chunks(512).map(|block| block[0]).collect();
     assert_eq!(blocks, [1, 1, 7, 1, 7]);
 }
+
+#[test]
+fn what_is_spoilt_cannot_be_read() {
+    let Some((_dir, _behind, served)) = served(Trouble::default()) else { return };
+    let file = open(&served);
+    served.spoil(1024..1536);
+    for (offset, length, ok) in [(0, 1024, true), (0, 1025, false), (1535, 1, false), (1536, 512, true)] {
+        assert_eq!(file.read_at(&mut vec![0; length], offset).is_ok(), ok, "{length} from {offset} on");
+    }
+    assert!(file.write_at(&[1; 512], 1024).is_ok());
+    served.spoil(0..0);
+    assert!(file.read_at(&mut [0; 4096], 0).is_ok());
+}
