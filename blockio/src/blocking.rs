@@ -26,9 +26,6 @@ pub struct BlockingIo {
     asker: Option<Asker>,
 }
 
-/// How long an operation waits for a place among those that may be under way. Where there is none for so long, the storage hangs.
-const PLACE_PATIENCE: Duration = Duration::from_secs(1);
-
 impl BlockingIo {
     /// Creates the façade over an engine of its own.
     ///
@@ -47,8 +44,8 @@ impl BlockingIo {
     /// Fills `buf` from byte `offset` of `disk`.
     ///
     /// # Errors
-    /// [`IoErrorKind::TimedOut`] after `timeout`, the operation then goes on; [`IoErrorKind::NeverStarted`] if there is no place for it for a
-    /// second, or `timeout` if that is shorter; [`IoErrorKind::Short`] at the end of the disk;
+    /// [`IoErrorKind::TimedOut`] after `timeout`, the operation then goes on; [`IoErrorKind::NeverStarted`] if there is no place for it
+    /// meanwhile; [`IoErrorKind::Short`] at the end of the disk;
     /// otherwise the errno: -22 for a misaligned offset or length, an empty or too long `buf` (over [`MAX_IO_LEN`]), or a
     /// zero timeout (lease-algorithms.md 1.5). `buf` is unchanged after an error.
     pub fn read_exact_at(
@@ -122,7 +119,7 @@ impl BlockingIo {
     /// A place for an operation, waited for. `Err`: there is none.
     fn place(&mut self, disk: &Disk, timeout: Duration) -> Result<Option<CallPlace>, IoErrorKind> {
         let Some(asker) = self.asker else { return Ok(None) };
-        let end = Instant::now() + timeout.min(PLACE_PATIENCE);
+        let end = Instant::now() + timeout;
         loop {
             if let Some(place) = CallPlace::take(asker, disk) {
                 return Ok(Some(place));

@@ -143,8 +143,8 @@ impl Disk {
     /// Opens `path`, waiting no longer than `timeout`.
     ///
     /// # Errors
-    /// As [`Disk::open`] and [`Disk::open_in_background`], [`OpenError::TooManyHanging`] only when it was so until the end;
-    /// [`OpenError::TimedOut`] when there was no answer in time.
+    /// As [`Disk::open`] and [`Disk::open_in_background`], [`OpenError::TooManyHanging`] when that was so until the end, or those under way
+    /// have hung for as long as this one would wait; [`OpenError::TimedOut`] when there was no answer in time.
     pub fn open_timeout(
         path: &Path,
         access: Access,

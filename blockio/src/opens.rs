@@ -111,6 +111,7 @@ struct UnderWay {
     path: PathBuf,
     access: Access,
     asker: Asker,
+    begun: Instant,
     /// Readable when the result is there. Nobody reads it.
     ready: EventFd,
     outcome: Mutex<Outcome>,
@@ -148,6 +149,27 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Why an open cannot begin.
+enum Refused {
+    /// That many are in its way, none of which has been under way for less.
+    Limit(Limit),
+    Error(OpenError),
+}
+
+struct Limit {
+    count: usize,
+    least: Duration,
+}
+
+impl Refused {
+    fn error(self, path: &Path) -> OpenError {
+        match self {
+            Self::Limit(limit) => OpenError::TooManyHanging { path: path.to_owned(), limit: limit.count },
+            Self::Error(error) => error,
+        }
+    }
+}
+
 /// An open for the caller to have carried out, or to wait for if one is under way.
 ///
 /// # Errors
@@ -157,6 +179,10 @@ pub(crate) fn begin(
     access: Access,
     asker: Asker,
 ) -> Result<(PendingOpen, Option<Errand>), OpenError> {
+    try_begin(path, access, asker).map_err(|refused| refused.error(path))
+}
+
+fn try_begin(path: &Path, access: Access, asker: Asker) -> Result<(PendingOpen, Option<Errand>), Refused> {
     let mut all = lock(&UNDER_WAY);
     if let Some(open) = all.iter().find(|open| open.access == access && open.path == path) {
         let mut outcome = lock(&open.outcome);
@@ -171,35 +197,41 @@ pub(crate) fn begin(
     if let Some(limit) = limit_reached(&all, path, asker) {
         drop(all);
         look_soon();
-        return Err(OpenError::TooManyHanging { path: path.to_owned(), limit });
+        return Err(Refused::Limit(limit));
     }
-    let ready = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
-        .map_err(|errno| OpenError::Os { path: path.to_owned(), call: "eventfd", errno: errno as i32 })?;
+    let ready = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(|errno| {
+        Refused::Error(OpenError::Os { path: path.to_owned(), call: "eventfd", errno: errno as i32 })
+    })?;
     let outcome = Mutex::new(Outcome { result: None, waiting: 1, joined: false });
     let (mount, seconds) = (Mutex::default(), Mutex::default());
-    let open = Arc::new(UnderWay { path: path.to_owned(), access, asker, ready, outcome, mount, seconds });
+    let (path, begun) = (path.to_owned(), Instant::now());
+    let open = Arc::new(UnderWay { path, access, asker, begun, ready, outcome, mount, seconds });
     all.push(Arc::clone(&open));
     let begun = Begun(Arc::clone(&open));
     Ok((PendingOpen { open, waits: true }, Some(Errand::new(move || begun.carry_out()))))
 }
 
-/// How many opens are under way, if no further one of this path may begin.
-fn limit_reached(all: &[Arc<UnderWay>], path: &Path, asker: Asker) -> Option<usize> {
+/// Which opens are in the way, if no further one of this path may begin.
+fn limit_reached(all: &[Arc<UnderWay>], path: &Path, asker: Asker) -> Option<Limit> {
     let (max, own) = (asker.opens_max(), || all.iter().filter(|open| open.asker == asker));
+    let limit = |counted: Vec<&Arc<UnderWay>>| Limit {
+        count: counted.len(),
+        least: counted.iter().map(|open| open.begun.elapsed()).min().unwrap_or_default(),
+    };
     let taken = own().count();
     if taken < max / 4 {
         return None;
     }
     if taken >= max {
-        return Some(max);
+        return Some(limit(own().collect()));
     }
     // What nobody has looked at yet is soon known: who is refused has somebody look.
     let Some(mounts) = lock(&MOUNTS).as_ref().map(|(_, mounts)| Arc::clone(mounts)) else {
-        return Some(taken);
+        return Some(limit(own().collect()));
     };
-    let limit = share(taken, max);
-    let beside = own().filter(|open| mounts.have_in_common(&open.path, path)).count();
-    (beside >= limit).then_some(beside)
+    let mount = mounts.of(path);
+    let beside: Vec<_> = own().filter(|open| mounts.make_suspect(&open.path, mount)).collect();
+    (beside.len() >= share(taken, max)).then(|| limit(beside))
 }
 
 /// Has somebody [`look`], unless that has been done a short while ago. Never blocks.
@@ -255,21 +287,24 @@ pub(crate) fn begin_in_background(
 }
 
 /// As [`begin_in_background`], and waits: also for others to end, where no more may be under way. They need not hang, they may have begun at
-/// the same time.
+/// the same time; if each has been under way for as long as this one would wait, they do.
 ///
 /// # Errors
 /// As [`Disk::open_timeout`].
 pub(crate) fn open_timeout(path: &Path, access: Access, asker: Asker, timeout: Duration) -> Opened {
     let start = Instant::now();
     let left = || timeout.saturating_sub(start.elapsed());
-    let mut pending = loop {
-        match begin_in_background(path, access, asker) {
-            Err(OpenError::TooManyHanging { .. }) if !left().is_zero() => {
+    let (mut pending, errand) = loop {
+        match try_begin(path, access, asker) {
+            Err(Refused::Limit(limit)) if limit.least < timeout && !left().is_zero() => {
                 thread::sleep(left().min(Duration::from_millis(RETRY_MS)));
             }
-            begun => break begun?,
+            begun => break begun.map_err(|refused| refused.error(path))?,
         }
     };
+    if !errand.is_none_or(offload::open) {
+        return Err(no_thread(path));
+    }
     let _ = poll_for(&mut [PollFd::new(pending.completion_fd(), PollFlags::POLLIN)], left());
     pending.take().unwrap_or_else(|| Err(OpenError::TimedOut { path: path.to_owned() }))
 }

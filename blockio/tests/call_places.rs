@@ -135,7 +135,7 @@ impl Team {
         let wake = self.driver.next_wake().map_or(100, |wake| wake.millis_since(now).min(100));
         let mut fds = [PollFd::new(self.driver.completion_fd(), PollFlags::POLLIN)];
         let _ = poll(&mut fds, PollTimeout::from(u16::try_from(wake).unwrap()));
-        self.driver.poll(monotonic_now(), &Alive, &mut self.reports);
+        self.driver.poll(monotonic_now, &Alive, &mut self.reports);
         for report in self.reports.drain(..) {
             if let Report::Done { outcome, outstanding, .. } = report {
                 self.done.push((outcome, outstanding));

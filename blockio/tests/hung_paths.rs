@@ -25,6 +25,8 @@ const AT_ONCE: Duration = Duration::from_secs(2);
 const HEALTHY: Duration = Duration::from_secs(10);
 /// How long a hang is observed.
 const WATCHED: Duration = Duration::from_millis(300);
+/// Longer than anything takes that waits for nothing.
+const LONG: Duration = Duration::from_secs(5);
 
 /// One test at a time: they count threads and descriptors, and what they look at is there once in a process.
 fn alone() -> MutexGuard<'static, ()> {
@@ -184,6 +186,11 @@ fn an_open_that_has_time_waits_for_others_to_end() {
     let start = Instant::now();
     assert_eq!(ask(WATCHED).unwrap_err(), refused, "they do hang");
     assert!((WATCHED..WATCHED + HEALTHY).contains(&start.elapsed()));
+    // When each of them has hung for as long as somebody would wait, nobody does.
+    thread::sleep(LONG);
+    let start = Instant::now();
+    assert_eq!(ask(LONG).unwrap_err(), refused);
+    assert!(start.elapsed() < LONG, "{:?}", start.elapsed());
     thread::scope(|scope| {
         let waits = scope.spawn(|| ask(HEALTHY));
         thread::sleep(WATCHED);

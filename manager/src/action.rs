@@ -200,6 +200,8 @@ pub enum Action {
         conn: ConnId,
         /// Its pid, for the log.
         pid: i32,
+        /// For the request of another host for this lease; `None`: to end it.
+        request: Option<ResourceId>,
         /// The command line.
         words: Vec<Vec<u8>>,
     },

@@ -2,7 +2,7 @@
 
 use crate::config::Setting;
 use crate::events::SetEventFlags;
-use crate::ids::{ConnId, LockspaceId, TaskId};
+use crate::ids::{ConnId, LockspaceId, ResourceId, TaskId};
 use crate::killpath::KillpathProgram;
 use crate::requests::Request;
 use sanlock_lease::delta::{Event as HostEvent, JoinError, Joined};
@@ -449,5 +449,7 @@ pub enum Event {
     KillpathLost {
         /// Of which connection.
         conn: ConnId,
+        /// As in the action.
+        request: Option<ResourceId>,
     },
 }

@@ -6,7 +6,7 @@
 
 use crate::action::Action;
 use crate::event::Event;
-use crate::ids::{ConnId, LockspaceId};
+use crate::ids::{ConnId, LockspaceId, ResourceId};
 use crate::state::{Conn, Dead, Lockspace, LockspaceList, RenewalEntry, Work};
 use crate::{DRAIN_SECS, LOCKSPACES_MAX, Level, Manager, Watch, killpath, log};
 use sanlock_lease::code::ReturnCode;
@@ -366,7 +366,7 @@ impl Manager {
                 client.killpath_run = true;
                 let Some(program) = &client.killpath else { return };
                 let words = killpath::words(program, client.killpath_pid.then_some(pid));
-                out.push(Action::RunKillpath { conn: user, pid, words });
+                out.push(Action::RunKillpath { conn: user, pid, request: None, words });
                 (KILLPATH_NUMBER, "its killpath program")
             }
             Means::Patience => return,
@@ -455,10 +455,16 @@ impl Manager {
         client.held().inspect(|_| look()).any(|id| self.resources.get(&id).is_some_and(|r| r.ls == ls))
     }
 
-    /// The helper could not be told in time to run a killpath: the next attempt is to try again.
-    pub(crate) fn killpath_lost(&mut self, conn: ConnId) {
-        if let Some(client) = self.conns.get_mut(&conn) {
-            client.killpath_run = false;
+    /// The helper could not be told in time to run a killpath: the next attempt is to try again. One for a request is run if the request
+    /// still stands.
+    pub(crate) fn killpath_lost(&mut self, conn: ConnId, request: Option<ResourceId>, out: &mut Vec<Action>) {
+        match request {
+            Some(resource) => self.request_untold(conn, resource, out),
+            None => {
+                if let Some(client) = self.conns.get_mut(&conn) {
+                    client.killpath_run = false;
+                }
+            }
         }
     }
 }

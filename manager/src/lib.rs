@@ -202,7 +202,7 @@ impl Manager {
             Event::WatchdogLost { ls, text } => self.watchdog_lost(now, ls, &text, out),
             Event::JobBegun => self.jobs += 1,
             Event::JobDone => self.jobs = self.jobs.saturating_sub(1),
-            Event::KillpathLost { conn } => self.killpath_lost(conn),
+            Event::KillpathLost { conn, request } => self.killpath_lost(conn, request, out),
         }
         look = look && self.check_ending(now, out);
         // A request that has just failed may have been all that a dead lockspace waited for.

@@ -8,7 +8,7 @@
 use crate::action::Action;
 use crate::ids::{ConnId, LockspaceId, ResourceId};
 use crate::killpath::KillpathProgram;
-use crate::state::{Conn, Resource, ResourceList};
+use crate::state::{Conn, Lockspace, Resource, ResourceList};
 use crate::{Level, Manager, killpath, log, reply};
 use sanlock_lease::name::Name;
 use sanlock_lease::recovery::{Restrictions, Signal};
@@ -196,7 +196,8 @@ impl Manager {
             (FORCE, _) => Signal::Kill,
             (GRACEFUL, Some(program)) => {
                 let words = killpath::words(program, None);
-                out.push(Action::RunKillpath { conn: *conn, pid, words });
+                let request = Some(request.resource);
+                out.push(Action::RunKillpath { conn: *conn, pid, request, words });
                 return log(
                     out,
                     Level::Durable,
@@ -214,5 +215,17 @@ impl Manager {
         };
         out.push(Action::Kill { conn: *conn, pid, signal });
         log(out, Level::Durable, Some(ls), format!("{what}: pid {pid} gets {name}"));
+    }
+
+    /// Whoever was to be told of a request has not been: it is looked for once more. It need not stand any more.
+    pub(crate) fn request_untold(&mut self, conn: ConnId, resource: ResourceId, out: &mut Vec<Action>) {
+        let Some(Resource { ls, spec, .. }) = self.resources.get(&resource) else { return };
+        let (lockspace, lease) = (spec.lockspace, spec.name);
+        let Some(Lockspace { looking, .. }) = self.lockspaces.get_mut(ls) else { return };
+        // Somebody else may have been told since.
+        if looking.acted.get(&resource).is_some_and(|(.., told)| *told == Some(conn)) {
+            looking.acted.remove(&resource);
+            self.examine(&lockspace, Some(lease), true, out);
+        }
     }
 }

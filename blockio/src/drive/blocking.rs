@@ -66,6 +66,6 @@ pub fn run_blocking<'a, M: Machine>(
         if poll_for(&mut fds, wait).is_err() {
             std::thread::sleep(wait.min(Duration::from_millis(10)));
         }
-        driver.poll(monotonic_now(), &env, &mut reports);
+        driver.poll(monotonic_now, &env, &mut reports);
     }
 }

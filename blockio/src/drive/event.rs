@@ -266,10 +266,19 @@ impl<M: Machine, T: Clone> Driver<M, T> {
         }
     }
 
-    /// Collects what has happened by `now`, drives the machines on and appends what became of them.
-    pub fn poll(&mut self, now: MonoTime, envs: &impl EnvSource<T>, out: &mut Vec<Report<T, M::Outcome>>) {
+    /// Collects what has happened by now, as `clock` tells it, drives the machines on and appends what became of them.
+    ///
+    /// What a machine is told of has never happened after the time that it is told with. A host that renewed while this process stood still
+    /// would look silent for too long otherwise, and be taken for dead too early.
+    pub fn poll(
+        &mut self,
+        clock: impl Fn() -> MonoTime,
+        envs: &impl EnvSource<T>,
+        out: &mut Vec<Report<T, M::Outcome>>,
+    ) {
         let (mut ended, mut overdue) = (std::mem::take(&mut self.ended), std::mem::take(&mut self.overdue));
-        self.lanes.collect(now, &mut self.buffers, &mut ended, &mut overdue);
+        self.lanes.collect(clock(), &mut self.buffers, &mut ended, &mut overdue);
+        let now = clock();
         for end in ended.drain(..) {
             self.end(end, now, envs, out);
         }

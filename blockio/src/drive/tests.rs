@@ -1,3 +1,4 @@
+mod clock;
 mod doubt;
 mod errand;
 mod huge;
@@ -280,17 +281,17 @@ fn a_write_that_timed_out_is_outstanding_until_it_lands() {
     let late = script(vec![write(0, 1, T0.plus_secs(1))]);
     driver.start(T0, late, 7, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
     assert_eq!(driver.next_wake(), Some(T0.plus_secs(1)));
-    driver.poll(T0.plus_millis(999), &AlwaysAlive, &mut reports);
+    driver.poll(|| T0.plus_millis(999), &AlwaysAlive, &mut reports);
     assert!(reports.is_empty());
-    driver.poll(T0.plus_secs(1), &AlwaysAlive, &mut reports);
+    driver.poll(|| T0.plus_secs(1), &AlwaysAlive, &mut reports);
     assert_eq!(done(&mut reports), [(7, vec!["0: timed out".to_owned()], 1)]);
     assert_eq!((driver.running(), driver.unsettled()), (0, 1));
 
     // An hour later, not before, it has settled; until then nothing is forgotten and the engine stays.
-    driver.poll(T0.plus_secs(3600), &AlwaysAlive, &mut reports);
+    driver.poll(|| T0.plus_secs(3600), &AlwaysAlive, &mut reports);
     assert!(reports.is_empty() && driver.engines() == 1);
     fake.complete(disk.path());
-    driver.poll(T0.plus_secs(3601), &AlwaysAlive, &mut reports);
+    driver.poll(|| T0.plus_secs(3601), &AlwaysAlive, &mut reports);
     assert!(matches!(reports[..], [Report::Settled { .. }]), "{reports:?}");
     assert_eq!(driver.unsettled(), 0);
 }
@@ -304,11 +305,11 @@ fn a_late_completion_reaches_a_machine_that_still_runs() {
     let mut reports = Reports::new();
     let machine = script(vec![read(0, 0, 1, T0.plus_secs(1)), read(1, 0, 1, T0.plus_secs(9))]);
     driver.start(T0, machine, 0, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
-    driver.poll(T0.plus_secs(1), &AlwaysAlive, &mut reports);
+    driver.poll(|| T0.plus_secs(1), &AlwaysAlive, &mut reports);
     fake.complete(disk.path());
-    driver.poll(T0.plus_secs(2), &AlwaysAlive, &mut reports);
+    driver.poll(|| T0.plus_secs(2), &AlwaysAlive, &mut reports);
     fake.complete(disk.path());
-    driver.poll(T0.plus_secs(3), &AlwaysAlive, &mut reports);
+    driver.poll(|| T0.plus_secs(3), &AlwaysAlive, &mut reports);
     let seen = ["0: timed out", "0: late ok None", "1: ok None"].map(str::to_owned).to_vec();
     assert_eq!(done(&mut reports), [(0, seen, 0)]);
 }
@@ -331,11 +332,11 @@ fn a_silent_disk_delays_nobody_on_another_path() {
         .start(T0, script(vec![read(0, 0, 1, end)]), 200, areas(&live), &AlwaysAlive, &mut reports)
         .unwrap();
     fake.complete(live.path());
-    driver.poll(T0.plus_millis(1), &AlwaysAlive, &mut reports);
+    driver.poll(|| T0.plus_millis(1), &AlwaysAlive, &mut reports);
     assert_eq!(done(&mut reports), [(200, vec!["0: ok None".to_owned()], 0)]);
 
     // Those that waited never began, so they have failed for certain; those in the engine have timed out.
-    driver.poll(end, &AlwaysAlive, &mut reports);
+    driver.poll(|| end, &AlwaysAlive, &mut reports);
     let ends = done(&mut reports);
     let failed = ends.iter().filter(|(_, seen, _)| seen == &["0: TimedOut"]).count();
     let overdue = ends.iter().filter(|(_, seen, _)| seen == &["0: timed out"]).count();
@@ -355,12 +356,12 @@ fn a_write_that_waited_in_vain_never_happens() {
     }
     let machine = script(vec![write(0, 5, T0.plus_secs(1))]);
     driver.start(T0, machine, 255, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
-    driver.poll(T0.plus_secs(1), &AlwaysAlive, &mut reports);
+    driver.poll(|| T0.plus_secs(1), &AlwaysAlive, &mut reports);
     assert_eq!(done(&mut reports), [(255, vec!["0: TimedOut".to_owned()], 0)]);
     for _ in 0..OPS_IN_FLIGHT_MAX {
         fake.complete(disk.path());
     }
-    driver.poll(T0.plus_secs(2), &AlwaysAlive, &mut reports);
+    driver.poll(|| T0.plus_secs(2), &AlwaysAlive, &mut reports);
     assert_eq!(done(&mut reports).len(), OPS_IN_FLIGHT_MAX);
     let state = fake.0.lock().unwrap();
     assert!(state.requests.iter().all(|(_, _, request)| request.op == Direction::Read));
@@ -380,7 +381,7 @@ fn buffers_of_large_reads_are_bounded_per_path() {
     assert_eq!(fake.held(), BYTES_IN_FLIGHT_MAX / (8 << 20));
     for held in [2, 2, 2, 1, 0] {
         fake.complete(disk.path());
-        driver.poll(T0.plus_secs(1), &AlwaysAlive, &mut reports);
+        driver.poll(|| T0.plus_secs(1), &AlwaysAlive, &mut reports);
         assert_eq!(fake.held(), held);
     }
     assert_eq!(done(&mut reports).len(), 5);
@@ -432,12 +433,12 @@ fn an_engine_is_shared_by_a_path_and_dropped_when_idle() {
             )
             .unwrap();
         fake.complete(disk.path());
-        driver.poll(T0, &AlwaysAlive, &mut reports);
+        driver.poll(|| T0, &AlwaysAlive, &mut reports);
     }
     assert_eq!(fake.0.lock().unwrap().created, 1);
     let end = T0.plus_millis(IDLE_ENGINE_LINGER_MS);
     assert_eq!(driver.next_wake(), Some(end));
-    driver.poll(end, &AlwaysAlive, &mut reports);
+    driver.poll(|| end, &AlwaysAlive, &mut reports);
     assert_eq!((driver.engines(), fake.0.lock().unwrap().dropped), (0, 1));
     assert_eq!(driver.next_wake(), None);
 }
@@ -453,9 +454,9 @@ fn an_engine_stays_if_the_owner_wishes() {
     let machine = script(vec![read(0, 0, 1, T0.plus_secs(1))]);
     driver.start(T0, machine, 0, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
     fake.complete(disk.path());
-    driver.poll(T0, &AlwaysAlive, &mut reports);
+    driver.poll(|| T0, &AlwaysAlive, &mut reports);
     assert_eq!(driver.next_wake(), None);
-    driver.poll(T0.plus_millis(IDLE_ENGINE_LINGER_MS), &AlwaysAlive, &mut reports);
+    driver.poll(|| T0.plus_millis(IDLE_ENGINE_LINGER_MS), &AlwaysAlive, &mut reports);
     assert_eq!((driver.engines(), fake.0.lock().unwrap().dropped), (1, 0));
 }
 
@@ -485,7 +486,7 @@ fn a_thousand_waiting_machines_cost_no_engine_and_wake_in_time() {
     }
     for second in 1..=10 {
         assert_eq!(driver.next_wake(), Some(T0.plus_secs(second)));
-        driver.poll(T0.plus_secs(second), &AlwaysAlive, &mut reports);
+        driver.poll(|| T0.plus_secs(second), &AlwaysAlive, &mut reports);
         assert_eq!(done(&mut reports).len(), 100);
     }
     assert_eq!((driver.running(), fake.0.lock().unwrap().created), (0, 0));
@@ -518,12 +519,12 @@ fn a_resident_machine_is_started_again_and_hears_of_late_completions_in_between(
     driver.again(run, T0, &AlwaysAlive, &mut reports);
     driver.again(run, T0, &AlwaysAlive, &mut reports);
     assert_eq!(fake.held(), 1, "one attempt at a time");
-    driver.poll(T0.plus_secs(1), &AlwaysAlive, &mut reports);
+    driver.poll(|| T0.plus_secs(1), &AlwaysAlive, &mut reports);
     assert_eq!(done(&mut reports), [(3, vec!["0: timed out".to_owned()], 1)]);
     assert_eq!((driver.is_busy(run), driver.next_wake()), (false, None));
 
     fake.complete(disk.path());
-    driver.poll(T0.plus_secs(9), &AlwaysAlive, &mut reports);
+    driver.poll(|| T0.plus_secs(9), &AlwaysAlive, &mut reports);
     assert!(reports.is_empty());
     assert_eq!(driver.machine(run).unwrap().seen[1], "0: late ok None");
     driver.machine_mut(run).unwrap().ops.push(write(1, 1, T0.plus_secs(11)));
@@ -534,7 +535,7 @@ fn a_resident_machine_is_started_again_and_hears_of_late_completions_in_between(
     assert_eq!(driver.retire(run), 1);
     assert!(driver.machine(run).is_none());
     fake.complete(disk.path());
-    driver.poll(T0.plus_secs(10), &AlwaysAlive, &mut reports);
+    driver.poll(|| T0.plus_secs(10), &AlwaysAlive, &mut reports);
     assert!(matches!(reports[..], [Report::Settled { .. }]), "{reports:?}");
 }
 
@@ -555,7 +556,7 @@ fn buffers_are_kept_for_the_next_transfer_but_not_without_limit() {
         for _ in 0..10 {
             fake.complete(disk.path());
         }
-        driver.poll(T0, &AlwaysAlive, &mut reports);
+        driver.poll(|| T0, &AlwaysAlive, &mut reports);
         assert_eq!(driver.buffers_kept(), 2048 * 512 + 5 * 512);
     }
     assert_eq!(addresses[1], addresses[2]);

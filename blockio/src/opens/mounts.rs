@@ -48,10 +48,9 @@ impl Mounts {
         holding.max_by_key(|(place, _)| place.as_os_str().len()).map(|(_, mount)| *mount)
     }
 
-    /// Whether an open that hangs on one path makes the other one suspect.
-    pub(super) fn have_in_common(&self, one: &Path, other: &Path) -> bool {
-        let mount = self.of(one);
-        mount.is_none_or(|mount| !mount.nodes) && mount == self.of(other)
+    /// Whether an open that hangs on this path makes those on a mount suspect.
+    pub(super) fn make_suspect(&self, path: &Path, mount: Option<Mount>) -> bool {
+        mount.is_none_or(|mount| !mount.nodes) && mount == self.of(path)
     }
 }
 
@@ -101,7 +100,8 @@ mod tests {
     #[test]
     fn paths_on_one_mount_have_it_in_common_but_devices_have_not() {
         let mounts = Mounts::parse(TEXT);
-        let common = |one: &str, other: &str| mounts.have_in_common(Path::new(one), Path::new(other));
+        let common =
+            |one: &str, other: &str| mounts.make_suspect(Path::new(one), mounts.of(Path::new(other)));
         assert!(common("/mnt/a/1", "/mnt/a/2") && !common("/mnt/a/1", "/mnt/a b/1"));
         assert!(!common("/dev/vg/1", "/dev/vg/2") && common("x", "y"));
     }

@@ -153,6 +153,11 @@ mod tests {
         ToolError::Open(OpenError::TimedOut { path: "dead".into() })
     }
 
+    /// Other files on the same file system hang already.
+    fn crowded() -> ToolError {
+        ToolError::Open(OpenError::TooManyHanging { path: "dead".into(), limit: 16 })
+    }
+
     fn found(id: u64) -> Event {
         Event::RequestFound { request: Request { resource: ResourceId(id), lver: 7, force_mode: 1 } }
     }
@@ -188,6 +193,12 @@ mod tests {
 
     #[test]
     fn a_silent_disk_is_asked_once_and_another_failure_concerns_one_lease() {
+        for of_the_disk in [silent, crowded] {
+            silence_is_met_once(of_the_disk);
+        }
+    }
+
+    fn silence_is_met_once(of_the_disk: fn() -> ToolError) {
         let (tell, told) = mpsc::channel();
         let (asked, all_asked) = mpsc::channel();
         let reader = move || {
@@ -195,7 +206,7 @@ mod tests {
             Some(move |spec: &LeaseSpec| {
                 asked.send((path(spec).to_owned(), spec.disks[0].offset >> 20)).unwrap();
                 match (path(spec), spec.disks[0].offset >> 20) {
-                    ("dead", _) => Err(silent()),
+                    ("dead", _) => Err(of_the_disk()),
                     (_, 4) => Err(ToolError::Request(RequestError::Magic { found: 0 })),
                     // Nobody asks for it.
                     (_, 5) => Ok((9, 0)),

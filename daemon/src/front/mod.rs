@@ -25,6 +25,7 @@ use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::poll::{PollFd, PollFlags, poll};
 use sanlock_blockio::drive::monotonic_now;
 use sanlock_lease::hosts::HostTable;
 use sanlock_lease::text::LockspaceSpec;
@@ -59,6 +60,9 @@ const ABANDONED_MAX: usize = 256;
 
 /// How long the end of the daemon waits until wdmd knows that nothing is expected of it any more.
 const WATCHDOG_FINISH: Duration = Duration::from_secs(20);
+
+/// How long the end of the daemon waits for the helper to begin with on_fail programs, in milliseconds.
+const PROGRAMS_FINISH_MS: u64 = 3000;
 
 /// Host tables kept of lockspaces that were left.
 const TABLES_MAX: usize = 64;
@@ -220,8 +224,24 @@ impl Front {
             }
         }
         self.flush_all();
+        self.finish_programs();
         self.watchdog.finish(WATCHDOG_FINISH);
         Ok(())
+    }
+
+    /// A lockspace that failed just now is told of before this process ends, and the helper with it.
+    fn finish_programs(&mut self) {
+        let end = monotonic_now().plus_millis(PROGRAMS_FINISH_MS);
+        while self.helper.has_to_tell() && !self.helper.is_dead() {
+            let left = end.millis_since(monotonic_now());
+            if left == 0 {
+                self.global.log.error(format_args!("the daemon ends before an on_fail program was started"));
+                return;
+            }
+            let limit = u16::try_from(left).unwrap_or(u16::MAX);
+            let _ = poll(&mut [PollFd::new(self.helper.fd(), PollFlags::POLLIN)], limit);
+            self.helper_ready();
+        }
     }
 
     /// Who has made no progress for too long. After what they have said was taken: when this process stood still, that was no fault of
@@ -264,20 +284,27 @@ impl Front {
         }
     }
 
-    /// Programs that the helper did not begin, in time or for a reason that may pass: killing tries again, as long as it makes sense.
+    /// Programs that the helper did not begin, or not that anybody knows: killing tries again, as long as it makes sense. What the helper has
+    /// said is taken first: when this process stood still, it may have said that it began.
     fn helper_tick(&mut self, now: MonoTime) {
+        if !self.helper.is_dead() {
+            self.helper_ready();
+        }
         for program in self.helper.tick(now, &self.global.log) {
             match program.purpose {
-                Purpose::Killpath(conn, _) => self.event(Event::KillpathLost { conn }),
+                // Looked for again, the request would be found again, and so on.
+                Purpose::Killpath(_, _, Some(_)) if self.helper.is_dead() => {}
+                Purpose::Killpath(conn, _, request) => self.event(Event::KillpathLost { conn, request }),
                 Purpose::OnFail(ls)
                     if !self.helper.is_dead()
                         && (self.lockspaces.contains_key(&ls)
                             || now < program.since.plus_secs(ON_FAIL_WANTED)) =>
                 {
                     if self.helper.run(now, program).is_err() {
-                        self.global
-                            .log
-                            .error(format_args!("s{} on_fail program: too many programs wait", ls.0));
+                        self.global.log.error(format_args!(
+                            "s{} on_fail program: too many programs wait, or the helper has ended",
+                            ls.0
+                        ));
                     }
                 }
                 Purpose::OnFail(_) => {}

@@ -38,11 +38,12 @@ impl Front {
             Action::StartIndex { task, conn, ls, member, fire } => {
                 self.start_index(task, conn, ls, member, fire);
             }
-            Action::RunKillpath { conn, pid, words } => {
+            Action::RunKillpath { conn, pid, request, words } => {
                 let now = monotonic_now();
-                let program = Program { purpose: Purpose::Killpath(conn, pid), words, since: now };
-                if self.helper.run(now, program).is_err() {
-                    self.events.push_back(Event::KillpathLost { conn });
+                let program = Program { purpose: Purpose::Killpath(conn, pid, request), words, since: now };
+                let lost = self.helper.run(now, program).is_err();
+                if lost && !(self.helper.is_dead() && request.is_some()) {
+                    self.events.push_back(Event::KillpathLost { conn, request });
                 }
             }
             Action::CancelKillpath { conn } => self.cancel_killpath(conn),
@@ -53,7 +54,10 @@ impl Front {
                 let now = monotonic_now();
                 let program = Program { purpose: Purpose::OnFail(ls), words, since: now };
                 if self.helper.run(now, program).is_err() {
-                    self.global.log.error(format_args!("s{} on_fail program: too many programs wait", ls.0));
+                    self.global.log.error(format_args!(
+                        "s{} on_fail program: too many programs wait, or the helper has ended",
+                        ls.0
+                    ));
                 }
             }
             Action::Join { ls, spec, host, io_timeout } => self.join(ls, Shared::new(spec, host, io_timeout)),
@@ -142,7 +146,7 @@ impl Front {
     }
 
     fn cancel_killpath(&mut self, conn: ConnId) {
-        self.helper.cancel(|purpose| matches!(purpose, Purpose::Killpath(of, _) if of == conn));
+        self.helper.cancel(|purpose| matches!(purpose, Purpose::Killpath(of, ..) if of == conn));
     }
 
     fn log(&self, level: Level, ls: Option<LockspaceId>, text: &str) {

@@ -4,8 +4,8 @@
 //! where it may not (it dropped root, and kept no right to signal) the helper does.
 //!
 //! Orders for programs wait *here*, not in the socket: the helper is rung a bell, and fetches one order at a time when it is ready.
-//! So an order that is too old, or whose client has gone or has given everything up, is simply not given any more, however long
-//! the helper stood still. Nothing here waits for the helper.
+//! So an order whose client has gone or has given everything up is simply not given any more, however long the helper stood still. One that
+//! fetches nothing is replaced. Nothing here waits for the helper.
 
 mod child;
 mod message;
@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use nix::sys::signal::Signal;
 use sanlock_lease::timing::MonoTime;
-use sanlock_manager::{ConnId, LockspaceId};
+use sanlock_manager::{ConnId, LockspaceId, ResourceId};
 use sanlock_sys::child::{ForkedChild, fork_child};
 use sanlock_sys::clock;
 use sanlock_sys::fdpass::{FdSocket, fd_socket_pair};
@@ -33,8 +33,8 @@ const SIGNAL_LIFE_MS: u64 = 1000;
 /// What a program is run for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// To end the users of a lease gently: of this connection, with this pid.
-    Killpath(ConnId, i32),
+    /// To end the users of a lease gently: of this connection, with this pid; or for a request for this lease.
+    Killpath(ConnId, i32, Option<ResourceId>),
     /// Because a lockspace has failed.
     OnFail(LockspaceId),
 }
@@ -42,7 +42,7 @@ pub(crate) enum Purpose {
 impl std::fmt::Display for Purpose {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Killpath(_, pid) => write!(f, "killpath program of pid {pid}"),
+            Self::Killpath(_, pid, _) => write!(f, "killpath program of pid {pid}"),
             Self::OnFail(ls) => write!(f, "on_fail program of s{}", ls.0),
         }
     }
@@ -133,8 +133,11 @@ impl Helper {
     /// Queues a program.
     ///
     /// # Errors
-    /// Too many wait; the order is lost.
+    /// Too many wait, or there is no helper any more; the order is lost.
     pub(crate) fn run(&mut self, now: MonoTime, program: Program) -> Result<(), Program> {
+        if self.dead {
+            return Err(program);
+        }
         let pushed = self.orders.push(now, program);
         if pushed.is_err() {
             self.full.set(self.full.get() + 1);
@@ -228,12 +231,13 @@ impl Helper {
 
     /// Gives the helper the next order that is still wanted.
     fn give<'a>(&mut self, now: MonoTime, process: &impl Fn(ConnId) -> Option<&'a PidFd>) {
-        while let Some(order) = self.orders.next(now) {
+        while let Some(order) = self.orders.fetch(now) {
             let words = order.program.words.clone();
-            let message = Order::Run { id: order.id, until: order.until.millis(), words }.encode();
+            let until = now.plus_millis(ORDER_LIFE_MS);
+            let message = Order::Run { id: order.id, until: until.millis(), words }.encode();
             let sent = match order.program.purpose {
                 Purpose::OnFail(_) => self.socket.send_bytes(&message),
-                Purpose::Killpath(conn, _) => match process(conn) {
+                Purpose::Killpath(conn, ..) => match process(conn) {
                     Some(process) => self.socket.send(&message, process.as_fd()),
                     // It has ended: nobody is left to be killed.
                     None => continue,
@@ -241,7 +245,7 @@ impl Helper {
             };
             self.count_full(&sent);
             match sent {
-                Ok(()) => self.orders.given(order),
+                Ok(()) => self.orders.given(order, until),
                 Err(_) => self.orders.put_back(order),
             }
             return;
@@ -249,20 +253,23 @@ impl Helper {
         let _ = self.socket.send_bytes(&Order::Nothing.encode());
     }
 
-    /// Gives up orders that have waited too long, and ends a helper that does not fetch them: the guard starts another. Returns what was
-    /// given up, and what could not be started for a reason that may pass.
+    /// Ends a helper that does not fetch its orders: the guard starts another, which does. Returns what could not be started for a reason that may
+    /// pass, and what may not have been: its helper has ended, or nobody is left who could.
     pub(crate) fn tick(&mut self, now: MonoTime, log: &Log) -> Vec<Program> {
-        let Lost { late: mut lost, unfetched, refused } = self.orders.lost(now);
-        for program in &lost {
-            log.error(format_args!(
-                "{} was not started within {} s: helper pid {} does not answer",
-                program.purpose,
-                ORDER_LIFE_MS / 1000,
-                self.pid()
-            ));
+        let Lost { silent: mut lost, unfetched, refused } = self.orders.lost(now);
+        if self.dead {
+            lost.extend(self.orders.give_up());
         }
-        if unfetched {
+        for program in &lost {
+            log.error(format_args!("{}: the helper has not said that it was started", program.purpose));
+        }
+        if let Some(waiting) = unfetched {
             self.rung = false;
+            log.error(format_args!(
+                "{waiting} programs wait, and helper pid {} has fetched none of them for {} s",
+                self.pid(),
+                ORDER_LIFE_MS / 1000
+            ));
             if let Some((pid, worker)) = &self.worker {
                 match worker.send_signal(Signal::SIGKILL) {
                     Ok(()) => log.error(format_args!("helper pid {pid} stands still and is replaced")),
@@ -280,6 +287,11 @@ impl Helper {
     /// Programs that wait for the helper, were given to it and have not begun, or are to be tried again.
     pub(crate) fn waiting(&self) -> usize {
         self.orders.open()
+    }
+
+    /// Whether on_fail programs are among them.
+    pub(crate) fn has_to_tell(&self) -> bool {
+        self.orders.any_open(|purpose| matches!(purpose, Purpose::OnFail(_)))
     }
 
     /// Neither guard nor helper is left; the socket has nothing more to say.

@@ -8,35 +8,47 @@ use super::{Program, Purpose};
 
 /// Programs that wait for the helper; as many as there may be clients, and some for lockspaces.
 const WAITING_MAX: usize = 2048;
-/// How long an order may wait, in milliseconds. Older ones are given up; killing then tries again.
+/// For how long the helper may fetch nothing while an order waits, and how old an order may be that it begins with, in milliseconds.
 pub(super) const ORDER_LIFE_MS: u64 = 3000;
+/// How long after that, in milliseconds, what became of an order must be known: the helper looks at its age, starts the program and
+/// reports, and may be kept from that by others.
+const REPORT_MS: u64 = 10_000;
 
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) id: u64,
     pub(super) program: Program,
-    pub(super) until: MonoTime,
+    queued: MonoTime,
+}
+
+/// An order that the helper has, and has not reported of.
+#[derive(Debug)]
+struct Given {
+    id: u64,
+    program: Program,
+    until: MonoTime,
 }
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Orders {
     waiting: VecDeque<Waiting>,
-    /// Given to the helper, not yet reported as started.
-    given: Vec<Waiting>,
+    given: Vec<Given>,
     /// Not started for a reason that may pass.
     refused: Vec<Program>,
     running: HashMap<u64, Purpose>,
     next_id: u64,
+    /// When the helper last fetched one, or another helper was to begin.
+    fetched: MonoTime,
 }
 
-/// Orders that came to nothing.
+/// What a look at the orders has found.
 #[derive(Debug, Default)]
 pub(super) struct Lost {
-    /// Not started in time.
-    pub(super) late: Vec<Program>,
-    /// Whether the helper has not even fetched one of them.
-    pub(super) unfetched: bool,
+    /// Of these nothing was reported for too long.
+    pub(super) silent: Vec<Program>,
+    /// Whether orders wait, this many, and the helper does not fetch them.
+    pub(super) unfetched: Option<usize>,
     /// Not started for a reason that may pass, as was logged.
     pub(super) refused: Vec<Program>,
 }
@@ -55,8 +67,7 @@ impl Orders {
             return Err(program);
         }
         self.next_id += 1;
-        let until = now.plus_millis(ORDER_LIFE_MS);
-        self.waiting.push_back(Waiting { id: self.next_id, program, until });
+        self.waiting.push_back(Waiting { id: self.next_id, program, queued: now });
         Ok(())
     }
 
@@ -70,20 +81,15 @@ impl Orders {
         !self.waiting.is_empty()
     }
 
-    /// The next one that is not too old; the others are lost with the next look at them.
-    pub(super) fn next(&mut self, now: MonoTime) -> Option<Waiting> {
-        while let Some(order) = self.waiting.pop_front() {
-            if order.until > now {
-                return Some(order);
-            }
-            self.given.push(order);
-        }
-        None
+    /// The helper is ready for the next one.
+    pub(super) fn fetch(&mut self, now: MonoTime) -> Option<Waiting> {
+        self.fetched = now;
+        self.waiting.pop_front()
     }
 
-    /// The helper has this one.
-    pub(super) fn given(&mut self, order: Waiting) {
-        self.given.push(order);
+    /// The helper has this one; it is not to begin with it after `until`.
+    pub(super) fn given(&mut self, Waiting { id, program, .. }: Waiting, until: MonoTime) {
+        self.given.push(Given { id, program, until });
     }
 
     /// The helper could not be given this one.
@@ -124,17 +130,33 @@ impl Orders {
         self.running.drain().map(|(_, purpose)| purpose)
     }
 
-    /// Gives up those that have come to nothing by now.
+    /// What has come to nothing by now. Orders that wait go on waiting, however many there are and however long they take: that the helper
+    /// is busy is no reason to replace it, and whoever wants one no more cancels it.
     pub(super) fn lost(&mut self, now: MonoTime) -> Lost {
-        let mut lost = Lost { refused: std::mem::take(&mut self.refused), ..Lost::default() };
-        while self.waiting.front().is_some_and(|order| order.until <= now) {
-            lost.unfetched = true;
-            lost.late.extend(self.waiting.pop_front().map(|order| order.program));
+        let overdue = |since: MonoTime| since.plus_millis(ORDER_LIFE_MS) <= now;
+        let stuck = overdue(self.fetched) && self.waiting.front().is_some_and(|order| overdue(order.queued));
+        if stuck {
+            self.fetched = now;
         }
-        let (late, given) = self.given.drain(..).partition::<Vec<_>, _>(|order| order.until <= now);
+        let silent = |order: &Given| order.until.plus_millis(REPORT_MS) <= now;
+        let (silent, given) = self.given.drain(..).partition::<Vec<_>, _>(silent);
         self.given = given;
-        lost.late.extend(late.into_iter().map(|order| order.program));
-        lost
+        Lost {
+            silent: silent.into_iter().map(|order| order.program).collect(),
+            unfetched: stuck.then_some(self.waiting.len()),
+            refused: std::mem::take(&mut self.refused),
+        }
+    }
+
+    /// Nobody will fetch any.
+    pub(super) fn give_up(&mut self) -> impl Iterator<Item = Program> + '_ {
+        self.waiting.drain(..).map(|order| order.program)
+    }
+
+    /// Whether the helper has still to begin with one of these.
+    pub(super) fn any_open(&self, wanted: impl Fn(Purpose) -> bool) -> bool {
+        let waiting = self.waiting.iter().map(|order| &order.program);
+        waiting.chain(self.given.iter().map(|order| &order.program)).any(|program| wanted(program.purpose))
     }
 
     /// Those of which a look has still to be taken: they wait, or the helper has them and has not begun, or they came to nothing.
@@ -156,22 +178,22 @@ mod tests {
 
     fn given(orders: &mut Orders, purpose: Purpose) -> u64 {
         orders.push(T0, program(purpose)).unwrap();
-        let order = orders.next(T0).unwrap();
+        let order = orders.fetch(T0).unwrap();
         let id = order.id;
-        orders.given(order);
+        orders.given(order, T0.plus_millis(ORDER_LIFE_MS));
         id
     }
 
     fn lost(orders: &mut Orders) -> Vec<Purpose> {
         let lost = orders.lost(T0);
-        assert!(lost.late.is_empty() && !lost.unfetched);
+        assert!(lost.silent.is_empty() && lost.unfetched.is_none());
         lost.refused.iter().map(|program| program.purpose).collect()
     }
 
     #[test]
     fn a_program_that_was_refused_for_a_reason_that_may_pass_is_lost_and_not_forgotten() {
         let mut orders = Orders::default();
-        let (killpath, on_fail) = (Purpose::Killpath(ConnId(1), 100), Purpose::OnFail(LockspaceId(2)));
+        let (killpath, on_fail) = (Purpose::Killpath(ConnId(1), 100, None), Purpose::OnFail(LockspaceId(2)));
         for purpose in [killpath, on_fail] {
             for errno in [libc::EAGAIN, libc::ENOMEM, libc::ETIMEDOUT] {
                 let id = given(&mut orders, purpose);
@@ -192,7 +214,7 @@ mod tests {
     #[test]
     fn a_program_that_was_started_or_is_not_wanted_any_more_is_not_lost() {
         let mut orders = Orders::default();
-        let killpath = Purpose::Killpath(ConnId(1), 100);
+        let killpath = Purpose::Killpath(ConnId(1), 100, None);
         let id = given(&mut orders, killpath);
         assert_eq!(orders.started(id), Some(killpath));
         assert_eq!(orders.refused(id, libc::EAGAIN), Some(killpath), "the log says of which");
@@ -204,16 +226,53 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_started_in_time_is_lost_and_what_was_not_fetched_is_the_helpers_fault() {
+    fn of_an_order_that_the_helper_has_a_report_comes_before_it_is_lost() {
         let mut orders = Orders::default();
-        let killpath = Purpose::Killpath(ConnId(1), 100);
-        given(&mut orders, killpath);
-        assert!(orders.lost(T0.plus_millis(ORDER_LIFE_MS - 1)).late.is_empty());
-        let late = orders.lost(T0.plus_millis(ORDER_LIFE_MS));
-        assert_eq!((late.late.len(), late.unfetched), (1, false));
-        orders.push(T0, program(killpath)).unwrap();
-        let late = orders.lost(T0.plus_millis(ORDER_LIFE_MS));
-        assert_eq!((late.late.len(), late.unfetched), (1, true));
+        let on_fail = Purpose::OnFail(LockspaceId(2));
+        let id = given(&mut orders, on_fail);
+        // It began in time, and was kept from saying so.
+        let late = T0.plus_millis(ORDER_LIFE_MS + REPORT_MS - 1);
+        assert!(orders.lost(late).silent.is_empty());
+        assert_eq!(orders.started(id), Some(on_fail));
+        given(&mut orders, on_fail);
+        assert_eq!(orders.lost(late.plus_millis(1)).silent.len(), 1);
         assert_eq!(orders.open(), 0);
+    }
+
+    #[test]
+    fn a_helper_that_fetches_is_not_replaced_however_many_wait() {
+        let mut orders = Orders::default();
+        for conn in 0..100 {
+            orders.push(T0, program(Purpose::Killpath(ConnId(conn), 100, None))).unwrap();
+        }
+        let mut now = T0;
+        for _ in 0..50 {
+            let order = orders.fetch(now).unwrap();
+            orders.given(order, now.plus_millis(ORDER_LIFE_MS));
+            now = now.plus_millis(100);
+            assert_eq!(orders.lost(now).unfetched, None);
+        }
+        let stuck = now.plus_millis(ORDER_LIFE_MS);
+        assert_eq!(orders.lost(stuck).unfetched, Some(50));
+        assert_eq!(
+            orders.lost(stuck.plus_millis(ORDER_LIFE_MS - 1)).unfetched,
+            None,
+            "the next one gets its time"
+        );
+        assert_eq!(
+            orders.lost(stuck.plus_millis(ORDER_LIFE_MS)).unfetched,
+            Some(50),
+            "nothing is lost by that"
+        );
+        assert_eq!(orders.give_up().count(), 50);
+    }
+
+    #[test]
+    fn an_order_that_comes_after_a_long_silence_is_not_overdue() {
+        let mut orders = Orders::default();
+        let later = T0.plus_secs(1000);
+        orders.push(later, program(Purpose::OnFail(LockspaceId(1)))).unwrap();
+        assert_eq!(orders.lost(later.plus_millis(ORDER_LIFE_MS - 1)).unfetched, None);
+        assert_eq!(orders.lost(later.plus_millis(ORDER_LIFE_MS)).unfetched, Some(1));
     }
 }

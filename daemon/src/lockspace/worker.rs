@@ -307,7 +307,7 @@ impl Worker {
         if changed {
             self.driver.tick(monotonic_now(), &env, |()| true, &mut self.done);
         }
-        self.driver.poll(monotonic_now(), &env, &mut self.done);
+        self.driver.poll(monotonic_now, &env, &mut self.done);
     }
 
     /// Whether nobody has said anything since the last look.

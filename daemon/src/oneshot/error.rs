@@ -124,7 +124,9 @@ impl ToolError {
     /// Whether the storage did not answer in time.
     pub(crate) fn is_silence(&self) -> bool {
         match self {
-            Self::NoDevice(error) | Self::Open(error) => matches!(error, OpenError::TimedOut { .. }),
+            Self::NoDevice(error) | Self::Open(error) => {
+                matches!(error, OpenError::TimedOut { .. } | OpenError::TooManyHanging { .. })
+            }
             Self::Io(error) => ReturnCode(error.code()) == ReturnCode::AIO_TIMEOUT,
             _ => false,
         }

@@ -132,7 +132,7 @@ impl Duty for Thread {
         if changed {
             self.driver.tick(now, &self.envs, |_| true, &mut self.reports);
         }
-        self.driver.poll(monotonic_now(), &self.envs, &mut self.reports);
+        self.driver.poll(monotonic_now, &self.envs, &mut self.reports);
         let idle = may_leave && self.inbox.len() == 0;
         // First: whoever hears that a lease is released may want to deactivate its volume.
         if let Some(close) = self.driver.close(idle && self.is_quiet()) {

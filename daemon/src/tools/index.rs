@@ -343,7 +343,7 @@ impl<'a> Runner<'a> {
                 }
             }
             self.wait();
-            self.driver.poll(monotonic_now(), &self.envs, &mut reports);
+            self.driver.poll(monotonic_now, &self.envs, &mut reports);
         }
     }
 
@@ -358,7 +358,7 @@ impl<'a> Runner<'a> {
     fn settle(&mut self) {
         let mut reports = Vec::new();
         loop {
-            self.driver.poll(monotonic_now(), &self.envs, &mut reports);
+            self.driver.poll(monotonic_now, &self.envs, &mut reports);
             reports.clear();
             if self.driver.unsettled() == 0 && self.io.collect_late() == 0 {
                 return;

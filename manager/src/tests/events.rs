@@ -185,8 +185,16 @@ fn a_graceful_request_runs_the_killpath_without_pid() {
     let r = lab.hold(0, "r");
     let found = |force_mode| vec![Request { resource: r, lver: 8, force_mode }];
     let words = vec![b"/p".to_vec(), b"a".to_vec()];
-    let run = Action::RunKillpath { conn: ConnId(0), pid: 100, words };
+    let run = Action::RunKillpath { conn: ConnId(0), pid: 100, request: Some(r), words };
+    assert_eq!(lab.looked(ls, found(2)), std::slice::from_ref(&run));
+    // It could not be ordered: if the request still stands it is ordered again.
+    let lost = |conn| Event::KillpathLost { conn: ConnId(conn), request: Some(r) };
+    assert_eq!(lab.quiet(lost(1)), [], "whom nobody has told");
+    let looks = lab.quiet(lost(0));
+    assert!(matches!(&looks[..], [Action::LookForRequests { leases, .. }] if leases[0].0 == r), "{looks:?}");
+    assert_eq!(lab.quiet(lost(0)), [], "it is being looked for");
     assert_eq!(lab.looked(ls, found(2)), [run]);
+    assert_eq!(lab.looked(ls, found(2)), [], "it was ordered, and only a bit stands");
     let kill = Action::Kill { conn: ConnId(0), pid: 100, signal: Signal::Kill };
     assert_eq!(lab.looked(ls, found(1)), [kill], "force asks nobody");
 }

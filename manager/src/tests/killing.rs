@@ -11,7 +11,7 @@ fn killpath(path: &str, arguments: &str, pid: bool) -> Command {
 fn run(conn: u64, words: &[&str]) -> Action {
     let pid = 100 + i32::try_from(conn).unwrap();
     let words = words.iter().map(|word| word.as_bytes().to_vec()).collect();
-    Action::RunKillpath { conn: ConnId(conn), pid, words }
+    Action::RunKillpath { conn: ConnId(conn), pid, request: None, words }
 }
 
 fn signal(conn: u64, signal: Signal) -> Action {
@@ -73,7 +73,7 @@ fn a_killpath_that_could_not_be_ordered_is_ordered_again() {
     lab.hold(0, "r");
     assert_eq!(fail(&mut lab, ls)[1..], [run(0, &["/p"])]);
     assert_eq!(attempts(&mut lab, 2), []);
-    assert_eq!(lab.quiet(Event::KillpathLost { conn: ConnId(0) }), [], "not twice a second");
+    assert_eq!(lab.quiet(Event::KillpathLost { conn: ConnId(0), request: None }), [], "not twice a second");
     assert_eq!(attempts(&mut lab, 3), [run(0, &["/p"])]);
 }
 

@@ -6,7 +6,7 @@ use crate::daemon::{Message, Source, Thread};
 use crate::fault::Fault;
 use crate::sabotage::Sabotage;
 use crate::world::{Event, World};
-use sanlock_manager::{ConnId, Event as Told, Signal};
+use sanlock_manager::{ConnId, Event as Told, ResourceId, Signal};
 
 impl World {
     /// The process closes its connection, gives everything up, and lives on.
@@ -145,13 +145,13 @@ impl World {
     }
 
     /// Its killpath program is to be run: it stops the process, or does not get that far.
-    pub(crate) fn run_killpath(&mut self, host: usize, conn: ConnId) {
+    pub(crate) fn run_killpath(&mut self, host: usize, conn: ConnId, request: Option<ResourceId>) {
         let epoch = self.hosts[host].epoch;
         let pid = self.daemon(host).and_then(|d| d.clients.get(&conn.0)).and_then(|c| c.pid);
         let process = pid.and_then(|pid| self.hosts[host].processes.get_mut(&pid));
         let asked = process.is_some_and(Process::was_asked);
         if self.strikes(Fault::KillpathLost) {
-            let told = Told::KillpathLost { conn };
+            let told = Told::KillpathLost { conn, request };
             return self.send(host, Source::Thread(Thread::Front), Thread::Front, Message::told(told));
         }
         let Some(pid) = pid else { return };

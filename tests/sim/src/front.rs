@@ -209,7 +209,7 @@ impl World {
                     self.send(host, front, Thread::Watchdog, Message::Wd(order));
                 }
             }
-            Action::RunKillpath { conn, .. } => self.run_killpath(host, conn),
+            Action::RunKillpath { conn, request, .. } => self.run_killpath(host, conn, request),
             // What has begun goes on.
             Action::CancelKillpath { .. } | Action::RunOnFail { .. } => {}
             Action::Kill { conn, signal, .. } => self.kill(host, conn, signal),

@@ -22,16 +22,16 @@ fn a_write_in_doubt_is_outstanding_until_that_is_over() {
     let (_dir, fake, mut driver, disk, mut reports) = started(vec![write(0, 3, deadline)]);
     fake.end(disk.path(), Err(EIO));
     let failed = T0.plus_secs(2);
-    driver.poll(failed, &AlwaysAlive, &mut reports);
+    driver.poll(|| failed, &AlwaysAlive, &mut reports);
     assert_eq!(done(&mut reports), [(7, vec!["0: in doubt, Os(5)".to_owned()], 1)]);
     assert_eq!((driver.running(), driver.unsettled()), (0, 1));
     let end = failed.plus_millis(DOUBT_MS);
     // The engine without work has gone by then.
-    driver.poll(failed.plus_secs(30), &AlwaysAlive, &mut reports);
+    driver.poll(|| failed.plus_secs(30), &AlwaysAlive, &mut reports);
     assert_eq!(driver.next_wake(), Some(end));
-    driver.poll(MonoTime::from_millis(end.millis() - 1), &AlwaysAlive, &mut reports);
+    driver.poll(|| MonoTime::from_millis(end.millis() - 1), &AlwaysAlive, &mut reports);
     assert_eq!((reports.len(), driver.unsettled()), (0, 1));
-    driver.poll(end, &AlwaysAlive, &mut reports);
+    driver.poll(|| end, &AlwaysAlive, &mut reports);
     assert!(matches!(reports[..], [Report::Settled { .. }]), "{reports:?}");
     assert_eq!(driver.unsettled(), 0);
 }
@@ -44,10 +44,10 @@ fn a_machine_hears_of_the_doubt_and_of_its_end() {
     let (_dir, fake, mut driver, disk, mut reports) =
         started(vec![write(0, 3, deadline), read(1, 0, 1, late)]);
     fake.end(disk.path(), Err(EIO));
-    driver.poll(T0, &AlwaysAlive, &mut reports);
-    driver.poll(T0.plus_millis(DOUBT_MS), &AlwaysAlive, &mut reports);
+    driver.poll(|| T0, &AlwaysAlive, &mut reports);
+    driver.poll(|| T0.plus_millis(DOUBT_MS), &AlwaysAlive, &mut reports);
     fake.complete(disk.path());
-    driver.poll(T0.plus_secs(100), &AlwaysAlive, &mut reports);
+    driver.poll(|| T0.plus_secs(100), &AlwaysAlive, &mut reports);
     let seen = ["0: in doubt, Os(5)", "0: late Os(5)", "1: ok Some(0)"].map(str::to_owned).to_vec();
     assert_eq!(done(&mut reports), [(7, seen, 0)]);
 }
@@ -57,13 +57,13 @@ fn a_machine_hears_of_the_doubt_and_of_its_end() {
 fn a_write_that_timed_out_and_then_failed_is_in_doubt_too() {
     let deadline = T0.plus_secs(10);
     let (_dir, fake, mut driver, disk, mut reports) = started(vec![write(0, 3, deadline)]);
-    driver.poll(deadline, &AlwaysAlive, &mut reports);
+    driver.poll(|| deadline, &AlwaysAlive, &mut reports);
     assert_eq!(done(&mut reports), [(7, vec!["0: timed out".to_owned()], 1)]);
     fake.end(disk.path(), Err(EIO));
     let failed = T0.plus_secs(30);
-    driver.poll(failed, &AlwaysAlive, &mut reports);
+    driver.poll(|| failed, &AlwaysAlive, &mut reports);
     assert_eq!((reports.len(), driver.unsettled()), (0, 1));
-    driver.poll(failed.plus_millis(DOUBT_MS), &AlwaysAlive, &mut reports);
+    driver.poll(|| failed.plus_millis(DOUBT_MS), &AlwaysAlive, &mut reports);
     assert!(matches!(reports[..], [Report::Settled { .. }]), "{reports:?}");
 }
 
@@ -81,7 +81,7 @@ fn other_failures_are_ends() {
     ] {
         let (_dir, fake, mut driver, disk, mut reports) = started(vec![op]);
         fake.end(disk.path(), Err(kind));
-        driver.poll(T0, &AlwaysAlive, &mut reports);
+        driver.poll(|| T0, &AlwaysAlive, &mut reports);
         assert_eq!(done(&mut reports), [(7, vec![seen.to_owned()], 0)]);
         assert_eq!(driver.unsettled(), 0, "{kind:?}");
     }

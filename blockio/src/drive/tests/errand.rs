@@ -19,7 +19,7 @@ fn driver() -> Driver<Script, u8> {
 fn finish(driver: &mut Driver<Script, u8>, reports: &mut Reports) -> Vec<(u8, Vec<String>, u32)> {
     let end = Instant::now() + Duration::from_secs(20);
     loop {
-        driver.poll(monotonic_now(), &AlwaysAlive, reports);
+        driver.poll(monotonic_now, &AlwaysAlive, reports);
         let ended = done(reports);
         if !ended.is_empty() {
             return ended;
@@ -36,7 +36,7 @@ fn a_single_operation_is_the_owner_s() {
     let (mut driver, mut reports) = (driver(), Reports::new());
     start_writes(&mut driver, &disk, 1, &mut reports);
     let errand = driver.errand(Spare::Alone).unwrap();
-    driver.poll(monotonic_now(), &AlwaysAlive, &mut reports);
+    driver.poll(monotonic_now, &AlwaysAlive, &mut reports);
     assert!(reports.is_empty(), "nobody else does it");
     assert!(driver.errand(Spare::Alone).is_none() && !driver.is_quiet(), "it is given away once");
     errand.run();
@@ -75,7 +75,7 @@ fn two_reads_that_are_close_together_are_the_owner_s() {
     let read = |tag, deadline| read(0, 3 * u64::from(tag), 1, deadline);
     start(&mut driver, &disk, 2, read, &mut reports);
     let errand = driver.errand(Spare::Alone).unwrap();
-    driver.poll(monotonic_now(), &AlwaysAlive, &mut reports);
+    driver.poll(monotonic_now, &AlwaysAlive, &mut reports);
     assert!(reports.is_empty(), "nobody else does it");
     errand.run();
     let seen = ["0: ok None", "0: ok Some(3)"].map(str::to_owned);
@@ -200,7 +200,7 @@ fn without_a_thread_to_be_had_the_owner_carries_out_what_it_can_be_spared_for() 
         let mut ended = 0;
         for _ in 0..4 {
             driver.errand(spare).unwrap().run();
-            driver.poll(monotonic_now(), &AlwaysAlive, &mut reports);
+            driver.poll(monotonic_now, &AlwaysAlive, &mut reports);
             let now = done(&mut reports);
             assert!(now.iter().all(|(_, seen, _)| seen == &["0: ok None"]), "{now:?}");
             ended += now.len();
@@ -222,7 +222,7 @@ fn without_a_thread_to_be_had_the_owner_carries_out_what_it_can_be_spared_for() 
         run = driver.start(now, machine, tag, areas(&disks[0]), &AlwaysAlive, &mut reports).unwrap();
     }
     driver.errand(Spare::Only(run)).unwrap().run();
-    driver.poll(monotonic_now(), &AlwaysAlive, &mut reports);
+    driver.poll(monotonic_now, &AlwaysAlive, &mut reports);
     let mut ended = done(&mut reports);
     ended.sort();
     assert_eq!(ended, [(0, refused(), 0), (1, refused(), 0), (2, vec!["0: ok None".to_owned()], 0)]);

@@ -45,7 +45,7 @@ fn large_buffers_come_from_the_stock_and_others_do_not() {
             places.push(place);
         }
         fake.complete(disk.path());
-        driver.poll(T0, &AlwaysAlive, &mut reports);
+        driver.poll(|| T0, &AlwaysAlive, &mut reports);
     }
     assert!(places.iter().all(|place| *place == places[0]), "it goes back and is taken again: {places:x?}");
 }
@@ -63,7 +63,7 @@ fn memory_of_an_overdue_read_is_nobody_elses_until_it_has_ended_and_without_stoc
     driver.start(T0, late, 0, areas(&slow), &AlwaysAlive, &mut reports).unwrap();
     let (huge, pinned) = oldest(&fake);
     assert!(huge);
-    driver.poll(T0.plus_secs(2), &AlwaysAlive, &mut reports);
+    driver.poll(|| T0.plus_secs(2), &AlwaysAlive, &mut reports);
     assert!(fake.held() == 1, "overdue, and with the kernel");
 
     // All the rest of the area is out: what follows is served all the same, elsewhere.

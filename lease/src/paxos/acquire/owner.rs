@@ -121,6 +121,12 @@ impl PaxosAcquire {
             return self.owner_gone(now);
         }
         let timestamp = delta.timestamp.get();
+        if self.has_stale_entry(&watch) {
+            // That the record has changed since is no news. If it has not, the owner is silent for all that time.
+            watch.seen = watch.seen.filter(|seen| *seen == timestamp);
+            watch.entry = None;
+            self.watch = Some(watch);
+        }
         match watch.seen {
             None => {
                 // Silence counts from here: the owner may have renewed while this first look was under way.
@@ -159,6 +165,13 @@ impl PaxosAcquire {
         let waited = self.watch.map_or(0, |watch| now.millis_since(watch.began));
         self.contending_since = self.contending_since.map(|since| since.plus_millis(waited));
         self.reread_leader(now, Then::Ballot)
+    }
+
+    /// Whether our looks at the hosts do not reach the owner any more, so that what the table knows of it is as old as this: the sectors beside
+    /// its own cannot be read, say. It would seem alive for ever, renewed once since the last look, or when that was made.
+    fn has_stale_entry(&self, watch: &Watch) -> bool {
+        let age = watch.entry.map_or(0, |entry| watch.began.secs_since(entry.last_check));
+        age > self.config.io_timeout.renewal_fail_secs()
     }
 
     /// Whether the last renewal read saw the owner's record change. The first look at a host is no change (weakness W11).

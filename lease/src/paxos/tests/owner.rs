@@ -205,6 +205,37 @@ fn a_free_host_id_of_an_older_generation_frees_no_lease() {
     assert!(done.at.secs_since(started) > 140, "it is waited for like any silent owner");
 }
 
+/// Our looks have not reached the owner for long: that it had renewed when they last did, or has since, does not make it alive for ever.
+#[test]
+fn an_old_table_entry_is_no_sign_of_life() {
+    // The record is as it was: silent since then, which is long enough.
+    let mut lab = owned_lab();
+    lab.hosts = seen(2, 1, 300, 500, 500);
+    assert_eq!(held(&acquire(&mut lab, nowait())).lver(), 6);
+    // It is another one: silent since now.
+    for renews in [false, true] {
+        let mut lab = owned_lab();
+        lab.hosts = seen(2, 1, 300, 500, 500);
+        put_delta(&mut lab, 2, delta(2, 1, 905));
+        if renews {
+            lab.after_secs(15, |lab| put_delta(lab, 2, delta(2, 1, 915)));
+        }
+        let done = acquire_plain(&mut lab);
+        let secs = secs_taken(&lab, &done);
+        match renews {
+            false => assert!(held(&done).lver() == 6 && secs > 140, "{secs}"),
+            true => assert!(code(&done) == -243 && secs < 20, "{secs}"),
+        }
+    }
+    // Looks may be missed for as long as our renewals may.
+    for (last, expected) in [(920, -243), (919, -247)] {
+        let mut lab = owned_lab();
+        lab.hosts = seen(2, 1, 300, 900, last);
+        put_delta(&mut lab, 2, delta(2, 1, 905));
+        assert_eq!(code(&acquire(&mut lab, nowait())), expected, "{last}");
+    }
+}
+
 #[test]
 fn a_table_entry_of_another_generation_says_nothing() {
     let mut lab = owned_lab();
