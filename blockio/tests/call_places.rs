@@ -24,7 +24,7 @@ use support::fuse::{SilentFile, Waiting};
 use support::{eventually, file_in, open, promptly, threads_named};
 
 /// A disk that works answers within this.
-const HEALTHY: Duration = Duration::from_secs(10);
+const HEALTHY: Duration = Duration::from_secs(60);
 /// How long a call waits for a silent disk, in milliseconds.
 const WAITED_MS: u64 = 300;
 /// Leases, each on a path of its own, that all hang.

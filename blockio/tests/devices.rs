@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use sanlock_blockio::{AlignedBuf, Disk, Engine, EngineKind, IoErrorKind, IoRequest, MAX_IN_KERNEL};
 use support::{
-    FrozenMount, LoopDevice, eventually, file_in, on_each, one, open, promptly, reap_within, threads_named,
+    AT_ONCE, FrozenMount, LoopDevice, eventually, file_in, on_each, one, open, promptly, reap_within,
+    threads_named,
 };
 
-const PATIENT: Duration = Duration::from_secs(10);
+const PATIENT: Duration = Duration::from_secs(60);
 
 /// How long something is watched that must not happen.
 const WATCHED: Duration = Duration::from_millis(300);
@@ -30,6 +31,13 @@ fn flushes(device: &Path) -> u64 {
     let name = device.file_name().unwrap().to_str().unwrap();
     let stat = fs::read_to_string(format!("/sys/block/{name}/stat")).unwrap();
     stat.split_whitespace().nth(15).unwrap().parse().unwrap()
+}
+
+/// Writes that the device has been given and has not completed.
+fn under_way(device: &Path) -> u64 {
+    let name = device.file_name().unwrap().to_str().unwrap();
+    let reads_and_writes = fs::read_to_string(format!("/sys/block/{name}/inflight")).unwrap();
+    reads_and_writes.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
 /// Makes writes of one sector, one after the other: first by the caller where the engine lets it, then by the engine.
@@ -140,8 +148,10 @@ fn dropping_an_engine_whose_write_hangs_returns_at_once() {
         let mut engine = kind.create().unwrap();
         frozen.freeze();
         write(engine.as_mut(), &disk, 9, 3);
+        // What has not begun when an engine is dropped never begins.
+        eventually("the write hangs", || under_way(&device.path) == 1);
         assert!(reap_within(engine.as_mut(), 1, WATCHED).is_empty());
-        promptly(Duration::from_millis(200), "drop", || drop(engine));
+        promptly(AT_ONCE, "drop", || drop(engine));
         assert_eq!(Arc::strong_count(&disk), 2, "the write still has it");
         frozen.thaw();
         eventually("the write is over", || Arc::strong_count(&disk) == 1);

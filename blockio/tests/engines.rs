@@ -10,10 +10,9 @@ use sanlock_blockio::{
     Access, AlignedBuf, Asker, BlockingIo, Disk, DiskKind, EngineKind, IoErrorKind, IoRequest, MAX_IN_FLIGHT,
     Op, OpenError, Ticket,
 };
-use support::{LoopDevice, file_in, is_ready, missing, on_each, one, open, reap_within};
+use support::{AT_ONCE, LoopDevice, file_in, is_ready, missing, on_each, one, open, promptly, reap_within};
 
-const SECOND: Duration = Duration::from_secs(1);
-const PATIENT: Duration = Duration::from_secs(10);
+const PATIENT: Duration = Duration::from_secs(60);
 
 fn filled(len: usize, byte: u8) -> AlignedBuf {
     let mut buf = AlignedBuf::zeroed(len);
@@ -281,12 +280,16 @@ fn an_idle_engine_is_dropped_at_once_and_leaves_no_thread() {
     let dir = tempfile::tempdir().unwrap();
     let disk = open(&file_in(dir.path(), "disk", 4096));
     on_each(|kind| {
-        for _ in 0..50 {
-            let mut engine = kind.create().unwrap();
-            engine.submit(IoRequest::read(Arc::clone(&disk), 0, AlignedBuf::zeroed(512)));
-            one(engine.as_mut()).result.unwrap();
-            support::promptly(Duration::from_millis(100), "drop", || drop(engine));
-        }
+        let engines: Vec<_> = (0..50)
+            .map(|_| {
+                let mut engine = kind.create().unwrap();
+                engine.submit(IoRequest::read(Arc::clone(&disk), 0, AlignedBuf::zeroed(512)));
+                one(engine.as_mut()).result.unwrap();
+                engine
+            })
+            .collect();
+        // All of them: one that waits for a second, as for a thread that looks now and then, is seen.
+        promptly(AT_ONCE, "dropping engines", || drop(engines));
         // Other tests of this program run engines of their own.
         let name = format!("sanlock-{}", kind.name());
         support::eventually("threads end", || support::threads_named(&name) <= 20);
@@ -314,7 +317,7 @@ fn an_operation_is_measured() {
         let start = std::time::Instant::now();
         engine.submit(IoRequest::read(Arc::clone(&disk), 0, AlignedBuf::zeroed(512)));
         let done = one(engine.as_mut());
-        assert!(done.submitted_at >= start);
-        assert!(done.completed_at - done.submitted_at < SECOND);
+        let times = [start, done.submitted_at, done.completed_at, std::time::Instant::now()];
+        assert!(times.is_sorted(), "{times:?}");
     });
 }

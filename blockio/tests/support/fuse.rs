@@ -12,7 +12,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use super::{Guard, file_in, is_root, missing};
 
@@ -85,7 +84,7 @@ impl SilentFile {
         }
         // Nobody can kill a thread that waits for this server, so a guard cuts the connection if the test cannot.
         let command = format!("umount -f {0}; umount -l {0}", path.display());
-        let guard = Guard::arm(Duration::from_secs(60), &command);
+        let guard = Guard::arm(&command);
         let requests = device.try_clone().unwrap();
         let server = Server { device, silent: false, kept: Vec::new(), content: vec![0; FILE_BYTES] };
         let server = Arc::new(Mutex::new(server));

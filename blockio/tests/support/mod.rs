@@ -19,6 +19,13 @@ use tempfile::TempDir;
 
 pub(crate) mod fuse;
 
+/// What is bound to come has come by then, on a machine that does other things too.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What "at once" means on such a machine. Whoever waits for storage that hangs waits for longer: until the test lets it go on.
+pub(crate) const AT_ONCE: Duration = Duration::from_secs(30);
+/// After this time a guard ends a hang that its test has not ended; longer than a test waits for anything meanwhile.
+const GUARD: Duration = Duration::from_secs(300);
+
 pub(crate) const ALL: [EngineKind; 3] = [EngineKind::IoUring, EngineKind::Aio, EngineKind::Threads];
 
 /// Runs `body` with each engine. All have to work wherever `CI` is set.
@@ -96,13 +103,13 @@ impl Drop for LoopDevice {
     }
 }
 
-/// A shell command that runs after `after` unless the test ended well before: it undoes a hang even when the test is
+/// A shell command that runs after [`GUARD`] unless the test ended well before: it undoes a hang even when the test is
 /// killed, since nobody could kill the hanging threads.
 pub(crate) struct Guard(std::process::Child);
 
 impl Guard {
-    pub(crate) fn arm(after: Duration, command: &str) -> Self {
-        let script = format!("sleep {}; {command}", after.as_secs());
+    pub(crate) fn arm(command: &str) -> Self {
+        let script = format!("sleep {}; {command}", GUARD.as_secs());
         let child = Command::new("sh")
             .args(["-c", &script])
             .stdin(Stdio::null())
@@ -154,7 +161,7 @@ impl FrozenMount {
             missing(&error);
             return None;
         }
-        let guard = Guard::arm(Duration::from_secs(60), &format!("fsfreeze -u {at}"));
+        let guard = Guard::arm(&format!("fsfreeze -u {at}"));
         Some(Self { mount, frozen: Cell::new(false), _guard: guard, _device: device, _dir: dir })
     }
 
@@ -164,19 +171,24 @@ impl FrozenMount {
     }
 
     pub(crate) fn thaw(&self) {
-        run("fsfreeze", &["-u", self.mount.to_str().unwrap()]).unwrap();
+        self.try_thaw().unwrap();
         self.frozen.set(false);
+    }
+
+    fn try_thaw(&self) -> Result<String, String> {
+        run("fsfreeze", &["-u", self.mount.to_str().unwrap()])
     }
 }
 
 impl Drop for FrozenMount {
     fn drop(&mut self) {
+        // A test that fails is to say why: a second panic would end all of them.
         if self.frozen.get() {
-            self.thaw();
+            let _ = self.try_thaw().inspect_err(|error| eprintln!("{error}"));
         }
         let at = self.mount.to_str().unwrap().to_owned();
         // Descriptors are closed in the background, a moment after the last reference is dropped.
-        let end = Instant::now() + Duration::from_secs(10);
+        let end = Instant::now() + PATIENCE;
         while let Err(error) = run("umount", &[&at]) {
             if Instant::now() > end {
                 eprintln!("{error}");
@@ -210,9 +222,9 @@ pub(crate) fn is_ready(engine: &dyn Engine) -> bool {
     poll(&mut fds, PollTimeout::ZERO).unwrap() == 1
 }
 
-/// The only completion of an engine, within five seconds.
+/// The only completion of an engine, which is bound to come.
 pub(crate) fn one(engine: &mut dyn Engine) -> Completion {
-    let mut done = reap_within(engine, 1, Duration::from_secs(5));
+    let mut done = reap_within(engine, 1, PATIENCE);
     assert_eq!(done.len(), 1);
     done.remove(0)
 }
@@ -246,11 +258,11 @@ pub(crate) fn blocked_threads(prefix: &str) -> usize {
     thread_stats(prefix).iter().filter(|stat| stat.contains(") D ")).count()
 }
 
-/// Waits until `condition` holds; fails after ten seconds.
+/// Waits until `condition` holds; fails after a minute.
 pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(10);
+    let end = Instant::now() + PATIENCE;
     while !condition() {
-        assert!(Instant::now() < end, "not within ten seconds: {what}");
+        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
         thread::sleep(Duration::from_millis(5));
     }
 }
