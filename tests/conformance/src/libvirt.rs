@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::os::unix::fs::{FileExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -346,16 +346,4 @@ impl Domain {
             self.name
         )
     }
-}
-
-/// Destroys the host_id lease of host `number` in a lockspace file.
-///
-/// # Panics
-/// When the file cannot be written.
-pub fn damage_host_id(lockspace: &Path, number: u64) {
-    let written = fs::File::options()
-        .write(true)
-        .open(lockspace)
-        .and_then(|file| file.write_all_at(&[0xff; 512], (number - 1) * 512));
-    written.unwrap_or_else(|error| panic!("{}: {error}", text(lockspace)));
 }

@@ -4,9 +4,10 @@
 //! programs choose without flags: 1 MiB, or 8 MiB for 4096-byte sectors (socket-protocol.md 7.17).
 
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -16,8 +17,11 @@ use crate::program::missing;
 /// Areas of storage that is not asked for a number: a lockspace and the resources of most cases.
 const AREAS: u64 = 16;
 
+/// How long damage is looked at before it is done again.
+const DAMAGE_AGAIN: Duration = Duration::from_millis(100);
+
 /// Limit for losetup.
-const LOSETUP_LIMIT: Duration = Duration::from_secs(20);
+const LOSETUP_LIMIT: Duration = Duration::from_secs(60);
 
 /// The lockspace name all cases use.
 pub const LOCKSPACE: &str = "LS";
@@ -229,6 +233,30 @@ pub fn scratch_dir(word: &str) -> TempDir {
         .prefix(&format!("sanlock-{word}-"))
         .tempdir_in(&base)
         .unwrap_or_else(|error| panic!("cannot make a directory in {}: {error}", base.display()))
+}
+
+/// Destroys the host_id lease of a host, until `seen`: a renewal that has read its sector before the damage writes it back.
+///
+/// # Panics
+/// When the file cannot be written, and after `limit`, naming `what` was to be seen.
+pub fn damage_host_id_until(
+    lockspace: &Path,
+    host_id: u64,
+    what: &str,
+    limit: Duration,
+    mut seen: impl FnMut() -> bool,
+) {
+    let file = File::options().write(true).open(lockspace);
+    let file = file.unwrap_or_else(|error| panic!("{}: {error}", lockspace.display()));
+    let mut done = None::<Instant>;
+    bounded::wait_until(what, limit, || {
+        if done.is_none_or(|at| at.elapsed() >= DAMAGE_AGAIN) {
+            let written = file.write_all_at(&[0xff; 512], (host_id - 1) * 512).and_then(|()| file.sync_all());
+            written.unwrap_or_else(|error| panic!("{}: {error}", lockspace.display()));
+            done = Some(Instant::now());
+        }
+        seen()
+    });
 }
 
 /// Makes a sparse file.

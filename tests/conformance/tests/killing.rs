@@ -4,15 +4,15 @@
 //! The lockspace fails by damage to its host id lease, which is found at the next renewal: users are stopped gently until 8 s
 //! and the grace have passed since the last good renewal, by force from then on.
 
-use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use sanlock_conformance::frozen::FreezableDir;
 use sanlock_conformance::raw::{Header, SELF, cmd, flag, killpath};
-use sanlock_conformance::storage::LOCKSPACE;
+use sanlock_conformance::storage::{LOCKSPACE, damage_host_id_until};
 use sanlock_conformance::{Host, Lockspace, Program, Storage, User, bounded};
 
 /// Seconds of grace: with the 8 until a failure they end 15 s after the damage or later.
@@ -62,13 +62,9 @@ impl Scene {
         })
     }
 
-    /// The own sector is no host id lease any more.
-    fn damage(&self) {
-        File::options()
-            .write(true)
-            .open(self.storage.path())
-            .and_then(|file| file.write_all_at(&[0xff; 512], 0).and_then(|()| file.sync_all()))
-            .unwrap_or_else(|error| panic!("{}: {error}", self.storage.path()));
+    /// The own sector is no host id lease any more, until what comes of that is seen.
+    fn damage_until(&self, what: &str, seen: impl FnMut() -> bool) {
+        damage_host_id_until(Path::new(self.storage.path()), 1, what, LIMIT, seen);
     }
 
     fn inq(&self) -> i32 {
@@ -120,7 +116,7 @@ fn every_user_is_ended_as_it_asked() {
     let mut not_either = scene.user(8, &["restrict", &neither, "stubborn"]);
     let mut not_kill = scene.user(9, &["restrict", &no_kill, "stubborn"]);
 
-    scene.damage();
+    scene.damage_until("a user to be ended", || plain.ended());
     // At once: signals, and the killpath programs.
     assert_eq!(plain.finish(LIMIT).code, SIGTERM);
     assert_eq!(not_term.finish(LIMIT).code, SIGKILL, "instead of SIGTERM");
@@ -173,7 +169,7 @@ fn a_daemon_that_gets_no_more_memory_stops_its_users_all_the_same() {
     let set = std::process::Command::new("prlimit").args(["--pid", &pid, &format!("--as={limit}")]).status();
     assert!(set.is_ok_and(|status| status.success()), "the limit is set");
 
-    scene.damage();
+    scene.damage_until("a user to be ended", || others[0].ended());
     for user in &mut others {
         assert_eq!(user.finish(LIMIT).code, SIGTERM);
     }
@@ -198,7 +194,7 @@ fn a_process_that_gives_everything_up_in_time_is_left_alone() {
     let looks = scene.script("looks", "echo ran >>$out");
     // Its killpath has us release what it holds.
     let mut user = scene.user(1, &["killpath", &looks, "", "0"]);
-    scene.damage();
+    scene.damage_until("the program to run", || !scene.wrote("looks").is_empty());
     scene.wait_until_wrote("looks");
     let release = scene.host.client(&[
         "client",
@@ -305,9 +301,37 @@ fn end(pid: i32, signal: Signal) {
     kill(Pid::from_raw(pid), signal).unwrap_or_else(|error| panic!("{signal} to {pid}: {error}"));
 }
 
+/// A helper that stands still is replaced after 3 s, and the next one runs what waits. Whatever a case finds or does within this time comes
+/// before that.
+const STANDS_STILL: Duration = Duration::from_secs(2);
+
+/// Plays a case until it was quick enough to decide something, which on a busy machine it may not be.
+fn decided(case: impl FnMut() -> bool) {
+    assert!(std::iter::repeat_with(case).take(5).any(|decided| decided), "too slow, five times");
+}
+
+/// Damages the lockspace until something is seen. Returns the moment of the last look that did not see it, which is before the daemon did
+/// anything at all.
+fn damage_and_see(scene: &Scene, what: &str, seen: impl Fn() -> bool) -> Instant {
+    let mut before = Instant::now();
+    scene.damage_until(what, || {
+        let look = Instant::now();
+        let seen = seen();
+        if !seen {
+            before = look;
+        }
+        seen
+    });
+    before
+}
+
 #[test]
 fn a_helper_or_guard_that_dies_or_stands_still_is_replaced() {
     let Some(program) = Program::ours_under_test("does not restart its helper") else { return };
+    decided(|| helper_and_guard_are_replaced(program));
+}
+
+fn helper_and_guard_are_replaced(program: Program) -> bool {
     let scene = Scene::new(program, 3);
     let looks = scene.script("looks", "echo ran >>$out");
     let with_program: Vec<User> = (1..=2).map(|n| scene.user(n, &["killpath", &looks, "", "0"])).collect();
@@ -339,9 +363,12 @@ fn a_helper_or_guard_that_dies_or_stands_still_is_replaced() {
     assert_eq!(parent(helper), old);
     // One that stands still delays programs by a few seconds, and no signal.
     end(helper, Signal::SIGSTOP);
-    scene.damage();
-    bounded::wait_until("SIGTERM", LIMIT, || stubborn.terms() > 0);
-    assert_eq!(scene.wrote("looks"), "");
+    let before = damage_and_see(&scene, "SIGTERM", || stubborn.terms() > 0);
+    let ran = scene.wrote("looks");
+    if before.elapsed() > STANDS_STILL {
+        return false;
+    }
+    assert_eq!(ran, "");
     bounded::wait_until("both programs to run", LIMIT, || scene.wrote("looks") == "ran\nran\n");
     assert_eq!(stubborn.finish(LIMIT).code, SIGKILL);
     for mut user in with_program {
@@ -349,11 +376,16 @@ fn a_helper_or_guard_that_dies_or_stands_still_is_replaced() {
     }
     scene.wait_until_gone();
     assert_eq!(scene.wrote("looks"), "ran\nran\n", "each once");
+    true
 }
 
 #[test]
 fn a_helper_that_goes_on_runs_no_program_that_is_not_wanted_any_more() {
     let Some(program) = Program::ours_under_test("sends what was queued, however old") else { return };
+    decided(|| a_program_that_is_not_wanted_is_not_run(program));
+}
+
+fn a_program_that_is_not_wanted_is_not_run(program: Program) -> bool {
     let scene = Scene::new(program, 1);
     let looks = scene.script("looks", "echo $1 >>$out");
     let mut user = scene.user(1, &["killpath", &looks, "first", "0"]);
@@ -363,11 +395,12 @@ fn a_helper_that_goes_on_runs_no_program_that_is_not_wanted_any_more() {
         fs::read_to_string(format!("/proc/{helper}/comm")).is_ok_and(|name| name == "sanlock-helper\n")
     });
     end(helper, Signal::SIGSTOP);
-    scene.damage();
-    bounded::wait_until("the lockspace to be dead", LIMIT, || scene.status_number("space_dead") == 1);
+    let before =
+        damage_and_see(&scene, "the lockspace to be dead", || scene.status_number("space_dead") == 1);
     let lease = scene.storage.resource_arg(1);
     let release = ["client", "release", "-r", &lease, "-p", &user.pid().to_string()];
     assert_eq!(scene.host.client(&release).result(), Some(0));
+    let in_time = before.elapsed() <= STANDS_STILL;
     // It goes on, unless it was replaced already.
     let _ = kill(Pid::from_raw(helper), Signal::SIGCONT);
     scene.wait_until_gone();
@@ -376,10 +409,15 @@ fn a_helper_that_goes_on_runs_no_program_that_is_not_wanted_any_more() {
     scene.host.init(&scene.storage, 1);
     scene.host.join(&scene.storage, 1);
     let mut other = scene.user(1, &["killpath", &looks, "second", "0"]);
-    scene.damage();
-    assert_eq!(scene.wait_until_wrote("looks"), "second\n");
+    scene.damage_until("the program to run", || scene.wrote("looks").ends_with("second\n"));
+    let ran = scene.wrote("looks");
     other.kill();
     scene.wait_until_gone();
+    if ran != "second\n" && !in_time {
+        return false;
+    }
+    assert_eq!(ran, "second\n");
+    true
 }
 
 /// Leases, run directory and log lie on one file system, on which every write hangs.
@@ -395,11 +433,9 @@ fn a_dead_disk_under_the_daemon_itself_delays_no_signal() {
     let mut gentle = User::start(&host, &storage, 1, &[]);
     let mut stubborn = User::start(&host, &storage, 2, &["stubborn"]);
     place.freeze();
-    let frozen = Instant::now();
+    // 8 and 10 s after the last good renewal, and in any case while it is frozen: thawing tells.
     assert_eq!(gentle.finish(LIMIT).code, SIGTERM);
     assert_eq!(stubborn.finish(LIMIT).code, SIGKILL);
-    // 8 and 10 s after the last good renewal; the bound is for slow machines, far below the time after which the guard thaws.
-    assert!(frozen.elapsed() < Duration::from_secs(60), "{:?}", frozen.elapsed());
     assert!(host.connect().version().is_ok(), "it answers");
     place.thaw();
     bounded::wait_until("the lockspace to be gone", LIMIT, || {

@@ -3,15 +3,15 @@
 use std::path::Path;
 use std::time::Duration;
 
-use sanlock_conformance::libvirt::{self, DISKS_LOCKSPACE, Domain, Leases, LibvirtHost, damage_host_id};
-use sanlock_conformance::storage::scratch_dir;
+use sanlock_conformance::libvirt::{self, DISKS_LOCKSPACE, Domain, Leases, LibvirtHost};
+use sanlock_conformance::storage::{damage_host_id_until, scratch_dir};
 use sanlock_conformance::{Program, Storage, bounded};
 
 /// What libvirt says when the lock manager refuses with "held by another host".
 const HELD_ELSEWHERE: &str = "Failed to acquire lock: Lease is held by another host";
 
 /// A failed lockspace stops its domains at once; a busy machine may take longer.
-const STOP_LIMIT: Duration = Duration::from_secs(30);
+const STOP_LIMIT: Duration = Duration::from_secs(60);
 
 fn under_test() -> Option<Program> {
     let program = Program::under_test()?;
@@ -195,7 +195,10 @@ fn domains_are_stopped_when_the_lockspace_fails() {
     let _ = host.create(&Domain::new("paused", 1).on_lockfailure("pause")).success();
     assert_eq!(host.leases().len(), 3);
 
-    damage_host_id(&dir.path().join(DISKS_LOCKSPACE), 1);
+    let lockspace = dir.path().join(DISKS_LOCKSPACE);
+    damage_host_id_until(&lockspace, 1, "a domain to be killed", STOP_LIMIT, || {
+        host.state("killed").is_empty()
+    });
     bounded::wait_until("the domains to be stopped", STOP_LIMIT, || {
         (host.state("killed"), host.state("poweredoff"), host.state("paused"))
             == (String::new(), String::new(), "paused".to_owned())
