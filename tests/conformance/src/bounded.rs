@@ -146,13 +146,14 @@ impl Running {
     /// Waits for the end.
     ///
     /// # Panics
-    /// After `limit`; the program is killed.
+    /// After `limit`, counted from now; the program is killed.
     pub fn finish(&mut self, limit: Duration) -> Output {
+        let asked = Instant::now();
         loop {
             if let Some(status) = self.try_status() {
                 return self.output(status);
             }
-            if self.begin.elapsed() > limit {
+            if asked.elapsed() > limit {
                 self.kill();
                 let so_far = self.output(ExitStatus::from_raw(9));
                 panic!("did not end within {limit:?}: {so_far}");

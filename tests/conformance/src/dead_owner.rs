@@ -139,7 +139,7 @@ pub fn reborn(mut abandoned: Abandoned) {
     let mut client = registered(scene.host(0));
     let resource = scene.storage().resource(1);
     let mut answers = Vec::new();
-    bounded::wait_until("the lease of an earlier life to be granted", Duration::from_secs(20), || {
+    bounded::wait_until("the lease of an earlier life to be granted", Duration::from_secs(60), || {
         let answer = client.acquire_one(&resource);
         assert!(matches!(answer, 0 | -243), "acquire gave {answer}");
         answers.push(answer);

@@ -6,7 +6,7 @@ use crate::bounded::{self, Output, Running};
 use crate::host::Host;
 
 /// An uncontended acquire shows up in INQUIRE within this time.
-const ACQUIRE_LIMIT: Duration = Duration::from_secs(20);
+const ACQUIRE_LIMIT: Duration = Duration::from_secs(60);
 
 /// A process (`sanlock client command … -c /bin/sleep`) that registered with a host's daemon and
 /// holds leases. Killed when dropped.

@@ -10,7 +10,7 @@ use crate::raw::Connection;
 use crate::storage::{LOCKSPACE, Storage};
 
 /// Hosts appear in each other's tables within this time (io timeout 1).
-const SEEN_LIMIT: Duration = Duration::from_secs(15);
+const SEEN_LIMIT: Duration = Duration::from_secs(60);
 
 /// Hosts that joined one lockspace; host n of the list has host id n + 1.
 #[derive(Debug)]
@@ -84,15 +84,18 @@ impl Scene {
     }
 
     fn join_all(&self) {
-        let mut joins: Vec<_> = (1u64..)
-            .zip(&self.hosts)
-            .map(|(host_id, host)| {
-                let lockspace = self.storage.lockspace_arg(host_id);
-                host.client_in_background(&["client", "add_lockspace", "-s", &lockspace, "-o", "1"])
-            })
+        let lockspaces: Vec<_> =
+            (1u64..).zip(&self.hosts).map(|(id, _)| self.storage.lockspace_arg(id)).collect();
+        let commands = lockspaces.iter().map(|arg| ["client", "add_lockspace", "-s", arg, "-o", "1"]);
+        let mut joins: Vec<_> = self
+            .hosts
+            .iter()
+            .zip(commands)
+            .map(|(host, command)| (host, command, host.client_in_background(&command)))
             .collect();
-        for join in &mut joins {
-            let _ = join.finish(Duration::from_secs(60)).success();
+        for (host, command, join) in &mut joins {
+            let joined = join.finish(Duration::from_secs(60));
+            let _ = host.in_time(joined, command).success();
         }
     }
 

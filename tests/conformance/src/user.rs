@@ -8,7 +8,7 @@ use crate::program::build_dir;
 use crate::storage::{LOCKSPACE, Storage};
 
 /// An uncontended acquire ends within this time.
-const HELD_LIMIT: Duration = Duration::from_secs(20);
+const HELD_LIMIT: Duration = Duration::from_secs(60);
 
 /// A process that holds resource `n` of the storage. Killed when dropped.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl User {
     /// Waits for its end.
     ///
     /// # Panics
-    /// After `limit`, counted from its start.
+    /// After `limit`.
     pub fn finish(&mut self, limit: Duration) -> Output {
         self.running.finish(limit)
     }

@@ -13,7 +13,7 @@ use crate::host::Host;
 use crate::program::Program;
 use crate::storage::{scratch_dir, sparse_file, text};
 
-const SHORT: Duration = Duration::from_secs(20);
+const SHORT: Duration = Duration::from_secs(60);
 
 /// Process ids of the recordings: the holder on host A, the registered process on host B, and the
 /// one whose leases are all released.

@@ -11,7 +11,7 @@ use super::{
 };
 
 /// Limit for one reply unless [`Connection::set_limit`] says otherwise.
-const REPLY_LIMIT: Duration = Duration::from_secs(15);
+const REPLY_LIMIT: Duration = Duration::from_secs(60);
 
 /// A connection to a daemon.
 #[derive(Debug)]

@@ -28,4 +28,4 @@ use std::time::Duration;
 use sanlock_conformance::Table;
 
 /// A local step: an answer, an asynchronous release, a killed process noticed.
-const SOON: Duration = Duration::from_secs(15);
+const SOON: Duration = Duration::from_secs(60);

@@ -14,9 +14,9 @@ use sanlock_conformance::{Program, Scene, Table, User, bounded};
 use crate::message::{Answer, Expected, Message};
 
 /// For what the daemon does on its own after an answer, on a loaded machine.
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
 /// A join on the original looks at its outcome once a second; nothing else here waits.
-const REPLY_LIMIT: Duration = Duration::from_secs(30);
+const REPLY_LIMIT: Duration = Duration::from_secs(60);
 /// No reply within this time is silence.
 const SILENCE: Duration = Duration::from_millis(700);
 
