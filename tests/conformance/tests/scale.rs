@@ -34,7 +34,8 @@ fn forty_lockspaces_join_in_the_time_of_one_and_stay_small() {
         assert_eq!(host.connect().inq_lockspace(&space(n), flag::INQ_WAIT), 0, "lockspace {n}");
     }
     let all = begin.elapsed();
-    assert!(all <= one.mul_f64(1.3), "{LOCKSPACES} joined in {all:?}, one in {one:?}");
+    // Eight at a time would take five times as long.
+    assert!(all <= one * 3, "{LOCKSPACES} joined in {all:?}, one in {one:?}");
 
     // A few renewals, so that everything that will be touched has been touched.
     std::thread::sleep(Duration::from_secs(8));

@@ -132,8 +132,15 @@ fn without_a_daemon_the_disk_is_watched() {
         scene.host_mut(0).kill();
         let silent = who_alone(&scene, &["--watch", "3", &resource]).success();
         let needs = number_before(&silent.stdout, " s more");
-        assert!(silent.stdout.contains(": UNKNOWN, not seen renewing in 3 s\n"), "{kind:?}: {silent}");
-        assert_eq!(needs, Some(DEAD - 3), "{kind:?}: {silent}");
+        // As long as it took, which on a busy machine may be longer.
+        let told = silent.stdout.split_once(": UNKNOWN, not seen renewing in ");
+        let watched = told.and_then(|(_, rest)| number_before(rest, " s\n"));
+        assert!(watched.is_some_and(|seconds| seconds >= 3), "{kind:?}: {silent}");
+        assert_eq!(
+            needs.zip(watched).map(|(needs, watched)| needs + watched),
+            Some(DEAD),
+            "{kind:?}: {silent}"
+        );
     }
 }
 
