@@ -2,7 +2,7 @@
 
 use super::SHORT;
 use super::support::served::{disk, lease_on, served, served_over};
-use super::support::{Daemon, Holder, Place, within};
+use super::support::{Daemon, Holder, Place, in_time, within};
 use sanlock_blockio::CLOSERS_OF_A_PATH;
 use sanlock_daemon::SOCKET_NAME;
 use sanlock_served::{Hang, Trouble};
@@ -130,8 +130,8 @@ fn a_disk_that_does_not_answer_delays_no_request_for_a_lease_on_another() {
     // Held before the one that is asked for.
     let mut held = client.register().unwrap();
     for lease in &leases {
-        client.write_resource(lease, 0, 0, WriteFlags::empty()).unwrap();
-        held.acquire(AcquireFlags::empty(), std::slice::from_ref(lease), None).unwrap();
+        in_time(|| client.write_resource(lease, 0, 0, WriteFlags::empty())).unwrap();
+        in_time(|| held.acquire(AcquireFlags::empty(), std::slice::from_ref(lease), None)).unwrap();
     }
     let mut holder = Holder::start(&daemon, &place.leases());
     assert_eq!(holder.says(), "held");

@@ -3,7 +3,7 @@
 pub(crate) mod served;
 
 use nix::unistd::Pid;
-use sanlock_client::Client;
+use sanlock_client::{Client, ClientError};
 use sanlock_wire::flags::{AddFlags, WriteFlags};
 use sanlock_wire::types::{Disk, Lockspace, Resource, ResourceSpec};
 use sanlock_wire::{Name, code};
@@ -36,6 +36,26 @@ pub(crate) fn within(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
             return false;
         }
         sleep(Duration::from_millis(20));
+    }
+}
+
+/// A busy machine does an I/O within its timeout once in this time.
+const SLOW_LIMIT: Duration = Duration::from_secs(60);
+
+/// What a request brings that is repeated as long as an I/O of it takes longer than the io timeout of a second, as one may on a busy machine,
+/// and until a write that did has ended.
+pub(crate) fn in_time<T>(mut request: impl FnMut() -> Result<T, ClientError>) -> Result<T, ClientError> {
+    let begin = Instant::now();
+    let mut slow = false;
+    loop {
+        let answer = request();
+        let answered = answer.as_ref().err().map_or(0, ClientError::result_code);
+        slow |= answered == code::SANLK_AIO_TIMEOUT;
+        let again = slow && [code::SANLK_AIO_TIMEOUT, code::EAGAIN].contains(&answered);
+        if !again || begin.elapsed() > SLOW_LIMIT {
+            return answer;
+        }
+        sleep(Duration::from_millis(100));
     }
 }
 
@@ -186,8 +206,9 @@ impl Place {
     }
 
     pub(crate) fn format(&self, daemon: &Daemon) {
-        daemon.client().write_lockspace(&self.lockspace(0), 0, 1).unwrap();
-        daemon.client().write_resource(&self.resource(), 0, 0, WriteFlags::empty()).unwrap();
+        let client = daemon.client();
+        in_time(|| client.write_lockspace(&self.lockspace(0), 0, 1)).unwrap();
+        in_time(|| client.write_resource(&self.resource(), 0, 0, WriteFlags::empty())).unwrap();
     }
 
     pub(crate) fn lockspace(&self, host_id: u64) -> Lockspace {
@@ -207,7 +228,8 @@ impl Place {
 
     /// Joins with io timeout 1, waiting for the end of the join.
     pub(crate) fn join(&self, daemon: &Daemon, host_id: u64) {
-        daemon.client().add_lockspace_timeout(&self.lockspace(host_id), AddFlags::empty(), 1).unwrap();
+        let (client, lockspace) = (daemon.client(), self.lockspace(host_id));
+        in_time(|| client.add_lockspace_timeout(&lockspace, AddFlags::empty(), 1)).unwrap();
     }
 
     /// Begins to join, and says whether it is joined within `limit`.
