@@ -266,7 +266,7 @@ fn two_machines_with_one_host_id_are_seen_to_write_in_turn() {
                 std::thread::sleep(Duration::from_millis(700));
             }
         });
-        let output = system.check(Some(&system.file()), &["--seconds", "6"]);
+        let output = system.check(Some(&system.file()), &["--seconds", "20"]);
         stop.store(true, Ordering::Relaxed);
         let text = told(&output, PROBLEMS, "host-id-twice");
         assert!(text.contains("host id 3"), "{text}");
