@@ -1,8 +1,8 @@
 //! The guides (`docs/guide`, README) say what is so: every command line in them is one that the programs know, every link leads
 //! somewhere, and what two hosts are told to do is done, with the result that is shown.
 //!
-//! A block ```` ```sh host1 ```` is run by the shell of the first host, `host2` likewise; `refused` has to fail; `again` may be asked again until it shows what it should; `loop` needs root and loop
-//! devices. A block ```` ```text seen ```` has lines that the block before it prints: digits may be others, and paths `/home/you` are the
+//! A block ```` ```sh host1 ```` is run by the shell of the first host, `host2` likewise; `refused` has to fail; `again` may be run again until it
+//! succeeds and shows what it should; `loop` needs root and loop devices. A block ```` ```text seen ```` has lines that the block before it prints: digits may be others, and paths `/home/you` are the
 //! directory of the test. `<!-- tested with another path in place of: PATH -->`: PATH becomes a loop device or a file.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -223,8 +223,14 @@ fn play(name: &str) {
             break;
         }
         if block.is("host1") || block.is("host2") {
-            let (status, output) = hosts.run(host, &concrete(&block.text));
-            assert_eq!(status != 0, block.is("refused"), "{name}:{}: status {status}\n{output}", block.line);
+            let deadline = Instant::now() + PATIENCE;
+            let (mut status, mut output) = hosts.run(host, &concrete(&block.text));
+            let refused = block.is("refused");
+            while block.is("again") && (status != 0) != refused && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_secs(1));
+                (status, output) = hosts.run(host, &concrete(&block.text));
+            }
+            assert_eq!(status != 0, refused, "{name}:{}: status {status}\n{output}", block.line);
             (last, last_block) = (output, Some((host, block)));
             run += 1;
         } else if block.is("seen") {
