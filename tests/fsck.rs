@@ -34,7 +34,7 @@ struct Disk {
 
 impl Disk {
     fn of_size(bytes: u64) -> Self {
-        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("disk");
         std::fs::File::create(&path).unwrap().set_len(bytes).unwrap();
         Self { dir, path }

@@ -1,6 +1,6 @@
 //! Hosts with a daemon each on one disk, and strace, which kills a daemon.
 
-use super::{CALLS, LIMIT};
+use super::{CALLS, IO_TIMEOUT, LIMIT};
 use sanlock_client::Client;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -55,13 +55,20 @@ impl Host {
         Client::with_run_dir(self.dir.join(self.name)).within(LIMIT)
     }
 
-    /// A process that holds this lease until it is killed.
+    /// A process that holds this lease until it is killed. One that does not get it, as on a busy machine an I/O may take longer than the
+    /// io timeout, is followed by another.
     pub(crate) fn holder(&self, resource: &str) -> Holder {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_sanlock"));
-        command.args(["client", "command", "-r", resource, "-c", "/bin/sleep", "600"]);
-        command.env("SANLOCK_RUN_DIR", self.dir.join(self.name));
-        let holder = Holder { process: quiet(command).spawn().unwrap() };
+        let begin = || {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_sanlock"));
+            command.args(["client", "command", "-r", resource, "-c", "/bin/sleep", "600"]);
+            command.env("SANLOCK_RUN_DIR", self.dir.join(self.name));
+            Holder { process: quiet(command).spawn().unwrap() }
+        };
+        let mut holder = begin();
         until(&format!("{resource} to be held"), || {
+            if holder.process.try_wait().unwrap().is_some() {
+                holder = begin();
+            }
             self.library()
                 .inquire(holder.pid())
                 .is_ok_and(|held| held.resources().is_ok_and(|r| !r.is_empty()))
@@ -128,7 +135,7 @@ pub(crate) fn scene(dir: &Path) {
     std::fs::File::create(dir.join("disk")).unwrap().set_len(12 << 20).unwrap();
     let disk = dir.join("disk").to_str().unwrap().to_owned();
     for init in [
-        ["-s", &format!("LS:0:{disk}:0"), "-o", "1"],
+        ["-s", &format!("LS:0:{disk}:0"), "-o", IO_TIMEOUT],
         ["-r", &format!("LS:R:{disk}:1M"), "-n", "8"],
         ["-r", &format!("LS:D:{disk}:2M"), "-n", "8"],
     ] {

@@ -1,5 +1,6 @@
 //! What a daemon is killed in.
 
+use super::IO_TIMEOUT;
 use super::host::{Holder, Host, both, direct, sanlock, scene, until};
 use sanlock_client::wire::flags::{AcquireFlags, ConvertFlags, ReleaseFlags, ResourceFlags};
 use sanlock_client::wire::{Disk, Name, Resource, ResourceSpec};
@@ -83,7 +84,7 @@ impl Scene {
     pub(crate) fn join(&self, id: u64) {
         let host = if id == 1 { &self.first } else { &self.second };
         let lockspace = self.lockspace(id);
-        let joins = ["client", "add_lockspace", "-s", &lockspace, "-o", "1"];
+        let joins = ["client", "add_lockspace", "-s", &lockspace, "-o", IO_TIMEOUT];
         until(&format!("host {id} to join"), || host.client(&joins).output().unwrap().status.success());
     }
 
@@ -302,8 +303,8 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         calls: &[3],
         act: |s, _| {
             let lockspace = s.lockspace(1);
-            let _cut_short =
-                s.first.client(&["client", "add_lockspace", "-s", &lockspace, "-o", "1"]).output();
+            let joins = ["client", "add_lockspace", "-s", &lockspace, "-o", IO_TIMEOUT];
+            let _cut_short = s.first.client(&joins).output();
         },
         ..ON_LOCKSPACE
     },
