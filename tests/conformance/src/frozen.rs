@@ -17,7 +17,7 @@ const TOOL_LIMIT: Duration = Duration::from_secs(30);
 
 /// A guard process thaws the file system when the test process ends, however it ends, and after this
 /// time at the latest: a frozen file system with a hung writer cannot be cleaned up by anything else.
-const GUARD_SECONDS: u64 = 180;
+const GUARD_SECONDS: u64 = 300;
 
 /// A small ext4 file system on a loop device, mounted in a scratch directory.
 #[derive(Debug)]

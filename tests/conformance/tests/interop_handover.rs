@@ -8,7 +8,7 @@ use sanlock_conformance::scene::acquire_soon;
 use sanlock_conformance::{Holder, Program, Scene, Storage, StorageKind, bounded};
 
 /// A release by one host is visible to the other at once; a waiting host asks again soon.
-const HAND_OVER_LIMIT: Duration = Duration::from_secs(15);
+const HAND_OVER_LIMIT: Duration = Duration::from_secs(40);
 
 const RESOURCES: u64 = 3;
 

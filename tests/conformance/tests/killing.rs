@@ -17,7 +17,7 @@ use sanlock_conformance::{Host, Lockspace, Program, Storage, User, bounded};
 
 /// Seconds of grace: with the 8 until a failure they end 15 s after the damage or later.
 const GRACE: [&str; 2] = ["-g", "10"];
-/// Longer than any wait here from the start of a process on; grace, slow starts and a loaded machine included.
+/// Longer than any wait here; grace, slow starts and a loaded machine included.
 const LIMIT: Duration = Duration::from_secs(90);
 
 const SIGTERM: i32 = 128 + 15;

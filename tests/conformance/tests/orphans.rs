@@ -8,7 +8,7 @@ use sanlock_conformance::storage::LOCKSPACE;
 use sanlock_conformance::{Holder, Program, Resource, Scene, Table, bounded};
 
 /// For what happens in the background, on a loaded machine.
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(60);
 
 /// The resource lines of STATUS without what precedes the offset: offset, mode or version, pid, list.
 fn shown(scene: &Scene) -> Vec<String> {

@@ -10,7 +10,7 @@ use sanlock_conformance::scene::every_pair;
 use sanlock_conformance::{Holder, Program, Resource, Scene, Table, bounded};
 
 /// A refusal that comes and goes with another host's short hold, or with a release in the background.
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(60);
 
 /// What a host's sector of resource 1 says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

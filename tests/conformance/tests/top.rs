@@ -131,7 +131,7 @@ fn it_ends_with_its_terminal() {
         let process = std::path::PathBuf::from(format!("/proc/{}", pid.trim()));
         assert!(process.exists());
         terminal.close();
-        bounded::wait_until("its end", Duration::from_secs(15), || !process.exists());
+        bounded::wait_until("its end", Duration::from_secs(60), || !process.exists());
     }
 }
 
@@ -147,7 +147,7 @@ fn without_a_terminal_it_says_what_to_do_and_prints_everything_once() {
         assert!(output.stderr.contains("must be a terminal; 'sanlock top --once'"), "{output}");
 
         let once = |args: &[&str]| host.client(&[&["top", "--once"], args].concat());
-        bounded::wait_until("a renewal", Duration::from_secs(15), || once(&[]).stdout.contains(" ok "));
+        bounded::wait_until("a renewal", Duration::from_secs(60), || once(&[]).stdout.contains(" ok "));
         let output = once(&[LOCKSPACE]).success();
         let pid = holder.pid().to_string();
         for words in ["host1", "host2", "LIVE", "R1", "exclusive", &pid, scene.storage().path()] {

@@ -10,7 +10,7 @@ use sanlock_conformance::scene::every_pair;
 use sanlock_conformance::storage::StorageKind;
 use sanlock_conformance::{Holder, Program, Resource, Scene, Storage, Table, bounded};
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(60);
 const LVB_SECTOR: u64 = 2002;
 
 fn on_disk(storage: &Storage, n: u64, sector: usize) -> Vec<u8> {

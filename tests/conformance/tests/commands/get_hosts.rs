@@ -73,7 +73,7 @@ fn a_host_that_left_is_free_and_no_longer_listed() {
     let scene = Scene::two_hosts(program, 0);
     scene.wait_until_all_see_all();
     scene.host(1).leave(scene.storage(), 2);
-    bounded::wait_until("host 2 to be seen free", Duration::from_secs(20), || {
+    bounded::wait_until("host 2 to be seen free", SOON, || {
         let (_, hosts) = scene.host(0).connect().get_hosts("LS", 2);
         hosts.iter().any(|host| host.flags & 0xf == FREE && host.timestamp == 0)
     });
