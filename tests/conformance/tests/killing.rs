@@ -310,17 +310,16 @@ fn decided(case: impl FnMut() -> bool) {
     assert!(std::iter::repeat_with(case).take(5).any(|decided| decided), "too slow, five times");
 }
 
-/// Damages the lockspace until something is seen. Returns the moment of the last look that did not see it, which is before the daemon did
-/// anything at all.
-fn damage_and_see(scene: &Scene, what: &str, seen: impl Fn() -> bool) -> Instant {
+/// Damages the lockspace until it has failed. Returns a moment before that: when the daemon was last asked and did not say so.
+fn fail(scene: &Scene) -> Instant {
     let mut before = Instant::now();
-    scene.damage_until(what, || {
-        let look = Instant::now();
-        let seen = seen();
-        if !seen {
-            before = look;
+    scene.damage_until("the lockspace to be dead", || {
+        let asked = Instant::now();
+        let dead = scene.status_number("space_dead") == 1;
+        if !dead {
+            before = asked;
         }
-        seen
+        dead
     });
     before
 }
@@ -363,7 +362,8 @@ fn helper_and_guard_are_replaced(program: Program) -> bool {
     assert_eq!(parent(helper), old);
     // One that stands still delays programs by a few seconds, and no signal.
     end(helper, Signal::SIGSTOP);
-    let before = damage_and_see(&scene, "SIGTERM", || stubborn.terms() > 0);
+    let before = fail(&scene);
+    bounded::wait_until("SIGTERM", LIMIT, || stubborn.terms() > 0);
     let ran = scene.wrote("looks");
     if before.elapsed() > STANDS_STILL {
         return false;
@@ -395,8 +395,7 @@ fn a_program_that_is_not_wanted_is_not_run(program: Program) -> bool {
         fs::read_to_string(format!("/proc/{helper}/comm")).is_ok_and(|name| name == "sanlock-helper\n")
     });
     end(helper, Signal::SIGSTOP);
-    let before =
-        damage_and_see(&scene, "the lockspace to be dead", || scene.status_number("space_dead") == 1);
+    let before = fail(&scene);
     let lease = scene.storage.resource_arg(1);
     let release = ["client", "release", "-r", &lease, "-p", &user.pid().to_string()];
     assert_eq!(scene.host.client(&release).result(), Some(0));
