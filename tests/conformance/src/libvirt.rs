@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::bounded::{self, Output, Running};
 use crate::namespace::Namespace;
 use crate::program::{Program, missing};
-use crate::storage::{sparse_file, text};
+use crate::storage::sparse_file;
 use crate::wdmd::mount_namespaces;
 
 const LIBVIRTD: &str = "/usr/sbin/libvirtd";

@@ -92,7 +92,8 @@ impl TwoLockspaces {
     /// The monotonic second of the last renewal of the endangered lockspace, as it is on the disk.
     fn last_renewal(&self) -> u64 {
         let mut bytes = [0; 8];
-        File::open(&self.path).and_then(|disk| disk.read_exact_at(&mut bytes, TIMESTAMP)).unwrap();
+        let read = File::open(&self.path).and_then(|disk| disk.read_exact_at(&mut bytes, TIMESTAMP));
+        read.unwrap_or_else(|error| panic!("{}: {error}", self.path));
         u64::from_le_bytes(bytes)
     }
 

@@ -1,7 +1,5 @@
 //! GET_HOSTS, socket-protocol.md 7.22.
 
-use std::time::Duration;
-
 use nix::time::{ClockId, clock_gettime};
 use sanlock_conformance::{Host, Program, Scene, Storage, bounded};
 
