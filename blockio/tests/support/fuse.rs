@@ -7,11 +7,14 @@
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::{Guard, file_in, is_root, missing};
 
@@ -90,6 +93,11 @@ impl SilentFile {
         let server = Arc::new(Mutex::new(server));
         let shared = Arc::clone(&server);
         let thread = thread::spawn(move || serve(requests, &shared));
+        // io_uring asks a file whether it can be polled before it reads, and whoever writes first asks for its capabilities. Asked once,
+        // the server has no such things, and nobody asks again: what hangs later is what the test is about.
+        let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        poll(&mut [PollFd::new(file.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO).unwrap();
+        file.write_all_at(&[0; 512], 0).unwrap();
         Some(Self { path, server, thread: Some(thread), _guard: guard, _dir: dir })
     }
 
