@@ -10,7 +10,6 @@ use crate::name::Name;
 use crate::record::{Bitmap, RawLeader};
 use crate::timing::{IoTimeout, MonoTime, WatchdogFire};
 use crate::verify::{self, LeaderError, Purpose};
-use std::ops::Range;
 
 /// The last seen state of one host's delta lease. All times are of our own clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -165,11 +164,11 @@ impl Checked {
 enum Looks {
     /// Those at its group.
     OfGroup,
-    /// Some of its group's had to leave it out. `None`: all had.
+    /// Those that reached it, since its group was read one by one. `None`: there was none.
     Own(Option<Checked>),
 }
 
-/// A host whose record was ever used, is bad, or cannot be read.
+/// A host whose record was ever used, is bad, or was read apart from its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Entry {
     host: HostId,
@@ -201,7 +200,7 @@ impl Entry {
         }
     }
 
-    /// Whether there was ever anything to be seen of it. If not, it is here because it cannot be read.
+    /// Whether there was ever anything to be seen of it. If not, it is here for its own times.
     fn is_known(&self) -> bool {
         Self { looks: Looks::OfGroup, ..*self } != Self::unused(self.host)
     }
@@ -252,10 +251,13 @@ impl HostTable {
         self.max_hosts
     }
 
-    /// Whether every host was looked at once; before that commands answer "try again".
+    /// Whether every host was looked at once, as far as it can be read; before that commands answer "try again".
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.checked.iter().all(Option::is_some)
+        // Of a group that was read one by one the first host has times of its own, like all of it.
+        let apart = |first| HostId::from_index(first).and_then(|host| self.entry(host)).map(|e| e.looks);
+        let mut groups = (0..self.max_hosts).step_by(HOSTS_PER_GROUP).zip(&self.checked);
+        groups.all(|(first, checked)| checked.is_some() || matches!(apart(first), Some(Looks::Own(_))))
     }
 
     /// The status of one host, whether free or not; `None` if it was never looked at.
@@ -292,8 +294,8 @@ impl HostTable {
         Some((low, high - low))
     }
 
-    /// Takes in the sectors of hosts `first` to `first + count` (zero-based), read just now: of whole groups; or of single hosts of a
-    /// group, after which [`HostTable::read_apart`] says which of them were left out.
+    /// Takes in the sectors of hosts `first` to `first + count` (zero-based), read just now: of whole groups, or a single one after
+    /// [`HostTable::read_apart`].
     ///
     /// A record counts as changed if its owner, generation or timestamp is not what is stored, bad records included: taking a
     /// record that we cannot read for a sign of life is safe, the other way round is not. Of a bad record only the timestamp
@@ -314,10 +316,14 @@ impl HostTable {
         let from = self.entries.partition_point(|e| e.host.index() < first);
         let to = self.entries.partition_point(|e| e.host.index() < end);
         for entry in self.entries.get_mut(from..to).unwrap_or_default() {
-            if let Looks::Own(own) = &mut entry.looks {
-                *own = Some(Checked::again(*own, now));
+            if let Looks::Own(own) = entry.looks {
+                let own = Some(Checked::again(own, now));
+                let of_group = self.checked.get(entry.host.index() / HOSTS_PER_GROUP).copied().flatten();
+                entry.looks = if own == of_group { Looks::OfGroup } else { Looks::Own(own) };
             }
         }
+        // Times of its own were all that some were here for.
+        self.entries.retain(|e| *e != Entry::unused(e.host));
         // Sectors of zeros are skipped unless something was stored: they look like hosts that were never there.
         let mut index = first;
         while index < end {
@@ -331,12 +337,12 @@ impl HostTable {
         }
     }
 
-    /// These hosts (zero-based), which are a group, were read one by one just now; those of which a bit is set, from the first on, could not
-    /// be read.
-    pub fn read_apart(&mut self, now: MonoTime, hosts: Range<usize>, lost: u16) {
-        let Some(group) = self.checked.get_mut(hosts.start / HOSTS_PER_GROUP) else { return };
-        let before = group.replace(Checked::again(*group, now));
-        for host in hosts.clone().filter(|host| lost & (1 << (host - hosts.start)) != 0) {
+    /// The hosts of the group of this one (zero-based) are read one by one: from now on each has times of its own, at first those of the group.
+    pub fn read_apart(&mut self, host: usize) {
+        let group = host / HOSTS_PER_GROUP;
+        let Some(checked) = self.checked.get(group).copied() else { return };
+        let first = group * HOSTS_PER_GROUP;
+        for host in first..(first + HOSTS_PER_GROUP).min(self.max_hosts) {
             let Some(host) = HostId::from_index(host) else { continue };
             let at = match self.entries.binary_search_by_key(&host, |e| e.host) {
                 Ok(at) => at,
@@ -346,7 +352,7 @@ impl HostTable {
                 }
             };
             if let Some(entry) = self.entries.get_mut(at).filter(|e| e.looks == Looks::OfGroup) {
-                entry.looks = Looks::Own(before);
+                entry.looks = Looks::Own(checked);
             }
         }
     }

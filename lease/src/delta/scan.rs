@@ -16,7 +16,7 @@ use arrayvec::ArrayVec;
 use std::ops::Range;
 
 use super::DeltaConfig;
-use super::split::{Part, Split};
+use super::split::Split;
 
 /// Bytes read at a time.
 pub const PIECE_BYTES: usize = 256 * 1024;
@@ -38,7 +38,7 @@ pub const WHOLE_EARLY_MS: u64 = 1_000;
 pub const RETRY_PAUSE_MS: u64 = 1_000;
 
 /// Reads that may fail in one look before nothing more is read in parts. With sectors of 512 bytes in blocks of 4096, one bad block makes ten
-/// fail: what spans it, its group, and eight hosts.
+/// fail: what spans it, its group, and eight hosts. What is left comes first in the next look.
 pub const FAILED_READS_MAX: u32 = 24;
 
 /// Pieces of the largest area.
@@ -70,7 +70,8 @@ enum Phase {
 ///
 /// What fails is read in parts; a timeout ends the scan, and the next one begins behind the piece that hung, so that one bad
 /// spot hides no other host. Of a piece whose last whole read failed the hosts in use are read first, for themselves: a bad spot among host ids
-/// that nobody uses hides none of them. While [`STUCK_WHOLE_READS_MAX`] reads hang, they alone are read.
+/// that nobody uses hides none of them. If that read fails too, all of the piece comes first in the next look instead. While
+/// [`STUCK_WHOLE_READS_MAX`] reads hang, hosts in use alone are read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HostScan {
     geometry: Geometry,
@@ -86,6 +87,13 @@ pub struct HostScan {
     bad: u32,
     /// The bad piece of which the hosts in use were read in this look.
     spanned: Option<usize>,
+    /// Pieces of which the hosts in use had to be read in parts in the last look, a bit each: all of it comes first in the next one, which the
+    /// parts would leave no time for.
+    whole_first: u32,
+    /// At which host the parts of each piece go on: of its hosts in use, and of all of it. Where they were given up, until it can be read.
+    parts_from: ArrayVec<[Option<usize>; 2], PIECES_MAX>,
+    /// The piece that was given up last in this look: the next one begins with it.
+    given_up: Option<usize>,
     /// What is being read in parts, since when in this look anything was, and how many of its reads have failed.
     split: Option<Split>,
     parts_since: Option<MonoTime>,
@@ -125,6 +133,9 @@ impl HostScan {
             started: MonoTime::default(),
             bad: 0,
             spanned: None,
+            whole_first: 0,
+            parts_from: ArrayVec::new(),
+            given_up: None,
             split: None,
             parts_since: None,
             fails: 0,
@@ -136,6 +147,7 @@ impl HostScan {
             next_op: 0,
         };
         scan.whole_at.extend((0..scan.pieces()).map(|_| MonoTime::default()));
+        scan.parts_from.extend((0..scan.pieces()).map(|_| [None; 2]));
         scan
     }
 
@@ -185,6 +197,7 @@ impl HostScan {
 
     fn done(&mut self, now: MonoTime) -> Step<ScanOutcome> {
         self.phase = Phase::Idle;
+        self.next_piece = self.given_up.take().unwrap_or(self.next_piece);
         // Once, soon; what fails again can wait for the next renewal.
         let again = self.outcome.failed.is_some() && self.retry.is_none();
         self.retry = again.then(|| now.plus_millis(RETRY_PAUSE_MS));
@@ -201,9 +214,10 @@ impl HostScan {
             let may_read = wanted.is_none_or(|wanted| self.has_room(piece, wanted));
             if !may_read {
                 self.note_failure(self.range(piece).0, IoFailure::TimedOut);
-                if self.bad & bit(piece) == 0 {
+                if self.bad & !self.whole_first & bit(piece) == 0 {
                     // Not all of it, then. What is in use comes by itself.
                     self.bad |= bit(piece);
+                    self.whole_first &= !bit(piece);
                     continue;
                 }
             }
@@ -221,32 +235,35 @@ impl HostScan {
     /// What of a read that has failed is to be read next, and of which piece. A look lasts an io timeout longer for that at most, and as long
     /// as the reads take that come then.
     fn next_part(&mut self, now: MonoTime) -> Option<(usize, Range<usize>)> {
-        loop {
-            let split = self.split.as_mut()?;
-            let table = &self.table;
-            let piece = split.piece;
-            match split.next(|group| table.span_in_use(group.start, group.len()).is_some()) {
-                Part::GroupDone(ones) => {
-                    // Who was left out is looked at again soon: a bit of his may be missed otherwise.
-                    split.missed |= ones.lost != 0;
-                    self.table.read_apart(now, ones.hosts.clone(), ones.lost);
-                }
-                Part::Read(part) => {
-                    let since = *self.parts_since.get_or_insert(now);
-                    let slow = now.millis_since(since) > self.io_timeout.millis();
-                    if self.fails < FAILED_READS_MAX && !slow && self.stuck.len() < STUCK_WHOLE_READS_MAX {
-                        return Some((piece, part));
-                    }
-                    split.give_up();
-                }
-                Part::Done => {
-                    if split.whole && !split.missed {
-                        let asked = split.asked;
-                        self.was_read_whole(piece, asked);
-                    }
-                    self.split = None;
-                }
+        let split = self.split.as_mut()?;
+        let (table, piece, whole) = (&self.table, split.piece, split.whole);
+        let Some(part) = split.next(|group| table.span_in_use(group.start, group.len()).is_some()) else {
+            // Who was left out is looked at again soon: a bit of his may be missed otherwise.
+            if whole && !split.missed {
+                let asked = split.asked;
+                self.was_read_whole(piece, asked);
             }
+            self.split = None;
+            return None;
+        };
+        let since = *self.parts_since.get_or_insert(now);
+        let slow = now.millis_since(since) > self.io_timeout.millis();
+        if self.fails < FAILED_READS_MAX && !slow && self.stuck.len() < STUCK_WHOLE_READS_MAX {
+            if part.len() == 1 {
+                self.table.read_apart(part.start);
+            }
+            return Some((piece, part));
+        }
+        self.parts_go_on(piece, whole, Some(part.start));
+        self.given_up = Some(piece);
+        self.split = None;
+        None
+    }
+
+    /// At which host of a piece the next parts begin, of all of it or of what is in use.
+    fn parts_go_on(&mut self, piece: usize, whole: bool, from: Option<usize>) {
+        if let Some(parts) = self.parts_from.get_mut(piece) {
+            parts[usize::from(whole)] = from;
         }
     }
 
@@ -300,7 +317,7 @@ impl HostScan {
         if !self.whole_at.get(piece).is_none_or(|at| self.is_due(*at)) {
             return (span, false);
         }
-        let first_the_span = self.bad & bit(piece) != 0 && self.spanned != Some(piece);
+        let first_the_span = self.bad & !self.whole_first & bit(piece) != 0 && self.spanned != Some(piece);
         match span.filter(|span| first_the_span && *span != (first, count)) {
             Some(span) => (Some(span), true),
             None => (Some((first, count)), false),
@@ -328,6 +345,11 @@ impl HostScan {
         (first, self.piece_hosts().min(self.table.max_hosts() - first))
     }
 
+    fn hosts_of(&self, piece: usize) -> Range<usize> {
+        let (first, count) = self.range(piece);
+        first..first + count
+    }
+
     fn note_failure(&mut self, first: usize, failure: IoFailure) {
         let host = HostId::from_index(first);
         self.outcome.failed = self.outcome.failed.or(host.map(|h| (h, failure)));
@@ -346,6 +368,8 @@ impl HostScan {
                 self.table.update(now, view, first, count, &mut self.outcome.news);
                 true
             }
+            // It never began, because others hang.
+            Err(IoFailure::TimedOut) => return self.hung(now, piece, hosts),
             Err(failure) => {
                 self.fails += 1;
                 self.note_failure(first, failure);
@@ -353,33 +377,42 @@ impl HostScan {
             }
         };
         if let Some(split) = &mut self.split {
-            split.ended(&hosts, read);
+            if !read {
+                split.failed(hosts);
+            }
             return self.next(now);
         }
-        let whole = (first, count) == self.range(piece);
-        if whole && read {
-            self.was_read_whole(piece, asked);
-        } else if whole {
+        let whole = hosts == self.hosts_of(piece);
+        if whole {
+            self.whole_first &= !bit(piece);
+        }
+        if read {
+            self.parts_go_on(piece, whole, None);
+            if whole {
+                self.was_read_whole(piece, asked);
+            }
+            return self.next(now);
+        }
+        if whole {
             self.bad |= bit(piece);
+        } else if self.spanned.take_if(|spanned| *spanned == piece).is_some() {
+            self.whole_first |= bit(piece);
+            self.behind(piece);
         }
-        if !read {
-            self.split = Some(Split::new(piece, whole, hosts, asked));
-        }
+        let from = self.parts_from.get(piece).and_then(|parts| parts[usize::from(whole)]);
+        self.split = Some(Split::new(piece, whole, hosts, asked, from));
         self.next(now)
     }
 
     /// The read that was waited for takes too long: the next look begins behind its piece.
-    fn hung(&mut self, now: MonoTime, op: OpId, piece: usize, hosts: Range<usize>) -> Step<ScanOutcome> {
-        let _full = self.stuck.try_push((op, piece));
+    fn hung(&mut self, now: MonoTime, piece: usize, hosts: Range<usize>) -> Step<ScanOutcome> {
         self.note_failure(hosts.start, IoFailure::TimedOut);
-        if let Some(split) = &mut self.split {
-            split.ended(&hosts, false);
-            split.give_up();
-            let part = self.next_part(now);
-            debug_assert!(part.is_none(), "it was given up");
-        } else if (hosts.start, hosts.len()) == self.range(piece) {
+        if self.split.take().is_none() && hosts == self.hosts_of(piece) {
             self.bad |= bit(piece);
         }
+        // What is in use comes first again: it need not hang.
+        self.whole_first &= !bit(piece);
+        self.given_up = None;
         self.behind(piece);
         self.done(now)
     }
@@ -397,7 +430,8 @@ impl Machine for HostScan {
                 self.ended(now, (piece, first, count), asked, result)
             }
             (Input::TimedOut { op }, Phase::Reading { op: id, piece, first, count, .. }) if op == id => {
-                self.hung(now, op, piece, first..first + count)
+                let _full = self.stuck.try_push((op, piece));
+                self.hung(now, piece, first..first + count)
             }
             (Input::CompletedLate { op, .. }, _) => {
                 // Its data are older than what later reads may have shown: going back to them would look like life.

@@ -13,83 +13,69 @@ pub(super) struct Split {
     pub(super) whole: bool,
     /// When what has failed was asked for.
     pub(super) asked: MonoTime,
-    /// Whether some of it was given up.
+    /// Whether a host of it could not be read.
     pub(super) missed: bool,
-    /// Those whose groups come next.
+    /// Those that are read one by one, those whose groups come next, and those that come after them because it did not begin there.
+    ones: Range<usize>,
     left: Range<usize>,
-    ones: Option<Ones>,
+    before: Range<usize>,
 }
 
-/// A group that is read host by host.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Ones {
-    pub(super) hosts: Range<usize>,
-    next: usize,
-    /// Those that could not be read, a bit each from the first host of the group on.
-    pub(super) lost: u16,
-}
-
-const _: () = assert!(HOSTS_PER_GROUP == u16::BITS as usize);
-
-/// What is to be done next.
-pub(super) enum Part {
-    /// These are to be read.
-    Read(Range<usize>),
-    /// A group was read host by host, to its end.
-    GroupDone(Ones),
-    /// Nothing is left.
-    Done,
+/// Where the group of this host ends.
+fn group_end(host: usize) -> usize {
+    (host / HOSTS_PER_GROUP + 1) * HOSTS_PER_GROUP
 }
 
 impl Split {
-    /// The hosts begin with a group.
-    pub(super) fn new(piece: usize, whole: bool, hosts: Range<usize>, asked: MonoTime) -> Self {
-        Self { piece, whole, asked, missed: false, left: hosts, ones: None }
+    /// The hosts begin with a group. `from`: the host to begin at, by itself, if it is one of them; after the last one come those before it.
+    pub(super) fn new(
+        piece: usize,
+        whole: bool,
+        hosts: Range<usize>,
+        asked: MonoTime,
+        from: Option<usize>,
+    ) -> Self {
+        // As a group they have just failed, if they are no more than one.
+        let by_itself = (hosts.len() <= HOSTS_PER_GROUP).then_some(hosts.start);
+        let (ones, left, before) = match from.filter(|from| hosts.contains(from)).or(by_itself) {
+            Some(from) => {
+                let end = group_end(from).min(hosts.end);
+                (from..end, end..hosts.end, hosts.start..from)
+            }
+            None => (0..0, hosts, 0..0),
+        };
+        Self { piece, whole, asked, missed: false, ones, left, before }
     }
 
     /// The next part; of groups only those that are `wanted`.
-    pub(super) fn next(&mut self, wanted: impl Fn(&Range<usize>) -> bool) -> Part {
-        if let Some(ones) = &mut self.ones {
-            if ones.next < ones.hosts.end {
-                return Part::Read(ones.next..ones.next + 1);
+    pub(super) fn next(&mut self, wanted: impl Fn(&Range<usize>) -> bool) -> Option<Range<usize>> {
+        loop {
+            if let Some(one) = self.ones.next() {
+                return Some(one..one + 1);
             }
-        }
-        if let Some(ones) = self.ones.take() {
-            return Part::GroupDone(ones);
-        }
-        while !self.left.is_empty() {
-            let group = self.left.start..(self.left.start + HOSTS_PER_GROUP).min(self.left.end);
+            if self.left.is_empty() {
+                self.left = std::mem::take(&mut self.before);
+            }
+            let first = self.left.next()?;
+            let group = first..group_end(first).min(self.left.end);
             self.left.start = group.end;
-            if self.whole || wanted(&group) {
-                return Part::Read(group);
+            if !self.whole && !wanted(&group) {
+                continue;
             }
-        }
-        Part::Done
-    }
-
-    /// A part was read, or could not be.
-    pub(super) fn ended(&mut self, part: &Range<usize>, read: bool) {
-        match &mut self.ones {
-            Some(ones) => {
-                ones.next = part.end;
-                if !read {
-                    ones.lost |= 1 << (part.start - ones.hosts.start);
-                }
+            if group.len() == HOSTS_PER_GROUP {
+                return Some(group);
             }
-            None if !read => self.ones = Some(Ones { hosts: part.clone(), next: part.start, lost: 0 }),
-            None => {}
+            // The beginning of the group in which it began, or the last one of the area.
+            self.ones = group;
         }
     }
 
-    /// Nothing more of it is read.
-    pub(super) fn give_up(&mut self) {
-        self.missed = true;
-        self.left = 0..0;
-        if let Some(ones) = &mut self.ones {
-            for host in ones.next..ones.hosts.end {
-                ones.lost |= 1 << (host - ones.hosts.start);
-            }
-            ones.next = ones.hosts.end;
+    /// A part could not be read.
+    pub(super) fn failed(&mut self, part: Range<usize>) {
+        if part.len() > 1 {
+            self.ones = part;
+        } else {
+            self.missed = true;
         }
     }
 }
