@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::delta::scan::{FAILED_READS_MAX, HostScan, ScanOutcome};
-use crate::hosts::{HOSTS_PER_GROUP, HostState};
-use crate::machine::{Action, HostView, IoFailure, Op};
+use crate::hosts::{HOSTS_PER_GROUP, HostState, HostTable};
+use crate::machine::{Action, HostView, IoFailure, NoSectors, Op};
 use crate::testing::{Fate, Noisy};
 
 const EIO: IoFailure = IoFailure::Os(5);
@@ -402,4 +402,23 @@ fn parts_go_on_where_they_were_given_up() {
         assert_eq!(read, all([vec![(0, 512)], ones(5..16).collect(), groups.clone(), ones(0..5).collect()]));
         assert!([2, 9, 20, 400].iter().all(|id| last(&hosts, *id) > begin));
     }
+}
+
+/// Nobody gets the times of another group, and nobody of another group has times of his own.
+#[test]
+fn who_is_read_apart_has_the_times_of_his_group_until_he_is_read() {
+    let DeltaConfig { lockspace, host: ours, io_timeout, fire, .. } = config();
+    let mut table = HostTable::new(lockspace, ours, io_timeout, fire, Geometry::B512_M1);
+    let at = MonoTime::from_secs;
+    let look = |table: &mut HostTable, secs, first, count| {
+        table.update(at(secs), &NoSectors, first, count, &mut Vec::new());
+    };
+    look(&mut table, 1, 0, 48);
+    look(&mut table, 5, 0, 16);
+    table.read_apart(20);
+    look(&mut table, 9, 20, 1);
+    look(&mut table, 11, 0, 16);
+    look(&mut table, 13, 32, 16);
+    let last = |id| table.seen(host(id)).unwrap().last_check;
+    assert_eq!([4, 16, 17, 21, 22, 32, 33].map(last), [11, 11, 1, 9, 1, 1, 13].map(at));
 }
