@@ -12,6 +12,7 @@ use crate::layout;
 use crate::link::{Call, Link, Order};
 use crate::notes::Setting;
 use crate::requests::Errand;
+use crate::sabotage::Sabotage;
 use crate::table::Table;
 use crate::tasks::Task;
 use crate::worker::Worker;
@@ -155,6 +156,8 @@ pub struct Daemon {
     pub(crate) stalled: BTreeSet<Thread>,
     /// All of them do.
     pub(crate) frozen: bool,
+    /// Since when, the last time.
+    pub(crate) frozen_since: Micros,
     /// On their way, or waiting for a thread that stands still.
     letters: Table<u64, Letter>,
     waiting: Vec<u64>,
@@ -197,6 +200,7 @@ impl Daemon {
             events: VecDeque::new(),
             stalled: BTreeSet::new(),
             frozen: false,
+            frozen_since: 0,
             letters: Table::new(),
             waiting: Vec::new(),
             next_letter: 0,
@@ -418,10 +422,11 @@ impl World {
 
     /// Threads stand still: one, or all.
     pub(crate) fn stall(&mut self, host: usize, thread: Option<Thread>, long: Micros) {
+        let now = self.now;
         let Some(daemon) = self.daemon(host) else { return };
         match thread {
             None if daemon.frozen => return,
-            None => daemon.frozen = true,
+            None => (daemon.frozen, daemon.frozen_since) = (true, now),
             Some(thread) if !daemon.stalled.insert(thread) => return,
             Some(_) => {}
         }
@@ -449,23 +454,33 @@ impl World {
         }
         for what in order {
             match what {
-                0 => self.resume_ios(host),
+                0 => self.resume_ios(host, thread.is_none()),
                 1 => self.resume_letters(host),
                 _ => self.resume_timers(host),
             }
         }
     }
 
-    fn resume_ios(&mut self, host: usize) {
+    fn resume_ios(&mut self, host: usize, all: bool) {
         let completions_first = self.dice.per_mille(300);
         let Some(daemon) = self.daemon(host) else { return };
-        let mut backlog = std::mem::take(&mut daemon.backlog);
+        let (mut backlog, since) = (std::mem::take(&mut daemon.backlog), all.then_some(daemon.frozen_since));
         if completions_first {
             backlog.sort_by_key(|(_, deadline)| *deadline);
         }
+        self.hosts[host].going_on = since;
         for (io, deadline) in backlog {
             self.reported(io, deadline);
         }
+        self.hosts[host].going_on = None;
+    }
+
+    /// What the clock shows whoever takes in what has happened. It is read after what is taken in: what was seen on a disk, and credited to an
+    /// earlier time, makes its owner look silent for longer than it is.
+    pub(crate) fn own_time(&self, host: usize) -> MonoTime {
+        let h = &self.hosts[host];
+        let before = h.going_on.filter(|_| self.sabotaged(Sabotage::ClockBeforeReads));
+        h.clock.at(before.unwrap_or(self.now))
     }
 
     /// Sources in any order, what one of them sent in its order.

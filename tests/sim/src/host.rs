@@ -131,6 +131,8 @@ pub struct Host {
     pub(crate) stopped_until: Micros,
     /// When its last daemon ended.
     pub(crate) ended: Micros,
+    /// While its daemon goes on after standing still, and takes in what has ended meanwhile: since when it stood.
+    pub(crate) going_on: Option<Micros>,
     /// When something of its daemon last stood still.
     pub(crate) excused: Micros,
     /// Until when a transfer was slow or failed that its renewals, its looks at others or requests depend on.
@@ -176,6 +178,7 @@ impl Host {
             device_ppm: 0,
             stopped_until: 0,
             ended: 0,
+            going_on: None,
             excused: 0,
             troubled: 0,
             granted_in_calm: Table::new(),

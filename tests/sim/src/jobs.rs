@@ -67,7 +67,7 @@ impl World {
 
     /// Tells a machine something and does what it asks for.
     pub(crate) fn deliver(&mut self, host: usize, key: JobKey, input: Input<'_>) {
-        let now = self.hosts[host].clock.at(self.now);
+        let now = self.own_time(host);
         let (lockspace, client_alive) = self.circumstances(host, key, now);
         let mut ops = std::mem::take(&mut self.spare_ops);
         let stepped = self.hosts[host].step(key, now, (lockspace, client_alive), input, &mut ops);

@@ -73,6 +73,8 @@ sabotages! {
     WritesWhenGone,
     /// Owners are taken for dead too early.
     OwnersDieYoung,
+    /// What a daemon that stood still finds done is taken in with the time at which it began to stand still.
+    ClockBeforeReads,
     /// Signals reach another process than the one meant.
     KillsBystanders,
     /// A lockspace whose renewal fails takes the others with it.

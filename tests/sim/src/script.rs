@@ -1,7 +1,8 @@
 //! Whole worlds with a plan: nothing goes wrong by chance, and what does go wrong is said by the test.
 
 use crate::clock::{Micros, SECOND};
-use crate::host::Path;
+use crate::event::Io;
+use crate::host::{JobKey, Path};
 use crate::world::{Event, World};
 
 impl World {
@@ -57,6 +58,26 @@ impl World {
     /// The host's way to a disk is back. What hung on it goes on hanging.
     pub fn mend(&mut self, host: usize, disk: u8) {
         self.hosts[host].paths[usize::from(disk)] = Path::Good;
+    }
+
+    /// Its daemon stands still from now on, for that long.
+    pub fn freeze(&mut self, host: usize, long: Micros) {
+        self.stall(host, None, long);
+    }
+
+    /// Whether it is reading the records of hosts.
+    #[must_use]
+    pub fn looks(&self, host: usize) -> bool {
+        self.flying().any(|io| io.host == host && matches!(io.job, JobKey::Scan(_)))
+    }
+
+    /// What it is reading of the records of hosts is as it is on the disk now: the read takes so long.
+    pub fn sees_now(&mut self, host: usize) {
+        let look = |io: &Io| io.host == host && matches!(io.job, JobKey::Scan(_));
+        let looks: Vec<u64> = self.ios.iter().filter(|(_, io)| look(io)).map(|(io, _)| *io).collect();
+        for io in looks {
+            self.sample(io, 0, self.hosts.len() as u64);
+        }
     }
 
     /// The second that the host's last renewal on the disk carries, by its own clock, and what that clock shows now.

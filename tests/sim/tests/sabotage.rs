@@ -81,6 +81,51 @@ fn restless(seed: u64) -> World {
     World::new(settings, seed, false)
 }
 
+/// A daemon that looks at hosts stands still when the owner of a lease is about to renew, for the last time, and sees this renewal: whether the
+/// owner is replaced too early. `None`: the two did not meet.
+fn stands_still_amid_a_look(seed: u64, sabotage: Option<Sabotage>) -> Option<bool> {
+    const SECOND: u64 = 1_000_000;
+    let settings = Settings { hold_ms: 20_000, pause_ms: 500, stormy_secs: 100_000, ..Settings::quiet() };
+    // No read lasts longer.
+    let most = settings.io_timeout.secs() * SECOND;
+    let mut world = World::new(settings, seed, false);
+    if let Some(sabotage) = sabotage {
+        world = world.with(sabotage, "S11:");
+    }
+    assert!(world.run_until(1000 * SECOND, |w| w.now > 100 * SECOND && w.who_holds(0).is_some()));
+    let (owner, pid) = world.who_holds(0)?;
+    world.clings(owner, pid);
+    let (other, end) = (1 - owner, world.now + 200 * SECOND);
+    let soon = |w: &World| {
+        let (renewed, shown) = w.renewal(owner, 0);
+        shown - renewed > 11
+    };
+    if !world.run_until(end, |w| w.looks(other) && soon(w)) {
+        return None;
+    }
+    world.freeze(other, 30 * SECOND);
+    let ((before, _), begin) = (world.renewal(owner, 0), world.now);
+    assert!(world.run_until(end, |w| w.renewal(owner, 0).0 != before), "it does not renew");
+    if !(2 * SECOND..most).contains(&(world.now - begin)) {
+        return None;
+    }
+    world.sees_now(other);
+    world.cut(owner, 0);
+    let taken =
+        world.run_until(world.now + 400 * SECOND, |w| w.who_holds(0).is_some_and(|(host, _)| host == other));
+    Some(!taken)
+}
+
+/// What was seen on a disk is dated by a clock that is read afterwards. A daemon that reads it, stands still, and then takes in what it has read
+/// finds that somebody has been silent for longer than is true.
+#[test]
+fn s11_a_clock_read_before_what_it_dates() {
+    let early = |sabotage| (1..=SEEDS).filter_map(|seed| stands_still_amid_a_look(seed, sabotage)).collect();
+    let (broken, whole): (Vec<bool>, Vec<bool>) = (early(Some(Sabotage::ClockBeforeReads)), early(None));
+    assert!(whole.len() > 5 && !whole.contains(&true), "{whole:?}");
+    assert!(broken.contains(&true), "{broken:?}");
+}
+
 /// CE4: a sharer whose host left and came back while somebody's host table was not looking. Judged from that table alone, as the
 /// original does, it is dead: the simulator finds the exclusive owner beside it by itself. With our rules it finds none.
 #[test]
