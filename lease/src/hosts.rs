@@ -251,7 +251,7 @@ impl HostTable {
         self.max_hosts
     }
 
-    /// Whether every host was looked at once, as far as it can be read; before that commands answer "try again".
+    /// Whether every host was looked at once, or is of a group that is read one by one because some of it cannot be read; before that commands answer "try again".
     #[must_use]
     pub fn is_complete(&self) -> bool {
         // Of a group that was read one by one the first host has times of its own, like all of it.

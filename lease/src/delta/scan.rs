@@ -38,7 +38,7 @@ pub const WHOLE_EARLY_MS: u64 = 1_000;
 pub const RETRY_PAUSE_MS: u64 = 1_000;
 
 /// Reads that may fail in one look before nothing more is read in parts. With sectors of 512 bytes in blocks of 4096, one bad block makes ten
-/// fail: what spans it, its group, and eight hosts. What is left comes first in the next look.
+/// fail: what spans it, its group, and eight hosts. What was given up last comes first in the next look.
 pub const FAILED_READS_MAX: u32 = 24;
 
 /// Pieces of the largest area.
@@ -87,12 +87,12 @@ pub struct HostScan {
     bad: u32,
     /// The bad piece of which the hosts in use were read in this look.
     spanned: Option<usize>,
-    /// Pieces of which the hosts in use had to be read in parts in the last look, a bit each: all of it comes first in the next one, which the
+    /// Pieces of which the hosts in use had to be read in parts when they were last read, a bit each: all of it comes first in the next one, which the
     /// parts would leave no time for.
     whole_first: u32,
     /// At which host the parts of each piece go on: of its hosts in use, and of all of it. Where they were given up, until it can be read.
     parts_from: ArrayVec<[Option<usize>; 2], PIECES_MAX>,
-    /// The piece that was given up last in this look: the next one begins with it.
+    /// The piece that was given up last in this look: the next one begins with it, unless a read hangs meanwhile.
     given_up: Option<usize>,
     /// What is being read in parts, since when in this look anything was, and how many of its reads have failed.
     split: Option<Split>,
