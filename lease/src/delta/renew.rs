@@ -9,6 +9,8 @@
 //!   attempts that follow only read, until it completes. Then it counts as a renewal of the time it carries, no later (W30).
 //! * A write that ends in doubt keeps nobody from writing: one error must not end a lockspace. Until it has settled, and one more write
 //!   has succeeded, any record of this instance is taken for ours.
+//! * No two writes carry the same timestamp, even within one second: the one in doubt would look like the other when it lands over newer
+//!   ones, and whoever has missed those would reckon our silence from before them.
 //! * Contents that are not ours end everything: see [`Corrupt`].
 
 use super::{DeltaConfig, DeltaRelease, Joined};
@@ -79,7 +81,7 @@ impl From<&Corrupt> for ReturnCode {
 /// A good renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Renewed {
-    /// The time whose seconds the record now carries.
+    /// The time whose seconds the record now carries, or later ones if an earlier record had carried those.
     pub last_good: MonoTime,
     /// Milliseconds the read took, which for a late read is more than the io timeout.
     pub read_ms: u64,
@@ -189,6 +191,8 @@ pub struct Renewal {
     known: RawLeader,
     /// Whether `known` is exactly what is on disk: no write failed since it was written, and none that may still land is from before.
     exact: bool,
+    /// The timestamp of the last write, whatever became of it. Later ones carry larger ones.
+    written: u64,
     /// Whether the last attempt, or the join, succeeded.
     good: bool,
     last_good: MonoTime,
@@ -217,6 +221,7 @@ impl Renewal {
             read_extend_ms: config.io_timeout.millis(),
             known: joined.leader,
             exact: true,
+            written: joined.leader.timestamp.get(),
             good: true,
             last_good: joined.last_good,
             ended: joined.last_good,
@@ -399,7 +404,9 @@ impl Renewal {
         self.info.foreign_io_timeout = (found != own).then_some(found);
 
         let mut leader = *record;
-        leader.timestamp = now.secs().into();
+        // To others it only matters that it changes, so it may be ahead of the clock.
+        self.written = now.secs().max(self.written.saturating_add(1));
+        leader.timestamp = self.written.into();
         leader.io_timeout = own.into();
         leader.write_id = self.event.generation.into();
         leader.write_generation = self.event.event.into();

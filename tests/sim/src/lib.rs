@@ -30,7 +30,7 @@
 //! | Code | What |
 //! |---|---|
 //! | S1 to S15 | as in lease-algorithms.md 13.6; S1 to S3 and S5 for exclusive holds, S1, S4 and S12 for shared ones |
-//! | R1, R2, R3 | a ballot value is never forgotten, a block never goes back, a write that may land is waited for |
+//! | R1, R2, R3, R12 | a ballot value is never forgotten, a block never goes back, a write that may land is waited for, no renewal is written twice |
 //! | W1 | the watchdog never fires while all leases of its host were renewed in time |
 //! | W2 | it never fires for lockspaces that nobody uses and nothing may write in |
 //! | W3 | no lockspace is given up, and no process signalled, because of another lockspace |

@@ -4,8 +4,8 @@ use super::*;
 use crate::code::ReturnCode;
 use crate::delta::renew::{RenewFailure, RenewOutcome, Renewal};
 use crate::delta::{DeltaRelease, JoinError, LeaveError};
-use crate::machine::IoFailure;
-use crate::testing::Fate;
+use crate::machine::{Action, Content, IoFailure};
+use crate::testing::{Fate, Traced};
 
 const EIO: IoFailure = IoFailure::Os(5);
 /// 8T + F in seconds.
@@ -53,6 +53,24 @@ fn renewals_go_on_beside_a_write_in_doubt_and_know_it_when_it_lands() {
     assert!(renewal.last_good() > failed);
     assert!(!renewal.write_outstanding());
     assert!(came_back || record(&lab, 1).timestamp.get() > failed.secs());
+}
+
+/// Others reckon from the moment at which they see a change. If a record that they have seen came back over one that they have not, they
+/// would reckon from before it was renewed.
+#[test]
+fn what_comes_back_is_not_what_others_have_seen() {
+    let (mut lab, mut renewal) = joined_and_failed(Some(DOUBT * 1000 - 1));
+    for _ in 0..3 {
+        // Within the second of the write in doubt, too.
+        assert!(is_renewed(lab.rerun(&mut renewal).outcome));
+        assert!(is_renewed(attempt(&mut lab, &mut renewal)));
+    }
+    let timestamp = |t: &Traced| match &t.op.action {
+        Action::Write { content: Content::Delta { leader, .. }, .. } => Some(leader.timestamp.get()),
+        _ => None,
+    };
+    let written: Vec<_> = lab.trace.iter().filter_map(timestamp).collect();
+    assert!(written.len() >= 8 && written.is_sorted_by(|a, b| a < b), "{written:?}");
 }
 
 /// What is there then is looked at as closely as ever.

@@ -5,10 +5,8 @@
 
 use super::Checks;
 use crate::clock::Micros;
-use crate::disk::Area;
 use crate::layout;
 use sanlock_lease::geometry::HostId;
-use sanlock_lease::record::RawLeader;
 use sanlock_lease::timing::{IoTimeout, MonoTime, WatchdogFire};
 use std::ops::Range;
 
@@ -199,7 +197,7 @@ impl Checks {
 
     /// A sector of a lockspace was written, by one of our machines or by somebody else: whoever believes to have that host id is from now on
     /// to notice that it has not, or has it again.
-    fn overwritten_by(&mut self, disk: u8, sector: u64, machine: Option<HostId>, generation: u64) {
+    pub(super) fn overwritten_by(&mut self, disk: u8, sector: u64, machine: Option<HostId>, generation: u64) {
         let now = self.now;
         for ((host, of), m) in self.members.iter_mut() {
             if *of == disk && m.id.delta_sector() == sector {
@@ -491,58 +489,13 @@ impl Checks {
             self.violated(what);
         }
     }
-
-    /// When a sector of a lockspace was last written.
-    #[must_use]
-    pub fn last_landing(&self, area: Area, sector: u64) -> u64 {
-        let Area::Lockspace(disk) = area else { return 0 };
-        self.renewed.get(&(disk, sector)).copied().unwrap_or(0)
-    }
-
-    /// S9. What lands when its submitter is over is the one exception: a renewal whose host has given up and left, or has been replaced by
-    /// another machine with its host id, and any write of a daemon that has died. Nothing keeps it from that (R3), and it harms nobody,
-    /// because whoever it overwrites notices.
-    pub(super) fn delta_landed(
-        &mut self,
-        (disk, sector): (u8, u64),
-        machine: HostId,
-        leader: &RawLeader,
-        orphan: bool,
-    ) {
-        let generation = leader.owner_generation.get();
-        let key = (disk, sector);
-        let before = self.delta_generation.insert(key, generation).unwrap_or(0);
-        self.overwritten_by(disk, sector, Some(machine), generation);
-        let free = leader.timestamp.get() == 0;
-        let last = self.delta_last.insert(key, (machine, free));
-        if orphan {
-            self.overwritten.insert(key, self.now);
-            // Its host may still have been told that it renewed in time, and go by that.
-            let stamp = self.stamps.or_insert((disk, machine), 0);
-            *stamp = (*stamp).max(leader.timestamp.get());
-            self.marks.late_delta_landed += 1;
-            return;
-        }
-        self.overwritten.remove(&key);
-        self.stamps.insert((disk, machine), leader.timestamp.get());
-        if generation < before {
-            self.violated(format!(
-                "S9: generation in delta sector {sector} of {disk} falls from {before} to {generation}"
-            ));
-        }
-        // Two machines that saw the same free record may both write the next generation, and one of them take its write back.
-        if generation == before && !free && last == Some((machine, true)) {
-            self.violated(format!(
-                "S9: {machine:?} takes delta sector {sector} of {disk} again with generation {generation}"
-            ));
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::clock::SECOND;
+    use sanlock_lease::record::RawLeader;
 
     fn host() -> HostId {
         HostId::new(1).unwrap()

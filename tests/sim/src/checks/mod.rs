@@ -3,6 +3,7 @@
 mod formats;
 mod hosts;
 mod legs;
+mod life;
 mod marks;
 pub mod notes;
 mod orphans;
@@ -13,12 +14,13 @@ mod versions;
 
 pub use marks::Marks;
 
-use crate::clock::{Micros, SECOND};
+use crate::clock::Micros;
 use crate::disk::{Area, SimDisk};
 use crate::layout;
 use crate::settings::Settings;
 use crate::table::Table;
 use hosts::Membership;
+use life::Lived;
 use notes::Notes;
 use requests::Requests;
 use sanlock_lease::geometry::HostId;
@@ -61,17 +63,6 @@ pub struct Writer {
     pub reference: bool,
 }
 
-/// A sign of life on the disk.
-#[derive(Clone, Copy, Debug)]
-struct Lived {
-    generation: u64,
-    timestamp: u64,
-    at: Micros,
-    io_timeout: IoTimeout,
-    /// The longest silence of this generation before that.
-    silence: Micros,
-}
-
 #[derive(Clone, Debug, Default)]
 struct Resource {
     holder: Option<Holder>,
@@ -109,6 +100,8 @@ pub struct Checks {
     looked: Table<(HostId, u8), Micros>,
     /// The last write of each that prolonged its host's life.
     lived: Table<(u8, u64), Lived>,
+    /// The generation and the seconds that each machine last wrote, or meant to.
+    told: Table<(u8, HostId), (u64, u64)>,
     /// The seconds that each machine's last renewal on a disk carried.
     stamps: Table<(u8, HostId), u64>,
     /// By disk and sector: the machine that wrote last, and whether that made the host id free.
@@ -190,12 +183,6 @@ impl Checks {
 
     fn io_timeout(&self, host: HostId) -> IoTimeout {
         self.io_timeouts.get(&host).copied().unwrap_or(IoTimeout::DEFAULT)
-    }
-
-    /// Silence after which a host with this io timeout may be replaced, in true time: a fast clock's seconds are short.
-    fn dead_after(&self, io_timeout: IoTimeout) -> Micros {
-        let secs = io_timeout.host_dead_secs(self.fire.unwrap_or(WatchdogFire::DEFAULT));
-        secs * SECOND * 1_000_000 / (1_000_000 + self.drift_ppm)
     }
 
     /// Notes a violation.
@@ -282,7 +269,9 @@ impl Checks {
             _ if sector >= disk.geometry().sectors() => {
                 self.violated(format!("S15: {writer:?} writes sector {sector} of {area:?}, beyond its end"));
             }
-            (Area::Lockspace(_), Content::Delta { .. }) if sector == id.delta_sector() => {}
+            (Area::Lockspace(number), Content::Delta { leader, .. }) if sector == id.delta_sector() => {
+                self.delta_submitted(writer, number, leader);
+            }
             (Area::Resource(resource, _), Content::Leader(leader)) if sector == 0 => {
                 self.name_submitted(resource, writer, leader, disk);
             }
@@ -373,76 +362,6 @@ impl Checks {
                 self.owner_replaced(now, resource, leader, disk);
             }
             _ => {}
-        }
-    }
-
-    /// A renewal that lands when its host must be dead prolongs nothing: by then its lockspace had failed, and its host was reset if
-    /// anything was left to protect. Such a write is the exception to rule R3 (decision 8), and may land between somebody's last
-    /// look at the host id and their ballot. A new generation is a new life.
-    ///
-    /// Nor does a second write within the same second, repeated because the first seemed to have failed: the record is the same, and
-    /// its host reckons from the same second.
-    fn delta_lands(&mut self, now: Micros, key: (u8, u64), leader: &RawLeader) {
-        let io_timeout = IoTimeout::from_disk(leader.io_timeout.get(), IoTimeout::DEFAULT);
-        let (generation, timestamp) = (leader.owner_generation.get(), leader.timestamp.get());
-        let fresh = Lived { generation, timestamp, at: now, io_timeout, silence: 0 };
-        let before = self.lived.get(&key).copied().unwrap_or(fresh);
-        if (before.generation, before.timestamp) == (generation, timestamp) && before.at < now {
-            return;
-        }
-        let silent = now.saturating_sub(before.at);
-        if before.generation != fresh.generation {
-            self.lived.insert(key, fresh);
-        } else if silent < self.dead_after(before.io_timeout) {
-            self.lived.insert(key, Lived { silence: silent.max(before.silence), ..fresh });
-        }
-    }
-
-    /// S11: a silent owner is replaced only after its time. What the owner writes itself is no replacement, and leaders that
-    /// others wrote in its name are left to S1.
-    ///
-    /// A reference peer judges by the time at which its look at the owner ends; what it sees may be older by as long as an operation of
-    /// its may take (differences.md: silence before a take-over). A renewal that lands in between comes more than 8T after the one
-    /// before, so it saves nobody as long as F is longer than that.
-    fn owner_replaced(&mut self, now: Micros, resource: u8, after: &RawLeader, disk: &SimDisk) {
-        let Some(before) = layout::leader_in_force(disk, resource) else { return };
-        let number = layout::disk_of(resource);
-        let replaced = before.timestamp.get() != 0
-            && after.timestamp.get() != 0
-            && after.lver.get() == before.lver.get() + 1
-            && after.owner_id != before.owner_id
-            && after.write_id != before.owner_id
-            && before.write_id == before.owner_id;
-        let Some(owner) = HostId::new(before.owner_id.get()).filter(|_| replaced) else { return };
-        let delta = layout::delta_on(disk, number, owner);
-        let same = delta.timestamp.get() != 0
-            && delta.owner_id == before.owner_id
-            && delta.owner_generation.get() <= before.owner_generation.get();
-        // Whoever saw the flag under a foreign writer's leader is right, even if the owner's own, slow one has landed since, or its
-        // block has gone on to the next version. Under the owner's own leader the flag says nothing.
-        let given_up = (before.lver.get(), owner_of(&before));
-        // A free leader on one of several disks is seen by whoever looks before the next owner's takes its place there.
-        let freed = (given_up.0, given_up.1.0, given_up.1.1);
-        let flags = |r: &Resource| match disk.legs() {
-            1 => r.flagged_for_all.contains(&given_up),
-            // A majority may have another leader, and then the flag counts too.
-            _ => r.flagged.contains(&given_up),
-        };
-        let gone = |r: &Resource| flags(r) || r.freed.contains(&freed);
-        let released = self.resources.get(&resource).is_some_and(gone);
-        if !same || released {
-            return;
-        }
-        self.marks.taken_over += 1;
-        let Some(lived) = self.lived.get(&(number, owner.delta_sector())).copied() else { return };
-        let silent = now.saturating_sub(lived.at);
-        let taker = HostId::new(after.owner_id.get()).filter(|taker| self.references.contains(taker));
-        let unseen = taker.map_or(0, |taker| self.io_timeout(taker).secs() * SECOND);
-        let limit = self.dead_after(lived.io_timeout);
-        if silent < limit && unseen > 0 && lived.silence + unseen >= limit {
-            self.marks.overlooked += 1;
-        } else if silent < limit {
-            self.violated(format!("S11: {before:?} replaced by {after:?} after {silent} us of silence"));
         }
     }
 
