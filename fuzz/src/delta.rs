@@ -1,7 +1,7 @@
 //! Lockspaces: joining, renewing, leaving and watching the others, on an area that holds anything.
 
 use sanlock_lease::delta::{DeltaAcquire, DeltaConfig, Event, HostScan, Joined, RenewOutcome, Renewal};
-use sanlock_lease::machine::{Action, Content, Place};
+use sanlock_lease::machine::{Action, Content, Op, Place};
 use sanlock_lease::name::Name;
 use sanlock_lease::record::{Bitmap, RawLeader};
 use sanlock_lease::timing::IoTimeout;
@@ -105,6 +105,7 @@ fn renew(scene: &mut Scene, data: &mut Data<'_>, config: DeltaConfig, joined: &J
         machine.set_read_extend_secs(data.byte().into());
     }
     let mut corrupt = false;
+    let mut last = joined.leader.timestamp.get();
     for round in 0..RENEWALS_MAX {
         scene.disturb(data);
         if data.one_in(4) {
@@ -118,13 +119,17 @@ fn renew(scene: &mut Scene, data: &mut Data<'_>, config: DeltaConfig, joined: &J
         assert!(trace.len() <= RENEWAL_OPERATIONS_MAX);
         assert!(!corrupt || trace.is_empty(), "nothing is written to a lease that is not ours");
         check_writes(scene, from, &config);
+        for timestamp in trace.iter().filter_map(|traced| timestamp_of(&traced.op)) {
+            assert!(timestamp > last, "no two renewals carry one timestamp");
+            last = timestamp;
+        }
         match end.outcome {
             RenewOutcome::Renewed(renewed) => {
                 assert!(!corrupt && renewed.last_good <= end.at && renewed.last_good >= good);
                 assert_eq!(renewed.last_good, machine.last_good());
                 if !scene.disturbed {
                     let on_disk = scene.delta_of(scene.host);
-                    assert_eq!(on_disk.timestamp.get(), renewed.last_good.secs(), "its time is on the disk");
+                    assert!(on_disk.timestamp.get() >= renewed.last_good.secs(), "its time is on the disk");
                     assert_eq!(on_disk.owner_generation.get(), joined.generation());
                 }
             }
@@ -144,6 +149,14 @@ fn renew(scene: &mut Scene, data: &mut Data<'_>, config: DeltaConfig, joined: &J
         }
     }
     leave(scene, data, config, &machine);
+}
+
+/// The timestamp that a write of a host id lease carries.
+fn timestamp_of(op: &Op) -> Option<u64> {
+    match &op.action {
+        Action::Write { content: Content::Delta { leader, .. }, .. } => Some(leader.timestamp.get()),
+        _ => None,
+    }
 }
 
 fn leave(scene: &mut Scene, data: &mut Data<'_>, config: DeltaConfig, machine: &Renewal) {
