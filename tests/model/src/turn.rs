@@ -32,7 +32,10 @@ pub(crate) enum Told {
 
 fn told<O>(step: Step<O>, done: impl FnOnce(O, u32) -> Told) -> Told {
     match step {
-        Step::Io(ops) => Told::Io(ops.into_iter().collect()),
+        Step::Io(ops) => {
+            assert!(!ops.is_empty(), "it would never go on");
+            Told::Io(ops.into_iter().collect())
+        }
         Step::Wait(until) => Told::Wait(until),
         Step::Pending => Told::Pending,
         Step::Done { outcome, outstanding } => done(outcome, outstanding),

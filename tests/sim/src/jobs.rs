@@ -78,6 +78,13 @@ impl World {
         if matches!(next, Next::Io | Next::Wait(_)) {
             self.goes_on(host, key, now);
         }
+        if matches!(next, Next::Io) && ops.is_empty() {
+            let what = format!(
+                "L: {key:?} of {:?} waits for operations that it did not ask for",
+                self.hosts[host].id
+            );
+            self.checks.violated(what);
+        }
         for op in &mut ops {
             self.submit(host, key, serial, op);
         }

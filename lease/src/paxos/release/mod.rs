@@ -255,10 +255,11 @@ impl PaxosRelease {
         self.value_written
     }
 
-    /// What was known of the disks a moment ago stays known.
+    /// What was known of the disks a moment ago stays known, unless too few of them have this lease: then it is looked again, since
+    /// nothing can be read or written otherwise.
     pub(super) fn with_ops(mut self, ops: Ops) -> Self {
+        self.probed = u32::from(self.config.disks).saturating_sub(ops.foreign()) >= self.config.majority();
         self.ops = ops;
-        self.probed = true;
         self
     }
 

@@ -210,3 +210,24 @@ fn a_disk_that_has_the_lease_again_takes_part_again() {
         assert!((0..3).all(|n| leader_on(&lab, n) == held.leader), "disk {n}");
     }
 }
+
+/// A conversion that fails because its lease is gone from the disks ends, whenever that happens, and so does what takes it back.
+#[test]
+fn a_conversion_ends_when_the_lease_goes_from_the_disks() {
+    for (round, gone) in (1..=8).flat_map(|round| (1..=3).map(move |gone| (round, gone))) {
+        let mut lab = lab3([leader(0, NOBODY); 3]);
+        let owned = held(&acquire3(&mut lab));
+        let shared = lab.run_noisy(&mut PaxosConvert::to_shared(three(), owned)).outcome.held;
+        before_round(&mut lab, round, move |lab| {
+            for n in 0..gone {
+                put(lab, disk(n), 0, Content::Leader(RawLeader::zeroed()));
+            }
+            // Somebody's ballot makes it begin again.
+            let ahead = block([90_002, 0, 0, 0, 0, owned.lver() + 1]);
+            (0..3).for_each(|n| put(lab, disk(n), 3, Content::Block(ahead)));
+        });
+        let mut up = PaxosConvert::to_exclusive(three(), AcquireOptions::default(), shared);
+        let outcome = lab.run_noisy(&mut up).outcome;
+        assert!(outcome.held.is_shared() || outcome.result.is_ok(), "round {round}, {gone} disks");
+    }
+}
