@@ -3,7 +3,9 @@
 use super::disks::{acquire3, block_on, disk, lab3, leader_on, three};
 use super::*;
 use crate::limits::LVB_SECTOR;
+use crate::paxos::acquire::Mode;
 use crate::paxos::convert::PaxosConvert;
+use crate::paxos::share::PaxosShare;
 use crate::paxos::take::PaxosTake;
 
 /// Every sector of an area that a lease uses.
@@ -211,23 +213,63 @@ fn a_disk_that_has_the_lease_again_takes_part_again() {
     }
 }
 
-/// A conversion that fails because its lease is gone from the disks ends, whenever that happens, and so does what takes it back.
+/// What is done with a lease ends, whenever the lease goes from its disks, and whatever else makes it begin again.
 #[test]
-fn a_conversion_ends_when_the_lease_goes_from_the_disks() {
-    for (round, gone) in (1..=8).flat_map(|round| (1..=3).map(move |gone| (round, gone))) {
-        let mut lab = lab3([leader(0, NOBODY); 3]);
-        let owned = held(&acquire3(&mut lab));
-        let shared = lab.run_noisy(&mut PaxosConvert::to_shared(three(), owned)).outcome.held;
-        before_round(&mut lab, round, move |lab| {
-            for n in 0..gone {
-                put(lab, disk(n), 0, Content::Leader(RawLeader::zeroed()));
-            }
-            // Somebody's ballot makes it begin again.
-            let ahead = block([90_002, 0, 0, 0, 0, owned.lver() + 1]);
-            (0..3).for_each(|n| put(lab, disk(n), 3, Content::Block(ahead)));
-        });
-        let mut up = PaxosConvert::to_exclusive(three(), AcquireOptions::default(), shared);
-        let outcome = lab.run_noisy(&mut up).outcome;
-        assert!(outcome.held.is_shared() || outcome.result.is_ok(), "round {round}, {gone} disks");
+fn everything_ends_when_the_lease_goes_from_the_disks() {
+    let other = {
+        let mut record = leader(7, owned_by(2, 1));
+        record.resource_name = name("other").to_field();
+        record.seal();
+        record
+    };
+    let changes = [RawLeader::zeroed(), other, leader(9, owned_by(3, 1))];
+    let cases = (1..=10).flat_map(|round| (1..8_u32).map(move |disks| (round, disks)));
+    for ((round, disks), (change, ahead)) in cases.flat_map(|case| {
+        changes.iter().flat_map(move |change| [false, true].map(move |ahead| (case, (*change, ahead))))
+    }) {
+        let begin = |held_first: bool| {
+            let mut lab = lab3([leader(0, NOBODY); 3]);
+            let owned = held_first.then(|| held(&acquire3(&mut lab)));
+            (lab, owned)
+        };
+        let goes = |lab: &mut Lab| {
+            before_round(lab, round, move |lab| {
+                for n in (0..3).filter(|n| disks & (1 << n) != 0) {
+                    put(lab, disk(n), 0, Content::Leader(change));
+                }
+                if ahead {
+                    let block = block([90_002, 0, 0, 0, 0, 2]);
+                    (0..3).for_each(|n| put(lab, disk(n), 3, Content::Block(block)));
+                }
+            });
+        };
+        let options = AcquireOptions::default();
+        let (mut lab, _) = begin(false);
+        goes(&mut lab);
+        let taken = lab.run(&mut PaxosTake::new(three(), options, 2, true)).outcome.outcome;
+        if let AcquireOutcome::Failed { retract, geometry, .. } = taken {
+            lab.run_noisy(&mut PaxosRelease::retract(three(), geometry).of_attempt(retract));
+        }
+        let (mut lab, _) = begin(false);
+        goes(&mut lab);
+        let share = AcquireOptions { mode: Mode::ShortHold, ..options };
+        lab.run_noisy(&mut PaxosShare::new(three(), share, 2));
+
+        let (mut lab, owned) = begin(true);
+        goes(&mut lab);
+        let renamed = PaxosRelease::new(three(), owned.unwrap()).renamed(Some(name("another")));
+        lab.run_noisy(&mut renamed.clone());
+
+        let (mut lab, owned) = begin(true);
+        goes(&mut lab);
+        let down = lab.run_noisy(&mut PaxosConvert::to_shared(three(), owned.unwrap())).outcome;
+        goes(&mut lab);
+        let up = lab.run_noisy(&mut PaxosConvert::to_exclusive(three(), options, down.held)).outcome;
+        assert!(up.held.is_shared() || up.result.is_ok() || down.result.is_err(), "round {round}, {disks:b}");
+        if up.held.is_shared() {
+            goes(&mut lab);
+            lab.run_noisy(&mut PaxosConvert::erase(three(), up.held));
+            lab.run_noisy(&mut PaxosRelease::new(three(), up.held));
+        }
     }
 }
