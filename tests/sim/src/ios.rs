@@ -74,6 +74,10 @@ impl World {
         if let Action::Write { sector, content } = &op.action {
             let writer = self.writer(host);
             self.checks.submitted(writer, area, *sector, content, &self.disk);
+            if let (Area::Resource(resource, _), Content::Leader(_)) = (area, content) {
+                let misjudged = self.hosts[host].jobs.get(&job).and_then(|j| j.work.misjudged());
+                self.checks.commits(writer, resource, misjudged);
+            }
             let own_now = self.hosts[host].clock.at(self.now);
             // A request is no part of the lease, and takes neither one nor a host id.
             let request = matches!(job, JobKey::Errand(_));

@@ -69,6 +69,8 @@ pub struct ReferenceAcquire {
     living: Option<(HostId, u64)>,
     careful: bool,
     giving_back: Option<(ReferenceRelease, AcquireError)>,
+    /// The io timeout by which it took the owner for dead, if that is one of another instance, or its own.
+    misjudged: Option<IoTimeout>,
 }
 
 impl ReferenceAcquire {
@@ -90,7 +92,14 @@ impl ReferenceAcquire {
             living: None,
             careful: false,
             giving_back: None,
+            misjudged: None,
         }
+    }
+
+    /// The io timeout by which the owner was taken for dead, where it is not the one that the host table had of this very instance.
+    #[must_use]
+    pub fn misjudged(&self) -> Option<IoTimeout> {
+        self.misjudged
     }
 
     fn io(&mut self, now: MonoTime, phase: Phase, place: Place, action: Action) -> Step<AcquireOutcome> {
@@ -154,6 +163,7 @@ impl ReferenceAcquire {
             Err(e) => return self.fail(e),
         };
         self.leader = leader;
+        self.misjudged = None;
         self.next_lver = leader.lver.get() + 1;
         let mut max_mbal = 0;
         for (host, block) in blocks(view, leader.num_hosts.get()) {
@@ -212,6 +222,8 @@ impl ReferenceAcquire {
         }
         let io_timeout = watch.entry.map_or(self.config.io_timeout, |e| e.io_timeout);
         if now.secs_since(watch.start) > io_timeout.host_dead_secs(self.config.fire) {
+            let same = watch.entry.is_some_and(|e| e.owner_generation == self.leader.owner_generation.get());
+            self.misjudged = (!same).then_some(io_timeout);
             return self.read(now, Phase::BeforeBallot, 0, 1);
         }
         if self.options.owner_nowait {

@@ -13,7 +13,7 @@ use sanlock_lease::paxos::convert::ConvertOutcome;
 use sanlock_lease::paxos::release::ReleaseOutcome;
 use sanlock_lease::paxos::take::Taken;
 use sanlock_lease::paxos::{PaxosConvert, PaxosRelease, PaxosTake};
-use sanlock_lease::timing::MonoTime;
+use sanlock_lease::timing::{IoTimeout, MonoTime};
 
 /// A machine.
 #[derive(Clone, Debug)]
@@ -99,6 +99,12 @@ impl Work {
     /// The same, to change what they carry.
     pub fn renewal_mut(&mut self) -> Option<&mut Renewal> {
         if let Self::Renewal(renewal) = self { Some(renewal) } else { None }
+    }
+
+    /// The io timeout by which a reference peer's acquire took an owner for dead, if that was not the owner's.
+    #[must_use]
+    pub fn misjudged(&self) -> Option<IoTimeout> {
+        if let Self::ReferenceAcquire(acquire) = self { acquire.misjudged() } else { None }
     }
 
     /// The looks at the other hosts, if that is what it is.

@@ -61,12 +61,21 @@ impl Checks {
         }
     }
 
+    /// A host is about to write a leader. `misjudged`: the io timeout by which it took the owner for dead, if it was not the owner's.
+    pub fn commits(&mut self, writer: Writer, resource: u8, misjudged: Option<IoTimeout>) {
+        match misjudged {
+            Some(io_timeout) => self.misjudged.insert((resource, writer.host), io_timeout),
+            None => self.misjudged.remove(&(resource, writer.host)),
+        };
+    }
+
     /// S11: a silent owner is replaced only after its time. What the owner writes itself is no replacement, and leaders that
     /// others wrote in its name are left to S1.
     ///
     /// A reference peer judges by the time at which its look at the owner ends; what it sees may be older by as long as an operation of
     /// its may take (differences.md: silence before a take-over). A renewal that lands in between comes more than 8T after the one
-    /// before, so it saves nobody as long as F is longer than that.
+    /// before, so it saves nobody as long as F is longer than that. And it judges by the io timeout that its host table has of the host id when
+    /// the wait begins, be it another instance's (observed-behaviour.md).
     pub(super) fn owner_replaced(&mut self, now: Micros, resource: u8, after: &RawLeader, disk: &SimDisk) {
         let Some(before) = layout::leader_in_force(disk, resource) else { return };
         let number = layout::disk_of(resource);
@@ -102,11 +111,19 @@ impl Checks {
         let taker = HostId::new(after.owner_id.get()).filter(|taker| self.references.contains(taker));
         let unseen = taker.map_or(0, |taker| self.io_timeout(taker).secs() * SECOND);
         let limit = self.dead_after(lived.io_timeout);
-        if silent < limit && unseen > 0 && lived.silence + unseen >= limit {
+        if silent < limit && taker.is_some_and(|taker| self.is_misjudged(resource, taker, silent)) {
+            self.marks.misjudged += 1;
+        } else if silent < limit && unseen > 0 && lived.silence + unseen >= limit {
             self.marks.overlooked += 1;
         } else if silent < limit {
             self.violated(format!("S11: {before:?} replaced by {after:?} after {silent} us of silence"));
         }
+    }
+
+    /// Whether a reference peer has waited for an owner as long as it must by the io timeout that it took for the owner's.
+    fn is_misjudged(&self, resource: u8, taker: HostId, silent: Micros) -> bool {
+        let io_timeout = self.misjudged.get(&(resource, taker));
+        io_timeout.is_some_and(|io_timeout| silent >= self.dead_after(*io_timeout))
     }
 
     /// When a sector of a lockspace was last written.
@@ -204,5 +221,18 @@ mod tests {
         );
         assert_eq!(written(false, &[record(1, 7), record(1, 7)]), 1);
         assert_eq!(written(true, &[record(1, 7), record(1, 7)]), 0);
+    }
+
+    #[test]
+    fn a_peer_waits_for_as_long_as_the_io_timeout_says_that_it_goes_by() {
+        let mut checks = Checks { fire: WatchdogFire::new(10).ok(), ..Checks::default() };
+        let [taker, other] = [2, 3].map(|id| HostId::new(id).unwrap());
+        let writer = Writer { host: taker, reference: true };
+        checks.commits(writer, 0, IoTimeout::new(1).ok());
+        let found = [(0, taker, 18), (0, taker, 17), (0, other, 18), (1, taker, 18)]
+            .map(|(resource, host, secs)| checks.is_misjudged(resource, host, secs * SECOND));
+        assert_eq!(found, [true, false, false, false]);
+        checks.commits(writer, 0, None);
+        assert!(!checks.is_misjudged(0, taker, 18 * SECOND), "it went by the owner's own");
     }
 }

@@ -253,6 +253,8 @@ marks! {
     versions_reused,
     /// Owners that a reference peer replaced although they had just renewed once more: it had looked before that.
     overlooked,
+    /// Owners that a reference peer replaced after the time of another instance, or its own, which was shorter than theirs.
+    misjudged,
     /// Leases that a reference peer believed to have because another host's slow commit of what it had given up named it (W2, CE2).
     peers_deceived,
     /// Operations that went well.

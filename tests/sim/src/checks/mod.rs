@@ -125,6 +125,8 @@ pub struct Checks {
     /// The io timeout of each host, where its lockspace was not joined with another one.
     io_timeouts: Table<HostId, IoTimeout>,
     fire: Option<WatchdogFire>,
+    /// The io timeouts by which reference peers that are about to write a leader took its owner for dead, where they were not the owner's.
+    misjudged: Table<(u8, HostId), IoTimeout>,
     /// The last renewals seen to be complete, also of daemons that are gone, and the io timeout that they had.
     last_goods: Table<(HostId, u8, u32), (MonoTime, IoTimeout)>,
     now: Micros,

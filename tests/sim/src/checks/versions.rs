@@ -45,6 +45,15 @@ impl Checks {
         self.mixed && self.resources.get(&resource).is_some_and(|r| r.forgotten > 0 || r.rolled_back)
     }
 
+    /// Whether no block on the disk says any more that this value was accepted for this version.
+    fn nothing_left_of(resource: u8, lver: u64, value: Value, disk: &SimDisk) -> bool {
+        let hosts = (1..=u64::from(disk.geometry().max_hosts())).filter_map(HostId::new);
+        let mut blocks = hosts.flat_map(|host| {
+            (0..disk.legs()).map(move |leg| layout::block_on(disk, resource, leg, host).dblock)
+        });
+        !blocks.any(|d| d.lver.get() == lver && value_of(&d) == Some(value))
+    }
+
     /// S2, and that every leader was chosen by a ballot.
     pub(super) fn leader_landed(
         &mut self,
@@ -54,16 +63,21 @@ impl Checks {
         disk: &SimDisk,
     ) {
         let (lver, value) = (leader.lver.get(), owner_of(leader));
+        let mixed = self.mixed;
         let r = self.resources.or_default(resource);
         let mut broken: Vec<String> = Vec::new();
         if lver < r.top_lver {
             self.marks.rolled_back += 1;
             r.rolled_back = true;
         }
-        let reused = value.2 != 0 && r.chosen.get(&lver).is_some_and(|v| *v != value);
+        let before = r.chosen.get(&lver).copied().filter(|v| value.2 != 0 && *v != value);
         let by_reference = writer.reference
             || self.references.iter().any(|peer| r.accepted.contains_key(&(lver, value, *peer)));
-        if reused && (lver <= r.forgotten || (r.rolled_back && by_reference)) {
+        // A reference peer empties its block when it releases what the leader says not to be its own, as an older leader does, and
+        // when its acquire fails. Its versions are then in no ballot's sight, and hosts of ours count on from the older leader too. They
+        // never take back a value themselves (R1, R2).
+        let erased = |v| mixed && r.rolled_back && Self::nothing_left_of(resource, lver, v, disk);
+        if before.is_some_and(|v| lver <= r.forgotten || (r.rolled_back && by_reference) || erased(v)) {
             // After a leader was rolled back a reference peer forgets its values and counts on from there (W1, W9): its
             // versions are new ones. Without late writes of its own that must not lead to two owners.
             // Its blocks of the versions that are forgotten stay, and a leader may be brought forward to one of them (R9).
@@ -149,5 +163,58 @@ impl Checks {
             }
         }
         Some(best.map(|(_, value)| value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::Area;
+    use crate::layout::{GEOMETRY, host_id};
+    use sanlock_lease::machine::Content;
+    use sanlock_lease::record::{Dblock, HostBlock};
+
+    fn leader(lver: u64, owner: u64) -> Content {
+        let (owner_id, timestamp) = (owner.into(), 7.into());
+        let owned = RawLeader { owner_id, owner_generation: 1.into(), timestamp, ..RawLeader::zeroed() };
+        Content::Leader(RawLeader { lver: lver.into(), write_id: owner_id, ..owned })
+    }
+
+    fn block(lver: u64, owner: u64) -> Content {
+        let (bal, inp, inp2, inp3) = (owner.into(), owner.into(), 1.into(), 7.into());
+        let dblock = Dblock { bal, inp, inp2, inp3, lver: lver.into(), ..Dblock::zeroed() };
+        Content::Block(HostBlock { dblock, ..HostBlock::zeroed() })
+    }
+
+    /// Host 5, a reference peer, has owned version 3, and host 1 owns version 3 afterwards. `older`: the leader of version 2 has come back
+    /// in between. `left`: the peer's block is as it was.
+    fn owned_twice(mixed: bool, older: bool, left: bool) -> usize {
+        let (mut checks, mut disk) = (Checks { mixed, ..Checks::default() }, SimDisk::new(GEOMETRY, 1));
+        let area = Area::Resource(0, 0);
+        let writes =
+            |owner, lver| [(host_id(owner).block_sector(), block(lver, owner)), (0, leader(lver, owner))];
+        let landings = [writes(5, 2), writes(5, 3)].concat();
+        let mut land = |owner: u64, sector: u64, content: &Content| {
+            let writer = Writer { host: host_id(owner), reference: owner == 5 };
+            disk.land(area, sector, content);
+            checks.landed(area, sector, content, writer, (false, false), &disk);
+        };
+        landings.iter().for_each(|(sector, content)| land(5, *sector, content));
+        if older {
+            land(5, 0, &leader(2, 5));
+        }
+        if !left {
+            land(5, host_id(5).block_sector(), &Content::Block(HostBlock::zeroed()));
+        }
+        writes(1, 3).iter().for_each(|(sector, content)| land(1, *sector, content));
+        checks.violations.iter().filter(|v| v.starts_with("S2: version 3 has")).count()
+    }
+
+    #[test]
+    fn a_version_that_a_peer_has_forgotten_is_a_new_one() {
+        assert_eq!(owned_twice(true, true, false), 0);
+        assert_eq!(owned_twice(false, true, false), 1, "there is no peer");
+        assert_eq!(owned_twice(true, false, false), 1, "no older leader came back");
+        assert_eq!(owned_twice(true, true, true), 1, "its block says it still");
     }
 }
