@@ -112,9 +112,11 @@ impl Manager {
             // The request failed, so it changes nothing.
             return true;
         }
-        if !(ended && token.granted && token.persistent) {
-            return false;
-        }
+        ended && token.granted && token.persistent && self.is_left_behind(resource, out)
+    }
+
+    /// Whether what a process leaves behind, and wanted to persist, stays owned without it. Says so.
+    fn is_left_behind(&self, resource: &Resource, out: &mut Vec<Action>) -> bool {
         // In a dead lockspace the host_id lease speaks for whatever no process holds, unless orphans count as users: what the
         // orphan stands for may go on without a process, and then the lockspace must not end.
         let counts =
@@ -163,11 +165,15 @@ impl Manager {
         let last = match resource.drop_granted(conn) {
             Err(last) => last,
             Ok(dropped) => {
-                // Whoever is about to join in may not get it. Then it is what the last holder left.
-                if let (Work::Held { tokens, .. }, Some(Token { granted: true, persistent: true, .. })) =
-                    (&mut resource.work, dropped)
-                {
-                    if tokens.iter().all(|t| !t.granted) {
+                // Whoever is about to join in may not get it. Until then it is what the last holder left.
+                let left = matches!(dropped, Some(Token { granted: true, persistent: true, .. }));
+                let Some(resource) = self.resources.get(&id).filter(|r| left && !r.is_granted()) else {
+                    return;
+                };
+                if self.is_left_behind(resource, out) {
+                    if let Some(Resource { work: Work::Held { tokens, .. }, .. }) =
+                        self.resources.get_mut(&id)
+                    {
                         tokens.iter_mut().for_each(|t| t.adopts = true);
                     }
                 }

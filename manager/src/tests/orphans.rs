@@ -3,7 +3,7 @@
 use super::lab::*;
 use crate::*;
 use sanlock_lease::delta::Event as HostEvent;
-use sanlock_lease::geometry::HostId;
+use sanlock_lease::geometry::{Geometry, HostId};
 use sanlock_lease::name::Name;
 use sanlock_lease::paxos::acquire::AcquireOutcome;
 use sanlock_lease::paxos::release::Released;
@@ -242,6 +242,52 @@ fn a_failed_join_does_not_cost_the_lease_that_its_holder_wanted_to_persist() {
     let failed = lab.failed(x, live_owner(), false, 0);
     assert_eq!(failed, [replied(1, -243)], "nothing is released");
     assert_eq!(lab.list("s"), Some(ResourceList::Orphan));
+}
+
+/// What the log says of orphans when this happens.
+fn said_of_orphans(lab: &mut Lab, event: Event) -> Vec<String> {
+    let mut out = Vec::new();
+    lab.m.handle(lab.now, event, &mut out);
+    let lines =
+        out.into_iter().filter_map(|a| if let Action::Log { text, .. } = a { Some(text) } else { None });
+    lines.filter(|text| text.contains("orphan")).collect()
+}
+
+/// Its resource has a token all the while, of a request that may fail: then nothing more is said.
+#[test]
+fn a_lease_is_said_to_be_an_orphan_also_while_somebody_is_about_to_share_it() {
+    let (mut lab, _) = Lab::ready();
+    persistent(&mut lab, 0, "s", true);
+    let x = task(&ask(&mut lab, 1, vec![asking("s", true), asking("x", false)], OrphanUse::Refuse));
+    let closed = Event::ConnClosed { conn: ConnId(0) };
+    assert_eq!(said_of_orphans(&mut lab, closed), ["ls:s is an orphan now"]);
+    let outcome = AcquireOutcome::Failed { error: live_owner(), retract: None, geometry: Geometry::B512_M1 };
+    let failed = Event::AcquireDone { task: x, outcome, value: None, outstanding: 0 };
+    assert_eq!(said_of_orphans(&mut lab, failed), [""; 0]);
+    assert_eq!(lab.list("s"), Some(ResourceList::Orphan));
+}
+
+/// The same in a lockspace that has failed: it is one only where orphans count, and then the lockspace does not end.
+#[test]
+fn what_is_left_in_a_failed_lockspace_is_an_orphan_only_if_it_counts_whoever_is_about_to_share_it() {
+    for counts in [false, true] {
+        let (mut lab, ls) = Lab::ready();
+        lab.join("two");
+        persistent(&mut lab, 0, "s", true);
+        if counts {
+            used_by_orphans(&mut lab, true);
+        }
+        task(&ask(&mut lab, 1, vec![asking("s", true), asking("two:x", false)], OrphanUse::Refuse));
+        lab.quiet(Event::Corrupt { ls, code: -260, text: String::new() });
+        lab.pid_gone(0);
+        let said = said_of_orphans(&mut lab, Event::ConnClosed { conn: ConnId(0) });
+        let (line, list) = if counts {
+            (vec!["ls:s is an orphan now"], LockspaceList::Spaces)
+        } else {
+            (vec![], LockspaceList::Rem)
+        };
+        assert_eq!((said, lab.m.lockspaces[&ls].list), (line.into_iter().map(str::to_owned).collect(), list));
+    }
 }
 
 /// The further request is not granted any more, so it costs nothing of what was: not even while the client that made both is the same.
