@@ -99,8 +99,10 @@ impl Checks {
             return;
         }
         self.dropped(resource, host, pid);
-        if let Some(all) = self.registered.get_mut(&(host, pid)) {
-            all.remove(&resource);
+        let was = self.registered.get_mut(&(host, pid)).is_some_and(|all| all.remove(&resource));
+        if was {
+            // In a failed lockspace nothing is done on disk: with this the last use of it may be over, and wdmd has not heard.
+            self.user_ended(host, layout::disk_of(resource));
         }
     }
 
@@ -546,5 +548,17 @@ mod tests {
         checks.time_is(1081 * SECOND);
         checks.ages(host(), 1, MonoTime::from_secs(1001));
         assert_eq!(checks.violations.len(), 1, "{:?}", checks.violations);
+    }
+
+    #[test]
+    fn who_has_just_given_up_a_lease_used_its_lockspace_until_then() {
+        let mut checks = Checks::default();
+        checks.registered.or_default((host(), 100)).insert(0);
+        checks.time_is(1000 * SECOND);
+        checks.given_up(0, host(), 100, true);
+        assert!(!checks.used(host(), 0));
+        assert!(checks.used_lately(host(), 0));
+        checks.time_is((1000 + LOOK_SECS) * SECOND);
+        assert!(!checks.used_lately(host(), 0), "by now the watchdog must not count it");
     }
 }
