@@ -8,7 +8,7 @@ use crate::layout;
 use crate::peer::{Membership, Stage};
 use crate::sabotage::Sabotage;
 use crate::vm::Standing;
-use crate::world::{Event, World};
+use crate::world::{Event, Io, World};
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::machine::Content;
 use sanlock_manager::{Command, Event as Told};
@@ -334,13 +334,28 @@ impl World {
             for thread in stalled {
                 self.resume(host, Some(thread));
             }
-            let stuck = self.ios.values().any(|io| io.host == host && (io.very_late || !io.completes));
+            let stuck = self.ios.values().any(|io| io.host == host && (io.very_late || io.ends.is_none()));
             let lost = self.hosts[host].claims != self.hosts[host].id;
             if (stuck || lost) && self.hosts[host].up {
                 self.reset(host);
             }
             self.let_go(host);
         }
+        // Nobody has a host id or a lease again before its late write has ended (rule R3). To join and to have a turn takes as long as
+        // ever after that.
+        let rest = self.settings.calm_secs() - self.settings.io_timeout.host_dead_secs(self.settings.fire);
+        self.end = self.end.max(self.last_write_ends() + rest * SECOND);
+    }
+
+    /// When the last write in flight has ended for good: after its completion it may be in doubt.
+    fn last_write_ends(&self) -> Micros {
+        let end = |io: &Io| {
+            let clock = &self.hosts[io.host].clock;
+            let seen = io.ends?;
+            let doubt_ms = io.will_be_in_doubt().map_or(0, |_| io.doubt_ms);
+            Some(clock.when(clock.at(seen).plus_millis(doubt_ms)).max(seen))
+        };
+        self.flying().filter(|io| io.is_write()).filter_map(end).max().unwrap_or(self.now)
     }
 
     /// Whoever clings to a lease lets go, and what nobody could kill ends.
@@ -441,5 +456,63 @@ impl World {
             r.serial += 1;
             self.peer_turn_after(host, resource, hold);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::{Area, SimView};
+    use crate::host::JobKey;
+    use crate::settings::Settings;
+    use sanlock_lease::geometry::SectorSize;
+    use sanlock_lease::machine::{IoFailure, OpId};
+    use std::rc::Rc;
+
+    const DOUBT_SECS: u64 = 140;
+
+    /// How much longer the calm is because of a write in flight that ends at this second of the run.
+    fn longer(ends_secs: u64, failure: Option<IoFailure>) -> u64 {
+        let mut world = World::new(Settings::quiet(), 1, false);
+        let usual = world.end;
+        let result = match failure {
+            Some(failure) => Err(failure),
+            None => Ok(SimView::new(SectorSize::B512, 0, 0)),
+        };
+        let write = Some((0, Rc::new(Content::Value([].into()))));
+        let flying = Io {
+            host: 0,
+            epoch: 0,
+            job: JobKey::Renewal(1),
+            serial: 1,
+            op: OpId(1),
+            write,
+            area: Area::Lockspace(0),
+            to_land: false,
+            lands: Micros::MAX,
+            since: 0,
+            timed_out: true,
+            doubt_ms: DOUBT_SECS * 1000,
+            doubtful: false,
+            deadline: 0,
+            ends: Some(ends_secs * SECOND),
+            very_late: false,
+            result,
+        };
+        world.ios.insert(1, Box::new(flying));
+        world.now = world.settings.stormy_secs * SECOND;
+        world.calm_down();
+        world.end.saturating_sub(usual) / SECOND
+    }
+
+    #[test]
+    fn the_calm_goes_on_after_the_last_write_has_ended_for_good() {
+        let stormy = Settings::quiet().stormy_secs;
+        let eio = Some(IoFailure::Os(5));
+        assert_eq!(longer(stormy + 140, None), 0, "as one that died when the calm began");
+        assert_eq!(longer(stormy + 150, None), 10);
+        assert_eq!(longer(stormy, eio), 0);
+        assert_eq!(longer(stormy + 150, eio), 10 + DOUBT_SECS);
+        assert_eq!(longer(stormy + 150, Some(IoFailure::Os(28))), 10, "it says that nothing will land");
     }
 }

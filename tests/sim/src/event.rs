@@ -31,7 +31,8 @@ pub struct Io {
     /// It failed, and may land all the same.
     pub(crate) doubtful: bool,
     pub(crate) deadline: Micros,
-    pub(crate) completes: bool,
+    /// When its completion is seen; `None`: never.
+    pub(crate) ends: Option<Micros>,
     pub(crate) very_late: bool,
     pub(crate) result: Result<SimView, IoFailure>,
 }
@@ -39,6 +40,12 @@ pub struct Io {
 impl Io {
     pub(crate) fn is_write(&self) -> bool {
         self.write.is_some()
+    }
+
+    /// Why it will be in doubt when it ends, if it will.
+    pub(crate) fn will_be_in_doubt(&self) -> Option<IoFailure> {
+        let failure = self.result.as_ref().err().copied();
+        failure.filter(|e| self.doubt_ms > 0 && self.is_write() && e.leaves_doubt())
     }
 
     /// Whether it is about a request for a lease, rather than about the lease.

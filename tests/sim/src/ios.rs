@@ -171,7 +171,7 @@ impl World {
             doubt_ms: op.doubt_ms,
             doubtful: false,
             deadline: self.now + limit,
-            completes: fate.completes.is_some(),
+            ends: fate.completes.map(|after| self.now + after),
             very_late,
             result,
         };
@@ -323,7 +323,7 @@ impl World {
         let Some(flying) = self.ios.get_mut(&io) else { return };
         let (host, key, op) = (flying.host, flying.job, flying.op);
         flying.timed_out = true;
-        let forgotten = !flying.completes && !flying.is_write();
+        let forgotten = flying.ends.is_none() && !flying.is_write();
         if forgotten {
             self.ios.remove(&io);
         }
@@ -335,17 +335,14 @@ impl World {
 
     /// Whether an operation has failed only just now, and may land all the same. Its machine is told so.
     fn falls_in_doubt(&mut self, io: u64, current: bool) -> bool {
-        let Some(flying) = self.ios.get_mut(&io).filter(|io| io.doubt_ms > 0 && io.is_write()) else {
-            return false;
-        };
-        let Some(failure) = flying.result.as_ref().err().copied().filter(|e| e.leaves_doubt()) else {
-            return false;
-        };
+        let Some(flying) = self.ios.get_mut(&io) else { return false };
+        let Some(failure) = flying.will_be_in_doubt() else { return false };
         let (host, key, op, late) = (flying.host, flying.job, flying.op, flying.timed_out);
         let doubt_ms = std::mem::take(&mut flying.doubt_ms);
         (flying.doubtful, flying.timed_out) = (true, true);
         let clock = &self.hosts[host].clock;
         let until = clock.when(clock.at(self.now).plus_millis(doubt_ms)).max(self.now + 1);
+        flying.ends = Some(until);
         self.at(until, Event::Complete { io });
         if current && !late {
             self.say(|w| format!("{:?} {key:?} {op:?} failed in doubt: {failure}", w.hosts[host].id));

@@ -391,7 +391,7 @@ impl Settings {
         layout::resources(self.disks, self.resources)
     }
 
-    /// How long the run goes on without faults: long enough for every dead host to be noticed and for everybody to have a turn.
+    /// How long the run goes on without faults, at least: long enough for every dead host to be noticed and for everybody to have a turn.
     #[must_use]
     pub fn calm_secs(&self) -> u64 {
         // Twice as much to ask for if everything is asked for in two modes.

@@ -50,6 +50,8 @@ pub struct World {
     pub(crate) hosts: Vec<Host>,
     pub(crate) dice: Streams,
     pub(crate) calm: bool,
+    /// When the run ends.
+    pub(crate) end: Micros,
     /// How often each kind of fault struck.
     pub struck: Struck,
     /// Microseconds in which a host was up, of all hosts.
@@ -133,6 +135,7 @@ impl World {
             hosts,
             dice,
             calm: false,
+            end: (settings.stormy_secs + settings.calm_secs()) * SECOND,
             struck: Struck::default(),
             powered: 0,
             ios: Table::new(),
@@ -186,12 +189,11 @@ impl World {
     /// # Panics
     /// The run does not end.
     pub fn run(&mut self) -> bool {
-        let end = (self.settings.stormy_secs + self.settings.calm_secs()) * SECOND;
         for _ in 0..EVENTS_MAX {
             // The deadlines of operations that are over.
             let void = |event: &Event| matches!(event, Event::Deadline { io } if !self.ios.contains_key(io));
             match self.queue.next(void) {
-                Some((at, event)) if at <= end => {
+                Some((at, event)) if at <= self.end => {
                     self.now = at;
                     self.checks.time_is(at);
                     self.happen(event);
