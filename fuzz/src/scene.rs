@@ -449,6 +449,7 @@ impl Scene {
         self.lab.lockspace = LockspaceNow::Alive { generation: self.generation };
         self.lab.client_alive = true;
         self.lab.shutting_down = false;
+        self.lab.hosts = Rc::new(Seen(self.seen.clone()));
     }
 
     /// What one machine has submitted is bounded, and inside the areas that its sizes describe.
