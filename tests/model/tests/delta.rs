@@ -168,5 +168,9 @@ fn what_is_bent_is_found() {
     let budget = Budget { hangs: 1, ..Budget::default() };
     let settings = Settings { starts: [1, 1], ..short(budget) };
     breaks(Property::OneOwner, Settings { twist: Twist::NoWatchdog, ..settings.clone() });
-    breaks(Property::OldUsersAreEnded, Settings { twist: Twist::NoRecovery, ..settings });
+    breaks(Property::OldUsersAreEnded, Settings { twist: Twist::NoRecovery, ..settings.clone() });
+    // The join of the one that lost lands late.
+    breaks(Property::BelieverNotices, Settings { twist: Twist::NoRenewals, ..settings });
+    let settings = Settings { starts: [1, 1], ..short(Budget { leaves: 1, ..Budget::default() }) };
+    breaks(Property::GenerationsRise, Settings { twist: Twist::OldGenerations, ..settings });
 }

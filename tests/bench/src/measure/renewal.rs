@@ -56,7 +56,12 @@ pub fn run(setting: &Setting) -> Vec<Row> {
 }
 
 fn io_timeout_note(io_timeout: u32) -> String {
-    if io_timeout == 10 { String::new() } else { format!("io timeout {io_timeout} s") }
+    match io_timeout {
+        10 => String::new(),
+        _ => format!(
+            "io timeout {io_timeout} s: the shorter it is, the less weigh the two wake-ups a second that the original has for each lockspace"
+        ),
+    }
 }
 
 fn all_rows([original, ours]: [Cost; 2], load: Load) -> Vec<Row> {

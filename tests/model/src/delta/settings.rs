@@ -48,6 +48,10 @@ pub enum Twist {
     NoWatchdog,
     /// Nobody asks what the age of a lease demands.
     NoRecovery,
+    /// Who has joined looks at its record no more.
+    NoRenewals,
+    /// Who joins after somebody else writes a generation of before that.
+    OldGenerations,
 }
 
 /// One run.

@@ -10,7 +10,7 @@ use sanlock_lease::code::ReturnCode;
 use sanlock_lease::delta::JoinOutcome;
 use sanlock_lease::delta::{DeltaAcquire, JoinError, LeaveError, RenewOutcome, Renewal};
 use sanlock_lease::machine::{
-    self, Env, HostView, Input, LockspaceNow, Machine, NoHosts, NoSectors, Op, Step,
+    self, Content, Env, HostView, Input, LockspaceNow, Machine, NoHosts, NoSectors, Op, Step,
 };
 use sanlock_lease::paxos::acquire::AcquireOptions;
 use sanlock_lease::paxos::{PaxosAcquire, PaxosConfig};
@@ -124,8 +124,11 @@ impl World {
     fn due(&self, claimant: &Claimant, now: MonoTime) -> bool {
         let woken = claimant.wake.is_some_and(|wake| wake <= now);
         let member = claimant.member().is_some_and(|m| {
-            let renew =
-                !m.attempting && !m.stopping && m.renewal.corrupt().is_none() && m.renewal.due() <= now;
+            let renew = !m.attempting
+                && !m.stopping
+                && m.renewal.corrupt().is_none()
+                && m.renewal.due() <= now
+                && self.settings.twist != Twist::NoRenewals;
             renew || (m.asked < now && self.settings.twist != Twist::NoRecovery)
         });
         woken || member
@@ -280,6 +283,7 @@ impl World {
                 for op in ops {
                     let (write, range) = match op.action {
                         machine::Action::Write { content, .. } => {
+                            let content = self.bent(content);
                             (Some(self.contents.number(&content)), (0, 0))
                         }
                         machine::Action::Read { first, count } => (None, (first, count)),
@@ -306,6 +310,20 @@ impl World {
                 self.marks.released_id += u64::from(result.is_ok());
                 claimant.left();
             }
+        }
+    }
+
+    /// What is written in place of this.
+    fn bent(&self, content: Content) -> Content {
+        match content {
+            Content::Delta { mut leader, bitmap }
+                if self.settings.twist == Twist::OldGenerations && leader.owner_generation.get() > 1 =>
+            {
+                leader.owner_generation = (leader.owner_generation.get() - 2).into();
+                leader.seal();
+                Content::Delta { leader, bitmap }
+            }
+            content => content,
         }
     }
 
@@ -399,7 +417,8 @@ impl World {
             return self.tell(state, claimant, now, Input::Tick);
         }
         let Task::Joined(member) = &mut claimant.task else { return };
-        let due = !member.attempting && !member.stopping && member.renewal.corrupt().is_none();
+        let renews = self.settings.twist != Twist::NoRenewals;
+        let due = renews && !member.attempting && !member.stopping && member.renewal.corrupt().is_none();
         if due && member.renewal.due() <= now {
             member.attempting = true;
             return self.tell(state, claimant, now, Input::Start);
