@@ -16,14 +16,16 @@ use crate::opens::Asker;
 
 /// Synchronous transfers with a deadline over an [`Engine`].
 ///
-/// An operation that times out stays outstanding inside; its late completion is collected and discarded by a later call.
-/// Dropping never waits (see [`Engine`]).
+/// An operation that times out stays outstanding inside; its late completion is collected by a later call, and of its result only
+/// whether it leaves a write in doubt. Dropping never waits (see [`Engine`]).
 pub struct BlockingIo {
     engine: Box<dyn Engine>,
     reaped: Vec<Completion>,
     spare: Option<AlignedBuf>,
     /// For whom operations are counted.
     asker: Option<Asker>,
+    /// As [`BlockingIo::in_doubt_since`].
+    in_doubt_since: Option<Instant>,
 }
 
 impl BlockingIo {
@@ -32,7 +34,13 @@ impl BlockingIo {
     /// # Errors
     /// As [`EngineKind::create`].
     pub fn new(kind: EngineKind) -> Result<Self, EngineError> {
-        Ok(Self { engine: kind.create()?, reaped: Vec::new(), spare: None, asker: None })
+        Ok(Self {
+            engine: kind.create()?,
+            reaped: Vec::new(),
+            spare: None,
+            asker: None,
+            in_doubt_since: None,
+        })
     }
 
     /// From now on operations are counted among those of this kind of asker, and are not begun without a place among them
@@ -96,9 +104,31 @@ impl BlockingIo {
 
     /// Collects and discards late completions; returns how many operations are still outstanding.
     pub fn collect_late(&mut self) -> usize {
-        self.engine.reap(&mut self.reaped);
+        self.reap();
         self.reaped.clear();
         self.engine.in_flight()
+    }
+
+    /// Whether nothing that was written may land any more: no operation is outstanding, and none that writes was seen to end in doubt
+    /// ([`IoFailure::leaves_doubt`](sanlock_lease::machine::IoFailure::leaves_doubt)) for as long as `doubt`.
+    pub fn settled(&mut self, doubt: Duration) -> bool {
+        self.collect_late() == 0 && self.in_doubt_since.is_none_or(|since| since.elapsed() >= doubt)
+    }
+
+    /// When a write was last seen to have ended, late or in time, with an error that leaves open whether it takes effect.
+    #[must_use]
+    pub fn in_doubt_since(&self) -> Option<Instant> {
+        self.in_doubt_since
+    }
+
+    /// Every completion comes through here, whoever waits for it.
+    fn reap(&mut self) {
+        self.engine.reap(&mut self.reaped);
+        let in_doubt = |done: &Completion| {
+            let error = done.result.as_ref().err().filter(|_| done.op == Op::Write);
+            error.is_some_and(|error| error.kind.failure().leaves_doubt()).then_some(done.completed_at)
+        };
+        self.in_doubt_since = self.reaped.iter().filter_map(in_doubt).chain(self.in_doubt_since).max();
     }
 
     fn buffer(
@@ -156,14 +186,15 @@ impl BlockingIo {
                 return Err(overdue);
             }
             let mut fds = [PollFd::new(self.engine.completion_fd(), PollFlags::POLLIN)];
-            if let Err(errno) = poll_for(&mut fds, left) {
-                return Err(IoError { kind: IoErrorKind::Os(errno as i32), ..overdue });
+            // It goes on: what the kernel has against the wait says nothing of it.
+            if poll_for(&mut fds, left).is_err() {
+                return Err(overdue);
             }
         }
     }
 
     fn reap_one(&mut self, ticket: Ticket) -> Option<Completion> {
-        self.engine.reap(&mut self.reaped);
+        self.reap();
         self.reaped.drain(..).find(|done| done.ticket == ticket)
     }
 }
@@ -181,5 +212,134 @@ pub(crate) fn poll_for(fds: &mut [PollFd<'_>], timeout: Duration) -> Result<(), 
             Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::Access;
+    use nix::sys::eventfd::EventFd;
+    use std::os::fd::{AsFd, BorrowedFd};
+    use std::sync::Mutex;
+
+    /// Of what is in flight, what ends at the next look, and how.
+    type Ending = Arc<Mutex<Option<Result<(), IoErrorKind>>>>;
+
+    struct Held {
+        requests: Vec<(Ticket, IoRequest)>,
+        submitted: u64,
+        ending: Ending,
+        fd: EventFd,
+    }
+
+    impl Engine for Held {
+        fn submit(&mut self, request: IoRequest) -> Ticket {
+            self.submitted += 1;
+            self.requests.push((Ticket(self.submitted), request));
+            Ticket(self.submitted)
+        }
+
+        fn reap(&mut self, out: &mut Vec<Completion>) -> usize {
+            let Some(ending) = self.ending.lock().unwrap().take().filter(|_| !self.requests.is_empty())
+            else {
+                return 0;
+            };
+            let (ticket, request) = self.requests.remove(0);
+            let IoRequest { op, disk, offset, len, buf, place: _ } = request;
+            let result = ending.map_err(|kind| IoError { path: disk.shared_path(), op, offset, len, kind });
+            let now = Instant::now();
+            out.push(Completion {
+                ticket,
+                op,
+                disk,
+                offset,
+                len,
+                buf,
+                result,
+                submitted_at: now,
+                completed_at: now,
+            });
+            1
+        }
+
+        fn completion_fd(&self) -> BorrowedFd<'_> {
+            self.fd.as_fd()
+        }
+
+        fn in_flight(&self) -> usize {
+            self.requests.len()
+        }
+
+        fn kind(&self) -> EngineKind {
+            EngineKind::Threads
+        }
+    }
+
+    const SOON: Duration = Duration::from_millis(20);
+    const LONG: Duration = Duration::from_secs(100);
+    const EIO: IoErrorKind = IoErrorKind::Os(libc::EIO);
+
+    fn held(ending: &Ending) -> BlockingIo {
+        let (fd, ending) = (EventFd::new().unwrap(), Arc::clone(ending));
+        let engine = Box::new(Held { requests: Vec::new(), submitted: 0, ending, fd });
+        BlockingIo { engine, reaped: Vec::new(), spare: None, asker: None, in_doubt_since: None }
+    }
+
+    #[test]
+    fn a_write_that_ends_in_doubt_late_or_in_time_has_not_settled_before_the_doubt() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk");
+        std::fs::write(&path, [0; 4096]).unwrap();
+        let disk = Arc::new(Disk::open(&path, Access::ReadWrite).unwrap());
+        for late in [true, false] {
+            // What a refusal, a success and a read leave behind is settled at once.
+            for (ending, write, settled) in [
+                (Err(EIO), true, false),
+                (Err(IoErrorKind::Os(libc::ENOSPC)), true, true),
+                (Ok(()), true, true),
+                (Err(EIO), false, true),
+            ] {
+                let at = Ending::default();
+                let mut io = held(&at);
+                assert!(io.settled(LONG));
+                if !late {
+                    *at.lock().unwrap() = Some(ending);
+                }
+                let result = if write {
+                    io.write_all_at(&disk, 0, &[1; 512], SOON)
+                } else {
+                    io.read_exact_at(&disk, 0, &mut [0; 512], SOON)
+                };
+                if late {
+                    assert_eq!(result.unwrap_err().kind, IoErrorKind::TimedOut);
+                    assert!(!io.settled(Duration::ZERO), "it is outstanding");
+                    *at.lock().unwrap() = Some(ending);
+                } else {
+                    assert_eq!(result.map_err(|error| error.kind), ending);
+                }
+                assert_eq!(io.settled(LONG), settled, "{late} {ending:?} {write}");
+                assert!(io.settled(Duration::ZERO));
+                thread::sleep(SOON);
+                assert!(io.settled(SOON), "the doubt is over");
+            }
+        }
+    }
+
+    /// The next operation's look collects it too.
+    #[test]
+    fn a_doubt_is_not_lost_to_the_wait_for_another_operation() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk");
+        std::fs::write(&path, [0; 4096]).unwrap();
+        let disk = Arc::new(Disk::open(&path, Access::ReadWrite).unwrap());
+        let at = Ending::default();
+        let mut io = held(&at);
+        io.write_all_at(&disk, 0, &[1; 512], SOON).unwrap_err();
+        *at.lock().unwrap() = Some(Err(EIO));
+        io.read_exact_at(&disk, 0, &mut [0; 512], SOON).unwrap_err();
+        *at.lock().unwrap() = Some(Ok(()));
+        assert!(!io.settled(LONG));
+        assert!(io.settled(Duration::ZERO));
     }
 }

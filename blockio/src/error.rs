@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nix::errno::Errno;
+use sanlock_lease::machine::IoFailure;
 use thiserror::Error;
 
 /// Return number of an operation that did not complete within its limit (`SANLK_AIO_TIMEOUT`).
@@ -50,6 +51,17 @@ impl IoErrorKind {
     #[must_use]
     pub const fn is_timeout(self) -> bool {
         matches!(self, IoErrorKind::TimedOut | IoErrorKind::NeverStarted)
+    }
+
+    /// The verdict as machines know it.
+    #[must_use]
+    pub const fn failure(self) -> IoFailure {
+        match self {
+            // One that was never started has settled at once.
+            IoErrorKind::TimedOut | IoErrorKind::NeverStarted => IoFailure::TimedOut,
+            IoErrorKind::Os(errno) => IoFailure::Os(errno),
+            IoErrorKind::Short { .. } => IoFailure::Short,
+        }
     }
 
     /// The return number: -202 timed out, or never started for that reason, -90 (`-EMSGSIZE`) short, otherwise the negative errno

@@ -3,7 +3,7 @@
 use sanlock_lease::machine::{IoFailure, OpId};
 use sanlock_lease::timing::MonoTime;
 
-use super::lane::{Flight, failure};
+use super::lane::Flight;
 use super::report::RunId;
 use crate::engine::Completion;
 
@@ -23,7 +23,7 @@ pub(super) struct Doubts(Vec<Doubt>);
 impl Doubts {
     /// An operation has ended. If it is in doubt from now on, why.
     pub(super) fn begin(&mut self, now: MonoTime, flight: &Flight, done: &Completion) -> Option<IoFailure> {
-        let failure = failure(done.result.as_ref().err()?.kind);
+        let failure = done.result.as_ref().err()?.kind.failure();
         if !flight.write || flight.doubt_ms == 0 || !failure.leaves_doubt() {
             return None;
         }

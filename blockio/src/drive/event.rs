@@ -23,7 +23,7 @@ use sanlock_lease::timing::MonoTime;
 use super::Areas;
 use super::buffers::Buffers;
 use super::doubt::{Doubt, Doubts};
-use super::lane::{Ended, Flight, Transfer, failure};
+use super::lane::{Ended, Flight, Transfer};
 use super::lanes::Lanes;
 use super::report::{EnvSource, Report, RunId, Spare};
 use super::room::SharedRoom;
@@ -526,7 +526,7 @@ impl<M: Machine, T: Clone> Driver<M, T> {
                 let result = match &done.result {
                     Ok(()) if flight.write => Ok(&NoSectors as _),
                     Ok(()) => Ok(&view as _),
-                    Err(error) => Err(failure(error.kind)),
+                    Err(error) => Err(error.kind.failure()),
                 };
                 let op = flight.op;
                 let input = if flight.timed_out {

@@ -18,7 +18,7 @@ use crate::calls::{CallPlace, RETRY_MS};
 use crate::disk::Disk;
 use crate::engine::{Completion, Engine, IoRequest, Ticket};
 use crate::errand::Errand;
-use crate::error::{IoErrorKind, Op as Direction};
+use crate::error::Op as Direction;
 use crate::opens::Asker;
 
 /// Operations waiting for one path; further ones fail at once with `EAGAIN`.
@@ -255,14 +255,5 @@ impl Lane {
     /// When it has been without work long enough to be dropped; `None` while it works.
     pub(super) fn drop_at(&self) -> Option<MonoTime> {
         self.is_idle().then(|| self.idle_since.plus_millis(IDLE_ENGINE_LINGER_MS))
-    }
-}
-
-/// An engine's verdict as machines know it.
-pub(super) fn failure(kind: IoErrorKind) -> IoFailure {
-    match kind {
-        IoErrorKind::TimedOut | IoErrorKind::NeverStarted => IoFailure::TimedOut,
-        IoErrorKind::Os(errno) => IoFailure::Os(errno),
-        IoErrorKind::Short { .. } => IoFailure::Short,
     }
 }

@@ -112,6 +112,16 @@ pub enum ToolError {
         /// On which disk.
         path: String,
     },
+    /// The same, of one that has ended with an error.
+    #[error(
+        "an earlier format of {path} failed with an error after which its write may still land; try again in {secs} s"
+    )]
+    FormatInDoubt {
+        /// On which disk.
+        path: String,
+        /// For how long, at most.
+        secs: u64,
+    },
     /// A request that cannot be made, or read.
     #[error(transparent)]
     Request(#[from] RequestError),
@@ -144,7 +154,7 @@ impl ToolError {
             Self::HostId { .. } => ReturnCode::LEADER_MAGIC,
             Self::Leader(error) => error.into(),
             Self::Rindex(error) => error.into(),
-            Self::Engine(_) | Self::LateFormat { .. } => ReturnCode::EAGAIN,
+            Self::Engine(_) | Self::LateFormat { .. } | Self::FormatInDoubt { .. } => ReturnCode::EAGAIN,
             Self::Request(error) => error.into(),
             Self::Path(_)
             | Self::Offset { .. }

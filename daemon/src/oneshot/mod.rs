@@ -25,7 +25,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long the commands wait for storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,9 +65,19 @@ impl Io {
         self
     }
 
+    /// Whether nothing that was written may land any more, where what ended in doubt may for this long ([`BlockingIo::settled`]).
+    pub(crate) fn settled(&mut self, doubt: Duration) -> bool {
+        self.engine.settled(doubt)
+    }
+
     /// Collects writes that ended after their time limit; how many operations are still outstanding.
     pub(crate) fn collect_late(&mut self) -> usize {
         self.engine.collect_late()
+    }
+
+    /// When a write was last seen to end in doubt.
+    pub(crate) fn in_doubt_since(&self) -> Option<Instant> {
+        self.engine.in_doubt_since()
     }
 
     fn open(&self, path: &[u8]) -> Result<Arc<Disk>, OpenError> {

@@ -2,7 +2,7 @@
 
 use super::sizes::Hints;
 use super::{Io, ToolError};
-use sanlock_blockio::{Disk, IoErrorKind};
+use sanlock_blockio::Disk;
 use sanlock_lease::machine::{Env, IoFailure, LockspaceNow, NoHosts};
 use sanlock_lease::name::Name;
 use sanlock_lease::rindex::{
@@ -143,7 +143,7 @@ pub(crate) fn transfer(
                 Limit::Init => io.limits.write_init,
             };
             let result = io.engine.write_all_at(disk, offset, &bytes, limit);
-            Ok(answer(Answer::Written(result.map_err(|error| io_failure(error.kind)))))
+            Ok(answer(Answer::Written(result.map_err(|error| error.kind.failure()))))
         }
         other => Err(other),
     }
@@ -151,17 +151,8 @@ pub(crate) fn transfer(
 
 fn failure(error: &ToolError) -> IoFailure {
     match error {
-        ToolError::Io(error) => io_failure(error.kind),
+        ToolError::Io(error) => error.kind.failure(),
         _ => IoFailure::Os(libc::EIO),
-    }
-}
-
-fn io_failure(kind: IoErrorKind) -> IoFailure {
-    match kind {
-        // One that was never started has settled at once.
-        IoErrorKind::TimedOut | IoErrorKind::NeverStarted => IoFailure::TimedOut,
-        IoErrorKind::Os(errno) => IoFailure::Os(errno),
-        IoErrorKind::Short { .. } => IoFailure::Short,
     }
 }
 

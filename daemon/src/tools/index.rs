@@ -194,6 +194,8 @@ struct Runner<'a> {
     disk: Arc<Disk>,
     driver: Driver<LeaseMachine, ()>,
     operation: RindexOperation,
+    /// For how long a write of the operation's own may land after it has ended in doubt.
+    doubt: Duration,
 }
 
 impl<'a> Runner<'a> {
@@ -205,8 +207,8 @@ impl<'a> Runner<'a> {
     ) -> Result<Self, ToolError> {
         let command = job.command();
         if command.as_ref().is_ok_and(RindexCommand::takes_lease) {
-            if let Some(path) = late.blocks(&[job.path()]) {
-                return Err(ToolError::LateFormat { path: String::from_utf8_lossy(&path).into_owned() });
+            if let Some(blocked) = late.blocks(&[job.path()]) {
+                return Err(blocked);
             }
         }
         let limits = Limits {
@@ -232,6 +234,7 @@ impl<'a> Runner<'a> {
             disk,
             driver,
             operation: RindexOperation::new(config, command),
+            doubt: Duration::from_millis(membership.member.io_timeout.doubt_ms(membership.fire)),
         })
     }
 
@@ -354,13 +357,14 @@ impl<'a> Runner<'a> {
         let _ = poll(&mut fds, PollTimeout::try_from(wake.min(NAP_MS)).unwrap_or(PollTimeout::ZERO));
     }
 
-    /// Waits until no write may land any more, for as long as that takes: the lease of the index must not be given back before.
+    /// Waits until no write may land any more, for as long as that takes: the lease of the index must not be given back before, nor the
+    /// host id, which the manager keeps for as long as this runs.
     fn settle(&mut self) {
         let mut reports = Vec::new();
         loop {
             self.driver.poll(monotonic_now, &self.envs, &mut reports);
             reports.clear();
-            if self.driver.unsettled() == 0 && self.io.collect_late() == 0 {
+            if self.driver.unsettled() == 0 && self.io.settled(self.doubt) {
                 return;
             }
             self.wait();

@@ -14,6 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use sanlock_lease::timing::IoTimeout;
 use sanlock_manager::ConnId;
 use sanlock_wire::flags::WriteFlags;
 use sanlock_wire::header::Header;
@@ -70,6 +71,16 @@ impl Job {
     }
 }
 
+/// How long what a job has written may land after it ended in doubt.
+fn doubt(global: &Global, header: &Header, job: &Job) -> Duration {
+    let ours = global.config.io_timeout;
+    let io_timeout = match job {
+        Job::WriteLockspace(_) => IoTimeout::new(header.data2).map_or(ours, |asked| asked.max(ours)),
+        _ => ours,
+    };
+    Duration::from_millis(io_timeout.doubt_ms(global.config.fire))
+}
+
 /// The reply to a job that was not begun. Where clients wait for a structure behind the header, it follows a refusal too.
 fn refused(header: &Header, job: &Job, code: i32) -> Reply {
     match job {
@@ -87,12 +98,8 @@ fn refused(header: &Header, job: &Job, code: i32) -> Reply {
 
 fn carry_out(global: &Global, late: &Late, header: &Header, job: &Job) -> Reply {
     let written = job.written();
-    if let Some(path) = late.blocks(&written) {
-        global.log.error(format_args!(
-            "cmd {}: a write of an earlier format of {} has not ended and may still land; try again when it has",
-            header.cmd,
-            String::from_utf8_lossy(&path)
-        ));
+    if let Some(blocked) = late.blocks(&written) {
+        global.log.error(format_args!("cmd {}: {blocked} ({})", header.cmd, code::EAGAIN));
         return refused(header, job, code::EAGAIN);
     }
     let limits = Limits {
@@ -144,7 +151,7 @@ fn carry_out(global: &Global, late: &Late, header: &Header, job: &Job) -> Reply 
         },
     };
     if !written.is_empty() {
-        late.keep(written, io);
+        late.keep(written, io, doubt(global, header, job));
     }
     reply
 }

@@ -1,8 +1,10 @@
 //! A command on a resource index whose storage stops answering: what it wrote is seen to before anything else is done.
 
+use crate::support::served::{disk, served_over};
 use crate::support::{Daemon, Place, within};
 use sanlock_client::{Client, ClientError};
 use sanlock_conformance::frozen::FreezableDir;
+use sanlock_served::Trouble;
 use sanlock_wire::flags::{AddFlags, RemFlags, RindexCmdFlags, WriteFlags};
 use sanlock_wire::types::{Disk, Lockspace, Rentry, Resource, ResourceSpec, Rindex};
 use sanlock_wire::{Name, code};
@@ -96,6 +98,35 @@ fn a_lockspace_is_left_when_the_writes_to_its_index_have_landed() {
     assert!(within(SHORT, free));
     place.join(&daemon, 1);
     assert_eq!(index.create(&client, "a"), 0);
+}
+
+/// The entry may be written for as long as other hosts wait before they take anything over: until then this host keeps the lease of the index
+/// and its host id, although somebody has removed the lockspace.
+#[test]
+fn a_lockspace_is_not_left_while_an_entry_is_in_doubt() {
+    let place = Place::new();
+    let daemon = Daemon::start(&place.run_dir("a"), "host1");
+    let client = daemon.client();
+    place.format(&daemon);
+    place.join(&daemon, 1);
+    let behind = place.dir.path().join("behind");
+    Index::new(&behind, &client);
+    let Some(served) = served_over(&place, &behind, Trouble::default()) else { return };
+    let index = Index(Rindex::new(Name::truncated("LS"), disk(served.path(), 0)));
+    assert_eq!(index.create(&client, "a"), 0);
+
+    served.deny(512, Duration::from_secs(8));
+    assert_eq!(index.create(&client, "b"), -5);
+    assert_eq!(index.create(&client, "c"), code::EBUSY);
+    let resource = Resource::new(Name::truncated("LS"), Name::truncated("R"));
+    let resource = ResourceSpec::new(resource, vec![disk(served.path(), 6 << 20)]).unwrap();
+    let format = || result(client.write_resource(&resource, 0, 0, WriteFlags::empty()));
+    client.rem_lockspace(&place.lockspace(1), RemFlags::ASYNC).unwrap();
+    assert!(within(SHORT, || {
+        let (left, format) = (joined(&client) == 0, format());
+        assert!(!left && format == code::EAGAIN, "{left} {format}: it may still land");
+        served.carried_out() > 0
+    }));
 }
 
 fn joined(client: &Client) -> usize {

@@ -1,7 +1,9 @@
 //! A format that timed out is not over: its write lands when the storage comes back.
 
+use crate::support::served::{disk, served_over};
 use crate::support::{Daemon, Place, within};
 use sanlock_conformance::frozen::FreezableDir;
+use sanlock_served::Trouble;
 use sanlock_wire::types::{Disk, Lockspace};
 use sanlock_wire::{Name, code};
 use std::fs::{self, File};
@@ -41,6 +43,33 @@ fn nothing_is_formatted_over_a_write_that_may_still_land() {
     // Another disk has nothing to do with it.
     place.format(&daemon);
     storage.thaw();
+}
+
+/// What fails may be carried out all the same.
+#[test]
+fn nothing_is_formatted_over_a_write_that_is_in_doubt() {
+    let place = Place::new();
+    let daemon = Daemon::start(&place.run_dir("a"), "host1");
+    let behind = place.dir.path().join("behind");
+    File::create(&behind).unwrap().set_len(4 << 20).unwrap();
+    let Some(served) = served_over(&place, &behind, Trouble::default()) else { return };
+    let format = |offset| {
+        let lockspace = Lockspace::new(Name::truncated("LS"), 0, disk(served.path(), offset));
+        let result = daemon.client().write_lockspace(&lockspace, 0, 1);
+        result.map_or_else(|error| error.result_code(), |()| 0)
+    };
+    assert_eq!(format(0), 0);
+    served.deny(0, Duration::from_secs(2));
+    assert_eq!(format(0), -5);
+    assert!(within(Duration::from_secs(60), || {
+        assert_eq!(format(1 << 20), code::EAGAIN);
+        served.carried_out() > 0
+    }));
+    let log = String::from_utf8(daemon.client().log_dump().unwrap()).unwrap();
+    let told = format!("an earlier format of {} failed with an error after which", served.path().display());
+    assert!(log.contains(&told), "{log}");
+    // Another disk has nothing to do with it.
+    place.format(&daemon);
 }
 
 /// Formats that hang at a time: more than were once allowed in all.

@@ -203,8 +203,9 @@ pub enum Want {
         /// Start of the lease.
         offset: u64,
     },
-    /// Wait until no write of this operation may land any more, those of its machines included. The result is known and the
-    /// client need not wait along.
+    /// Wait until no write of this operation may land any more, those of its machines included, however long that takes and whatever
+    /// becomes of the lockspace. One that has ended in doubt ([`IoFailure::leaves_doubt`]), late or not, may land for
+    /// [`crate::timing::IoTimeout::doubt_ms`] from then on. The result is known and the client need not wait along.
     Settle,
     /// Wait until this time, or until the lockspace is gone. The result is known and the client need not wait along.
     Pause(MonoTime),
@@ -219,7 +220,7 @@ pub enum Answer<'a> {
     Start,
     /// A read.
     Read(Result<&'a [u8], IoFailure>),
-    /// A write. After [`IoFailure::TimedOut`] it may still land.
+    /// A write. After [`IoFailure::TimedOut`], and after what leaves doubt, it may still land.
     Written(Result<(), IoFailure>),
     /// An acquire, and how many of its writes may still land.
     Acquired(AcquireOutcome, u32),

@@ -60,8 +60,6 @@ enum Phase {
     Writing(&'static str),
     Releasing,
     Settling(Then),
-    /// Everything has ended, but not beyond doubt.
-    Doubting(Then),
     Pausing,
     Done,
 }
@@ -79,8 +77,6 @@ pub struct RindexOperation {
     lease_geometry: Geometry,
     /// Whether a write of ours may still land.
     unsettled: bool,
-    /// Until when one that ended in doubt may.
-    doubt_until: Option<MonoTime>,
     /// What the client is told when all writes have succeeded.
     entry: Entry,
     result: Option<Result<Entry, RindexError>>,
@@ -99,7 +95,6 @@ impl RindexOperation {
             held: None,
             lease_geometry: config.member.map_or(Geometry::B512_M1, |member| member.geometry),
             unsettled: false,
-            doubt_until: None,
             entry: Entry::default(),
             result: None,
         }
@@ -115,7 +110,7 @@ impl RindexOperation {
     /// Takes the answer to what was wanted last, [`Answer::Start`] at first, and says what is wanted next.
     pub fn step(&mut self, now: MonoTime, env: &Env<'_>, answer: Answer<'_>) -> Want {
         match (std::mem::replace(&mut self.phase, Phase::Done), answer) {
-            (Phase::Start, Answer::Start) => self.start(now, env),
+            (Phase::Start, Answer::Start) => self.start(env),
             (Phase::Header, Answer::Read(result)) => self.after_header(now, result),
             (Phase::Sizes { looked }, Answer::Read(result)) => self.after_lease(looked, result),
             (Phase::Acquiring, Answer::Acquired(outcome, outstanding)) => {
@@ -123,20 +118,16 @@ impl RindexOperation {
             }
             (Phase::Index, Answer::Read(result)) => self.after_index(now, env, result),
             (Phase::Scan { index, before, slot }, Answer::Read(result)) => {
-                self.after_scan(now, env, (index, before), slot, result)
+                self.after_scan(env, (index, before), slot, result)
             }
-            (Phase::Writing(what), Answer::Written(result)) => self.after_write(now, env, what, result),
+            (Phase::Writing(what), Answer::Written(result)) => self.after_write(env, what, result),
             (Phase::Releasing, Answer::Released(outcome, outstanding)) => {
                 self.after_release(outcome, outstanding)
             }
             (Phase::Settling(then), Answer::Settled) => {
                 self.unsettled = false;
-                match self.doubt_until.take().filter(|until| now < *until) {
-                    Some(until) => self.want(Phase::Doubting(then), Want::Pause(until)),
-                    None => self.settled(now, then),
-                }
+                self.settled(now, then)
             }
-            (Phase::Doubting(then), Answer::Resumed) => self.settled(now, then),
             (Phase::Pausing, Answer::Resumed) => self.retract(),
             (Phase::Done, _) => Want::Done,
             _ => self.fail(RindexError::Driver),
@@ -148,9 +139,9 @@ impl RindexOperation {
         want
     }
 
-    fn start(&mut self, now: MonoTime, env: &Env<'_>) -> Want {
+    fn start(&mut self, env: &Env<'_>) -> Want {
         if let RindexCommand::Format { geometry, max_resources } = self.command {
-            return self.format(now, env, geometry, max_resources);
+            return self.format(env, geometry, max_resources);
         }
         if self.command.needs_lockspace() && self.config.member.is_none() {
             return self.fail(RindexError::NoMember);
@@ -159,7 +150,7 @@ impl RindexOperation {
         self.want(Phase::Header, Want::Read { offset: self.config.offset, len: SECTOR_BYTES_MAX })
     }
 
-    fn format(&mut self, now: MonoTime, env: &Env<'_>, geometry: Geometry, max_resources: u32) -> Want {
+    fn format(&mut self, env: &Env<'_>, geometry: Geometry, max_resources: u32) -> Want {
         let header = header(self.config.lockspace, self.config.offset, geometry, max_resources);
         let layout = match Layout::new(self.config.offset, geometry, header.max_resources.get()) {
             Ok(layout) => layout,
@@ -175,7 +166,7 @@ impl RindexOperation {
         let lease = self.resource(lease_name(), geometry, 0, None);
         self.queue_area("writing the lease of the index", layout.lease(), &lease);
         self.queue(INDEX, base, header, Limit::Init);
-        self.next_write(now, env)
+        self.next_write(env)
     }
 
     fn resource(&self, name: Name, geometry: Geometry, num_hosts: u32, cleared_at: Option<u64>) -> Resource {
@@ -300,10 +291,10 @@ impl RindexOperation {
             .and_then(|bytes| Index::read(bytes, layout, self.config.lockspace));
         match index {
             Ok(index) if matches!(self.command, RindexCommand::Rebuild { .. }) => {
-                self.scan(now, env, (index.without_entries(), index), 0)
+                self.scan(env, (index.without_entries(), index), 0)
             }
             Ok(index) => match self.plan(now, &layout, index) {
-                Ok(()) => self.next_write(now, env),
+                Ok(()) => self.next_write(env),
                 Err(e) => self.fail(e),
             },
             Err(e) => self.fail(e),
@@ -361,13 +352,13 @@ impl RindexOperation {
         self.writes.push_back(Write { what, offset, bytes, limit });
     }
 
-    fn scan(&mut self, now: MonoTime, env: &Env<'_>, (index, before): (Index, Index), slot: u32) -> Want {
+    fn scan(&mut self, env: &Env<'_>, (index, before): (Index, Index), slot: u32) -> Want {
         let Some(layout) = self.layout else { return self.fail(RindexError::Driver) };
         if let Err(e) = self.check_env(env) {
             return self.fail(e);
         }
         if slot >= layout.count {
-            return self.rebuilt(now, env, &layout, &index);
+            return self.rebuilt(env, &layout, &index);
         }
         let want = Want::Read { offset: layout.area(slot), len: layout.geometry.sector().slice_len() };
         self.want(Phase::Scan { index, before, slot }, want)
@@ -375,7 +366,6 @@ impl RindexOperation {
 
     fn after_scan(
         &mut self,
-        now: MonoTime,
         env: &Env<'_>,
         (mut index, before): (Index, Index),
         slot: u32,
@@ -387,18 +377,18 @@ impl RindexOperation {
                 if let Some(name) = resource_in(sector) {
                     enter(&mut index, &before, slot, name);
                 }
-                self.scan(now, env, (index, before), slot + 1)
+                self.scan(env, (index, before), slot + 1)
             }
             // The end of the disk: there are no areas behind it.
-            Err(IoFailure::Short) => self.rebuilt(now, env, &layout, &index),
+            Err(IoFailure::Short) => self.rebuilt(env, &layout, &index),
             // An area that cannot be read may be somebody's: an index without it would give it away.
             Err(failure) => self.fail(RindexError::Io { what: "reading a resource's area", failure }),
         }
     }
 
-    fn rebuilt(&mut self, now: MonoTime, env: &Env<'_>, layout: &Layout, index: &Index) -> Want {
+    fn rebuilt(&mut self, env: &Env<'_>, layout: &Layout, index: &Index) -> Want {
         self.queue("writing the index", layout.base(), index.bytes().to_vec(), Limit::Init);
-        self.next_write(now, env)
+        self.next_write(env)
     }
 
     /// Rule R10: nothing is written with a host id that we may no longer hold.
@@ -410,7 +400,7 @@ impl RindexOperation {
         }
     }
 
-    fn next_write(&mut self, _now: MonoTime, env: &Env<'_>) -> Want {
+    fn next_write(&mut self, env: &Env<'_>) -> Want {
         let Some(Write { what, offset, bytes, limit }) = self.writes.pop_front() else {
             self.result = Some(Ok(self.entry));
             return self.finish();
@@ -421,23 +411,13 @@ impl RindexOperation {
         }
     }
 
-    fn after_write(
-        &mut self,
-        now: MonoTime,
-        env: &Env<'_>,
-        what: &'static str,
-        result: Result<(), IoFailure>,
-    ) -> Want {
+    fn after_write(&mut self, env: &Env<'_>, what: &'static str, result: Result<(), IoFailure>) -> Want {
         match result {
-            Ok(()) => self.next_write(now, env),
+            Ok(()) => self.next_write(env),
             Err(failure) => {
                 // What comes after it would be wrong without it.
                 self.writes.clear();
-                if failure.leaves_doubt() {
-                    let doubt = |member: Member| member.io_timeout.doubt_ms(self.config.fire);
-                    self.doubt_until = self.config.member.map(|member| now.plus_millis(doubt(member)));
-                }
-                self.unsettled |= failure == IoFailure::TimedOut || self.doubt_until.is_some();
+                self.unsettled |= failure == IoFailure::TimedOut || failure.leaves_doubt();
                 self.fail(RindexError::Io { what, failure })
             }
         }

@@ -6,10 +6,10 @@
 //! * A sector is written whole or not at all. A transfer of more goes in up to three pieces at moments of their own between its
 //!   submission and its end; that holds for reads and writes.
 //! * A transfer takes milliseconds, or longer than its limit: then its submitter is told so, and a write lands when it lands.
-//! * A transfer may fail. A failed write has landed, in parts or as a whole, or never lands.
+//! * A transfer may fail. Each part of a failed write has landed, or lands at any moment of the 8T + F that follow, or never.
 //! * A host loses its way to the disk for any time: what it asks for hangs until it is back. Its renewals fail with that: after 8T it
 //!   may not write any more, after 8T + F its watchdog has reset it.
-//! * A host is reset at any moment. Of what was on its way each piece lands at that moment or never. It comes back with the next
+//! * A host is reset at any moment. Of what was on its way, or in doubt, each piece lands at that moment or never. It comes back with the next
 //!   generation of its host id.
 //!
 //! # Checks

@@ -21,6 +21,10 @@ pub(crate) enum Sabotage {
     LateForgotten,
     /// Nobody waits for what may still land.
     SettlesAtOnce,
+    /// A write of the lease's that failed in doubt counts as over.
+    DoubtsForgotten,
+    /// What may still land is waited for until the lockspace is gone.
+    SettlesUntilGone,
     /// What is looked up is not found.
     NothingFound,
     /// The lease is never given back.
@@ -29,7 +33,7 @@ pub(crate) enum Sabotage {
 
 impl Sabotage {
     /// All, with the check that each must make fail.
-    pub(crate) const ALL: [(Self, &'static str); 11] = [
+    pub(crate) const ALL: [(Self, &'static str); 13] = [
         (Self::LeaseUnasked, "X1"),
         (Self::OwnersDieYoung, "X1"),
         (Self::EntriesFirst, "X2"),
@@ -39,6 +43,8 @@ impl Sabotage {
         (Self::GoneUnseen, "X6"),
         (Self::LateForgotten, "X7"),
         (Self::SettlesAtOnce, "X7"),
+        (Self::DoubtsForgotten, "X7"),
+        (Self::SettlesUntilGone, "X7"),
         (Self::NothingFound, "X5"),
         (Self::KeptForEver, "X8"),
     ];

@@ -3,9 +3,10 @@
 use crate::checks;
 use crate::disk::{Disk, SECTOR};
 use crate::work::For;
-use crate::world::{AREA, BASE, Event, Met, Ms, SLOTS, World};
+use crate::world::{AREA, BASE, Event, Met, Ms, SLOTS, World, io_timeout};
 use sanlock_lease::machine::IoFailure;
 use sanlock_lease::rindex::RindexCommand;
+use sanlock_lease::timing::WatchdogFire;
 
 #[derive(Debug)]
 pub(crate) struct Transfer {
@@ -26,7 +27,12 @@ pub(crate) struct Transfer {
     fails: bool,
     /// The submitter waits no more.
     pub(crate) late: bool,
+    /// It has ended, and what was not carried out may be all the same.
+    doubtful: bool,
 }
+
+/// How a transfer ends that fails.
+pub(crate) const EIO: IoFailure = IoFailure::Os(5);
 
 impl World {
     /// Submits it, with a limit in milliseconds.
@@ -66,6 +72,7 @@ impl World {
             read: Disk::default(),
             fails,
             late: false,
+            doubtful: false,
         };
         self.transfers.insert(number, transfer);
     }
@@ -124,16 +131,37 @@ impl World {
         self.transfers.remove(&number);
     }
 
-    /// It has ended; its submitter hears of it.
+    /// It has ended; its submitter hears of it. A write that failed may be carried out later in any of its pieces, until it has been in doubt
+    /// for long enough.
     pub(crate) fn ended(&mut self, number: u64) {
+        let Some(transfer) = self.transfers.get_mut(&number) else { return };
+        if transfer.fails && transfer.bytes.is_some() && !transfer.doubtful {
+            transfer.doubtful = true;
+            let late = std::mem::replace(&mut transfer.late, true);
+            let (host, whose) = (transfer.host, transfer.whose);
+            let left: Vec<usize> =
+                (0..transfer.pieces.len()).filter(|piece| transfer.pieces[*piece].is_some()).collect();
+            let doubt = io_timeout().doubt_ms(WatchdogFire::DEFAULT);
+            for piece in left {
+                if self.dice.per_mille(500) {
+                    self.met(Met::Doubtful);
+                    let at = self.dice.between(0, doubt - 1);
+                    self.plan(at, Event::Piece { transfer: number, piece });
+                }
+            }
+            self.plan(doubt, Event::End { transfer: number });
+            return self.doubted(host, whose, late);
+        }
         let Some(transfer) = self.transfers.remove(&number) else { return };
-        let result = if transfer.fails { Err(IoFailure::Os(5)) } else { Ok(()) };
+        let result = if transfer.fails { Err(EIO) } else { Ok(()) };
         self.heard(&transfer, result);
     }
 
     /// Its submitter waits no more, but it goes on.
     pub(crate) fn limit(&mut self, number: u64) {
-        let Some(transfer) = self.transfers.get_mut(&number) else { return };
+        let Some(transfer) = self.transfers.get_mut(&number).filter(|transfer| !transfer.late) else {
+            return;
+        };
         transfer.late = true;
         let (host, whose, write) = (transfer.host, transfer.whose, transfer.bytes.is_some());
         if write {

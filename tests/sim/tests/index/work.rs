@@ -3,7 +3,7 @@
 use crate::checks::Names;
 use crate::disk::{Disk, SECTOR, View};
 use crate::sabotage::Sabotage;
-use crate::transfers::Transfer;
+use crate::transfers::{EIO, Transfer};
 use crate::world::{AREA, BASE, Event, GEOMETRY, Met, SLOTS, World, config, io_timeout};
 use sanlock_lease::machine::{
     Action, Env, Input, IoFailure, LockspaceNow, Machine, NoSectors, Op, OpId, Place, Sectors, Step,
@@ -47,7 +47,7 @@ pub(crate) struct Work {
     doing: Doing,
     /// Machines so far.
     run: u32,
-    /// Writes that timed out and have not ended.
+    /// Writes that timed out, or failed in doubt, and may still land.
     late: u32,
     /// What the index was since it began.
     pub(crate) since: Vec<Names>,
@@ -375,7 +375,7 @@ impl World {
         let Some(work) = self.hosts[host].work.as_mut() else { return };
         work.late += u32::from(write);
         let failure = match self.sabotage {
-            Some(Sabotage::LateForgotten) => IoFailure::Os(5),
+            Some(Sabotage::LateForgotten) => IoFailure::Os(28),
             _ => IoFailure::TimedOut,
         };
         match whose {
@@ -383,6 +383,23 @@ impl World {
             For::Operation => self.answer(host, Answer::Read(Err(failure))),
             For::Machine { run, op, .. } if self.is_run(host, run) => {
                 self.drive(host, Input::TimedOut { op })
+            }
+            For::Machine { .. } => {}
+        }
+    }
+
+    /// A write has failed and may still land. `late`: it had timed out before.
+    pub(crate) fn doubted(&mut self, host: usize, whose: For, late: bool) {
+        let Some(work) = self.hosts[host].work.as_mut().filter(|_| !late) else { return };
+        work.late += 1;
+        match whose {
+            For::Operation => self.answer(host, Answer::Written(Err(EIO))),
+            For::Machine { run, op, .. } if self.is_run(host, run) => {
+                let input = match self.sabotage {
+                    Some(Sabotage::DoubtsForgotten) => Input::Completed { op, result: Err(EIO) },
+                    _ => Input::Doubtful { op, failure: EIO },
+                };
+                self.drive(host, input);
             }
             For::Machine { .. } => {}
         }
@@ -396,7 +413,9 @@ impl World {
     /// Whoever waits until nothing may land any more goes on when that is so.
     fn settle(&mut self, host: usize) {
         let work = self.hosts[host].work.as_ref();
-        if work.is_some_and(|work| matches!(work.doing, Doing::Settling) && work.late == 0) {
+        let cut_short = self.sabotage == Some(Sabotage::SettlesUntilGone)
+            && self.lockspace_of(host) == LockspaceNow::Gone;
+        if work.is_some_and(|work| matches!(work.doing, Doing::Settling) && (work.late == 0 || cut_short)) {
             self.doing(host, Doing::Transfer);
             self.answer(host, Answer::Settled);
         }
@@ -412,6 +431,7 @@ impl World {
                 self.doing(host, Doing::Transfer);
                 self.answer(host, Answer::Resumed);
             }
+            Some(Doing::Settling) => self.settle(host),
             _ => {}
         }
     }

@@ -63,6 +63,7 @@ pub(crate) enum Met {
     Failed,
     Refused,
     LateWrite,
+    Doubtful,
     ResetAtWork,
     GoneAtWork,
     Rebuilt,
