@@ -124,8 +124,9 @@ impl Manager {
             *ours = held;
         }
         if matches!(resource.work, Work::Settling { task: t } if t == task) {
-            // Given up meanwhile: whatever is left is taken back.
+            // Given up meanwhile: whatever is left is taken back, from what was last written.
             resource.converting = None;
+            resource.attempt = Some(held.block);
             return self.give_back(id, task, outstanding, out);
         }
         resource.geometry = held.geometry;

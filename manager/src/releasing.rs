@@ -176,7 +176,10 @@ impl Manager {
         let value = resource.unwritten_value();
         let Some(resource) = self.resources.get_mut(&id) else { return Started::Nothing };
         resource.ballot = Some(held.ballot());
-        let ballot = resource.ballot;
+        if resource.erase || resource.converting.is_some() {
+            resource.attempt = Some(held.block);
+        }
+        let (ballot, attempt) = (resource.ballot, resource.attempt);
         if let Some(task) = resource.converting {
             // What an earlier conversion left is being taken back; the hold goes after it, and nobody has to wait for that.
             resource.work = Work::Settling { task };
@@ -194,7 +197,7 @@ impl Manager {
         let (erase, geometry) = (resource.erase, held.geometry);
         self.tasks.insert(task, id);
         out.push(if erase {
-            Action::StartRetract { task, ls, config, geometry, ballot, attempt: None, value, rename, disks }
+            Action::StartRetract { task, ls, config, geometry, ballot, attempt, value, rename, disks }
         } else {
             Action::StartRelease { task, ls, config, held, value, rename, disks }
         });

@@ -8,7 +8,7 @@
 //! * A write gets the limit 8T + F, because nothing else can be written until it ends. Even after that it is outstanding: the
 //!   attempts that follow only read, until it completes. Then it counts as a renewal of the time it carries, no later (W30).
 //! * A write that ends in doubt keeps nobody from writing: one error must not end a lockspace. Until it has settled, and one more write
-//!   has succeeded, any record of this instance is taken for ours.
+//!   that began after that has succeeded, any record of this instance is taken for ours.
 //! * No two writes carry the same timestamp, even within one second: the one in doubt would look like the other when it lands over newer
 //!   ones, and whoever has missed those would reckon our silence from before them.
 //! * Contents that are not ours end everything: see [`Corrupt`].
@@ -167,6 +167,8 @@ struct OwnWrite {
     submitted: MonoTime,
     /// The read it relied on.
     info: ReadInfo,
+    /// Whether another write was in doubt when it began: that one may reach the disk after it, however long this one takes to end.
+    beside_doubt: bool,
 }
 
 /// A read's data and where they came from.
@@ -414,7 +416,8 @@ impl Renewal {
         leader.seal();
         let id = self.op_id();
         self.phase = Phase::Writing(id);
-        self.write = Some(OwnWrite { id, leader, submitted: now, info: self.info });
+        let beside_doubt = self.doubtful.is_some();
+        self.write = Some(OwnWrite { id, leader, submitted: now, info: self.info, beside_doubt });
         let limit = now.plus_secs(self.config.io_timeout.host_dead_secs(self.config.fire));
         Self::submit(self.config.write_own(id, self.geometry.sector(), leader, self.bitmap, limit))
     }
@@ -470,7 +473,7 @@ impl Renewal {
             return Some(RenewOutcome::Failed(RenewFailure::Write(e)));
         }
         self.known = write.leader;
-        (self.exact, self.good) = (self.doubtful.is_none(), true);
+        (self.exact, self.good) = (!write.beside_doubt, true);
         self.last_good = self.last_good.max(write.submitted);
         Some(RenewOutcome::Renewed(Renewed {
             last_good: write.submitted,

@@ -95,9 +95,9 @@ impl Ops {
         self.foreign.count_ones()
     }
 
-    /// It is the lease that has another name, and not some disks that have another lease.
-    pub(super) fn none_is_foreign(&mut self) {
-        self.foreign = 0;
+    /// What lies on a disk is the lease, under another name.
+    pub(super) fn is_of_the_lease(&mut self, disk: u8) {
+        self.foreign &= !(1 << disk);
     }
 
     /// Whether it is silent, or its last read failed.

@@ -302,6 +302,56 @@ fn a_hold_that_is_given_up_meanwhile_is_taken_back_after_it() {
     }
 }
 
+/// Of several disks none that answers may have it: whatever takes a failed conversion back is told what that one wrote last.
+#[test]
+fn what_a_failed_conversion_wrote_last_is_passed_to_what_takes_it_back() {
+    let mut newest = held_shared();
+    newest.block.dblock.mbal = 4001.into();
+    let failed = || Err(AcquireError::DblockWrite(IoFailure::Os(5)));
+    let begun = || {
+        let (mut lab, _) = Lab::ready();
+        share(&mut lab, 0, "r");
+        let task = convert_task(&convert(&mut lab, 0, "r", false));
+        (lab, task)
+    };
+    let passed = |lab: &mut Lab, actions: Vec<Action>, what: &str| {
+        let attempt_of = |actions: &[Action]| match actions.first() {
+            Some(Action::StartRetract { attempt, .. }) => *attempt,
+            other => panic!("{what}: {other:?}"),
+        };
+        assert_eq!(attempt_of(&actions), Some(newest.block), "{what}");
+        lab.released(retract_of(&actions[..1]), Err(ReleaseError::Io(IoFailure::TimedOut)), 0);
+        assert_eq!(attempt_of(&lab.tick()), Some(newest.block), "{what}, tried again");
+    };
+    let (mut lab, task) = begun();
+    converted(&mut lab, task, failed(), newest, (true, 0));
+    let released = lab.release(0, &["r"]);
+    passed(&mut lab, released, "released after it");
+
+    let (mut lab, task) = begun();
+    converted(&mut lab, task, failed(), newest, (true, 1));
+    assert_eq!(lab.release(0, &["r"]), [replied(0, -202)]);
+    let settled = lab.settled(task);
+    passed(&mut lab, settled, "released while a write of it may land");
+
+    let (mut lab, task) = begun();
+    lab.close(0);
+    let ended = converted(&mut lab, task, failed(), newest, (true, 0));
+    passed(&mut lab, ended, "its client gone meanwhile");
+
+    // Beside what takes an earlier one back, which could not even begin.
+    let (mut lab, task) = begun();
+    converted(&mut lab, task, failed(), newest, (true, 0));
+    let erase = loop {
+        if let [Action::StartErase { task, .. }] = &lab.tick()[..] {
+            break *task;
+        }
+    };
+    assert_eq!(lab.release(0, &["r"]), [replied(0, 0)]);
+    let ended = lab.quiet(Event::StartFailed { task: erase, code: -5 });
+    passed(&mut lab, ended, "released while it is taken back");
+}
+
 #[test]
 fn a_lockspace_that_ends_waits_for_what_is_being_taken_back() {
     let mut lab = half_converted();

@@ -90,6 +90,26 @@ fn a_change_is_seen_once_the_write_has_settled_and_another_has_succeeded() {
     }
 }
 
+/// A write that began beside the one in doubt may have reached the disk before it, although it is the later one to end.
+#[test]
+fn a_renewal_begun_in_doubt_and_ended_after_it_is_no_proof() {
+    let (mut lab, mut renewal) = joined_and_failed(Some(DOUBT * 1000 - 500));
+    lab.pass(&mut renewal, DOUBT - 1);
+    let slow = Fate { lands_ms: Some(0), ..Fate::after(2_000) };
+    lab.fates(move |op| if op.is_write() { slow } else { Fate::prompt() });
+    let begun = lab.now;
+    let renewed = lab.rerun(&mut renewal);
+    assert!(is_renewed(renewed.outcome) && renewed.outstanding == 0, "it settled meanwhile");
+    lab.no_faults();
+    assert!(record(&lab, 1).timestamp.get() < begun.secs(), "what was in doubt came over it");
+    assert!(is_renewed(attempt(&mut lab, &mut renewal)), "the record of this instance is ours");
+    edit(&mut lab, 1, |l| l.timestamp = 1.into());
+    assert!(
+        matches!(attempt(&mut lab, &mut renewal), RenewOutcome::Corrupt(_)),
+        "as closely as ever after that"
+    );
+}
+
 /// A release that is overtaken by a renewal would leave a record that looks alive, over what the next owner may have written.
 #[test]
 fn a_host_id_is_not_freed_beside_a_write_in_doubt() {

@@ -24,12 +24,33 @@ pub(super) struct Watch {
     pub(super) entry: Option<HostSeen>,
     /// Since when `seen` has not changed.
     pub(super) start: MonoTime,
-    /// The owner's timestamp, once known.
-    pub(super) seen: Option<u64>,
+    /// What its record says, once known.
+    pub(super) seen: Option<Written>,
     /// When the look under way began. What it brings may be as old as that.
     pub(super) asked: MonoTime,
     /// When we began to look at it.
     pub(super) began: MonoTime,
+}
+
+/// What tells one write of a host_id lease from another. The timestamp alone does not: an earlier instance may have written the same one,
+/// in a record that lands late, over what the owner has written meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Written {
+    owner_id: u64,
+    generation: u64,
+    timestamp: u64,
+}
+
+impl Written {
+    fn of(delta: &RawLeader) -> Self {
+        let RawLeader { owner_id, owner_generation, timestamp, .. } = delta;
+        Self { owner_id: owner_id.get(), generation: owner_generation.get(), timestamp: timestamp.get() }
+    }
+
+    fn last_seen(entry: &HostSeen) -> Self {
+        let HostSeen { owner_id, owner_generation: generation, timestamp, .. } = *entry;
+        Self { owner_id, generation, timestamp }
+    }
 }
 
 /// The owner's block as read from several disks: the one written last counts, for a disk may have missed it.
@@ -81,7 +102,7 @@ impl PaxosAcquire {
         self.watch = Some(Watch {
             entry,
             start: entry.and_then(|e| e.last_live).unwrap_or(now),
-            seen: entry.map(|e| e.timestamp),
+            seen: entry.as_ref().map(Written::last_seen),
             asked: now,
             began: now,
         });
@@ -120,21 +141,21 @@ impl PaxosAcquire {
         if gone {
             return self.owner_gone(now);
         }
-        let timestamp = delta.timestamp.get();
+        let written = Written::of(&delta);
         if self.has_stale_entry(&watch) {
             // That the record has changed since is no news. If it has not, the owner is silent for all that time.
-            watch.seen = watch.seen.filter(|seen| *seen == timestamp);
+            watch.seen = watch.seen.filter(|seen| *seen == written);
             watch.entry = None;
             self.watch = Some(watch);
         }
         match watch.seen {
             None => {
                 // Silence counts from here: the owner may have renewed while this first look was under way.
-                watch.seen = Some(timestamp);
+                watch.seen = Some(written);
                 watch.start = now;
                 self.watch = Some(watch);
             }
-            Some(seen) if seen != timestamp || Self::just_seen_alive(&watch) => return self.owner_alive(now),
+            Some(seen) if seen != written || Self::just_seen_alive(&watch) => return self.owner_alive(now),
             Some(_) => {
                 let seen = HostId::new(self.leader.owner_id.get()).and_then(|owner| env.hosts.seen(owner));
                 let io_timeout = judged_by(&delta, owner, seen.as_ref(), self.config.io_timeout);

@@ -3,13 +3,13 @@
 use super::*;
 
 impl PaxosRelease {
-    pub(super) fn read_leader(&mut self, now: MonoTime) -> Step<ReleaseOutcome> {
+    pub(super) fn read_leader(&mut self, now: MonoTime, env: &Env<'_>) -> Step<ReleaseOutcome> {
         for disk in 0..self.config.disks {
             if !self.ops.skips(disk) {
                 self.ops.read(disk, self.geometry.sector(), 0, 1, self.deadline(now), For::Leader);
             }
         }
-        self.submit(Phase::ReadLeader(Votes::default()))
+        self.submit(now, env, Phase::ReadLeader(Votes::default()))
     }
 
     pub(super) fn after_read_leader(
@@ -54,8 +54,7 @@ impl PaxosRelease {
                 }
                 free.seal();
                 match self.write_all(now, env, 0, &Content::Leader(free)) {
-                    Ok(tally) if self.ops.idle() => self.after_write_leader(now, env, tally),
-                    Ok(tally) => self.submit(Phase::WriteLeader(tally)),
+                    Ok(tally) => self.submit(now, env, Phase::WriteLeader(tally)),
                     Err(e) => self.done(Err(e)),
                 }
             }

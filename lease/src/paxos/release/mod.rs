@@ -17,7 +17,9 @@
 //! Of several disks the leaders are read before anything else: which disks answer, and on which of them this lease lies.
 
 mod leader;
+mod probe;
 
+use self::probe::{Found, Probe};
 use super::acquire::host_block;
 use super::ops::{Event, For, Ops, Tally, Verdict, Votes};
 use super::{Held, LeaderFail, PaxosConfig, ReleaseError};
@@ -87,7 +89,7 @@ struct OwnRead {
 enum Phase {
     Start,
     /// Of several disks it is seen which ones answer, and how many of them have this lease.
-    Probe(u32),
+    Probe(Probe),
     /// The value block is written.
     WriteValue(Tally),
     /// Our block is read from every disk.
@@ -255,8 +257,8 @@ impl PaxosRelease {
         self.value_written
     }
 
-    /// What was known of the disks a moment ago stays known, unless too few of them have this lease: then it is looked again, since
-    /// nothing can be read or written otherwise.
+    /// What was known of the disks a moment ago stays known, unless too few of them have this lease: then it is looked again, for it may
+    /// have been renamed.
     pub(super) fn with_ops(mut self, ops: Ops) -> Self {
         self.probed = u32::from(self.config.disks).saturating_sub(ops.foreign()) >= self.config.majority();
         self.ops = ops;
@@ -282,9 +284,10 @@ impl PaxosRelease {
         Step::Done { outcome, outstanding: self.ops.outstanding() }
     }
 
-    fn submit(&mut self, phase: Phase) -> Step<ReleaseOutcome> {
+    /// Goes on once the phase's operations have ended: at once if all disks are left alone.
+    fn submit(&mut self, now: MonoTime, env: &Env<'_>, phase: Phase) -> Step<ReleaseOutcome> {
         self.phase = phase;
-        Step::Io(self.ops.take_batch())
+        if self.ops.idle() { self.advance(now, env) } else { Step::Io(self.ops.take_batch()) }
     }
 
     /// Nothing is written with a host id that we may no longer hold (rule R10). A dead client or a shutdown stops no release.
@@ -317,8 +320,7 @@ impl PaxosRelease {
         block.mode = self.mode;
         self.flagged = true;
         match self.write_all(now, env, self.config.host.block_sector(), &Content::Block(block)) {
-            Ok(tally) if self.ops.idle() => self.after_write_block(now, tally),
-            Ok(tally) => self.submit(Phase::WriteBlock(tally)),
+            Ok(tally) => self.submit(now, env, Phase::WriteBlock(tally)),
             Err(e) => self.done(Err(e)),
         }
     }
@@ -326,8 +328,7 @@ impl PaxosRelease {
     fn announce(&mut self, now: MonoTime, env: &Env<'_>, block: HostBlock) -> Step<ReleaseOutcome> {
         let block = HostBlock { mode: self.mode, ..block };
         match self.write_all(now, env, self.config.host.block_sector(), &Content::Block(block)) {
-            Ok(tally) if self.ops.idle() => self.after_announce(now, env, tally),
-            Ok(tally) => self.submit(Phase::Announce(tally)),
+            Ok(tally) => self.submit(now, env, Phase::Announce(tally)),
             Err(e) => self.done(Err(e)),
         }
     }
@@ -345,7 +346,7 @@ impl PaxosRelease {
         self.done(Err(ReleaseError::DblockWrite(tally.failure())))
     }
 
-    fn after_write_block(&mut self, now: MonoTime, tally: Tally) -> Step<ReleaseOutcome> {
+    fn after_write_block(&mut self, now: MonoTime, env: &Env<'_>, tally: Tally) -> Step<ReleaseOutcome> {
         if tally.ok < self.config.majority() {
             self.block_failure = Some(tally.failure());
             if matches!(self.what, What::Exclusivity(_)) && !self.announced {
@@ -369,7 +370,7 @@ impl PaxosRelease {
                     Err(ReleaseError::DblockWrite(tally.failure()))
                 })
             }
-            What::Held(_) | What::Exclusivity(_) | What::Whatever => self.read_leader(now),
+            What::Held(_) | What::Exclusivity(_) | What::Whatever => self.read_leader(now, env),
         }
     }
 
@@ -412,7 +413,7 @@ impl PaxosRelease {
         if read.mode_differs || (!block.dblock.is_unused() && unmarked) {
             self.write_block(now, env, block)
         } else {
-            self.read_leader(now)
+            self.read_leader(now, env)
         }
     }
 
@@ -421,7 +422,7 @@ impl PaxosRelease {
             for disk in 0..self.config.disks {
                 self.ops.read(disk, self.geometry.sector(), 0, 1, self.deadline(now), For::Leader);
             }
-            return self.submit(Phase::Probe(0));
+            return self.submit(now, env, Phase::Probe(Probe::default()));
         }
         let Some(value) = self.value.take() else { return self.begin(now, env) };
         if !self.may_write(env) {
@@ -433,10 +434,28 @@ impl PaxosRelease {
         }
         let mut tally = Tally::default();
         if self.ops.write_to_the_only(0, size, LVB_SECTOR, Content::Value(value), self.deadline(now)) {
-            return self.submit(Phase::WriteValue(tally));
+            return self.submit(now, env, Phase::WriteValue(tally));
         }
         tally.failure = Some(IoFailure::TimedOut);
         self.after_value(now, env, tally)
+    }
+
+    fn after_probe(&mut self, now: MonoTime, env: &Env<'_>, probe: &Probe) -> Step<ReleaseOutcome> {
+        self.probed = true;
+        match probe.judge(self.config.disks, self.config.majority()) {
+            Found::Lease => self.start(now, env),
+            Found::Gone(error) => self.done(Err(error)),
+            // The next owner of what an acquire left may have given it another name; our block in it is ours to mark all the same.
+            Found::Renamed(name, _) if self.what == What::Whatever && !self.mode.is_shared() => {
+                for disk in (0..self.config.disks).filter(|disk| probe.is_called(*disk, name)) {
+                    self.ops.is_of_the_lease(disk);
+                }
+                self.anonymous = true;
+                self.start(now, env)
+            }
+            // What is held has no next owner: somebody else's leases lie there.
+            Found::Renamed(_, error) => self.done(Err(ReleaseError::Leader(error))),
+        }
     }
 
     fn after_value(&mut self, now: MonoTime, env: &Env<'_>, tally: Tally) -> Step<ReleaseOutcome> {
@@ -453,11 +472,11 @@ impl PaxosRelease {
             What::Exclusivity(held) if self.patient || self.config.disks > 1 => {
                 self.announce(now, env, held.block)
             }
-            What::Held(_) if self.leader_first() => self.read_leader(now),
+            What::Held(_) if self.leader_first() => self.read_leader(now, env),
             What::Held(held) | What::Exclusivity(held) => self.write_block(now, env, held.block),
             What::Whatever => {
                 self.read_block(now);
-                self.submit(Phase::ReadBlock(OwnRead::default()))
+                self.submit(now, env, Phase::ReadBlock(OwnRead::default()))
             }
         }
     }
@@ -503,10 +522,10 @@ impl PaxosRelease {
                 }
                 votes.put(leader);
             }
-            Phase::Probe(ours) => {
+            Phase::Probe(probe) => {
                 let leader = self.decode_leader(result);
                 self.ops.found(disk, &leader);
-                *ours += u32::from(leader.is_ok());
+                probe.put(disk, &leader);
             }
             Phase::Start | Phase::Done => {}
         }
@@ -515,19 +534,11 @@ impl PaxosRelease {
 
     fn advance(&mut self, now: MonoTime, env: &Env<'_>) -> Step<ReleaseOutcome> {
         match std::mem::replace(&mut self.phase, Phase::Done) {
-            Phase::Probe(ours) => {
-                self.probed = true;
-                if ours < self.config.majority() {
-                    // Whoever owned the lease after us has renamed it. Our block in it is ours to mark all the same.
-                    self.ops.none_is_foreign();
-                    self.anonymous = true;
-                }
-                self.start(now, env)
-            }
+            Phase::Probe(probe) => self.after_probe(now, env, &probe),
             Phase::ReadBlock(read) => self.after_read_block(now, env, &read),
             Phase::WriteValue(tally) => self.after_value(now, env, tally),
             Phase::Announce(tally) | Phase::AwaitBlock(tally) => self.after_announce(now, env, tally),
-            Phase::WriteBlock(tally) => self.after_write_block(now, tally),
+            Phase::WriteBlock(tally) => self.after_write_block(now, env, tally),
             Phase::ReadLeader(votes) => self.after_read_leader(now, env, &votes),
             Phase::WriteLeader(tally) => self.after_write_leader(now, env, tally),
             Phase::Start | Phase::Done => self.done(Err(ReleaseError::Driver)),

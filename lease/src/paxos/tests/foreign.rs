@@ -180,6 +180,77 @@ fn a_majority_with_another_name_is_what_the_lease_is_called() {
     }
 }
 
+/// That a further disk cannot be read does not make another lease this one under a new name: it stays somebody else's.
+#[test]
+fn nothing_is_written_to_another_lease_because_a_further_disk_cannot_be_read() {
+    type GiveUp = fn(&mut Lab, Held) -> Result<Released, ReleaseError>;
+    let release: GiveUp = |lab, held| lab.run_noisy(&mut PaxosRelease::new(three(), held)).outcome.result;
+    let renamed: GiveUp = |lab, held| {
+        let mut machine = PaxosRelease::new(three(), held).renamed(Some(name("new")));
+        lab.run_noisy(&mut machine).outcome.result
+    };
+    let retract: GiveUp = |lab, held| {
+        let machine = PaxosRelease::retract(three(), held.geometry).of_attempt(Some(held.block));
+        lab.run_noisy(&mut machine.clone()).outcome.result
+    };
+    for give_up in [release, renamed, retract] {
+        for (mut lab, n, before) in labs() {
+            let held = held(&acquire3(&mut lab));
+            for unreadable in (0..3).filter(|disk| *disk != n) {
+                lab.fates(move |op| {
+                    let fails = op.place == disk(unreadable) && !op.is_write();
+                    if fails { Fate::fail(IoFailure::Os(5)) } else { Fate::prompt() }
+                });
+                let result = give_up(&mut lab, held);
+                assert!(all_of(&lab, n) == before, "disk {n}, {unreadable} unreadable");
+                assert!(result.is_err_and(|e| e.is_retryable()), "the disk may come back: {result:?}");
+            }
+            lab.no_faults();
+            assert!(lab.run_noisy(&mut PaxosRelease::retract(three(), held.geometry)).outcome.result.is_ok());
+            assert!((0..3).filter(|d| *d != n).all(|d| !state(&leader_on(&lab, d)).2), "given up in the end");
+            assert!(all_of(&lab, n) == before);
+        }
+    }
+}
+
+/// A conversion that fails because other leases lie on its disks leaves no mark and no shared hold in them.
+#[test]
+fn a_conversion_does_not_enter_a_shared_hold_in_other_leases() {
+    let records = |names: [&str; 3]| {
+        names.map(|other| {
+            let mut record = leader(7, owned_by(2, 1));
+            record.resource_name = name(other).to_field();
+            record.seal();
+            record
+        })
+    };
+    let cases = [records(["other"; 3]), records(["one", "two", "three"]), [RawLeader::zeroed(); 3]];
+    for (records, round, disks) in
+        cases.iter().flat_map(|r| (1..6).flat_map(move |round| [3, 5, 6, 7_u32].map(|d| (*r, round, d))))
+    {
+        let mut lab = lab3([leader(0, NOBODY); 3]);
+        let exclusive = held(&acquire3(&mut lab));
+        let shared = lab.run_noisy(&mut PaxosConvert::to_shared(three(), exclusive)).outcome.held;
+        let changed = move |n: &u8| disks & (1 << n) != 0;
+        before_round(&mut lab, round, move |lab| {
+            for n in (0..3).filter(changed) {
+                put(lab, disk(n), 0, Content::Leader(records[usize::from(n)]));
+                put(lab, disk(n), 2, Content::Block(block([9000, 9000, 2, 1, 500, 8])));
+            }
+        });
+        let options = AcquireOptions::default();
+        let up = lab.run_noisy(&mut PaxosConvert::to_exclusive(three(), options, shared)).outcome;
+        assert!(up.result.is_err() || round == 5, "round {round}");
+        lab.run_noisy(&mut PaxosConvert::erase(three(), up.held));
+        // Ballot writes that were under way when the lease went may lie there; a mark or a shared hold may not.
+        for n in (0..3).filter(changed) {
+            let ours = block_on(&lab, n, US);
+            let entered = ours.mode.is_shared() && ours.dblock.is_released();
+            assert!(!entered, "round {round}, disks {disks:b}, disk {n}: {ours:?}");
+        }
+    }
+}
+
 /// Only another lease is told of instead of what went wrong with the other disks.
 #[test]
 fn a_damaged_leader_is_not_why_a_ballot_cannot_be_read() {

@@ -205,6 +205,38 @@ fn a_free_host_id_of_an_older_generation_frees_no_lease() {
     assert!(done.at.secs_since(started) > 140, "it is waited for like any silent owner");
 }
 
+/// What an earlier instance wrote lands late, over what the owner has written since our last look at it, and says the very timestamp that
+/// we saw then: it is no sign that nothing was written in between.
+#[test]
+fn a_record_of_an_earlier_instance_with_the_same_timestamp_is_a_change() {
+    for (id, generation) in [(2, 2), (3, 3)] {
+        let mut lab = lab(leader(5, owned_by(2, 3)));
+        lab.hosts = seen(2, 3, 500, 930, 990);
+        put_delta(&mut lab, 2, delta(id, generation, 900));
+        assert_eq!(code(&acquire_plain(&mut lab)), -243, "host id {id}, generation {generation}");
+
+        // Looks at the hosts do not reach it: it is watched from now on.
+        let mut lab = lab_of_stale(3);
+        put_delta(&mut lab, 2, delta(id, generation, 900));
+        let done = acquire_plain(&mut lab);
+        assert_eq!(held(&done).lver(), 6);
+        assert!(secs_taken(&lab, &done) > 140, "host id {id}, generation {generation}");
+    }
+    // And where it lands while the owner is watched.
+    let mut lab = lab(leader(5, owned_by(2, 3)));
+    put_delta(&mut lab, 2, delta(2, 3, 900));
+    lab.after_secs(60, |lab| put_delta(lab, 2, delta(2, 2, 900)));
+    let done = acquire_plain(&mut lab);
+    assert!(code(&done) == -243 && secs_taken(&lab, &done) < 62);
+}
+
+/// Host 2 owns the lease, and was last looked at too long ago.
+fn lab_of_stale(generation: u64) -> Lab {
+    let mut lab = lab(leader(5, owned_by(2, generation)));
+    lab.hosts = seen(2, generation, 300, 500, 500);
+    lab
+}
+
 /// Our looks have not reached the owner for long: that it had renewed when they last did, or has since, does not make it alive for ever.
 #[test]
 fn an_old_table_entry_is_no_sign_of_life() {

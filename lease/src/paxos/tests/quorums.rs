@@ -3,6 +3,8 @@
 use super::disks::{disk, lab3, leader_on, three};
 use super::*;
 use crate::machine::{Action, Env, Input, Machine, NoSectors, Step};
+use crate::paxos::acquire::Mode;
+use crate::paxos::convert::PaxosConvert;
 use crate::paxos::ops::Ops;
 use crate::paxos::share::PaxosShare;
 
@@ -293,6 +295,33 @@ fn a_value_on_a_disk_that_the_retract_did_not_reach() {
     lab.no_faults();
     assert!((0..2).any(|_| taken_by_2(&mut lab)), "nobody holds it, and host 1 is done with it");
     assert_eq!(leader_on(&lab, 0).lver.get(), 6);
+}
+
+/// The same of a conversion to exclusive, the hold of which is given up later.
+#[test]
+fn a_value_of_a_failed_conversion_on_a_disk_that_the_retract_did_not_reach() {
+    let mut lab = lab_of(leader(4, NOBODY));
+    let options = AcquireOptions { mode: Mode::ShortHold, ..AcquireOptions::default() };
+    let done = lab.run(&mut PaxosShare::new(three(), options, 2));
+    let AcquireOutcome::Acquired(shared) = done.outcome else { panic!("not shared: {:?}", done.outcome) };
+    // The value gets to disk 0 alone, and the mark that follows nowhere.
+    let mut blocks = [0; 3];
+    lab.fates(move |op| match (&op.action, op.place) {
+        (Action::Write { sector: 2, .. }, Place::Resource(n)) => {
+            blocks[usize::from(n)] += 1;
+            let fails = blocks[usize::from(n)] > if n == 0 { 2 } else { 1 };
+            if fails { Fate::fail(IoFailure::Os(5)) } else { Fate::prompt() }
+        }
+        _ => Fate::prompt(),
+    });
+    let up = lab.run(&mut PaxosConvert::to_exclusive(three(), AcquireOptions::default(), shared)).outcome;
+    assert!(up.result.is_err() && up.erase && up.held.is_shared(), "{up:?}");
+    failing(&mut lab, |op| op.place == disk(0));
+    let machine = PaxosRelease::retract(three(), up.held.geometry).of_attempt(Some(up.held.block));
+    let out = lab.run(&mut machine.clone());
+    assert_eq!((out.outcome.result, out.outcome.needs_retract()), (Ok(Released::ByFlag), false));
+    lab.no_faults();
+    assert!((0..2).any(|_| taken_by_2(&mut lab)), "nobody holds it, and host 1 is done with it");
 }
 
 /// What a retract knows of its attempt does not bring back what is older than the disks say.

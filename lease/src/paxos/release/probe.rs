@@ -1,0 +1,75 @@
+//! Which of several disks have the lease that is given up.
+
+use super::{LeaderFail, ReleaseError};
+use crate::limits::DISKS_MAX;
+use crate::name::Name;
+use crate::record::RawLeader;
+use crate::verify::LeaderError;
+
+/// What the disks have for leaders, as far as they answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub(super) struct Probe {
+    /// How many have the lease.
+    ours: u32,
+    /// How many cannot be read, or have a damaged leader: they may have it.
+    unknown: u32,
+    /// Of each disk that differs in the resource's name alone, that name.
+    names: [Option<Name>; DISKS_MAX],
+    /// What lies on the first of those that have something else.
+    other: Option<LeaderError>,
+}
+
+/// What is to be done with the disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// A majority has the lease, or may have it.
+    Lease,
+    /// A majority has one other name in common, and is right in all else; with what is said of the first disk that has another lease.
+    Renamed(Name, LeaderError),
+    /// So few have it, or may have it, that nothing can be decided, or none at all.
+    Gone(ReleaseError),
+}
+
+impl Probe {
+    /// Takes note of a disk's leader.
+    pub(super) fn put(&mut self, disk: u8, leader: &Result<RawLeader, LeaderFail>) {
+        let error = match leader {
+            Ok(_) => {
+                self.ours += 1;
+                return;
+            }
+            Err(LeaderFail::Leader(error)) if error.is_of_another() => error,
+            Err(_) => {
+                self.unknown += 1;
+                return;
+            }
+        };
+        self.other = self.other.or(Some(*error));
+        if let (LeaderError::Resource { found, .. }, Some(name)) =
+            (error, self.names.get_mut(usize::from(disk)))
+        {
+            *name = Some(*found);
+        }
+    }
+
+    /// Whether a disk has the lease under this name.
+    pub(super) fn is_called(&self, disk: u8, name: Name) -> bool {
+        self.names.get(usize::from(disk)).is_some_and(|found| *found == Some(name))
+    }
+
+    /// What a majority says. Only one name that a majority has is the lease's: a disk with another one was named by mistake, and is
+    /// somebody else's lease, however many of the others cannot be read.
+    pub(super) fn judge(&self, disks: u8, majority: u32) -> Found {
+        let called = |name: Name| (0..disks).filter(|disk| self.is_called(*disk, name)).count();
+        let renamed = self.names.iter().flatten().find(|name| called(**name) * 2 > usize::from(disks));
+        match (renamed, self.other) {
+            (Some(name), Some(other)) => Found::Renamed(*name, other),
+            (None, Some(other)) if self.ours + self.unknown == 0 => Found::Gone(ReleaseError::Leader(other)),
+            (None, Some(other)) if self.ours + self.unknown < majority => {
+                let other = Some(LeaderFail::Leader(other));
+                Found::Gone(ReleaseError::LeaderRead { readable: self.ours, disks, other })
+            }
+            _ => Found::Lease,
+        }
+    }
+}
