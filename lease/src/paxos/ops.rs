@@ -8,7 +8,8 @@
 //!
 //! A disk of several on which something else lies than this lease is *foreign*, for whatever reason: it was named by mistake, replaced by
 //! an empty one, or has missed that the lease was renamed. Nothing is written there, for it may be another lease with an owner of its
-//! own, and its blocks say nothing of this one. Its leader is read again with every look at the leaders.
+//! own, and its blocks say nothing of this one. Its leader is read again with every look at the leaders. A disk whose leader could not be
+//! read may be one of those: before it has been seen to have this lease nothing is written there either.
 
 use super::{LeaderFail, PaxosConfig};
 use crate::geometry::SectorSize;
@@ -54,6 +55,8 @@ pub(super) struct Ops {
     failing: u8,
     /// Foreign disks, a bit each.
     foreign: u8,
+    /// Disks that have been seen to have this lease, a bit each.
+    known: u8,
     /// What the next step submits.
     batch: ArrayVec<Op, OPS_PER_STEP_MAX>,
 }
@@ -79,14 +82,28 @@ impl Ops {
             return;
         }
         match leader {
-            Ok(_) => self.foreign &= !(1 << disk),
-            Err(LeaderFail::Leader(e)) if e.is_of_another() => self.foreign |= 1 << disk,
-            Err(_) => {}
+            Err(LeaderFail::Io(_)) => {}
+            Err(LeaderFail::Leader(e)) if e.is_of_another() => {
+                self.foreign |= 1 << disk;
+                self.known &= !(1 << disk);
+            }
+            // A damaged one has the right names.
+            Ok(_) | Err(LeaderFail::Leader(_)) => self.is_of_the_lease(disk),
         }
     }
 
+    /// Whether this lease was seen there. Of a single disk that is not asked.
+    pub(super) fn is_known(&self, disk: u8) -> bool {
+        self.disks < 2 || self.known & (1 << disk) != 0
+    }
+
+    /// How many disks that is so of.
+    pub(super) fn known(&self) -> u32 {
+        if self.disks < 2 { self.disks.into() } else { self.known.count_ones() }
+    }
+
     /// Whether something else than this lease lies on a disk.
-    pub(super) fn is_foreign(&self, disk: u8) -> bool {
+    fn is_foreign(&self, disk: u8) -> bool {
         self.foreign & (1 << disk) != 0
     }
 
@@ -95,9 +112,10 @@ impl Ops {
         self.foreign.count_ones()
     }
 
-    /// What lies on a disk is the lease, under another name.
+    /// What lies on a disk is the lease, under whatever name.
     pub(super) fn is_of_the_lease(&mut self, disk: u8) {
         self.foreign &= !(1 << disk);
+        self.known |= 1 << disk;
     }
 
     /// Whether it is silent, or its last read failed.
@@ -155,7 +173,8 @@ impl Ops {
         self.push(0, Place::Lockspace, size, Action::Read { first: sector, count: 1 }, deadline, For::Delta);
     }
 
-    /// Writes to a disk, unless it is left alone, or a write to it is still outstanding: the order of the two would be undefined.
+    /// Writes to a disk, unless it is left alone, was not seen to have the lease, or a write to it is still outstanding: the order of the
+    /// two would be undefined.
     /// Returns whether it was started.
     pub(super) fn write(
         &mut self,
@@ -177,7 +196,7 @@ impl Ops {
         content: Content,
         deadline: MonoTime,
     ) -> bool {
-        if self.is_foreign(disk) || self.late_writes.iter().any(|(_, d)| *d == disk) {
+        if !self.is_known(disk) || self.late_writes.iter().any(|(_, d)| *d == disk) {
             return false;
         }
         self.push(disk, Place::Resource(disk), size, Action::Write { sector, content }, deadline, For::Write);

@@ -41,12 +41,12 @@ impl PaxosShare {
         Self { config, options, retries, stage: Stage::Acquire(PaxosAcquire::new(config, options)) }
     }
 
-    /// Whether something else than this lease lies on a disk.
-    pub(super) fn is_foreign(&self, disk: u8) -> bool {
+    /// Whether this lease was seen on a disk.
+    pub(super) fn is_known(&self, disk: u8) -> bool {
         match &self.stage {
-            Stage::Acquire(machine) => machine.is_foreign(disk),
-            Stage::Backoff(_, ops) => ops.is_foreign(disk),
-            Stage::Share(_, machine) => machine.is_foreign(disk),
+            Stage::Acquire(machine) => machine.is_known(disk),
+            Stage::Backoff(_, ops) => ops.is_known(disk),
+            Stage::Share(_, machine) => machine.is_known(disk),
             Stage::Done => false,
         }
     }

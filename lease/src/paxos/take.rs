@@ -67,11 +67,11 @@ impl PaxosTake {
         }
     }
 
-    /// Whether something else lies on the first disk, the only one with a value block.
-    fn first_is_foreign(&self) -> bool {
+    /// Whether the lease was seen on the first disk, the only one with a value block.
+    fn first_is_known(&self) -> bool {
         match &self.lease {
-            Lease::Exclusive(machine) => machine.is_foreign(0),
-            Lease::Shared(machine) => machine.is_foreign(0),
+            Lease::Exclusive(machine) => machine.is_known(0),
+            Lease::Shared(machine) => machine.is_known(0),
         }
     }
 
@@ -80,7 +80,7 @@ impl PaxosTake {
             AcquireOutcome::Acquired(held) if self.value && held.geometry.lvb_fits() => held,
             outcome => return Step::Done { outcome: Taken { outcome, value: None }, outstanding },
         };
-        if self.first_is_foreign() {
+        if !self.first_is_known() {
             let value = Some(Err(IoFailure::NotOpen(NO_DEVICE)));
             let outcome = Taken { outcome: AcquireOutcome::Acquired(held), value };
             return Step::Done { outcome, outstanding };

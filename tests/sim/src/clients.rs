@@ -463,6 +463,7 @@ impl World {
     }
 
     pub(crate) fn granted(&mut self, host: usize, pid: i32, resource: u8, shared: bool) {
+        self.checks.marks.acquired_beside_wrong += u64::from(self.hosts[host].wrong_leg.is_some());
         let spec = layout::resource_spec(resource, self.settings.legs, self.settings.geometry);
         let Some(daemon) = self.hosts[host].daemon.as_ref() else { return };
         let found = daemon.manager.resources().filter(|(_, r)| r.spec.disks == spec.disks).find_map(

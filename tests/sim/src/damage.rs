@@ -15,6 +15,11 @@
 //!
 //! One disk without a lockspace answers every operation with an error from some moment on, also in the calm. (One that hangs for ever
 //! instead keeps what may still land on it outstanding, and with it the leases that were worked on: safe, but no progress.)
+//!
+//! # Named by mistake
+//!
+//! Of leases on three disks none of which fails for ever some hosts name another lease's place, or an empty one, for the second or the third
+//! ([`crate::settings::Settings::wrong_legs_per_mille`], `Host::wrong_leg`): to them that disk is lost. They may read there and never write.
 
 use crate::clock::Micros;
 use crate::disk::Area;

@@ -127,6 +127,8 @@ pub struct Host {
     pub(crate) can_disarm: bool,
     /// How wrong it is.
     pub(crate) device_ppm: i64,
+    /// The disk of every lease, not the first, for which it names the place of another one.
+    pub(crate) wrong_leg: Option<u8>,
     /// Until when the whole machine stands still, or last did.
     pub(crate) stopped_until: Micros,
     /// When its last daemon ended.
@@ -176,6 +178,7 @@ impl Host {
             very_late: false,
             can_disarm: true,
             device_ppm: 0,
+            wrong_leg: None,
             stopped_until: 0,
             ended: 0,
             going_on: None,

@@ -45,6 +45,13 @@ pub fn disk_of(resource: u8) -> u8 {
     resource / RESOURCES_MAX
 }
 
+/// The lease whose place is named for that of this one by mistake: of the same lockspace, on the same disk. If there is no such lease its place
+/// is empty.
+#[must_use]
+pub fn beside(resource: u8) -> u8 {
+    resource ^ 1
+}
+
 /// The numbers of the resources when each of so many disks has so many of them.
 pub fn resources(disks: u8, on_each: u8) -> impl Iterator<Item = u8> {
     (0..disks).flat_map(move |disk| (0..on_each).map(move |n| disk * RESOURCES_MAX + n))

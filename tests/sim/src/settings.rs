@@ -135,6 +135,8 @@ pub struct Settings {
     pub format_cuts_per_mille: u64,
     /// Sector and align size of everything.
     pub geometry: Geometry,
+    /// Hosts out of a thousand that name another resource's place for one disk of three.
+    pub wrong_legs_per_mille: u64,
 }
 
 impl Settings {
@@ -180,6 +182,7 @@ impl Settings {
             geometry: layout::GEOMETRY,
             format_mean_secs: 0,
             format_cuts_per_mille: 0,
+            wrong_legs_per_mille: 0,
         }
     }
 
@@ -223,6 +226,12 @@ impl Settings {
             ("event_mean_secs", self.event_mean_secs, 0, STORMY_SECS_MAX),
             ("format_mean_secs", self.format_mean_secs, 0, STORMY_SECS_MAX),
             ("format_cuts_per_mille", self.format_cuts_per_mille, 0, 1000),
+            (
+                "wrong_legs_per_mille",
+                self.wrong_legs_per_mille,
+                0,
+                if self.spares_a_leg() { 1000 } else { 0 },
+            ),
         ];
         for (name, value, least, most) in ranges {
             if value < least || value > most {
@@ -269,6 +278,12 @@ impl Settings {
     }
 
     fn drawn(dice: &mut Dice, references: u64, times: &[(u32, u32)]) -> Self {
+        let drawn = Self::drawn_but_for_legs(dice, references, times);
+        let wrong = if drawn.spares_a_leg() && dice.per_mille(500) { dice.spread(100, 1000) } else { 0 };
+        Self { wrong_legs_per_mille: wrong, ..drawn }
+    }
+
+    fn drawn_but_for_legs(dice: &mut Dice, references: u64, times: &[(u32, u32)]) -> Self {
         let at = usize::try_from(dice.between(0, times.len() as u64 - 1)).unwrap_or(0);
         let (io, fire) = times[at];
         let io_timeout = IoTimeout::new(io).unwrap_or(IoTimeout::DEFAULT);
@@ -315,6 +330,7 @@ impl Settings {
             format_cuts_per_mille: if dice.per_mille(200) { 0 } else { dice.spread(10, 300) },
             orphans_count_per_mille: if dice.per_mille(400) { 0 } else { dice.spread(20, 1000) },
             join_timeouts_per_mille: if dice.per_mille(500) { 0 } else { dice.spread(100, 1000) },
+            wrong_legs_per_mille: 0,
         }
     }
 
@@ -364,6 +380,11 @@ impl Settings {
     #[must_use]
     pub fn all_disks(&self) -> u8 {
         (self.disks + self.legs - 1).min(DISKS_MAX)
+    }
+
+    /// Whether a lease has a majority without a disk that somebody names by mistake, for good.
+    fn spares_a_leg(&self) -> bool {
+        self.legs == 3 && !self.dead_disk
     }
 
     /// Whether leases are held and left alone for minutes, and hardly ever for less than a hundredth of that. In other runs they may

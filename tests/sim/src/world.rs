@@ -116,6 +116,9 @@ impl World {
                 let other = u32::try_from(secs).ok().and_then(|s| IoTimeout::new(s).ok());
                 host.goes_by(other.unwrap_or(host.io_timeout));
             }
+            if settings.wrong_legs_per_mille > 0 && dice.per_mille(settings.wrong_legs_per_mille) {
+                host.wrong_leg = Some(if dice.per_mille(500) { 1 } else { 2 });
+            }
             hosts.push(host);
         }
         let mut checks = Checks::new(&settings);
@@ -124,6 +127,7 @@ impl World {
             checks.claims_to_be(host.id, host.claims);
             checks.marks.other_timeouts += u64::from(host.io_timeout != settings.io_timeout);
         }
+        checks.marks.wrong_legs += hosts.iter().filter(|host| host.wrong_leg.is_some()).count() as u64;
         checks.marks.many_hosts += u64::from(count > 8);
         checks.marks.sizes(settings.geometry);
         let log = logging.then(VecDeque::new);

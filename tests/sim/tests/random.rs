@@ -173,6 +173,7 @@ fn our_hosts_alone() {
         ("a lease asked for under its old name", marks.misnamed),
         ("a lease of several disks granted", marks.acquired_on_legs),
         ("with the leader on some of them", marks.acquired_on_some),
+        ("granted to a host that names another lease on one of them", marks.acquired_beside_wrong),
         ("worked on with a disk not open", marks.opened_in_part),
         ("a lease granted that is not formatted on every disk", marks.granted_unformatted),
         ("a disk lost by all hosts", marks.disks_lost),

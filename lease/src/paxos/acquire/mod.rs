@@ -245,8 +245,8 @@ impl PaxosAcquire {
     }
 
     /// Whether something else than this lease lies on a disk.
-    pub(super) fn is_foreign(&self, disk: u8) -> bool {
-        self.ops.is_foreign(disk)
+    pub(super) fn is_known(&self, disk: u8) -> bool {
+        self.ops.is_known(disk)
     }
 
     /// Writes that timed out and have not ended.

@@ -42,7 +42,7 @@ impl OwnVotes {
     /// Those of the disks that have this lease.
     pub(super) fn read(&self, host: HostId, ops: &Ops) -> OwnRead {
         let mut read = OwnRead::default();
-        for (_, result) in self.0.iter().filter(|(disk, _)| !ops.is_foreign(*disk)) {
+        for (_, result) in self.0.iter().filter(|(disk, _)| ops.is_known(*disk)) {
             match result {
                 Ok(block) => match verify::dblock(&block.dblock, host) {
                     Ok(()) => read.block.merge(&block.dblock),
@@ -78,6 +78,7 @@ impl PaxosAcquire {
                     view.sector(sector).map(RawLeader::from_sector).ok_or(IoFailure::Short)
                 }));
             }
+            (Phase::OwnerBlock(_) | Phase::HolderBlock(_), For::OwnerBlock) if !self.ops.is_known(disk) => {}
             (Phase::OwnerBlock(blocks), For::OwnerBlock) => {
                 if let Ok(owner) = self.owner() {
                     blocks.put(host_block(result, owner), owner);
@@ -97,7 +98,7 @@ impl PaxosAcquire {
             ) => tally.count(&result),
             (Phase::AgainBlocks(round, claims), For::Blocks) => {
                 self.record_round(disk, round, result);
-                if let Some(view) = result.ok().filter(|_| !self.ops.is_foreign(disk)) {
+                if let Some(view) = result.ok().filter(|_| self.ops.is_known(disk)) {
                     claims.merge(view, self.last_host(), self.leader.lver.get(), self.config.host);
                 }
             }
@@ -120,7 +121,7 @@ impl PaxosAcquire {
             Ok(view) => {
                 let leader = self.config.decode_leader(Ok(view));
                 self.ops.found(disk, &leader);
-                if !self.ops.is_foreign(disk) {
+                if self.ops.is_known(disk) {
                     round.blocks.merge(view, self.last_host(), self.next_lver(), self.config.host);
                 }
                 let num_hosts = leader.as_ref().map_or(0, |l| l.num_hosts.get());

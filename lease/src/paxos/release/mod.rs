@@ -237,9 +237,9 @@ impl PaxosRelease {
         self
     }
 
-    /// Whether something else than this lease lies on a disk.
-    pub(super) fn is_foreign(&self, disk: u8) -> bool {
-        self.ops.is_foreign(disk)
+    /// Whether this lease was seen on a disk.
+    pub(super) fn is_known(&self, disk: u8) -> bool {
+        self.ops.is_known(disk)
     }
 
     /// Writes that timed out and have not ended.
@@ -260,7 +260,7 @@ impl PaxosRelease {
     /// What was known of the disks a moment ago stays known, unless too few of them have this lease: then it is looked again, for it may
     /// have been renamed.
     pub(super) fn with_ops(mut self, ops: Ops) -> Self {
-        self.probed = u32::from(self.config.disks).saturating_sub(ops.foreign()) >= self.config.majority();
+        self.probed = ops.known() >= self.config.majority();
         self.ops = ops;
         self
     }
@@ -492,6 +492,7 @@ impl PaxosRelease {
         let mode = self.mode;
         let mut phase = std::mem::replace(&mut self.phase, Phase::Done);
         match &mut phase {
+            Phase::ReadBlock(_) if !self.ops.is_known(disk) => {}
             Phase::ReadBlock(read) => match host_block(result, self.config.host) {
                 Ok(block) => match verify::dblock(&block.dblock, self.config.host) {
                     Ok(()) => {

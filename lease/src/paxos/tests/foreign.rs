@@ -3,6 +3,7 @@
 use super::disks::{acquire3, block_on, disk, lab3, leader_on, three};
 use super::*;
 use crate::limits::LVB_SECTOR;
+use crate::machine::Action;
 use crate::paxos::acquire::Mode;
 use crate::paxos::convert::PaxosConvert;
 use crate::paxos::share::PaxosShare;
@@ -213,6 +214,41 @@ fn nothing_is_written_to_another_lease_because_a_further_disk_cannot_be_read() {
     }
 }
 
+/// A disk whose leader cannot be read may have another lease: nothing is written there, and its blocks say nothing, before its leader is read.
+#[test]
+fn nothing_is_written_to_a_disk_that_was_not_seen_to_have_the_lease() {
+    let leader_of =
+        |op: &Op, n: u8| op.place == disk(n) && matches!(op.action, Action::Read { first: 0, count: 1 });
+    for (mut lab, n, before) in labs() {
+        for unreadable in 0..3 {
+            let fails = move |op: &Op| leader_of(op, n) || leader_of(op, unreadable);
+            let keeps = |lab: &Lab, what: &str| {
+                assert!(all_of(lab, n) == before, "disk {n}, {unreadable} unreadable, {what}");
+            };
+            let held_first = held(&acquire3(&mut lab));
+            lab.fates(move |op| if fails(op) { Fate::fail(IoFailure::Os(5)) } else { Fate::prompt() });
+            let beside = acquire3(&mut lab);
+            keeps(&lab, "acquire");
+            assert_eq!(
+                matches!(beside.outcome, AcquireOutcome::Acquired(_)),
+                unreadable == n,
+                "two disks are a majority"
+            );
+            let converted = lab.run_noisy(&mut PaxosConvert::to_shared(three(), held_first)).outcome;
+            keeps(&lab, "to shared");
+            lab.run_noisy(&mut PaxosConvert::erase(three(), converted.held));
+            keeps(&lab, "erase");
+            lab.run_noisy(&mut PaxosRelease::new(three(), converted.held));
+            keeps(&lab, "release");
+            lab.run_noisy(&mut PaxosRelease::retract(three(), Geometry::B512_M1));
+            keeps(&lab, "retract");
+            lab.no_faults();
+            lab.run_noisy(&mut PaxosRelease::retract(three(), Geometry::B512_M1));
+            keeps(&lab, "retract, well again");
+        }
+    }
+}
+
 /// A conversion that fails because other leases lie on its disks leaves no mark and no shared hold in them.
 #[test]
 fn a_conversion_does_not_enter_a_shared_hold_in_other_leases() {
@@ -256,9 +292,7 @@ fn a_conversion_does_not_enter_a_shared_hold_in_other_leases() {
 fn a_damaged_leader_is_not_why_a_ballot_cannot_be_read() {
     let mut lab = lab3([leader(0, NOBODY); 3]);
     lab.fates(|op| match op.action {
-        crate::machine::Action::Read { count, .. } if count > 1 && op.place != disk(0) => {
-            Fate::fail(IoFailure::Os(5))
-        }
+        Action::Read { count, .. } if count > 1 && op.place != disk(0) => Fate::fail(IoFailure::Os(5)),
         _ => Fate::prompt(),
     });
     before_round(&mut lab, 2, |lab| {

@@ -61,16 +61,23 @@ fn a_disk_that_answers_late_is_written_again() {
     assert_eq!((writes_to(0), writes_to(2)), (3, 2), "all but the first one");
 }
 
-/// Without a majority beside it, it is all that is left to hope for.
+/// Without a majority beside it, it is all that is left to hope for, if it has been seen to have the lease.
 #[test]
 fn a_silent_disk_is_tried_where_there_is_no_majority_without_it() {
-    let mut lab = free3();
-    let two = PaxosConfig { disks: 2, ..config(US) };
-    let done = acquire_as(&mut lab, two, AcquireOptions::default());
-    assert_eq!(held(&done).lver(), 1);
-    falls_silent(&mut lab, 1);
-    lab.trace.clear();
-    let released = lab.run_noisy(&mut PaxosRelease::new(two, held(&done)));
-    assert!(released.outcome.result.is_err() && released.outstanding == 1, "{:?}", released.outcome);
-    assert!(lab.trace.iter().any(|t| t.op.is_write() && t.op.place == disk(1)));
+    for seen_before in [false, true] {
+        let mut lab = free3();
+        let two = PaxosConfig { disks: 2, ..config(US) };
+        let done = acquire_as(&mut lab, two, AcquireOptions::default());
+        assert_eq!(held(&done).lver(), 1);
+        lab.trace.clear();
+        if seen_before {
+            before_round(&mut lab, FIRST_READ, |lab| falls_silent(lab, 1));
+        } else {
+            falls_silent(&mut lab, 1);
+        }
+        let released = lab.run_noisy(&mut PaxosRelease::new(two, held(&done)));
+        assert!(released.outcome.needs_retract(), "{:?}", released.outcome);
+        assert_eq!(released.outstanding, u32::from(seen_before));
+        assert_eq!(lab.trace.iter().any(|t| t.op.is_write() && t.op.place == disk(1)), seen_before);
+    }
 }

@@ -119,6 +119,10 @@ marks! {
     opens_failed,
     /// Hosts with another io timeout than most.
     other_timeouts,
+    /// Hosts that name another lease's place for one disk of each lease.
+    wrong_legs,
+    /// Leases granted to them.
+    acquired_beside_wrong,
     /// Daemons started with a host id that is not their machine's own.
     misconfigured,
     /// Those with one that another machine had at the time.
