@@ -20,6 +20,11 @@ use crate::timing::MonoTime;
 use crate::verify::LeaderError;
 use arrayvec::ArrayVec;
 
+/// ENODEV: the disk that is there is another one.
+const NO_DEVICE: i32 = 19;
+/// EIO.
+const READ_ERROR: i32 = 5;
+
 /// What an operation was for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum For {
@@ -97,7 +102,20 @@ impl Ops {
         self.disks < 2 || self.known & (1 << disk) != 0
     }
 
-    /// How many disks that is so of.
+    /// Why what lies on a disk is not to be taken for this lease's; `None`: it was seen there.
+    pub(super) fn unseen(&self, disk: u8) -> Option<IoFailure> {
+        if self.is_known(disk) {
+            None
+        } else if self.is_foreign(disk) {
+            Some(IoFailure::NotOpen(NO_DEVICE))
+        } else if self.late_reads.iter().any(|(_, d)| *d == disk) {
+            Some(IoFailure::TimedOut)
+        } else {
+            Some(IoFailure::Os(READ_ERROR))
+        }
+    }
+
+    /// How many disks this lease was seen on.
     pub(super) fn known(&self) -> u32 {
         if self.disks < 2 { self.disks.into() } else { self.known.count_ones() }
     }

@@ -7,7 +7,7 @@
 use super::acquire::{AcquireOptions, AcquireOutcome, Mode, PaxosAcquire};
 use super::release::{PaxosRelease, ReleaseOutcome};
 use super::{AcquireError, Held, PaxosConfig};
-use crate::machine::{Env, Input, Machine, Step};
+use crate::machine::{Env, Input, IoFailure, Machine, Step};
 use crate::record::{DBLOCK_RELEASED, ModeBlock};
 use crate::timing::MonoTime;
 
@@ -41,13 +41,13 @@ impl PaxosShare {
         Self { config, options, retries, stage: Stage::Acquire(PaxosAcquire::new(config, options)) }
     }
 
-    /// Whether this lease was seen on a disk.
-    pub(super) fn is_known(&self, disk: u8) -> bool {
+    /// Why what lies on a disk is not to be taken for this lease's.
+    pub(super) fn unseen(&self, disk: u8) -> Option<IoFailure> {
         match &self.stage {
-            Stage::Acquire(machine) => machine.is_known(disk),
-            Stage::Backoff(_, ops) => ops.is_known(disk),
-            Stage::Share(_, machine) => machine.is_known(disk),
-            Stage::Done => false,
+            Stage::Acquire(machine) => machine.unseen(disk),
+            Stage::Backoff(_, ops) => ops.unseen(disk),
+            Stage::Share(_, machine) => machine.unseen(disk),
+            Stage::Done => None,
         }
     }
 

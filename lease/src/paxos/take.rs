@@ -15,9 +15,6 @@ use std::sync::Arc;
 /// The read of the value block: a number that the machine before it does not reach.
 const VALUE_READ: OpId = OpId(u32::MAX);
 
-/// `ENODEV`: where the value block should be, another lease or none lies.
-const NO_DEVICE: i32 = 19;
-
 /// What was found in a value block: a sector, or why it could not be read.
 pub type ValueRead = Result<Arc<[u8]>, IoFailure>;
 
@@ -67,11 +64,11 @@ impl PaxosTake {
         }
     }
 
-    /// Whether the lease was seen on the first disk, the only one with a value block.
-    fn first_is_known(&self) -> bool {
+    /// Why the first disk, the only one with a value block, is not to be read.
+    fn first_is_unseen(&self) -> Option<IoFailure> {
         match &self.lease {
-            Lease::Exclusive(machine) => machine.is_known(0),
-            Lease::Shared(machine) => machine.is_known(0),
+            Lease::Exclusive(machine) => machine.unseen(0),
+            Lease::Shared(machine) => machine.unseen(0),
         }
     }
 
@@ -80,8 +77,8 @@ impl PaxosTake {
             AcquireOutcome::Acquired(held) if self.value && held.geometry.lvb_fits() => held,
             outcome => return Step::Done { outcome: Taken { outcome, value: None }, outstanding },
         };
-        if !self.first_is_known() {
-            let value = Some(Err(IoFailure::NotOpen(NO_DEVICE)));
+        if let Some(failure) = self.first_is_unseen() {
+            let value = Some(Err(failure));
             let outcome = Taken { outcome: AcquireOutcome::Acquired(held), value };
             return Step::Done { outcome, outstanding };
         }

@@ -244,9 +244,9 @@ impl PaxosAcquire {
         (self.own.readable > 0).then(|| self.own.current())
     }
 
-    /// Whether something else than this lease lies on a disk.
-    pub(super) fn is_known(&self, disk: u8) -> bool {
-        self.ops.is_known(disk)
+    /// Why what lies on a disk is not to be taken for this lease's.
+    pub(super) fn unseen(&self, disk: u8) -> Option<IoFailure> {
+        self.ops.unseen(disk)
     }
 
     /// Writes that timed out and have not ended.

@@ -237,9 +237,9 @@ impl PaxosRelease {
         self
     }
 
-    /// Whether this lease was seen on a disk.
-    pub(super) fn is_known(&self, disk: u8) -> bool {
-        self.ops.is_known(disk)
+    /// Why what lies on a disk is not to be taken for this lease's.
+    pub(super) fn unseen(&self, disk: u8) -> Option<IoFailure> {
+        self.ops.unseen(disk)
     }
 
     /// Writes that timed out and have not ended.

@@ -160,6 +160,25 @@ fn the_value_block_of_another_lease_is_none_of_ours() {
     }
 }
 
+/// A first disk that could not be read when the lease was taken has a value that may be another lease's: why it could not be is told.
+#[test]
+fn a_value_block_beside_a_leader_that_was_not_read_is_not_read() {
+    let fates = [(Fate::fail(IoFailure::Os(110)), IoFailure::Os(5)), (Fate::never(), IoFailure::TimedOut)];
+    for (fate, expected) in fates {
+        let mut lab = lab3([leader(0, NOBODY); 3]);
+        lab.fates(move |op| if op.place == disk(0) { fate } else { Fate::prompt() });
+        let taken = lab.run(&mut PaxosTake::new(three(), AcquireOptions::default(), 0, true)).outcome;
+        assert!(matches!(taken.outcome, AcquireOutcome::Acquired(_)));
+        assert_eq!(taken.value, Some(Err(expected)));
+        assert!(
+            lab.trace
+                .iter()
+                .all(|t| t.op.place != disk(0)
+                    || !matches!(t.op.action, Action::Read { first: LVB_SECTOR, .. }))
+        );
+    }
+}
+
 /// A disk that missed a rename keeps nobody from finding out that the lease has another name: neither who asks for it under the old one, nor
 /// who has to give up what an attempt under the old one left.
 #[test]
