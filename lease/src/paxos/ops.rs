@@ -43,6 +43,17 @@ struct Running {
     purpose: For,
 }
 
+/// What lies on a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+enum Seen {
+    /// Its leader was not read yet.
+    #[default]
+    Nothing,
+    Lease,
+    /// It is foreign.
+    Another,
+}
+
 /// Running and late operations.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub(super) struct Ops {
@@ -58,10 +69,8 @@ pub(super) struct Ops {
     late_reads: ArrayVec<(OpId, u8), OPS_PER_STEP_MAX>,
     /// Disks of several whose last read failed, a bit each.
     failing: u8,
-    /// Foreign disks, a bit each.
-    foreign: u8,
-    /// Disks that have been seen to have this lease, a bit each.
-    known: u8,
+    /// What was seen of each disk of several.
+    seen: [Seen; DISKS_MAX],
     /// What the next step submits.
     batch: ArrayVec<Op, OPS_PER_STEP_MAX>,
 }
@@ -88,18 +97,25 @@ impl Ops {
         }
         match leader {
             Err(LeaderFail::Io(_)) => {}
-            Err(LeaderFail::Leader(e)) if e.is_of_another() => {
-                self.foreign |= 1 << disk;
-                self.known &= !(1 << disk);
-            }
+            Err(LeaderFail::Leader(e)) if e.is_of_another() => self.see(disk, Seen::Another),
             // A damaged one has the right names.
-            Ok(_) | Err(LeaderFail::Leader(_)) => self.is_of_the_lease(disk),
+            Ok(_) | Err(LeaderFail::Leader(_)) => self.see(disk, Seen::Lease),
         }
+    }
+
+    fn see(&mut self, disk: u8, what: Seen) {
+        if let Some(seen) = self.seen.get_mut(usize::from(disk)) {
+            *seen = what;
+        }
+    }
+
+    fn seen(&self, disk: u8) -> Seen {
+        self.seen.get(usize::from(disk)).copied().unwrap_or_default()
     }
 
     /// Whether this lease was seen there. Of a single disk that is not asked.
     pub(super) fn is_known(&self, disk: u8) -> bool {
-        self.disks < 2 || self.known & (1 << disk) != 0
+        self.disks < 2 || self.seen(disk) == Seen::Lease
     }
 
     /// Why what lies on a disk is not to be taken for this lease's; `None`: it was seen there.
@@ -115,25 +131,28 @@ impl Ops {
         }
     }
 
-    /// How many disks this lease was seen on.
+    /// How many disks of several this lease was seen on.
     pub(super) fn known(&self) -> u32 {
-        if self.disks < 2 { self.disks.into() } else { self.known.count_ones() }
+        self.count(Seen::Lease)
+    }
+
+    fn count(&self, what: Seen) -> u32 {
+        (0..self.disks).fold(0, |count, disk| count + u32::from(self.seen(disk) == what))
     }
 
     /// Whether something else than this lease lies on a disk.
     fn is_foreign(&self, disk: u8) -> bool {
-        self.foreign & (1 << disk) != 0
+        self.seen(disk) == Seen::Another
     }
 
     /// How many disks that is so on.
     pub(super) fn foreign(&self) -> u32 {
-        self.foreign.count_ones()
+        self.count(Seen::Another)
     }
 
     /// What lies on a disk is the lease, under whatever name.
     pub(super) fn is_of_the_lease(&mut self, disk: u8) {
-        self.foreign &= !(1 << disk);
-        self.known |= 1 << disk;
+        self.see(disk, Seen::Lease);
     }
 
     /// Whether it is silent, or its last read failed.

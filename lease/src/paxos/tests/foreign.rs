@@ -164,10 +164,12 @@ fn the_value_block_of_another_lease_is_none_of_ours() {
 #[test]
 fn a_value_block_beside_a_leader_that_was_not_read_is_not_read() {
     let fates = [(Fate::fail(IoFailure::Os(110)), IoFailure::Os(5)), (Fate::never(), IoFailure::TimedOut)];
-    for (fate, expected) in fates {
+    let modes = [Mode::Exclusive, Mode::ShortHold];
+    for ((fate, expected), mode) in fates.into_iter().flat_map(|fate| modes.map(|mode| (fate, mode))) {
         let mut lab = lab3([leader(0, NOBODY); 3]);
         lab.fates(move |op| if op.place == disk(0) { fate } else { Fate::prompt() });
-        let taken = lab.run(&mut PaxosTake::new(three(), AcquireOptions::default(), 0, true)).outcome;
+        let options = AcquireOptions { mode, ..AcquireOptions::default() };
+        let taken = lab.run(&mut PaxosTake::new(three(), options, 0, true)).outcome;
         assert!(matches!(taken.outcome, AcquireOutcome::Acquired(_)));
         assert_eq!(taken.value, Some(Err(expected)));
         assert!(
@@ -266,6 +268,89 @@ fn nothing_is_written_to_a_disk_that_was_not_seen_to_have_the_lease() {
             keeps(&lab, "retract, well again");
         }
     }
+}
+
+/// The blocks on a disk whose leader could not be read say nothing either, of an owner or of whoever shares the lease: they may be another
+/// lease's, where that host has let go.
+#[test]
+fn the_blocks_of_a_disk_that_was_not_seen_to_have_the_lease_say_nothing() {
+    for n in 0..3 {
+        // Host 3 committed version 5 in the name of host 2, which lives.
+        let mut lab = lab3([leader(5, Owner { writer: 3, ..owned_by(2, 1) }); 3]);
+        lab.hosts = seen(2, 1, 800, 990, 990);
+        let mut other = leader(9, NOBODY);
+        other.resource_name = name("other").to_field();
+        other.seal();
+        put(&mut lab, disk(n), 0, Content::Leader(other));
+        put(&mut lab, disk(n), 3, Content::Block(released(block([9002, 9002, 2, 1, 700, 9]))));
+        lab.fates(move |op| {
+            let leader = op.place == disk(n) && matches!(op.action, Action::Read { first: 0, count: 1 });
+            if leader { Fate::fail(IoFailure::Os(5)) } else { Fate::prompt() }
+        });
+        assert_eq!(code(&acquire3(&mut lab)), -243, "disk {n}");
+    }
+}
+
+/// What is given up where a majority may have the lease: marked on the disks that are seen to have it, damaged or not.
+#[test]
+fn the_disks_that_have_the_lease_are_marked_beside_others() {
+    let other = {
+        let mut record = leader(7, owned_by(2, 1));
+        record.resource_name = name("other").to_field();
+        record.seal();
+        record
+    };
+    let mut damaged = leader(1, owned_by(US, 1));
+    damaged.checksum = 1.into();
+    for (second, readable) in [(damaged, true), (leader(1, owned_by(US, 1)), false)] {
+        let mut lab = lab3([leader(0, NOBODY); 3]);
+        let held = held(&acquire3(&mut lab));
+        put(&mut lab, disk(1), 0, Content::Leader(second));
+        put(&mut lab, disk(2), 0, Content::Leader(other));
+        lab.fates(move |op| {
+            if op.place == disk(1) && !readable { Fate::fail(IoFailure::Os(5)) } else { Fate::prompt() }
+        });
+        let result = lab.run_noisy(&mut PaxosRelease::new(three(), held)).outcome.result;
+        assert!(result.is_err_and(|e| e.is_retryable()), "{result:?}");
+        let marked = [0, 1, 2].map(|n| block_on(&lab, n, US).dblock.is_released());
+        assert_eq!(marked, [true, readable, false]);
+        // No disk can be read but the other lease's: this one may be there all the same.
+        lab.fates(|op| if op.place == disk(2) { Fate::prompt() } else { Fate::fail(IoFailure::Os(5)) });
+        let result = lab.run_noisy(&mut PaxosRelease::retract(three(), held.geometry)).outcome.result;
+        assert!(result.is_err_and(|e| e.is_retryable()), "{result:?}");
+    }
+}
+
+/// A new name that reached one disk of two: the further attempts find the lease under either.
+#[test]
+fn what_a_rename_cut_short_left_is_marked_on_both_disks() {
+    let two = PaxosConfig { disks: 2, ..config(US) };
+    let mut lab = lab3([leader(0, NOBODY); 3]);
+    let held = held(&acquire_as(&mut lab, two, AcquireOptions::default()));
+    lab.fates(|op| {
+        let leader = matches!(op.action, Action::Write { sector: 0, .. });
+        if leader && op.place == disk(1) { Fate::fail(IoFailure::Os(5)) } else { Fate::prompt() }
+    });
+    let machine = PaxosRelease::new(two, held).renamed(Some(name("new")));
+    assert!(lab.run_noisy(&mut machine.clone()).outcome.needs_retract());
+    assert!((0..2).all(|n| !block_on(&lab, n, US).dblock.is_released()));
+    lab.no_faults();
+    let machine = PaxosRelease::retract(two, held.geometry).renamed(Some(name("new")));
+    lab.run_noisy(&mut machine.clone());
+    assert!((0..2).all(|n| block_on(&lab, n, US).dblock.is_released()));
+}
+
+/// Whoever has just looked at the leaders does not look at them once more before it goes on.
+#[test]
+fn leaders_are_not_looked_at_twice() {
+    let looks = |lab: &Lab| {
+        let looks = lab.trace.iter().filter(|t| matches!(t.op.action, Action::Read { first: 0, count: 1 }));
+        looks.count()
+    };
+    let mut lab = lab3([leader(0, NOBODY); 3]);
+    let options = AcquireOptions { mode: Mode::ShortHold, ..AcquireOptions::default() };
+    lab.run(&mut PaxosShare::new(three(), options, 0));
+    assert_eq!(looks(&lab), 6, "at the beginning, and before the leader is freed");
 }
 
 /// A conversion that fails because other leases lie on its disks leaves no mark and no shared hold in them.
