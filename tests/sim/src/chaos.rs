@@ -388,13 +388,16 @@ impl World {
             return;
         }
         for resource in self.settings.all_resources() {
-            if self.is_stuck(resource) {
+            if self.is_stuck(resource, None) {
                 self.checks.marks.generations_fell += 1;
                 continue;
             }
             let shared = self.settings.shared_per_mille > 0;
             let mut late: Vec<(HostId, &str)> = Vec::new();
             for h in self.hosts.iter().filter(|h| h.up) {
+                if h.wrong_leg.is_some() && self.is_stuck(resource, h.wrong_leg) {
+                    continue;
+                }
                 let got = |shared| h.granted_in_calm.get(&(resource, shared)).is_some_and(|n| *n > 0);
                 if !got(false) && (!h.is_reference() || layout::disk_of(resource) == 0) {
                     late.push((h.id, "never got"));
@@ -423,15 +426,15 @@ impl World {
         }
     }
 
-    /// The disks of a lease disagree for good, or a late renewal brought back an old generation of the owner, which had no record of
+    /// The disks of a lease disagree for good, for everybody or for a host to which one of them is lost, or a late renewal brought back an old generation of the owner, which had no record of
     /// the newer one: then its leases of the newer generation stay (W14).
-    fn is_stuck(&self, resource: u8) -> bool {
+    fn is_stuck(&self, resource: u8, lost: Option<u8>) -> bool {
         let legs = self.settings.legs;
         // No majority agrees, and the disks that are left differ in what the highest version cannot decide: how many hosts count, or
         // the name.
         let dead = self.dead_disk;
-        let living: Vec<u8> =
-            (0..legs).filter(|leg| Some(layout::leg_disk(resource, *leg)) != dead).collect();
+        let lives = |leg: &u8| Some(layout::leg_disk(resource, *leg)) != dead && Some(*leg) != lost;
+        let living: Vec<u8> = (0..legs).filter(lives).collect();
         let basis = |leg: u8| {
             let leader = layout::leader_on(&self.disk, resource, leg);
             (leader.num_hosts, leader.resource_name)
