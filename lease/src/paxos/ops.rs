@@ -22,8 +22,6 @@ use arrayvec::ArrayVec;
 
 /// ENODEV: the disk that is there is another one.
 const NO_DEVICE: i32 = 19;
-/// EIO.
-const READ_ERROR: i32 = 5;
 
 /// What an operation was for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,14 +42,19 @@ struct Running {
 }
 
 /// What lies on a disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Seen {
-    /// Its leader was not read yet.
-    #[default]
-    Nothing,
+    /// Its leader was not read yet, because of this.
+    Nothing(IoFailure),
     Lease,
     /// It is foreign.
     Another,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self::Nothing(IoFailure::Short)
+    }
 }
 
 /// Running and late operations.
@@ -96,7 +99,11 @@ impl Ops {
             return;
         }
         match leader {
-            Err(LeaderFail::Io(_)) => {}
+            Err(LeaderFail::Io(failure)) => {
+                if !self.is_known(disk) && !self.is_foreign(disk) {
+                    self.see(disk, Seen::Nothing(*failure));
+                }
+            }
             Err(LeaderFail::Leader(e)) if e.is_of_another() => self.see(disk, Seen::Another),
             // A damaged one has the right names.
             Ok(_) | Err(LeaderFail::Leader(_)) => self.see(disk, Seen::Lease),
@@ -120,15 +127,16 @@ impl Ops {
 
     /// Why what lies on a disk is not to be taken for this lease's; `None`: it was seen there.
     pub(super) fn unseen(&self, disk: u8) -> Option<IoFailure> {
-        if self.is_known(disk) {
-            None
-        } else if self.is_foreign(disk) {
-            Some(IoFailure::NotOpen(NO_DEVICE))
-        } else if self.late_reads.iter().any(|(_, d)| *d == disk) {
-            Some(IoFailure::TimedOut)
-        } else {
-            Some(IoFailure::Os(READ_ERROR))
+        match self.seen(disk) {
+            _ if self.is_known(disk) => None,
+            Seen::Nothing(failure) => Some(failure),
+            Seen::Another | Seen::Lease => Some(IoFailure::NotOpen(NO_DEVICE)),
         }
+    }
+
+    /// The same of the first disk that is so, for what was not read of it.
+    pub(super) fn unread(&self) -> IoFailure {
+        (0..self.disks).find_map(|disk| self.unseen(disk)).unwrap_or(IoFailure::Short)
     }
 
     /// How many disks of several this lease was seen on.
@@ -330,6 +338,11 @@ impl Tally {
             Err(e) if self.failure != Some(IoFailure::TimedOut) => self.failure = Some(*e),
             Err(_) => {}
         }
+    }
+
+    /// Counts a write that was not started: to a disk that was not seen to have the lease, or beside one that has not ended.
+    pub(super) fn not_started(&mut self, unseen: Option<IoFailure>) {
+        self.count::<()>(&Err(unseen.unwrap_or(IoFailure::TimedOut)));
     }
 
     pub(super) fn failure(&self) -> IoFailure {

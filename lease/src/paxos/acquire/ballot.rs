@@ -3,7 +3,7 @@
 use super::results::Round;
 use super::{AcquireOutcome, Mode, PaxosAcquire, Phase, Then};
 use crate::limits::BACKOFF_MIN_MS;
-use crate::machine::{Content, Env, IoFailure, Step};
+use crate::machine::{Content, Env, Step};
 use crate::paxos::blocks::insert;
 use crate::paxos::ops::{Tally, Verdict};
 use crate::paxos::{AcquireError, Held, LeaderFail, Value};
@@ -73,7 +73,7 @@ impl PaxosAcquire {
                 // It has been renamed since we began.
                 return Err(AcquireError::Leader(e));
             }
-            return Err(AcquireError::DblockRead(round.io.unwrap_or(IoFailure::Short)));
+            return Err(AcquireError::DblockRead(round.io.unwrap_or(self.ops.unread())));
         }
         Ok(())
     }

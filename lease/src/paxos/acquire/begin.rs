@@ -2,7 +2,7 @@
 
 use super::results::OwnVotes;
 use super::{AcquireOutcome, Mode, PaxosAcquire, Phase};
-use crate::machine::{Env, IoFailure, Step};
+use crate::machine::{Env, Step};
 use crate::paxos::AcquireError;
 use crate::paxos::ops::Votes;
 use crate::record::RawLeader;
@@ -56,7 +56,7 @@ impl PaxosAcquire {
             return self.fail(match (votes.bad, votes.io) {
                 (Some(bad), _) => AcquireError::Dblock(bad),
                 (None, Some(io)) if self.config.disks == 1 => AcquireError::Io(io),
-                (None, io) => AcquireError::DblockRead(io.unwrap_or(IoFailure::Short)),
+                (None, io) => AcquireError::DblockRead(io.unwrap_or(self.ops.unread())),
             });
         }
         self.own = votes.block;

@@ -170,7 +170,7 @@ impl PaxosAcquire {
             return self.fail(AcquireError::Dblock(bad));
         }
         if u32::try_from(blocks.blocks.len()).unwrap_or(0) < self.config.majority() {
-            return self.fail(AcquireError::DblockRead(blocks.io.unwrap_or(IoFailure::Short)));
+            return self.fail(AcquireError::DblockRead(blocks.io.unwrap_or(self.ops.unread())));
         }
         let Some(generation) = blocks.generation(self.config.disks, self.config.majority()) else {
             return self.next_holder(now, env);
@@ -221,7 +221,7 @@ impl PaxosAcquire {
             let cleared = Content::Block(HostBlock { mode: ModeBlock::zeroed(), ..*block });
             let sector = blocks.host.block_sector();
             if !self.ops.write(*disk, self.geometry.sector(), sector, cleared, self.deadline(now)) {
-                tally.failure = Some(IoFailure::TimedOut);
+                tally.not_started(self.ops.unseen(*disk));
             }
         }
         self.submit_writes(now, env, Phase::ClearHolder(tally))

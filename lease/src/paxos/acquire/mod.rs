@@ -331,7 +331,7 @@ impl PaxosAcquire {
         let mut tally = Tally::default();
         for disk in 0..self.config.disks {
             if !self.ops.write(disk, self.geometry.sector(), sector, content.clone(), self.deadline(now)) {
-                tally.failure = Some(IoFailure::TimedOut);
+                tally.not_started(self.ops.unseen(disk));
             }
         }
         tally

@@ -225,7 +225,7 @@ impl PaxosAcquire {
         }
         // A minority may have missed that the mark it shows is gone.
         let Some(block) = blocks.best.filter(|_| blocks.readable >= self.config.majority()) else {
-            return self.fail(AcquireError::Io(blocks.io.unwrap_or(IoFailure::Short)));
+            return self.fail(AcquireError::Io(blocks.io.unwrap_or(self.ops.unread())));
         };
         // The flag speaks for the leader's version. A block of version 0 was erased by the original, which does that only
         // after it gave the lease up. A host takes part in a later version only after it gave this one up, with or without a

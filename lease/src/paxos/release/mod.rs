@@ -80,6 +80,7 @@ struct OwnRead {
     /// A disk has a block without the flag.
     unmarked: bool,
     readable: u32,
+    damaged: u32,
     io: Option<IoFailure>,
     bad: Option<DblockError>,
 }
@@ -308,7 +309,7 @@ impl PaxosRelease {
         let mut tally = Tally::default();
         for disk in 0..self.config.disks {
             if !self.ops.write(disk, self.geometry.sector(), sector, content.clone(), self.deadline(now)) {
-                tally.failure = Some(IoFailure::TimedOut);
+                tally.not_started(self.ops.unseen(disk));
             }
         }
         Ok(tally)
@@ -398,9 +399,10 @@ impl PaxosRelease {
         let Some(mut block) = attempt.or(read.best).filter(|_| read.readable >= self.config.majority())
         else {
             // A disk that comes back may make the majority: only damage alone is final.
-            return self.done(Err(match (read.io, read.bad) {
-                (None, Some(bad)) => ReleaseError::Dblock(bad),
-                (io, _) => ReleaseError::Io(io.unwrap_or(IoFailure::Short)),
+            let all_read = read.readable + read.damaged + self.ops.foreign() == self.config.disks.into();
+            return self.done(Err(match read.bad.filter(|_| all_read) {
+                Some(bad) => ReleaseError::Dblock(bad),
+                None => ReleaseError::Io(read.io.unwrap_or(self.ops.unread())),
             }));
         };
         if block.dblock.mbal.get() < read.newest {
@@ -432,12 +434,17 @@ impl PaxosRelease {
         if value.len() != size.slice_len() || !self.geometry.lvb_fits() {
             return self.done(Err(ReleaseError::Driver));
         }
-        let mut tally = Tally::default();
         if self.ops.write_to_the_only(0, size, LVB_SECTOR, Content::Value(value), self.deadline(now)) {
-            return self.submit(now, env, Phase::WriteValue(tally));
+            return self.submit(now, env, Phase::WriteValue(Tally::default()));
         }
-        tally.failure = Some(IoFailure::TimedOut);
-        self.after_value(now, env, tally)
+        self.done(Err(match self.ops.unseen(0) {
+            // No write of the value has failed, and the disk may come back. One that cannot be opened, or has another lease, is as one
+            // that refuses the value.
+            Some(failure) if failure == IoFailure::TimedOut || failure.leaves_doubt() => {
+                ReleaseError::Io(failure)
+            }
+            other => ReleaseError::Value(other.unwrap_or(IoFailure::TimedOut)),
+        }))
     }
 
     fn after_probe(&mut self, now: MonoTime, env: &Env<'_>, probe: &Probe) -> Step<ReleaseOutcome> {
@@ -445,8 +452,11 @@ impl PaxosRelease {
         match probe.judge(self.config.disks, self.config.majority()) {
             Found::Lease => self.start(now, env),
             Found::Gone(error) => self.done(Err(error)),
-            // The next owner of what an acquire left may have given it another name; our block in it is ours to mark all the same.
-            Found::Renamed(name, _) if self.what == What::Whatever && !self.mode.is_shared() => {
+            // The next owner of what an acquire left may have given it another name; our block in it is ours to mark all the same. Whoever
+            // still has a value to write has given nothing up.
+            Found::Renamed(name)
+                if self.what == What::Whatever && !self.mode.is_shared() && self.value.is_none() =>
+            {
                 for disk in (0..self.config.disks).filter(|disk| probe.is_called(*disk, name)) {
                     self.ops.is_of_the_lease(disk);
                 }
@@ -454,7 +464,10 @@ impl PaxosRelease {
                 self.start(now, env)
             }
             // What is held has no next owner: somebody else's leases lie there.
-            Found::Renamed(_, error) => self.done(Err(ReleaseError::Leader(error))),
+            Found::Renamed(found) => {
+                let error = LeaderError::Resource { expected: self.config.resource, found };
+                self.done(Err(probe.without(error, self.config.disks)))
+            }
         }
     }
 
@@ -492,7 +505,9 @@ impl PaxosRelease {
         let mode = self.mode;
         let mut phase = std::mem::replace(&mut self.phase, Phase::Done);
         match &mut phase {
-            Phase::ReadBlock(_) if !self.ops.is_known(disk) => {}
+            Phase::ReadBlock(read) if !self.ops.is_known(disk) => {
+                read.io = read.io.or(result.err()).or(self.ops.unseen(disk));
+            }
             Phase::ReadBlock(read) => match host_block(result, self.config.host) {
                 Ok(block) => match verify::dblock(&block.dblock, self.config.host) {
                     Ok(()) => {
@@ -505,7 +520,10 @@ impl PaxosRelease {
                             read.best = Some(block);
                         }
                     }
-                    Err(e) => read.bad = read.bad.or(Some(e)),
+                    Err(e) => {
+                        read.damaged += 1;
+                        read.bad = read.bad.or(Some(e));
+                    }
                 },
                 Err(e) => read.io = read.io.or(Some(e)),
             },

@@ -24,8 +24,8 @@ pub(super) struct Probe {
 pub(super) enum Found {
     /// A majority has the lease, or may have it.
     Lease,
-    /// A majority has one other name in common, and is right in all else; with what is said of the first disk that has another lease.
-    Renamed(Name, LeaderError),
+    /// A majority has one other name in common, and is right in all else.
+    Renamed(Name),
     /// So few have it, or may have it, that nothing can be decided, or none at all.
     Gone(ReleaseError),
 }
@@ -63,13 +63,19 @@ impl Probe {
         let called = |name: Name| (0..disks).filter(|disk| self.is_called(*disk, name)).count();
         let renamed = self.names.iter().flatten().find(|name| called(**name) * 2 > usize::from(disks));
         match (renamed, self.other) {
-            (Some(name), Some(other)) => Found::Renamed(*name, other),
-            (None, Some(other)) if self.ours + self.unknown == 0 => Found::Gone(ReleaseError::Leader(other)),
+            (Some(name), _) => Found::Renamed(*name),
             (None, Some(other)) if self.ours + self.unknown < majority => {
-                let other = Some(LeaderFail::Leader(other));
-                Found::Gone(ReleaseError::LeaderRead { readable: self.ours, disks, other })
+                Found::Gone(self.without(other, disks))
             }
             _ => Found::Lease,
         }
+    }
+
+    /// What a release comes to for which too few disks have the lease: while one has it, or may have it, the others may come back.
+    pub(super) fn without(&self, other: LeaderError, disks: u8) -> ReleaseError {
+        if self.ours + self.unknown == 0 {
+            return ReleaseError::Leader(other);
+        }
+        ReleaseError::LeaderRead { readable: self.ours, disks, other: Some(LeaderFail::Leader(other)) }
     }
 }

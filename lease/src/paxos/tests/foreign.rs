@@ -163,7 +163,7 @@ fn the_value_block_of_another_lease_is_none_of_ours() {
 /// A first disk that could not be read when the lease was taken has a value that may be another lease's: why it could not be is told.
 #[test]
 fn a_value_block_beside_a_leader_that_was_not_read_is_not_read() {
-    let fates = [(Fate::fail(IoFailure::Os(110)), IoFailure::Os(5)), (Fate::never(), IoFailure::TimedOut)];
+    let fates = [(Fate::fail(IoFailure::Os(110)), IoFailure::Os(110)), (Fate::never(), IoFailure::TimedOut)];
     let modes = [Mode::Exclusive, Mode::ShortHold];
     for ((fate, expected), mode) in fates.into_iter().flat_map(|fate| modes.map(|mode| (fate, mode))) {
         let mut lab = lab3([leader(0, NOBODY); 3]);
@@ -318,6 +318,36 @@ fn the_disks_that_have_the_lease_are_marked_beside_others() {
         lab.fates(|op| if op.place == disk(2) { Fate::prompt() } else { Fate::fail(IoFailure::Os(5)) });
         let result = lab.run_noisy(&mut PaxosRelease::retract(three(), held.geometry)).outcome.result;
         assert!(result.is_err_and(|e| e.is_retryable()), "{result:?}");
+    }
+}
+
+/// What is held has no later owner that renamed it. Where a majority has one other name, it is somebody else's: the release ends with that if no disk has the
+/// lease any more, and is tried again while one has it.
+#[test]
+fn a_lease_that_is_held_was_not_renamed() {
+    for (with_other, expected) in [(2, -220), (3, -227)] {
+        let mut lab = lab3([leader(0, NOBODY); 3]);
+        let held = held(&acquire3(&mut lab));
+        for n in 0..with_other {
+            let mut other = leader(7, owned_by(2, 1));
+            other.resource_name = name("other").to_field();
+            other.seal();
+            put(&mut lab, disk(n), 0, Content::Leader(other));
+        }
+        lab.trace.clear();
+        let value: std::sync::Arc<[u8]> = vec![7; 512].into();
+        let given_up = [
+            PaxosRelease::new(three(), held),
+            PaxosRelease::new(three(), held).with_value(Some(value.clone())),
+            // Its further attempts, while the value has not been written.
+            PaxosRelease::retract(three(), held.geometry).with_value(Some(value)),
+        ];
+        for machine in given_up {
+            let outcome = lab.run_noisy(&mut machine.clone()).outcome;
+            assert_eq!(outcome.needs_retract(), with_other == 2, "{:?}", outcome.result);
+            assert_eq!(outcome.result.map_err(|e| ReturnCode::from(&e).0), Err(expected));
+        }
+        assert!(writes(&lab).is_empty());
     }
 }
 

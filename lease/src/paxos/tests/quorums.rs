@@ -324,6 +324,61 @@ fn a_value_of_a_failed_conversion_on_a_disk_that_the_retract_did_not_reach() {
     assert!((0..2).any(|_| taken_by_2(&mut lab)), "nobody holds it, and host 1 is done with it");
 }
 
+/// Damage is final only where it is all there is: a disk that could not be read may be whole.
+#[test]
+fn a_damaged_block_beside_disks_that_cannot_be_read_is_looked_at_again() {
+    let ours = block([4001, 4001, US, 1, 500, 5]);
+    let mut bad = ours;
+    bad.dblock.checksum = 1.into();
+    let retract = |lab: &mut Lab, disks| {
+        let config = PaxosConfig { disks, ..config(US) };
+        lab.run(&mut PaxosRelease::retract(config, Geometry::B512_M1)).outcome
+    };
+    for disks in [2, 3] {
+        let mut lab = lab3([leader(5, owned_by(US, 1)); 3]);
+        (0..disks).for_each(|n| put(&mut lab, disk(n), 2, Content::Block(if n == 0 { bad } else { ours })));
+        failing(&mut lab, |op| op.place != disk(0));
+        let outcome = retract(&mut lab, disks);
+        assert_eq!(
+            (outcome.result, outcome.needs_retract()),
+            (Err(ReleaseError::Io(IoFailure::Os(5))), true)
+        );
+        // One that hangs is left alone where the others are a majority.
+        lab.fates(|op| if op.place == disk(1) { Fate::never() } else { Fate::prompt() });
+        assert!(retract(&mut lab, disks).needs_retract());
+        lab.no_faults();
+        (0..disks).for_each(|n| put(&mut lab, disk(n), 2, Content::Block(bad)));
+        assert!(matches!(retract(&mut lab, disks).result, Err(ReleaseError::Dblock(_))));
+    }
+    let mut lab = lab3([leader(5, owned_by(US, 1)); 3]);
+    failing(&mut lab, |_| true);
+    assert_eq!(retract(&mut lab, 3).result, Err(ReleaseError::Io(IoFailure::Os(5))), "none can be read");
+}
+
+/// The value block is on the first disk alone. While it is not known what lies there, it waits, and no write of it has failed.
+#[test]
+fn a_value_waits_for_a_first_disk_that_could_not_be_read() {
+    for (fate, failure) in
+        [(Fate::never(), IoFailure::TimedOut), (Fate::fail(IoFailure::Os(5)), IoFailure::Os(5))]
+    {
+        let mut lab = lab_of(leader(4, NOBODY));
+        let done = lab.run(&mut PaxosAcquire::new(three(), AcquireOptions::default()));
+        let AcquireOutcome::Acquired(held) = done.outcome else { panic!("{:?}", done.outcome) };
+        lab.fates(move |op| if op.place == disk(0) { fate } else { Fate::prompt() });
+        lab.trace.clear();
+        let value: std::sync::Arc<[u8]> = std::sync::Arc::from(vec![9_u8; 512]);
+        let mut release = PaxosRelease::new(three(), held).with_value(Some(value.clone()));
+        let out = lab.run(&mut release);
+        assert_eq!((out.outcome.result, out.outstanding), (Err(ReleaseError::Io(failure)), 0));
+        assert!(out.outcome.needs_retract() && !out.outcome.value_written);
+        assert!(lab.trace.iter().all(|t| !t.op.is_write()), "nothing is given up before it");
+        lab.no_faults();
+        let mut again = PaxosRelease::retract(three(), held.geometry).with_value(Some(value));
+        let out = lab.run(&mut again);
+        assert_eq!((out.outcome.result, out.outcome.value_written), (Ok(Released::LeaderFreed), true));
+    }
+}
+
 /// What a retract knows of its attempt does not bring back what is older than the disks say.
 #[test]
 fn an_attempt_that_is_older_than_what_is_on_the_disks() {
