@@ -100,7 +100,8 @@ impl Ops {
         }
         match leader {
             Err(LeaderFail::Io(failure)) => {
-                if !self.is_known(disk) && !self.is_foreign(disk) {
+                // What was seen before stays known.
+                if let Seen::Nothing(_) = self.seen(disk) {
                     self.see(disk, Seen::Nothing(*failure));
                 }
             }
