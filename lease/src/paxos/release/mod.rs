@@ -399,7 +399,7 @@ impl PaxosRelease {
         let Some(mut block) = attempt.or(read.best).filter(|_| read.readable >= self.config.majority())
         else {
             // A disk that comes back may make the majority: only damage alone is final.
-            let all_read = read.readable + read.damaged + self.ops.foreign() == self.config.disks.into();
+            let all_read = read.readable + read.damaged + self.ops.foreign() == u32::from(self.config.disks);
             return self.done(Err(match read.bad.filter(|_| all_read) {
                 Some(bad) => ReleaseError::Dblock(bad),
                 None => ReleaseError::Io(read.io.unwrap_or(self.ops.unread())),
