@@ -37,6 +37,12 @@ impl IoFailure {
             Self::Short | Self::TimedOut | Self::NotOpen(_) => false,
         }
     }
+
+    /// Whether a write that was told this may still take effect: it ended in doubt, or has not ended.
+    #[must_use]
+    pub fn may_still_land(self) -> bool {
+        self == Self::TimedOut || self.leaves_doubt()
+    }
 }
 
 #[cfg(test)]
@@ -48,12 +54,15 @@ mod tests {
         // EIO, ENODEV, ENOLINK, ETIMEDOUT, EHOSTDOWN, and what nobody knows.
         for errno in [5, 19, 67, 110, 112, 4000] {
             assert!(IoFailure::Os(errno).leaves_doubt(), "{errno}");
+            assert!(IoFailure::Os(errno).may_still_land(), "{errno}");
         }
         for errno in DEFINITE {
             assert!(!IoFailure::Os(*errno).leaves_doubt(), "{errno}");
+            assert!(!IoFailure::Os(*errno).may_still_land(), "{errno}");
         }
         for other in [IoFailure::Short, IoFailure::TimedOut, IoFailure::NotOpen(5)] {
             assert!(!other.leaves_doubt(), "{other:?}");
+            assert_eq!(other.may_still_land(), other == IoFailure::TimedOut);
         }
     }
 }

@@ -32,6 +32,24 @@ pub struct HostSeen {
     pub newest_generation: u64,
 }
 
+/// What tells one write of a host_id lease from another. The timestamp alone does not: an earlier instance may have written the same one,
+/// in a record that lands late, over what the owner has written meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Written {
+    owner_id: u64,
+    generation: u64,
+    timestamp: u64,
+}
+
+impl Written {
+    /// What a record says.
+    #[must_use]
+    pub fn of(record: &RawLeader) -> Self {
+        let RawLeader { owner_id, owner_generation, timestamp, .. } = record;
+        Self { owner_id: owner_id.get(), generation: owner_generation.get(), timestamp: timestamp.get() }
+    }
+}
+
 /// What commands report of a host (lease-algorithms.md 3.2). The numbers are those of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -69,6 +87,13 @@ pub fn judged_by(record: &RawLeader, generation: u64, seen: Option<&HostSeen>, o
 }
 
 impl HostSeen {
+    /// The record last seen.
+    #[must_use]
+    pub fn written(&self) -> Written {
+        let Self { owner_id, owner_generation: generation, timestamp, .. } = *self;
+        Written { owner_id, generation, timestamp }
+    }
+
     /// What to report of this host. `ours`: whether it is this host's own id.
     #[must_use]
     pub fn state(&self, now: MonoTime, ours: bool, fire: WatchdogFire) -> HostState {
@@ -185,6 +210,11 @@ struct Entry {
 }
 
 impl Entry {
+    fn written(&self) -> Written {
+        let Self { owner_id, owner_generation: generation, timestamp, .. } = *self;
+        Written { owner_id, generation, timestamp }
+    }
+
     fn unused(host: HostId) -> Self {
         Self {
             host,
@@ -371,9 +401,7 @@ impl HostTable {
             Err(_) => Entry::unused(host),
         };
         let before = entry;
-        let changed = record.owner_id.get() != entry.owner_id
-            || record.owner_generation.get() != entry.owner_generation
-            || record.timestamp.get() != entry.timestamp;
+        let changed = Written::of(&record) != entry.written();
         let check = self.check(&record, changed || entry.bad > 0);
         match check {
             Err(error) => {

@@ -123,15 +123,16 @@ impl Ops {
 
     /// Whether this lease was seen there. Of a single disk that is not asked.
     pub(super) fn is_known(&self, disk: u8) -> bool {
-        self.disks < 2 || self.seen(disk) == Seen::Lease
+        self.unseen(disk).is_none()
     }
 
     /// Why what lies on a disk is not to be taken for this lease's; `None`: it was seen there.
     pub(super) fn unseen(&self, disk: u8) -> Option<IoFailure> {
         match self.seen(disk) {
-            _ if self.is_known(disk) => None,
+            _ if self.disks < 2 => None,
+            Seen::Lease => None,
             Seen::Nothing(failure) => Some(failure),
-            Seen::Another | Seen::Lease => Some(IoFailure::NotOpen(NO_DEVICE)),
+            Seen::Another => Some(IoFailure::NotOpen(NO_DEVICE)),
         }
     }
 

@@ -9,6 +9,7 @@ mod decide;
 mod disks;
 mod doubt;
 mod faults;
+mod flag;
 mod foreign;
 mod holders;
 mod io_plan;

@@ -417,7 +417,7 @@ impl RindexOperation {
             Err(failure) => {
                 // What comes after it would be wrong without it.
                 self.writes.clear();
-                self.unsettled |= failure == IoFailure::TimedOut || failure.leaves_doubt();
+                self.unsettled |= failure.may_still_land();
                 self.fail(RindexError::Io { what, failure })
             }
         }

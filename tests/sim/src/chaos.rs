@@ -426,8 +426,8 @@ impl World {
         }
     }
 
-    /// The disks of a lease disagree for good, for everybody or for a host to which one of them is lost, or a late renewal brought back an old generation of the owner, which had no record of
-    /// the newer one: then its leases of the newer generation stay (W14).
+    /// The disks of a lease disagree for good, for everybody or for a host to which one of them is lost, or a late renewal brought back
+    /// an old generation of the owner, which had no record of the newer one: then its leases of the newer generation stay (W14).
     fn is_stuck(&self, resource: u8, lost: Option<u8>) -> bool {
         let legs = self.settings.legs;
         // No majority agrees, and the disks that are left differ in what the highest version cannot decide: how many hosts count, or

@@ -3,6 +3,7 @@
 use crate::clients::Process;
 use crate::clock::{Clock, Micros};
 use crate::daemon::Daemon;
+use crate::disk::Area;
 use crate::layout::{self, DISKS_MAX, LOCKSPACES_MAX};
 use crate::peer::Peer;
 use crate::settings::Settings;
@@ -146,6 +147,16 @@ pub struct Host {
 }
 
 impl Host {
+    /// Whether it names the place of another lease for this disk of every lease.
+    pub(crate) fn misnames(&self, leg: u8) -> bool {
+        self.wrong_leg == Some(leg)
+    }
+
+    /// The place that it names for a disk of a lease.
+    pub(crate) fn named(&self, resource: u8, leg: u8) -> Area {
+        Area::Resource(if self.misnames(leg) { layout::beside(resource) } else { resource }, leg)
+    }
+
     /// A host that was just started.
     #[must_use]
     pub fn new(id: HostId, reference: bool, clock: Clock, settings: &Settings) -> Self {

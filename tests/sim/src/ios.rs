@@ -31,10 +31,7 @@ impl World {
                 JobKey::Join(ls) | JobKey::Renewal(ls) | JobKey::Scan(ls) | JobKey::Leave(ls),
             ) => Some(Area::Lockspace(daemon?.workers.get(&ls)?.disk)),
             (Place::Resource(leg), JobKey::Task(task)) if leg < self.settings.legs => {
-                let resource = daemon?.tasks.get(&task)?.resource()?;
-                let named =
-                    if self.hosts[host].wrong_leg == Some(leg) { layout::beside(resource) } else { resource };
-                Some(Area::Resource(named, leg))
+                Some(self.hosts[host].named(daemon?.tasks.get(&task)?.resource()?, leg))
             }
             (Place::Resource(leg), JobKey::Errand(errand)) if leg < self.settings.legs => {
                 Some(Area::Resource(daemon?.errands.get(&errand)?.resource, leg))
@@ -76,11 +73,12 @@ impl World {
         }
         if let Action::Write { sector, content } = &op.action {
             let writer = self.writer(host);
-            if matches!((area, job), (Area::Resource(_, leg), JobKey::Task(_)) if self.hosts[host].wrong_leg == Some(leg))
-            {
-                let what =
-                    format!("S15: {writer:?} {job:?} writes sector {sector} of another lease, {area:?}");
-                return self.checks.violated(what);
+            if let (Area::Resource(_, leg), JobKey::Task(_)) = (area, job) {
+                if self.hosts[host].misnames(leg) {
+                    let what =
+                        format!("S15: {writer:?} {job:?} writes sector {sector} of another lease, {area:?}");
+                    return self.checks.violated(what);
+                }
             }
             self.checks.submitted(writer, area, *sector, content, &self.disk);
             if let (Area::Resource(resource, _), Content::Leader(_)) = (area, content) {

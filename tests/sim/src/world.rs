@@ -126,8 +126,8 @@ impl World {
             checks.goes_by(host.id, host.io_timeout);
             checks.claims_to_be(host.id, host.claims);
             checks.marks.other_timeouts += u64::from(host.io_timeout != settings.io_timeout);
+            checks.marks.wrong_legs += u64::from(host.wrong_leg.is_some());
         }
-        checks.marks.wrong_legs += hosts.iter().filter(|host| host.wrong_leg.is_some()).count() as u64;
         checks.marks.many_hosts += u64::from(count > 8);
         checks.marks.sizes(settings.geometry);
         let log = logging.then(VecDeque::new);

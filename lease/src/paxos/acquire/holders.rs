@@ -14,7 +14,7 @@
 
 use super::{AcquireOutcome, Mode, PaxosAcquire, Phase};
 use crate::geometry::HostId;
-use crate::hosts::{HostSeen, judged_by};
+use crate::hosts::{HostSeen, Written, judged_by};
 use crate::limits::DISKS_MAX;
 use crate::machine::{Content, Env, IoFailure, Step, View};
 use crate::paxos::AcquireError;
@@ -106,9 +106,7 @@ pub(super) fn maybe_alive(
         return false;
     }
     let Some(seen) = seen else { return true };
-    let unchanged = seen.owner_id == delta.owner_id.get()
-        && seen.owner_generation == on_disk
-        && seen.timestamp == timestamp;
+    let unchanged = seen.written() == Written::of(delta);
     let since = seen.last_live.unwrap_or(seen.first_check);
     let io_timeout = judged_by(delta, generation, Some(&seen), ours);
     !unchanged || asked.secs_since(since) <= io_timeout.host_dead_secs(fire)

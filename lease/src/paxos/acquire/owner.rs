@@ -2,7 +2,7 @@
 
 use super::{AcquireOutcome, PaxosAcquire, Phase, Then};
 use crate::geometry::HostId;
-use crate::hosts::{HostSeen, judged_by};
+use crate::hosts::{HostSeen, Written, judged_by};
 use crate::machine::{Env, IoFailure, Step};
 use crate::paxos::ops::{For, Votes};
 use crate::paxos::{AcquireError, Value};
@@ -30,27 +30,6 @@ pub(super) struct Watch {
     pub(super) asked: MonoTime,
     /// When we began to look at it.
     pub(super) began: MonoTime,
-}
-
-/// What tells one write of a host_id lease from another. The timestamp alone does not: an earlier instance may have written the same one,
-/// in a record that lands late, over what the owner has written meanwhile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Written {
-    owner_id: u64,
-    generation: u64,
-    timestamp: u64,
-}
-
-impl Written {
-    fn of(delta: &RawLeader) -> Self {
-        let RawLeader { owner_id, owner_generation, timestamp, .. } = delta;
-        Self { owner_id: owner_id.get(), generation: owner_generation.get(), timestamp: timestamp.get() }
-    }
-
-    fn last_seen(entry: &HostSeen) -> Self {
-        let HostSeen { owner_id, owner_generation: generation, timestamp, .. } = *entry;
-        Self { owner_id, generation, timestamp }
-    }
 }
 
 /// The owner's block as read from several disks: the one written last counts, for a disk may have missed it.
@@ -102,7 +81,7 @@ impl PaxosAcquire {
         self.watch = Some(Watch {
             entry,
             start: entry.and_then(|e| e.last_live).unwrap_or(now),
-            seen: entry.as_ref().map(Written::last_seen),
+            seen: entry.map(|e| e.written()),
             asked: now,
             began: now,
         });

@@ -438,11 +438,9 @@ impl PaxosRelease {
             return self.submit(now, env, Phase::WriteValue(Tally::default()));
         }
         self.done(Err(match self.ops.unseen(0) {
-            // No write of the value has failed, and the disk may come back. One that cannot be opened, or has another lease, is as one
-            // that refuses the value.
-            Some(failure) if failure == IoFailure::TimedOut || failure.leaves_doubt() => {
-                ReleaseError::Io(failure)
-            }
+            // Nor would a write of the value have failed with this. A disk that cannot be opened, or has another lease, is as one that
+            // refuses the value.
+            Some(failure) if failure.may_still_land() => ReleaseError::Io(failure),
             other => ReleaseError::Value(other.unwrap_or(IoFailure::TimedOut)),
         }))
     }

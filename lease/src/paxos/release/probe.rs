@@ -60,8 +60,8 @@ impl Probe {
     /// What a majority says. Only one name that a majority has is the lease's: a disk with another one was named by mistake, and is
     /// somebody else's lease, however many of the others cannot be read.
     pub(super) fn judge(&self, disks: u8, majority: u32) -> Found {
-        let called = |name: Name| (0..disks).filter(|disk| self.is_called(*disk, name)).count();
-        let renamed = self.names.iter().flatten().find(|name| called(**name) * 2 > usize::from(disks));
+        let called = |name: &Name| (0..disks).fold(0, |n, disk| n + u32::from(self.is_called(disk, *name)));
+        let renamed = self.names.iter().flatten().find(|name| called(name) >= majority);
         match (renamed, self.other) {
             (Some(name), _) => Found::Renamed(*name),
             (None, Some(other)) if self.ours + self.unknown < majority => {

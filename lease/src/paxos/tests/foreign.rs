@@ -9,6 +9,18 @@ use crate::paxos::convert::PaxosConvert;
 use crate::paxos::share::PaxosShare;
 use crate::paxos::take::PaxosTake;
 
+/// A leader under another resource's name.
+fn called(resource: &str, mut record: RawLeader) -> RawLeader {
+    record.resource_name = name(resource).to_field();
+    record.seal();
+    record
+}
+
+/// Whether it is a look at a leader.
+fn reads_leader(op: &Op) -> bool {
+    matches!(op.action, Action::Read { first: 0, count: 1 })
+}
+
 /// Every sector of an area that a lease uses.
 fn all_of(lab: &Lab, n: u8) -> Vec<Vec<u8>> {
     (0..2048).map(|sector| lab.disk.sector(disk(n), B512, sector)).collect()
@@ -17,14 +29,10 @@ fn all_of(lab: &Lab, n: u8) -> Vec<Vec<u8>> {
 /// Three disks, one of which has another resource's lease, with an owner and a block in our place; the lease of another lockspace; or
 /// nothing.
 fn labs() -> impl Iterator<Item = (Lab, u8, Vec<Vec<u8>>)> {
-    let of_other = |change: fn(&mut RawLeader)| {
-        let mut record = leader(7, owned_by(2, 1));
-        change(&mut record);
-        record.seal();
-        record
-    };
-    let resource = of_other(|l| l.resource_name = name("other").to_field());
-    let lockspace = of_other(|l| l.space_name = name("other").to_field());
+    let resource = called("other", leader(7, owned_by(2, 1)));
+    let mut lockspace = leader(7, owned_by(2, 1));
+    lockspace.space_name = name("other").to_field();
+    lockspace.seal();
     let empty = RawLeader::zeroed();
     let all = [resource, lockspace, empty].into_iter().flat_map(|record| (0..3).map(move |n| (record, n)));
     all.map(|(record, n)| {
@@ -91,10 +99,7 @@ fn a_lease_renamed_during_a_ballot_is_said_to_be_another_one() {
         let mut lab = lab3([leader(0, NOBODY); 3]);
         before_round(&mut lab, round, |lab| {
             for n in 0..3 {
-                let mut renamed = leader(0, NOBODY);
-                renamed.resource_name = name("other").to_field();
-                renamed.seal();
-                put(lab, disk(n), 0, Content::Leader(renamed));
+                put(lab, disk(n), 0, Content::Leader(called("other", leader(0, NOBODY))));
             }
         });
         assert_eq!(code(&acquire3(&mut lab)), -227, "round {round}");
@@ -189,10 +194,8 @@ fn a_majority_with_another_name_is_what_the_lease_is_called() {
         let mut lab = lab3([leader(0, NOBODY); 3]);
         let lease = held(&acquire3(&mut lab));
         for n in (0..3).filter(|n| *n != missed) {
-            let mut renamed = RawLeader { timestamp: 0.into(), ..lease.leader };
-            renamed.resource_name = name("other").to_field();
-            renamed.seal();
-            put(&mut lab, disk(n), 0, Content::Leader(renamed));
+            let free = RawLeader { timestamp: 0.into(), ..lease.leader };
+            put(&mut lab, disk(n), 0, Content::Leader(called("other", free)));
         }
         assert_eq!(code(&acquire3(&mut lab)), -227);
         assert!(!block_on(&lab, 0, US).dblock.is_released());
@@ -238,8 +241,7 @@ fn nothing_is_written_to_another_lease_because_a_further_disk_cannot_be_read() {
 /// A disk whose leader cannot be read may have another lease: nothing is written there, and its blocks say nothing, before its leader is read.
 #[test]
 fn nothing_is_written_to_a_disk_that_was_not_seen_to_have_the_lease() {
-    let leader_of =
-        |op: &Op, n: u8| op.place == disk(n) && matches!(op.action, Action::Read { first: 0, count: 1 });
+    let leader_of = |op: &Op, n: u8| op.place == disk(n) && reads_leader(op);
     for (mut lab, n, before) in labs() {
         for unreadable in 0..3 {
             let fails = move |op: &Op| leader_of(op, n) || leader_of(op, unreadable);
@@ -278,14 +280,14 @@ fn the_blocks_of_a_disk_that_was_not_seen_to_have_the_lease_say_nothing() {
         // Host 3 committed version 5 in the name of host 2, which lives.
         let mut lab = lab3([leader(5, Owner { writer: 3, ..owned_by(2, 1) }); 3]);
         lab.hosts = seen(2, 1, 800, 990, 990);
-        let mut other = leader(9, NOBODY);
-        other.resource_name = name("other").to_field();
-        other.seal();
-        put(&mut lab, disk(n), 0, Content::Leader(other));
+        put(&mut lab, disk(n), 0, Content::Leader(called("other", leader(9, NOBODY))));
         put(&mut lab, disk(n), 3, Content::Block(released(block([9002, 9002, 2, 1, 700, 9]))));
         lab.fates(move |op| {
-            let leader = op.place == disk(n) && matches!(op.action, Action::Read { first: 0, count: 1 });
-            if leader { Fate::fail(IoFailure::Os(5)) } else { Fate::prompt() }
+            if op.place == disk(n) && reads_leader(op) {
+                Fate::fail(IoFailure::Os(5))
+            } else {
+                Fate::prompt()
+            }
         });
         assert_eq!(code(&acquire3(&mut lab)), -243, "disk {n}");
     }
@@ -294,12 +296,7 @@ fn the_blocks_of_a_disk_that_was_not_seen_to_have_the_lease_say_nothing() {
 /// What is given up where a majority may have the lease: marked on the disks that are seen to have it, damaged or not.
 #[test]
 fn the_disks_that_have_the_lease_are_marked_beside_others() {
-    let other = {
-        let mut record = leader(7, owned_by(2, 1));
-        record.resource_name = name("other").to_field();
-        record.seal();
-        record
-    };
+    let other = called("other", leader(7, owned_by(2, 1)));
     let mut damaged = leader(1, owned_by(US, 1));
     damaged.checksum = 1.into();
     for (second, readable) in [(damaged, true), (leader(1, owned_by(US, 1)), false)] {
@@ -329,10 +326,7 @@ fn a_lease_that_is_held_was_not_renamed() {
         let mut lab = lab3([leader(0, NOBODY); 3]);
         let held = held(&acquire3(&mut lab));
         for n in 0..with_other {
-            let mut other = leader(7, owned_by(2, 1));
-            other.resource_name = name("other").to_field();
-            other.seal();
-            put(&mut lab, disk(n), 0, Content::Leader(other));
+            put(&mut lab, disk(n), 0, Content::Leader(called("other", leader(7, owned_by(2, 1)))));
         }
         lab.trace.clear();
         let value: std::sync::Arc<[u8]> = vec![7; 512].into();
@@ -373,27 +367,17 @@ fn what_a_rename_cut_short_left_is_marked_on_both_disks() {
 /// Whoever has just looked at the leaders does not look at them once more before it goes on.
 #[test]
 fn leaders_are_not_looked_at_twice() {
-    let looks = |lab: &Lab| {
-        let looks = lab.trace.iter().filter(|t| matches!(t.op.action, Action::Read { first: 0, count: 1 }));
-        looks.count()
-    };
     let mut lab = lab3([leader(0, NOBODY); 3]);
     let options = AcquireOptions { mode: Mode::ShortHold, ..AcquireOptions::default() };
     lab.run(&mut PaxosShare::new(three(), options, 0));
-    assert_eq!(looks(&lab), 6, "at the beginning, and before the leader is freed");
+    let looks = lab.trace.iter().filter(|t| reads_leader(&t.op)).count();
+    assert_eq!(looks, 6, "at the beginning, and before the leader is freed");
 }
 
 /// A conversion that fails because other leases lie on its disks leaves no mark and no shared hold in them.
 #[test]
 fn a_conversion_does_not_enter_a_shared_hold_in_other_leases() {
-    let records = |names: [&str; 3]| {
-        names.map(|other| {
-            let mut record = leader(7, owned_by(2, 1));
-            record.resource_name = name(other).to_field();
-            record.seal();
-            record
-        })
-    };
+    let records = |names: [&str; 3]| names.map(|other| called(other, leader(7, owned_by(2, 1))));
     let cases = [records(["other"; 3]), records(["one", "two", "three"]), [RawLeader::zeroed(); 3]];
     for (records, round, disks) in
         cases.iter().flat_map(|r| (1..6).flat_map(move |round| [3, 5, 6, 7_u32].map(|d| (*r, round, d))))
@@ -455,12 +439,7 @@ fn a_disk_that_has_the_lease_again_takes_part_again() {
 /// What is done with a lease ends, whenever the lease goes from its disks, and whatever else makes it begin again.
 #[test]
 fn everything_ends_when_the_lease_goes_from_the_disks() {
-    let other = {
-        let mut record = leader(7, owned_by(2, 1));
-        record.resource_name = name("other").to_field();
-        record.seal();
-        record
-    };
+    let other = called("other", leader(7, owned_by(2, 1)));
     let changes = [RawLeader::zeroed(), other, leader(9, owned_by(3, 1))];
     let cases = (1..=10).flat_map(|round| (1..8_u32).map(move |disks| (round, disks)));
     for ((round, disks), (change, ahead)) in cases.flat_map(|case| {
