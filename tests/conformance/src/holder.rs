@@ -67,6 +67,9 @@ impl Holder {
 
     /// Waits until the daemon says that this process holds `count` leases.
     ///
+    /// It is not asked (INQUIRE) before it shows one of them: to the original the process is busy while it is asked, and an acquire that
+    /// comes at that moment is refused (socket-protocol.md 2.6).
+    ///
     /// # Panics
     /// After `limit`, or when the process ends.
     pub fn wait_until_held(&mut self, host: &Host, count: usize, limit: Duration) {
@@ -75,9 +78,16 @@ impl Holder {
             if self.running.ended() {
                 panic!("the holder ended: {}", self.running.finish(limit));
             }
-            self.leases(host).is_some_and(|leases| leases.len() == count)
+            self.is_shown(host) && self.leases(host).is_some_and(|leases| leases.len() == count)
         });
         assert_eq!(pid, self.pid());
+    }
+
+    /// Whether `client status` has a lease of this process.
+    fn is_shown(&self, host: &Host) -> bool {
+        let owner = format!(" p {} ", self.pid());
+        let status = host.client(&["client", "status"]).stdout;
+        status.lines().any(|line| line.starts_with("r ") && format!("{line} ").contains(&owner))
     }
 
     /// The process id, which is also the registered one.

@@ -28,15 +28,13 @@ impl Client {
                 self.me.label
             );
         }
+        // A holder may have told the daemon to change the name, or a slow commit have changed it back since (decision 10). How often is
+        // judged at the end.
         let name = number_of(want.name);
-        assert!(
-            before.name == 0 || before.name == name || before.name > NOT_SURE,
-            "NAME: {} was granted {}, after {before:?}",
-            self.me.label,
-            want.name
-        );
         if before.name > NOT_SURE && before.name != name + NOT_SURE {
             println!("rename-lost 0 0");
+        } else if before.name != 0 && before.name < NOT_SURE && before.name != name {
+            println!("name-undone 0 0");
         }
         // An orphan keeps its version. One whose holder had no time to write the ledger has one that nobody has entered.
         let adopted = adopting && before.host == host && before.lver == lver;
@@ -131,6 +129,10 @@ impl Client {
 
     /// Compares the owners on disk with what this client holds.
     ///
+    /// A leader that is older than what this client holds alone says nothing about its owner: a host that finished an earlier ballot in the
+    /// name of its winner was slow to write it (decision 10), and the next ballot brings the newer one back. Who had got the lease
+    /// beside us would have a version that is not older.
+    ///
     /// # Panics
     /// When the disk says that somebody else holds the lease, or that this host does not.
     pub fn check_owners(&mut self, spot: usize) {
@@ -143,14 +145,19 @@ impl Client {
         let words = if described.class == Class::Renamed { "read-renamed" } else { "read-owners" };
         self.judge(words, result, begun);
         let hosts: Vec<u64> = owners.iter().map(|owner| owner.host_id).collect();
+        let entry = self.proof.ledger(spot, |entry| *entry);
         let mine = match held.map(|held| held.mode) {
             None => true,
+            Some(Mode::Exclusive) if found.lver < entry.lver => {
+                println!("leader-behind 0 0");
+                true
+            }
             Some(Mode::Exclusive) => hosts == [self.me.host_id],
             Some(Mode::Shared) => hosts.contains(&self.me.host_id),
         };
         assert!(
             mine && hosts.iter().all(|host| (1..=super::HOSTS).contains(host)),
-            "OWNERS: {} holds {held:?}, but {found:?} {owners:?}",
+            "OWNERS: {} holds {held:?}, but {found:?} {owners:?}, after {entry:?}",
             self.me.label
         );
     }

@@ -14,6 +14,11 @@ use crate::raw::{Connection, Header, Resource, SELF, cmd, flag};
 /// Longest wait for one reply: an acquire may wait until it sees the owner's next renewal, and meet several busy ballots.
 const REPLY_LIMIT: Duration = Duration::from_secs(60);
 
+/// Printed before a lease is acquired that others ask for.
+pub(super) const ASKED_BEGUN: &str = "asked-begun";
+/// Printed when it was granted.
+pub(super) const ASKED_GRANTED: &str = "asked-granted";
+
 /// What a client is told about itself.
 #[derive(Debug, Clone)]
 pub struct Identity {
@@ -153,6 +158,11 @@ impl Client {
             }
         }
         let resources: Vec<Resource> = wanted.iter().map(|want| self.described(want)).collect();
+        let asked = wanted.iter().any(|want| SPOTS[want.spot].class == Class::Asked);
+        if asked {
+            // From here on a signal may end this process: it may come before the answer.
+            println!("{ASKED_BEGUN} 0 0");
+        }
         let begun = Instant::now();
         let code = self.busy(|connection| connection.acquire(&resources, flags, None));
         if code == 0 {
@@ -165,9 +175,8 @@ impl Client {
             self.give_batons(wanted, &batons);
             return code;
         }
-        if wanted.iter().any(|want| SPOTS[want.spot].class == Class::Asked) {
-            // From here on a signal may end this process.
-            println!("asked-granted 0 0");
+        if asked {
+            println!("{ASKED_GRANTED} 0 0");
         }
         for (want, baton) in wanted.iter().zip(batons) {
             let valued = flags & flag::ACQUIRE_LVB != 0;

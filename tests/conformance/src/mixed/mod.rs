@@ -22,7 +22,7 @@ use crate::dice::Dice;
 use crate::host::Host;
 use crate::program::{Program, build_dir};
 use crate::storage::{scratch_dir, text};
-use client::{Client, Identity, Wanted};
+use client::{ASKED_BEGUN, ASKED_GRANTED, Client, Identity, Wanted};
 use proof::{Mode, Proof};
 use report::Report;
 use site::{Class, IO_TIMEOUT, LOCKSPACES, OTHER_NAME, SPOTS, Site};
@@ -288,7 +288,21 @@ fn try_once(client: &mut Client, spot: usize) -> bool {
     })
 }
 
-/// Whether a client was granted a lease that others ask for.
+/// Whether a client was granted a lease that others ask for, or may have been: it ended before it had the answer.
 fn held_asked(stdout: &str) -> bool {
-    stdout.lines().any(|line| line == "asked-granted 0 0")
+    let mut words = stdout.lines().filter_map(|line| line.split(' ').next());
+    words.clone().any(|word| word == ASKED_GRANTED) || words.next_back() == Some(ASKED_BEGUN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::held_asked;
+
+    #[test]
+    fn a_signal_is_for_who_holds_what_others_ask_for() {
+        assert!(held_asked("acquire 0 3\nasked-granted 0 0\nrelease 0 1\n"));
+        assert!(held_asked("release 0 1\nasked-begun 0 0\n"));
+        assert!(!held_asked("asked-begun 0 0\nacquire+asked -243 3\n"));
+        assert!(!held_asked(""));
+    }
 }
