@@ -12,7 +12,7 @@ const SLOWEST_SECS: u64 = 10;
 /// A limit longer than this is that of a renewal's write.
 const LONG_LIMIT_SECS: u64 = 30;
 /// EIO.
-const EIO: i32 = 5;
+pub(crate) const EIO: i32 = 5;
 
 /// What becomes of one operation. Times count from its submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,11 +3,12 @@
 //! No kernel, no chance: time stands still unless the script moves it, and every operation takes effect when it is let through.
 
 use crate::disk::{Area, SimDisk};
+use crate::faults::EIO;
 use crate::layout;
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::hosts::HostSeen;
 use sanlock_lease::machine::{
-    Action, Env, HostView, Input, LockspaceNow, Machine, NoSectors, Op, Place, Sectors, Step,
+    Action, Env, HostView, Input, IoFailure, LockspaceNow, Machine, NoSectors, Op, Place, Sectors, Step,
 };
 use sanlock_lease::record::RawLeader;
 use sanlock_lease::timing::{IoTimeout, MonoTime};
@@ -284,6 +285,17 @@ impl Stage {
     /// Tells the actor that an operation it was relieved of has completed in time.
     pub fn completed<M: Machine>(&self, actor: &mut Actor<M>, op: &Op) {
         self.tell(actor, Input::Completed { op: op.id, result: Ok(&NoSectors) });
+    }
+
+    /// Tells the actor that a write it was relieved of has failed, in a way that leaves open whether it takes effect (A7).
+    pub fn doubtful<M: Machine>(&self, actor: &mut Actor<M>, op: &Op) {
+        self.tell(actor, Input::Doubtful { op: op.id, failure: IoFailure::Os(EIO) });
+    }
+
+    /// A machine that has ended begins once more.
+    pub fn again<M: Machine>(&self, actor: &mut Actor<M>) {
+        actor.done = None;
+        self.tell(actor, Input::Start);
     }
 
     /// Tells the actor that a held back operation has completed after all.

@@ -296,3 +296,32 @@ fn a_generation_that_an_old_write_has_taken_back_is_not_used_again() {
     let again = stage.to_end(&mut again).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!((a.generation(), b.generation(), again.generation()), (1, 2, 3));
 }
+
+/// 2.5, under A7: a renewal fails, the next one succeeds, and then the failed one lands over it. What is on disk is the host's own and older
+/// than what it wrote last, so it is renewed over, and the host id is not given up.
+#[test]
+fn a_failed_renewal_that_lands_over_a_good_one_is_renewed_over() {
+    let mut stage = Stage::new(3);
+    stage.leave(1, 0);
+    let mut a = stage.enter(joining(1, "machine-a", 10), 1);
+    let a = stage.to_end(&mut a).unwrap_or_else(|e| panic!("{e}"));
+    let mut renewal = stage.enter(Renewal::new(configured(1, "machine-a", 10), &a), a.generation());
+    let failed = next_write(&mut stage, &mut renewal);
+    stage.doubtful(&mut renewal, &failed);
+    assert!(matches!(stage.to_end(&mut renewal), RenewOutcome::Failed(_)));
+
+    let timestamp = |stage: &Stage| layout::delta_on(&stage.disk, 0, host_id(1)).timestamp.get();
+    let mut last = 0;
+    for lands_after in [true, false, false] {
+        stage.now = stage.now.plus_secs(1);
+        stage.again(&mut renewal);
+        let outcome = *stage.to_end(&mut renewal);
+        assert!(matches!(outcome, RenewOutcome::Renewed(_)), "{outcome:?}");
+        assert!(timestamp(&stage) > last);
+        last = timestamp(&stage);
+        if lands_after {
+            stage.land(&failed);
+            assert!(timestamp(&stage) < last);
+        }
+    }
+}
