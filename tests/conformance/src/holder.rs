@@ -78,7 +78,8 @@ impl Holder {
             if self.running.ended() {
                 panic!("the holder ended: {}", self.running.finish(limit));
             }
-            (count == 0 || self.is_shown(host)) && self.leases(host).is_some_and(|leases| leases.len() == count)
+            (count == 0 || self.is_shown(host))
+                && self.leases(host).is_some_and(|leases| leases.len() == count)
         });
         assert_eq!(pid, self.pid());
     }
