@@ -365,11 +365,14 @@ impl World {
 
     /// In which ways a process may be told, by force mode. `None` is its killpath program.
     fn ways_of(&self, host: usize, pid: i32) -> Vec<(u32, Option<Signal>)> {
-        let process = self.hosts[host].processes.get(&pid);
-        let killpath = process.is_some_and(|p| p.killpath);
-        // Whoever has a program asks for nothing else.
-        let restricted = process.map_or(0, |p| if p.killpath { 0 } else { p.restrictions });
         let (term, kill) = (Some(Signal::Term), Some(Signal::Kill));
+        let Some(process) = self.hosts[host].processes.get(&pid) else {
+            // It has ended, and a descendant has its connection: what it had asked for is known to the daemon alone.
+            return vec![(FORCE, kill), (FORCE, term), (GRACEFUL, None), (GRACEFUL, term), (GRACEFUL, kill)];
+        };
+        let killpath = process.killpath;
+        // Whoever has a program asks for nothing else.
+        let restricted = if killpath { 0 } else { process.restrictions };
         let mut ways = Vec::new();
         if restricted & NO_SIGKILL == 0 || restricted & NO_SIGTERM != 0 {
             ways.push((FORCE, kill));

@@ -244,7 +244,10 @@ impl Checks {
         member.good_at = self.now;
         let renewed = *member;
         self.last_goods.insert((host, disk, life), (renewed.last_good, renewed.io_timeout));
-        self.is_the_only_one(host, disk, &renewed);
+        // A daemon that stood still may have given the lockspace up before it hears of a renewal that was complete long ago.
+        if !renewed.gone {
+            self.is_the_only_one(host, disk, &renewed);
+        }
     }
 
     /// A renewal, or whoever leaves, has read the host's record: is it what this machine wrote?
