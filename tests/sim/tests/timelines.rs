@@ -233,6 +233,17 @@ fn of_two_claims_with_different_io_timeouts_one_loses_too() {
     }
 }
 
+/// A has joined, and the write of its first renewal has not landed.
+fn renewing() -> (Stage, Joined, Actor<Renewal>, Op) {
+    let mut stage = Stage::new(3);
+    stage.leave(1, 0);
+    let mut a = stage.enter(joining(1, "machine-a", 10), 1);
+    let a = stage.to_end(&mut a).unwrap_or_else(|e| panic!("{e}"));
+    let mut renewal = stage.enter(Renewal::new(configured(1, "machine-a", 10), &a), a.generation());
+    let written = next_write(&mut stage, &mut renewal);
+    (stage, a, renewal, written)
+}
+
 /// A's renewal hangs, and B, another machine with the same host id, takes it with the next generation.
 struct Taken {
     stage: Stage,
@@ -245,12 +256,7 @@ struct Taken {
 
 impl Taken {
     fn under_a_renewal_that_hangs() -> Self {
-        let mut stage = Stage::new(3);
-        stage.leave(1, 0);
-        let mut a = stage.enter(joining(1, "machine-a", 10), 1);
-        let a = stage.to_end(&mut a).unwrap_or_else(|e| panic!("{e}"));
-        let mut renewal = stage.enter(Renewal::new(configured(1, "machine-a", 10), &a), a.generation());
-        let written = next_write(&mut stage, &mut renewal);
+        let (mut stage, a, renewal, written) = renewing();
         let mut b = stage.enter(joining(1, "machine-b", 10), 1);
         let b = stage.to_end(&mut b).unwrap_or_else(|e| panic!("{e}"));
         Self { stage, a, renewal, written, b }
@@ -301,12 +307,7 @@ fn a_generation_that_an_old_write_has_taken_back_is_not_used_again() {
 /// than what it wrote last, so it is renewed over, and the host id is not given up.
 #[test]
 fn a_failed_renewal_that_lands_over_a_good_one_is_renewed_over() {
-    let mut stage = Stage::new(3);
-    stage.leave(1, 0);
-    let mut a = stage.enter(joining(1, "machine-a", 10), 1);
-    let a = stage.to_end(&mut a).unwrap_or_else(|e| panic!("{e}"));
-    let mut renewal = stage.enter(Renewal::new(configured(1, "machine-a", 10), &a), a.generation());
-    let failed = next_write(&mut stage, &mut renewal);
+    let (mut stage, _, mut renewal, failed) = renewing();
     stage.doubtful(&mut renewal, &failed);
     assert!(matches!(stage.to_end(&mut renewal), RenewOutcome::Failed(_)));
 
