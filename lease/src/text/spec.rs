@@ -177,6 +177,14 @@ mod tests {
         // Escaped paths are cut at 1022 bytes here, a whole number of escapes.
         assert_eq!(res.to_text().unwrap().len(), 48 + 1 + 48 + 4 * (1 + 1022 + 1 + 20) + 21);
         res.disks.push(disk);
-        assert!(matches!(res.to_text(), Err(TextError::TooLong { .. })));
+        let error = res.to_text().unwrap_err();
+        assert!(matches!(error, TextError::TooLong { .. }), "{error}");
+        assert_eq!(error.code(), -22, "what the library returns");
+    }
+
+    #[test]
+    fn resources_are_told_apart_by_lockspace_and_name() {
+        let res = ResourceSpec { lockspace: name("ls"), name: name("res"), ..ResourceSpec::default() };
+        assert_eq!(res.names(), (name("ls"), name("res")));
     }
 }

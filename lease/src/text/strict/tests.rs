@@ -191,6 +191,12 @@ fn dump_and_next_free_arguments() {
     assert_eq!(next_free_start(br"/p\:5").unwrap(), disk(r"/p\", 5));
     assert!(next_free_start(b"/p:1:2").is_err());
     assert!(next_free_start(b"").is_err());
+    let longest = "p".repeat(PATH_LEN_MAX);
+    assert_eq!(next_free_start(longest.as_bytes()).unwrap(), disk(&longest, 0));
+    for found in [PATH_LEN_MAX + 1, PATH_LEN_MAX + 2] {
+        let error = next_free_start("p".repeat(found).as_bytes());
+        assert_eq!(error, Err(TextError::Length { field: "path", found }));
+    }
 }
 
 proptest! {
