@@ -1,13 +1,13 @@
 //! The shared disks: one resource of three hosts, on one disk or three. A sector is a number: the place of its content in a table
 //! of all contents that ever turned up.
 
+use crate::explore::Map;
 use crate::{DISKS, HOSTS};
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::limits::SECTOR_BYTES_MAX;
 use sanlock_lease::machine::{Content, Sectors};
 use sanlock_lease::record::{HostBlock, RawLeader};
 use sanlock_sim::layout;
-use std::collections::HashMap;
 
 /// Number of a content in [`Contents`].
 pub type ContentId = u32;
@@ -19,7 +19,7 @@ const ZEROS: [u8; SECTOR_BYTES_MAX] = [0; SECTOR_BYTES_MAX];
 /// Every sector content there ever was, once.
 #[derive(Debug, Default)]
 pub struct Contents {
-    numbers: HashMap<Content, ContentId>,
+    numbers: Map<Content, ContentId>,
     contents: Vec<(Content, Box<[u8]>)>,
 }
 

@@ -2,9 +2,12 @@
 
 use crate::checks::Property;
 use crate::world::{Action, State, World};
+use foldhash::fast::FixedState;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::hash::{BuildHasherDefault, Hasher};
+
+/// What there is of something, each once. A hash that nobody hostile can choose for, and the same one in every run.
+pub(crate) type Map<K, V> = HashMap<K, V, FixedState>;
 
 /// How far to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +71,7 @@ fn way_to(came: &[Came], mut number: u32) -> Vec<Action> {
 /// There are more states than the limits allow.
 pub fn explore(world: &mut World, limits: Limits) -> Report {
     let begin = world.begin();
-    let mut seen: HashMap<State, (), BuildHasherDefault<Fold>> = HashMap::default();
+    let mut seen: Map<State, ()> = Map::default();
     seen.insert(begin, ());
     let mut came: Vec<Came> = vec![None];
     let mut level = vec![(begin, 0_u32)];
@@ -112,34 +115,4 @@ pub fn explore(world: &mut World, limits: Limits) -> Report {
         level = next_level;
     }
     report
-}
-
-/// A hash of small numbers: multiply and fold. Nobody hostile chooses them.
-#[derive(Default)]
-pub(crate) struct Fold(u64);
-
-impl Hasher for Fold {
-    fn finish(&self) -> u64 {
-        self.0 ^ (self.0 >> 32)
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-    fn write_u8(&mut self, n: u8) {
-        self.write_u64(u64::from(n));
-    }
-    fn write_u32(&mut self, n: u32) {
-        self.write_u64(u64::from(n));
-    }
-    fn write_u64(&mut self, n: u64) {
-        let product = u128::from(self.0 ^ n.wrapping_add(0x9E37_79B9_7F4A_7C15)) * 0xD6E8_FEB8_6659_FD93_u128;
-        let high = u64::try_from(product >> 64).unwrap_or(0);
-        let low = u64::try_from(product & u128::from(u64::MAX)).unwrap_or(0);
-        self.0 = high ^ low;
-    }
-    fn write_isize(&mut self, n: isize) {
-        self.write_u64(n.unsigned_abs() as u64);
-    }
 }

@@ -6,7 +6,7 @@
 
 use crate::checks::{self, Chosen, Marks, Property};
 use crate::disk::{ContentId, Contents, Disks, Resource, block_owner};
-use crate::explore::Fold;
+use crate::explore::Map;
 use crate::host::{Host, Pending};
 use crate::settings::{Budget, Kind, Plan, Settings, Twist};
 use crate::sharing::without_mode;
@@ -15,9 +15,8 @@ use crate::turn::{Around, Effects, Turn};
 use crate::{DISKS, HOSTS};
 use sanlock_lease::machine::Content;
 use sanlock_lease::record::RawLeader;
-use std::collections::HashMap;
 use std::fmt;
-use std::hash::{BuildHasherDefault, Hash};
+use std::hash::Hash;
 use std::rc::Rc;
 
 /// Everything there is.
@@ -135,12 +134,12 @@ pub struct World {
     pub settings: Settings,
     pub(crate) contents: Contents,
     hosts: Vec<Rc<Host>>,
-    host_numbers: HashMap<Rc<Host>, u32>,
+    host_numbers: Map<Rc<Host>, u32>,
     resources: Vec<Resource>,
-    resource_numbers: HashMap<Resource, u32, BuildHasherDefault<Fold>>,
+    resource_numbers: Map<Resource, u32>,
     histories: Vec<Chosen>,
-    history_numbers: HashMap<Chosen, u32>,
-    turns: HashMap<TurnKey, (u32, Effects)>,
+    history_numbers: Map<Chosen, u32>,
+    turns: Map<TurnKey, (u32, Effects)>,
     /// What was reached.
     pub marks: Marks,
 }
@@ -153,12 +152,12 @@ impl World {
             settings,
             contents: Contents::default(),
             hosts: Vec::new(),
-            host_numbers: HashMap::new(),
+            host_numbers: Map::default(),
             resources: Vec::new(),
-            resource_numbers: HashMap::default(),
+            resource_numbers: Map::default(),
             histories: Vec::new(),
-            history_numbers: HashMap::new(),
-            turns: HashMap::new(),
+            history_numbers: Map::default(),
+            turns: Map::default(),
             marks: Marks::default(),
         }
     }

@@ -1,9 +1,8 @@
 //! Breadth first through the states of any model: what [`crate::explore`] does for leases, without its calm.
 
-use crate::explore::Fold;
-use std::collections::HashMap;
+use crate::explore::Map;
 use std::collections::hash_map::Entry;
-use std::hash::{BuildHasherDefault, Hash};
+use std::hash::Hash;
 
 /// Something with states.
 pub trait Model {
@@ -41,7 +40,7 @@ pub struct Found<M: Model> {
 /// There are more than `states_max` of them.
 pub fn search<M: Model>(model: &mut M, states_max: usize) -> Found<M> {
     let begin = model.begin();
-    let mut seen: HashMap<M::State, (), BuildHasherDefault<Fold>> = HashMap::default();
+    let mut seen: Map<M::State, ()> = Map::default();
     seen.insert(begin, ());
     let mut came: Vec<Option<(u32, M::Action)>> = vec![None];
     let mut level = vec![(begin, 0_u32)];

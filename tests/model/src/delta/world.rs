@@ -6,13 +6,13 @@ use super::search::Model;
 use super::settings::{Budget, Settings, Watch};
 use super::watcher::{CLAIMED, WATCHER, Watcher, sector_of};
 use crate::disk::{ContentId, Contents, Resource, host_id};
+use crate::explore::Map;
 use sanlock_lease::delta::{DeltaConfig, HostScan};
 use sanlock_lease::machine::{Content, Sectors, SliceView};
 use sanlock_lease::name::Name;
 use sanlock_lease::record::{Bitmap, RawLeader};
 use sanlock_lease::timing::{IoTimeout, MonoTime, WatchdogFire};
 use sanlock_sim::layout;
-use std::collections::HashMap;
 use std::hash::Hash;
 use std::rc::Rc;
 
@@ -169,12 +169,12 @@ impl Shared<'_> {
 #[derive(Debug)]
 pub(super) struct Table<T> {
     values: Vec<Rc<T>>,
-    numbers: HashMap<Rc<T>, u32>,
+    numbers: Map<Rc<T>, u32>,
 }
 
 impl<T: Eq + Hash> Table<T> {
     fn new() -> Self {
-        Self { values: Vec::new(), numbers: HashMap::new() }
+        Self { values: Vec::new(), numbers: Map::default() }
     }
 
     pub(super) fn get(&self, number: u32) -> &Rc<T> {
