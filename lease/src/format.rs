@@ -229,6 +229,30 @@ mod tests {
     }
 
     #[test]
+    fn a_lease_is_written_at_once_where_no_write_is_as_small_as_its_first_sector() {
+        for geometry in [Geometry::B512_M1, Geometry::B4096_M8] {
+            let resource = Resource {
+                lockspace: Name::new(b"ls").unwrap(),
+                name: Name::new(b"res").unwrap(),
+                geometry,
+                num_hosts: 8,
+                cleared_at: None,
+            };
+            let sector = geometry.sector().slice_len();
+            for block in [512, 4096] {
+                let writes = resource.writes(block);
+                let sizes: Vec<usize> = writes.iter().map(Vec::len).collect();
+                let whole = resource.area().len();
+                if geometry.sector().bytes() < block {
+                    assert_eq!(sizes, [whole]);
+                } else {
+                    assert_eq!(sizes, [sector, whole, sector]);
+                }
+            }
+        }
+    }
+
+    #[test]
     fn numbers_of_hosts() {
         for (asked, expected) in [(0, 2000), (1, 1), (8, 8), (2000, 2000), (2001, 2000), (70_000, 2000)] {
             assert_eq!(num_hosts(asked, Geometry::B512_M1), expected, "{asked}");

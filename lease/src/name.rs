@@ -118,4 +118,13 @@ mod tests {
         assert_eq!(Name::new(&[b'x'; 49]), Err(NameError::TooLong { found: 49 }));
         assert_eq!(Name::new(b"a\0b"), Err(NameError::Nul { at: 1 }));
     }
+
+    /// What is on disk may be anything, and failures are told with the names that were found.
+    #[test]
+    fn a_name_is_shown_between_quotes_whatever_its_bytes() {
+        let shown = |bytes: &[u8]| format!("{:?}", Name::new(bytes).unwrap());
+        assert_eq!(shown(b"ls"), r#""ls""#);
+        assert_eq!(shown(b""), r#""""#);
+        assert_eq!(shown(b"a\"\n\xff"), "\"a\\\"\\n\u{fffd}\"");
+    }
 }

@@ -1,7 +1,7 @@
 //! Host ids that were never used are read seldom, and soon enough (docs/decisions/0015-unused-host-ids.md).
 
 use super::*;
-use crate::delta::scan::{HostScan, STUCK_READS_OF_PIECE_MAX, STUCK_WHOLE_READS_MAX};
+use crate::delta::scan::{HostScan, STUCK_READS_MAX, STUCK_READS_OF_PIECE_MAX, STUCK_WHOLE_READS_MAX};
 use crate::hosts::{HOSTS_PER_GROUP, HostNews, HostTable};
 use crate::machine::{Action, Env, HostView, Input, IoFailure, LockspaceNow, Machine, NoHosts, Step};
 use crate::testing::{Fate, Noisy};
@@ -257,6 +257,117 @@ fn reads_that_never_end_are_few_and_leave_room_for_hosts_in_use() {
     assert!(hosts.table().seen(host(600)).unwrap().last_check >= lab.now);
 }
 
+/// Each of them holds a buffer for as long as it hangs.
+#[test]
+fn when_nothing_comes_back_no_more_reads_are_started_than_there_may_be() {
+    const IN_USE: [u64; 4] = [1, 600, 1100, 1600];
+    let mut lab = lab_with(Geometry::B512_M1, 10);
+    for id in IN_USE {
+        edit(&mut lab, id, held_by("somebody", id, 1, 5));
+    }
+    let mut hosts = HostScan::new(&config_of(10), Geometry::B512_M1);
+    look(&mut lab, &mut hosts);
+    reads(&mut lab);
+    lab.fates(|_| Fate::after(5_000_000));
+    for _ in 0..40 {
+        lab.now = lab.now.plus_secs(20);
+        look(&mut lab, &mut hosts);
+    }
+    assert_eq!(reads(&mut lab).len(), STUCK_READS_MAX);
+    assert!(IN_USE.iter().all(|id| !hosts.reaches(host(*id))));
+    lab.pass(&mut hosts, 5_000);
+    assert!(IN_USE.iter().all(|id| hosts.reaches(host(*id))));
+}
+
+/// Parts of what has failed are many reads; that of all hosts in use of a piece is one.
+#[test]
+fn while_four_reads_hang_hosts_in_use_are_tried_in_each_look_but_not_in_parts() {
+    for hang in [STUCK_WHOLE_READS_MAX - 1, STUCK_WHOLE_READS_MAX] {
+        let mut lab = lab_with(Geometry::B512_M1, 1);
+        edit(&mut lab, 1, held_by("alpha", 1, 1, 5));
+        edit(&mut lab, 20, held_by("twenty", 20, 1, 5));
+        let mut hosts = HostScan::new(&config(), Geometry::B512_M1);
+        look(&mut lab, &mut hosts);
+        lab.fates(|op| match op.action {
+            Action::Read { count: 33.., .. } => Fate::never(),
+            _ => Fate::after(0),
+        });
+        for _ in 0..hang {
+            look(&mut lab, &mut hosts);
+        }
+        lab.fates(|op| match op.action {
+            Action::Read { first, count } if (first..first + count).contains(&4) => {
+                Fate::fail(IoFailure::Os(5))
+            }
+            _ => Fate::after(0),
+        });
+        reads(&mut lab);
+        for _ in 0..3 {
+            lab.now = lab.now.plus_secs(2);
+            let begin = lab.now;
+            look(&mut lab, &mut hosts);
+            let of_piece: Vec<_> = reads(&mut lab).into_iter().filter(|(first, _)| *first < 512).collect();
+            let in_parts = hang < STUCK_WHOLE_READS_MAX;
+            assert_eq!(of_piece.len() > 1, in_parts, "{of_piece:?}");
+            assert!(in_parts || of_piece == [(0, 32)], "{of_piece:?}");
+            assert_eq!(hosts.table().seen(host(20)).unwrap().last_check >= begin, in_parts);
+        }
+        lab.fates(|_| Fate::after(0));
+        lab.now = lab.now.plus_secs(2);
+        look(&mut lab, &mut hosts);
+        assert_eq!(hosts.table().seen(host(20)).unwrap().last_check, lab.now);
+    }
+}
+
+#[test]
+fn hosts_in_use_whose_read_hung_are_read_with_all_of_their_piece_when_that_is_due() {
+    let mut lab = lab_with(Geometry::B512_M1, 10);
+    edit(&mut lab, 1, held_by("alpha", 1, 1, 5));
+    let mut hosts = HostScan::new(&config_of(10), Geometry::B512_M1);
+    lab.fates(|_| Fate::after(0));
+    look(&mut lab, &mut hosts);
+    let due = hosts.due().unwrap();
+    lab.now = lab.now.plus_secs(20);
+    lab.fates(|_| Fate::after(12_000));
+    look(&mut lab, &mut hosts);
+    lab.pass(&mut hosts, 5);
+    lab.fates(|_| Fate::after(0));
+    lab.now = due;
+    reads(&mut lab);
+    look(&mut lab, &mut hosts);
+    let mut read = reads(&mut lab);
+    read.sort_unstable();
+    assert_eq!(read, ALL);
+}
+
+/// Once the read of hosts in use has failed, all of the piece comes first; but that may hang where they need not.
+#[test]
+fn after_all_of_a_piece_hung_its_hosts_in_use_come_first_again() {
+    let mut lab = lab_with(Geometry::B512_M1, 10);
+    edit(&mut lab, 1, held_by("alpha", 1, 1, 5));
+    let mut hosts = HostScan::new(&config_of(10), Geometry::B512_M1);
+    look(&mut lab, &mut hosts);
+    lab.now = lab.now.plus_secs(40);
+    lab.fates(|op| match op.action {
+        Action::Read { first: 0, .. } => Fate::fail(IoFailure::Os(5)),
+        _ => Fate::after(0),
+    });
+    // All of it, then what is in use.
+    look(&mut lab, &mut hosts);
+    look(&mut lab, &mut hosts);
+    lab.fates(|op| match op.action {
+        Action::Read { first: 0, count: 512 } => Fate::never(),
+        _ => Fate::after(0),
+    });
+    reads(&mut lab);
+    for of_piece in [&[(0, 512)][..], &[(0, 16), (0, 512)]] {
+        lab.now = lab.now.plus_secs(20);
+        look(&mut lab, &mut hosts);
+        let read: Vec<_> = reads(&mut lab).into_iter().filter(|(first, _)| *first == 0).collect();
+        assert_eq!(read, of_piece);
+    }
+}
+
 /// Each piece is read a little after the one before, cycle after cycle.
 #[test]
 fn whole_looks_stay_together() {
@@ -332,4 +443,35 @@ fn of_what_was_read_those_hosts_are_taken_in_that_are_named() {
         assert_eq!(news.len(), 1 + usize::from(seen), "{news:?}");
         assert!(table.status(host(1), lab.now).is_some());
     }
+}
+
+/// Of an area that was never formatted too, where what lies between two records is not looked at.
+#[test]
+fn the_first_host_behind_those_that_are_named_is_not_taken_in() {
+    let mut lab = Lab::new();
+    lab.disk.add(Place::Lockspace, Geometry::B512_M1.align().bytes());
+    let mut leader = record(&super::lab(), 1);
+    held_by("somebody", 17, 1, 5)(&mut leader);
+    leader.seal();
+    lab.disk.edit(Place::Lockspace, SectorSize::B512, 16, |sector| leader.encode(None, sector));
+    let view = lab.disk.view(Place::Lockspace, SectorSize::B512, 0, 32).unwrap();
+    let mut table = HostScan::new(&config(), Geometry::B512_M1).table().clone();
+    let mut news = Vec::new();
+    table.update(lab.now, &view, 0, 16, &mut news);
+    assert_eq!((news.len(), table.list(lab.now).count()), (0, 0), "{news:?}");
+    table.update(lab.now, &view, 16, 16, &mut news);
+    assert!(matches!(news[..], [HostNews::Instance { .. }]), "{news:?}");
+}
+
+/// Or a lockspace with room for 2000 hosts would take as much memory as one that has them.
+#[test]
+fn nothing_is_kept_of_host_ids_that_were_never_used() {
+    let mut blank = Lab::new();
+    blank.disk.add(Place::Lockspace, Geometry::B512_M1.align().bytes());
+    let [blank, formatted] = [blank, lab()].map(|mut lab| {
+        let mut hosts = HostScan::new(&config(), Geometry::B512_M1);
+        look(&mut lab, &mut hosts);
+        hosts.table().clone()
+    });
+    assert!(blank == formatted, "there is nothing to remember of a free record");
 }

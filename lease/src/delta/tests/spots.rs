@@ -199,6 +199,20 @@ fn parts_on_a_slow_path_hold_up_a_look_for_two_io_timeouts_at_most() {
     assert!(lab.now.millis_since(begin) <= (2 + 1) * 10_000, "{}", lab.now.millis_since(begin));
 }
 
+#[test]
+fn parts_are_begun_until_an_io_timeout_has_passed() {
+    for (part_ms, begun) in [(5_000, 3), (5_001, 2)] {
+        let (mut lab, mut hosts) = area(10);
+        lab.fates(move |op| match op.action {
+            Action::Read { count, .. } if count > HOSTS_PER_GROUP as u64 => Fate::fail(EIO),
+            _ => Fate::after(part_ms),
+        });
+        look(&mut lab, &mut hosts);
+        let parts = lab.brief().into_iter().filter(|(_, count)| *count == HOSTS_PER_GROUP as i64);
+        assert_eq!(parts.count(), begun, "of {part_ms} ms each");
+    }
+}
+
 /// A part that hangs ends the look; what was read before it counts.
 #[test]
 fn a_part_that_hangs_ends_the_look() {
@@ -296,6 +310,19 @@ fn bad_blocks_in_one_piece_hide_nobody_of_another() {
             }
         }
     }
+}
+
+/// What has failed was no more than this group: its hosts are read one by one at once.
+#[test]
+fn where_one_group_is_in_use_its_bad_sector_hides_none_of_the_others() {
+    let (mut lab, mut hosts) = area(10);
+    look(&mut lab, &mut hosts);
+    lab.now = lab.now.plus_secs(20);
+    bad(&mut lab, &[690]);
+    let begin = lab.now;
+    look(&mut lab, &mut hosts);
+    let seen_now = |id| hosts.table().seen(host(id)).unwrap().last_check >= begin;
+    assert_eq!([689, 690, 691, 700, 704].map(seen_now), [true, false, true, true, true]);
 }
 
 /// What was found no place to begin has hung, like what was begun, but is not outstanding.
@@ -421,4 +448,16 @@ fn who_is_read_apart_has_the_times_of_his_group_until_he_is_read() {
     look(&mut table, 13, 32, 16);
     let last = |id| table.seen(host(id)).unwrap().last_check;
     assert_eq!([4, 16, 17, 21, 22, 32, 33].map(last), [11, 11, 1, 9, 1, 1, 13].map(at));
+}
+
+#[test]
+fn of_a_group_that_is_read_apart_each_host_has_times_of_his_own() {
+    let DeltaConfig { lockspace, host: ours, io_timeout, fire, .. } = config();
+    let mut table = HostTable::new(lockspace, ours, io_timeout, fire, Geometry::B512_M1);
+    table.read_apart(0);
+    for index in 0..3 {
+        table.update(secs(5 + index), &NoSectors, usize::try_from(index).unwrap(), 1, &mut Vec::new());
+    }
+    let last = |id| table.seen(host(id)).map(|seen| seen.last_check);
+    assert_eq!([1, 2, 3, 4].map(last), [Some(secs(5)), Some(secs(6)), Some(secs(7)), None]);
 }
