@@ -126,20 +126,26 @@ fn where_no_majority_agrees_the_highest_version_is_in_force() {
     assert_eq!(code(&acquire3(&mut lab)), -222);
 }
 
-/// The very value of an attempt, committed by another host on half of the disks only: the attempt goes on until a majority has it.
+/// The very value of an attempt, committed by another host on half of the disks only: the attempt goes on until a majority has it, whether
+/// it sees that commit in its ballot or, the ballot being lost, when it looks at the leaders again.
 #[test]
 fn a_commit_of_our_value_on_half_of_the_disks_is_no_success() {
     let two = PaxosConfig { disks: 2, ..config(US) };
-    let mut lab = lab3([leader(4, NOBODY); 3]);
-    before_round(&mut lab, READ_2, |lab| {
-        let value = block_of(lab, US).dblock;
-        let ours = Owner { id: US, generation: 1, timestamp: value.inp3.get(), writer: 2 };
-        put(lab, disk(1), 0, Content::Leader(leader(5, ours)));
-    });
-    let done = acquire_as(&mut lab, two, AcquireOptions::default());
-    assert!(held(&done).lver() >= 5);
-    assert_eq!(leader_on(&lab, 0), leader_on(&lab, 1));
-    assert_eq!(leader_on(&lab, 0).lver.get(), held(&done).lver());
+    for lost in [false, true] {
+        let mut lab = lab3([leader(4, NOBODY); 3]);
+        before_round(&mut lab, READ_2, move |lab| {
+            let value = block_of(lab, US).dblock;
+            let ours = Owner { id: US, generation: 1, timestamp: value.inp3.get(), writer: 2 };
+            put(lab, disk(1), 0, Content::Leader(leader(5, ours)));
+            if lost {
+                put(lab, disk(0), 3, Content::Block(block([4002, 0, 0, 0, 0, 5])));
+            }
+        });
+        let done = acquire_as(&mut lab, two, AcquireOptions::default());
+        assert!(held(&done).lver() >= 5);
+        assert_eq!(leader_on(&lab, 0), leader_on(&lab, 1));
+        assert_eq!(leader_on(&lab, 0).lver.get(), held(&done).lver());
+    }
 }
 
 /// What a failed commit left on half of the disks is taken back from there.

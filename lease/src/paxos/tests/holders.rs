@@ -334,6 +334,16 @@ fn a_holder_beyond_the_lockspace_keeps_the_lease_and_the_last_one_inside_is_judg
     }
 }
 
+#[test]
+fn why_a_dead_holder_could_not_be_cleared_is_told() {
+    let mut lab = reborn_lab();
+    // After two of our block and the leader.
+    nth_write(&mut lab, 3, Fate::fail(IoFailure::Os(5)));
+    let done = acquire_plain(&mut lab);
+    assert_eq!(writes(&lab), [2, 2, 0, 3]);
+    assert_eq!(failure(&done).0, AcquireError::DblockWrite(IoFailure::Os(5)));
+}
+
 /// A disk that cannot be told any more, because a write to it hangs, is no obstacle; nor is it counted as cleared.
 #[test]
 fn a_dead_holder_is_cleared_on_the_disks_that_take_writes() {

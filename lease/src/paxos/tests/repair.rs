@@ -1,6 +1,7 @@
 //! Rule R9: a leader that was rolled back under the blocks.
 
 use super::*;
+use crate::limits::BALLOTS_MAX;
 
 const RELEASED_BY_3: Owner = Owner { id: 3, generation: 1, timestamp: 0, writer: 3 };
 /// As [`Lab::brief`] shows a read of the leader and all blocks of the area.
@@ -208,6 +209,27 @@ fn a_ballot_lost_during_a_repair_is_tried_again_for_the_same_version() {
     before_round(&mut lab, 7, |lab| put_block(lab, 2, block([8002, 0, 0, 0, 0, 3])));
     let held = held(&acquire_plain(&mut lab));
     assert_eq!((held.lver(), held.block.dblock.mbal.get()), (3, 10_001));
+}
+
+/// A leader that has moved on costs a round, and so does a repair: whoever never finds the end of it gives up.
+#[test]
+fn a_repair_is_one_of_the_rounds_that_an_acquire_may_have() {
+    let rounds = u64::from(BALLOTS_MAX);
+    for (moves, repaired) in [(rounds - 2, true), (rounds - 1, false)] {
+        let mut lab = rolled_back();
+        put_block(&mut lab, US, block([4001, 0, 0, 0, 0, 500]));
+        // Each time between the first look at the leader and the second one.
+        for k in 1..=moves {
+            before_round(&mut lab, 2 * k, move |lab| put_leader(lab, leader(k + 1, RELEASED_BY_3)));
+        }
+        let done = acquire_plain(&mut lab);
+        if repaired {
+            assert_eq!(held(&done).lver(), 500);
+        } else {
+            assert_eq!(code(&done), -213);
+            assert!(writes(&lab).is_empty());
+        }
+    }
 }
 
 /// Somebody else has repaired the leader while our ballot for the version ahead was under way.

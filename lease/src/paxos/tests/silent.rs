@@ -2,6 +2,7 @@
 
 use super::disks::{acquire3, disk, lab3, leader_on, three};
 use super::*;
+use crate::machine::Action;
 
 /// Milliseconds.
 const T: u64 = 10_000;
@@ -82,5 +83,39 @@ fn a_silent_disk_is_tried_where_there_is_no_majority_without_it() {
             lab.trace.iter().filter(|t| t.op.place == disk(1)).map(|t| t.op.is_write()).collect();
         // What is known to have the lease is asked again, although a write to it has not ended.
         assert_eq!(on_it, if seen_before { vec![false, true, false] } else { vec![false, false] });
+    }
+}
+
+/// What it says counts for nothing, so nobody waits for it to say it.
+#[test]
+fn a_disk_with_another_lease_or_none_is_not_waited_for_once_that_is_known() {
+    let mut other = leader(7, owned_by(2, 1));
+    other.resource_name = name("other").to_field();
+    other.seal();
+    for (record, n) in [other, RawLeader::zeroed()].into_iter().flat_map(|r| (0..3).map(move |n| (r, n))) {
+        let mut lab = free3();
+        put(&mut lab, disk(n), 0, Content::Leader(record));
+        before_round(&mut lab, FIRST_READ, move |lab| falls_silent(lab, n));
+        let begin = lab.now;
+        let done = acquire3(&mut lab);
+        assert_eq!((held(&done).lver(), done.outstanding), (1, 0), "disk {n}");
+        assert!(took(&lab, begin) < 100, "disk {n}, {} ms", took(&lab, begin));
+    }
+}
+
+/// What hangs may still land, and with it the whole commit: that is what has to be told, not how another disk refused the leader.
+#[test]
+fn a_commit_that_fails_beside_a_write_that_hangs_is_told_as_a_timeout() {
+    for hung in 0..3 {
+        let mut lab = free3();
+        let refuses = disk((hung + 1) % 3);
+        lab.fates(move |op| match op.action {
+            Action::Write { .. } if op.place == disk(hung) => Fate::never(),
+            Action::Write { sector: 0, .. } if op.place == refuses => Fate::fail(IoFailure::Os(5)),
+            _ => Fate::prompt(),
+        });
+        let done = acquire3(&mut lab);
+        assert_eq!(failure(&done).0, AcquireError::LeaderWrite(IoFailure::TimedOut), "disk {hung}");
+        assert_eq!((code(&done), done.outstanding), (-202, 1), "disk {hung}");
     }
 }
