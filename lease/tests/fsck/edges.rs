@@ -205,6 +205,14 @@ fn a_header_of_another_kind_is_no_index() {
 }
 
 #[test]
+fn an_internal_lease_that_is_gone_is_told_with_its_place_on_the_disk() {
+    let report = index(|i| i[1 << 20..(1 << 20) + 512].fill(0));
+    let finding = only(&report.findings);
+    assert_eq!(finding.problem, Problem::IndexLease);
+    assert_eq!(finding.what, format!("the internal lease at offset {}", RX_BASE + (1 << 20)));
+}
+
+#[test]
 fn an_entry_without_a_name_is_no_twin() {
     let nameless = |i: &mut Vec<u8>, slot| entry(i, slot, |e| e.name = [0; 48]);
     let both = changed(RX, |i| [0, 2].into_iter().for_each(|slot| nameless(i, slot)));

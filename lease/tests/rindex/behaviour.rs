@@ -65,6 +65,20 @@ fn the_order_of_transfers() {
     assert_eq!(rig.trace, [(base, 4096), (base, whole)]);
 }
 
+/// It changes nothing, so that it needs no lease that agrees with the index.
+#[test]
+fn a_lookup_without_a_lockspace_reads_nothing_but_the_index() {
+    let mut rig = Rig::usual();
+    rig.run(create("a")).unwrap();
+    for (command, expected) in
+        [(lookup("a", 0), entry("a", 3 * MIB)), (lookup("", 3 * MIB), entry("a", 3 * MIB))]
+    {
+        rig.trace.clear();
+        assert_eq!(rig.run_as(None, command), expected);
+        assert_eq!(rig.trace, [(MIB, 4096), (MIB, 1 << 20)]);
+    }
+}
+
 #[test]
 fn update_sets_and_clears_one_entry_and_leaves_the_area_alone() {
     let mut rig = Rig::usual();

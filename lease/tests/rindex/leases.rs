@@ -2,16 +2,23 @@
 
 use super::*;
 use sanlock_lease::code::ReturnCode;
+use sanlock_lease::paxos::acquire::AcquireOutcome;
 use sanlock_lease::paxos::release::{ReleaseOutcome, Released};
-use sanlock_lease::record::{DBLOCK_RELEASED, HostBlock};
+use sanlock_lease::record::{DBLOCK_RELEASED, Dblock, HostBlock, ModeBlock};
+use sanlock_lease::timing::MonoTime;
+use std::collections::BTreeSet;
 
 fn changes() -> [RindexCommand; 5] {
+    changes_with(0)
+}
+
+fn changes_with(seed: u64) -> [RindexCommand; 5] {
     [
-        create("new"),
-        delete("a"),
-        RindexCommand::Add { name: name("x"), offset: 6 << 20, seed: 0 },
-        RindexCommand::Remove { offset: 3 << 20, seed: 0 },
-        RindexCommand::Rebuild { seed: 0 },
+        RindexCommand::Create { name: name("new"), num_hosts: 0, seed },
+        RindexCommand::Delete { name: name("a"), offset: 0, seed },
+        RindexCommand::Add { name: name("x"), offset: 6 << 20, seed },
+        RindexCommand::Remove { offset: 3 << 20, seed },
+        RindexCommand::Rebuild { seed },
     ]
 }
 
@@ -240,5 +247,53 @@ fn a_release_that_left_a_write_in_flight_is_settled_before_the_end() {
             assert_eq!(want, Want::Settle, "{outstanding}");
             assert_eq!(rig.step(&mut operation, Answer::Settled), Want::Done);
         }
+    }
+}
+
+/// The first ballot for the internal lease will be lost to host 3, and takes long.
+fn before_a_lost_ballot() -> Rig {
+    let mut rig = with_a();
+    let mut dblock = Dblock::zeroed();
+    (dblock.mbal, dblock.lver) = (20_003.into(), (lease(&rig).lver.get() + 1).into());
+    dblock.seal();
+    let mut sector = [0; 512];
+    HostBlock { dblock, mode: ModeBlock::zeroed() }.encode(&mut sector);
+    let area = rig.place(2 << 20).0;
+    rig.lab.disk.write(area, SectorSize::B512, 4, &sector);
+    rig.lab.fates(|_| Fate::after(300));
+    rig
+}
+
+/// How long an operation that begins at `start` takes to get the lease; the disk is left as it was.
+fn time_to_the_lease(rig: &mut Rig, start: MonoTime, command: RindexCommand) -> u64 {
+    let before = rig.lab.disk.clone();
+    rig.lab.now = start;
+    let config = RindexConfig { member: Some(rig.member(1, 1)), ..rig.config() };
+    let mut operation = RindexOperation::new(config, command);
+    let want = rig.step(&mut operation, Answer::Start);
+    let Some(Want::Acquire { mut machine, .. }) = rig.carry_out(&mut operation, want) else {
+        panic!("it does not take the lease")
+    };
+    let began = rig.lab.now;
+    let done = rig.lab.run(machine.as_mut());
+    assert!(matches!(done.outcome, AcquireOutcome::Acquired(_)), "{:?}", done.outcome);
+    rig.lab.disk = before;
+    done.at.millis_since(began)
+}
+
+/// Hosts that change the index at one moment and wait equally long after each ballot would go on losing to each other.
+#[test]
+fn after_a_lost_ballot_each_seed_and_each_moment_has_a_delay_of_its_own() {
+    let mut rig = before_a_lost_ballot();
+    let start = MonoTime::from_secs(5000);
+    // Seed and time are combined when the header was read; no bit of the seed may be lost in that.
+    let combined = start.plus_millis(1).millis();
+    let seeds = [0, 1, combined, !combined];
+    for at in 0..changes().len() {
+        let mut time = |start, seed| time_to_the_lease(&mut rig, start, changes_with(seed)[at]);
+        let times = seeds.map(|seed| time(start, seed));
+        assert_eq!(BTreeSet::from(times).len(), times.len(), "{:?}: {times:?}", changes()[at]);
+        let times = [0, 1, 2, 3].map(|secs| time(start.plus_secs(secs), 7));
+        assert_eq!(BTreeSet::from(times).len(), times.len(), "{:?}: {times:?}", changes()[at]);
     }
 }

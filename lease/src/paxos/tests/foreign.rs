@@ -10,7 +10,7 @@ use crate::paxos::share::PaxosShare;
 use crate::paxos::take::PaxosTake;
 
 /// A leader under another resource's name.
-fn called(resource: &str, mut record: RawLeader) -> RawLeader {
+pub(super) fn called(resource: &str, mut record: RawLeader) -> RawLeader {
     record.resource_name = name(resource).to_field();
     record.seal();
     record

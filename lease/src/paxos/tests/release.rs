@@ -1,6 +1,9 @@
 //! Release and retract (lease-algorithms.md 6.2, rules R2 and R3).
 
+use super::disks::{acquire3, disk, lab3, leader_on, three};
+use super::foreign::called;
 use super::*;
+use crate::machine::Action;
 use crate::verify::LeaderError;
 
 fn held_lab() -> (Lab, Held) {
@@ -306,4 +309,54 @@ fn a_retract_leaves_a_lease_alone_that_has_its_new_name() {
     lab.trace.clear();
     assert!(result(&lab.run_noisy(&mut machine.clone())).is_ok());
     assert_eq!(leader_of(&lab), record);
+}
+
+/// The disk is swapped, or somebody else's, since the first look at it: what lies there is not written over.
+#[test]
+fn a_disk_that_is_lost_to_another_lease_during_a_release_is_left_alone() {
+    let others = [RawLeader::zeroed(), called("other", leader(7, owned_by(2, 1)))];
+    for (n, other) in (0..3).flat_map(|n| others.map(|other| (n, other))) {
+        let mut lab = lab3([leader(0, NOBODY); 3]);
+        let held = held(&acquire3(&mut lab));
+        // The first look and the mark came before.
+        before_round(&mut lab, 3, move |lab| put(lab, disk(n), 0, Content::Leader(other)));
+        let done = lab.run_noisy(&mut PaxosRelease::new(three(), held));
+        assert_eq!(result(&done), Ok(Released::LeaderFreed), "disk {n}");
+        assert_eq!(leader_on(&lab, n), other, "disk {n}");
+        assert!((0..3).filter(|d| *d != n).all(|d| !state(&leader_on(&lab, d)).2), "disk {n}");
+    }
+}
+
+/// The others may come back, and then the lease is still held, with nothing given up: neither by a mark nor by a value that the next
+/// owner would read.
+#[test]
+fn nothing_is_given_up_while_too_few_disks_have_the_lease() {
+    for (kept, readable) in (0..3).flat_map(|kept| [true, false].map(|readable| (kept, readable))) {
+        let mut lab = lab3([leader(0, NOBODY); 3]);
+        let held = held(&acquire3(&mut lab));
+        let away = [(kept + 1) % 3, (kept + 2) % 3];
+        put(&mut lab, disk(away[0]), 0, Content::Leader(RawLeader::zeroed()));
+        put(&mut lab, disk(away[1]), 0, Content::Leader(called("other", leader(7, owned_by(2, 1)))));
+        lab.fates(move |op| match op.action {
+            Action::Read { .. } if op.place == disk(kept) && !readable => Fate::fail(IoFailure::Os(5)),
+            _ => Fate::prompt(),
+        });
+        lab.trace.clear();
+        let value = Some(vec![7; 512].into());
+        for machine in [
+            PaxosRelease::new(three(), held),
+            PaxosRelease::new(three(), held).with_value(value),
+            PaxosRelease::retract(three(), held.geometry),
+        ] {
+            let done = lab.run_noisy(&mut machine.clone());
+            assert_eq!(result(&done), Err(-220), "disk {kept}");
+            assert!(done.outcome.needs_retract() && !done.outcome.value_written, "disk {kept}");
+        }
+        assert!(writes(&lab).is_empty(), "disk {kept}: {:?}", lab.brief());
+
+        lab.no_faults();
+        away.iter().for_each(|n| put(&mut lab, disk(*n), 0, Content::Leader(held.leader)));
+        let done = lab.run_noisy(&mut PaxosRelease::new(three(), held));
+        assert_eq!(result(&done), Ok(Released::LeaderFreed), "disk {kept}");
+    }
 }

@@ -87,14 +87,16 @@ fn an_exclusive_owner_refuses_a_sharer_at_once() {
     assert_eq!(lab.brief().len(), 3, "no retry");
 }
 
+/// Host 2, which lives, owns the lease on its way to shared mode.
+fn passing(lab: &mut Lab) {
+    let mut leader = leader(5, owned_by(2, 1));
+    leader.flags = (0x10 | FLAG_SHORT_HOLD).into();
+    leader.seal();
+    put_leader(lab, leader);
+}
+
 #[test]
 fn an_owner_passing_through_is_tried_again_as_often_as_allowed() {
-    let passing = |lab: &mut Lab| {
-        let mut leader = leader(5, owned_by(2, 1));
-        leader.flags = (0x10 | FLAG_SHORT_HOLD).into();
-        leader.seal();
-        put_leader(lab, leader);
-    };
     let mut lab = free_lab();
     lab.hosts = seen(2, 1, 800, 990, 990);
     passing(&mut lab);
@@ -126,6 +128,25 @@ fn an_owner_passing_through_is_tried_again_as_often_as_allowed() {
         assert!(lab.now.millis_since(started) <= 45 || lab.brief().len() <= 6);
         (lab.client_alive, lab.shutting_down) = (true, false);
     }
+}
+
+/// Those who came back at once would be in the owner's way again, and those who came back together in each other's.
+#[test]
+fn an_owner_passing_through_is_tried_again_after_one_millisecond_to_a_second() {
+    let mut lab = free_lab();
+    lab.hosts = seen(2, 1, 800, 990, 990);
+    passing(&mut lab);
+    let began = lab.now;
+    let mut pause = |seed| {
+        lab.now = began;
+        let options = AcquireOptions { seed, ..AcquireOptions::default() };
+        lab.trace.clear();
+        lab.run(&mut PaxosShare::new(config(1), options, 1));
+        let [.., last, again, _, _] = &lab.trace[..] else { panic!("one retry: {:?}", lab.brief()) };
+        again.at.millis_since(last.at.plus_millis(1))
+    };
+    let pauses: Vec<u64> = (0..4000).map(&mut pause).collect();
+    assert_eq!((pauses.iter().min(), pauses.iter().max()), (Some(&1), Some(&1000)));
 }
 
 /// Every operation of a shared acquire fails, is lost, or ends late: what is left is nobody's once it was taken back.
@@ -396,12 +417,15 @@ fn sharing_with_fewer_hosts_than_share_already_hides_none() {
 /// A version or a number of hosts is asked for by an acquire; a conversion keeps the lease that is held.
 #[test]
 fn a_conversion_to_exclusive_asks_for_no_version_and_no_number_of_hosts() {
-    let mut lab = free_lab();
-    let ours = held(&share(&mut lab, 1));
-    let options = AcquireOptions { lver: Some(77), num_hosts: Some(3), ..AcquireOptions::default() };
-    let done = lab.run_noisy(&mut PaxosConvert::to_exclusive(config(1), options, ours)).outcome;
-    assert_eq!(convert_code(&done), 0);
-    assert_eq!(leader_of(&lab).num_hosts.get(), 8);
+    for num_hosts in [3, 9, 2001] {
+        let mut lab = free_lab();
+        let ours = held(&share(&mut lab, 1));
+        let options =
+            AcquireOptions { lver: Some(77), num_hosts: Some(num_hosts), ..AcquireOptions::default() };
+        let done = lab.run_noisy(&mut PaxosConvert::to_exclusive(config(1), options, ours)).outcome;
+        assert_eq!(convert_code(&done), 0, "{num_hosts}");
+        assert_eq!(leader_of(&lab).num_hosts.get(), 8, "{num_hosts}");
+    }
 }
 
 /// A conversion that fails after it has entered the ballot leaves the host sharing, by its block on the disk and as it is held.
