@@ -10,10 +10,11 @@ const HEAD: &str = "\
 # Mutation testing of this package, written by tests/mutants/run; the reasons are written by hand. See docs/proof/mutants.md.
 ";
 
-/// The repository.
+/// The repository: the one that cargo runs this in, which need not be where it was compiled if two share a directory for what they build.
 #[must_use]
 pub fn root() -> PathBuf {
-    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let package = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    let package = Path::new(&package);
     package.ancestors().nth(2).unwrap_or(package).to_owned()
 }
 
