@@ -42,12 +42,19 @@ pub struct Process {
     /// It was sent SIGKILL.
     pub(crate) forced: bool,
     pub(crate) leaves_descendant: bool,
+    /// How it asks to be stopped.
+    pub(crate) manner: Manner,
+    /// Other hosts have asked for what it holds, and it is about to be told so many times.
+    pub(crate) asked_to_go: u32,
+}
+
+/// How a process asks to be stopped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Manner {
     /// Signals it asks not to be sent.
     pub(crate) restrictions: u32,
     /// It has a program run that is to stop it.
     pub(crate) killpath: bool,
-    /// Other hosts have asked for what it holds, and it is about to be told so many times.
-    pub(crate) asked_to_go: u32,
 }
 
 impl Process {
@@ -127,6 +134,8 @@ pub(crate) enum Asked {
 pub(crate) struct Client {
     /// The process registered on it.
     pub(crate) pid: Option<i32>,
+    /// How that asked to be stopped, which is remembered where it has ended and a descendant has the connection.
+    pub(crate) manner: Manner,
     pub(crate) asked: Option<Asked>,
     /// The front has read who it is.
     pub(crate) watched: bool,
@@ -150,12 +159,14 @@ impl World {
             unkillable: self.strikes(Fault::Unkillable),
             forced: false,
             leaves_descendant: self.strikes(Fault::Descendant),
-            restrictions: if self.strikes(Fault::Restricted) {
-                2 * u32::try_from(self.dice.between(1, 3)).unwrap_or(1)
-            } else {
-                0
+            manner: Manner {
+                restrictions: if self.strikes(Fault::Restricted) {
+                    2 * u32::try_from(self.dice.between(1, 3)).unwrap_or(1)
+                } else {
+                    0
+                },
+                killpath: self.strikes(Fault::Killpath),
             },
-            killpath: self.strikes(Fault::Killpath),
             asked_to_go: 0,
         };
         let h = &mut self.hosts[host];
@@ -168,7 +179,7 @@ impl World {
     /// Whether it is there, could be sent SIGKILL, and was not.
     pub(crate) fn is_spared(&self, host: usize, pid: i32) -> bool {
         let process = self.hosts[host].processes.get(&pid);
-        process.is_some_and(|p| p.alive && p.restrictions == 0 && !p.forced)
+        process.is_some_and(|p| p.alive && p.manner.restrictions == 0 && !p.forced)
     }
 
     /// Plans the next turn of a process.
@@ -195,9 +206,11 @@ impl World {
 
     /// Hangs a connection on the daemon, if there is one.
     pub(crate) fn connect(&mut self, host: usize, pid: Option<i32>) -> Option<ConnId> {
+        let manner =
+            pid.and_then(|pid| self.hosts[host].processes.get(&pid)).map(|p| p.manner).unwrap_or_default();
         let daemon = self.daemon(host)?;
         let (conn, ci) = daemon.new_conn();
-        daemon.clients.insert(conn.0, Client { pid, asked: None, watched: false });
+        daemon.clients.insert(conn.0, Client { pid, manner, asked: None, watched: false });
         self.tell_front(host, conn, Told::ConnOpened { conn, ci });
         if let Some(pid) = pid {
             self.tell_front(host, conn, Told::Command { conn, command: Command::Register { pid } });
@@ -268,17 +281,17 @@ impl World {
     }
 
     fn introduces_itself(&self, host: usize, pid: i32) -> bool {
-        self.hosts[host].processes.get(&pid).is_some_and(|p| p.restrictions != 0 || p.killpath)
+        self.hosts[host].processes.get(&pid).is_some_and(|p| p.manner != Manner::default())
     }
 
     /// How it wants to be stopped.
     fn introduce(&mut self, host: usize, pid: i32, conn: ConnId) {
         let Some(process) = self.hosts[host].processes.get(&pid) else { return };
-        let command = if process.killpath {
+        let command = if process.manner.killpath {
             let program = KillpathProgram { path: b"/bin/stop".to_vec(), arguments: Vec::new() };
             Command::Killpath { program, pid: true }
         } else {
-            Command::Restrict { flags: process.restrictions }
+            Command::Restrict { flags: process.manner.restrictions }
         };
         self.ask(host, conn, Asked::Introduced { pid }, command);
         self.wait_for_reply(host, pid);

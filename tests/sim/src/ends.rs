@@ -136,7 +136,7 @@ impl World {
     /// Whether a program may have been run to stop it. If that did not, and renewals go on again, it is stopped by force after a
     /// hundred attempts only, which is longer than the calm. Somebody has to end it.
     pub(crate) fn has_killpath(&self, host: usize, pid: i32) -> bool {
-        self.hosts[host].processes.get(&pid).is_some_and(|p| p.killpath)
+        self.hosts[host].processes.get(&pid).is_some_and(|p| p.manner.killpath)
     }
 
     /// Whether it waits for nothing.

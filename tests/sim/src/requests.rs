@@ -11,6 +11,7 @@
 use crate::asking::{Answer, Asking};
 use crate::checks::Holder;
 use crate::checks::requests::Pending;
+use crate::clients::Manner;
 use crate::clock::{Micros, SECOND};
 use crate::daemon::{Message, Source, Thread};
 use crate::host::JobKey;
@@ -344,7 +345,7 @@ impl World {
         let id = self.hosts[host].id;
         let manager = &self.hosts[host].daemon.as_ref()?.manager;
         let (_, client) = manager.conns().find(|(c, _)| *c == conn)?;
-        let ways = self.ways_of(host, pid);
+        let ways = ways_of(self.hosts[host].daemon.as_ref()?.clients.get(&conn.0)?.manner);
         let explains = |f: &Request| {
             let (_, r) = manager.resources().find(|(r, _)| *r == f.resource)?;
             let resource = self.resource_of(&r.spec.disks)?;
@@ -362,32 +363,27 @@ impl World {
                 .collect(),
         )
     }
+}
 
-    /// In which ways a process may be told, by force mode. `None` is its killpath program.
-    fn ways_of(&self, host: usize, pid: i32) -> Vec<(u32, Option<Signal>)> {
-        let (term, kill) = (Some(Signal::Term), Some(Signal::Kill));
-        let Some(process) = self.hosts[host].processes.get(&pid) else {
-            // It has ended, and a descendant has its connection: what it had asked for is known to the daemon alone.
-            return vec![(FORCE, kill), (FORCE, term), (GRACEFUL, None), (GRACEFUL, term), (GRACEFUL, kill)];
-        };
-        let killpath = process.killpath;
-        // Whoever has a program asks for nothing else.
-        let restricted = if killpath { 0 } else { process.restrictions };
-        let mut ways = Vec::new();
-        if restricted & NO_SIGKILL == 0 || restricted & NO_SIGTERM != 0 {
-            ways.push((FORCE, kill));
-        }
-        if restricted & NO_SIGKILL != 0 {
-            ways.push((FORCE, term));
-        }
-        if killpath {
-            ways.push((GRACEFUL, None));
-        } else {
-            ways.push((GRACEFUL, if restricted & NO_SIGTERM == 0 { term } else { kill }));
-        }
-        if restricted == NO_SIGKILL | NO_SIGTERM {
-            ways.push((GRACEFUL, term));
-        }
-        ways
+/// In which ways a process may be told, by force mode. `None` is its killpath program.
+fn ways_of(manner: Manner) -> Vec<(u32, Option<Signal>)> {
+    let (term, kill) = (Some(Signal::Term), Some(Signal::Kill));
+    // Whoever has a program asks for nothing else.
+    let restricted = if manner.killpath { 0 } else { manner.restrictions };
+    let mut ways = Vec::new();
+    if restricted & NO_SIGKILL == 0 || restricted & NO_SIGTERM != 0 {
+        ways.push((FORCE, kill));
     }
+    if restricted & NO_SIGKILL != 0 {
+        ways.push((FORCE, term));
+    }
+    if manner.killpath {
+        ways.push((GRACEFUL, None));
+    } else {
+        ways.push((GRACEFUL, if restricted & NO_SIGTERM == 0 { term } else { kill }));
+    }
+    if restricted == NO_SIGKILL | NO_SIGTERM {
+        ways.push((GRACEFUL, term));
+    }
+    ways
 }

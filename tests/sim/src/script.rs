@@ -1,5 +1,6 @@
 //! Whole worlds with a plan: nothing goes wrong by chance, and what does go wrong is said by the test.
 
+use crate::clients::Manner;
 use crate::clock::{Micros, SECOND};
 use crate::event::Io;
 use crate::host::{JobKey, Path};
@@ -37,7 +38,7 @@ impl World {
         let holder = self.checks.holder(resource)?;
         let host = self.hosts.iter().position(|h| h.id == holder.host)?;
         let process = self.hosts[host].processes.get(&holder.pid)?;
-        let plain = process.restrictions == 0 && !process.killpath;
+        let plain = process.manner == Manner::default();
         (process.alive && !process.busy && plain).then_some((host, holder.pid))
     }
 
