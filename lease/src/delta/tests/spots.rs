@@ -451,7 +451,7 @@ fn who_is_read_apart_has_the_times_of_his_group_until_he_is_read() {
 }
 
 #[test]
-fn of_a_group_that_is_read_apart_each_host_has_times_of_his_own() {
+fn of_a_group_that_is_read_apart_each_host_has_times_of_its_own() {
     let DeltaConfig { lockspace, host: ours, io_timeout, fire, .. } = config();
     let mut table = HostTable::new(lockspace, ours, io_timeout, fire, Geometry::B512_M1);
     table.read_apart(0);
