@@ -343,9 +343,10 @@ impl World {
         found: &[Request],
     ) -> Option<Vec<(u8, u64, u32)>> {
         let id = self.hosts[host].id;
-        let manager = &self.hosts[host].daemon.as_ref()?.manager;
+        let daemon = self.hosts[host].daemon.as_ref()?;
+        let manager = &daemon.manager;
         let (_, client) = manager.conns().find(|(c, _)| *c == conn)?;
-        let ways = ways_of(self.hosts[host].daemon.as_ref()?.clients.get(&conn.0)?.manner);
+        let ways = ways_of(daemon.clients.get(&conn.0)?.manner);
         let explains = |f: &Request| {
             let (_, r) = manager.resources().find(|(r, _)| *r == f.resource)?;
             let resource = self.resource_of(&r.spec.disks)?;

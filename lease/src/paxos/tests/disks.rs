@@ -1,5 +1,6 @@
 //! Several disks: the basic cases of a majority (lease-algorithms.md 4.8).
 
+use super::foreign::called;
 use super::*;
 use crate::record::FLAG_SHORT_HOLD;
 
@@ -261,9 +262,7 @@ fn a_commit_on_a_minority_is_taken_back() {
 fn one_unreadable_or_foreign_disk_does_not_decide() {
     for n in 0..3 {
         let mut lab = free3();
-        let mut foreign = leader(0, NOBODY);
-        foreign.resource_name = name("other").to_field();
-        foreign.seal();
+        let foreign = called("other", leader(0, NOBODY));
         put(&mut lab, disk(n), 0, Content::Leader(foreign));
         held(&acquire3(&mut lab));
     }
@@ -273,9 +272,7 @@ fn one_unreadable_or_foreign_disk_does_not_decide() {
 #[test]
 fn who_finds_too_few_disks_is_told_what_is_wrong_with_another_one() {
     let mut lab = free3();
-    let mut renamed = leader(0, NOBODY);
-    renamed.resource_name = name("other").to_field();
-    renamed.seal();
+    let renamed = called("other", leader(0, NOBODY));
     put(&mut lab, disk(0), 0, Content::Leader(renamed));
     lab.disk.remove(disk(2));
     let AcquireOutcome::Failed { error, .. } = acquire3(&mut lab).outcome else { panic!("acquired") };

@@ -89,6 +89,7 @@ fn an_exclusive_owner_refuses_a_sharer_at_once() {
 
 /// Host 2, which lives, owns the lease on its way to shared mode.
 fn passing(lab: &mut Lab) {
+    lab.hosts = seen(2, 1, 800, 990, 990);
     let mut leader = leader(5, owned_by(2, 1));
     leader.flags = (0x10 | FLAG_SHORT_HOLD).into();
     leader.seal();
@@ -98,7 +99,6 @@ fn passing(lab: &mut Lab) {
 #[test]
 fn an_owner_passing_through_is_tried_again_as_often_as_allowed() {
     let mut lab = free_lab();
-    lab.hosts = seen(2, 1, 800, 990, 990);
     passing(&mut lab);
     let started = lab.now;
     let done = share(&mut lab, 1);
@@ -134,7 +134,6 @@ fn an_owner_passing_through_is_tried_again_as_often_as_allowed() {
 #[test]
 fn an_owner_passing_through_is_tried_again_after_one_millisecond_to_a_second() {
     let mut lab = free_lab();
-    lab.hosts = seen(2, 1, 800, 990, 990);
     passing(&mut lab);
     let began = lab.now;
     let mut pause = |seed| {

@@ -1,6 +1,7 @@
 //! A disk of several that does not answer: it is waited for once, and nothing is written that might land at any later time.
 
 use super::disks::{acquire3, disk, lab3, leader_on, three};
+use super::foreign::called;
 use super::*;
 use crate::machine::Action;
 
@@ -89,9 +90,7 @@ fn a_silent_disk_is_tried_where_there_is_no_majority_without_it() {
 /// What it says counts for nothing, so nobody waits for it to say it.
 #[test]
 fn a_disk_with_another_lease_or_none_is_not_waited_for_once_that_is_known() {
-    let mut other = leader(7, owned_by(2, 1));
-    other.resource_name = name("other").to_field();
-    other.seal();
+    let other = called("other", leader(7, owned_by(2, 1)));
     for (record, n) in [other, RawLeader::zeroed()].into_iter().flat_map(|r| (0..3).map(move |n| (r, n))) {
         let mut lab = free3();
         put(&mut lab, disk(n), 0, Content::Leader(record));
