@@ -14,6 +14,10 @@ const WDIOC_KEEPALIVE: libc::Ioctl = 0x8004_5705_u32 as libc::Ioctl;
 const WDIOC_SETTIMEOUT: libc::Ioctl = 0xc004_5706_u32 as libc::Ioctl;
 /// `_IOR('W', 7, int)`.
 const WDIOC_GETTIMEOUT: libc::Ioctl = 0x8004_5707_u32 as libc::Ioctl;
+/// `_IOWR('W', 8, int)`.
+const WDIOC_SETPRETIMEOUT: libc::Ioctl = 0xc004_5708_u32 as libc::Ioctl;
+/// `_IOR('W', 9, int)`.
+const WDIOC_GETPRETIMEOUT: libc::Ioctl = 0x8004_5709_u32 as libc::Ioctl;
 
 /// `struct watchdog_info`.
 #[repr(C)]
@@ -47,8 +51,16 @@ impl Support {
         self
     }
 
+    /// With a pretimeout, for tests.
+    #[must_use]
+    pub fn with_pretimeout(mut self) -> Self {
+        self.options |= Self::PRETIMEOUT;
+        self
+    }
+
     const SETTIMEOUT: u32 = 0x0080;
     const MAGICCLOSE: u32 = 0x0100;
+    const PRETIMEOUT: u32 = 0x0200;
     const KEEPALIVEPING: u32 = 0x8000;
 
     /// The driver's name for the device, e.g. `i6300ESB timer`.
@@ -67,6 +79,12 @@ impl Support {
     #[must_use]
     pub fn set_timeout(&self) -> bool {
         self.options & Self::SETTIMEOUT != 0
+    }
+
+    /// The device can warn some time before it fires: with an interrupt that makes most kernels panic.
+    #[must_use]
+    pub fn pretimeout(&self) -> bool {
+        self.options & Self::PRETIMEOUT != 0
     }
 
     /// The device takes keepalives.
@@ -107,10 +125,16 @@ pub fn keepalive(fd: BorrowedFd<'_>) -> io::Result<()> {
 ///
 /// ENOTTY: not a watchdog device. EOPNOTSUPP: the driver does not tell.
 pub fn timeout(fd: BorrowedFd<'_>) -> io::Result<u32> {
-    let mut seconds: libc::c_int = 0;
-    // SAFETY: the request writes an int to the pointer, which is valid for that during the call.
-    check(unsafe { libc::ioctl(fd.as_raw_fd(), WDIOC_GETTIMEOUT, &raw mut seconds) })?;
-    whole(seconds)
+    get(fd, WDIOC_GETTIMEOUT)
+}
+
+/// How long before it fires the device warns, seconds; 0: not at all.
+///
+/// # Errors
+///
+/// ENOTTY: not a watchdog device, or one that does not know of such.
+pub fn pretimeout(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    get(fd, WDIOC_GETPRETIMEOUT)
 }
 
 /// Sets the timeout, seconds, and restarts the timer. Returns what the driver made of it.
@@ -119,10 +143,32 @@ pub fn timeout(fd: BorrowedFd<'_>) -> io::Result<u32> {
 ///
 /// EINVAL: out of the device's range. EOPNOTSUPP: it has only one.
 pub fn set_timeout(fd: BorrowedFd<'_>, seconds: u32) -> io::Result<u32> {
+    set(fd, WDIOC_SETTIMEOUT, seconds)
+}
+
+/// Sets how long before it fires the device warns, seconds; 0: not at all. Returns what the driver made of it.
+///
+/// # Errors
+///
+/// EINVAL: not below the timeout. EOPNOTSUPP, ENOTTY: it has none.
+pub fn set_pretimeout(fd: BorrowedFd<'_>, seconds: u32) -> io::Result<u32> {
+    set(fd, WDIOC_SETPRETIMEOUT, seconds)
+}
+
+/// Asks for a number of seconds, with one of the requests above that tell one.
+fn get(fd: BorrowedFd<'_>, request: libc::Ioctl) -> io::Result<u32> {
+    let mut seconds: libc::c_int = 0;
+    // SAFETY: these requests write an int to the pointer, which is valid for that during the call.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), request, &raw mut seconds) })?;
+    whole(seconds)
+}
+
+/// Sets a number of seconds, with one of the requests above that take one.
+fn set(fd: BorrowedFd<'_>, request: libc::Ioctl, seconds: u32) -> io::Result<u32> {
     let invalid = |_| io::Error::from_raw_os_error(libc::EINVAL);
     let mut seconds = libc::c_int::try_from(seconds).map_err(invalid)?;
-    // SAFETY: the request reads and writes an int at the pointer, which is valid for that during the call.
-    check(unsafe { libc::ioctl(fd.as_raw_fd(), WDIOC_SETTIMEOUT, &raw mut seconds) })?;
+    // SAFETY: these requests read and write an int at the pointer, which is valid for that during the call.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), request, &raw mut seconds) })?;
     whole(seconds)
 }
 
@@ -149,6 +195,8 @@ mod tests {
         assert_eq!(keepalive(null.as_fd()).map_err(errno), Err(Some(libc::ENOTTY)));
         assert_eq!(timeout(null.as_fd()).map_err(errno), Err(Some(libc::ENOTTY)));
         assert_eq!(set_timeout(null.as_fd(), 10).map_err(errno), Err(Some(libc::ENOTTY)));
+        assert_eq!(pretimeout(null.as_fd()).map_err(errno), Err(Some(libc::ENOTTY)));
+        assert_eq!(set_pretimeout(null.as_fd(), 0).map_err(errno), Err(Some(libc::ENOTTY)));
         assert_eq!(set_timeout(null.as_fd(), u32::MAX).map_err(errno), Err(Some(libc::EINVAL)));
     }
 
@@ -156,6 +204,7 @@ mod tests {
     fn features() {
         let support = Support { options: 0x8180, identity: "x".into() };
         assert!(support.magic_close() && support.set_timeout() && support.keepalive());
+        assert!(!support.pretimeout() && support.with_pretimeout().pretimeout());
         let support = Support { options: !0x8180, identity: "x".into() };
         assert!(!support.magic_close() && !support.set_timeout() && !support.keepalive());
     }

@@ -1,7 +1,7 @@
 //! The watchdog device: choosing it, arming, pinging, disarming (specification 4).
 //!
-//! Invariants: the file is dropped only after a successful `V`, or when it is none of a watchdog; only what the driver confirmed
-//! counts as a ping.
+//! Invariants: the file is dropped only after a successful `V`, or when it is none of a watchdog; a device that runs all the same is
+//! opened again; only what the driver confirmed counts as a ping.
 
 use crate::log::Log;
 use crate::sysfs::{self, Described};
@@ -62,6 +62,10 @@ pub(crate) trait Handle {
     /// Seconds, as the driver counts; what it made of them.
     fn set_timeout(&self, seconds: u32) -> io::Result<u32>;
     fn keepalive(&self) -> io::Result<()>;
+    /// How long before it fires the device warns, seconds.
+    fn pretimeout(&self) -> io::Result<u32>;
+    /// Seconds; what the driver made of it.
+    fn set_pretimeout(&self, seconds: u32) -> io::Result<u32>;
     /// Lets the next close stop the device.
     fn magic(&mut self) -> io::Result<()>;
 }
@@ -83,6 +87,14 @@ impl Handle for File {
         watchdog::keepalive(self.as_fd())
     }
 
+    fn pretimeout(&self) -> io::Result<u32> {
+        watchdog::pretimeout(self.as_fd())
+    }
+
+    fn set_pretimeout(&self, seconds: u32) -> io::Result<u32> {
+        watchdog::set_pretimeout(self.as_fd(), seconds)
+    }
+
     fn magic(&mut self) -> io::Result<()> {
         self.write_all(b"V")
     }
@@ -91,12 +103,47 @@ impl Handle for File {
 /// An open device, or one pretended by a test.
 pub(crate) type Opened = Box<dyn Handle>;
 
-/// Stops the device and closes its file. On failure the file comes back: it must stay open, or the device fires.
-fn disarm(mut file: Opened) -> Result<(), (Opened, io::Error)> {
-    match file.magic() {
-        Ok(()) => Ok(()),
-        Err(error) => Err((file, error)),
+/// Switches off the warning before the reset: an interrupt at which most kernels panic (decision 6). With the short timeouts used here
+/// it would come between two pings: `hpwdt` warns 9 s ahead unless it is told otherwise. Returns how long it was, seconds, if it was on.
+///
+/// # Errors
+///
+/// It stays on; the text says why.
+pub(crate) fn end_pretimeout(file: &dyn Handle, support: &Support) -> Result<Option<u32>, String> {
+    if !support.pretimeout() {
+        return Ok(None);
     }
+    let before = file.pretimeout();
+    if matches!(before, Ok(0)) {
+        return Ok(None);
+    }
+    let set = file.set_pretimeout(0);
+    match (before, file.pretimeout(), set) {
+        (Ok(before), Ok(0), _) => Ok(Some(before)),
+        // It does not tell, but was told.
+        (Err(_), Ok(0) | Err(_), Ok(_)) => Ok(None),
+        (_, Ok(left), Ok(_)) => Err(format!("{left} s before the timeout")),
+        (_, Ok(left), Err(error)) => Err(format!("{left} s before the timeout, error {}", told(&error))),
+        (_, Err(error), _) => Err(format!("error {}", told(&error))),
+    }
+}
+
+/// What the kernel does and says by path.
+#[derive(Clone, Copy)]
+pub(crate) struct Kernel {
+    open: fn(&Path) -> io::Result<Opened>,
+    /// `None`: not known.
+    no_way_out: fn(&Path) -> Option<bool>,
+    /// Whether the device runs; `None`: not known.
+    runs: fn(&Path) -> Option<bool>,
+}
+
+impl Kernel {
+    const REAL: Self = Self {
+        open: |path| Ok(Box::new(open(path)?)),
+        no_way_out: |path| Described::of(path).no_way_out,
+        runs: sysfs::runs,
+    };
 }
 
 /// The text that explains a device in use, or nothing.
@@ -155,7 +202,9 @@ pub(crate) struct Device {
     /// From the driver itself, when it was asked.
     identity: Option<String>,
     file: Option<Opened>,
-    opener: fn(&Path) -> io::Result<Opened>,
+    /// It was closed and runs all the same: only a ping keeps it from resetting this host.
+    loose: bool,
+    kernel: Kernel,
     /// The last error of a repeated operation and when it was logged.
     logged: Option<(i32, Time)>,
 }
@@ -169,8 +218,8 @@ impl Device {
         paths.into_iter().find_map(|path| Self::check(path, named.is_some(), log))
     }
 
-    fn new(path: PathBuf, described: Described, opener: fn(&Path) -> io::Result<Opened>) -> Self {
-        Self { path, described, identity: None, file: None, opener, logged: None }
+    fn new(path: PathBuf, described: Described, kernel: Kernel) -> Self {
+        Self { path, described, identity: None, file: None, loose: false, kernel, logged: None }
     }
 
     fn check(path: PathBuf, was_named: bool, log: &Log) -> Option<Self> {
@@ -182,8 +231,16 @@ impl Device {
             return None;
         }
         let described = Described::of(&path);
-        let device = Self::new(path.clone(), described, |path| Ok(Box::new(open(path)?)));
+        let device = Self::new(path.clone(), described, Kernel::REAL);
         if device.described.no_way_out == Some(true) {
+            let holders = if was_named { Vec::new() } else { sysfs::holders(&path) };
+            if !holders.is_empty() {
+                log.error(format_args!(
+                    "{shown} is in use by process {}, and cannot be stopped (nowayout): it is passed over",
+                    holders.join(", ")
+                ));
+                return None;
+            }
             log.info(format_args!(
                 "{shown} cannot be stopped once it is open (nowayout): it is left alone until a client needs it, and kept \
                  alive from then on"
@@ -197,9 +254,10 @@ impl Device {
     fn look(mut self, log: &Log) -> Option<Self> {
         let file = self.open_logged(log)?;
         let usable = self.inspect(file.as_ref(), log).is_some();
-        let Err((file, error)) = disarm(file) else { return usable.then_some(self) };
-        let no_watchdog = file.support().is_err_and(|error| error.raw_os_error() == Some(nix::libc::ENOTTY));
-        if no_watchdog {
+        let Err(error) = self.stop(file) else { return usable.then_some(self) };
+        let support = self.file.as_ref().map(|file| file.support());
+        let no_watchdog = |error: io::Error| error.raw_os_error() == Some(nix::libc::ENOTTY);
+        if support.is_some_and(|support| support.is_err_and(no_watchdog)) {
             return None;
         }
         log.error(format_args!(
@@ -207,13 +265,46 @@ impl Device {
             self.path.display(),
             told(&error)
         ));
-        self.file = Some(file);
         Some(self)
+    }
+
+    /// Stops the device and closes its file. On failure it stays open, or is opened again: nobody else keeps it from firing.
+    fn stop(&mut self, mut file: Opened) -> io::Result<()> {
+        // Can be set at any time, and makes the kernel deaf to what stops it.
+        let told = if (self.kernel.no_way_out)(&self.path) == Some(true) {
+            Err(io::Error::other("it cannot be stopped any more: nowayout has been set"))
+        } else {
+            file.magic()
+        };
+        if let Err(error) = told {
+            self.file = Some(file);
+            return Err(error);
+        }
+        drop(file);
+        self.loose = (self.kernel.runs)(&self.path) == Some(true);
+        if !self.loose {
+            return Ok(());
+        }
+        let opened = self.hold();
+        let what = if opened.is_ok() { "and was opened again" } else { "and cannot be opened again" };
+        Err(io::Error::other(format!("it was told to stop, closed, still runs, {what}")))
+    }
+
+    /// Opens a device again that runs though it was closed.
+    fn hold(&mut self) -> io::Result<()> {
+        if self.loose && self.file.is_none() {
+            self.file = Some((self.kernel.open)(&self.path)?);
+            self.loose = false;
+        }
+        Ok(())
     }
 
     /// The true timeout, in seconds, of a device that could not be stopped after a look at it.
     pub(crate) fn left_running(&self) -> Option<u32> {
-        self.file.as_deref().map(|file| self.true_timeout(file))
+        match self.file.as_deref() {
+            Some(file) => Some(self.true_timeout(file)),
+            None => self.loose.then_some(1),
+        }
     }
 
     /// Seconds; the shortest there is if the driver does not tell.
@@ -235,7 +326,7 @@ impl Device {
         let failed = |error: io::Error| {
             log.error(format_args!("open {path} error {}{}", told(&error), held_by(&self.path, &error)));
         };
-        (self.opener)(&self.path).map_err(failed).ok()
+        (self.kernel.open)(&self.path).map_err(failed).ok()
     }
 
     /// What the driver can do, and the timeout it has now; `None`, logged, if it cannot be used.
@@ -273,6 +364,7 @@ impl Device {
                 None => return Armed::Failed,
             },
         };
+        self.loose = false;
         match self.set_up(file.as_ref(), fire_timeout, device_timeout, log) {
             Some(device_timeout) => {
                 self.file = Some(file);
@@ -318,6 +410,21 @@ impl Device {
             ));
             return None;
         }
+        match file.support().map_err(|error| told(&error)).and_then(|support| end_pretimeout(file, &support)) {
+            Ok(None) => {}
+            Ok(Some(before)) => log.info(format_args!(
+                "{} pretimeout of {before} s switched off: with a timeout of {reported} s it would stop a host that is well",
+                self.path.display()
+            )),
+            Err(why) => {
+                log.error(format_args!(
+                    "{} pretimeout cannot be switched off ({why}): with a timeout of {reported} s it would stop a host that is \
+                     well; switch it off where the driver is loaded, or use another device (-w)",
+                    self.path.display()
+                ));
+                return None;
+            }
+        }
         if let Err(error) = file.keepalive() {
             log.error(format_args!("{} keepalive error {}", self.path.display(), told(&error)));
             return None;
@@ -327,25 +434,21 @@ impl Device {
 
     /// Stops a device that could not be set up.
     fn give_up(&mut self, file: Opened, log: &Log) -> Armed {
-        let path = self.path.display();
         let no_way_out = self.described.no_way_out == Some(true);
-        let file = if no_way_out {
-            Err((file, None))
+        if no_way_out {
+            self.file = Some(file);
+        } else if let Err(error) = self.stop(file) {
+            log.error(format_args!("{} disarm write error {}", self.path.display(), told(&error)));
         } else {
-            disarm(file).map_err(|(file, error)| (file, Some(error)))
-        };
-        let Err((file, error)) = file else { return Armed::Failed };
-        if let Some(error) = error {
-            log.error(format_args!("{path} disarm write error {}", told(&error)));
+            return Armed::Failed;
         }
-        let device_timeout = self.true_timeout(file.as_ref());
-        self.file = Some(file);
+        let device_timeout = self.left_running().unwrap_or(1);
         Armed::Stuck { device_timeout, can_disarm: !no_way_out }
     }
 
     /// Pings the device. `false`, logged, if the driver did not take it.
     pub(crate) fn ping(&mut self, now: Time, log: &Log) -> bool {
-        let Some(file) = &self.file else { return false };
+        let Some(file) = self.held(now, log) else { return false };
         match file.keepalive() {
             Ok(()) => {
                 log.debug("keepalive 0");
@@ -359,17 +462,27 @@ impl Device {
         }
     }
 
-    /// Stops the device and closes it. `false`, logged, if it would not: it then stays open.
+    /// The open device, opened again if it runs without being so. Failures are logged.
+    fn held(&mut self, now: Time, log: &Log) -> Option<&Opened> {
+        if let Err(error) = self.hold() {
+            self.complain(now, &error, "open", log);
+        }
+        self.file.as_ref()
+    }
+
+    /// Stops the device and closes it. `false`, logged, if it would not: it then stays open, or is opened again.
     pub(crate) fn disarm(&mut self, now: Time, log: &Log) -> bool {
+        if self.loose && self.held(now, log).is_none() {
+            return false;
+        }
         let Some(file) = self.file.take() else { return true };
-        match disarm(file) {
+        match self.stop(file) {
             Ok(()) => {
                 log.error(format_args!("{} disarmed", self.path.display()));
                 self.logged = None;
                 true
             }
-            Err((file, error)) => {
-                self.file = Some(file);
+            Err(error) => {
                 self.complain(now, &error, "disarm write", log);
                 false
             }

@@ -238,6 +238,11 @@ fn probe_one(path: &Path, report: &mut Report) -> bool {
         Err(Unusable::Driver(reason)) => {
             report.err(format_args!("error 0 {shown} cannot be used: {reason}"));
         }
+        Err(Unusable::Pretimeout(why)) => {
+            report.err(format_args!(
+                "error 0 {shown} cannot be used: its pretimeout cannot be switched off ({why})"
+            ));
+        }
     }
     if let Err(error) = stopped {
         report.err(failed("disarm", &error));
@@ -250,6 +255,7 @@ enum Unusable {
     Call(&'static str, io::Error),
     Driver(&'static str),
     Timeout { asked: u32, got: u32 },
+    Pretimeout(String),
 }
 
 /// Does with the device what the daemon would do for the default fire timeout, up to the first keepalive.
@@ -265,10 +271,10 @@ fn probe_open(file: &dyn Handle) -> Result<(), Unusable> {
         file.set_timeout(asked).map_err(|error| Unusable::Call("ioctl settimeout", error))?;
         reported = file.timeout().map_err(|error| Unusable::Call("ioctl gettimeout", error))?;
     }
-    match Timing::new(DEFAULT_FIRE_TIMEOUT, factor.to_true(reported)) {
-        Some(_) => Ok(()),
-        None => Err(Unusable::Timeout { asked, got: reported }),
+    if Timing::new(DEFAULT_FIRE_TIMEOUT, factor.to_true(reported)).is_none() {
+        return Err(Unusable::Timeout { asked, got: reported });
     }
+    device::end_pretimeout(file, &support).map(drop).map_err(Unusable::Pretimeout)
 }
 
 fn try_one(path: &Path, timeout: u32, force_fire: bool, report: &mut Report) -> bool {

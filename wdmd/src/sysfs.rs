@@ -40,6 +40,12 @@ impl Described {
     }
 }
 
+/// Whether the device behind this path runs; `None` where sysfs does not tell.
+pub(crate) fn runs(path: &Path) -> Option<bool> {
+    let state = fs::read_to_string(Path::new(CLASS).join(name_of(path)?).join("state")).ok()?;
+    Some(state.trim() == "active")
+}
+
 /// The name in sysfs of the device behind this path: by device number, else by the path's last part.
 fn name_of(path: &Path) -> Option<String> {
     let metadata = fs::metadata(path).ok().filter(|metadata| metadata.file_type().is_char_device());
@@ -141,6 +147,7 @@ mod tests {
         // Not a device: by its last part.
         assert_eq!(name_of(Path::new("/nowhere/watchdog")), Some("watchdog0".into()));
         assert_eq!(name_of(Path::new("/nowhere/watchdog1")), Some("watchdog1".into()));
+        assert_eq!(runs(Path::new("/nowhere/watchdog4711")), None);
     }
 
     #[test]

@@ -32,7 +32,7 @@ const RETRY_MS: i64 = 500;
 /// Pause between pings once a source is bad or close to its expiry: the later the last one, the more time its client has left
 /// to be stopped by its own daemon. With F = 60 that one sends SIGKILL 40 s after the expiry, and the reset is to come after.
 const HURRIED_PING_MS: i64 = 1000;
-/// A device that has not fired this long after it should have is reported: it does not protect this host.
+/// A device that has not fired this long after it should have does not protect this host.
 const OVERDUE_MS: i64 = 5000;
 /// Test lines are repeated after this.
 const REPORT_EVERY_MS: i64 = 1000;
@@ -51,6 +51,8 @@ struct Running {
     next_ping: Time,
     /// When a failed disarming is tried again.
     next_disarm: Time,
+    /// The last ping failed.
+    failing: bool,
 }
 
 /// The decisions as a value.
@@ -71,8 +73,10 @@ pub struct Machine {
     next_report: Option<Time>,
     /// Pings have ended.
     starving: bool,
-    /// The device should have fired.
-    overdue: bool,
+    /// Since when the device gets nothing, as far as that was watched: when a machine stood still, its device may have as well.
+    unfed_since: Option<Time>,
+    /// The device should have fired and has not. This machine trusts it no more, whatever it does from now on.
+    broken: bool,
     terminate: bool,
     stop_deferred: bool,
 }
@@ -97,7 +101,8 @@ impl Machine {
             arming: None,
             next_report: None,
             starving: false,
-            overdue: false,
+            unfed_since: None,
+            broken: false,
             terminate: false,
             stop_deferred: false,
         }
@@ -113,6 +118,7 @@ impl Machine {
             pinged: now,
             next_ping: now,
             next_disarm: now,
+            failing: false,
         };
         Self { device: Some(device), ..Self::new() }
     }
@@ -227,7 +233,7 @@ impl Machine {
                 }
             }
             Some(Command::Status) => {
-                let unprotected = self.enabled.is_none() && source.needs_device();
+                let unprotected = self.broken || (self.enabled.is_none() && source.needs_device());
                 let reply = Message {
                     test_interval: self.current_interval(now),
                     fire_timeout: if unprotected { 0 } else { self.fire_timeout },
@@ -278,8 +284,15 @@ impl Machine {
         }
     }
 
-    /// Nobody is promised protection by a device that is about to reset the host.
+    /// Nobody is promised protection by a device that is about to reset the host, or would not.
     fn may_arm(&self, now: Time, except: Option<SourceId>, fire: u32) -> Result<(), Refusal> {
+        if self.broken {
+            return Err(Refusal::Broken);
+        }
+        // Its expiry cannot be moved any more.
+        if let Some((&id, _)) = self.sources.iter().find(|(_, source)| source.dead) {
+            return Err(Refusal::Dead(id));
+        }
         let wanted = wanted_device_timeout(fire).and_then(|device| Timing::new(fire, device));
         let timing = self.enabled.or(wanted).ok_or(Refusal::FireTimeout)?;
         if let Some((other, _)) =
@@ -321,6 +334,7 @@ impl Machine {
             pinged: now,
             next_ping: now.plus_millis(timing.map_or(ping_every_ms(device), Timing::ping_every_ms)),
             next_disarm: now,
+            failing: false,
         });
         self.enabled = timing;
         if device.is_some() {
@@ -365,6 +379,7 @@ impl Machine {
         });
         if let Some(device) = &mut self.device {
             let every = every.unwrap_or_else(|| ping_every_ms(device.device));
+            device.failing = !ok;
             if ok {
                 device.pinged = now;
                 device.next_ping = now.plus_millis(every);
@@ -398,6 +413,7 @@ impl Machine {
     fn feed_or_starve(&mut self, now: Time, actions: &mut Vec<Action>) {
         let Some(device) = &self.device else {
             self.starving = false;
+            self.unfed_since = None;
             return;
         };
         if self.enabled.is_none() && device.can_disarm && now >= device.next_disarm {
@@ -416,12 +432,13 @@ impl Machine {
         if !starved && now >= device.next_ping {
             actions.push(Action::Ping);
         }
-        let overdue =
-            starved && now.millis_since(device.pinged) >= i64::from(device.device) * 1000 + OVERDUE_MS;
-        if overdue && !self.overdue {
+        let unfed = starved || device.failing;
+        self.unfed_since = self.unfed_since.filter(|_| unfed).or(unfed.then_some(now));
+        let limit = i64::from(device.device) * 1000 + OVERDUE_MS;
+        let overdue = self.unfed_since.is_some_and(|since| now.millis_since(since) >= limit);
+        if overdue && !std::mem::replace(&mut self.broken, true) {
             actions.push(Action::Log(Notice::DidNotFire { seconds: now.millis_since(device.pinged) / 1000 }));
         }
-        self.overdue = overdue;
     }
 
     fn stop_if_told(&mut self, actions: &mut Vec<Action>) {

@@ -47,8 +47,12 @@ pub enum Refusal {
     FireTimeout,
     /// This source gets no more pings: the host is about to be reset.
     Expired(SourceId),
+    /// This client has ended and left an expiry behind: the host is certain to be reset.
+    Dead(SourceId),
     /// This script gets no more pings.
     Script(u8),
+    /// The device has not fired when it should have.
+    Broken,
 }
 
 /// One thing to log.
@@ -189,9 +193,15 @@ impl fmt::Display for Notice {
                     Refusal::Expired(source) => {
                         write!(f, "client ci {source} has expired and this host is about to be reset")
                     }
+                    Refusal::Dead(source) => {
+                        write!(f, "client ci {source} has ended with an expiry and this host will be reset")
+                    }
                     Refusal::Script(script) => {
                         write!(f, "script {script} fails and this host is about to be reset")
                     }
+                    Refusal::Broken => f.write_str(
+                        "the watchdog device has not reset this host when it should have; restart wdmd when it works",
+                    ),
                 }
             }
             Self::Unprotected { source, pid, name } => write!(
@@ -218,7 +228,7 @@ impl fmt::Display for Notice {
             Self::DidNotFire { seconds } => write!(
                 f,
                 "the watchdog device has not reset this host {seconds} s after its last keepalive: it does not work, this \
-                 host is not protected"
+                 host is not protected, and nobody is told that it is any more"
             ),
             Self::Unused => f.write_str("close watchdog unused"),
             Self::StopDeferred { sources, scripts, no_way_out } => {

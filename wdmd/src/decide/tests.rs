@@ -177,6 +177,84 @@ fn pings_go_on_at_a_third_of_the_device_timeout_and_end_before_the_bound() {
 }
 
 #[test]
+fn nobody_is_let_onto_a_host_that_is_certain_to_be_reset() {
+    let mut host = Host::new();
+    host.connect(1, 2);
+    host.open(1, 2, 60);
+    host.send(1, 2, live(1, 81));
+    host.end(2, 2);
+    host.connect(3, 3);
+    assert_eq!(host.open(3, 3, 60), 0);
+    assert!(host.lines().iter().any(|line| line.contains("client ci 2 has ended with an expiry")));
+}
+
+#[test]
+fn a_device_that_takes_no_pings_and_does_not_fire_protects_nobody() {
+    let mut host = Host::new();
+    host.connect(1, 2);
+    host.connect(1, 3);
+    assert_eq!(host.open(1, 2, 60), 60);
+    host.send(1, 2, live(1, 81));
+    host.ping_works = false;
+    for second in 2..=25 {
+        host.tick(second);
+    }
+    assert_eq!(host.open(25, 3, 60), 60, "it may fire yet");
+    for second in 26..=30 {
+        host.tick(second);
+    }
+    assert!(host.log.iter().any(|notice| matches!(notice, Notice::DidNotFire { .. })), "{:?}", host.lines());
+    assert_eq!(host.open(30, 3, 60), 0);
+    assert_eq!(host.status(30, 3).fire_timeout, 0);
+    assert!(
+        host.lines().iter().any(|line| line.starts_with("open_watchdog 60 refused: the watchdog device"))
+    );
+    // That it takes pings again proves nothing.
+    host.ping_works = true;
+    host.tick(31);
+    assert_eq!(host.open(31, 3, 60), 0);
+    host.send(32, 2, live(0, 0));
+    host.end(32, 2);
+    host.end(32, 3);
+    host.connect(40, 4);
+    assert_eq!(host.open(40, 4, 60), 0);
+}
+
+#[test]
+fn a_device_that_has_not_fired_for_an_expiry_protects_nobody_later() {
+    let mut host = Host::new();
+    host.connect(1, 2);
+    host.open(1, 2, 60);
+    host.send(1, 2, live(1, 81));
+    for second in 2..=140 {
+        host.tick(second);
+    }
+    assert!(host.log.iter().any(|notice| matches!(notice, Notice::DidNotFire { .. })));
+    host.send(140, 2, live(140, 220));
+    host.tick(141);
+    host.connect(141, 3);
+    assert_eq!(host.open(141, 3, 60), 0);
+}
+
+#[test]
+fn a_pause_of_this_machine_says_nothing_about_its_device() {
+    let mut host = Host::new();
+    host.connect(1, 2);
+    host.connect(1, 3);
+    host.open(1, 2, 60);
+    host.send(1, 2, live(1, 81));
+    host.took();
+    // It stood still, and its device with it.
+    host.tick(500);
+    host.tick(501);
+    assert!(!host.log.iter().any(|notice| matches!(notice, Notice::DidNotFire { .. })));
+    host.send(502, 2, live(502, 582));
+    assert_eq!(host.open(502, 3, 60), 60);
+    host.tick(503);
+    assert_eq!(host.took(), ["ping"]);
+}
+
+#[test]
 fn test_lines_come_once_a_second_with_the_originals_words() {
     let mut host = Host::new();
     host.connect(1, 2);

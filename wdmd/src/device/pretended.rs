@@ -1,6 +1,6 @@
 //! A pretended driver for tests; one per test thread.
 
-use super::{Device, Handle, Opened};
+use super::{Device, Handle, Kernel, Opened};
 use crate::sysfs::Described;
 use sanlock_sys::watchdog::Support;
 use std::cell::RefCell;
@@ -18,6 +18,14 @@ pub(crate) struct Driver {
     pub(crate) open_error: i32,
     pub(crate) keepalive_error: i32,
     pub(crate) magic_error: i32,
+    /// Seconds before the reset; `None`: it does not tell.
+    pub(crate) pretimeout: Option<u32>,
+    /// What becomes of a pretimeout that is set, or an errno.
+    pub(crate) set_pretimeout: fn(u32) -> Result<u32, i32>,
+    /// What sysfs says.
+    pub(crate) no_way_out: Option<bool>,
+    /// What sysfs says after a close.
+    pub(crate) runs: Option<bool>,
     pub(crate) calls: Vec<String>,
 }
 
@@ -29,6 +37,10 @@ thread_local! {
         open_error: 0,
         keepalive_error: 0,
         magic_error: 0,
+        pretimeout: Some(0),
+        set_pretimeout: Ok,
+        no_way_out: None,
+        runs: None,
         calls: Vec::new(),
     });
 }
@@ -45,7 +57,12 @@ pub(crate) fn calls() -> Vec<String> {
 
 /// A device with this thread's driver.
 pub(crate) fn device(no_way_out: Option<bool>) -> Device {
-    Device::new(PathBuf::from("/dev/pretended"), Described { identity: None, no_way_out }, open)
+    let kernel = Kernel {
+        open,
+        no_way_out: |_| with(|driver| driver.no_way_out),
+        runs: |_| with(|driver| driver.runs),
+    };
+    Device::new(PathBuf::from("/dev/pretended"), Described { identity: None, no_way_out }, kernel)
 }
 
 /// Opens it.
@@ -85,6 +102,18 @@ impl Handle for File {
 
     fn keepalive(&self) -> io::Result<()> {
         call("ping".into(), |driver| driver.keepalive_error)
+    }
+
+    fn pretimeout(&self) -> io::Result<u32> {
+        with(|driver| driver.pretimeout).ok_or_else(|| io::Error::from_raw_os_error(nix::libc::ENOTTY))
+    }
+
+    fn set_pretimeout(&self, seconds: u32) -> io::Result<u32> {
+        call(format!("warn {seconds}"), |_| 0)?;
+        let result = with(|driver| (driver.set_pretimeout)(seconds));
+        let seconds = result.map_err(io::Error::from_raw_os_error)?;
+        with(|driver| driver.pretimeout = driver.pretimeout.map(|_| seconds));
+        Ok(seconds)
     }
 
     fn magic(&mut self) -> io::Result<()> {

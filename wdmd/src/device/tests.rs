@@ -117,6 +117,76 @@ fn without_a_way_out_the_file_stays_open_and_is_set_anew() {
 }
 
 #[test]
+fn a_pretimeout_is_switched_off_or_the_device_is_not_armed() {
+    with(|driver| {
+        driver.support = driver.support.clone().with_pretimeout();
+        driver.pretimeout = Some(9);
+    });
+    let mut device = device(None);
+    assert_eq!(device.arm(60, 15, &log()), RUNNING);
+    assert_eq!(calls(), ["open", "set 15", "warn 0", "ping"]);
+    assert_eq!(with(|driver| driver.pretimeout), Some(0));
+    assert!(device.disarm(at(1), &log()));
+    calls();
+    // It is off.
+    assert_eq!(device.arm(60, 15, &log()), RUNNING);
+    assert_eq!(calls(), ["open", "ping"]);
+    assert!(device.disarm(at(2), &log()));
+    calls();
+    // A driver that does not tell is told.
+    with(|driver| driver.pretimeout = None);
+    assert_eq!(device.arm(60, 15, &log()), RUNNING);
+    assert_eq!(calls(), ["open", "warn 0", "ping"]);
+    assert!(device.disarm(at(3), &log()));
+    calls();
+    for (pretimeout, set_pretimeout) in
+        [(Some(9), (|_| Err(EINVAL)) as fn(u32) -> _), (Some(9), |_| Ok(9)), (None, |_| Err(EINVAL))]
+    {
+        with(|driver| (driver.pretimeout, driver.set_pretimeout) = (pretimeout, set_pretimeout));
+        assert_eq!(device.arm(60, 15, &log()), Armed::Failed);
+        assert_eq!(calls(), ["open", "warn 0", "V", "close"]);
+    }
+}
+
+#[test]
+fn a_device_that_runs_after_its_close_is_opened_again() {
+    let mut device = device(None);
+    device.arm(60, 15, &log());
+    with(|driver| driver.runs = Some(true));
+    calls();
+    assert!(!device.disarm(at(1), &log()));
+    assert_eq!(calls(), ["V", "close", "open"]);
+    assert!(device.ping(at(2), &log()));
+    // It cannot be opened for a while.
+    with(|driver| driver.open_error = EBUSY);
+    assert!(!device.disarm(at(3), &log()));
+    assert!(!device.ping(at(4), &log()));
+    assert!(!device.disarm(at(5), &log()));
+    assert_eq!(device.left_running(), Some(1));
+    assert_eq!(calls(), ["ping", "V", "close", "open", "open", "open"]);
+    with(|driver| driver.open_error = 0);
+    assert!(device.ping(at(6), &log()));
+    assert_eq!(calls(), ["open", "ping"]);
+    with(|driver| driver.runs = Some(false));
+    assert!(device.disarm(at(7), &log()));
+    assert_eq!(calls(), ["V", "close"]);
+    assert_eq!(device.left_running(), None);
+    assert!(!device.ping(at(8), &log()));
+    assert_eq!(calls(), [""; 0]);
+}
+
+#[test]
+fn a_device_without_a_way_out_since_it_was_armed_stays_open() {
+    let mut device = device(Some(false));
+    device.arm(60, 15, &log());
+    calls();
+    with(|driver| driver.no_way_out = Some(true));
+    assert!(!device.disarm(at(1), &log()));
+    assert!(device.ping(at(2), &log()));
+    assert_eq!(calls(), ["ping"]);
+}
+
+#[test]
 fn a_named_device_is_the_only_candidate() {
     assert_eq!(candidates(Some(OsStr::new("/dev/x"))).unwrap(), [Path::new("/dev/x")]);
     assert_eq!(candidates(None).unwrap().len(), 3);
