@@ -72,7 +72,7 @@ fn named(cause: &str, result: i32) -> String {
 
 /// Writes debug lines to stderr in the form of log lines (command-line.md 3.4, `-D`; 11.2).
 pub(crate) fn debug(lines: &[String]) {
-    let (date, mono, tid) = (clock::civil_now(false), clock::monotonic_seconds(), nix::unistd::gettid());
+    let (date, mono, tid) = (clock::civil_now(false), clock::boottime_seconds(), nix::unistd::gettid());
     for line in lines {
         print_error(format!("{date} {mono} [{tid}]: {line}\n"));
     }

@@ -5,6 +5,9 @@
 //!
 //! A connection is kept for a while after its expiry was taken back: the next acquire then finds the device open. It is closed
 //! after [`LINGER_SECS`], and wdmd may disarm the device; an idle host then has nothing to fear from the end of wdmd either.
+//!
+//! Leases age while the machine sleeps; the clock of wdmd does not go on then (decision 23). Every expiry is converted as it is sent, and
+//! sent again after the machine has slept: sooner by as much.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,6 +21,7 @@ use nix::poll::{PollFd, PollFlags, poll};
 use sanlock_blockio::drive::monotonic_now;
 use sanlock_lease::timing::{MonoTime, WatchdogFire};
 use sanlock_manager::{Event, LockspaceId};
+use sanlock_sys::clock;
 use sanlock_wdmd::client::{ClientError, Connection, REPLY_WITHIN};
 use sanlock_wdmd::decide::test_interval;
 
@@ -34,11 +38,20 @@ const UNANSWERED_SECS: u64 = 12;
 /// Stack of the threads.
 const STACK: usize = 96 * 1024;
 
-/// The expiry that a lockspace gives to wdmd, in monotonic seconds.
+/// The expiry that a lockspace gives to wdmd, in seconds of the clock of leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Times {
     pub(crate) renewal: u64,
     pub(crate) expire: u64,
+}
+
+impl Times {
+    /// The same moments on the clock of wdmd, which is this much behind.
+    fn behind_by(self, asleep_ms: u64) -> Self {
+        let behind = |seconds: u64| seconds.saturating_mul(1000).saturating_sub(asleep_ms) / 1000;
+        // 0 would mean that there is no expiry.
+        Self { renewal: behind(self.renewal), expire: behind(self.expire).max(1) }
+    }
 }
 
 /// What the thread is told.
@@ -50,6 +63,8 @@ pub(crate) enum Order {
     Arm { ls: LockspaceId, name: String, fire: WatchdogFire, times: Times },
     /// It was renewed.
     Live { ls: LockspaceId, times: Times },
+    /// This machine has slept.
+    Slept,
     /// Nothing depends on it any more.
     Disarm { ls: LockspaceId },
     /// A short-lived thread has armed a connection, or not.
@@ -82,6 +97,17 @@ impl Watchdog {
         prepare: impl FnOnce() + Send + 'static,
         report: impl Fn(Event) + Send + Clone + 'static,
     ) -> io::Result<Self> {
+        Self::start_with(socket, log, clock::asleep_ms, prepare, report)
+    }
+
+    /// The same, with something that tells how long the machine has slept, milliseconds.
+    fn start_with(
+        socket: PathBuf,
+        log: Log,
+        asleep_ms: fn() -> u64,
+        prepare: impl FnOnce() + Send + 'static,
+        report: impl Fn(Event) + Send + Clone + 'static,
+    ) -> io::Result<Self> {
         let (orders, inbox) = mailbox::mailbox()?;
         let own = orders.clone();
         std::thread::Builder::new().name("sanlock-wd".to_owned()).stack_size(STACK).spawn(move || {
@@ -89,6 +115,7 @@ impl Watchdog {
             let mut thread = Thread {
                 socket,
                 log,
+                asleep_ms,
                 orders: own,
                 inbox,
                 report,
@@ -120,13 +147,19 @@ impl Watchdog {
 enum Link {
     /// A short-lived thread works on it.
     Arming {
-        /// The newest renewal meanwhile.
-        newer: Option<Times>,
+        /// What wdmd is to have in the end.
+        times: Times,
+        /// It has to be told again when the connection is armed.
+        again: bool,
         /// It is not wanted any more; looked at before the expiry is given.
         cancelled: Arc<AtomicBool>,
     },
     /// wdmd has an expiry.
-    Armed(Connection),
+    Armed {
+        connection: Connection,
+        /// This one.
+        times: Times,
+    },
     /// It has none.
     Idle {
         connection: Connection,
@@ -138,6 +171,7 @@ enum Link {
 struct Thread<R> {
     socket: PathBuf,
     log: Log,
+    asleep_ms: fn() -> u64,
     orders: Sender<Order>,
     inbox: Mailbox<Order>,
     report: R,
@@ -186,7 +220,7 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
             .links
             .iter()
             .filter_map(|(ls, link)| match link {
-                Link::Armed(connection) | Link::Idle { connection, .. } => Some((*ls, connection)),
+                Link::Armed { connection, .. } | Link::Idle { connection, .. } => Some((*ls, connection)),
                 Link::Arming { .. } => None,
             })
             .collect();
@@ -194,7 +228,7 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
         fds.extend(watched.iter().map(|(_, c)| PollFd::new(c.as_fd(), PollFlags::POLLIN)));
         let idle = self.links.values().filter_map(|link| match link {
             Link::Idle { until, .. } => Some(*until),
-            Link::Arming { .. } | Link::Armed(_) => None,
+            Link::Arming { .. } | Link::Armed { .. } => None,
         });
         let wake = idle.chain(self.unanswered.iter().map(|(_, until)| *until)).min();
         if poll(&mut fds, nap::until(wake)).is_err() {
@@ -209,6 +243,7 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
             Order::Check { ls, fire } => self.check(ls, fire),
             Order::Arm { ls, name, fire, times } => self.arm(ls, name, fire, times),
             Order::Live { ls, times } => self.live(ls, times),
+            Order::Slept => self.slept(),
             Order::Disarm { ls } => self.disarm(ls),
             Order::Armed { ls, result } => self.armed(ls, result),
             Order::Finish(done) => self.finishing = Some(done),
@@ -232,15 +267,15 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
 
     fn arm(&mut self, ls: LockspaceId, name: String, fire: WatchdogFire, times: Times) {
         let cancelled = Arc::new(AtomicBool::new(false));
-        let arming = Link::Arming { newer: None, cancelled: Arc::clone(&cancelled) };
+        let arming = Link::Arming { times, again: false, cancelled: Arc::clone(&cancelled) };
         let kept = match self.links.insert(ls, arming) {
             Some(Link::Idle { connection, .. }) => Some(connection),
             _ => None,
         };
-        let (socket, orders) = (self.socket.clone(), self.orders.clone());
+        let (socket, orders, asleep_ms) = (self.socket.clone(), self.orders.clone(), self.asleep_ms);
         let armed = spawn(move || {
             let result = {
-                let wish = Wish { name, fire, times, cancelled, within: REPLY_WITHIN };
+                let wish = Wish { name, fire, times, asleep_ms, cancelled, within: REPLY_WITHIN };
                 arm(&socket, kept, &wish)
             };
             orders.send(Order::Armed { ls, result });
@@ -252,15 +287,15 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
     }
 
     fn armed(&mut self, ls: LockspaceId, result: Result<Connection, Unarmed>) {
-        let Some(Link::Arming { newer, cancelled }) = self.links.remove(&ls) else { return };
+        let Some(Link::Arming { times, again, cancelled }) = self.links.remove(&ls) else { return };
         match result {
             Ok(connection) => {
-                self.links.insert(ls, Link::Armed(connection));
+                self.links.insert(ls, Link::Armed { connection, times });
                 // First: what happens to the link from now on is news about an armed one.
                 (self.report)(Event::WatchdogArmed { ls, result: Ok(()) });
                 if cancelled.load(Ordering::SeqCst) {
                     self.disarm(ls);
-                } else if let Some(times) = newer {
+                } else if again {
                     self.live(ls, times);
                 }
             }
@@ -279,12 +314,25 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
         self.unanswered.push((connection, monotonic_now().plus_secs(UNANSWERED_SECS)));
     }
 
-    fn live(&mut self, ls: LockspaceId, times: Times) {
+    /// What wdmd has been told is later by now than it was, on the clock of wdmd.
+    fn slept(&mut self) {
+        let told = self.links.iter().filter_map(|(ls, link)| match link {
+            Link::Arming { times, .. } | Link::Armed { times, .. } => Some((*ls, *times)),
+            Link::Idle { .. } => None,
+        });
+        for (ls, times) in told.collect::<Vec<_>>() {
+            self.live(ls, times);
+        }
+    }
+
+    fn live(&mut self, ls: LockspaceId, new: Times) {
         match self.links.get_mut(&ls) {
-            Some(Link::Arming { newer, .. }) => *newer = Some(times),
-            Some(Link::Armed(connection)) => {
-                if let Err(error) = connection.test_live(times.renewal, times.expire) {
-                    self.log.error(format_args!("wdmd_test_live {} failed: {error}", times.renewal));
+            Some(Link::Arming { times, again, .. }) => (*times, *again) = (new, true),
+            Some(Link::Armed { connection, times }) => {
+                *times = new;
+                let there = new.behind_by((self.asleep_ms)());
+                if let Err(error) = connection.test_live(there.renewal, there.expire) {
+                    self.log.error(format_args!("wdmd_test_live {} failed: {error}", there.renewal));
                     self.lost(ls, &error.to_string());
                 }
             }
@@ -296,11 +344,11 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
 
     fn disarm(&mut self, ls: LockspaceId) {
         match self.links.remove(&ls) {
-            Some(Link::Arming { newer, cancelled }) => {
+            Some(Link::Arming { times, again, cancelled }) => {
                 cancelled.store(true, Ordering::SeqCst);
-                self.links.insert(ls, Link::Arming { newer, cancelled });
+                self.links.insert(ls, Link::Arming { times, again, cancelled });
             }
-            Some(Link::Armed(mut connection)) => match connection.withdraw() {
+            Some(Link::Armed { mut connection, .. }) => match connection.withdraw() {
                 Ok(()) => {
                     self.log.debug(format_args!("s{} wdmd_test_live 0 0 to disable", ls.0));
                     let until = monotonic_now().plus_secs(LINGER_SECS);
@@ -324,7 +372,7 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
     /// The connection ended, or has something to say that nobody asked for.
     fn ended(&mut self, ls: LockspaceId) {
         match self.links.get(&ls) {
-            Some(Link::Armed(_)) => self.lost(ls, "it closed the connection"),
+            Some(Link::Armed { .. }) => self.lost(ls, "it closed the connection"),
             Some(Link::Idle { .. }) => {
                 self.log.warn(format_args!("s{} wdmd closed an idle connection", ls.0));
                 self.links.remove(&ls);
@@ -357,6 +405,8 @@ struct Wish {
     name: String,
     fire: WatchdogFire,
     times: Times,
+    /// How long the machine has slept.
+    asleep_ms: fn() -> u64,
     cancelled: Arc<AtomicBool>,
     /// How long each answer may take.
     within: Duration,
@@ -403,7 +453,8 @@ fn watch(
     let mut watch = || {
         connection.register(&wish.name)?;
         connection.refcount_set()?;
-        connection.test_live(wish.times.renewal, wish.times.expire)?;
+        let times = wish.times.behind_by((wish.asleep_ms)());
+        connection.test_live(times.renewal, times.expire)?;
         connection.status(wish.within)
     };
     let failed = match watch() {

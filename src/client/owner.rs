@@ -11,7 +11,7 @@ use sanlock_client::{Client, ClientError};
 use sanlock_daemon::config::{Config, Environment, Overrides};
 use sanlock_lease::text::ResourceSpec;
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
-use sanlock_sys::clock::monotonic_seconds;
+use sanlock_sys::clock::boottime_seconds;
 use std::time::Duration;
 
 /// Results that another host's ownership causes.
@@ -56,7 +56,7 @@ fn explain_resource(client: &Client, resource: &ResourceSpec) -> Vec<String> {
     }
     let own_id = own_host_id(client, resource);
     let seen = client.host_status(name(resource.lockspace)).unwrap_or_default();
-    let now = monotonic_seconds();
+    let now = boottime_seconds();
     owners
         .iter()
         .filter(|owner| Some(owner.host_id.get()) != own_id)
@@ -182,7 +182,7 @@ impl Waiting {
             let title = format!("{}:{}", resource.lockspace, resource.name);
             owners.iter().filter(|owner| Some(owner.host_id.get()) != own).find_map(|owner| {
                 let seen = records.iter().find_map(|record| Seen::of_host(record, owner.host_id.get()))?;
-                Some(awaited(&title, owner, &seen, monotonic_seconds()))
+                Some(awaited(&title, owner, &seen, boottime_seconds()))
             })
         })
     }

@@ -14,7 +14,7 @@ use sanlock_lease::format::{self, Lockspace, Resource, SizesError};
 use sanlock_lease::geometry::{AlignSize, Geometry, SectorSize};
 use sanlock_lease::text::{LockspaceSpec, ResourceSpec};
 use sanlock_lease::timing::{IoTimeout, IoTimeoutError};
-use sanlock_sys::clock::monotonic_seconds;
+use sanlock_sys::clock::boottime_seconds;
 use sanlock_wire::{Command, code};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -187,7 +187,7 @@ fn init_resource(
             name: spec.name,
             geometry,
             num_hosts: format::num_hosts(num_hosts, geometry),
-            cleared_at: clear.then(monotonic_seconds),
+            cleared_at: clear.then(boottime_seconds),
         };
         let writes = resource.writes(storage.disk().logical_block_size());
         disks.push((storage, disk, writes));

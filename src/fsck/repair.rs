@@ -159,7 +159,7 @@ impl Repair<'_> {
         let mut storage = self.open(self.place, Access::ReadOnly)?;
         let bytes = self.read(&mut storage)?;
         let mut silence = Silence::new(
-            MonoTime::from_millis(clock::monotonic_ms()),
+            MonoTime::from_millis(clock::boottime_ms()),
             &bytes,
             (self.report.geometry, self.report.name),
             &who,
@@ -187,7 +187,7 @@ impl Repair<'_> {
     }
 
     fn look(&self, storage: &mut Storage, silence: &Silence) -> Result<Verdict, Stop> {
-        let asked = MonoTime::from_millis(clock::monotonic_ms());
+        let asked = MonoTime::from_millis(clock::boottime_ms());
         let bytes = self.read(storage)?;
         Ok(silence.look(asked, &bytes))
     }
@@ -200,7 +200,7 @@ impl Repair<'_> {
                 Verdict::Gone => return Ok(()),
                 Verdict::Alive(host) => return Err(alive(host)),
                 Verdict::Wait { until, hosts } => {
-                    let left = until.secs().saturating_sub(clock::monotonic_seconds());
+                    let left = until.secs().saturating_sub(clock::boottime_seconds());
                     if self.args.no_wait {
                         return Err(Stop::Refused(format!(
                             "{hosts} host id(s) may be in use; if they stay silent for {left} s their hosts are dead (leave out --no-wait)"

@@ -9,7 +9,7 @@ use sanlock_client::{Client, ClientError};
 use sanlock_lease::name::Name;
 use sanlock_lease::text::DiskSpec;
 use sanlock_lease::timing::IoTimeout;
-use sanlock_sys::clock::monotonic_seconds;
+use sanlock_sys::clock::boottime_seconds;
 
 /// The daemon's answers to STATUS and GET_LOCKSPACES.
 pub(super) struct Local {
@@ -87,7 +87,7 @@ impl Local {
         let records = self.client.host_status(name)?;
         // Not ready just after the join (-11): then the ages alone must do.
         let judged = self.client.get_hosts(name, 0).unwrap_or_default();
-        let now = monotonic_seconds();
+        let now = boottime_seconds();
         Ok(records.iter().filter_map(|record| seen(record, &judged, now)).collect())
     }
 }

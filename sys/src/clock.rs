@@ -1,7 +1,13 @@
-//! Local time for log lines, and the monotonic clocks.
+//! Local time for log lines, and the clocks that never go back.
+//!
+//! Leases age by [`boottime_ms`], also while the machine sleeps: other hosts do not wait for it. `CLOCK_MONOTONIC`, [`monotonic_ms`],
+//! stands still meanwhile, and watchdog devices mostly do; it is the clock that clients of wdmd count in.
 
 use nix::time::{ClockId, clock_gettime};
 use std::fmt;
+
+const NANOSECONDS_PER_MS: u64 = 1_000_000;
+const NANOSECONDS_PER_SECOND: i64 = 1_000_000_000;
 
 /// A point of civil time; `Display` gives `YYYY-MM-DD HH:MM:SS`, as log lines begin (command-line.md 11.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,10 +62,38 @@ pub fn civil_time(seconds: libc::time_t, utc: bool) -> CivilTime {
     }
 }
 
-/// Milliseconds since boot, sleep included: the clock of [`crate::process::start_time`].
+/// Milliseconds since boot, sleep included: the clock of all leases, and of [`crate::process::start_time`].
 #[must_use]
 pub fn boottime_ms() -> u64 {
-    milliseconds_of(ClockId::CLOCK_BOOTTIME)
+    nanoseconds_of(ClockId::CLOCK_BOOTTIME) / NANOSECONDS_PER_MS
+}
+
+/// The same in whole seconds, as they are written into leases.
+#[must_use]
+pub fn boottime_seconds() -> u64 {
+    boottime_ms() / 1000
+}
+
+/// Milliseconds of the clock that stands still while the machine sleeps.
+#[must_use]
+pub fn monotonic_ms() -> u64 {
+    nanoseconds_of(ClockId::CLOCK_MONOTONIC) / NANOSECONDS_PER_MS
+}
+
+/// How long this machine has slept since boot, milliseconds: what [`boottime_ms`] is ahead of [`monotonic_ms`], exactly 0 if it never did.
+/// Rather too long than too short, by the time that reading the clocks takes.
+#[must_use]
+pub fn asleep_ms() -> u64 {
+    let before = nanoseconds_of(ClockId::CLOCK_MONOTONIC);
+    let boottime = nanoseconds_of(ClockId::CLOCK_BOOTTIME);
+    asleep(before, boottime, nanoseconds_of(ClockId::CLOCK_MONOTONIC))
+}
+
+/// The same, of two looks at the monotonic clock with one at the other in between, nanoseconds.
+fn asleep(before: u64, boottime: u64, after: u64) -> u64 {
+    // The true difference lies between these. Clocks that were never apart are told by the smaller one.
+    let (least, most) = (boottime.saturating_sub(after), boottime.saturating_sub(before));
+    if least == 0 { 0 } else { most.div_ceil(NANOSECONDS_PER_MS) }
 }
 
 /// Now, as civil time.
@@ -68,22 +102,9 @@ pub fn civil_now(utc: bool) -> CivilTime {
     civil_time(seconds_of(ClockId::CLOCK_REALTIME), utc)
 }
 
-/// Whole seconds of the monotonic clock, the time in all leases.
-#[must_use]
-pub fn monotonic_seconds() -> u64 {
-    u64::try_from(seconds_of(ClockId::CLOCK_MONOTONIC)).unwrap_or(0)
-}
-
-/// Milliseconds of the monotonic clock: deadlines and intervals finer than a lease's second.
-#[must_use]
-pub fn monotonic_ms() -> u64 {
-    milliseconds_of(ClockId::CLOCK_MONOTONIC)
-}
-
-fn milliseconds_of(clock: ClockId) -> u64 {
+fn nanoseconds_of(clock: ClockId) -> u64 {
     let Ok(time) = clock_gettime(clock) else { return 0 };
-    let (seconds, nanoseconds) = (time.tv_sec(), time.tv_nsec());
-    u64::try_from(seconds * 1000 + nanoseconds / 1_000_000).unwrap_or(0)
+    u64::try_from(time.tv_sec() * NANOSECONDS_PER_SECOND + time.tv_nsec()).unwrap_or(0)
 }
 
 /// A clock's whole seconds. The clocks used here exist on every Linux, so the call cannot fail.
@@ -116,18 +137,31 @@ mod tests {
     }
 
     #[test]
-    fn the_monotonic_clock_does_not_go_back() {
-        let before = monotonic_seconds();
-        assert!(monotonic_seconds() >= before);
+    fn the_clock_of_leases_does_not_go_back_and_counts_what_the_other_does() {
+        let (before, now, after) = (boottime_seconds(), boottime_ms(), boottime_seconds());
+        assert!((before..=after).contains(&(now / 1000)));
+        let (start, monotonic) = (boottime_ms(), monotonic_ms());
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        let passed = (boottime_ms() - start, monotonic_ms() - monotonic);
+        assert!((29..5000).contains(&passed.0) && (29..5000).contains(&passed.1), "{passed:?} ms");
     }
 
     #[test]
-    fn milliseconds_belong_to_the_same_clock_as_seconds() {
-        let (before, now, after) = (monotonic_seconds(), monotonic_ms(), monotonic_seconds());
-        assert!((before..=after).contains(&(now / 1000)));
-        let start = monotonic_ms();
-        std::thread::sleep(std::time::Duration::from_millis(30));
-        let passed = monotonic_ms() - start;
-        assert!((29..5000).contains(&passed), "{passed} ms");
+    fn sleep_is_the_difference_of_the_clocks() {
+        const SECOND: u64 = 1_000_000_000;
+        for (before, boottime, after, asleep_ms) in [
+            // Never asleep, also if a second passes between two looks.
+            (5 * SECOND, 5 * SECOND, 5 * SECOND, 0),
+            (5 * SECOND, 5 * SECOND + 100, 5 * SECOND + 300, 0),
+            (5 * SECOND, 6 * SECOND, 6 * SECOND, 0),
+            // An hour; rounded up, and never less.
+            (5 * SECOND, 3605 * SECOND, 5 * SECOND, 3_600_000),
+            (5 * SECOND, 3605 * SECOND + 200, 5 * SECOND + 500, 3_600_001),
+            (5 * SECOND, 3606 * SECOND, 6 * SECOND, 3_601_000),
+        ] {
+            assert_eq!(asleep(before, boottime, after), asleep_ms, "{before} {boottime} {after}");
+        }
+        let asleep = asleep_ms();
+        assert!(asleep <= boottime_ms());
     }
 }

@@ -33,9 +33,18 @@ pub fn peer_process(socket: &impl AsFd, accepted_ms: u64) -> io::Result<PidFd> {
     match getsockopt(socket, PeerPidfd) {
         Ok(fd) => Ok(PidFd::from_fd(fd)),
         Err(nix::Error::ENOPROTOOPT) => process_since(peer_pid(socket)?, accepted_ms),
+        Err(errno) => Err(refused(errno, peer_pid(socket)?)),
+    }
+}
+
+/// What it means that the kernel gives no descriptor for the process with this pid.
+fn refused(errno: nix::Error, pid: i32) -> io::Error {
+    match errno {
         // What kernels have answered for a process that is gone.
-        Err(nix::Error::ESRCH | nix::Error::ENODATA) => Err(io::Error::from_raw_os_error(libc::ESRCH)),
-        Err(errno) => Err(errno.into()),
+        nix::Error::ESRCH | nix::Error::ENODATA => nix::Error::ESRCH.into(),
+        // The same, from Linux 6.5 on for some time. It also means that the process is not visible; then it has no pid either.
+        nix::Error::EINVAL if pid > 0 => nix::Error::ESRCH.into(),
+        errno => errno.into(),
     }
 }
 
@@ -161,6 +170,15 @@ mod tests {
             Ok(process) => assert!(process.is_gone().unwrap()),
             Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ESRCH)),
         }
+    }
+
+    #[test]
+    fn a_peer_that_is_gone_is_told_from_one_that_is_not_visible() {
+        for errno in [nix::Error::ESRCH, nix::Error::ENODATA, nix::Error::EINVAL] {
+            assert_eq!(refused(errno, 4711).raw_os_error(), Some(libc::ESRCH), "{errno}");
+        }
+        assert_eq!(refused(nix::Error::EINVAL, 0).raw_os_error(), Some(libc::EINVAL));
+        assert_eq!(refused(nix::Error::EMFILE, 4711).raw_os_error(), Some(libc::EMFILE));
     }
 
     #[test]

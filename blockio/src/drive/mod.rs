@@ -33,11 +33,12 @@ use sanlock_lease::timing::MonoTime;
 
 use crate::disk::Disk;
 
-/// Now, on the clock of every deadline (`CLOCK_MONOTONIC`, lease-algorithms.md 1.1).
+/// Now, on the clock of every deadline and age (lease-algorithms.md 1.1): `CLOCK_BOOTTIME`, which counts while the machine sleeps. Other
+/// hosts do not wait for one that does (decision 23).
 #[must_use]
 pub fn monotonic_now() -> MonoTime {
     // The clock exists on every Linux, so the call cannot fail.
-    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(MonoTime::default(), |time| {
+    clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(MonoTime::default(), |time| {
         let seconds = u64::try_from(time.tv_sec()).unwrap_or(0);
         let millis = u64::try_from(time.tv_nsec()).unwrap_or(0) / 1_000_000;
         MonoTime::from_secs(seconds).plus_millis(millis)

@@ -32,6 +32,7 @@ use sanlock_lease::text::LockspaceSpec;
 use sanlock_lease::timing::{IoTimeout, MonoTime};
 use sanlock_manager::{Action, ConnId, Event, LeaseWrites, LockspaceId, Manager, Settings};
 use sanlock_sys::accept::accept_nonblocking;
+use sanlock_sys::clock;
 use sanlock_wdmd::client::SOCKET_PATH;
 use sanlock_wire::counters::Counters;
 use sanlock_wire::{Command, Reply};
@@ -43,7 +44,7 @@ use crate::mailbox::{self, Mailbox, Sender};
 use crate::records;
 use crate::resources::Resources;
 use crate::tools::{IndexJob, Tools};
-use crate::watchdog::Watchdog;
+use crate::watchdog::{self, Watchdog};
 use conn::{Conn, Input};
 use poller::{Interest, Poller, Ready, Token};
 use signals::Signals;
@@ -57,6 +58,9 @@ const UNSENT_BYTES_MAX: usize = 64 << 20;
 
 /// Commands that work on disks for clients that are gone; more of them keep the places of their connections, which bounds their threads.
 const ABANDONED_MAX: usize = 256;
+
+/// Sleep of the machine that is less than this is none, in milliseconds.
+const SLEEP_MIN_MS: u64 = 1000;
 
 /// How long the end of the daemon waits until wdmd knows that nothing is expected of it any more.
 const WATCHDOG_FINISH: Duration = Duration::from_secs(20);
@@ -115,6 +119,8 @@ pub(crate) struct Front {
     next_order: u64,
     next_conn: u64,
     next_age_check: MonoTime,
+    /// How long the machine had slept when that was looked at last.
+    asleep_ms: u64,
     events: VecDeque<Event>,
     /// Whether actions are being carried out.
     acting: bool,
@@ -182,6 +188,7 @@ impl Front {
             next_order: 0,
             next_conn: 0,
             next_age_check: MonoTime::default(),
+            asleep_ms: clock::asleep_ms(),
             events: VecDeque::new(),
             acting: false,
             exit: false,
@@ -206,6 +213,7 @@ impl Front {
             let now = monotonic_now();
             let due = now >= next_tick;
             if due || now >= self.next_age_check {
+                self.look_for_sleep();
                 self.event(Event::Tick);
             }
             if due {
@@ -241,6 +249,21 @@ impl Front {
             let limit = u16::try_from(left).unwrap_or(u16::MAX);
             let _ = poll(&mut [PollFd::new(self.helper.fd(), PollFlags::POLLIN)], limit);
             self.helper_ready();
+        }
+    }
+
+    /// Leases have aged while the machine slept. wdmd does not know that.
+    fn look_for_sleep(&mut self) {
+        let asleep = clock::asleep_ms();
+        let slept = asleep.saturating_sub(self.asleep_ms);
+        // Less comes of reading two clocks one after the other.
+        if slept >= SLEEP_MIN_MS {
+            self.asleep_ms = asleep;
+            self.global.log.error(format_args!(
+                "this machine slept for {} s: its leases have aged by as much, and other hosts have not waited",
+                slept / 1000
+            ));
+            self.watchdog.order(watchdog::Order::Slept);
         }
     }
 

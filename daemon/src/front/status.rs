@@ -76,7 +76,7 @@ fn daemon(front: &Front) -> StateRecord {
         .item("helper_kill_fd", front.helper.raw_fd())
         .item("helper_full_count", front.helper.full_count())
         .item("helper_last_status", front.helper.last_seen())
-        .item("monotime", clock::monotonic_seconds())
+        .item("monotime", clock::boottime_seconds())
         .item("version_str", env!("CARGO_PKG_VERSION"))
         .item("version_num", format_args!("{major}.{minor}.{patch}"))
         .item("version_hex", format_args!("{VERSION:08x}"))

@@ -146,7 +146,7 @@ impl Worker<'_> {
                     self.report(report);
                     fetch = true;
                 }
-                Some(Order::Signal { signal, until }) if clock::monotonic_ms() < until => {
+                Some(Order::Signal { signal, until }) if clock::boottime_ms() < until => {
                     let signal = Signal::try_from(i32::from(signal));
                     if let (Ok(signal), Some(process)) = (signal, process) {
                         // A process that is gone meanwhile is what was wanted.
@@ -165,7 +165,7 @@ impl Worker<'_> {
 
     fn run(&mut self, id: u64, until: u64, process: Option<&PidFd>, words: &[Vec<u8>]) -> Report {
         let refused = |errno| Report::Refused { id, errno };
-        if clock::monotonic_ms() >= until {
+        if clock::boottime_ms() >= until {
             return refused(libc::ETIMEDOUT);
         }
         if process.is_some_and(|process| process.is_gone().unwrap_or(false)) {

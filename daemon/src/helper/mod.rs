@@ -99,7 +99,7 @@ impl Helper {
             rung: false,
             dead: false,
             full: Cell::new(0),
-            seen_alive: Cell::new(clock::monotonic_seconds()),
+            seen_alive: Cell::new(clock::boottime_seconds()),
         })
     }
 
@@ -113,7 +113,7 @@ impl Helper {
         }
         match process.send_signal(signal) {
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
-                let until = clock::monotonic_ms() + SIGNAL_LIFE_MS;
+                let until = clock::boottime_ms() + SIGNAL_LIFE_MS;
                 let order = Order::Signal { signal: u8::try_from(signal as i32).unwrap_or(0), until };
                 let sent = self.socket.send(&order.encode(), process.as_fd());
                 self.count_full(&sent);
@@ -323,7 +323,7 @@ impl Helper {
     pub(crate) fn last_seen(&self) -> u64 {
         let process = self.worker.as_ref().map_or(self.guard.pidfd(), |(_, process)| process);
         if matches!(process.is_gone(), Ok(false)) {
-            self.seen_alive.set(clock::monotonic_seconds());
+            self.seen_alive.set(clock::boottime_seconds());
         }
         self.seen_alive.get()
     }

@@ -113,9 +113,10 @@ impl Renewing {
 
     /// Makes a good renewal known: first to the machines of this daemon, then to the front.
     fn publish(&self, timestamp: MonoTime, read_ms: u64, write_ms: u64) {
-        self.worker.shared.set_last_good(timestamp);
-        let event = Event::Renewed { ls: self.worker.ls, timestamp, read_ms, write_ms };
-        self.worker.tell(event);
+        if self.worker.shared.renewed(timestamp, monotonic_now()) {
+            let event = Event::Renewed { ls: self.worker.ls, timestamp, read_ms, write_ms };
+            self.worker.tell(event);
+        }
     }
 
     /// Publishes the outcome of an attempt.
@@ -143,6 +144,8 @@ impl Renewing {
                 self.worker.tell(Event::RenewalFailed { ls: self.worker.ls, code, text });
             }
             RenewOutcome::Corrupt(corrupt) => {
+                // Whoever has it may be taking over right now: nobody here waits for the front.
+                self.worker.shared.set_gone();
                 let (code, text) = (ReturnCode::from(&corrupt).0, corrupt.to_string());
                 self.worker.tell(Event::Corrupt { ls: self.worker.ls, code, text });
             }

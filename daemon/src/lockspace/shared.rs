@@ -18,6 +18,8 @@ pub(crate) struct Shared {
     pub(crate) host: HostId,
     pub(crate) io_timeout: IoTimeout,
     gone: AtomicBool,
+    /// It has failed before the front saw that, which therefore hears of no renewal any more.
+    overdue: AtomicBool,
     /// 0 until joined; a lease that is held never has generation 0.
     generation: AtomicU64,
     last_good_ms: AtomicU64,
@@ -32,6 +34,7 @@ impl Shared {
             host,
             io_timeout,
             gone: AtomicBool::new(false),
+            overdue: AtomicBool::new(false),
             generation: AtomicU64::new(0),
             last_good_ms: AtomicU64::new(0),
             place: Mutex::new(None),
@@ -51,7 +54,7 @@ impl Shared {
     /// What a machine may be told at `now`.
     ///
     /// The age is looked at here too, not only by the tick that declares a lockspace failed: after this process stood still
-    /// (stopped, swapped out, a suspended machine) the threads go on in any order, and others may have taken over.
+    /// (stopped, swapped out, or the machine slept) the threads go on in any order, and others may have taken over.
     pub(crate) fn state(&self, now: MonoTime) -> LockspaceNow {
         let generation = self.generation.load(Ordering::SeqCst);
         let age = now.secs_since(MonoTime::from_millis(self.last_good_ms.load(Ordering::SeqCst)));
@@ -68,7 +71,20 @@ impl Shared {
         self.generation.store(joined.generation(), Ordering::SeqCst);
     }
 
-    pub(super) fn set_last_good(&self, time: MonoTime) {
+    /// Takes in a good renewal that is heard of now. Whether the front is to hear of it.
+    ///
+    /// What has failed stays so: others may have taken over before this renewal was written, and a task that has stood still meanwhile is
+    /// not to go on. The front sees the age at its next tick, and that no renewal came in time.
+    pub(super) fn renewed(&self, time: MonoTime, now: MonoTime) -> bool {
+        if !self.is_gone() && self.state(now) == LockspaceNow::Gone {
+            self.overdue.store(true, Ordering::SeqCst);
+            self.set_gone();
+        }
+        self.set_last_good(time);
+        !self.overdue.load(Ordering::SeqCst)
+    }
+
+    fn set_last_good(&self, time: MonoTime) {
         self.last_good_ms.fetch_max(time.millis(), Ordering::SeqCst);
     }
 
@@ -84,5 +100,47 @@ impl Shared {
     /// The newest host table, `None` before the first scan.
     pub(crate) fn hosts(&self) -> Option<Arc<HostTable>> {
         self.hosts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn joined(at: u64) -> Arc<Shared> {
+        let host = HostId::new(1).unwrap();
+        let shared = Shared::new(LockspaceSpec::default(), host, IoTimeout::new(10).unwrap());
+        shared.generation.store(7, Ordering::SeqCst);
+        shared.set_last_good(MonoTime::from_secs(at));
+        shared
+    }
+
+    #[test]
+    fn a_renewal_in_time_is_heard_of_and_keeps_a_lockspace_alive() {
+        let (shared, at) = (joined(1000), MonoTime::from_secs);
+        assert!(shared.renewed(at(1070), at(1079)));
+        assert_eq!(shared.state(at(1149)), LockspaceNow::Alive { generation: 7 });
+        assert_eq!(shared.state(at(1150)), LockspaceNow::Gone);
+    }
+
+    #[test]
+    fn a_lockspace_that_has_failed_is_not_brought_back_by_a_late_renewal() {
+        let at = MonoTime::from_secs;
+        // The machine slept, and the renewal was the first that went on; or it hung, and was written in time.
+        for written in [1079, 1300] {
+            let shared = joined(1000);
+            assert!(!shared.renewed(at(written), at(1300)));
+            assert_eq!(shared.state(at(1300)), LockspaceNow::Gone);
+            assert!(!shared.renewed(at(1320), at(1320)), "and goes on so");
+            assert_eq!(shared.state(at(1320)), LockspaceNow::Gone);
+        }
+    }
+
+    #[test]
+    fn renewals_of_a_lockspace_that_the_front_has_given_up_are_heard_of() {
+        let (shared, at) = (joined(1000), MonoTime::from_secs);
+        shared.set_gone();
+        assert!(shared.renewed(at(1090), at(1091)));
+        assert_eq!(shared.state(at(1091)), LockspaceNow::Gone);
     }
 }

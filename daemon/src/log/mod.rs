@@ -204,7 +204,7 @@ fn format_line(utc: bool, prefix: &str, text: fmt::Arguments<'_>) -> String {
         cut,
         "{} {} [{}]: {prefix}{blank}{text}",
         clock::civil_now(utc),
-        clock::monotonic_seconds(),
+        clock::boottime_seconds(),
         thread_id()
     );
     cut.line.push('\n');

@@ -9,7 +9,7 @@ use sanlock_lease::limits::SECTOR_BYTES_MAX;
 use sanlock_lease::name::Name;
 use sanlock_lease::record::{HostBlock, RawLeader};
 use sanlock_lease::verify::{self, Expect, LeaderError, Purpose};
-use sanlock_sys::clock::monotonic_seconds;
+use sanlock_sys::clock::boottime_seconds;
 use sanlock_wire::flags::{ResourceFlags, WriteFlags};
 use sanlock_wire::name as wire;
 use sanlock_wire::types::{Host, Resource, ResourceSpec};
@@ -163,7 +163,7 @@ pub fn write_resource(
         name,
         geometry,
         num_hosts: format::num_hosts(num_hosts, geometry),
-        cleared_at: flags.contains(WriteFlags::CLEAR).then(monotonic_seconds),
+        cleared_at: flags.contains(WriteFlags::CLEAR).then(boottime_seconds),
     };
     let writes = resource.writes(block);
     for (disk, number) in format::order(&vec![writes.len(); disks.len()]) {

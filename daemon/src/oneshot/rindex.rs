@@ -9,7 +9,7 @@ use sanlock_lease::rindex::{
     Answer, Entry, Limit, RindexCommand, RindexConfig, RindexError, RindexOperation, Want,
 };
 use sanlock_lease::timing::{MonoTime, WatchdogFire};
-use sanlock_sys::clock::monotonic_seconds;
+use sanlock_sys::clock::boottime_seconds;
 use sanlock_wire::flags::RindexCmdFlags;
 use sanlock_wire::name as wire;
 use sanlock_wire::types::{Rentry, Rindex};
@@ -165,7 +165,7 @@ fn run(io: &mut Io, disk: &Arc<Disk>, request: &Rindex, command: RindexCommand) 
     let mut operation = RindexOperation::new(config(request), command);
     let env =
         Env { lockspace: LockspaceNow::Gone, client_alive: true, shutting_down: false, hosts: &NoHosts };
-    let now = || MonoTime::from_secs(monotonic_seconds());
+    let now = || MonoTime::from_secs(boottime_seconds());
     let mut want = operation.step(now(), &env, Answer::Start);
     // Without a lease everything else it may want follows the result: writes that may still land are left to the caller.
     while let Ok(next) = transfer(io, disk, want, |answer| operation.step(now(), &env, answer)) {

@@ -2,6 +2,7 @@ use super::*;
 use sanlock_wdmd::protocol::{Command, MESSAGE_LEN, Message};
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, Sender as Out, channel};
 
 /// Long enough for a machine that does other things too.
@@ -44,9 +45,15 @@ impl Stub {
     }
 
     fn watchdog(&self) -> (Watchdog, Receiver<Event>) {
+        self.watchdog_asleep(|| 0)
+    }
+
+    /// On a machine that has slept that long.
+    fn watchdog_asleep(&self, asleep_ms: fn() -> u64) -> (Watchdog, Receiver<Event>) {
         let (tell, events) = channel();
         let report = move |event| tell.send(event).unwrap();
-        (Watchdog::start(self.dir.path().join("wdmd.sock"), Log::in_memory(), || {}, report).unwrap(), events)
+        let (socket, log) = (self.dir.path().join("wdmd.sock"), Log::in_memory());
+        (Watchdog::start_with(socket, log, asleep_ms, || {}, report).unwrap(), events)
     }
 
     /// The next message that changes something.
@@ -155,6 +162,51 @@ fn an_expiry_is_given_moved_and_taken_back_on_one_connection() {
 }
 
 #[test]
+fn wdmd_hears_of_expiries_on_its_own_clock_and_again_after_the_machine_has_slept() {
+    static ASLEEP: AtomicU64 = AtomicU64::new(10_500);
+    let stub = Stub::start(30);
+    let (watchdog, events) = stub.watchdog_asleep(|| ASLEEP.load(Ordering::SeqCst));
+    let live = || loop {
+        if let Heard::Message(Command::TestLive, renewal, expire) = stub.next() {
+            return (renewal, expire);
+        }
+    };
+    arm(&watchdog);
+    assert_eq!(events.recv_timeout(SOON).unwrap(), Event::WatchdogArmed { ls: LS, result: Ok(()) });
+    // Whole seconds: rather a second too soon.
+    assert_eq!(live(), (89, 105));
+    watchdog.order(Order::Live { ls: LS, times: Times { renewal: 104, expire: 120 } });
+    assert_eq!(live(), (93, 109));
+    ASLEEP.store(80_000, Ordering::SeqCst);
+    watchdog.order(Order::Slept);
+    assert_eq!(live(), (24, 40));
+    // Before the clock of wdmd began. 0 would take the expiry back.
+    ASLEEP.store(200_000, Ordering::SeqCst);
+    watchdog.order(Order::Slept);
+    assert_eq!(live(), (0, 1));
+    // What has no expiry gets none.
+    watchdog.order(Order::Disarm { ls: LS });
+    watchdog.order(Order::Slept);
+    watchdog.finish(SOON);
+    assert_eq!(live(), (0, 0));
+    assert_eq!(stub.next(), told(Command::RefcountClear));
+}
+
+#[test]
+fn sleep_while_wdmd_arms_is_made_up_for() {
+    static ASLEEP: AtomicU64 = AtomicU64::new(0);
+    let stub = Stub::slow(30, Duration::from_millis(300), usize::MAX);
+    let (watchdog, events) = stub.watchdog_asleep(|| ASLEEP.load(Ordering::SeqCst));
+    arm(&watchdog);
+    // wdmd has been told; it takes its time to answer.
+    while stub.next() != Heard::Message(Command::TestLive, 100, 116) {}
+    ASLEEP.store(50_000, Ordering::SeqCst);
+    watchdog.order(Order::Slept);
+    assert_eq!(events.recv_timeout(SOON).unwrap(), Event::WatchdogArmed { ls: LS, result: Ok(()) });
+    assert_eq!(stub.next(), Heard::Message(Command::TestLive, 50, 66));
+}
+
+#[test]
 fn nothing_is_left_with_a_slow_wdmd_when_the_daemon_ends_while_it_arms() {
     for pause in [0, 10, 50, 100, 150, 250] {
         let stub = Stub::slow(30, Duration::from_millis(100), usize::MAX);
@@ -215,6 +267,7 @@ fn a_connection_on_which_an_expiry_was_taken_back_outlives_a_wdmd_that_does_not_
         name: "sanlock_LS".to_owned(),
         fire: fire(),
         times: Times { renewal: 100, expire: 116 },
+        asleep_ms: || 0,
         cancelled: Arc::default(),
         within,
     };

@@ -60,7 +60,7 @@ pub(super) fn renewal(client: &Client, lockspace: Name, file: &Path) -> u8 {
         lockspace: Text::from(lockspace.as_bytes()).shown(),
         io_timeout,
         renewals,
-        now: clock::monotonic_seconds(),
+        now: clock::boottime_seconds(),
         date: clock::civil_now(false).to_string(),
     };
     match std::fs::write(file, svg::draw(&history)) {

@@ -23,6 +23,7 @@ const DRAIN_SECS: u64 = 120;
 pub struct Shared {
     pub(crate) io_timeout: IoTimeout,
     pub(crate) gone: Cell<bool>,
+    overdue: Cell<bool>,
     pub(crate) generation: Cell<u64>,
     pub(crate) last_good: Cell<MonoTime>,
     pub(crate) hosts: RefCell<Option<Rc<HostTable>>>,
@@ -33,6 +34,7 @@ impl Shared {
         Self {
             io_timeout,
             gone: Cell::new(false),
+            overdue: Cell::new(false),
             generation: Cell::new(0),
             last_good: Cell::new(MonoTime::default()),
             hosts: RefCell::new(None),
@@ -48,6 +50,16 @@ impl Shared {
         } else {
             LockspaceNow::Alive { generation }
         }
+    }
+
+    /// Takes in a good renewal. Whether the front is to hear of it.
+    fn renewed(&self, time: MonoTime, now: MonoTime) -> bool {
+        if !self.gone.get() && self.state(now) == LockspaceNow::Gone {
+            self.overdue.set(true);
+            self.gone.set(true);
+        }
+        self.last_good.set(self.last_good.get().max(time));
+        !self.overdue.get()
     }
 }
 
@@ -271,10 +283,12 @@ impl World {
         let Some(worker) = self.worker(host, ls) else { return };
         worker.published = timestamp;
         let shared = Rc::clone(&worker.shared);
-        shared.last_good.set(shared.last_good.get().max(timestamp));
         let disk = worker.disk;
         let (name, life) = (self.hosts[host].id, self.life_of(host));
         let now = self.hosts[host].clock.at(self.now);
+        if !shared.renewed(timestamp, now) {
+            return;
+        }
         self.checks.renewed(name, disk, life, timestamp, now);
         let told = Told::Renewed { ls: LockspaceId(ls), timestamp, read_ms: 1, write_ms: 1 };
         self.report(host, Thread::Lockspace(ls), told);
@@ -295,6 +309,7 @@ impl World {
                 let (code, text) = (ReturnCode::from(&corrupt).0, corrupt.to_string());
                 if let Some(worker) = self.worker(host, ls) {
                     worker.lost = true;
+                    worker.shared.gone.set(true);
                     let disk = worker.disk;
                     let name = self.hosts[host].id;
                     self.checks.lost(name, disk);

@@ -341,7 +341,7 @@ impl Checks {
     /// S14: whether the host may write to resources of this lockspace, with this generation of its host id.
     pub fn may_write(&self, host: HostId, disk: u8, generation: u64, now: MonoTime) -> bool {
         self.members.get(&(host, disk)).is_some_and(|m| {
-            !m.gone && m.generation == generation && now.secs_since(m.last_good) < m.fail_secs()
+            !m.gone && !m.corrupt && m.generation == generation && now.secs_since(m.last_good) < m.fail_secs()
         })
     }
 
