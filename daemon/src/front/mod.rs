@@ -5,6 +5,7 @@
 //! the front takes them, and the actions that come back are carried out before the next event.
 
 mod asking;
+mod awake;
 mod conn;
 pub(crate) mod convert;
 mod counters;
@@ -45,6 +46,7 @@ use crate::records;
 use crate::resources::Resources;
 use crate::tools::{IndexJob, Tools};
 use crate::watchdog::{self, Watchdog};
+use awake::Awake;
 use conn::{Conn, Input};
 use poller::{Interest, Poller, Ready, Token};
 use signals::Signals;
@@ -99,6 +101,7 @@ pub(crate) struct Front {
     inbox: Mailbox<Message>,
     outbox: Sender<Message>,
     signals: Signals,
+    awake: Awake,
     helper: Helper,
     slots: Slots,
     /// Connections that hung up while a request of theirs was worked on and have more to be read.
@@ -134,11 +137,12 @@ impl Front {
     /// No thread or descriptor is to be had.
     pub(crate) fn new(global: Arc<Global>, listener: UnixListener, helper: Helper) -> io::Result<Self> {
         let (outbox, inbox) = mailbox::mailbox()?;
-        let (poller, signals) = (Poller::new()?, Signals::install()?);
+        let (poller, signals, awake) = (Poller::new()?, Signals::install()?, Awake::new()?);
         listener.set_nonblocking(true)?;
         poller.add(listener.as_fd(), Token::Listener, Interest::READ)?;
         poller.add(inbox.fd(), Token::Mailbox, Interest::READ)?;
         poller.add(signals.fd(), Token::Signal, Interest::READ)?;
+        poller.add(awake.fd(), Token::Awake, Interest::READ)?;
         poller.add(helper.fd(), Token::Helper, Interest::READ)?;
         let settings = Settings {
             io_timeout: global.config.io_timeout,
@@ -172,6 +176,7 @@ impl Front {
             inbox,
             outbox,
             signals,
+            awake,
             helper,
             slots: Slots::default(),
             runnable: VecDeque::new(),
@@ -289,6 +294,8 @@ impl Front {
                     self.event(Event::Signal);
                 }
             }
+            // What time it is was looked at before this.
+            Token::Awake => self.awake.again(),
             Token::Helper => self.helper_ready(),
             Token::Conn(id) => self.conn_ready(id, ready),
             Token::Pid(id) => {

@@ -21,6 +21,8 @@ pub(super) enum Token {
     Signal,
     /// The helper reports.
     Helper,
+    /// The machine woke up.
+    Awake,
     /// A connection. Its slot may be another's when the event is looked at, its id never is.
     Conn(ConnId),
     /// The process registered on a connection has ended.
@@ -38,6 +40,7 @@ impl Token {
             Self::Mailbox => 1,
             Self::Signal => 2,
             Self::Helper => 5,
+            Self::Awake => 6,
             Self::Conn(id) => (3 << KIND_SHIFT) | (id.0 & ID_MASK),
             Self::Pid(id) => (4 << KIND_SHIFT) | (id.0 & ID_MASK),
         }
@@ -49,6 +52,7 @@ impl Token {
             (0, 1) => Some(Self::Mailbox),
             (0, 2) => Some(Self::Signal),
             (0, 5) => Some(Self::Helper),
+            (0, 6) => Some(Self::Awake),
             (3, id) => Some(Self::Conn(ConnId(id))),
             (4, id) => Some(Self::Pid(ConnId(id))),
             _ => None,

@@ -113,7 +113,8 @@ impl Renewing {
 
     /// Makes a good renewal known: first to the machines of this daemon, then to the front.
     fn publish(&self, timestamp: MonoTime, read_ms: u64, write_ms: u64) {
-        if self.worker.shared.renewed(timestamp, monotonic_now()) {
+        let dead_secs = self.worker.shared.io_timeout.host_dead_secs(self.worker.global.config.fire);
+        if self.worker.shared.renewed(timestamp, monotonic_now(), dead_secs) {
             let event = Event::Renewed { ls: self.worker.ls, timestamp, read_ms, write_ms };
             self.worker.tell(event);
         }

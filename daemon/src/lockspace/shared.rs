@@ -57,8 +57,7 @@ impl Shared {
     /// (stopped, swapped out, or the machine slept) the threads go on in any order, and others may have taken over.
     pub(crate) fn state(&self, now: MonoTime) -> LockspaceNow {
         let generation = self.generation.load(Ordering::SeqCst);
-        let age = now.secs_since(MonoTime::from_millis(self.last_good_ms.load(Ordering::SeqCst)));
-        if generation == 0 || self.is_gone() || age >= self.io_timeout.renewal_fail_secs() {
+        if generation == 0 || self.is_gone() || self.age(now) >= self.io_timeout.renewal_fail_secs() {
             LockspaceNow::Gone
         } else {
             LockspaceNow::Alive { generation }
@@ -73,15 +72,21 @@ impl Shared {
 
     /// Takes in a good renewal that is heard of now. Whether the front is to hear of it.
     ///
-    /// What has failed stays so: others may have taken over before this renewal was written, and a task that has stood still meanwhile is
-    /// not to go on. The front sees the age at its next tick, and that no renewal came in time.
-    pub(super) fn renewed(&self, time: MonoTime, now: MonoTime) -> bool {
-        if !self.is_gone() && self.state(now) == LockspaceNow::Gone {
+    /// What has failed stays so: a task that has stood still meanwhile is not to go on. The front sees the age at its next tick, and that no
+    /// renewal came in time. Where others may have taken over before this renewal was written (`dead_secs`, 8T + F), it never hears of one
+    /// again: the watchdog is not to wait any longer for processes that cannot be stopped.
+    pub(super) fn renewed(&self, time: MonoTime, now: MonoTime, dead_secs: u64) -> bool {
+        let failed = !self.is_gone() && self.state(now) == LockspaceNow::Gone;
+        if failed || self.age(now) >= dead_secs {
             self.overdue.store(true, Ordering::SeqCst);
             self.set_gone();
         }
         self.set_last_good(time);
         !self.overdue.load(Ordering::SeqCst)
+    }
+
+    fn age(&self, now: MonoTime) -> u64 {
+        now.secs_since(MonoTime::from_millis(self.last_good_ms.load(Ordering::SeqCst)))
     }
 
     fn set_last_good(&self, time: MonoTime) {
@@ -107,6 +112,9 @@ impl Shared {
 mod tests {
     use super::*;
 
+    /// 8T + F.
+    const DEAD: u64 = 140;
+
     fn joined(at: u64) -> Arc<Shared> {
         let host = HostId::new(1).unwrap();
         let shared = Shared::new(LockspaceSpec::default(), host, IoTimeout::new(10).unwrap());
@@ -118,7 +126,7 @@ mod tests {
     #[test]
     fn a_renewal_in_time_is_heard_of_and_keeps_a_lockspace_alive() {
         let (shared, at) = (joined(1000), MonoTime::from_secs);
-        assert!(shared.renewed(at(1070), at(1079)));
+        assert!(shared.renewed(at(1070), at(1079), DEAD));
         assert_eq!(shared.state(at(1149)), LockspaceNow::Alive { generation: 7 });
         assert_eq!(shared.state(at(1150)), LockspaceNow::Gone);
     }
@@ -129,9 +137,9 @@ mod tests {
         // The machine slept, and the renewal was the first that went on; or it hung, and was written in time.
         for written in [1079, 1300] {
             let shared = joined(1000);
-            assert!(!shared.renewed(at(written), at(1300)));
+            assert!(!shared.renewed(at(written), at(1300), DEAD));
             assert_eq!(shared.state(at(1300)), LockspaceNow::Gone);
-            assert!(!shared.renewed(at(1320), at(1320)), "and goes on so");
+            assert!(!shared.renewed(at(1320), at(1320), DEAD), "and goes on so");
             assert_eq!(shared.state(at(1320)), LockspaceNow::Gone);
         }
     }
@@ -140,7 +148,11 @@ mod tests {
     fn renewals_of_a_lockspace_that_the_front_has_given_up_are_heard_of() {
         let (shared, at) = (joined(1000), MonoTime::from_secs);
         shared.set_gone();
-        assert!(shared.renewed(at(1090), at(1091)));
+        assert!(shared.renewed(at(1090), at(1091), DEAD));
         assert_eq!(shared.state(at(1091)), LockspaceNow::Gone);
+        // Unless others may have taken over before.
+        assert!(shared.renewed(at(1092), at(1229), DEAD));
+        assert!(!shared.renewed(at(1232), at(1232), DEAD));
+        assert!(!shared.renewed(at(1233), at(1233), DEAD));
     }
 }

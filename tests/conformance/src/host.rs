@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use crate::bounded::{self, CLIENT_LIMIT, Output, Running};
 use crate::program::Program;
 use crate::raw::Connection;
+use crate::sleep::Sleep;
 use crate::storage::{Storage, scratch_dir};
 use crate::wdmd::Machine;
 
@@ -63,7 +64,7 @@ impl Host {
     /// When the daemon does not answer in time.
     #[must_use]
     pub fn start_with(daemon: Program, cli: Program, name: &str, options: &[&str]) -> Self {
-        Self::start_somewhere(scratch_dir("run"), (daemon, cli), name, options, None)
+        Self::start_somewhere(scratch_dir("run"), (daemon, cli), name, options, &Place::default())
     }
 
     /// Like [`Self::start`], with the watchdog: the wdmd that runs on `machine`.
@@ -72,7 +73,23 @@ impl Host {
     /// When the daemon does not answer in time.
     #[must_use]
     pub fn start_watched(program: Program, name: &str, machine: &Machine) -> Self {
-        Self::start_somewhere(scratch_dir("run"), (program, program), name, &[], Some(machine))
+        Self::start_somewhere(
+            scratch_dir("run"),
+            (program, program),
+            name,
+            &[],
+            &Place { machine: Some(machine), sleep: None },
+        )
+    }
+
+    /// Like [`Self::start`], on a machine that sleeps; with the watchdog, if a `machine` is given.
+    ///
+    /// # Panics
+    /// When the daemon does not answer in time.
+    #[must_use]
+    pub fn start_sleepy(program: Program, name: &str, sleep: &Sleep, machine: Option<&Machine>) -> Self {
+        let place = Place { machine, sleep: Some(sleep) };
+        Self::start_somewhere(scratch_dir("run"), (program, program), name, &[], &place)
     }
 
     /// Like [`Self::start_with`], with run directory and log in `run_dir`.
@@ -81,7 +98,7 @@ impl Host {
     /// When the daemon does not answer in time.
     #[must_use]
     pub fn start_in(run_dir: TempDir, program: Program, name: &str, options: &[&str]) -> Self {
-        Self::start_somewhere(run_dir, (program, program), name, options, None)
+        Self::start_somewhere(run_dir, (program, program), name, options, &Place::default())
     }
 
     fn start_somewhere(
@@ -89,9 +106,9 @@ impl Host {
         (daemon, cli): (Program, Program),
         name: &str,
         options: &[&str],
-        watched: Option<&Machine>,
+        place: &Place<'_>,
     ) -> Self {
-        let child = spawn_daemon(daemon, name, run_dir.path(), options, watched);
+        let child = spawn_daemon(daemon, name, run_dir.path(), options, place);
         let mut host = Self {
             name: name.to_owned(),
             daemon_program: daemon,
@@ -111,7 +128,8 @@ impl Host {
     /// When the old daemon still runs or the new one does not answer in time.
     pub fn restart(&mut self) {
         assert!(!self.alive(), "host {}: the daemon still runs", self.name);
-        self.daemon = spawn_daemon(self.daemon_program, &self.name, self.run_dir.path(), &[], None);
+        self.daemon =
+            spawn_daemon(self.daemon_program, &self.name, self.run_dir.path(), &[], &Place::default());
         self.exit = None;
         self.wait_until_it_answers();
     }
@@ -313,25 +331,27 @@ impl Drop for Host {
     }
 }
 
+/// What a daemon finds around it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place<'a> {
+    /// The machine whose wdmd it uses, if any.
+    machine: Option<&'a Machine>,
+    sleep: Option<&'a Sleep>,
+}
+
 const LOG_NAME: &str = "debug-log";
 
-fn spawn_daemon(
-    program: Program,
-    name: &str,
-    run_dir: &Path,
-    options: &[&str],
-    watched: Option<&Machine>,
-) -> Child {
+fn spawn_daemon(program: Program, name: &str, run_dir: &Path, options: &[&str], place: &Place<'_>) -> Child {
     let log = File::options()
         .create(true)
         .append(true)
         .open(run_dir.join(LOG_NAME))
         .unwrap_or_else(|error| panic!("cannot make the log of host {name}: {error}"));
-    let watchdog = if watched.is_some() { "1" } else { "0" };
+    let watchdog = if place.machine.is_some() { "1" } else { "0" };
     let mut args = vec!["daemon", "-D", "-w", watchdog];
     args.extend(["-l", "0", "-h", "0", "-U", "root", "-G", "root", "-e", name]);
     args.extend(options);
-    let mut command = match watched {
+    let mut command = match place.machine {
         Some(machine) => machine.plain_command_of(&program.path(), &args),
         None => {
             let mut command = bounded::dying_with_us(&program.path());
@@ -340,6 +360,7 @@ fn spawn_daemon(
         }
     };
     command
+        .envs(place.sleep.into_iter().flat_map(Sleep::environment))
         .env("SANLOCK_RUN_DIR", run_dir)
         .env("SANLOCK_PRIVILEGED", "0")
         .stdin(Stdio::null())

@@ -1,6 +1,9 @@
 //! The two programs.
 
+use std::fs;
+use std::io::Write;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 /// Path of the original as packaged.
 const REFERENCE_PATH: &str = "/usr/sbin/sanlock";
@@ -116,4 +119,26 @@ pub fn build_dir() -> PathBuf {
         dir.pop();
     }
     dir
+}
+/// A shared object from C source, under the directory of build products.
+///
+/// # Panics
+/// When `cc` is missing or does not compile it.
+#[must_use]
+pub(crate) fn compiled(name: &str, source: &str) -> PathBuf {
+    let made = build_dir().join(format!("{name}-shim.{}.so", std::process::id()));
+    let mut compiler = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-x", "c", "-o"])
+        .arg(&made)
+        .args(["-", "-ldl"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("cannot run cc (package gcc): {error}"));
+    let written = compiler.stdin.take().map(|mut input| input.write_all(source.as_bytes()));
+    let status = compiler.wait().unwrap_or_else(|error| panic!("waiting for cc: {error}"));
+    assert!(status.success(), "the {name} shim does not compile (written: {written:?})");
+    // One name for all test programs, replaced in one step: several may do this at once.
+    let path = build_dir().join(format!("{name}-shim.so"));
+    fs::rename(&made, &path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    path
 }

@@ -2,16 +2,14 @@
 //! when the hardware would have reset the host.
 
 use std::fs;
-use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 
-use crate::program::build_dir;
+use crate::program::compiled;
 
 const SHIM_SOURCE: &str = include_str!("../shim/watchdog.c");
 
@@ -41,23 +39,7 @@ pub fn now_seconds() -> u64 {
 #[must_use]
 pub fn shim() -> &'static Path {
     static SHIM: OnceLock<PathBuf> = OnceLock::new();
-    SHIM.get_or_init(|| {
-        let made = build_dir().join(format!("watchdog-shim.{}.so", std::process::id()));
-        let mut compiler = Command::new("cc")
-            .args(["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-x", "c", "-o"])
-            .arg(&made)
-            .args(["-", "-ldl"])
-            .stdin(Stdio::piped())
-            .spawn()
-            .unwrap_or_else(|error| panic!("cannot run cc (package gcc): {error}"));
-        let written = compiler.stdin.take().map(|mut input| input.write_all(SHIM_SOURCE.as_bytes()));
-        let status = compiler.wait().unwrap_or_else(|error| panic!("waiting for cc: {error}"));
-        assert!(status.success(), "shim/watchdog.c does not compile (written: {written:?})");
-        // One name for all test programs, replaced in one step: several may do this at once.
-        let path = build_dir().join("watchdog-shim.so");
-        fs::rename(&made, &path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        path
-    })
+    SHIM.get_or_init(|| compiled("watchdog", SHIM_SOURCE))
 }
 
 /// The devices of one pretended machine.

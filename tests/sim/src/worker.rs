@@ -53,8 +53,9 @@ impl Shared {
     }
 
     /// Takes in a good renewal. Whether the front is to hear of it.
-    fn renewed(&self, time: MonoTime, now: MonoTime) -> bool {
-        if !self.gone.get() && self.state(now) == LockspaceNow::Gone {
+    fn renewed(&self, time: MonoTime, now: MonoTime, dead_secs: u64) -> bool {
+        let failed = !self.gone.get() && self.state(now) == LockspaceNow::Gone;
+        if failed || now.secs_since(self.last_good.get()) >= dead_secs {
             self.overdue.set(true);
             self.gone.set(true);
         }
@@ -286,7 +287,7 @@ impl World {
         let disk = worker.disk;
         let (name, life) = (self.hosts[host].id, self.life_of(host));
         let now = self.hosts[host].clock.at(self.now);
-        if !shared.renewed(timestamp, now) {
+        if !shared.renewed(timestamp, now, shared.io_timeout.host_dead_secs(self.hosts[host].fire)) {
             return;
         }
         self.checks.renewed(name, disk, life, timestamp, now);
