@@ -7,12 +7,13 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::errand::Errand;
 use crate::error::OpenError;
-use crate::offload::{self, ClosePermit, Place};
+use crate::offload::{self, ClosePermit, Place, Told};
 use crate::opens::{self, Asker, PendingOpen};
 use crate::stat::{Device, Identity, Stat};
 
@@ -40,7 +41,7 @@ pub enum DiskKind {
 /// An open disk, shared by the operations on it. Opened `O_DIRECT|O_SYNC|O_CLOEXEC` (disk-format.md 3, rule 1).
 ///
 /// Dropping the last reference never blocks: the descriptor is closed a moment later on a background thread, since closing
-/// may hang like any other operation on dead storage. Who can wait for it takes [`Disk::close_on_errand`].
+/// may hang like any other operation on dead storage. Who can wait for it takes [`Disk::close_within`].
 pub struct Disk {
     fd: ManuallyDrop<OwnedFd>,
     path: Arc<Path>,
@@ -52,6 +53,8 @@ pub struct Disk {
     identity: Identity,
     /// Held where dropping closes at once.
     permit: Option<ClosePermit>,
+    /// Who waits for its close.
+    told: Mutex<Option<Told>>,
 }
 
 impl Disk {
@@ -108,6 +111,7 @@ impl Disk {
             size,
             identity: stat.identity,
             permit: None,
+            told: Mutex::new(None),
         }))
     }
 
@@ -138,6 +142,16 @@ impl Disk {
     pub(crate) fn close_on_errand(mut self) -> Option<Errand> {
         self.permit = Some(offload::close_here(self.place())?);
         Some(Errand::new(move || drop(self)))
+    }
+
+    /// Gives up this use of it, and waits until it is closed, no longer than `limit`. `false`: others still use it then, or the close has
+    /// not ended; in the end it is closed all the same.
+    #[must_use]
+    pub fn close_within(disk: Arc<Self>, limit: Duration) -> bool {
+        let (told, closed) = mpsc::channel();
+        *disk.told.lock().unwrap_or_else(PoisonError::into_inner) = Some(told);
+        drop(disk);
+        closed.recv_timeout(limit) == Err(RecvTimeoutError::Disconnected)
     }
 
     /// Opens `path`, waiting no longer than `timeout`.
@@ -233,7 +247,11 @@ impl Drop for Disk {
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
         match self.permit.take() {
             Some(_while_it_closes) => drop(fd),
-            None => offload::close(self.place(), fd),
+            None => offload::close(
+                self.place(),
+                fd,
+                self.told.get_mut().unwrap_or_else(PoisonError::into_inner).take(),
+            ),
         }
     }
 }

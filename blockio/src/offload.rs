@@ -16,8 +16,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-pub(crate) use closes::Place;
 use closes::{Closes, Closing};
+pub(crate) use closes::{Place, Told};
 
 use crate::errand::Errand;
 use crate::opens::{MAX_BACKGROUND_OPENS, SECOND_OPENS_MAX};
@@ -46,9 +46,9 @@ static OPENERS: Pool<VecDeque<Errand>> =
     Pool::new("sanlock-open", MAX_BACKGROUND_OPENS + SECOND_OPENS_MAX, VecDeque::new());
 
 /// Closes `fd` soon, on another thread. Never blocks.
-pub(crate) fn close(place: Place, fd: OwnedFd) {
+pub(crate) fn close(place: Place, fd: OwnedFd, told: Option<Told>) {
     let mut closers = CLOSERS.lock();
-    closers.work.add(place, fd);
+    closers.work.add(place, fd, told);
     // Without a thread it is closed with the next one.
     let _ = CLOSERS.staff(closers);
 }
@@ -135,6 +135,7 @@ impl Work for Closes {
 
     fn carry_out(closing: Closing) -> Place {
         drop(closing.fd);
+        drop(closing.told);
         closing.place
     }
 

@@ -64,7 +64,8 @@ unsafe fn call(op: &RawOp, offset: i64) -> i64 {
         };
         match Errno::result(rc) {
             Ok(bytes) => return bytes as i64,
-            Err(Errno::EINTR) => {}
+            // A write may have been carried out, or may be later (FUSE): again, the first one might come after the second.
+            Err(Errno::EINTR) if op.op == Op::Read => {}
             Err(errno) => return -i64::from(errno as i32),
         }
     }

@@ -2,11 +2,12 @@
 //!
 //! A client of storage may give up a write that the storage has, and will carry out: a soft NFS mount whose server is away, a path to a
 //! SAN that was lost. The kernel says so with the same errors as of what never happened. So every error counts as doubtful that is not
-//! known to be the answer of whoever would have had to write, or of this host before it asked.
+//! known to be the answer of whoever would have had to write, or of this host before it asked. What a target of a SAN refuses is such an answer, but
+//! perhaps not to the first attempt: several paths to it are used in turn, and the one that was lost may still carry out what it was given.
 
 use crate::machine::IoFailure;
 
-/// What Linux refuses before it asks the storage, or the storage itself says of a write that it did not, and will not, carry out.
+/// What Linux refuses before it asks the storage, or a file server says of a write that it did not, and will not, carry out.
 const DEFINITE: &[i32] = &[
     1,   // EPERM
     6,   // ENXIO, the operation was never given to a device
@@ -18,13 +19,10 @@ const DEFINITE: &[i32] = &[
     22,  // EINVAL
     24,  // EMFILE
     27,  // EFBIG
-    28,  // ENOSPC
+    28,  // ENOSPC, which mostly is a file system's
     30,  // EROFS
-    52,  // EBADE, a reservation of another host
-    61,  // ENODATA, a medium that cannot be written there
     95,  // EOPNOTSUPP
     116, // ESTALE
-    121, // EREMOTEIO, the target refuses
     122, // EDQUOT
 ];
 
@@ -51,8 +49,8 @@ mod tests {
 
     #[test]
     fn what_networks_say_leaves_doubt_and_refusals_do_not() {
-        // EIO, ENODEV, ENOLINK, ETIMEDOUT, EHOSTDOWN, and what nobody knows.
-        for errno in [5, 19, 67, 110, 112, 4000] {
+        // EINTR, EIO, ENODEV, EBADE, ENODATA, ENOLINK, ETIMEDOUT, EHOSTDOWN, EREMOTEIO, and what nobody knows.
+        for errno in [4, 5, 19, 52, 61, 67, 110, 112, 121, 4000] {
             assert!(IoFailure::Os(errno).leaves_doubt(), "{errno}");
             assert!(IoFailure::Os(errno).may_still_land(), "{errno}");
         }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 
 use super::{CLOSERS_FOR_PATHS, CLOSERS_OF_A_PATH};
 use crate::stat::Device;
@@ -15,16 +16,20 @@ pub(crate) struct Place {
     pub(crate) device: Device,
 }
 
+/// Dropped once a descriptor is closed: whoever has the other end hears of it.
+pub(crate) type Told = Sender<()>;
+
 /// A descriptor to be closed.
 pub(super) struct Closing {
     pub(super) place: Place,
     pub(super) fd: OwnedFd,
+    pub(super) told: Option<Told>,
 }
 
 /// Descriptors of one path.
 struct Queue {
     place: Place,
-    fds: VecDeque<OwnedFd>,
+    fds: VecDeque<(OwnedFd, Option<Told>)>,
 }
 
 /// See [`super`].
@@ -40,10 +45,10 @@ impl Closes {
         Self { waiting: VecDeque::new(), under_way: Vec::new() }
     }
 
-    pub(super) fn add(&mut self, place: Place, fd: OwnedFd) {
+    pub(super) fn add(&mut self, place: Place, fd: OwnedFd, told: Option<Told>) {
         match self.waiting.iter_mut().find(|queue| queue.place.path == place.path) {
-            Some(queue) => queue.fds.push_back(fd),
-            None => self.waiting.push_back(Queue { place, fds: VecDeque::from([fd]) }),
+            Some(queue) => queue.fds.push_back((fd, told)),
+            None => self.waiting.push_back(Queue { place, fds: VecDeque::from([(fd, told)]) }),
         }
     }
 
@@ -66,13 +71,13 @@ impl Closes {
     pub(super) fn next(&mut self) -> Option<Closing> {
         let at = self.waiting.iter().position(|queue| self.room(&queue.place) > 0)?;
         let mut queue = self.waiting.remove(at)?;
-        let fd = queue.fds.pop_front()?;
+        let (fd, told) = queue.fds.pop_front()?;
         let place = queue.place.clone();
         if !queue.fds.is_empty() {
             self.waiting.push_back(queue);
         }
         self.under_way.push(place.clone());
-        Some(Closing { place, fd })
+        Some(Closing { place, fd, told })
     }
 
     /// Begins one of a descriptor that is not here, if none of that path waits and there are not many.
@@ -113,15 +118,15 @@ mod tests {
     fn a_few_of_each_path_at_a_time_and_paths_take_turns() {
         let mut closes = Closes::new();
         for _ in 0..6 {
-            closes.add(place("a", 1), fd());
+            closes.add(place("a", 1), fd(), None);
         }
-        closes.add(place("b", 1), fd());
+        closes.add(place("b", 1), fd(), None);
         assert_eq!(closes.ready(), CLOSERS_OF_A_PATH + 1);
         for expected in ["a", "b", "a", "a", "a"] {
             assert_eq!(next(&mut closes).as_deref(), Some(expected));
         }
         assert_eq!((closes.ready(), next(&mut closes)), (0, None), "enough are under way");
-        closes.add(place("b", 1), fd());
+        closes.add(place("b", 1), fd(), None);
         assert_eq!(closes.ready(), 1);
         closes.end(&place("a", 1));
         assert_eq!(closes.ready(), 2);
@@ -137,18 +142,18 @@ mod tests {
     fn with_many_under_way_a_device_gets_no_second_one() {
         let mut closes = Closes::new();
         for n in 0..=CLOSERS_FOR_PATHS {
-            closes.add(place(&format!("dead{n}"), 1), fd());
+            closes.add(place(&format!("dead{n}"), 1), fd(), None);
         }
         for n in 0..CLOSERS_FOR_PATHS {
             assert_eq!(next(&mut closes), Some(format!("dead{n}")));
         }
         assert_eq!((closes.ready(), next(&mut closes)), (0, None));
         for _ in 0..2 {
-            closes.add(place("healthy", 2), fd());
+            closes.add(place("healthy", 2), fd(), None);
         }
         assert_eq!(closes.ready(), 1);
         assert_eq!(next(&mut closes).as_deref(), Some("healthy"));
-        closes.add(place("beside", 2), fd());
+        closes.add(place("beside", 2), fd(), None);
         assert_eq!(next(&mut closes), None);
         closes.end(&place("healthy", 2));
         assert_eq!(next(&mut closes).as_deref(), Some("healthy"));
@@ -167,7 +172,7 @@ mod tests {
         }
         assert!(!closes.begin_elsewhere(&place("a", 1)));
         assert!(closes.begin_elsewhere(&place("b", 1)), "another path");
-        closes.add(place("a", 1), fd());
+        closes.add(place("a", 1), fd(), None);
         assert_eq!(next(&mut closes), None);
         closes.end(&place("a", 1));
         assert!(!closes.begin_elsewhere(&place("a", 1)), "one waits");

@@ -424,7 +424,7 @@ impl Front {
                 ) {
                     self.global.log.error(format_args!("connections wait: {error}"));
                     self.deaf = true;
-                    let none = Interest { read: false, write: false, half_close: false };
+                    let none = Interest { read: false, write: false };
                     let _ = self.poller.change(self.listener.as_fd(), Token::Listener, none);
                 }
                 return;
@@ -452,7 +452,7 @@ impl Front {
             }
             self.sent(id);
         }
-        if ready.hung_up || ready.half_closed {
+        if ready.hung_up {
             self.hung_up(id);
         } else if ready.readable {
             self.serve(id);
@@ -460,7 +460,7 @@ impl Front {
         self.update(id);
     }
 
-    /// Both directions are closed, or a connection that is no longer read was half closed.
+    /// Both directions are closed.
     fn hung_up(&mut self, id: ConnId) {
         let Some(conn) = self.slots.conn_mut(id) else { return };
         conn.hung_up = true;
@@ -520,7 +520,8 @@ impl Front {
                     if let Some(header) = cut {
                         conn.reply(&Reply::result(&header, sanlock_wire::code::ENOTCONN), now);
                     }
-                    return self.close(id);
+                    // It says no more, but has its leases until its last copy is closed, both ways.
+                    return if conn.hung_up { self.close(id) } else { self.broken(id) };
                 }
                 Input::Broken(why) => {
                     self.global
@@ -536,8 +537,8 @@ impl Front {
         self.update(id);
     }
 
-    /// Message boundaries are lost. A plain connection is closed; on a registered one leases may hang, so it stays open
-    /// and only its end is waited for.
+    /// Message boundaries are lost, or its client says no more. A plain connection is closed; on a registered one leases may hang, so it
+    /// stays open and only its end is waited for.
     fn broken(&mut self, id: ConnId) {
         let Some(conn) = self.slots.conn_mut(id) else { return };
         if conn.registered.is_none() {

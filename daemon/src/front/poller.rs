@@ -68,8 +68,6 @@ pub(super) struct Ready {
     pub(super) writable: bool,
     /// Both directions are closed, or the descriptor is broken.
     pub(super) hung_up: bool,
-    /// The peer closed its sending direction.
-    pub(super) half_closed: bool,
 }
 
 /// An epoll instance with tokens.
@@ -81,17 +79,15 @@ pub(super) struct Poller(Epoll);
 pub(super) struct Interest {
     pub(super) read: bool,
     pub(super) write: bool,
-    pub(super) half_close: bool,
 }
 
 impl Interest {
-    pub(super) const READ: Self = Self { read: true, write: false, half_close: false };
+    pub(super) const READ: Self = Self { read: true, write: false };
 
     fn flags(self) -> EpollFlags {
         let mut flags = EpollFlags::empty();
         flags.set(EpollFlags::EPOLLIN, self.read);
         flags.set(EpollFlags::EPOLLOUT, self.write);
-        flags.set(EpollFlags::EPOLLRDHUP, self.half_close);
         flags
     }
 }
@@ -143,7 +139,6 @@ impl Poller {
                     readable: flags.contains(EpollFlags::EPOLLIN),
                     writable: flags.contains(EpollFlags::EPOLLOUT),
                     hung_up: flags.intersects(EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR),
-                    half_closed: flags.contains(EpollFlags::EPOLLRDHUP),
                 });
             }
         }

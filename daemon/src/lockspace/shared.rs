@@ -93,7 +93,12 @@ impl Shared {
         self.last_good_ms.fetch_max(time.millis(), Ordering::SeqCst);
     }
 
-    /// The open disk and the sizes, once joined.
+    /// From now on nobody gets the disk here.
+    pub(super) fn forget_place(&self) {
+        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// The open disk and the sizes, while it is joined.
     pub(crate) fn place(&self) -> Option<(Arc<Disk>, Geometry)> {
         self.place.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -104,6 +104,8 @@ pub(super) struct Worker {
     config: DeltaConfig,
     pub(super) driver: Driver<LsMachine, ()>,
     pub(super) done: Vec<Driven<(), LsOutcome>>,
+    /// Of the lockspace, from its open on.
+    disk: Option<Arc<Disk>>,
     pub(super) leave: Option<bool>,
     /// By when its last writes must have ended for its record to be the proof that no other instance followed.
     sole_if_ended_before: Option<MonoTime>,
@@ -151,6 +153,7 @@ pub(super) fn run(
         config,
         driver,
         done: Vec::new(),
+        disk: None,
         leave: None,
         sole_if_ended_before: None,
         outgoing: None,
@@ -163,6 +166,7 @@ pub(super) fn run(
             station.serve(Renewing::new(worker, &joined, residents), style);
         }
         Err(error) if worker.driver.unsettled() == 0 => {
+            worker.close();
             (worker.report)(Report::JoinFailed { ls, error });
         }
         Err(error) => {
@@ -179,6 +183,7 @@ impl Worker {
     /// The join failed.
     fn begin(&mut self, table: Option<HostTable>) -> Result<(Joined, Residents), JoinError> {
         let disk = self.open()?;
+        self.disk = Some(Arc::clone(&disk));
         let joined = self.join(&disk)?;
         let residents = self.residents(&joined, &disk, table)?;
         self.shared.set_joined(&joined, disk);
@@ -350,6 +355,9 @@ impl Worker {
     /// this daemon relies on what is in that sector.
     fn end(&mut self) {
         let writes = self.drain();
+        if writes != LeaseWrites::Outstanding {
+            self.close();
+        }
         self.tell(Event::Left { ls: self.ls, writes });
         if writes != LeaseWrites::Outstanding {
             return;
@@ -359,6 +367,18 @@ impl Worker {
             self.done.clear();
         }
         self.tell(Event::LeaseSettled { ls: self.ls });
+    }
+
+    /// Closes the disk, if nothing of this lockspace is under way any more: who hears that it was left may want to deactivate the volume, or
+    /// unmount the file system. Waits for others that use it, and for the close, no longer than an io timeout.
+    fn close(&mut self) {
+        self.shared.forget_place();
+        // All uses but our own.
+        let _none = self.driver.close(false);
+        let limit = Duration::from_millis(self.shared.io_timeout.millis());
+        if self.disk.take().is_some_and(|disk| !Disk::close_within(disk, limit)) {
+            self.log.warn(format_args!("the lockspace is left while its disk is still open"));
+        }
     }
 
     /// Frees the host_id lease if that is wanted and allowed. Waits for an attempt that runs, but not for long.

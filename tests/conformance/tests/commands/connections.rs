@@ -2,10 +2,10 @@
 
 use std::io::Read;
 use std::net::Shutdown;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sanlock_conformance::raw::{self, Header, cmd, killpath};
-use sanlock_conformance::{Connection, Lockspace, Program, Scene};
+use sanlock_conformance::{Connection, Lockspace, Program, Scene, bounded};
 
 use crate::Table;
 
@@ -186,4 +186,23 @@ fn a_conversion_cut_short_leaves_nobody_busy() {
     assert_eq!(other.receive().result(), -107);
     assert_eq!(scene.host(0).connect().inquire(Some(us)).count, 1, "the target can be asked");
     assert_eq!(target.convert(&scene.storage().resource(1).shared()), 0, "and converts");
+}
+
+#[test]
+fn a_process_that_says_no_more_keeps_its_leases_until_its_connection_is_closed() {
+    let Some(program) = Program::ours_under_test("gives its leases up") else { return };
+    let scene = Scene::one_host(program, 1);
+    let owner = scene.owning(0, 1);
+    let mut other = scene.host(0).connect();
+    other.register();
+    owner.stream().shutdown(Shutdown::Write).unwrap();
+    let begin = Instant::now();
+    while begin.elapsed() < WATCHED {
+        assert_eq!(other.acquire_one(&scene.storage().resource(1)), -17);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    drop(owner);
+    bounded::wait_until("the lease to be free", CLOSED, || {
+        other.acquire_one(&scene.storage().resource(1)) == 0
+    });
 }

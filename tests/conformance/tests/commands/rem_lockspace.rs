@@ -1,9 +1,10 @@
 //! REM_LOCKSPACE, socket-protocol.md 7.3.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use sanlock_conformance::raw::flag;
-use sanlock_conformance::{Holder, Lockspace, Program, Scene, bounded};
+use sanlock_conformance::{Holder, Host, Lockspace, Program, Scene, bounded};
 
 use crate::{SOON, Table};
 
@@ -124,4 +125,33 @@ fn a_lockspace_being_removed_is_neither_joined_again_nor_forgotten() {
         assert!(seen.contains(&-11), "the original shows the removal for a second: {seen:?}");
     }
     assert_eq!(host.connect().inq_lockspace(&lockspace, flag::INQ_WAIT), 0);
+}
+
+/// Whether the daemon has this file open.
+fn has_open(host: &Host, path: &str) -> bool {
+    let fds = std::fs::read_dir(format!("/proc/{}/fd", host.pid())).expect("the daemon runs");
+    fds.flatten().any(|fd| std::fs::read_link(fd.path()).is_ok_and(|link| link == Path::new(path)))
+}
+
+#[test]
+fn the_disk_of_a_lockspace_is_closed_when_its_removal_is_answered() {
+    let Some(program) = Program::under_test() else { return };
+    let scene = Scene::one_host(program, 1);
+    let (host, path) = (scene.host(0), scene.storage().path());
+    let lockspace = scene.storage().lockspace(1);
+    for round in 0..3 {
+        let mut client = scene.owning(0, 1);
+        assert_eq!(client.release_one(&scene.storage().resource(1)), 0);
+        drop(client);
+        assert!(has_open(host, path));
+        assert_eq!(host.connect().rem_lockspace(&lockspace, 0), 0);
+        // Whoever waits for the answer deactivates a volume, or unmounts a file system.
+        assert!(!has_open(host, path), "round {round}");
+        assert_eq!(host.connect().add_lockspace(&lockspace, 0, 1), 0);
+    }
+    assert_eq!(host.connect().rem_lockspace(&lockspace, 0), 0);
+    // Nor does a join that failed leave anything.
+    let _ = host.client(&["direct", "init", "-s", &format!("OTHER:0:{path}:0"), "-o", "1"]).success();
+    assert_eq!(host.connect().add_lockspace(&lockspace, 0, 1), -226);
+    assert!(!has_open(host, path), "after a join that failed");
 }
