@@ -59,7 +59,9 @@ pub(super) fn remove(client: &Client, spec: &LockspaceSpec, signs: Signs) -> u8 
 pub(super) fn set_config(client: &Client, lockspace: Name, config: Option<ConfigCommand>) -> u8 {
     const ACTION: &str = "set_config";
     let number = config.map_or(0, u32::from);
-    print(format!("{ACTION} {lockspace} {number}\n"));
+    print(
+        [format!("{ACTION} ").as_bytes(), lockspace.as_bytes(), format!(" {number}\n").as_bytes()].concat(),
+    );
     let outcome = client.set_config(name(lockspace), number);
     done(ACTION, &subject::lockspace_name(lockspace), &outcome)
 }

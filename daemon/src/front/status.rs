@@ -60,7 +60,7 @@ fn daemon(front: &Front) -> StateRecord {
         .item("quiet_fail", config.quiet_fail)
         .item("debug_renew", config.debug_renew)
         .item("debug_clients", config.debug_clients)
-        .item("debug_cmds", format_args!("{:#018x}", config.debug_cmds))
+        .item("debug_cmds", format_args!("{:#x}", config.debug_cmds))
         .item("renewal_history_size", config.renewal_history_size)
         .item("gid", nix::unistd::getegid())
         .item("uid", nix::unistd::geteuid())

@@ -15,16 +15,30 @@ use sanlock_wire::name as wire;
 use sanlock_wire::types::{Host, Resource, ResourceSpec};
 use std::sync::Arc;
 
-/// All disks of a resource, in order; they must all be there, whichever are then read.
-pub(super) fn open_all(io: &Io, spec: &ResourceSpec) -> Result<Vec<Arc<Disk>>, ToolError> {
+/// All disks of a resource, in order; they must all be there.
+fn open_all(io: &Io, spec: &ResourceSpec) -> Result<Vec<Arc<Disk>>, ToolError> {
     spec.disks().iter().map(|disk| io.open_resource(disk)).collect()
 }
 
-/// The first disk, which alone is read, and the offset of the lease on it.
+/// The disks of a resource that can be opened, in order, and the offset of the lease on each. A majority must be there, as for the lease
+/// itself (lease-algorithms.md 4.8); without one the first that is not says why.
+pub(super) fn open_most(io: &Io, spec: &ResourceSpec) -> Result<Vec<(Arc<Disk>, u64)>, ToolError> {
+    let (mut there, mut missing) = (Vec::new(), None);
+    for disk in spec.disks() {
+        match io.open_resource(disk) {
+            Ok(opened) => there.push((opened, disk.offset.get())),
+            Err(error) => missing = missing.or(Some(error)),
+        }
+    }
+    match missing {
+        Some(error) if there.len() <= spec.disks().len() / 2 => Err(error),
+        _ => Ok(there),
+    }
+}
+
+/// The first disk that is there, which alone is read, and the offset of the lease on it.
 pub(super) fn open_first(io: &Io, spec: &ResourceSpec) -> Result<(Arc<Disk>, u64), ToolError> {
-    let offset = spec.disks().first().ok_or(ToolError::NoDisks)?.offset.get();
-    let first = open_all(io, spec)?.into_iter().next().ok_or(ToolError::NoDisks)?;
-    Ok((first, offset))
+    open_most(io, spec)?.into_iter().next().ok_or(ToolError::NoDisks)
 }
 
 /// Reads the leader and returns the resource with names, lease version and size flags as on disk; other fields as asked. An

@@ -109,6 +109,39 @@ fn which_disk_is_missing_is_a_difference() {
     table.expect("two missing", first.acquire_one(&lease.resource), -2);
 }
 
+/// Reading a lease and asking for it need a majority of its disks, like taking it. The original needs the first one, too.
+#[test]
+fn a_lease_is_read_and_asked_for_while_a_majority_of_its_disks_is_there() {
+    let Some(program) = Program::under_test() else { return };
+    let scene = two_hosts(program);
+    let mut table = Table::default();
+    for missing in 0..DISKS {
+        let lease = Lease::new(&scene, &format!("R{missing}"));
+        let (mut owner, _) = clients(&scene);
+        assert_eq!(owner.acquire_one(&lease.resource), 0);
+        lease.lose(missing);
+        let expected = if program == Program::Reference && missing == 0 { -9 } else { 0 };
+        let case = |what: &str| format!("{what}, disk {missing} missing");
+        let mut other = scene.host(1).connect();
+        table.expect(&case("read"), other.read_resource(&lease.resource).0, expected);
+        let (owners, _, hosts) = scene.host(1).connect().read_resource_owners(&lease.resource);
+        table.expect(&case("owners"), (owners, hosts.len()), (expected, usize::from(expected == 0)));
+        let text: Vec<String> = lease.paths.iter().map(|path| format!("{path}:0")).collect();
+        let arg = format!("{LOCKSPACE}:R{missing}:{}:5", text.join(":"));
+        let asked = scene.host(1).client(&["client", "request", "-r", &arg, "-f", "2"]);
+        table.expect(&case("request"), asked.result(), Some(i64::from(expected)));
+        // Host 1, which owns the lease, is told and finds what is asked for on the first disk that is there.
+        let there = if missing == 0 { 1 } else { 0 };
+        let record = &lease.contents(there)[512..512 + 28];
+        let asked_for = (expected == 0).then_some(5);
+        table.expect(&case("record"), (expected == 0).then(|| record[8]), asked_for);
+    }
+    let lease = Lease::new(&scene, "TWO");
+    lease.lose(0);
+    lease.lose(2);
+    table.expect("two missing", scene.host(1).connect().read_resource(&lease.resource).0, -2);
+}
+
 #[test]
 fn a_disk_lost_while_the_lease_is_held_comes_back_with_old_content() {
     let Some(program) = Program::ours_under_test("goes by the last disk") else { return };

@@ -1,5 +1,7 @@
 //! What the command line says and returns where users of the original stumble (command-line.md 5, 18).
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -64,6 +66,17 @@ fn client_init_takes_a_number_of_hosts() {
         let _ = scene.host(0).client(&["client", "init", "-r", &resource, option, value]).success();
         table.expect(&format!("{option} {value}"), num_hosts(&scene, &resource), Some(expected));
     }
+}
+
+#[test]
+fn names_are_printed_as_they_were_given() {
+    let Some(program) = Program::under_test() else { return };
+    let scene = Scene::not_joined(program, 0);
+    let name = OsStr::from_bytes(b"L\xe4");
+    let mut command = scene.host(0).command(&["client", "set_config", "-u", "1", "-s"]);
+    let output = command.arg(name).output().expect("the command runs");
+    let first = output.stdout.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    assert!(first.starts_with(b"set_config L\xe4 "), "{first:?}");
 }
 
 /// 18.1 #5: the original clears the lease whatever the value is.
