@@ -285,16 +285,21 @@ impl Device {
         if !self.loose {
             return Ok(());
         }
-        let opened = self.hold();
-        let what = if opened.is_ok() { "and was opened again" } else { "and cannot be opened again" };
-        Err(io::Error::other(format!("it was told to stop, closed, still runs, {what}")))
+        match self.hold() {
+            Ok(()) => Err(io::Error::other("it was told to stop, still runs, and was opened again")),
+            // It stopped, and somebody else has started it.
+            Err(_) if !self.loose => Ok(()),
+            Err(_) => Err(io::Error::other("it was told to stop, still runs, and cannot be opened again")),
+        }
     }
 
-    /// Opens a device again that runs though it was closed.
+    /// Opens a device again that runs though it was closed. One that another process has open is that one's business.
     fn hold(&mut self) -> io::Result<()> {
         if self.loose && self.file.is_none() {
-            self.file = Some((self.kernel.open)(&self.path)?);
-            self.loose = false;
+            let opened = (self.kernel.open)(&self.path);
+            let is_busy = |error: &io::Error| error.raw_os_error() == Some(nix::libc::EBUSY);
+            self.loose = opened.as_ref().is_err_and(|error| !is_busy(error));
+            self.file = Some(opened?);
         }
         Ok(())
     }

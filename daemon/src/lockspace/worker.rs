@@ -28,6 +28,9 @@ use crate::log::Log;
 use crate::mailbox::Mailbox;
 use crate::nap;
 
+/// How long a lockspace that was left waits for its disk to be closed. On NFS a close takes a round trip.
+const CLOSE_MAX: Duration = Duration::from_secs(2);
+
 /// How long a lockspace that was left waits for writes that may still land, in seconds (lease-algorithms.md 1.2).
 const DRAIN_SECONDS_MAX: u64 = 120;
 
@@ -370,13 +373,12 @@ impl Worker {
     }
 
     /// Closes the disk, if nothing of this lockspace is under way any more: who hears that it was left may want to deactivate the volume, or
-    /// unmount the file system. Waits for others that use it, and for the close, no longer than an io timeout.
+    /// unmount the file system. Waits for reads that nobody wants any more, and for the close, but not for long.
     fn close(&mut self) {
         self.shared.forget_place();
         // All uses but our own.
         let _none = self.driver.close(false);
-        let limit = Duration::from_millis(self.shared.io_timeout.millis());
-        if self.disk.take().is_some_and(|disk| !Disk::close_within(disk, limit)) {
+        if self.disk.take().is_some_and(|disk| !Disk::close_within(disk, CLOSE_MAX)) {
             self.log.warn(format_args!("the lockspace is left while its disk is still open"));
         }
     }

@@ -158,7 +158,7 @@ fn a_device_that_runs_after_its_close_is_opened_again() {
     assert_eq!(calls(), ["V", "close", "open"]);
     assert!(device.ping(at(2), &log()));
     // It cannot be opened for a while.
-    with(|driver| driver.open_error = EBUSY);
+    with(|driver| driver.open_error = EIO);
     assert!(!device.disarm(at(3), &log()));
     assert!(!device.ping(at(4), &log()));
     assert!(!device.disarm(at(5), &log()));
@@ -172,6 +172,19 @@ fn a_device_that_runs_after_its_close_is_opened_again() {
     assert_eq!(calls(), ["V", "close"]);
     assert_eq!(device.left_running(), None);
     assert!(!device.ping(at(8), &log()));
+    assert_eq!(calls(), [""; 0]);
+}
+
+#[test]
+fn a_device_that_somebody_else_has_started_after_its_close_is_his() {
+    let mut device = device(None);
+    device.arm(60, 15, &log());
+    with(|driver| (driver.runs, driver.open_error) = (Some(true), EBUSY));
+    assert!(device.disarm(at(1), &log()));
+    assert_eq!(device.left_running(), None);
+    calls();
+    assert!(!device.ping(at(2), &log()));
+    assert!(device.disarm(at(3), &log()));
     assert_eq!(calls(), [""; 0]);
 }
 
