@@ -249,9 +249,11 @@ pub(crate) enum Solo {
     Fires,
     /// The device cannot do what is asked: the lockspace has to be refused.
     Refused,
+    /// The machine sleeps while a lease is held, for longer than others would wait: the holder has to be stopped when it wakes up.
+    Sleeps,
 }
 
-/// One host with a clock that jumps over idle time.
+/// One host, with a clock that jumps over idle time unless it sleeps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SoloScenario {
     /// As in [`Scenario`].
@@ -291,6 +293,8 @@ pub(crate) const SOLOS: &[SoloScenario] = &[
     solo("k-ib700-refused", Kind::Ours, Device::Ib700, jumping(UNWORKABLE), Solo::Refused),
     solo("k-original-softdog", Kind::Original, Device::Softdog, jumping(60), Solo::Fires),
     solo("k-original-ib700-refused", Kind::Original, Device::Ib700, jumping(60), Solo::Refused),
+    // Until it sleeps the device runs, without pings: that takes some seconds.
+    solo("m-sleep", Kind::Ours, Device::Softdog, OLD, Solo::Sleeps),
 ];
 
 /// Two hosts that share a volume group.

@@ -55,11 +55,14 @@ fn attempt(
         device: scenario.device,
         images,
         outfit: Outfit::Holder,
-        skip_waits: true,
+        skip_waits: scenario.what != Solo::Sleeps,
     };
     let mut guest = Guest::start(boot, &build, sockets, Arc::clone(timeline))?;
     let begin = start_daemons(0, scenario.timing);
     let add = add_lockspace("LS", 0, LEASE_DISK, scenario.timing);
+    if scenario.what == Solo::Sleeps {
+        return sleep(scenario, &mut guest, &format!("{begin}; {add}")).map(Some);
+    }
     let order = format!(
         "sanlock direct init -s LS:0:{LEASE_DISK}:0; sanlock direct init -r LS:R1:{LEASE_DISK}:{RESOURCE_OFFSET}; \
          {begin}; {add} && begin holder sanlock-vm holder 1 && \
@@ -69,6 +72,7 @@ fn attempt(
          {{ echo BROKEN-OFF >/dev/ttyS0; false; }}"
     );
     match scenario.what {
+        Solo::Sleeps => Ok(None),
         Solo::Refused => {
             let (status, said) = guest.order(&order, PATIENCE)?;
             let mut verdict = Verdict::default();
@@ -90,6 +94,37 @@ fn attempt(
             Ok(reset.then(|| judge(scenario, timeline)))
         }
     }
+}
+
+/// Takes the lease, sleeps for longer than other hosts would wait, and looks what becomes of the holder.
+fn sleep(scenario: &SoloScenario, guest: &mut Guest, join: &str) -> Result<Verdict, String> {
+    let seconds = scenario.timing.dead() + 16;
+    let order = format!(
+        "sanlock direct init -s LS:0:{LEASE_DISK}:0; sanlock direct init -r LS:R1:{LEASE_DISK}:{RESOURCE_OFFSET}; \
+         {join} && begin holder sanlock-vm holder 1 && HOLDER=$PID && \
+         {{ n=0; until sanlock client status | grep '^r ' | grep -qv ADD || [ $n = 60 ]; do n=$((n+1)); sleep 1; done; }} && \
+         sleep 2 && kill -0 $HOLDER && BEFORE=$(cut -d' ' -f1 /proc/uptime) && \
+         echo 0 >/sys/class/rtc/rtc0/wakealarm; echo +{seconds} >/sys/class/rtc/rtc0/wakealarm; echo mem >/sys/power/state; \
+         WOKE=$(cut -d' ' -f1 /proc/uptime); n=0; \
+         while kill -0 $HOLDER 2>/dev/null && [ $n -lt 100 ]; do n=$((n+1)); usleep 200000; done; \
+         echo \"slept from $BEFORE to $WOKE, holder until $(cut -d' ' -f1 /proc/uptime)\"; ! kill -0 $HOLDER 2>/dev/null"
+    );
+    let (status, said) = guest.order(&order, PATIENCE)?;
+    let mut verdict = Verdict::default();
+    match slept(&said) {
+        Some((before, woke)) if woke - before > scenario.timing.dead() as f64 => {}
+        _ => verdict.problems.push(format!("the machine did not sleep: {said}")),
+    }
+    if status != 0 {
+        verdict.problems.push(format!("the holder goes on after the machine slept: {said}"));
+    }
+    Ok(verdict)
+}
+
+/// From when until when, by the clock that counts sleep.
+fn slept(text: &str) -> Option<(f64, f64)> {
+    let (before, rest) = text.split_once("slept from ")?.1.split_once(" to ")?;
+    Some((before.parse().ok()?, rest.split(',').next()?.parse().ok()?))
 }
 
 fn judge(scenario: &SoloScenario, timeline: &Timeline) -> Verdict {
