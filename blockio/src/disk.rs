@@ -245,13 +245,10 @@ impl Drop for Disk {
     fn drop(&mut self) {
         // SAFETY: taken once, here; the field is not used afterwards.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
+        let told = self.told.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         match self.permit.take() {
             Some(_while_it_closes) => drop(fd),
-            None => offload::close(
-                self.place(),
-                fd,
-                self.told.get_mut().unwrap_or_else(PoisonError::into_inner).take(),
-            ),
+            None => offload::close(self.place(), fd, told),
         }
     }
 }

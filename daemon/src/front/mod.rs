@@ -33,7 +33,6 @@ use sanlock_lease::text::LockspaceSpec;
 use sanlock_lease::timing::{IoTimeout, MonoTime};
 use sanlock_manager::{Action, ConnId, Event, LeaseWrites, LockspaceId, Manager, Settings};
 use sanlock_sys::accept::accept_nonblocking;
-use sanlock_sys::clock;
 use sanlock_wdmd::client::SOCKET_PATH;
 use sanlock_wire::counters::Counters;
 use sanlock_wire::{Command, Reply};
@@ -60,9 +59,6 @@ const UNSENT_BYTES_MAX: usize = 64 << 20;
 
 /// Commands that work on disks for clients that are gone; more of them keep the places of their connections, which bounds their threads.
 const ABANDONED_MAX: usize = 256;
-
-/// Sleep of the machine that is less than this is none, in milliseconds.
-const SLEEP_MIN_MS: u64 = 1000;
 
 /// How long the end of the daemon waits until wdmd knows that nothing is expected of it any more.
 const WATCHDOG_FINISH: Duration = Duration::from_secs(20);
@@ -122,8 +118,6 @@ pub(crate) struct Front {
     next_order: u64,
     next_conn: u64,
     next_age_check: MonoTime,
-    /// How long the machine had slept when that was looked at last.
-    asleep_ms: u64,
     events: VecDeque<Event>,
     /// Whether actions are being carried out.
     acting: bool,
@@ -193,7 +187,6 @@ impl Front {
             next_order: 0,
             next_conn: 0,
             next_age_check: MonoTime::default(),
-            asleep_ms: clock::asleep_ms(),
             events: VecDeque::new(),
             acting: false,
             exit: false,
@@ -259,14 +252,9 @@ impl Front {
 
     /// Leases have aged while the machine slept. wdmd does not know that.
     fn look_for_sleep(&mut self) {
-        let asleep = clock::asleep_ms();
-        let slept = asleep.saturating_sub(self.asleep_ms);
-        // Less comes of reading two clocks one after the other.
-        if slept >= SLEEP_MIN_MS {
-            self.asleep_ms = asleep;
+        if let Some(seconds) = self.awake.slept() {
             self.global.log.error(format_args!(
-                "this machine slept for {} s: its leases have aged by as much, and other hosts have not waited",
-                slept / 1000
+                "this machine slept for {seconds} s: its leases have aged by as much, and other hosts have not waited"
             ));
             self.watchdog.order(watchdog::Order::Slept);
         }

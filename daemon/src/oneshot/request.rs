@@ -7,9 +7,9 @@ use sanlock_lease::record::{RawLeader, RequestRecord, Wish};
 use sanlock_lease::verify::{self, Expect, Purpose};
 use sanlock_wire::types::ResourceSpec;
 
-/// Writes the request record on every disk of a resource that is there and has a place for it; a majority must be there. The version asked for is the resource's `lver`. Returns the host that
-/// is to be told, unless nobody owns the lease: then nothing is written. With `lver` and `force_mode` 0 the record is cleared,
-/// whoever owns the lease. `sector` is the lockspace's.
+/// Writes the request record on every disk of a resource that is there and has a place for it; a majority must be there. The version
+/// asked for is the resource's `lver`. Returns the host that is to be told, unless nobody owns the lease: then nothing is written. With
+/// `lver` and `force_mode` 0 the record is cleared, whoever owns the lease. `sector` is the lockspace's.
 ///
 /// # Errors
 /// -34: no disk. The errno of opening one. The codes of a leader that is none, damaged, or another lease's. -270, -271: no request
@@ -68,16 +68,10 @@ pub fn read_request(
     resource: &ResourceSpec,
     sector: SectorSize,
 ) -> Result<(u64, u32), ToolError> {
-    let mut missing = None;
-    let mut there = resource.disks().iter().filter_map(|place| match io.open_resource(place) {
-        Ok(disk) => Some((disk, place.offset.get())),
-        Err(error) => {
-            missing = missing.take().or(Some(error));
-            None
-        }
-    });
-    let found = there.next();
-    let (disk, offset) = found.ok_or_else(|| missing.unwrap_or(ToolError::NoDisks))?;
+    let mut disks =
+        resource.disks().iter().map(|place| io.open_resource(place).map(|disk| (disk, place.offset.get())));
+    let first = disks.next().ok_or(ToolError::NoDisks)?;
+    let (disk, offset) = first.or_else(|error| disks.find_map(Result::ok).ok_or(error))?;
     let offset = offset.checked_add(u64::from(sector.bytes())).ok_or(ToolError::Offset { offset })?;
     let record = RequestRecord::from_sector(&io.read(&disk, offset, sector.slice_len())?);
     record.check()?;

@@ -120,6 +120,7 @@ pub fn build_dir() -> PathBuf {
     }
     dir
 }
+
 /// A shared object from C source, under the directory of build products.
 ///
 /// # Panics

@@ -60,19 +60,18 @@ fn attempt(
     let mut guest = Guest::start(boot, &build, sockets, Arc::clone(timeline))?;
     let begin = start_daemons(0, scenario.timing);
     let add = add_lockspace("LS", 0, LEASE_DISK, scenario.timing);
-    if scenario.what == Solo::Sleeps {
-        return sleep(scenario, &mut guest, &format!("{begin}; {add}")).map(Some);
-    }
-    let order = format!(
+    let held = format!(
         "sanlock direct init -s LS:0:{LEASE_DISK}:0; sanlock direct init -r LS:R1:{LEASE_DISK}:{RESOURCE_OFFSET}; \
          {begin}; {add} && begin holder sanlock-vm holder 1 && \
-         {{ n=0; until sanlock client status | grep '^r ' | grep -qv ADD || [ $n = 600 ]; do n=$((n+1)); sleep 1; done; }} && \
-         RENEWED=$(sanlock client status -D | sed -n 's/.*renewal_last_success=//p') && kill -9 $SANLOCK && \
+         {{ n=0; until sanlock client status | grep '^r ' | grep -qv ADD || [ $n = 600 ]; do n=$((n+1)); sleep 1; done; }}"
+    );
+    let order = format!(
+        "{held} && RENEWED=$(sanlock client status -D | sed -n 's/.*renewal_last_success=//p') && kill -9 $SANLOCK && \
          while :; do echo \"TICK $(cut -d' ' -f1 /proc/uptime) RENEWED $RENEWED\" >/dev/ttyS0; sleep 1; done || \
          {{ echo BROKEN-OFF >/dev/ttyS0; false; }}"
     );
     match scenario.what {
-        Solo::Sleeps => Ok(None),
+        Solo::Sleeps => sleep(scenario, &mut guest, &held).map(Some),
         Solo::Refused => {
             let (status, said) = guest.order(&order, PATIENCE)?;
             let mut verdict = Verdict::default();
@@ -96,14 +95,11 @@ fn attempt(
     }
 }
 
-/// Takes the lease, sleeps for longer than other hosts would wait, and looks what becomes of the holder.
-fn sleep(scenario: &SoloScenario, guest: &mut Guest, join: &str) -> Result<Verdict, String> {
+/// Takes the lease (`held`), sleeps for longer than other hosts would wait, and looks what becomes of the holder.
+fn sleep(scenario: &SoloScenario, guest: &mut Guest, held: &str) -> Result<Verdict, String> {
     let seconds = scenario.timing.dead() + 16;
     let order = format!(
-        "sanlock direct init -s LS:0:{LEASE_DISK}:0; sanlock direct init -r LS:R1:{LEASE_DISK}:{RESOURCE_OFFSET}; \
-         {join} && begin holder sanlock-vm holder 1 && HOLDER=$PID && \
-         {{ n=0; until sanlock client status | grep '^r ' | grep -qv ADD || [ $n = 60 ]; do n=$((n+1)); sleep 1; done; }} && \
-         sleep 2 && kill -0 $HOLDER && BEFORE=$(cut -d' ' -f1 /proc/uptime) && \
+        "{held} && HOLDER=$PID && sleep 2 && kill -0 $HOLDER && BEFORE=$(cut -d' ' -f1 /proc/uptime) && \
          echo 0 >/sys/class/rtc/rtc0/wakealarm; echo +{seconds} >/sys/class/rtc/rtc0/wakealarm; echo mem >/sys/power/state; \
          WOKE=$(cut -d' ' -f1 /proc/uptime); n=0; \
          while kill -0 $HOLDER 2>/dev/null && [ $n -lt 100 ]; do n=$((n+1)); usleep 200000; done; \
