@@ -20,8 +20,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use reboot::Reboots;
+use sanlock_lease::delta::Instance;
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::name::Name;
+use sanlock_lease::timing::IoTimeout;
 use sanlock_manager::rejoin::{RejoinEvidence, RejoinRecord};
 use sanlock_sys::process;
 
@@ -29,7 +31,7 @@ use crate::global::Global;
 use crate::log::Log;
 
 /// First line of a record.
-const HEADING: &str = "sanlock rejoin record 2";
+const HEADING: &str = "sanlock rejoin record 3";
 /// Last line: a record without it was cut.
 const END: &str = "end";
 /// What follows.
@@ -97,7 +99,7 @@ impl Records {
         match read {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let earlier = self.reboots.as_ref().and_then(|reboots| reboots.earlier_boot(lockspace, host));
-                earlier.map_or(RejoinEvidence::None, |generation| RejoinEvidence::OtherBoot { generation })
+                earlier.map_or(RejoinEvidence::None, |instance| RejoinEvidence::OtherBoot { instance })
             }
             Err(_) => RejoinEvidence::Unusable,
             Ok(_) => self.judge(&text, lockspace, host).unwrap_or(RejoinEvidence::Unusable),
@@ -118,7 +120,7 @@ impl Records {
         }
         let matches = value("lockspace")? == hex(lockspace.as_bytes())
             && value("host_id")?.parse::<u64>().ok()? == host.get();
-        let generation = value("generation")?.parse().ok()?;
+        let instance = instance(&value("generation")?, &value("io_timeout")?)?;
         let outlived = match value("outlived")?.as_str() {
             "0" => false,
             "1" => true,
@@ -137,9 +139,9 @@ impl Records {
             alive |= may_live(pid.parse().ok()?, start.parse().ok()?);
         }
         Some(if recorded_boot == *boot {
-            RejoinEvidence::ThisBoot { generation, own, alive }
+            RejoinEvidence::ThisBoot { instance, own, alive }
         } else {
-            RejoinEvidence::OtherBoot { generation }
+            RejoinEvidence::OtherBoot { instance }
         })
     }
 
@@ -150,11 +152,13 @@ impl Records {
     fn save(&self, newest: &mut Newest, record: &RejoinRecord, log: &Log) -> io::Result<()> {
         newest.saved.remove(&(record.lockspace, record.host_id));
         let boot = self.boot.as_deref().ok_or_else(|| io::Error::other("the boot id is unknown"))?;
-        let RejoinRecord { lockspace, host_id, generation, pids, outlived } = record;
+        let RejoinRecord { lockspace, host_id, instance, pids, outlived } = record;
+        let Instance { generation, io_timeout } = instance;
         let (outlived, daemon) = (u8::from(*outlived), &self.daemon);
-        let name = hex(lockspace.as_bytes());
+        let (name, io_timeout) = (hex(lockspace.as_bytes()), io_timeout.secs());
         let mut text = format!(
-            "{HEADING}\nboot {boot}\ndaemon {daemon}\nlockspace {name}\nhost_id {host_id}\ngeneration {generation}\noutlived {outlived}\n"
+            "{HEADING}\nboot {boot}\ndaemon {daemon}\nlockspace {name}\nhost_id {host_id}\ngeneration {generation}\nio_timeout {io_timeout}\n\
+             outlived {outlived}\n"
         );
         for pid in pids {
             // 0: it is gone already, or nobody may know. Then only the absence of the pid proves anything.
@@ -251,6 +255,12 @@ fn may_live(pid: i32, start: u64) -> bool {
             !gone
         }
     }
+}
+
+/// The instance that a record is of, from what it says.
+fn instance(generation: &str, io_timeout: &str) -> Option<Instance> {
+    let io_timeout = IoTimeout::new(io_timeout.parse().ok()?).ok()?;
+    Some(Instance { generation: generation.parse().ok()?, io_timeout })
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -354,7 +364,11 @@ mod tests {
     const HOST: u64 = 7;
 
     fn record(pids: Vec<i32>) -> RejoinRecord {
-        RejoinRecord { lockspace: name("LS/1"), host_id: HOST, generation: 3, pids, outlived: false }
+        RejoinRecord { lockspace: name("LS/1"), host_id: HOST, instance: third(), pids, outlived: false }
+    }
+
+    fn third() -> Instance {
+        Instance { generation: 3, io_timeout: IoTimeout::new(20).unwrap() }
     }
 
     fn name(text: &str) -> Name {
@@ -380,27 +394,45 @@ mod tests {
         let evidence = |records: &Records| records.evidence(&name("LS/1"), host());
         assert_eq!(evidence(&records), RejoinEvidence::None);
         save(&records, &record(vec![])).unwrap();
-        assert_eq!(evidence(&records), RejoinEvidence::ThisBoot { generation: 3, own: true, alive: false });
+        assert_eq!(
+            evidence(&records),
+            RejoinEvidence::ThisBoot { instance: third(), own: true, alive: false }
+        );
         save(&records, &RejoinRecord { outlived: true, ..record(vec![]) }).unwrap();
-        assert_eq!(evidence(&records), RejoinEvidence::ThisBoot { generation: 3, own: true, alive: true });
+        assert_eq!(
+            evidence(&records),
+            RejoinEvidence::ThisBoot { instance: third(), own: true, alive: true }
+        );
         save(&records, &record(vec![own_pid()])).unwrap();
-        assert_eq!(evidence(&records), RejoinEvidence::ThisBoot { generation: 3, own: true, alive: true });
+        assert_eq!(
+            evidence(&records),
+            RejoinEvidence::ThisBoot { instance: third(), own: true, alive: true }
+        );
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         save(&records, &record(vec![i32::try_from(child.id()).unwrap()])).unwrap();
-        assert_eq!(evidence(&records), RejoinEvidence::ThisBoot { generation: 3, own: true, alive: true });
+        assert_eq!(
+            evidence(&records),
+            RejoinEvidence::ThisBoot { instance: third(), own: true, alive: true }
+        );
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(evidence(&records), RejoinEvidence::ThisBoot { generation: 3, own: true, alive: false });
+        assert_eq!(
+            evidence(&records),
+            RejoinEvidence::ThisBoot { instance: third(), own: true, alive: false }
+        );
         assert_eq!(records.evidence(&name("LS/1"), HostId::new(8).unwrap()), RejoinEvidence::None);
         let other = Records::new(dir.path(), None);
-        let found = RejoinEvidence::ThisBoot { generation: 3, own: false, alive: false };
+        let found = RejoinEvidence::ThisBoot { instance: third(), own: false, alive: false };
         assert_eq!(evidence(&other), found, "another life of the daemon");
         let rebooted = Records { boot: Some("another".to_owned()), ..Records::new(dir.path(), None) };
-        assert_eq!(evidence(&rebooted), RejoinEvidence::OtherBoot { generation: 3 });
+        assert_eq!(evidence(&rebooted), RejoinEvidence::OtherBoot { instance: third() });
         let unsure = Records { boot: None, ..Records::new(dir.path(), None) };
         assert_eq!(evidence(&unsure), RejoinEvidence::Unusable);
         save(&records, &RejoinRecord { outlived: true, ..record(vec![]) }).unwrap();
-        assert_eq!(evidence(&records), RejoinEvidence::ThisBoot { generation: 3, own: true, alive: true });
+        assert_eq!(
+            evidence(&records),
+            RejoinEvidence::ThisBoot { instance: third(), own: true, alive: true }
+        );
         records.remove(&mut records.newest(), &name("LS/1"), HOST).unwrap();
         records.remove(&mut records.newest(), &name("LS/1"), HOST).unwrap();
         assert_eq!(evidence(&records), RejoinEvidence::None);
@@ -456,7 +488,7 @@ mod tests {
         let evidence = || records.evidence(&name("LS/1"), host());
         let order = |order| carry_out(&records, &order, &Log::in_memory());
         let write = |pids| order(Order::Save { record: record(pids) });
-        let this_boot = |alive| RejoinEvidence::ThisBoot { generation: 3, own: true, alive };
+        let this_boot = |alive| RejoinEvidence::ThisBoot { instance: third(), own: true, alive };
         write(vec![]);
         assert_eq!(evidence(), this_boot(false));
         fs::remove_dir_all(&run_dir).unwrap();
@@ -494,7 +526,7 @@ mod tests {
         let other = Records::new(dir.path(), None).evidence(&name("LS/1"), host());
         assert_eq!(sanlock_manager::rejoin::fast_rejoin(other), None, "nor to another daemon of this boot");
         save(&records, &record(vec![])).unwrap();
-        let found = RejoinEvidence::ThisBoot { generation: 3, own: true, alive: false };
+        let found = RejoinEvidence::ThisBoot { instance: third(), own: true, alive: false };
         assert_eq!(records.evidence(&name("LS/1"), host()), found);
     }
 }

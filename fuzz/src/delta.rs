@@ -1,6 +1,8 @@
 //! Lockspaces: joining, renewing, leaving and watching the others, on an area that holds anything.
 
-use sanlock_lease::delta::{DeltaAcquire, DeltaConfig, Event, HostScan, Joined, RenewOutcome, Renewal};
+use sanlock_lease::delta::{
+    DeltaAcquire, DeltaConfig, Event, HostScan, Instance, Joined, RenewOutcome, Renewal,
+};
 use sanlock_lease::machine::{Action, Content, Op, Place};
 use sanlock_lease::name::Name;
 use sanlock_lease::record::{Bitmap, RawLeader};
@@ -69,7 +71,8 @@ fn join(scene: &mut Scene, data: &mut Data<'_>, config: DeltaConfig) -> Option<J
     let begun = scene.lab.now;
     let vouched = data.one_in(3).then(|| data.number());
     let remembered = if data.one_in(3) { data.number() } else { 0 };
-    let mut machine = DeltaAcquire::new(config, vouched).remembering(remembered);
+    let earlier = Instance { generation: remembered, io_timeout: config.io_timeout };
+    let mut machine = DeltaAcquire::new(config, vouched).remembering(Some(earlier));
     let from = scene.lab.trace.len();
     let end = scene.lab.run(&mut machine);
     check_writes(scene, from, &config);

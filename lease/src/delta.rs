@@ -48,6 +48,15 @@ pub struct DeltaConfig {
     pub fire: WatchdogFire,
 }
 
+/// One life of a host in a lockspace, from a join on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Instance {
+    /// The generation it has its host id with.
+    pub generation: u64,
+    /// What others judge it by.
+    pub io_timeout: IoTimeout,
+}
+
 impl DeltaConfig {
     /// The limit of everything but a renewal's write: T from now.
     fn deadline(&self, now: MonoTime) -> MonoTime {

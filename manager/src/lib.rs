@@ -60,7 +60,7 @@ pub use event::{AcquireFlags, Command, Event, LeaseWrites, OrphanUse, ReleaseWha
 pub use events::{STREAMS_MAX, SetEventFlags};
 pub use ids::{ConnId, LockspaceId, ResourceId, TaskId};
 pub use killpath::KillpathProgram;
-pub use rejoin::{ProcessId, RejoinEvidence, RejoinRecord, fast_rejoin, remembered_generation};
+pub use rejoin::{ProcessId, RejoinEvidence, RejoinRecord, fast_rejoin, remembered};
 pub use requests::Request;
 pub use state::{Conn, Dead, Lockspace, LockspaceList, RenewalEntry, Resource, ResourceList, Token, Work};
 pub use watchdog::Watch;

@@ -10,7 +10,7 @@ use crate::requests::Looking;
 use crate::state::{Dead, Lockspace, LockspaceList, RenewalEntry, Work};
 use crate::{LOCKSPACES_MAX, Level, Manager, WAITERS_MAX, log, reply};
 use sanlock_lease::code::ReturnCode;
-use sanlock_lease::delta::{JoinError, Joined};
+use sanlock_lease::delta::{Instance, JoinError, Joined};
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::recovery::Progress;
 use sanlock_lease::text::LockspaceSpec;
@@ -388,7 +388,7 @@ impl Manager {
         let record = RejoinRecord {
             lockspace: lockspace.spec.name,
             host_id: lockspace.spec.host_id,
-            generation: lockspace.generation(),
+            instance: Instance { generation: lockspace.generation(), io_timeout: lockspace.io_timeout },
             pids: noted().filter(|c| !c.pid_gone).filter_map(|c| c.pid).collect(),
             outlived: writes || noted().any(|c| c.pid_gone && !c.closed),
         };

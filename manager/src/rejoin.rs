@@ -7,6 +7,7 @@
 //! Within one boot that proves nothing to another daemon: writes of the one that died may still be on their way. Only the daemon
 //! that saw its writes and processes end itself knows that they have; to any other one only a reboot proves it.
 
+use sanlock_lease::delta::Instance;
 use sanlock_lease::name::Name;
 
 /// A process, safe against pid reuse.
@@ -25,8 +26,8 @@ pub struct RejoinRecord {
     pub lockspace: Name,
     /// Our host id in it.
     pub host_id: u64,
-    /// The generation it is held with.
-    pub generation: u64,
+    /// The generation it is held with, and the io timeout that others judge us by.
+    pub instance: Instance,
     /// Processes that were granted a token in it.
     pub pids: Vec<i32>,
     /// Whether something may still act on what was held although every process listed is gone: a descendant that keeps the
@@ -44,13 +45,13 @@ pub enum RejoinEvidence {
     Unusable,
     /// It is of an earlier boot: no process can have survived.
     OtherBoot {
-        /// The generation recorded.
-        generation: u64,
+        /// The instance recorded.
+        instance: Instance,
     },
     /// It is of this boot.
     ThisBoot {
-        /// The generation recorded.
-        generation: u64,
+        /// The instance recorded.
+        instance: Instance,
         /// Whether it was written by this very daemon.
         own: bool,
         /// Whether a process of it still runs, or may, or the record says [`RejoinRecord::outlived`].
@@ -65,30 +66,36 @@ pub enum RejoinEvidence {
 #[must_use]
 pub fn fast_rejoin(evidence: RejoinEvidence) -> Option<u64> {
     match evidence {
-        RejoinEvidence::OtherBoot { generation }
-        | RejoinEvidence::ThisBoot { generation, own: true, alive: false } => Some(generation),
+        RejoinEvidence::OtherBoot { instance }
+        | RejoinEvidence::ThisBoot { instance, own: true, alive: false } => Some(instance.generation),
         RejoinEvidence::ThisBoot { .. } | RejoinEvidence::None | RejoinEvidence::Unusable => None,
     }
 }
 
-/// The generation that this machine is known to have joined with, 0 if none is: the next one is to be larger, whatever the disk
-/// says.
+/// The instance that this machine is known to have been, if there is one: the generation of the next one is to be larger, and unless nothing
+/// can be left of it, it is to be waited for by its io timeout, whatever the disk says.
 #[must_use]
-pub fn remembered_generation(evidence: RejoinEvidence) -> u64 {
+pub fn remembered(evidence: RejoinEvidence) -> Option<Instance> {
     match evidence {
-        RejoinEvidence::OtherBoot { generation } | RejoinEvidence::ThisBoot { generation, .. } => generation,
-        RejoinEvidence::None | RejoinEvidence::Unusable => 0,
+        RejoinEvidence::OtherBoot { instance } | RejoinEvidence::ThisBoot { instance, .. } => Some(instance),
+        RejoinEvidence::None | RejoinEvidence::Unusable => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sanlock_lease::timing::IoTimeout;
+
+    fn instance(generation: u64) -> Instance {
+        Instance { generation, io_timeout: IoTimeout::DEFAULT }
+    }
 
     #[test]
     fn only_proof_that_nothing_survived_allows_a_fast_rejoin() {
-        assert_eq!(fast_rejoin(RejoinEvidence::OtherBoot { generation: 3 }), Some(3));
-        let this_boot = |own, alive| fast_rejoin(RejoinEvidence::ThisBoot { generation: 3, own, alive });
+        assert_eq!(fast_rejoin(RejoinEvidence::OtherBoot { instance: instance(3) }), Some(3));
+        let this_boot =
+            |own, alive| fast_rejoin(RejoinEvidence::ThisBoot { instance: instance(3), own, alive });
         assert_eq!(this_boot(true, false), Some(3));
         assert_eq!(this_boot(true, true), None);
         assert_eq!(this_boot(false, false), None, "a write of the daemon that died may still land");
@@ -97,10 +104,11 @@ mod tests {
     }
 
     #[test]
-    fn every_record_tells_a_generation() {
-        assert_eq!(remembered_generation(RejoinEvidence::OtherBoot { generation: 3 }), 3);
-        let this_boot = RejoinEvidence::ThisBoot { generation: 4, own: false, alive: true };
-        assert_eq!(remembered_generation(this_boot), 4);
-        assert_eq!(remembered_generation(RejoinEvidence::Unusable), 0);
+    fn every_record_tells_an_instance() {
+        let other_boot = RejoinEvidence::OtherBoot { instance: instance(3) };
+        assert_eq!(remembered(other_boot), Some(instance(3)));
+        let this_boot = RejoinEvidence::ThisBoot { instance: instance(4), own: false, alive: true };
+        assert_eq!(remembered(this_boot), Some(instance(4)));
+        assert_eq!(remembered(RejoinEvidence::Unusable), None);
     }
 }

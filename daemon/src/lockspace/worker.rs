@@ -17,7 +17,7 @@ use sanlock_lease::hosts::HostTable;
 use sanlock_lease::machine::{Env, Input, IoFailure, LockspaceNow, Machine, NoHosts, Step};
 use sanlock_lease::record::Bitmap;
 use sanlock_lease::timing::MonoTime;
-use sanlock_manager::rejoin::{fast_rejoin, remembered_generation};
+use sanlock_manager::rejoin::{fast_rejoin, remembered};
 use sanlock_manager::{Event, LeaseWrites, LockspaceId};
 
 use super::renewing::Renewing;
@@ -250,7 +250,7 @@ impl Worker {
         let evidence = self.global.records.evidence(&self.config.lockspace, self.config.host);
         let fast = fast_rejoin(evidence);
         self.log.debug(format_args!("joining, earlier instance: {evidence:?}"));
-        let machine = DeltaAcquire::new(self.config, fast).remembering(remembered_generation(evidence));
+        let machine = DeltaAcquire::new(self.config, fast).remembering(remembered(evidence));
         let areas =
             Areas::new().with_lockspace(Area { disk: Ok(Arc::clone(disk)), offset: self.shared.spec.offset });
         match self.run_once(LsMachine::Join(Box::new(machine)), areas) {

@@ -8,16 +8,17 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use sanlock_lease::delta::Instance;
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::name::Name;
 use sanlock_manager::rejoin::RejoinRecord;
 
-use super::{END, hex, replace, unlink};
+use super::{END, hex, instance, replace, unlink};
 
 /// Where the records are, if the run directory is the usual one.
 pub(crate) const STATE_DIR: &str = "/var/lib/sanlock";
 /// First line of a record.
-const HEADING: &str = "sanlock reboot record 1";
+const HEADING: &str = "sanlock reboot record 2";
 /// Bytes of a record: more than its longest form.
 const RECORD_BYTES_MAX: u64 = 4096;
 /// Where Linux names the machine; the first can be read by root only.
@@ -52,10 +53,11 @@ impl Reboots {
     }
 
     fn text(&self, boot: &str, record: &RejoinRecord) -> String {
-        let RejoinRecord { lockspace, host_id, generation, .. } = record;
-        let (machine, lockspace) = (&self.machine, hex(lockspace.as_bytes()));
+        let RejoinRecord { lockspace, host_id, instance: Instance { generation, io_timeout }, .. } = record;
+        let (machine, lockspace, io_timeout) = (&self.machine, hex(lockspace.as_bytes()), io_timeout.secs());
         format!(
-            "{HEADING}\nmachine {machine}\nboot {boot}\nlockspace {lockspace}\nhost_id {host_id}\ngeneration {generation}\n{END}\n"
+            "{HEADING}\nmachine {machine}\nboot {boot}\nlockspace {lockspace}\nhost_id {host_id}\ngeneration {generation}\n\
+             io_timeout {io_timeout}\n{END}\n"
         )
     }
 
@@ -72,20 +74,20 @@ impl Reboots {
         replace(&self.directory, &path, &text)
     }
 
-    /// The generation that this machine joined with in an earlier boot, if it was not left in good order since.
-    pub(crate) fn earlier_boot(&self, lockspace: &Name, host: HostId) -> Option<u64> {
+    /// The instance that this machine was in an earlier boot, if it was not left in good order since.
+    pub(crate) fn earlier_boot(&self, lockspace: &Name, host: HostId) -> Option<Instance> {
         let text = read(&self.path(lockspace, host.get())).ok()?;
         let line = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
-        let (boot, generation) = (line("boot")?, line("generation")?.parse().ok()?);
+        let (boot, instance) = (line("boot")?, instance(line("generation")?, line("io_timeout")?)?);
         let record = RejoinRecord {
             lockspace: *lockspace,
             host_id: host.get(),
-            generation,
+            instance,
             pids: Vec::new(),
             outlived: false,
         };
         // Every other line has to be exactly as this machine would have written it.
-        (boot != self.boot && text == self.text(boot, &record)).then_some(generation)
+        (boot != self.boot && text == self.text(boot, &record)).then_some(instance)
     }
 
     /// Removes a record. One that is not there is no error.
@@ -106,13 +108,24 @@ fn read(path: &Path) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sanlock_lease::timing::IoTimeout;
 
     fn name(text: &str) -> Name {
         Name::new(text.as_bytes()).unwrap()
     }
 
+    fn of(generation: u64) -> Instance {
+        Instance { generation, io_timeout: IoTimeout::new(20).unwrap() }
+    }
+
     fn record(generation: u64) -> RejoinRecord {
-        RejoinRecord { lockspace: name("LS"), host_id: 7, generation, pids: vec![1], outlived: true }
+        RejoinRecord {
+            lockspace: name("LS"),
+            host_id: 7,
+            instance: of(generation),
+            pids: vec![1],
+            outlived: true,
+        }
     }
 
     #[test]
@@ -125,12 +138,12 @@ mod tests {
         before.note(&record(3)).unwrap();
         before.note(&record(3)).unwrap();
         assert_eq!(before.earlier_boot(&name("LS"), host), None, "it was in this boot");
-        assert_eq!(at("m1", "b2").earlier_boot(&name("LS"), host), Some(3));
+        assert_eq!(at("m1", "b2").earlier_boot(&name("LS"), host), Some(of(3)));
         assert_eq!(at("m2", "b2").earlier_boot(&name("LS"), host), None, "a copied disk");
         assert_eq!(at("m1", "b2").earlier_boot(&name("LS"), HostId::new(8).unwrap()), None);
         assert_eq!(at("m1", "b2").earlier_boot(&name("other"), host), None);
         at("m1", "b2").note(&record(4)).unwrap();
-        assert_eq!(at("m1", "b3").earlier_boot(&name("LS"), host), Some(4));
+        assert_eq!(at("m1", "b3").earlier_boot(&name("LS"), host), Some(of(4)));
         at("m1", "b3").remove(&name("LS"), 7).unwrap();
         at("m1", "b3").remove(&name("LS"), 7).unwrap();
         assert_eq!(at("m1", "b3").earlier_boot(&name("LS"), host), None);

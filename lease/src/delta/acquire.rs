@@ -16,7 +16,7 @@
 //! Both waits are those of the io timeout *found on disk*: that is the one the hosts of the lockspace went by. Where it is so
 //! much longer than ours that our lease would age beyond 4T in the second wait, the lease is checked and renewed on the way.
 
-use super::{DeltaConfig, JoinError, JoinOutcome, Joined};
+use super::{DeltaConfig, Instance, JoinError, JoinOutcome, Joined};
 use crate::geometry::{Geometry, SectorSize};
 use crate::limits::SECTOR_BYTES_MAX;
 use crate::machine::{Action, Env, Input, IoFailure, LockspaceNow, Machine, Op, OpId, Place, Step, View};
@@ -90,8 +90,8 @@ enum Phase {
 pub struct DeltaAcquire {
     config: DeltaConfig,
     fast_rejoin: Option<u64>,
-    /// The largest generation this machine is known to have joined with, 0 if none is.
-    remembered: u64,
+    /// The latest instance that is known to have had the host id, of this machine or seen by this join.
+    remembered: Option<Instance>,
     geometry: Geometry,
     phase: Phase,
     next_op: u32,
@@ -113,7 +113,7 @@ impl DeltaAcquire {
         Self {
             config,
             fast_rejoin,
-            remembered: 0,
+            remembered: None,
             geometry: Geometry::B512_M1,
             phase: Phase::ClockZero,
             next_op: 0,
@@ -124,12 +124,17 @@ impl DeltaAcquire {
         }
     }
 
-    /// The same, with a generation above this one whatever the disk says (weakness W14): a renewal of an earlier instance that
-    /// landed late may have brought an older generation back. Leases name the generation of their owner; with a smaller or a used
-    /// one this host would seem to be an owner that it is not, and whose leases nobody could take.
+    /// The same, with a generation above that of this instance of the same machine, whatever the disk says (weakness W14): a renewal of an
+    /// earlier instance that landed late may have brought an older generation back. Leases name the generation of their owner; with a
+    /// smaller or a used one this host would seem to be an owner that it is not, and whose leases nobody could take.
     #[must_use]
-    pub fn remembering(self, generation: u64) -> Self {
-        Self { remembered: generation, ..self }
+    pub fn remembering(self, instance: Option<Instance>) -> Self {
+        Self { remembered: instance, ..self }
+    }
+
+    /// The instance known to be a later one than this record is of, if there is one.
+    fn later_than(&self, record: &RawLeader) -> Option<Instance> {
+        self.remembered.filter(|instance| record.owner_generation.get() < instance.generation)
     }
 
     /// The time at which a lease that is not free can be taken at the earliest, while that is being waited for.
@@ -231,19 +236,22 @@ impl DeltaAcquire {
         if self.is_freed(&record) || (same_name && vouched_for) {
             return self.take(now, record);
         }
-        self.wait_out(now, record, self.found_timeout(&record))
+        self.wait_out(now, record)
     }
 
     /// Whether this says that nobody has the host id. A free record of an older generation than this machine is known to have joined
     /// with is an earlier release that landed late: unless the caller knows that nothing is left of the later instance, that one counts
     /// as silent.
     fn is_freed(&self, record: &RawLeader) -> bool {
-        let older = record.owner_generation.get() < self.remembered;
-        record.timestamp.get() == 0 && (!older || self.fast_rejoin == Some(self.remembered))
+        let later = self.later_than(record);
+        record.timestamp.get() == 0 && later.is_none_or(|later| self.fast_rejoin == Some(later.generation))
     }
 
-    /// Step 3: waits until whoever may have the host id must have been reset.
-    fn wait_out(&mut self, now: MonoTime, record: RawLeader, io_timeout: IoTimeout) -> Step<JoinOutcome> {
+    /// Step 3: waits until whoever may have the host id must have been reset: the instance of this record, and the later one that it may
+    /// hide, of which the record's io timeout says nothing.
+    fn wait_out(&mut self, now: MonoTime, record: RawLeader) -> Step<JoinOutcome> {
+        let found = self.found_timeout(&record);
+        let io_timeout = self.later_than(&record).map_or(found, |later| later.io_timeout.max(found));
         let until = now.plus_secs(io_timeout.host_dead_secs(self.config.fire) + SLACK_SECS);
         self.watch(now, Watch { seen: record, until, next_look: now, look_stuck: None })
     }
@@ -307,19 +315,23 @@ impl DeltaAcquire {
                 generation: record.owner_generation.get(),
             }));
         }
-        // A later instance was seen than the one that has released.
-        self.remembered = self.remembered.max(watch.seen.owner_generation.get());
+        if self.later_than(&watch.seen).is_none() {
+            // The one that was waited for. It may be a later one than the one that has released.
+            let (generation, io_timeout) =
+                (watch.seen.owner_generation.get(), self.found_timeout(&watch.seen));
+            self.remembered = Some(Instance { generation, io_timeout });
+        }
         if self.is_freed(&record) {
             return self.take(now, record);
         }
-        let io_timeout = self.found_timeout(&record).max(self.found_timeout(&watch.seen));
-        self.wait_out(now, record, io_timeout)
+        self.wait_out(now, record)
     }
 
     /// Step 5: the record as read, made ours.
     fn take(&mut self, now: MonoTime, record: RawLeader) -> Step<JoinOutcome> {
         let found = record.owner_generation.get();
-        let Some(generation) = found.max(self.remembered).checked_add(1) else {
+        let latest = self.later_than(&record).map_or(found, |later| later.generation);
+        let Some(generation) = latest.checked_add(1) else {
             return self.done(Err(JoinError::Generation { found }));
         };
         let settle_secs = self.found_timeout(&record).delta_short_delay_secs();

@@ -1,5 +1,7 @@
 use super::lab::*;
 use crate::*;
+use sanlock_lease::delta::Instance;
+use sanlock_lease::timing::IoTimeout;
 
 /// The records asked for, as (serial, pids, outlived).
 fn records(actions: &[Action]) -> Vec<(u64, Vec<i32>, bool)> {
@@ -197,7 +199,7 @@ fn the_record_names_lockspace_host_and_generation() {
     let record = RejoinRecord {
         lockspace: name("ls"),
         host_id: HOST,
-        generation: GENERATION,
+        instance: Instance { generation: GENERATION, io_timeout: IoTimeout::new(1).unwrap() },
         pids: vec![],
         outlived: false,
     };

@@ -12,7 +12,7 @@
 
 use crate::run::{Crash, Recorder};
 use crate::world::{Hold, Host, NUM_HOSTS, Table, World, host_id, name, nowait};
-use sanlock_lease::delta::DeltaAcquire;
+use sanlock_lease::delta::{DeltaAcquire, Instance};
 use sanlock_lease::machine::{Action, Content, Place};
 use sanlock_lease::paxos::acquire::AcquireOptions;
 use sanlock_lease::paxos::{AcquireError, Held};
@@ -395,7 +395,9 @@ impl Checker<'_> {
         waited.join(dead);
         let mut rebooted = after.clone();
         let found = rebooted.delta(dead).owner_generation.get();
-        let mut machine = DeltaAcquire::new(World::delta_config(dead), Some(found)).remembering(generation);
+        let config = World::delta_config(dead);
+        let earlier = Instance { generation, io_timeout: config.io_timeout };
+        let mut machine = DeltaAcquire::new(config, Some(found)).remembering(Some(earlier));
         let joined = rebooted.drive(dead, &mut machine, None).unwrap();
         rebooted.hosts.insert(dead, Host { joined, died: None, hold: Hold::Nothing, held: None });
         for mut world in [waited, rebooted] {

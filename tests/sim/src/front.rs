@@ -10,9 +10,7 @@ use crate::worker::{Shared, Worker};
 use crate::world::{Event, World};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::timing::{IoTimeout, MonoTime, WatchdogFire};
-use sanlock_manager::{
-    Action, Command, Event as Told, LockspaceId, Reply, Watch, fast_rejoin, remembered_generation,
-};
+use sanlock_manager::{Action, Command, Event as Told, LockspaceId, Reply, Watch, fast_rejoin, remembered};
 use std::rc::Rc;
 
 /// How often the front looks at ages.
@@ -151,7 +149,7 @@ impl World {
                 let disk = layout::disk_of_spec(&spec);
                 self.note_timeout(host, disk, io_timeout);
                 let evidence = self.hosts[host].evidence(disk);
-                let (fast, remembered) = (fast_rejoin(evidence), remembered_generation(evidence));
+                let (fast, remembered) = (fast_rejoin(evidence), remembered(evidence));
                 let recorded = self.hosts[host].recorded_generation(disk);
                 let Some(daemon) = self.daemon(host) else { return };
                 let table = daemon.tables.remove(&disk);

@@ -275,7 +275,7 @@ impl Host {
 
     /// The generation of an earlier instance that the run directory has, 0 if none.
     pub(crate) fn recorded_generation(&self, disk: u8) -> u64 {
-        self.records.get(&(disk, self.claims)).map_or(0, |filed| filed.record.generation)
+        self.records.get(&(disk, self.claims)).map_or(0, |filed| filed.record.instance.generation)
     }
 
     /// What the run directory says of an earlier instance.
@@ -283,13 +283,13 @@ impl Host {
         let Some(Filed { boot, life, record }) = self.records.get(&(disk, self.claims)) else {
             return RejoinEvidence::None;
         };
-        let generation = record.generation;
+        let instance = record.instance;
         if *boot != self.epoch {
-            return RejoinEvidence::OtherBoot { generation };
+            return RejoinEvidence::OtherBoot { instance };
         }
         let alive =
             record.outlived || record.pids.iter().any(|pid| self.processes.get(pid).is_some_and(|p| p.alive));
         let own = self.daemon.as_ref().is_some_and(|d| d.life == *life);
-        RejoinEvidence::ThisBoot { generation, own, alive }
+        RejoinEvidence::ThisBoot { instance, own, alive }
     }
 }

@@ -49,6 +49,7 @@
 mod admin;
 pub mod asking;
 pub mod bounds;
+pub mod calm;
 pub mod campaign;
 pub mod chaos;
 pub mod checks;

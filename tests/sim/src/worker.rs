@@ -7,7 +7,7 @@ use crate::work::{Outcome, Work};
 use crate::world::{Event, World};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::delta::JoinOutcome;
-use sanlock_lease::delta::{DeltaAcquire, HostScan, RenewOutcome, Renewal};
+use sanlock_lease::delta::{DeltaAcquire, HostScan, Instance, RenewOutcome, Renewal};
 use sanlock_lease::hosts::{HostNews, HostTable};
 use sanlock_lease::machine::{Input, LockspaceNow};
 use sanlock_lease::timing::{IoTimeout, MonoTime};
@@ -119,7 +119,13 @@ impl World {
         self.daemon(host)?.workers.get_mut(&ls)
     }
 
-    pub(crate) fn worker_join(&mut self, host: usize, ls: u64, fast: Option<u64>, remembered: u64) {
+    pub(crate) fn worker_join(
+        &mut self,
+        host: usize,
+        ls: u64,
+        fast: Option<u64>,
+        remembered: Option<Instance>,
+    ) {
         let Some(disk) = self.worker(host, ls).map(|w| w.disk) else { return };
         let config = self.hosts[host].delta_config(disk);
         self.checks.marks.fast_rejoins += u64::from(fast.is_some());

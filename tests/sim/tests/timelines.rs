@@ -1,7 +1,7 @@
 //! The worked timelines of lease-algorithms.md 10.4 and 16, played with the production code.
 
 use sanlock_lease::delta::renew::{Corrupt, RenewOutcome};
-use sanlock_lease::delta::{DeltaAcquire, DeltaConfig, JoinError, Joined, Renewal};
+use sanlock_lease::delta::{DeltaAcquire, DeltaConfig, Instance, JoinError, Joined, Renewal};
 use sanlock_lease::machine::{Machine, Op};
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
 use sanlock_sim::layout::{self, host_id};
@@ -256,8 +256,13 @@ struct Taken {
 
 impl Taken {
     fn under_a_renewal_that_hangs() -> Self {
+        Self::with(10)
+    }
+
+    /// B has this io timeout.
+    fn with(io: u32) -> Self {
         let (mut stage, a, renewal, written) = renewing();
-        let mut b = stage.enter(joining(1, "machine-b", 10), 1);
+        let mut b = stage.enter(joining(1, "machine-b", io), 1);
         let b = stage.to_end(&mut b).unwrap_or_else(|e| panic!("{e}"));
         Self { stage, a, renewal, written, b }
     }
@@ -298,9 +303,29 @@ fn a_generation_that_an_old_write_has_taken_back_is_not_used_again() {
     let Taken { mut stage, a, written, b, .. } = Taken::under_a_renewal_that_hangs();
     stage.land(&written);
 
-    let mut again = stage.enter(joining(1, "machine-b", 10).remembering(b.generation()), 1);
+    let mut again = stage.enter(joining(1, "machine-b", 10).remembering(Some(instance(&b))), 1);
     let again = stage.to_end(&mut again).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!((a.generation(), b.generation(), again.generation()), (1, 2, 3));
+}
+
+/// The same, with io timeouts that differ: what is on disk is A's, and B, of which the daemon has ended and a process may be left, is judged by its own.
+#[test]
+fn an_instance_that_an_old_write_hides_is_waited_for_by_its_own_io_timeout() {
+    let Taken { mut stage, written, b, .. } = Taken::with(20);
+    stage.land(&written);
+
+    let begin = stage.now;
+    let mut again = stage.enter(joining(1, "machine-b", 10).remembering(Some(instance(&b))), 1);
+    stage.to_end(&mut again).unwrap_or_else(|e| panic!("{e}"));
+    assert!(stage.now.secs_since(begin) > 8 * 20 + 60, "after {} s", stage.now.secs_since(begin));
+}
+
+fn instance(of: &Joined) -> Instance {
+    let io_timeout = u32::from(of.leader.io_timeout.get());
+    Instance {
+        generation: of.generation(),
+        io_timeout: IoTimeout::new(io_timeout).unwrap_or_else(|e| panic!("{e}")),
+    }
 }
 
 /// 2.5, under A7: a renewal fails, the next one succeeds, and then the failed one lands over it. What is on disk is the host's own and older

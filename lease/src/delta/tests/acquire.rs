@@ -1,12 +1,16 @@
 use super::*;
 use crate::code::ReturnCode;
-use crate::delta::{JoinError, JoinOutcome};
+use crate::delta::{Instance, JoinError, JoinOutcome};
 use crate::machine::{IoFailure, LockspaceNow};
 use crate::testing::{Fate, Finished};
 use crate::verify::LeaderError;
 
 fn run(lab: &mut Lab) -> Finished<JoinOutcome> {
     lab.run_noisy(&mut DeltaAcquire::new(config(), None))
+}
+
+fn instance(generation: u64, io_timeout: u32) -> Option<Instance> {
+    (generation > 0).then(|| Instance { generation, io_timeout: timeout(io_timeout) })
 }
 
 fn code(outcome: &JoinOutcome) -> ReturnCode {
@@ -128,7 +132,7 @@ fn a_generation_known_to_have_been_used_is_not_used_again() {
     for (remembered, next) in [(0, 2), (1, 2), (3, 4)] {
         let mut lab = lab();
         edit(&mut lab, 1, held_by("alpha", 1, 1, 500));
-        let mut join = DeltaAcquire::new(config(), None).remembering(remembered);
+        let mut join = DeltaAcquire::new(config(), None).remembering(instance(remembered, 1));
         assert_eq!(lab.run(&mut join).outcome.unwrap().generation(), next);
     }
 }
@@ -141,7 +145,7 @@ fn a_release_older_than_the_generation_that_is_remembered_frees_nothing() {
         let mut lab = lab();
         edit(&mut lab, 1, held_by("alpha", 1, 3, 0));
         let start = lab.now;
-        let mut join = DeltaAcquire::new(config(), fast).remembering(remembered);
+        let mut join = DeltaAcquire::new(config(), fast).remembering(instance(remembered, 1));
         assert_eq!(lab.run(&mut join).outcome.unwrap().generation(), remembered + 1);
         let write = lab.trace.iter().find(|t| t.op.is_write()).unwrap();
         assert_eq!(write.at.millis_since(start) > 69_000, waits, "{remembered}, {fast:?}");
@@ -160,6 +164,39 @@ fn a_release_older_than_the_generation_that_was_seen_begins_the_wait_anew() {
         assert_eq!(lab.run(&mut join).outcome.unwrap().generation(), freed.max(5) + 1);
         let write = lab.trace.iter().find(|t| t.op.is_write()).unwrap();
         assert_eq!(write.at.millis_since(landed) > 69_000, waits, "{freed}");
+    }
+}
+
+/// The record may be of an earlier instance, brought back by a renewal that landed late, whose io timeout says nothing of the later one.
+#[test]
+fn an_instance_later_than_the_record_is_waited_for_by_its_own_io_timeout() {
+    let cases =
+        [(3, 500, 2, 69), (3, 0, 2, 0), (4, 500, 2, 77), (4, 0, 2, 77), (2, 500, 2, 69), (4, 500, 1, 69)];
+    for (generation, timestamp, io_timeout, at_least) in cases {
+        let mut lab = lab();
+        edit(&mut lab, 1, held_by("alpha", 1, 3, timestamp));
+        let start = lab.now;
+        let mut join = DeltaAcquire::new(config(), None).remembering(instance(generation, io_timeout));
+        assert_eq!(lab.run(&mut join).outcome.unwrap().generation(), generation.max(3) + 1);
+        let write = lab.trace.iter().find(|t| t.op.is_write()).unwrap();
+        let waited = write.at.millis_since(start) / 1000;
+        assert_eq!(waited, at_least, "{generation}, {timestamp}, {io_timeout}");
+    }
+}
+
+/// Of the two that may be hidden, the one that was remembered and the one that was seen, the later one counts.
+#[test]
+fn the_latest_instance_that_is_known_decides_how_long_an_older_release_is_not_believed() {
+    for (remembered, io_timeout, at_least) in [(4, 3, 69), (6, 3, 85), (6, 1, 69)] {
+        let mut lab = lab();
+        edit(&mut lab, 1, held_by("alpha", 1, 5, 500));
+        let landed = lab.now.plus_secs(30);
+        lab.at(landed, |lab| edit(lab, 1, held_by("alpha", 1, 4, 0)));
+        let mut join = DeltaAcquire::new(config(), None).remembering(instance(remembered, io_timeout));
+        assert_eq!(lab.run(&mut join).outcome.unwrap().generation(), remembered.max(5) + 1);
+        let write = lab.trace.iter().find(|t| t.op.is_write()).unwrap();
+        let waited = write.at.millis_since(landed) / 1000;
+        assert_eq!(waited, at_least, "{remembered}, {io_timeout}");
     }
 }
 

@@ -8,7 +8,7 @@ use super::world::{Action, Event, Shared, State, World, fire, io_timeout};
 use crate::disk::host_id;
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::delta::JoinOutcome;
-use sanlock_lease::delta::{DeltaAcquire, JoinError, LeaveError, RenewOutcome, Renewal};
+use sanlock_lease::delta::{DeltaAcquire, Instance, JoinError, LeaveError, RenewOutcome, Renewal};
 use sanlock_lease::machine::{
     self, Content, Env, HostView, Input, LockspaceNow, Machine, NoHosts, NoSectors, Op, Step,
 };
@@ -229,7 +229,9 @@ impl World {
         if named && record.timestamp.get() != 0 && fast == Some(record.owner_generation.get()) {
             self.marks.joined_fast += 1;
         }
-        let machine = DeltaAcquire::new(config, fast).remembering(claimant.recorded);
+        let earlier = Instance { generation: claimant.recorded, io_timeout: config.io_timeout };
+        let earlier = Some(earlier).filter(|earlier| earlier.generation > 0);
+        let machine = DeltaAcquire::new(config, fast).remembering(earlier);
         claimant.task = Task::Joining(Box::new(machine));
         self.tell(state, claimant, now, Input::Start);
     }
