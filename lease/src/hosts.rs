@@ -71,6 +71,9 @@ pub enum HostState {
 ///
 /// A renewal of an earlier instance may land late and bring *its* io timeout back. Then the table's memory counts; and where that does
 /// not reach to the instance either, nothing is known, and it has the longest there is. A record that says none has ours.
+///
+/// A formatted record is of nobody. Where the table does not know the instance either, it is judged by what was formatted or by ours: who
+/// formats a lockspace has to know that nobody uses it, and after the restore of a disk everybody would wait 35 minutes for each lease.
 #[must_use]
 pub fn judged_by(record: &RawLeader, generation: u64, seen: Option<&HostSeen>, ours: IoTimeout) -> IoTimeout {
     let known = match seen {
