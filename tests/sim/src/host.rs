@@ -130,6 +130,8 @@ pub struct Host {
     pub(crate) device_ppm: i64,
     /// The disk of every lease, not the first, for which it names the place of another one.
     pub(crate) wrong_leg: Option<u8>,
+    /// Its wdmd is an old one ([`Settings::old_wdmds_per_mille`]).
+    pub(crate) old_wdmd: bool,
     /// Until when the whole machine stands still, or last did.
     pub(crate) stopped_until: Micros,
     /// When its last daemon ended.
@@ -190,6 +192,7 @@ impl Host {
             can_disarm: true,
             device_ppm: 0,
             wrong_leg: None,
+            old_wdmd: false,
             stopped_until: 0,
             ended: 0,
             going_on: None,

@@ -66,6 +66,18 @@ impl World {
         self.stall(host, None, long);
     }
 
+    /// Its wdmd lets clients onto a host that one which has ended is going to have reset.
+    pub fn old_wdmd(&mut self, host: usize) {
+        self.hosts[host].old_wdmd = true;
+    }
+
+    /// Its daemon crashes, and another one starts a second later. Its processes go on.
+    pub fn crash(&mut self, host: usize) {
+        self.end_daemon(host, "crashes");
+        let epoch = self.hosts[host].epoch;
+        self.at(self.now + SECOND, Event::Restart { host, epoch });
+    }
+
     /// Whether it is reading the records of hosts.
     #[must_use]
     pub fn looks(&self, host: usize) -> bool {

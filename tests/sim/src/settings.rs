@@ -137,6 +137,8 @@ pub struct Settings {
     pub geometry: Geometry,
     /// Hosts out of a thousand that name another resource's place for one disk of three.
     pub wrong_legs_per_mille: u64,
+    /// Hosts of ours out of a thousand whose wdmd is an old one, which lets clients onto a host that one which has ended is going to have reset.
+    pub old_wdmds_per_mille: u64,
 }
 
 impl Settings {
@@ -183,6 +185,7 @@ impl Settings {
             format_mean_secs: 0,
             format_cuts_per_mille: 0,
             wrong_legs_per_mille: 0,
+            old_wdmds_per_mille: 0,
         }
     }
 
@@ -232,6 +235,7 @@ impl Settings {
                 0,
                 if self.spares_a_leg() { 1000 } else { 0 },
             ),
+            ("old_wdmds_per_mille", self.old_wdmds_per_mille, 0, 1000),
         ];
         for (name, value, least, most) in ranges {
             if value < least || value > most {
@@ -278,12 +282,13 @@ impl Settings {
     }
 
     fn drawn(dice: &mut Dice, references: u64, times: &[(u32, u32)]) -> Self {
-        let drawn = Self::drawn_but_for_legs(dice, references, times);
+        let drawn = Self::drawn_but_for_few(dice, references, times);
         let wrong = if drawn.spares_a_leg() && dice.per_mille(500) { dice.spread(100, 1000) } else { 0 };
-        Self { wrong_legs_per_mille: wrong, ..drawn }
+        let old = if dice.per_mille(500) { 0 } else { dice.spread(100, 1000) };
+        Self { wrong_legs_per_mille: wrong, old_wdmds_per_mille: old, ..drawn }
     }
 
-    fn drawn_but_for_legs(dice: &mut Dice, references: u64, times: &[(u32, u32)]) -> Self {
+    fn drawn_but_for_few(dice: &mut Dice, references: u64, times: &[(u32, u32)]) -> Self {
         let at = usize::try_from(dice.between(0, times.len() as u64 - 1)).unwrap_or(0);
         let (io, fire) = times[at];
         let io_timeout = IoTimeout::new(io).unwrap_or(IoTimeout::DEFAULT);
@@ -331,6 +336,7 @@ impl Settings {
             orphans_count_per_mille: if dice.per_mille(400) { 0 } else { dice.spread(20, 1000) },
             join_timeouts_per_mille: if dice.per_mille(500) { 0 } else { dice.spread(100, 1000) },
             wrong_legs_per_mille: 0,
+            old_wdmds_per_mille: 0,
         }
     }
 

@@ -7,6 +7,9 @@
 //! * wdmd stands still at any moment, also between deciding on a ping and the ping; or it is killed. Its end pings an armed
 //!   device once more; then nobody may open it again before the host was reset. An end with the device closed is followed by
 //!   another wdmd. One such fault for each boot: two in one window are beyond the promise (decision 6).
+//! * On some hosts it serves a new daemon although the one before has ended with an expiry, and this host is going to be reset: as the
+//!   original's does ([`crate::settings::Settings::old_wdmds_per_mille`]). Ours refuses, and so keeps that daemon from joining; nothing may depend on
+//!   that.
 //! * Messages take their time, and arrive in order on each connection.
 
 use crate::clock::{Micros, SECOND};
@@ -17,7 +20,7 @@ use crate::sabotage::Sabotage;
 use crate::table::Table;
 use crate::world::{Event, World};
 use sanlock_lease::timing::MonoTime;
-use sanlock_wdmd::decide::{Action, Armed, Event as Told, Machine, Peer, SourceId, Time};
+use sanlock_wdmd::decide::{Action, Armed, Event as Told, Machine, Notice, Peer, Refusal, SourceId, Time};
 use sanlock_wdmd::protocol::{Command, Message};
 use std::collections::VecDeque;
 
@@ -36,6 +39,8 @@ pub struct Process {
     /// What it is doing to the device, and whether that was due while it stood still.
     busy: Option<(Action, bool)>,
     wake: Option<Micros>,
+    /// It has refused somebody whom an old one would have let in.
+    too_strict: bool,
 }
 
 /// A connection to wdmd.
@@ -109,6 +114,7 @@ impl World {
             ticked: true,
             busy: None,
             wake: None,
+            too_strict: false,
         };
         self.hosts[host].watchdog.process = Some(process);
     }
@@ -241,10 +247,18 @@ impl World {
         }
     }
 
+    /// What an old wdmd answers: the device is in use.
+    fn let_onto_a_doomed_host(&mut self, host: usize, message: Message) -> Message {
+        let fire_timeout = u32::try_from(self.hosts[host].fire.secs()).unwrap_or(0);
+        self.checks.marks.let_onto_doomed_hosts += 1;
+        self.say(|w| format!("{:?} wdmd, an old one, lets somebody in", w.hosts[host].id));
+        Message { fire_timeout, ..message }
+    }
+
     /// Goes on until there is nothing to do, or the device is.
     fn wd_run(&mut self, host: usize) {
         loop {
-            let now = self.wd_now(host);
+            let (now, old) = (self.wd_now(host), self.hosts[host].old_wdmd);
             let Some(process) = self.wd(host).filter(|p| !p.frozen && p.busy.is_none()) else { return };
             if let Some(action) = process.pending.pop_front() {
                 let life = process.life;
@@ -254,7 +268,18 @@ impl World {
                         let takes = self.dice.between(1, 1500);
                         return self.at(self.now + takes, Event::WdDevice { host, life });
                     }
-                    Action::Reply(conn, message) => self.wd_reply(host, conn, message),
+                    Action::Reply(conn, message) => {
+                        let open = message.cmd == Command::OpenWatchdog.number();
+                        let message = if open && std::mem::take(&mut process.too_strict) {
+                            self.let_onto_a_doomed_host(host, message)
+                        } else {
+                            message
+                        };
+                        self.wd_reply(host, conn, message);
+                    }
+                    Action::Log(Notice::OpenRefused { reason: Refusal::Dead(_), .. }) if old => {
+                        process.too_strict = true;
+                    }
                     Action::Log(notice) => self.say(|w| format!("{:?} wdmd: {notice}", w.hosts[host].id)),
                     Action::Dump(_) | Action::Quit => {}
                 }

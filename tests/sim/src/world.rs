@@ -119,6 +119,7 @@ impl World {
             if settings.wrong_legs_per_mille > 0 && dice.per_mille(settings.wrong_legs_per_mille) {
                 host.wrong_leg = Some(if dice.per_mille(500) { 1 } else { 2 });
             }
+            host.old_wdmd = settings.old_wdmds_per_mille > 0 && dice.per_mille(settings.old_wdmds_per_mille);
             hosts.push(host);
         }
         let mut checks = Checks::new(&settings);
@@ -127,6 +128,7 @@ impl World {
             checks.claims_to_be(host.id, host.claims);
             checks.marks.other_timeouts += u64::from(host.io_timeout != settings.io_timeout);
             checks.marks.wrong_legs += u64::from(host.wrong_leg.is_some());
+            checks.marks.old_wdmds += u64::from(host.old_wdmd);
         }
         checks.marks.many_hosts += u64::from(count > 8);
         checks.marks.sizes(settings.geometry);

@@ -113,6 +113,7 @@ fn assert_reached(marks: &Marks) {
         ("a watchdog fired", marks.fired),
         ("a holder ended by the watchdog", marks.saved_by_watchdog),
         ("wdmd killed or standing still", marks.wdmd_faults),
+        ("a daemon let onto a host that is going to be reset", marks.let_onto_doomed_hosts),
         ("a renewal landed when its lockspace was left", marks.late_delta_landed),
         ("an orphan", marks.orphaned),
         ("an orphan adopted", marks.orphans_adopted),

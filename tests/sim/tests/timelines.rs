@@ -114,6 +114,30 @@ fn a_renewal_just_before_the_reset_comes_too_late() {
     assert!(too_late > 0, "no renewal came shortly before a reset");
 }
 
+/// CE6: the daemon of a host whose process nothing can stop crashes, and the next one, right after it, finds its own name on the host_id lease. It does
+/// not take that at once, and nobody has the process's lease before the watchdog has reset the host. Our wdmd refuses it a device that is going to
+/// reset the host anyway; others do not.
+#[test]
+fn a_daemon_that_crashed_is_waited_for_by_the_next_one_while_its_processes_live() {
+    for (seed, old_wdmd) in (1..=5).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let mut world = quiet(10, 60, 34, seed);
+        if old_wdmd {
+            (0..2).for_each(|host| world.old_wdmd(host));
+        }
+        assert!(world.run_until(1000 * SECOND, |w| w.now > 100 * SECOND && w.who_holds(0).is_some()));
+        let Some((host, pid)) = world.who_holds(0) else { panic!("nobody holds it") };
+        world.clings(host, pid);
+        world.crash(host);
+        let zero = world.now;
+        let other = host_id(2 - host as u64);
+        let end = zero + 400 * SECOND;
+        let taken_over = world.run_until(end, |w| w.checks.holder(0).is_some_and(|h| h.host == other));
+        assert!(world.checks.violations.is_empty(), "seed {seed}: {:?}", world.checks.violations);
+        assert!(taken_over, "seed {seed}");
+        assert_eq!(times(&world, zero, "reset by its watchdog").len(), 1, "seed {seed}");
+    }
+}
+
 fn joining(id: u64, name: &str, io: u32) -> DeltaAcquire {
     rejoining(id, name, io, None)
 }

@@ -123,6 +123,10 @@ marks! {
     wrong_legs,
     /// Leases granted to them.
     acquired_beside_wrong,
+    /// Hosts whose wdmd is an old one.
+    old_wdmds,
+    /// Daemons that such a one let onto a host that was going to be reset.
+    let_onto_doomed_hosts,
     /// Daemons started with a host id that is not their machine's own.
     misconfigured,
     /// Those with one that another machine had at the time.
