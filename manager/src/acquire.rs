@@ -165,6 +165,7 @@ impl Manager {
         flags: AcquireFlags,
         out: &mut Vec<Action>,
     ) -> Result<Begun, ReturnCode> {
+        self.beside_index(request.spec.names(), out)?;
         let token = Token::new(target, request.persistent);
         let local = self.local_state(&request.spec, flags.orphan)?;
         if let Local::Join(id) = local {

@@ -3,13 +3,19 @@
 //! One operation for each lockspace at a time, by name: what an operation of an earlier life of the lockspace has written may
 //! still land. An operation that takes the index's lease depends on the host id like any owner of a lease: the watchdog is
 //! armed before it begins, and the host id is not released before its writes have ended.
+//!
+//! The lease of the index is an ordinary lease, and a client may want it by its name. One host must not run two ballots on one lease at
+//! a time (13.6, S10): it has one block there, and either would write over the promises of the other. So the one that comes second is
+//! refused, from the first thought of an operation until nothing of it may land any more, and likewise for the lease. Which disk an
+//! index lies on is not known here, so the name decides, as everywhere for what this host has of its own.
 
 use crate::action::Action;
 use crate::ids::{ConnId, LockspaceId, TaskId};
-use crate::{LockspaceList, Manager, reply};
+use crate::state::{Resource, ResourceList};
+use crate::{Level, LockspaceList, Manager, log, reply};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::name::Name;
-use sanlock_lease::rindex::Member;
+use sanlock_lease::rindex::{LEASE_NAME, Member};
 use sanlock_lease::timing::MonoTime;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +37,12 @@ pub(crate) struct IndexWork {
     /// Whether it takes the lease of the index.
     lease: bool,
     phase: Phase,
+}
+
+/// Whether this is the lease of an index of that lockspace, or becomes it by the release that runs.
+fn is_index_lease(resource: &Resource, lockspace: &Name) -> bool {
+    let names = [Some(resource.spec.name), resource.renamed];
+    resource.spec.lockspace == *lockspace && names.iter().flatten().any(|name| name.as_bytes() == LEASE_NAME)
 }
 
 impl Manager {
@@ -69,6 +81,23 @@ impl Manager {
             return Err(ReturnCode::ENOSPC);
         }
         if self.index_work.values().any(|work| work.lockspace == name) {
+            return Err(ReturnCode::EBUSY);
+        }
+        if let Some(resource) = self.resources.values().find(|r| lease && is_index_lease(r, &name)) {
+            let (why, advice) = match resource.list() {
+                ResourceList::Add => ("is being acquired", "try again when it has been released"),
+                ResourceList::Held => ("is held", "have its holder release it"),
+                ResourceList::Rem => ("has been given up, but not all of that is on disk", "try again"),
+                ResourceList::Orphan => {
+                    ("is an orphan", "release it ('sanlock client release -O 1 -r RESOURCE')")
+                }
+            };
+            let text = format!(
+                "operation on the resource index of {name} refused (-16): it takes the lease of the index, and {}:{} {why} on this \
+                 host; {advice}",
+                resource.spec.lockspace, resource.spec.name
+            );
+            log(out, Level::Warning, Some(ls), text);
             return Err(ReturnCode::EBUSY);
         }
         let armed = !lease || self.require_watchdog(now, ls, out)?;
@@ -117,6 +146,29 @@ impl Manager {
         }
     }
 
+    /// Refuses the name of a lease that an operation on an index has, or is going to have, on this host. Says so.
+    pub(crate) fn beside_index(
+        &self,
+        (lockspace, name): (Name, Name),
+        out: &mut Vec<Action>,
+    ) -> Result<(), ReturnCode> {
+        if name.as_bytes() != LEASE_NAME {
+            return Ok(());
+        }
+        let mut works = self.index_work.values().filter(|work| work.lease && work.lockspace == lockspace);
+        let Some(work) = works.next() else { return Ok(()) };
+        let until = match work.phase {
+            Phase::Arming | Phase::Running => "runs",
+            Phase::Settling => "has written what may still land, or has its lease still to give back",
+        };
+        let text = format!(
+            "{lockspace}:{name} refused (-16): an operation of this host on the resource index of {lockspace} {until}; try again when it \
+             has ended"
+        );
+        log(out, Level::Warning, Some(work.ls), text);
+        Err(ReturnCode::EBUSY)
+    }
+
     /// The client has its result; the lockspace may be removed.
     pub(crate) fn index_settling(&mut self, task: TaskId) {
         if let Some(work) = self.index_work.get_mut(&task) {
@@ -146,5 +198,12 @@ impl Manager {
     /// The lockspaces whose watchdog an operation needs.
     pub(crate) fn index_watched(&self) -> impl Iterator<Item = LockspaceId> + '_ {
         self.index_work.values().filter(|work| work.lease).map(|work| work.ls)
+    }
+
+    /// The leases that operations have, or are going to have.
+    #[cfg(test)]
+    pub(crate) fn index_leases(&self) -> impl Iterator<Item = (Name, Name)> + '_ {
+        let lease = Name::new(LEASE_NAME).unwrap_or_default();
+        self.index_work.values().filter(|work| work.lease).map(move |work| (work.lockspace, lease))
     }
 }

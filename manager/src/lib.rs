@@ -19,6 +19,7 @@
 //! * A token belongs to a held resource; an exclusive resource has one token, a shared one any number, an orphan none.
 //! * A target is busy exactly while a command on its leases is in progress.
 //! * Nothing new is started for a resource while a write of an earlier task on it may still land (rule R3).
+//! * An operation on a resource index that takes the index's lease, and a resource that is that lease, exclude each other.
 //! * While something depends on a host id, wdmd has an expiry of its lockspace, or no watchdog is used ([`Watch`]).
 //! * A token is granted only while its lockspace is alive with the generation the acquire began with, and its process is in the
 //!   rejoin record on stable storage, or no record counts (rules R7, R10).

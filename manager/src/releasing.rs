@@ -60,6 +60,10 @@ impl Manager {
                 if shared || to.is_empty() {
                     return reply(out, conn, ReturnCode::EINVAL.0);
                 }
+                // With that name it may be taken while the mark in our block is still to be written.
+                if let Err(e) = self.beside_index((from.0, to), out) {
+                    return reply(out, conn, e.0);
+                }
                 rename = Some(to);
                 vec![from]
             }

@@ -26,7 +26,7 @@ pub(super) fn ls_spec(text: &str) -> LockspaceSpec {
 
 /// A place for each name.
 fn place(resource: &str) -> DiskSpec {
-    let number = resource.bytes().fold(0, |sum, byte| sum * 256 + u64::from(byte));
+    let number = resource.bytes().fold(0, |sum: u64, byte| sum.wrapping_mul(257).wrapping_add(byte.into()));
     DiskSpec { path: b"/disk".to_vec(), offset: number << 20 }
 }
 
@@ -391,6 +391,13 @@ pub(super) fn check_invariants(m: &Manager) {
         let running = m.tasks.values().filter(|t| *t == id).count();
         assert!(running <= 1, "one task at a time: {r:?}");
         assert_eq!(r.unsettled.is_some(), running == 1 && r.unsettled.is_some(), "{r:?}");
+    }
+    for (ls, name) in m.index_leases() {
+        let is_it = |r: &Resource| {
+            r.spec.names() == (ls, name) || (r.spec.lockspace == ls && r.renamed == Some(name))
+        };
+        let beside = m.resources.values().find(|r| is_it(r));
+        assert!(beside.is_none(), "an operation on an index has that lease: {beside:?}");
     }
     for (task, id) in &m.tasks {
         assert!(m.resources.contains_key(id), "{task:?} works on nothing");

@@ -17,7 +17,7 @@ use sanlock_lease::record::{HostBlock, ModeBlock};
 use std::collections::{BTreeMap, BTreeSet};
 
 const SPACES: [&str; 2] = ["ls", "two"];
-const RESOURCES: [&str; 5] = ["a", "b", "c", "two:a", "two:b"];
+const RESOURCES: [&str; 5] = ["a", "b", "rindex_lease", "two:a", "two:rindex_lease"];
 
 /// Everything around the manager: what it may be told next follows from what it has asked for.
 #[derive(Debug)]

@@ -108,6 +108,7 @@ pub(super) const ADVICE: &[Advice] = &[
             "the process is not registered: it must be one that holds a connection to the daemon",
             "the process is being killed, or another command works on its leases",
             "lockspaces or leases are in use",
+            "a command on a resource index and its lease, rindex_lease, are wanted on this host at once; the log says so",
         ],
         steps: &[STATUS],
     },
