@@ -1,6 +1,7 @@
 //! The machine: clock, watchdog, wdmd, limits, the daemon that may run.
 
 use super::finding::Findings;
+use super::rate;
 use super::root::Root;
 use sanlock_daemon::config::Config;
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
@@ -18,6 +19,7 @@ const SLACK_SECS: u64 = 2;
 /// Says what is wrong with the machine. `config` is the daemon's.
 pub(super) fn judge(root: &Root, config: &Config, io_timeout: IoTimeout, found: &mut Findings) {
     clock(root, found);
+    rate::judge(root, io_timeout, config.fire, found);
     if config.use_watchdog == 0 {
         found.warning(
             "watchdog-not-used",

@@ -4,10 +4,16 @@
 //! stands still meanwhile, and watchdog devices mostly do; it is the clock that clients of wdmd count in.
 
 use nix::time::{ClockId, clock_gettime};
-use std::fmt;
+use std::{fmt, io};
 
 const NANOSECONDS_PER_MS: u64 = 1_000_000;
 const NANOSECONDS_PER_SECOND: i64 = 1_000_000_000;
+/// `timex.freq` counts parts per million in this many pieces.
+const FREQ_PER_PPM: i64 = 1 << 16;
+/// `timex.tick` of a clock that is left alone: microseconds of one of the 100 ticks a second that programs see (`USER_HZ`).
+const TICK_NOMINAL: i64 = 10_000;
+/// What one more or less of them does.
+const PPM_PER_TICK: i64 = 1_000_000 / TICK_NOMINAL;
 
 /// A point of civil time; `Display` gives `YYYY-MM-DD HH:MM:SS`, as log lines begin (command-line.md 11.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,6 +102,26 @@ fn asleep(before: u64, boottime: u64, after: u64) -> u64 {
     if least == 0 { 0 } else { most.div_ceil(NANOSECONDS_PER_MS) }
 }
 
+/// How much faster than the hardware counts, in parts per million, the kernel is told to run the clocks: all of them but
+/// `CLOCK_MONOTONIC_RAW`, so that of leases too. Negative: slower. What it catches up by itself within seconds is not in it.
+///
+/// # Errors
+/// The kernel, or who confines this process, does not say.
+pub fn rate_ppm() -> io::Result<i64> {
+    // SAFETY: an all-zero `timex` is valid: integers only. No mode is set in it, so that nothing is changed.
+    let mut timex: libc::timex = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is valid for the call, which keeps nothing of it.
+    let state = unsafe { libc::adjtimex(&raw mut timex) };
+    // Any other number says how well the clock is synchronised.
+    if state == -1 { Err(io::Error::last_os_error()) } else { Ok(ppm(timex.freq, timex.tick)) }
+}
+
+/// The same, of what the kernel says, rounded towards zero.
+fn ppm(freq: i64, tick: i64) -> i64 {
+    let ticks = tick.saturating_sub(TICK_NOMINAL).saturating_mul(PPM_PER_TICK * FREQ_PER_PPM);
+    ticks.saturating_add(freq) / FREQ_PER_PPM
+}
+
 /// Now, as civil time.
 #[must_use]
 pub fn civil_now(utc: bool) -> CivilTime {
@@ -163,5 +189,36 @@ mod tests {
         }
         let asleep = asleep_ms();
         assert!(asleep <= boottime_ms());
+    }
+
+    #[test]
+    fn the_rate_is_the_sum_of_what_ticks_and_frequency_say() {
+        for (freq, tick, expected) in [
+            (0, 10_000, 0),
+            // The most that a frequency can say, and what chrony does by default to a clock that is far off, both ways.
+            (500 << 16, 10_000, 500),
+            (-(500 << 16), 10_000, -500),
+            (0, 10_833, 83_300),
+            (33 << 16, 10_833, 83_333),
+            (0, 9_167, -83_300),
+            // They may cancel out.
+            (100 << 16, 9_999, 0),
+            // Of parts of one part nothing is left.
+            ((12 << 16) + 65_535, 10_000, 12),
+            (-(12 << 16) - 65_535, 10_000, -12),
+            // Not what a kernel says.
+            (i64::MAX, i64::MAX, i64::MAX / 65_536),
+            (i64::MIN, i64::MIN, i64::MIN / 65_536),
+        ] {
+            assert_eq!(ppm(freq, tick), expected, "{freq} {tick}");
+        }
+    }
+
+    #[test]
+    fn the_kernel_says_its_rate() {
+        // It takes ticks of a tenth more or less at most.
+        if let Ok(rate) = rate_ppm() {
+            assert!((-101_000..=101_000).contains(&rate), "{rate}");
+        }
     }
 }

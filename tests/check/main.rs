@@ -1,6 +1,7 @@
 //! `sanlock check`: silent about a good set-up, and what it says about each broken one.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+mod clock;
 mod storage;
 mod system;
 mod table;

@@ -136,7 +136,7 @@ impl System {
         self.check_by(command, Some(place), options)
     }
 
-    fn check_by(&self, mut command: Command, place: Option<&Path>, options: &[&str]) -> Output {
+    pub(crate) fn check_by(&self, mut command: Command, place: Option<&Path>, options: &[&str]) -> Output {
         let measured = if options.contains(&"--seconds") { &[][..] } else { &["--seconds", "0"] };
         command.args(["check", "--sysroot"]).arg(self.dir.path().join("root"));
         command.args(measured).args(options).args(place).output().unwrap()
