@@ -6,7 +6,8 @@
 //!
 //! The lease of the index is an ordinary lease, and a client may want it by its name. One host must not run two ballots on one lease at
 //! a time (13.6, S10): it has one block there, and either would write over the promises of the other. So the one that comes second is
-//! refused, from the first thought of an operation until nothing of it may land any more, and likewise for the lease. Which disk an
+//! refused, from the first thought of an operation until nothing of it may land any more, and likewise for the lease. (Of two that wait for
+//! one watchdog the operation begins.) Which disk an
 //! index lies on is not known here, so the name decides, as everywhere for what this host has of its own.
 
 use crate::action::Action;
@@ -16,6 +17,7 @@ use crate::{Level, LockspaceList, Manager, log, reply};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::name::Name;
 use sanlock_lease::rindex::{LEASE_NAME, Member};
+use sanlock_lease::text::ResourceSpec;
 use sanlock_lease::timing::MonoTime;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +39,13 @@ pub(crate) struct IndexWork {
     /// Whether it takes the lease of the index.
     lease: bool,
     phase: Phase,
+}
+
+/// A lease and its first disk, for people.
+fn named(spec: &ResourceSpec) -> String {
+    let first = spec.disks.first();
+    let place = first.map(|disk| format!(":{}:{}", String::from_utf8_lossy(&disk.path), disk.offset));
+    format!("{}:{}{}", spec.lockspace, spec.name, place.unwrap_or_default())
 }
 
 /// Whether this is the lease of an index of that lockspace, or becomes it by the release that runs.
@@ -87,15 +96,18 @@ impl Manager {
             let (why, advice) = match resource.list() {
                 ResourceList::Add => ("is being acquired", "try again when it has been released"),
                 ResourceList::Held => ("is held", "have its holder release it"),
-                ResourceList::Rem => ("has been given up, but not all of that is on disk", "try again"),
+                ResourceList::Rem => (
+                    "has been given up, but not all of that is on disk",
+                    "try again when it is, which needs its disk, or remove the lockspace",
+                ),
                 ResourceList::Orphan => {
-                    ("is an orphan", "release it ('sanlock client release -O 1 -r RESOURCE')")
+                    ("is an orphan", "release it ('sanlock client release -O 1 -s LOCKSPACE -p PID')")
                 }
             };
             let text = format!(
-                "operation on the resource index of {name} refused (-16): it takes the lease of the index, and {}:{} {why} on this \
-                 host; {advice}",
-                resource.spec.lockspace, resource.spec.name
+                "operation on the resource index of {name} refused (-16): it takes the lease of the index, and {} {why} on this host; \
+                 {advice}",
+                named(&resource.spec)
             );
             log(out, Level::Warning, Some(ls), text);
             return Err(ReturnCode::EBUSY);

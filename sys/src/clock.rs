@@ -103,7 +103,8 @@ fn asleep(before: u64, boottime: u64, after: u64) -> u64 {
 }
 
 /// How much faster than the hardware counts, in parts per million, the kernel is told to run the clocks: all of them but
-/// `CLOCK_MONOTONIC_RAW`, so that of leases too. Negative: slower. What it catches up by itself within seconds is not in it.
+/// `CLOCK_MONOTONIC_RAW`, so that of leases too. Negative: slower. What it catches up by itself, by its phase correction or by
+/// `adjtime`, is not in it.
 ///
 /// # Errors
 /// The kernel, or who confines this process, does not say.

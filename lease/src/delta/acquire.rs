@@ -247,11 +247,12 @@ impl DeltaAcquire {
         record.timestamp.get() == 0 && later.is_none_or(|later| self.fast_rejoin == Some(later.generation))
     }
 
-    /// Step 3: waits until whoever may have the host id must have been reset: the instance of this record, and the later one that it may
-    /// hide, of which the record's io timeout says nothing.
+    /// Step 3: waits until whoever may have the host id must have been reset: the instance of this record, and the one that it may hide, of
+    /// which the record's io timeout says nothing.
     fn wait_out(&mut self, now: MonoTime, record: RawLeader) -> Step<JoinOutcome> {
         let found = self.found_timeout(&record);
-        let io_timeout = self.later_than(&record).map_or(found, |later| later.io_timeout.max(found));
+        let hidden = self.remembered.filter(|instance| record.owner_generation.get() <= instance.generation);
+        let io_timeout = hidden.map_or(found, |hidden| hidden.io_timeout.max(found));
         let until = now.plus_secs(io_timeout.host_dead_secs(self.config.fire) + SLACK_SECS);
         self.watch(now, Watch { seen: record, until, next_look: now, look_stuck: None })
     }
@@ -315,12 +316,15 @@ impl DeltaAcquire {
                 generation: record.owner_generation.get(),
             }));
         }
-        if self.later_than(&watch.seen).is_none() {
-            // The one that was waited for. It may be a later one than the one that has released.
-            let (generation, io_timeout) =
-                (watch.seen.owner_generation.get(), self.found_timeout(&watch.seen));
-            self.remembered = Some(Instance { generation, io_timeout });
+        // The one that was waited for may be a later one than the one that has released. It counts beside one that is later still.
+        let mut seen = Instance {
+            generation: watch.seen.owner_generation.get(),
+            io_timeout: self.found_timeout(&watch.seen),
+        };
+        if let Some(known) = self.remembered.filter(|known| known.generation >= seen.generation) {
+            seen = Instance { io_timeout: known.io_timeout.max(seen.io_timeout), ..known };
         }
+        self.remembered = Some(seen);
         if self.is_freed(&record) {
             return self.take(now, record);
         }
@@ -332,7 +336,7 @@ impl DeltaAcquire {
         let found = record.owner_generation.get();
         let latest = self.later_than(&record).map_or(found, |later| later.generation);
         let Some(generation) = latest.checked_add(1) else {
-            return self.done(Err(JoinError::Generation { found }));
+            return self.done(Err(JoinError::Generation { found: latest }));
         };
         let settle_secs = self.found_timeout(&record).delta_short_delay_secs();
         // Whoever saw the same record, and wrote, looks after its settling time whether somebody else did too.

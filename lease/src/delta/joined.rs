@@ -72,7 +72,7 @@ pub enum JoinError {
     /// The record's generation is the largest number there is, which no host reaches by counting.
     #[error("the host_id lease has generation {found}, which cannot be real")]
     Generation {
-        /// The number on disk.
+        /// The number on disk, or the one remembered of an earlier join if that is larger.
         found: u64,
     },
     /// What was read, or written, was heard of so late that another host may have taken the host id meanwhile: this program stood

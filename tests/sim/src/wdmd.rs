@@ -277,6 +277,7 @@ impl World {
                         };
                         self.wd_reply(host, conn, message);
                     }
+                    // Told before the reply to whom it is.
                     Action::Log(Notice::OpenRefused { reason: Refusal::Dead(_), .. }) if old => {
                         process.too_strict = true;
                     }

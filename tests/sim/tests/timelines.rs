@@ -135,6 +135,7 @@ fn a_daemon_that_crashed_is_waited_for_by_the_next_one_while_its_processes_live(
         assert!(world.checks.violations.is_empty(), "seed {seed}: {:?}", world.checks.violations);
         assert!(taken_over, "seed {seed}");
         assert_eq!(times(&world, zero, "reset by its watchdog").len(), 1, "seed {seed}");
+        assert_eq!(world.checks.marks.let_onto_doomed_hosts > 0, old_wdmd, "seed {seed}");
     }
 }
 

@@ -169,9 +169,9 @@ fn a_release_older_than_the_generation_that_was_seen_begins_the_wait_anew() {
 
 /// The record may be of an earlier instance, brought back by a renewal that landed late, whose io timeout says nothing of the later one.
 #[test]
-fn an_instance_later_than_the_record_is_waited_for_by_its_own_io_timeout() {
+fn an_instance_no_older_than_the_record_is_waited_for_by_its_own_io_timeout() {
     let cases =
-        [(3, 500, 2, 69), (3, 0, 2, 0), (4, 500, 2, 77), (4, 0, 2, 77), (2, 500, 2, 69), (4, 500, 1, 69)];
+        [(3, 500, 2, 77), (3, 0, 2, 0), (4, 500, 2, 77), (4, 0, 2, 77), (2, 500, 2, 69), (4, 500, 1, 69)];
     for (generation, timestamp, io_timeout, at_least) in cases {
         let mut lab = lab();
         edit(&mut lab, 1, held_by("alpha", 1, 3, timestamp));
@@ -184,19 +184,24 @@ fn an_instance_later_than_the_record_is_waited_for_by_its_own_io_timeout() {
     }
 }
 
-/// Of the two that may be hidden, the one that was remembered and the one that was seen, the later one counts.
+/// Of the two that may be hidden, the one that was remembered and the one that was seen, the later one counts, and the earlier one unless it must be over.
 #[test]
-fn the_latest_instance_that_is_known_decides_how_long_an_older_release_is_not_believed() {
-    for (remembered, io_timeout, at_least) in [(4, 3, 69), (6, 3, 85), (6, 1, 69)] {
+fn what_is_remembered_and_what_was_seen_decide_how_long_an_older_release_is_not_believed() {
+    let cases = [(4, 3, 1, 69), (5, 3, 1, 85), (5, 1, 3, 85), (6, 3, 1, 85), (6, 1, 1, 69), (6, 1, 3, 85)];
+    for (remembered, io_timeout, found, at_least) in cases {
         let mut lab = lab();
         edit(&mut lab, 1, held_by("alpha", 1, 5, 500));
+        edit(&mut lab, 1, |l| l.io_timeout = found.into());
         let landed = lab.now.plus_secs(30);
-        lab.at(landed, |lab| edit(lab, 1, held_by("alpha", 1, 4, 0)));
+        lab.at(landed, |lab| {
+            edit(lab, 1, held_by("alpha", 1, 4, 0));
+            edit(lab, 1, |l| l.io_timeout = 1.into());
+        });
         let mut join = DeltaAcquire::new(config(), None).remembering(instance(remembered, io_timeout));
         assert_eq!(lab.run(&mut join).outcome.unwrap().generation(), remembered.max(5) + 1);
         let write = lab.trace.iter().find(|t| t.op.is_write()).unwrap();
         let waited = write.at.millis_since(landed) / 1000;
-        assert_eq!(waited, at_least, "{remembered}, {io_timeout}");
+        assert_eq!(waited, at_least, "{remembered}, {io_timeout}, {found}");
     }
 }
 

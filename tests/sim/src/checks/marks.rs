@@ -123,6 +123,8 @@ marks! {
     wrong_legs,
     /// Leases granted to them.
     acquired_beside_wrong,
+    /// Leases that at the end such a host cannot give back.
+    kept_for_good,
     /// Hosts whose wdmd is an old one.
     old_wdmds,
     /// Daemons that such a one let onto a host that was going to be reset.
