@@ -150,9 +150,15 @@ fn refused_with_a_reason(lab: &mut Lab, command: Command, part: &str) {
     }
 }
 
-fn acquire_command(resource: &str) -> Command {
-    let (resources, flags) = (vec![request(resource)], AcquireFlags::default());
+fn acquire_command(wanted: ResourceRequest) -> Command {
+    let (resources, flags) = (vec![wanted], AcquireFlags::default());
     Command::Acquire { target: Target::Own, owner_name: name("owner"), resources, flags }
+}
+
+/// The lease of the index is being acquired, to be kept beyond its process.
+fn wants_for_good(lab: &mut Lab) -> TaskId {
+    let asked = acquire_command(ResourceRequest { persistent: true, ..request(LEASE) });
+    task(&lab.command(0, asked))
 }
 
 #[test]
@@ -194,10 +200,7 @@ fn an_operation_is_refused_while_this_host_has_the_lease_of_the_index_in_any_sta
 #[test]
 fn an_operation_is_refused_beside_an_orphan_a_conversion_and_a_late_write() {
     let (mut lab, _) = Lab::ready();
-    let wanted = ResourceRequest { persistent: true, ..request(LEASE) };
-    let (resources, flags) = (vec![wanted], AcquireFlags::default());
-    let asked = Command::Acquire { target: Target::Own, owner_name: name("owner"), resources, flags };
-    let taking = task(&lab.command(0, asked));
+    let taking = wants_for_good(&mut lab);
     assert_eq!(lab.acquired(taking, 0), [replied(0, 0)]);
     let (lockspace, lease) = (name("ls"), name(LEASE));
     let convert =
@@ -206,10 +209,7 @@ fn an_operation_is_refused_beside_an_orphan_a_conversion_and_a_late_write() {
     assert!(matches!(converting[..], [Action::StartConvert { .. }]), "{converting:?}");
     assert_eq!(index(&mut lab, 1, "ls", true), [replied(1, -16)]);
     let (mut lab, _) = Lab::ready();
-    let wanted = ResourceRequest { persistent: true, ..request(LEASE) };
-    let (resources, flags) = (vec![wanted], AcquireFlags::default());
-    let asked = Command::Acquire { target: Target::Own, owner_name: name("owner"), resources, flags };
-    let taking = task(&lab.command(0, asked));
+    let taking = wants_for_good(&mut lab);
     // A write of the acquire, to a minority of the disks, may still land.
     assert_eq!(lab.acquired(taking, 1), [replied(0, 0)]);
     lab.close(0);
@@ -230,7 +230,7 @@ fn the_lease_of_the_index_is_refused_while_an_operation_has_it() {
     lab.join("two");
     let running = started(&index(&mut lab, 0, "ls", true));
     assert_eq!(lab.acquire(1, Target::Own, &[LEASE]), [replied(1, -16)]);
-    refused_with_a_reason(&mut lab, acquire_command(LEASE), "ls:rindex_lease refused");
+    refused_with_a_reason(&mut lab, acquire_command(request(LEASE)), "ls:rindex_lease refused");
     // Others are had as ever, and those of other lockspaces.
     lab.hold(1, "r");
     lab.hold(1, "two:rindex_lease");
@@ -241,7 +241,7 @@ fn the_lease_of_the_index_is_refused_while_an_operation_has_it() {
     assert_eq!(lab.released(undoing, Ok(Released::LeaderFreed), 0), [replied(2, -16)]);
     lab.quiet(Event::IndexSettling { task: running });
     assert_eq!(lab.acquire(1, Target::Own, &[LEASE]), [replied(1, -16)]);
-    refused_with_a_reason(&mut lab, acquire_command(LEASE), "may still land");
+    refused_with_a_reason(&mut lab, acquire_command(request(LEASE)), "may still land");
     lab.quiet(Event::IndexDone { task: running });
     lab.hold(1, LEASE);
     lab.release(1, &[LEASE]);
