@@ -174,7 +174,13 @@ fn prepare<'a>(options: &'a Options, log: &'a Log) -> Result<Prepared<'a>, Faile
         }
     };
     match prepare_marked(options, socket_gid, log) {
-        Ok(server) => Ok(Prepared { server, marker, pid_file }),
+        Ok(server) => {
+            if !options.high_priority {
+                // The device runs with a short timeout: nothing that stands between two pings is to wait for the disk of the system.
+                lock(MemoryLock::Current, log);
+            }
+            Ok(Prepared { server, marker, pid_file })
+        }
         Err(text) => {
             marker.remove();
             remove_pid_file(pid_file);
@@ -211,9 +217,7 @@ fn prepare_marked<'a>(options: &'a Options, socket_gid: u32, log: &'a Log) -> Re
 
 /// `-H 1`. A host without the means runs on with the ordinary priority.
 fn raise_priority(log: &Log) {
-    if let Err(error) = lock_memory(MemoryLock::CurrentAndFuture) {
-        log.info(format_args!("mlockall failed: {error}"));
-    }
+    lock(MemoryLock::CurrentAndFuture, log);
     match max_round_robin_priority() {
         Err(error) => log.info(format_args!("could not get max scheduler priority err {}", errno(&error))),
         Ok(priority) => {
@@ -222,6 +226,12 @@ fn raise_priority(log: &Log) {
                 log.info(format_args!("could not set RR|RESET_ON_FORK priority {priority} err {number}"));
             }
         }
+    }
+}
+
+fn lock(which: MemoryLock, log: &Log) {
+    if let Err(error) = lock_memory(which) {
+        log.info(format_args!("mlockall failed: {error}"));
     }
 }
 

@@ -115,6 +115,23 @@ fn high_priority_is_no_condition() {
     wdmd.wait_for_log("wdmd started S0 H1 G0");
 }
 
+/// Ours pings a device with a shorter timeout, so it does not wait for its pages: without `-H` too it locks what there is when it is ready.
+#[test]
+fn memory_is_locked_without_high_priority_too() {
+    let Some(program) = Program::wdmd_under_test() else { return };
+    if program != Program::Ours {
+        return;
+    }
+    let machine = Machine::new(program);
+    let wdmd = machine.start(&[]);
+    let status = fs::read_to_string(format!("/proc/{}/status", wdmd.pid())).unwrap();
+    let number = |key: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0)
+    };
+    assert!(number("VmLck:") >= number("RssFile:") && number("RssFile:") > 0, "{status}");
+}
+
 #[test]
 fn the_marker_of_an_unclean_stop_forbids_a_start() {
     let Some(program) = Program::wdmd_under_test() else { return };
