@@ -367,6 +367,10 @@ mod tests {
         RejoinRecord { lockspace: name("LS/1"), host_id: HOST, instance: third(), pids, outlived: false }
     }
 
+    fn this_boot(own: bool, alive: bool) -> RejoinEvidence {
+        RejoinEvidence::ThisBoot { instance: third(), own, alive }
+    }
+
     fn third() -> Instance {
         Instance { generation: 3, io_timeout: IoTimeout::new(20).unwrap() }
     }
@@ -394,45 +398,26 @@ mod tests {
         let evidence = |records: &Records| records.evidence(&name("LS/1"), host());
         assert_eq!(evidence(&records), RejoinEvidence::None);
         save(&records, &record(vec![])).unwrap();
-        assert_eq!(
-            evidence(&records),
-            RejoinEvidence::ThisBoot { instance: third(), own: true, alive: false }
-        );
+        assert_eq!(evidence(&records), this_boot(true, false));
         save(&records, &RejoinRecord { outlived: true, ..record(vec![]) }).unwrap();
-        assert_eq!(
-            evidence(&records),
-            RejoinEvidence::ThisBoot { instance: third(), own: true, alive: true }
-        );
+        assert_eq!(evidence(&records), this_boot(true, true));
         save(&records, &record(vec![own_pid()])).unwrap();
-        assert_eq!(
-            evidence(&records),
-            RejoinEvidence::ThisBoot { instance: third(), own: true, alive: true }
-        );
+        assert_eq!(evidence(&records), this_boot(true, true));
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         save(&records, &record(vec![i32::try_from(child.id()).unwrap()])).unwrap();
-        assert_eq!(
-            evidence(&records),
-            RejoinEvidence::ThisBoot { instance: third(), own: true, alive: true }
-        );
+        assert_eq!(evidence(&records), this_boot(true, true));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(
-            evidence(&records),
-            RejoinEvidence::ThisBoot { instance: third(), own: true, alive: false }
-        );
+        assert_eq!(evidence(&records), this_boot(true, false));
         assert_eq!(records.evidence(&name("LS/1"), HostId::new(8).unwrap()), RejoinEvidence::None);
         let other = Records::new(dir.path(), None);
-        let found = RejoinEvidence::ThisBoot { instance: third(), own: false, alive: false };
-        assert_eq!(evidence(&other), found, "another life of the daemon");
+        assert_eq!(evidence(&other), this_boot(false, false), "another life of the daemon");
         let rebooted = Records { boot: Some("another".to_owned()), ..Records::new(dir.path(), None) };
         assert_eq!(evidence(&rebooted), RejoinEvidence::OtherBoot { instance: third() });
         let unsure = Records { boot: None, ..Records::new(dir.path(), None) };
         assert_eq!(evidence(&unsure), RejoinEvidence::Unusable);
         save(&records, &RejoinRecord { outlived: true, ..record(vec![]) }).unwrap();
-        assert_eq!(
-            evidence(&records),
-            RejoinEvidence::ThisBoot { instance: third(), own: true, alive: true }
-        );
+        assert_eq!(evidence(&records), this_boot(true, true));
         records.remove(&mut records.newest(), &name("LS/1"), HOST).unwrap();
         records.remove(&mut records.newest(), &name("LS/1"), HOST).unwrap();
         assert_eq!(evidence(&records), RejoinEvidence::None);
@@ -488,7 +473,7 @@ mod tests {
         let evidence = || records.evidence(&name("LS/1"), host());
         let order = |order| carry_out(&records, &order, &Log::in_memory());
         let write = |pids| order(Order::Save { record: record(pids) });
-        let this_boot = |alive| RejoinEvidence::ThisBoot { instance: third(), own: true, alive };
+        let this_boot = |alive| this_boot(true, alive);
         write(vec![]);
         assert_eq!(evidence(), this_boot(false));
         fs::remove_dir_all(&run_dir).unwrap();
@@ -526,7 +511,6 @@ mod tests {
         let other = Records::new(dir.path(), None).evidence(&name("LS/1"), host());
         assert_eq!(sanlock_manager::rejoin::fast_rejoin(other), None, "nor to another daemon of this boot");
         save(&records, &record(vec![])).unwrap();
-        let found = RejoinEvidence::ThisBoot { instance: third(), own: true, alive: false };
-        assert_eq!(records.evidence(&name("LS/1"), host()), found);
+        assert_eq!(records.evidence(&name("LS/1"), host()), this_boot(true, false));
     }
 }

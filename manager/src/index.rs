@@ -7,8 +7,8 @@
 //! The lease of the index is an ordinary lease, and a client may want it by its name. One host must not run two ballots on one lease at
 //! a time (13.6, S10): it has one block there, and either would write over the promises of the other. So the one that comes second is
 //! refused, from the first thought of an operation until nothing of it may land any more, and likewise for the lease. (Of two that wait for
-//! one watchdog the operation begins.) Which disk an
-//! index lies on is not known here, so the name decides, as everywhere for what this host has of its own.
+//! one watchdog the operation begins.) Which disk an index lies on is not known here, so the name decides, as everywhere for what this host
+//! has of its own.
 
 use crate::action::Action;
 use crate::ids::{ConnId, LockspaceId, TaskId};

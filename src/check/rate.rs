@@ -4,8 +4,8 @@ use super::finding::Findings;
 use super::root::Root;
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
 use sanlock_sys::clock::rate_ppm;
-use sanlock_wdmd::decide::wanted_device_timeout;
-use std::fs;
+use sanlock_sys::process::boot_id;
+use sanlock_wdmd::decide::{Timing, wanted_device_timeout};
 
 /// Says which boot of which machine this is.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -18,8 +18,7 @@ const SLEW_PPM: u64 = 1_000;
 
 /// Says whether the clock of this machine is run too fast or too slow. A saved copy of another one's files says nothing of its clock.
 pub(super) fn judge(root: &Root, io_timeout: IoTimeout, fire: WatchdogFire, found: &mut Findings) {
-    let ours = fs::read_to_string(BOOT_ID).ok();
-    let is_this = root.text(BOOT_ID).is_some_and(|boot| ours.is_some_and(|ours| ours.trim_end() == boot));
+    let is_this = root.text(BOOT_ID).is_some_and(|boot| boot_id().is_ok_and(|ours| ours == boot));
     // Where the kernel does not let us ask there is nothing to be said.
     let Some(rate) = is_this.then(rate_ppm).and_then(Result::ok) else { return };
     let spare = spare_ppm(io_timeout, fire);
@@ -54,9 +53,12 @@ pub(super) fn judge(root: &Root, io_timeout: IoTimeout, fire: WatchdogFire, foun
 /// 1 s or 1 % of two timeouts of its device, less what the device may run long in that time. Two hosts may be off in opposite
 /// directions, so that each has half of it. This is below the bound that the simulator plays with (docs/proof/simulator-hosts.md).
 fn spare_ppm(io_timeout: IoTimeout, fire: WatchdogFire) -> u64 {
-    let device = u32::try_from(fire.secs()).ok().and_then(wanted_device_timeout).map_or(0, u64::from);
-    let margin_us = (20_000 * device).max(1_000_000);
-    let spare_us = margin_us.saturating_sub(2 * device * DEVICE_LONG_PPM);
+    let fire_secs = u32::try_from(fire.secs()).ok();
+    let timing = fire_secs.and_then(|fire| Timing::new(fire, wanted_device_timeout(fire)?));
+    let spare_us = timing.map_or(0, |timing| {
+        let margin_us = 1000 * timing.margin_ms().unsigned_abs();
+        margin_us.saturating_sub(2 * u64::from(timing.device_timeout()) * DEVICE_LONG_PPM)
+    });
     spare_us / (2 * io_timeout.host_dead_secs(fire))
 }
 

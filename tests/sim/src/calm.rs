@@ -135,19 +135,17 @@ impl World {
     /// The disks of a lease disagree for good, for everybody or for a host to which one of them is lost, or a late renewal brought back
     /// an old generation of the owner, which had no record of the newer one: then its leases of the newer generation stay (W14).
     fn is_stuck(&self, resource: u8, lost: Option<u8>) -> bool {
-        let legs = self.settings.legs;
         // No majority agrees, and the disks that are left differ in what the highest version cannot decide: how many hosts count, or
         // the name.
-        let dead = self.dead_disk;
-        let lives = |leg: &u8| Some(layout::leg_disk(resource, *leg)) != dead && Some(*leg) != lost;
-        let living: Vec<u8> = (0..legs).filter(lives).collect();
+        let living: Vec<u8> = self.living_legs(resource, lost).collect();
         let basis = |leg: u8| {
             let leader = layout::leader_on(&self.disk, resource, leg);
             (leader.num_hosts, leader.resource_name)
         };
         let differ = living.windows(2).any(|pair| basis(pair[0]) != basis(pair[1]));
         let in_force = layout::leader_in_force(&self.disk, resource);
-        let Some(leader) = in_force.filter(|_| !(differ && living.len() < usize::from(legs))) else {
+        let Some(leader) = in_force.filter(|_| !(differ && living.len() < usize::from(self.settings.legs)))
+        else {
             return differ;
         };
         let Some(owner) = HostId::new(leader.owner_id.get()).filter(|_| leader.timestamp.get() != 0) else {
@@ -155,6 +153,13 @@ impl World {
         };
         let delta = layout::delta_on(&self.disk, layout::disk_of(resource), owner);
         delta.owner_generation.get() < leader.owner_generation.get()
+    }
+
+    /// The legs of a lease on disks that have not failed for ever, but for one that is lost to a host.
+    fn living_legs(&self, resource: u8, lost: Option<u8>) -> impl Iterator<Item = u8> + '_ {
+        let lives =
+            move |leg: &u8| Some(layout::leg_disk(resource, *leg)) != self.dead_disk && Some(*leg) != lost;
+        (0..self.settings.legs).filter(lives)
     }
 
     /// How a lease is held that its host cannot give back: it names another place for one of the disks, and to it the disks that are left
@@ -169,9 +174,6 @@ impl World {
             let owns = |leader: &RawLeader| {
                 leader.owner_id.get() == h.claims.get() && leader.owner_generation == generation
             };
-            let used = |leg: &u8| {
-                Some(*leg) != h.wrong_leg && Some(layout::leg_disk(resource, *leg)) != self.dead_disk
-            };
             let shares = |leg| {
                 let mode = layout::block_on(&self.disk, resource, leg, h.claims).mode;
                 mode.is_shared() && mode.generation == generation
@@ -179,7 +181,7 @@ impl World {
             if owner.as_ref().is_some_and(owns) {
                 Some(Kept::Exclusive)
             } else {
-                (0..self.settings.legs).filter(used).any(shares).then_some(Kept::Shared)
+                self.living_legs(resource, h.wrong_leg).any(shares).then_some(Kept::Shared)
             }
         });
         kept.max()

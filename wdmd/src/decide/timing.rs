@@ -119,8 +119,13 @@ impl Timing {
     #[must_use]
     pub fn last_ping(self, expire: Time) -> Time {
         let (fire, device) = (i64::from(self.fire), i64::from(self.device));
-        let margin = MARGIN_MIN_MS.max(device * MARGIN_PER_DEVICE_SECOND_MS);
-        expire.plus_millis((fire - 2 * device) * 1000 - margin)
+        expire.plus_millis((fire - 2 * device) * 1000 - self.margin_ms())
+    }
+
+    /// The margin of [`Timing::last_ping`], milliseconds: what clocks, the device and scheduling may take together.
+    #[must_use]
+    pub fn margin_ms(self) -> i64 {
+        MARGIN_MIN_MS.max(i64::from(self.device) * MARGIN_PER_DEVICE_SECOND_MS)
     }
 
     /// From when on a source that expires at `expire` is warned about: E − I.
