@@ -8,6 +8,7 @@
 //! trusts a record of its own only if it is the newest one it saved, another daemon of the same boot trusts none of ours, and after a
 //! reboot the processes that it lacks are gone too.
 
+pub(crate) mod asking;
 pub(crate) mod reboot;
 
 use std::collections::HashMap;
@@ -19,6 +20,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use asking::Desk;
 use reboot::Reboots;
 use sanlock_lease::delta::Instance;
 use sanlock_lease::geometry::HostId;
@@ -56,6 +58,10 @@ pub(crate) struct Records {
     /// What outlives a reboot, if there is a place for it.
     reboots: Option<Reboots>,
     newest: Mutex<Newest>,
+    /// Who reads in the run directory.
+    this_boot: Desk<Option<RejoinEvidence>>,
+    /// Who reads what outlives a reboot.
+    before_boot: Desk<Option<Instance>>,
 }
 
 /// What this daemon knows of its own records. Locked while one is written or removed.
@@ -79,6 +85,8 @@ impl Records {
             daemon,
             reboots,
             newest: Mutex::default(),
+            this_boot: Desk::new("sanlock-evidence", Self::this_boot),
+            before_boot: Desk::new("sanlock-earlier", Self::before_boot),
         }
     }
 
@@ -91,19 +99,21 @@ impl Records {
         self.directory.join(format!("rejoin-{}-{host_id}", hex(lockspace.as_bytes())))
     }
 
-    /// What is known of an earlier instance of this host in a lockspace.
-    pub(crate) fn evidence(&self, lockspace: &Name, host: HostId) -> RejoinEvidence {
+    /// What the run directory says of an earlier instance of this host in a lockspace; `None` without a record.
+    fn this_boot(&self, lockspace: &Name, host: HostId) -> Option<RejoinEvidence> {
         let mut text = String::new();
         let read = File::open(self.path(lockspace, host.get()))
             .and_then(|file| file.take(RECORD_BYTES_MAX).read_to_string(&mut text));
         match read {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let earlier = self.reboots.as_ref().and_then(|reboots| reboots.earlier_boot(lockspace, host));
-                earlier.map_or(RejoinEvidence::None, |instance| RejoinEvidence::OtherBoot { instance })
-            }
-            Err(_) => RejoinEvidence::Unusable,
-            Ok(_) => self.judge(&text, lockspace, host).unwrap_or(RejoinEvidence::Unusable),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(_) => Some(RejoinEvidence::Unusable),
+            Ok(_) => Some(self.judge(&text, lockspace, host).unwrap_or(RejoinEvidence::Unusable)),
         }
+    }
+
+    /// The instance that this machine was in an earlier boot, if it was not left in good order since.
+    fn before_boot(&self, lockspace: &Name, host: HostId) -> Option<Instance> {
+        self.reboots.as_ref()?.earlier_boot(lockspace, host)
     }
 
     fn judge(&self, text: &str, lockspace: &Name, host: HostId) -> Option<RejoinEvidence> {
@@ -226,6 +236,12 @@ impl Records {
             directory => directory?.sync_all(),
         }
     }
+}
+
+/// What both places say together.
+fn evidence_of(this_boot: Option<RejoinEvidence>, before_boot: Option<Instance>) -> RejoinEvidence {
+    let before = before_boot.map(|instance| RejoinEvidence::OtherBoot { instance });
+    this_boot.or(before).unwrap_or(RejoinEvidence::None)
 }
 
 /// Replaces a record as a whole. When this has succeeded it is on stable storage, its name too.
@@ -358,159 +374,4 @@ fn carry_out(records: &Records, order: &Order, log: &Log) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const HOST: u64 = 7;
-
-    fn record(pids: Vec<i32>) -> RejoinRecord {
-        RejoinRecord { lockspace: name("LS/1"), host_id: HOST, instance: third(), pids, outlived: false }
-    }
-
-    fn this_boot(own: bool, alive: bool) -> RejoinEvidence {
-        RejoinEvidence::ThisBoot { instance: third(), own, alive }
-    }
-
-    fn third() -> Instance {
-        Instance { generation: 3, io_timeout: IoTimeout::new(20).unwrap() }
-    }
-
-    fn name(text: &str) -> Name {
-        Name::new(text.as_bytes()).unwrap()
-    }
-
-    fn save(records: &Records, record: &RejoinRecord) -> io::Result<()> {
-        records.save(&mut records.newest(), record, &Log::in_memory())
-    }
-
-    fn host() -> HostId {
-        HostId::new(HOST).unwrap()
-    }
-
-    fn own_pid() -> i32 {
-        i32::try_from(std::process::id()).unwrap()
-    }
-
-    #[test]
-    fn a_record_tells_whether_its_processes_live() {
-        let dir = tempfile::tempdir().unwrap();
-        let records = Records::new(dir.path(), None);
-        let evidence = |records: &Records| records.evidence(&name("LS/1"), host());
-        assert_eq!(evidence(&records), RejoinEvidence::None);
-        save(&records, &record(vec![])).unwrap();
-        assert_eq!(evidence(&records), this_boot(true, false));
-        save(&records, &RejoinRecord { outlived: true, ..record(vec![]) }).unwrap();
-        assert_eq!(evidence(&records), this_boot(true, true));
-        save(&records, &record(vec![own_pid()])).unwrap();
-        assert_eq!(evidence(&records), this_boot(true, true));
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        save(&records, &record(vec![i32::try_from(child.id()).unwrap()])).unwrap();
-        assert_eq!(evidence(&records), this_boot(true, true));
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert_eq!(evidence(&records), this_boot(true, false));
-        assert_eq!(records.evidence(&name("LS/1"), HostId::new(8).unwrap()), RejoinEvidence::None);
-        let other = Records::new(dir.path(), None);
-        assert_eq!(evidence(&other), this_boot(false, false), "another life of the daemon");
-        let rebooted = Records { boot: Some("another".to_owned()), ..Records::new(dir.path(), None) };
-        assert_eq!(evidence(&rebooted), RejoinEvidence::OtherBoot { instance: third() });
-        let unsure = Records { boot: None, ..Records::new(dir.path(), None) };
-        assert_eq!(evidence(&unsure), RejoinEvidence::Unusable);
-        save(&records, &RejoinRecord { outlived: true, ..record(vec![]) }).unwrap();
-        assert_eq!(evidence(&records), this_boot(true, true));
-        records.remove(&mut records.newest(), &name("LS/1"), HOST).unwrap();
-        records.remove(&mut records.newest(), &name("LS/1"), HOST).unwrap();
-        assert_eq!(evidence(&records), RejoinEvidence::None);
-    }
-
-    #[test]
-    fn a_damaged_record_proves_nothing() {
-        let dir = tempfile::tempdir().unwrap();
-        let records = Records::new(dir.path(), None);
-        save(&records, &record(vec![own_pid(), 1])).unwrap();
-        let path = records.path(&name("LS/1"), HOST);
-        let whole = fs::read(&path).unwrap();
-        for cut in 0..whole.len() - 1 {
-            fs::write(&path, &whole[..cut]).unwrap();
-            let found = records.evidence(&name("LS/1"), host());
-            assert_eq!(found, RejoinEvidence::Unusable, "cut at {cut}");
-        }
-        fs::write(&path, [0xff; 100]).unwrap();
-        assert_eq!(records.evidence(&name("LS/1"), host()), RejoinEvidence::Unusable);
-        // Another lockspace's record under our name.
-        let other = RejoinRecord { lockspace: name("other"), ..record(vec![]) };
-        save(&records, &other).unwrap();
-        fs::rename(records.path(&name("other"), HOST), &path).unwrap();
-        assert_eq!(records.evidence(&name("LS/1"), host()), RejoinEvidence::Unusable);
-    }
-
-    #[test]
-    fn a_reused_pid_is_another_process_and_an_unknown_start_proves_only_absence() {
-        let start = process::start_time(own_pid()).unwrap();
-        assert!(may_live(own_pid(), start) && !may_live(own_pid(), start + 1));
-        assert!(may_live(own_pid(), 0));
-        assert!(!may_live(i32::MAX, 0));
-    }
-
-    #[test]
-    fn a_record_that_cannot_be_written_is_removed() {
-        let dir = tempfile::tempdir().unwrap();
-        let records = Records::new(dir.path(), None);
-        save(&records, &record(vec![])).unwrap();
-        // A directory in the way of the new file.
-        let path = records.path(&name("LS/1"), HOST);
-        fs::create_dir(path.with_extension("new")).unwrap();
-        carry_out(&records, &Order::Save { record: record(vec![own_pid()]) }, &Log::in_memory());
-        assert_eq!(records.evidence(&name("LS/1"), host()), RejoinEvidence::None);
-    }
-
-    #[test]
-    fn a_run_directory_that_was_removed_is_made_anew_or_done_without() {
-        let dir = tempfile::tempdir().unwrap();
-        let run_dir = dir.path().join("parent").join("run");
-        fs::create_dir_all(&run_dir).unwrap();
-        let records = Records::new(&run_dir, None);
-        let evidence = || records.evidence(&name("LS/1"), host());
-        let order = |order| carry_out(&records, &order, &Log::in_memory());
-        let write = |pids| order(Order::Save { record: record(pids) });
-        let this_boot = |alive| this_boot(true, alive);
-        write(vec![]);
-        assert_eq!(evidence(), this_boot(false));
-        fs::remove_dir_all(&run_dir).unwrap();
-        write(vec![own_pid()]);
-        assert_eq!(evidence(), this_boot(true));
-        assert_eq!(fs::metadata(&run_dir).unwrap().permissions().mode() & 0o7777, RUN_DIR_MODE);
-        let stale = fs::read(records.path(&name("LS/1"), HOST)).unwrap();
-        // Not even its parent is there.
-        fs::remove_dir_all(run_dir.parent().unwrap()).unwrap();
-        write(vec![]);
-        assert_eq!(evidence(), RejoinEvidence::None);
-        order(Order::Drop { lockspace: name("LS/1"), host_id: HOST });
-        assert_eq!(evidence(), RejoinEvidence::None);
-        // What was away may come back.
-        fs::create_dir_all(&run_dir).unwrap();
-        fs::write(records.path(&name("LS/1"), HOST), stale).unwrap();
-        assert_eq!(evidence(), RejoinEvidence::Unusable);
-    }
-
-    #[test]
-    fn a_record_that_can_be_neither_replaced_nor_removed_delays_nothing_and_counts_no_more() {
-        let dir = tempfile::tempdir().unwrap();
-        let records = Records::new(dir.path(), None);
-        save(&records, &record(vec![])).unwrap();
-        // Nothing of a directory in use can be replaced or removed, be it by root.
-        let path = records.path(&name("LS/1"), HOST);
-        let old = fs::read(&path).unwrap();
-        fs::remove_file(&path).unwrap();
-        fs::create_dir_all(path.join("in use")).unwrap();
-        carry_out(&records, &Order::Save { record: record(vec![own_pid()]) }, &Log::in_memory());
-        assert_eq!(records.evidence(&name("LS/1"), host()), RejoinEvidence::Unusable);
-        fs::remove_dir_all(&path).unwrap();
-        fs::write(&path, old).unwrap();
-        assert_eq!(records.evidence(&name("LS/1"), host()), RejoinEvidence::Unusable);
-        let other = Records::new(dir.path(), None).evidence(&name("LS/1"), host());
-        assert_eq!(sanlock_manager::rejoin::fast_rejoin(other), None, "nor to another daemon of this boot");
-        save(&records, &record(vec![])).unwrap();
-        assert_eq!(records.evidence(&name("LS/1"), host()), this_boot(true, false));
-    }
-}
+mod tests;

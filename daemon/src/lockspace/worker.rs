@@ -27,6 +27,7 @@ use crate::global::Global;
 use crate::log::Log;
 use crate::mailbox::Mailbox;
 use crate::nap;
+use crate::records::asking;
 
 /// How long a lockspace that was left waits for its disk to be closed. On NFS a close takes a round trip.
 const CLOSE_MAX: Duration = Duration::from_secs(2);
@@ -247,7 +248,12 @@ impl Worker {
     }
 
     fn join(&mut self, disk: &Arc<Disk>) -> Result<Joined, JoinError> {
-        let evidence = self.global.records.evidence(&self.config.lockspace, self.config.host);
+        let limit = Duration::from_millis(self.shared.io_timeout.millis());
+        let evidence = asking::evidence(&self.global, self.config.lockspace, self.config.host, limit);
+        let evidence = evidence.map_err(|overdue| {
+            self.log.error(format_args!("{overdue}"));
+            JoinError::Read(IoFailure::TimedOut)
+        })?;
         let fast = fast_rejoin(evidence);
         self.log.debug(format_args!("joining, earlier instance: {evidence:?}"));
         let machine = DeltaAcquire::new(self.config, fast).remembering(remembered(evidence));

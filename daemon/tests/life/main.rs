@@ -13,9 +13,12 @@ mod support;
 mod troubled_disks;
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, mkfifo};
 use sanlock_daemon::SOCKET_NAME;
-use sanlock_wire::flags::RemFlags;
+use sanlock_wire::code;
+use sanlock_wire::flags::{AddFlags, RemFlags};
+use std::fs::OpenOptions;
 use std::thread::sleep;
 use std::time::Duration;
 use support::{Daemon, Holder, Place, within};
@@ -82,6 +85,30 @@ fn a_lease_given_back_leaves_no_record_behind() {
     assert!(within(SHORT, || records() == 1));
     daemon.client().rem_lockspace(&place.lockspace(1), RemFlags::empty()).unwrap();
     assert!(within(SHORT, || records() == 0));
+}
+
+#[test]
+fn a_run_directory_that_hangs_keeps_a_lockspace_from_being_joined_and_nobody_waiting() {
+    let place = Place::new();
+    let daemon = Daemon::start(&place.run_dir("a"), "host1");
+    place.format(&daemon);
+    // Opening it does not end before somebody writes to it. "LS" in hexadecimal.
+    let record = daemon.run_dir.join("rejoin-4c53-1");
+    mkfifo(&record, Mode::S_IRWXU).unwrap();
+    let (client, before) = (daemon.client(), std::fs::read(place.leases()).unwrap());
+    let join = || client.add_lockspace_timeout(&place.lockspace(1), AddFlags::empty(), 1);
+    assert_eq!(join().unwrap_err().result_code(), code::SANLK_AIO_TIMEOUT);
+    let log = String::from_utf8(client.log_dump().unwrap()).unwrap();
+    assert!(
+        log.contains("the rejoin record in the run directory could not be read within 1 seconds"),
+        "{log}"
+    );
+    assert!(std::fs::read(place.leases()).unwrap() == before, "nothing of it was written");
+
+    let writer = OpenOptions::new().read(true).write(true).open(&record).unwrap();
+    std::fs::remove_file(&record).unwrap();
+    drop(writer);
+    place.join(&daemon, 1);
 }
 
 #[test]
