@@ -90,7 +90,7 @@ pub struct Config {
     pub fire: WatchdogFire,
     /// `high_priority`, `-h`: real-time scheduling.
     pub high_priority: u32,
-    /// `mlock_level`, `-l`: 0 none, 1 current memory, 2 also future memory.
+    /// `mlock_level`, `-l`: 0 none, 1 current memory and what is used later (if unlimited), 2 also future memory.
     pub mlock_level: u32,
     /// `use_hugepages` (a setting of 5.1): large buffers are in huge pages.
     pub hugepages: bool,

@@ -20,6 +20,7 @@ use sanlock_sys::notify;
 use sanlock_sys::pidfile::{PidFile, PidFileError};
 use sanlock_sys::priority::{Limit, MemoryLock, lock_memory, max_round_robin_priority, set_round_robin};
 use sanlock_sys::process::{boot_id, set_dumpable};
+use sanlock_sys::reclaim::set_io_flusher;
 
 use crate::config::{Config, DEFAULT_RUN_DIR};
 use crate::fault::end_with_a_panic;
@@ -352,11 +353,18 @@ fn prepare_unlogged(config: &Config) -> Result<(Identity, Helper, Log), StartErr
     } else {
         Vec::new()
     };
+    // Inherited by the helper and by all threads.
+    let flusher = set_io_flusher(true);
     let helper = Helper::start(config.mlock_level > 0).map_err(StartError::Helper)?;
     let heap_kept = keep_heap(HEAP_RESERVE);
     let log = Log::open(config, Some(Path::new(LOG_FILE))).map_err(StartError::Threads)?;
     if !heap_kept {
         log.debug(format_args!("this C library keeps no heap in reserve"));
+    }
+    if let Err(error) = flusher {
+        log.debug(format_args!(
+            "memory may have to be freed by writing to disks: PR_SET_IO_FLUSHER: {error}"
+        ));
     }
     for (limit, error) in refused {
         log.error(format_args!("cannot raise the limit of {}: {error}; going on without", limit.name()));

@@ -13,5 +13,6 @@ pub mod pidfd;
 pub mod pidfile;
 pub mod priority;
 pub mod process;
+pub mod reclaim;
 pub mod terminal;
 pub mod watchdog;

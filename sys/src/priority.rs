@@ -1,5 +1,6 @@
 //! Keeping a daemon running on a busy host: locked memory, resource limits, real-time scheduling (command-line.md 9.1).
 
+use crate::capability::may_lock_all_memory;
 use nix::sys::mman::{MlockAllFlags, mlockall};
 use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 use std::io;
@@ -7,11 +8,15 @@ use std::io;
 /// Which pages to lock; the daemon's option `-l`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryLock {
-    /// Those mapped now.
+    /// Those mapped now, and those mapped later from when they are first used, if there is no limit of locked memory: with one, mapping
+    /// more than that would fail.
     Current,
     /// Also those mapped later.
     CurrentAndFuture,
 }
+
+/// Lock a page when it is first used. The binding lacks it.
+const ON_FAULT: MlockAllFlags = MlockAllFlags::from_bits_retain(libc::MCL_ONFAULT);
 
 /// Locks the process's memory, so that no page fault waits for storage.
 ///
@@ -19,11 +24,17 @@ pub enum MemoryLock {
 ///
 /// ENOMEM: over the limit of locked memory. EPERM: not allowed to lock any.
 pub fn lock_memory(which: MemoryLock) -> io::Result<()> {
-    let flags = match which {
-        MemoryLock::Current => MlockAllFlags::MCL_CURRENT,
-        MemoryLock::CurrentAndFuture => MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE,
-    };
-    Ok(mlockall(flags)?)
+    match which {
+        MemoryLock::CurrentAndFuture => Ok(mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE)?),
+        MemoryLock::Current => {
+            mlockall(MlockAllFlags::MCL_CURRENT)?;
+            if may_lock_all_memory() {
+                // Linux 4.4. Without it what is there now is locked, as was asked for.
+                let _ = mlockall(MlockAllFlags::MCL_FUTURE | ON_FAULT);
+            }
+            Ok(())
+        }
+    }
 }
 
 /// A limit a daemon raises at its start.
@@ -129,13 +140,23 @@ mod tests {
         assert!(set_round_robin(priority + 1).is_err());
     }
 
+    /// Kilobytes of locked memory.
+    fn locked() -> u64 {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmLck:")).unwrap();
+        line.split_whitespace().next().unwrap().parse().unwrap()
+    }
+
     #[test]
-    fn locking_memory_shows_in_the_process_status() {
+    fn locking_memory_shows_in_the_process_status_and_so_does_what_comes_later() {
+        const LATER: u64 = 64 << 10;
         match lock_memory(MemoryLock::Current) {
             Ok(()) => {
-                let status = std::fs::read_to_string("/proc/self/status").unwrap();
-                let line = status.lines().find(|line| line.starts_with("VmLck:")).unwrap();
-                assert!(!line.contains("\t       0 kB"), "{line}");
+                let at_first = locked();
+                assert!(at_first > 0);
+                let later = std::hint::black_box(vec![1_u8; usize::try_from(LATER << 10).unwrap()]);
+                assert_eq!(locked() >= at_first + LATER, may_lock_all_memory());
+                drop(later);
                 // SAFETY: no arguments.
                 unsafe { libc::munlockall() };
             }

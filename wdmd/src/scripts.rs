@@ -11,6 +11,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use sanlock_sys::notify::SOCKET_VARIABLE;
 use sanlock_sys::process::forget_descriptors_from;
+use sanlock_sys::reclaim::without_io_flusher;
 use sanlock_wdmd::decide::{Time, test_interval};
 use sanlock_wdmd::protocol::Escaped;
 use std::ffi::{OsStr, OsString};
@@ -461,7 +462,7 @@ fn execute(path: &Path) -> Spawned {
 
 /// The standard library gives the child an empty signal mask; descriptors that it may have are all close-on-exec.
 fn spawn(program: &OsStr, arguments: &[&OsStr]) -> io::Result<Child> {
-    command(program, arguments).spawn()
+    without_io_flusher(|| command(program, arguments).spawn())
 }
 
 fn command(program: &OsStr, arguments: &[&OsStr]) -> Command {

@@ -15,6 +15,7 @@ use sanlock_sys::notify;
 use sanlock_sys::pidfile::{PidFile, PidFileError};
 use sanlock_sys::priority::{MemoryLock, lock_memory, max_round_robin_priority, set_round_robin};
 use sanlock_sys::process::close_on_exec_from;
+use sanlock_sys::reclaim::set_io_flusher;
 use sanlock_wdmd::protocol::SOCKET_PATH;
 use std::fs::{self, Permissions};
 use std::io;
@@ -66,6 +67,8 @@ pub(crate) fn run(options: &Options) -> u8 {
 }
 
 fn daemon(options: &Options, starting: Option<Starting>) -> u8 {
+    // Before there are threads: they inherit it.
+    let flusher = set_io_flusher(true);
     let log = match Log::start(options.foreground) {
         Ok(log) => log,
         Err(error) => {
@@ -78,6 +81,11 @@ fn daemon(options: &Options, starting: Option<Starting>) -> u8 {
         }
     };
     report_panics();
+    if let Err(error) = flusher {
+        log.debug(format_args!(
+            "memory may have to be freed by writing to disks: PR_SET_IO_FLUSHER: {error}"
+        ));
+    }
     let mut step = None;
     let status = match prepare(options, &log) {
         Ok(prepared) => {
@@ -147,6 +155,11 @@ impl Prepared<'_> {
 
 /// Everything up to readiness, in the order of the original. The error is for the log and for whoever started the daemon.
 fn prepare<'a>(options: &'a Options, log: &'a Log) -> Result<Prepared<'a>, Failed> {
+    if let Err(error) = set_io_flusher(true) {
+        log.debug(format_args!(
+            "memory may have to be freed by writing to disks: PR_SET_IO_FLUSHER: {error}"
+        ));
+    }
     let socket_gid = match find_group(&options.group) {
         Ok(Some(group)) => group.0,
         Ok(None) => {

@@ -24,6 +24,7 @@ use sanlock_sys::notify::SOCKET_VARIABLE;
 use sanlock_sys::pidfd::PidFd;
 use sanlock_sys::priority::{MemoryLock, lock_memory};
 use sanlock_sys::process::set_thread_name;
+use sanlock_sys::reclaim::set_io_flusher;
 
 use super::message::{MESSAGE_BYTES_MAX, Order, Report};
 
@@ -204,6 +205,8 @@ fn become_program(socket: &FdSocket, id: u64, words: &[Vec<u8>]) -> u8 {
     // As the original: the program gets the helper's identity, without groups (lease-algorithms.md 10.2).
     let _ = setgroups(&[]);
     let _ = SigSet::empty().thread_set_mask();
+    // Nor does it get the daemon's mark, and what it may start. Without the right to take it away there is none.
+    let _ = set_io_flusher(false);
     let words: Vec<&OsStr> = words.iter().map(|word| OsStr::from_bytes(word)).collect();
     let Some((path, arguments)) = words.split_first() else { return NOT_RUN };
     let error = Command::new(path).args(arguments).env_remove(SOCKET_VARIABLE).exec();

@@ -14,6 +14,11 @@ use crate::scenario::{Outfit, Solo, SoloScenario};
 use crate::timeline::{Timeline, What};
 use crate::watch::Images;
 
+/// That no thread of either daemon frees memory by writing to disks (`PF_MEMALLOC_NOIO`), and that a program which they do not start may.
+const SPARED: &str = "for F in /proc/$SANLOCK/task/*/stat /proc/$WDMD/task/*/stat; do \
+     [ $(( $(cut -d' ' -f9 $F) & 0x80000 )) != 0 ] || echo \"writes for memory: $(cat $F)\"; done; \
+     [ $(( $(cut -d' ' -f9 /proc/$PID/stat) & 0x80000 )) = 0 ]";
+
 /// Real time for the whole order: far more than it takes.
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -99,7 +104,7 @@ fn attempt(
 fn sleep(scenario: &SoloScenario, guest: &mut Guest, held: &str) -> Result<Verdict, String> {
     let seconds = scenario.timing.dead() + 16;
     let order = format!(
-        "{held} && HOLDER=$PID && sleep 2 && kill -0 $HOLDER && BEFORE=$(cut -d' ' -f1 /proc/uptime) && \
+        "{held} && {SPARED} && HOLDER=$PID && sleep 2 && kill -0 $HOLDER && BEFORE=$(cut -d' ' -f1 /proc/uptime) && \
          echo 0 >/sys/class/rtc/rtc0/wakealarm; echo +{seconds} >/sys/class/rtc/rtc0/wakealarm; echo mem >/sys/power/state; \
          WOKE=$(cut -d' ' -f1 /proc/uptime); n=0; \
          while kill -0 $HOLDER 2>/dev/null && [ $n -lt 100 ]; do n=$((n+1)); usleep 200000; done; \
@@ -107,6 +112,9 @@ fn sleep(scenario: &SoloScenario, guest: &mut Guest, held: &str) -> Result<Verdi
     );
     let (status, said) = guest.order(&order, PATIENCE)?;
     let mut verdict = Verdict::default();
+    if let Some(thread) = said.lines().find(|line| line.starts_with("writes for memory")) {
+        verdict.problems.push(thread.to_owned());
+    }
     match slept(&said) {
         Some((before, woke)) if woke - before > scenario.timing.dead() as f64 => {}
         _ => verdict.problems.push(format!("the machine did not sleep: {said}")),
