@@ -1,4 +1,4 @@
-//! The daemon's log: lines to memory at once, to file, syslog and stderr by a thread of their own (command-line.md 11).
+//! The daemon's log: lines to memory at once, to file, syslog and stderr by a thread for each (command-line.md 11).
 //!
 //! Logging never waits for a disk, a terminal or another program. What it costs the caller is formatting a line and two
 //! locks that are held for memory operations only. A line that finds the writer's queue full is still in memory.
@@ -11,7 +11,7 @@ use std::fmt::{self, Write as _};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::unistd::gettid;
 use sanlock_sys::clock;
@@ -20,7 +20,7 @@ use crate::config::Config;
 pub use ring::RING_BYTES;
 use ring::Ring;
 pub use writer::QUEUE_LINES;
-use writer::{Line, Queue, Sinks};
+use writer::{Line, Queue, Sink};
 
 /// Bytes of a line with its newline; longer text is cut (command-line.md 11.2).
 pub const LINE_BYTES: usize = 510;
@@ -54,9 +54,8 @@ impl Level {
 #[derive(Debug)]
 struct Shared {
     ring: Mutex<Ring>,
-    queue: Arc<Queue>,
-    /// Levels that the writer wants, by [`Level`] order: the highest.
-    highest: Option<Level>,
+    /// Lines for each place, and the highest level that goes there, by [`Level`] order.
+    places: Vec<(Level, Arc<Queue>)>,
     utc: bool,
 }
 
@@ -75,14 +74,18 @@ impl Log {
     /// No thread is to be had.
     pub fn open(config: &Config, file: Option<&Path>) -> io::Result<Self> {
         let (sinks, error) =
-            Sinks::open(file, config.logfile_priority, config.syslog_priority, config.foreground);
-        let highest =
-            [Level::Debug, Level::Warning, Level::Error].into_iter().find(|level| sinks.want(*level));
-        let log = Self::new(highest, config.logfile_use_utc != 0);
-        let utc = log.shared.utc;
+            Sink::open(file, config.logfile_priority, config.syslog_priority, config.foreground);
+        let utc = config.logfile_use_utc != 0;
         let dropped: fn(u64) -> Line =
             if utc { |n| dropped_line(n, true) } else { |n| dropped_line(n, false) };
-        log.shared.queue.start(sinks, dropped)?;
+        let mut places = Vec::new();
+        for sink in sinks {
+            let Some(highest) = sink.highest() else { continue };
+            let queue = Arc::new(Queue::default());
+            queue.start(sink, dropped)?;
+            places.push((highest, queue));
+        }
+        let log = Self::new(places, utc);
         if let (Some(error), Some(path)) = (error, file) {
             log.warn(format_args!("log file {} is not written: {error}", path.display()));
         }
@@ -92,13 +95,12 @@ impl Log {
     /// A log in memory only.
     #[must_use]
     pub fn in_memory() -> Self {
-        Self::new(None, true)
+        Self::new(Vec::new(), true)
     }
 
-    fn new(highest: Option<Level>, utc: bool) -> Self {
+    fn new(places: Vec<(Level, Arc<Queue>)>, utc: bool) -> Self {
         let ring = Mutex::new(Ring::new(RING_BYTES));
-        let queue = Arc::new(Queue::default());
-        Self { shared: Arc::new(Shared { ring, queue, highest, utc }), prefix: "".into() }
+        Self { shared: Arc::new(Shared { ring, places, utc }), prefix: "".into() }
     }
 
     /// A handle whose lines begin with `prefix` and a blank (`s3`, `s3:r2`).
@@ -126,15 +128,26 @@ impl Log {
     pub fn write(&self, level: Level, text: fmt::Arguments<'_>) {
         let line = format_line(self.shared.utc, &self.prefix, text);
         self.shared.ring.lock().unwrap_or_else(PoisonError::into_inner).push(line.as_bytes());
-        if self.shared.highest.is_some_and(|highest| level <= highest) {
-            self.shared.queue.push(Line { level, text: line });
+        let line = Line { level, text: line };
+        let mut wanted = self.queues_of(level);
+        let last = wanted.next();
+        for queue in wanted {
+            queue.push(line.clone());
         }
+        if let Some(queue) = last {
+            queue.push(line);
+        }
+    }
+
+    /// Of the places where lines of this level go.
+    fn queues_of(&self, level: Level) -> impl Iterator<Item = &Queue> {
+        self.shared.places.iter().filter(move |(highest, _)| level <= *highest).map(|(_, queue)| &**queue)
     }
 
     /// Has the writer put everything logged so far on stable storage, as soon as it gets to it. Waits for nothing.
     pub fn sync(&self) {
-        if self.shared.highest.is_some() {
-            self.shared.queue.sync();
+        for (_, queue) in &self.shared.places {
+            queue.sync();
         }
     }
 
@@ -144,23 +157,26 @@ impl Log {
         self.shared.ring.lock().unwrap_or_else(PoisonError::into_inner).dump()
     }
 
-    /// Lines that wait for the writer.
+    /// Lines that wait for the writer that has most of them.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.shared.queue.waiting().0
+        self.shared.places.iter().map(|(_, queue)| queue.waiting().0).max().unwrap_or(0)
     }
 
     /// Waits until every line so far is written, but no longer than `limit`.
     pub fn flush(&self, limit: Duration) {
-        if self.shared.highest.is_some() {
-            self.shared.queue.flush(limit);
+        let until = Instant::now() + limit;
+        for (_, queue) in &self.shared.places {
+            queue.flush(until.saturating_duration_since(Instant::now()));
         }
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.queue.close();
+        for (_, queue) in &self.places {
+            queue.close();
+        }
     }
 }
 
@@ -218,7 +234,6 @@ fn dropped_line(count: u64, utc: bool) -> Line {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Instant;
 
     fn text(log: &Log) -> String {
         String::from_utf8(log.dump()).unwrap()
@@ -269,11 +284,12 @@ mod tests {
         let path = dir.path().join("log");
         let config = Config { syslog_priority: -1, ..Config::default() };
         let log = Log::open(&config, Some(&path)).unwrap();
+        let [(_, file)] = &log.shared.places[..] else { panic!("only the file") };
         for _ in 0..3 {
             log.error(format_args!("kill"));
             log.sync();
             log.sync();
-            assert!(log.shared.queue.flush(Duration::from_secs(10)), "the writer comes to an end");
+            assert!(file.flush(Duration::from_secs(10)), "the writer comes to an end");
         }
         assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 3);
         // Nothing is written anywhere, so nothing is to be synced.
@@ -290,14 +306,19 @@ mod tests {
     #[test]
     fn a_stuck_writer_stops_nobody_and_what_is_dropped_is_counted() {
         // A queue that nobody empties: the writer is stuck in a write to a hung file system.
-        let log = Log::new(Some(Level::Debug), true);
+        let (stuck, other) = (Arc::new(Queue::default()), Arc::new(Queue::default()));
+        let log =
+            Log::new(vec![(Level::Debug, Arc::clone(&stuck)), (Level::Error, Arc::clone(&other))], true);
         let start = Instant::now();
         for n in 0..QUEUE_LINES + 5 {
             log.debug(format_args!("{n}"));
         }
-        assert_eq!(log.shared.queue.waiting(), (QUEUE_LINES, 5));
+        log.error(format_args!("killed"));
+        assert_eq!(stuck.waiting(), (QUEUE_LINES, 6));
+        assert_eq!(other.waiting(), (1, 0), "what goes elsewhere is not held up by it");
+        assert_eq!(log.waiting(), QUEUE_LINES);
         log.flush(Duration::from_millis(10));
         assert!(start.elapsed() < Duration::from_secs(5));
-        assert!(text(&log).ends_with(&format!("{}", QUEUE_LINES + 4)));
+        assert!(text(&log).ends_with("killed"));
     }
 }

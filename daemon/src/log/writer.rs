@@ -1,4 +1,4 @@
-//! The thread that writes log lines to file, syslog and stderr, so that nobody else waits for any of them.
+//! The threads that write log lines to file, syslog and stderr, so that nobody else waits for any of them, nor one for another.
 
 use std::collections::VecDeque;
 use std::ffi::CStr;
@@ -22,70 +22,86 @@ const LINGER: Duration = Duration::from_millis(2);
 /// Stack of the writer.
 const STACK: usize = 128 * 1024;
 
-/// Where lines go, and up to which priority (syslog numbers, -1 for none).
+/// A place where lines go.
 #[derive(Debug)]
-pub(super) struct Sinks {
-    file: Option<File>,
-    file_priority: i32,
-    syslog_priority: i32,
-    stderr: bool,
+enum Place {
+    File(File),
+    Syslog,
+    Stderr,
 }
 
-impl Sinks {
+/// A place, and up to which priority lines go there. Each has a writer of its own: a file system that hangs keeps nothing from syslog.
+#[derive(Debug)]
+pub(super) struct Sink {
+    place: Place,
+    /// A syslog number.
+    priority: i32,
+}
+
+impl Sink {
     /// Opens what can be opened: a daemon without a log file runs (command-line.md 11.4). The second value says why the
-    /// file is missing.
+    /// file is missing. Priorities: syslog numbers, -1 for none; stderr gets everything.
     pub(super) fn open(
         file: Option<&Path>,
         file_priority: i32,
         syslog_priority: i32,
         stderr: bool,
-    ) -> (Self, Option<io::Error>) {
-        let wanted = file.filter(|_| file_priority >= 0);
-        let (file, error) = match wanted.map(|path| OpenOptions::new().append(true).create(true).open(path)) {
-            None => (None, None),
-            Some(Ok(file)) => (Some(file), None),
-            Some(Err(error)) => (None, Some(error)),
-        };
+    ) -> (Vec<Self>, Option<io::Error>) {
+        let mut sinks = Vec::new();
+        let mut missing = None;
+        if stderr {
+            sinks.push(Self { place: Place::Stderr, priority: Level::Debug.priority() });
+        }
+        if let Some(path) = file.filter(|_| file_priority >= 0) {
+            match OpenOptions::new().append(true).create(true).open(path) {
+                Ok(file) => sinks.push(Self { place: Place::File(file), priority: file_priority }),
+                Err(error) => missing = Some(error),
+            }
+        }
         if syslog_priority >= 0 {
             const IDENT: Option<&CStr> = Some(c"sanlock");
             // Without /dev/log the messages go to the console.
             let _ = nix::syslog::openlog(IDENT, LogFlags::LOG_CONS | LogFlags::LOG_PID, Facility::LOG_DAEMON);
+            sinks.push(Self { place: Place::Syslog, priority: syslog_priority });
         }
-        (Self { file, file_priority, syslog_priority, stderr }, error)
+        (sinks, missing)
     }
 
-    /// Whether a line of this level goes anywhere.
-    pub(super) fn want(&self, level: Level) -> bool {
-        let level = level.priority();
-        self.stderr || (self.file.is_some() && level <= self.file_priority) || level <= self.syslog_priority
+    /// Up to which level lines go there, if any do.
+    pub(super) fn highest(&self) -> Option<Level> {
+        [Level::Debug, Level::Warning, Level::Error]
+            .into_iter()
+            .find(|level| level.priority() <= self.priority)
     }
 
+    /// Of the thread that writes there.
+    fn thread_name(&self) -> &'static str {
+        match self.place {
+            Place::File(_) => "sanlock-log",
+            Place::Syslog => "sanlock-syslog",
+            Place::Stderr => "sanlock-stderr",
+        }
+    }
+
+    /// A full disk or a closed terminal must not stop the daemon, and there is nowhere to report it.
     fn write(&mut self, line: &Line) {
-        let level = line.level.priority();
-        // A full disk or a closed terminal must not stop the daemon, and there is nowhere to report it.
-        if self.stderr {
-            let _ = io::stderr().write_all(line.text.as_bytes());
-        }
-        if let Some(file) = self.file.as_mut().filter(|_| level <= self.file_priority) {
-            let _ = file.write_all(line.text.as_bytes());
-        }
-        if level <= self.syslog_priority {
-            let _ = nix::syslog::syslog(line.level.severity(), &line.text.as_str());
+        match &mut self.place {
+            Place::File(file) => drop(file.write_all(line.text.as_bytes())),
+            Place::Syslog => drop(nix::syslog::syslog(line.level.severity(), &line.text.as_str())),
+            Place::Stderr => drop(io::stderr().write_all(line.text.as_bytes())),
         }
     }
-}
 
-impl Sinks {
     /// A file that cannot be synced is still written; nothing better can be done about it.
     fn sync(&self) {
-        if let Some(file) = &self.file {
+        if let Place::File(file) = &self.place {
             let _ = file.sync_data();
         }
     }
 }
 
 /// A line with its final newline.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Line {
     pub(super) level: Level,
     pub(super) text: String,
@@ -135,10 +151,10 @@ impl Queue {
         self.changed.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Starts the writer thread over `sinks`. It ends after [`Queue::close`].
-    pub(super) fn start(self: &Arc<Self>, mut sinks: Sinks, dropped: fn(u64) -> Line) -> io::Result<()> {
+    /// Starts the thread that writes to `sink`. It ends after [`Queue::close`].
+    pub(super) fn start(self: &Arc<Self>, mut sink: Sink, dropped: fn(u64) -> Line) -> io::Result<()> {
         let queue = Arc::clone(self);
-        thread::Builder::new().name("sanlock-log".to_owned()).stack_size(STACK).spawn(move || {
+        thread::Builder::new().name(sink.thread_name().to_owned()).stack_size(STACK).spawn(move || {
             let mut state = queue.lock();
             loop {
                 if !state.has_work() && state.flushing == 0 && !state.closed {
@@ -163,13 +179,13 @@ impl Queue {
                 let sync = std::mem::take(&mut state.sync);
                 drop(state);
                 for line in &lines {
-                    sinks.write(line);
+                    sink.write(line);
                 }
                 if lost > 0 {
-                    sinks.write(&dropped(lost));
+                    sink.write(&dropped(lost));
                 }
                 if sync {
-                    sinks.sync();
+                    sink.sync();
                 }
                 state = queue.lock();
             }
@@ -240,13 +256,12 @@ mod tests {
     #[test]
     fn what_is_being_written_is_waited_for_from_the_first_line_on() {
         let (reader, writer) = nix::unistd::pipe().unwrap();
-        let file = Some(File::from(writer));
-        let sinks = Sinks { file, file_priority: 7, syslog_priority: -1, stderr: false };
+        let sink = Sink { place: Place::File(File::from(writer)), priority: 7 };
         let queue = Arc::new(Queue::default());
         // More than fits into the pipe, and there before the writer is.
         let long = "x".repeat(1 << 20);
         queue.push(line(long.clone()));
-        queue.start(sinks, |_| line(String::new())).unwrap();
+        queue.start(sink, |_| line(String::new())).unwrap();
         let begin = Instant::now();
         while queue.waiting().0 > 0 {
             assert!(begin.elapsed() < Duration::from_secs(20));
