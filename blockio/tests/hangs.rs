@@ -336,7 +336,7 @@ fn a_huge_page_with_a_stuck_read_outlives_its_stock() {
     on_each(|kind| {
         let name = format!("sanlock-{}", kind.name());
         eventually("threads of earlier engines end", || threads_named(&name) == 0);
-        let Ok(stock) = HugePages::start(false, |text| eprintln!("{text}")) else { return };
+        let Ok(stock) = HugePages::start(|text| eprintln!("{text}")) else { return };
         stock.prepare();
         let end = Instant::now() + HEALTHY;
         let buf = loop {

@@ -17,10 +17,11 @@ fn in_a_process_that_locks_everything_the_stock_is_of_huge_pages_and_locked() {
     if let Err(error) = mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE) {
         return eprintln!("this process may not lock its memory: {error}");
     }
-    let stock = match HugePages::start(true, |text| eprintln!("{text}")) {
+    let stock = match HugePages::start(|text| eprintln!("{text}")) {
         Ok(stock) => stock,
         Err(error) => return eprintln!("{error}"),
     };
+    stock.lock();
     let (huge, locked) = (kib("smaps_rollup", "AnonHugePages:"), kib("smaps_rollup", "Locked:"));
     stock.prepare();
     for _ in 0..2_000 {

@@ -11,7 +11,7 @@ fn where_the_kernel_gives_ordinary_pages_there_is_no_stock_and_one_note() {
     let forbidden = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
     assert_eq!(forbidden, 0, "{}", std::io::Error::last_os_error());
     let (notes, heard) = mpsc::channel();
-    let stock = match HugePages::start(false, move |text| notes.send(text.to_owned()).unwrap_or_default()) {
+    let stock = match HugePages::start(move |text| notes.send(text.to_owned()).unwrap_or_default()) {
         Ok(stock) => stock,
         Err(error) => return eprintln!("this machine has none at all: {error}"),
     };

@@ -7,7 +7,7 @@ use sanlock_blockio::{EngineKind, HugePages};
 use sanlock_lease::name::Name;
 use sanlock_sys::priority::{max_round_robin_priority, set_round_robin};
 
-use crate::config::{Config, MLOCK_FUTURE};
+use crate::config::Config;
 use crate::log::Log;
 use crate::records::Records;
 
@@ -32,9 +32,9 @@ impl Global {
         engine: EngineKind,
         records: Records,
         log: Log,
+        huge: Option<Arc<HugePages>>,
     ) -> Arc<Self> {
         let shutting_down = AtomicBool::new(false);
-        let huge = huge_pages(&config, &log);
         Arc::new(Self { config, host_name, engine, records, log, huge, shutting_down })
     }
 
@@ -57,15 +57,4 @@ impl Global {
     pub(crate) fn shutting_down(&self) -> bool {
         self.shutting_down.load(Ordering::SeqCst)
     }
-}
-
-/// The stock of huge pages (`use_hugepages`). After memory was locked: it is made later, so only a lock on future memory is meant for it.
-fn huge_pages(config: &Config, log: &Log) -> Option<Arc<HugePages>> {
-    if !config.hugepages {
-        return None;
-    }
-    let notes = log.clone();
-    let stock =
-        HugePages::start(config.mlock_level == MLOCK_FUTURE, move |text| notes.debug(format_args!("{text}")));
-    stock.inspect_err(|error| log.debug(format_args!("{error}; ordinary memory is used"))).ok()
 }

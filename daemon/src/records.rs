@@ -85,8 +85,8 @@ impl Records {
             daemon,
             reboots,
             newest: Mutex::default(),
-            this_boot: Desk::new("sanlock-evidence", Self::this_boot),
-            before_boot: Desk::new("sanlock-earlier", Self::before_boot),
+            this_boot: Desk::new("sanlock-rejoin", Self::this_boot, |records| &records.this_boot),
+            before_boot: Desk::new("sanlock-earlier", Self::before_boot, |records| &records.before_boot),
         }
     }
 

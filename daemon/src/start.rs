@@ -5,10 +5,11 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use sanlock_blockio::{EngineError, EngineKind};
+use sanlock_blockio::{EngineError, EngineKind, HugePages};
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
 use sanlock_sys::background::{Background, go_into_background};
 use sanlock_sys::capability::set_user_but_keep_kill;
@@ -20,7 +21,7 @@ use sanlock_sys::notify;
 use sanlock_sys::pidfile::{PidFile, PidFileError};
 use sanlock_sys::priority::{Limit, MemoryLock, lock_memory, max_round_robin_priority, set_round_robin};
 use sanlock_sys::process::{boot_id, set_dumpable};
-use sanlock_sys::reclaim::set_io_flusher;
+use sanlock_sys::reclaim::{set_io_flusher, without_io_flusher};
 
 use crate::config::{Config, DEFAULT_RUN_DIR};
 use crate::fault::end_with_a_panic;
@@ -390,6 +391,7 @@ fn prepare_logged(
     let pid_file = lock_run_dir(&config, identity)?;
     let reboots = reboots(&config, identity, log);
     let (node, host_name) = config.host_name().map_err(StartError::HostName)?;
+    let huge = huge_pages(&config, log);
     if config.privileged {
         drop_privileges(identity, log);
     }
@@ -402,13 +404,15 @@ fn prepare_logged(
     log.warn(format_args!("sanlock daemon started {version} host {host_name} ({node}){timeouts}"));
     tell_about_watchdog(&config, log);
     raise_descriptors(log);
-    settle_in(&config, log);
+    if let (true, Some(huge)) = (settle_in(&config, log), &huge) {
+        huge.lock();
+    }
     let engine = EngineKind::for_daemon()?;
     log.debug(format_args!("I/O engine {}", engine.name()));
     let socket = config.run_dir.join(SOCKET_NAME);
     let records = Records::new(&config.run_dir, reboots);
     let listener = listen(&socket, &config, identity)?;
-    let global = Global::new(config, host_name, engine, records, log.clone());
+    let global = Global::new(config, host_name, engine, records, log.clone(), huge);
     let front = Front::new(global, listener, helper).map_err(StartError::Threads)?;
     Ok(Prepared { front, log: log.clone(), socket, pid_file })
 }
@@ -493,16 +497,28 @@ fn raise_descriptors(log: &Log) {
     }
 }
 
-/// Memory locking and scheduling; failures are no reason not to run.
-fn settle_in(config: &Config, log: &Log) {
+/// The stock of huge pages (`use_hugepages`). Its thread is the only one that moves pages to make room, which a marked one may not and nobody waits
+/// for; so it is started while the mark can be taken away.
+fn huge_pages(config: &Config, log: &Log) -> Option<Arc<HugePages>> {
+    if !config.hugepages {
+        return None;
+    }
+    let notes = log.clone();
+    let stock = without_io_flusher(|| HugePages::start(move |text| notes.debug(format_args!("{text}"))));
+    stock.inspect_err(|error| log.debug(format_args!("{error}; ordinary memory is used"))).ok()
+}
+
+/// Memory locking and scheduling; failures are no reason not to run. Whether memory that is mapped from now on is locked.
+fn settle_in(config: &Config, log: &Log) -> bool {
     let which = match config.mlock_level {
         1 => Some(MemoryLock::Current),
         2 => Some(MemoryLock::CurrentAndFuture),
         _ => None,
     };
-    if let Some(Err(error)) = which.map(lock_memory) {
+    let locked = which.map_or(Ok(false), lock_memory).unwrap_or_else(|error| {
         log.error(format_args!("mlockall {} failed: {error}", config.mlock_level));
-    }
+        false
+    });
     if config.high_priority != 0 {
         let set =
             max_round_robin_priority().and_then(|priority| set_round_robin(priority).map(|()| priority));
@@ -510,6 +526,7 @@ fn settle_in(config: &Config, log: &Log) {
             log.error(format_args!("set scheduler RR|RESET_ON_FORK priority failed: {error}"));
         }
     }
+    locked
 }
 
 fn listen(path: &Path, config: &Config, identity: &Identity) -> Result<UnixListener, StartError> {

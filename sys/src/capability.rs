@@ -1,16 +1,13 @@
-//! Giving up root but for one right: to signal processes of other users. Whether memory may be locked without a limit.
+//! Giving up root but for one right: to signal processes of other users.
 
 use crate::credentials::{UserId, set_user};
 use nix::sys::prctl;
-use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use std::io;
 
 /// `_LINUX_CAPABILITY_VERSION_3`: two sets of 32 bits.
 const VERSION_3: u32 = 0x2008_0522;
 /// Bit of `CAP_KILL` in the first set.
 const KILL: u32 = 1 << 5;
-/// Bit of `CAP_IPC_LOCK` in the first set.
-const IPC_LOCK: u32 = 1 << 14;
 
 #[repr(C)]
 struct Header {
@@ -48,21 +45,6 @@ pub fn set_user_but_keep_kill(user: UserId) -> io::Result<bool> {
         let _ = capset([rest, rest]);
     }
     Ok(set)
-}
-
-/// Whether no limit of locked memory applies to the calling thread, now.
-#[must_use]
-pub fn may_lock_all_memory() -> bool {
-    capget().is_ok_and(|[first, _]| first.effective & IPC_LOCK != 0)
-        || getrlimit(Resource::RLIMIT_MEMLOCK).is_ok_and(|(soft, _)| soft == RLIM_INFINITY)
-}
-
-fn capget() -> io::Result<[Sets; 2]> {
-    let mut header = Header { version: VERSION_3, pid: 0 };
-    let mut sets = [Sets { effective: 0, permitted: 0, inheritable: 0 }; 2];
-    // SAFETY: the kernel reads and may write one header, and writes, for this version, two sets, all valid for the call; it keeps none.
-    let result = unsafe { libc::syscall(libc::SYS_capget, &raw mut header, sets.as_mut_ptr()) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(sets) }
 }
 
 fn capset(sets: [Sets; 2]) -> io::Result<()> {

@@ -155,11 +155,6 @@ impl Prepared<'_> {
 
 /// Everything up to readiness, in the order of the original. The error is for the log and for whoever started the daemon.
 fn prepare<'a>(options: &'a Options, log: &'a Log) -> Result<Prepared<'a>, Failed> {
-    if let Err(error) = set_io_flusher(true) {
-        log.debug(format_args!(
-            "memory may have to be freed by writing to disks: PR_SET_IO_FLUSHER: {error}"
-        ));
-    }
     let socket_gid = match find_group(&options.group) {
         Ok(Some(group)) => group.0,
         Ok(None) => {

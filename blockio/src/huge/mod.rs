@@ -21,6 +21,7 @@ mod area;
 use std::fmt;
 use std::fs;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -74,25 +75,29 @@ pub struct HugePages {
 impl HugePages {
     /// An empty stock, and the thread that fills it as soon as something is wanted.
     ///
-    /// `locked`: the process locks all memory that it maps; that of the stock is locked, too. `note` is called on that thread, once, if there
-    /// turn out to be no huge pages.
+    /// `note` is called on that thread, once, if there turn out to be no huge pages.
     ///
     /// # Errors
     /// See [`NoHugePages`]; all of them mean that ordinary memory is to be used.
-    pub fn start(locked: bool, note: impl FnOnce(&str) + Send + 'static) -> Result<Arc<Self>, NoHugePages> {
+    pub fn start(note: impl FnOnce(&str) + Send + 'static) -> Result<Arc<Self>, NoHugePages> {
         let read = |name: &str| fs::read_to_string(format!("{SETTINGS}/{name}")).ok();
         verdict(
             read("enabled").as_deref(),
             read("hugepages-2048kB/enabled").as_deref(),
             read("hpage_pmd_size").as_deref(),
         )?;
-        let shared = Arc::new(Shared { state: Mutex::new(State::default()), work: Condvar::new() });
+        let shared = Arc::new(Shared::default());
         let maker = Arc::clone(&shared);
-        if offload::spawn("sanlock-memory", move || maker.keep(locked, note)) {
+        if offload::spawn("sanlock-memory", move || maker.keep(note)) {
             Ok(Arc::new(Self { shared }))
         } else {
             Err(NoHugePages::Thread)
         }
+    }
+
+    /// From now on areas are locked when they are made: the process locks all memory that it maps.
+    pub fn lock(&self) {
+        self.shared.locked.store(true, Ordering::SeqCst);
     }
 
     /// A buffer of exactly `len` bytes **with any content**, what others read or wrote included; `None` if none is ready, or if `len` is outside
@@ -211,9 +216,11 @@ impl State {
     }
 }
 
+#[derive(Default)]
 struct Shared {
     state: Mutex<State>,
     work: Condvar,
+    locked: AtomicBool,
 }
 
 impl Shared {
@@ -223,7 +230,7 @@ impl Shared {
     }
 
     /// Body of the thread that makes areas and gives them back.
-    fn keep(&self, locked: bool, note: impl FnOnce(&str)) {
+    fn keep(&self, note: impl FnOnce(&str)) {
         let mut note = Some(note);
         let mut state = self.lock();
         while !state.stopping {
@@ -244,7 +251,7 @@ impl Shared {
                 continue;
             }
             drop(state);
-            let made = Area::make(len, locked);
+            let made = Area::make(len, self.locked.load(Ordering::SeqCst));
             state = self.lock();
             // Whoever missed something meanwhile asks again if this does not suffice.
             state.wanted = 0;

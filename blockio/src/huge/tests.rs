@@ -5,7 +5,7 @@ use std::thread;
 /// A stock, or `None` with a message where the machine has no huge pages.
 fn stock() -> Option<Arc<HugePages>> {
     let stock =
-        HugePages::start(false, |text| eprintln!("{text}")).inspect_err(|error| eprintln!("{error}")).ok()?;
+        HugePages::start(|text| eprintln!("{text}")).inspect_err(|error| eprintln!("{error}")).ok()?;
     stock.prepare();
     wait_for(|| !stock.shared.lock().shelves.is_empty()).then_some(stock)
 }

@@ -17,7 +17,7 @@ use sanlock_lease::hosts::HostTable;
 use sanlock_lease::machine::{Env, Input, IoFailure, LockspaceNow, Machine, NoHosts, Step};
 use sanlock_lease::record::Bitmap;
 use sanlock_lease::timing::MonoTime;
-use sanlock_manager::rejoin::{fast_rejoin, remembered};
+use sanlock_manager::rejoin::{RejoinEvidence, fast_rejoin, remembered};
 use sanlock_manager::{Event, LeaseWrites, LockspaceId};
 
 use super::renewing::Renewing;
@@ -27,7 +27,7 @@ use crate::global::Global;
 use crate::log::Log;
 use crate::mailbox::Mailbox;
 use crate::nap;
-use crate::records::asking;
+use crate::records::asking::{self, Unread};
 
 /// How long a lockspace that was left waits for its disk to be closed. On NFS a close takes a round trip.
 const CLOSE_MAX: Duration = Duration::from_secs(2);
@@ -247,13 +247,27 @@ impl Worker {
         })
     }
 
-    fn join(&mut self, disk: &Arc<Disk>) -> Result<Joined, JoinError> {
+    /// What is known of an earlier instance of this host, no later than after an io timeout.
+    fn evidence(&self) -> Result<RejoinEvidence, JoinError> {
         let limit = Duration::from_millis(self.shared.io_timeout.millis());
-        let evidence = asking::evidence(&self.global, self.config.lockspace, self.config.host, limit);
-        let evidence = evidence.map_err(|overdue| {
-            self.log.error(format_args!("{overdue}"));
-            JoinError::Read(IoFailure::TimedOut)
-        })?;
+        let wanted = || !self.shared.is_gone() && !self.global.shutting_down();
+        let evidence =
+            asking::evidence(&self.global, self.config.lockspace, self.config.host, limit, &wanted);
+        evidence.map_err(|unread| match unread {
+            Unread::Unwanted => JoinError::Stopped { freed: true },
+            Unread::Failed(failure) => {
+                self.log.error(format_args!(
+                    "the rejoin record in {} cannot be read: {failure}; it may tell of an earlier instance of this host that has to be waited \
+                     for, so the lockspace is not joined: see whether that file system answers, then add the lockspace again",
+                    self.global.config.run_dir.display()
+                ));
+                JoinError::Records(failure)
+            }
+        })
+    }
+
+    fn join(&mut self, disk: &Arc<Disk>) -> Result<Joined, JoinError> {
+        let evidence = self.evidence()?;
         let fast = fast_rejoin(evidence);
         self.log.debug(format_args!("joining, earlier instance: {evidence:?}"));
         let machine = DeltaAcquire::new(self.config, fast).remembering(remembered(evidence));

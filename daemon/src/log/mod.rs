@@ -75,7 +75,15 @@ impl Log {
     pub fn open(config: &Config, file: Option<&Path>) -> io::Result<Self> {
         let (sinks, error) =
             Sink::open(file, config.logfile_priority, config.syslog_priority, config.foreground);
-        let utc = config.logfile_use_utc != 0;
+        let log = Self::of(sinks, config.logfile_use_utc != 0)?;
+        if let (Some(error), Some(path)) = (error, file) {
+            log.warn(format_args!("log file {} is not written: {error}", path.display()));
+        }
+        Ok(log)
+    }
+
+    /// Starts a writer for each place.
+    fn of(sinks: Vec<Sink>, utc: bool) -> io::Result<Self> {
         let dropped: fn(u64) -> Line =
             if utc { |n| dropped_line(n, true) } else { |n| dropped_line(n, false) };
         let mut places = Vec::new();
@@ -85,11 +93,7 @@ impl Log {
             queue.start(sink, dropped)?;
             places.push((highest, queue));
         }
-        let log = Self::new(places, utc);
-        if let (Some(error), Some(path)) = (error, file) {
-            log.warn(format_args!("log file {} is not written: {error}", path.display()));
-        }
-        Ok(log)
+        Ok(Self::new(places, utc))
     }
 
     /// A log in memory only.
@@ -128,14 +132,13 @@ impl Log {
     pub fn write(&self, level: Level, text: fmt::Arguments<'_>) {
         let line = format_line(self.shared.utc, &self.prefix, text);
         self.shared.ring.lock().unwrap_or_else(PoisonError::into_inner).push(line.as_bytes());
-        let line = Line { level, text: line };
-        let mut wanted = self.queues_of(level);
-        let last = wanted.next();
-        for queue in wanted {
-            queue.push(line.clone());
+        let mut queues = self.queues_of(level).peekable();
+        if queues.peek().is_none() {
+            return;
         }
-        if let Some(queue) = last {
-            queue.push(line);
+        let line = Line { level, text: line.into() };
+        for queue in queues {
+            queue.push(line.clone());
         }
     }
 
@@ -228,7 +231,8 @@ fn format_line(utc: bool, prefix: &str, text: fmt::Arguments<'_>) -> String {
 }
 
 fn dropped_line(count: u64, utc: bool) -> Line {
-    Line { level: Level::Error, text: format_line(utc, "", format_args!("dropped {count} entries")) }
+    let text = format_line(utc, "", format_args!("dropped {count} entries"));
+    Line { level: Level::Error, text: text.into() }
 }
 
 #[cfg(test)]
@@ -301,6 +305,29 @@ mod tests {
         let config = Config { syslog_priority: -1, ..Config::default() };
         let log = Log::open(&config, Some(Path::new("/nonexistent/dir/log"))).unwrap();
         assert!(text(&log).contains("is not written"), "{}", text(&log));
+    }
+
+    #[test]
+    fn a_place_that_is_stuck_keeps_no_line_from_another_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let (stuck, path) = (dir.path().join("stuck"), dir.path().join("log"));
+        nix::unistd::mkfifo(&stuck, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        // There is a reader, which never reads.
+        let reader = std::fs::OpenOptions::new().read(true).write(true).open(&stuck).unwrap();
+        let sinks = [&stuck, &path].map(|path| Sink::open(Some(path), 7, -1, false).0);
+        let log = Log::of(sinks.into_iter().flatten().collect(), true).unwrap();
+        let lines = 200;
+        for n in 0..lines {
+            log.debug(format_args!("{n} {}", "x".repeat(LINE_BYTES)));
+        }
+        let written = || std::fs::read_to_string(&path).unwrap().lines().count();
+        let begin = Instant::now();
+        while written() < lines {
+            assert!(begin.elapsed() < Duration::from_secs(60), "{} of {lines}", written());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!log.shared.places[0].1.flush(Duration::from_millis(10)), "the pipe holds fewer");
+        drop(reader);
     }
 
     #[test]

@@ -87,7 +87,7 @@ impl Sink {
     fn write(&mut self, line: &Line) {
         match &mut self.place {
             Place::File(file) => drop(file.write_all(line.text.as_bytes())),
-            Place::Syslog => drop(nix::syslog::syslog(line.level.severity(), &line.text.as_str())),
+            Place::Syslog => drop(nix::syslog::syslog(line.level.severity(), &*line.text)),
             Place::Stderr => drop(io::stderr().write_all(line.text.as_bytes())),
         }
     }
@@ -100,11 +100,11 @@ impl Sink {
     }
 }
 
-/// A line with its final newline.
+/// A line with its final newline. There is one copy of it for all places.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     pub(super) level: Level,
-    pub(super) text: String,
+    pub(super) text: Arc<str>,
 }
 
 impl Level {
@@ -250,7 +250,7 @@ mod tests {
     use std::io::Read;
 
     fn line(text: String) -> Line {
-        Line { level: Level::Error, text }
+        Line { level: Level::Error, text: text.into() }
     }
 
     #[test]

@@ -1,105 +1,156 @@
 //! What records say, for those who wait no longer than an io timeout: their disk may hang, and a lockspace that is joining is to be told
 //! to stop, or to fail, all the same.
 //!
-//! Each of the two places has a thread of its own that reads, so that the one hangs without the other. Those who have given up leave
-//! nothing behind but their question, which the thread answers to nobody once it gets to it.
+//! Each question has a thread of its own, so that one that hangs keeps no other from being answered, and each of the two places a number of
+//! them at most: beyond that, who asks waits for one of them to end, as long as for an answer. Those who have given up leave nothing
+//! behind but the thread that hangs.
 
-use std::sync::mpsc::{self, SyncSender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sanlock_lease::geometry::HostId;
+use sanlock_lease::machine::IoFailure;
 use sanlock_lease::name::Name;
 use sanlock_manager::rejoin::RejoinEvidence;
 
-use super::{Records, STACK, evidence_of, reboot};
+use super::{AFTER_REBOOT, Records, STACK, evidence_of, reboot};
 use crate::global::Global;
 
-/// A question to a thread, and where its answer goes.
-struct Question<T> {
-    global: Arc<Global>,
-    lockspace: Name,
-    host: HostId,
-    answer: SyncSender<T>,
-}
+/// Threads that read in one place, all of them possibly stuck.
+pub(super) const READERS_MAX: usize = 32;
+/// How often who waits looks whether the answer is still wanted.
+const LOOK: Duration = Duration::from_millis(100);
 
-/// A thread that reads, from its first question on.
+/// A place where records are, and who reads there.
 #[derive(Debug)]
 pub(super) struct Desk<T> {
     name: &'static str,
     read: fn(&Records, &Name, HostId) -> T,
-    questions: Mutex<Option<mpsc::Sender<Question<T>>>>,
+    /// Which of [`Records`] this one is.
+    of: fn(&Records) -> &Desk<T>,
+    readers: Mutex<usize>,
+    ended: Condvar,
+}
+
+/// Why there is no evidence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unread {
+    /// It took too long, or no thread is to be had.
+    Failed(IoFailure),
+    /// Nobody wants it any more.
+    Unwanted,
+}
+
+/// What is asked.
+struct Question<'a> {
+    global: &'a Arc<Global>,
+    lockspace: Name,
+    host: HostId,
+    until: Instant,
+    wanted: &'a dyn Fn() -> bool,
+}
+
+impl Question<'_> {
+    /// How long to wait before looking again.
+    fn nap(&self) -> Result<Duration, Unread> {
+        if !(self.wanted)() {
+            return Err(Unread::Unwanted);
+        }
+        match self.until.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => Err(Unread::Failed(IoFailure::TimedOut)),
+            left => Ok(left.min(LOOK)),
+        }
+    }
 }
 
 impl<T: Send + 'static> Desk<T> {
-    /// `read` is called on a thread of this name.
-    pub(super) const fn new(name: &'static str, read: fn(&Records, &Name, HostId) -> T) -> Self {
-        Self { name, read, questions: Mutex::new(None) }
+    /// `read` is called on threads of this name.
+    pub(super) const fn new(
+        name: &'static str,
+        read: fn(&Records, &Name, HostId) -> T,
+        of: fn(&Records) -> &Self,
+    ) -> Self {
+        Self { name, read, of, readers: Mutex::new(0), ended: Condvar::new() }
     }
 
-    /// The answer, if there is one within `limit`.
-    fn ask(&self, global: &Arc<Global>, lockspace: Name, host: HostId, limit: Duration) -> Option<T> {
-        let (answer, heard) = mpsc::sync_channel(1);
-        self.put(Question { global: Arc::clone(global), lockspace, host, answer })?;
-        heard.recv_timeout(limit).ok()
+    fn lock(&self) -> MutexGuard<'_, usize> {
+        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands a question over, if a thread is to be had.
-    fn put(&self, question: Question<T>) -> Option<()> {
-        let mut questions = self.questions.lock().unwrap_or_else(PoisonError::into_inner);
-        if questions.is_none() {
-            let (sender, inbox) = mpsc::channel::<Question<T>>();
-            let read = self.read;
-            let body = move || {
-                for Question { global, lockspace, host, answer } in inbox {
-                    // Nobody may be waiting any more.
-                    let _ = answer.try_send(read(&global.records, &lockspace, host));
-                }
-            };
-            thread::Builder::new().name(self.name.to_owned()).stack_size(STACK).spawn(body).ok()?;
-            *questions = Some(sender);
+    /// # Errors
+    /// See [`Unread`].
+    fn ask(&self, question: &Question<'_>) -> Result<T, Unread> {
+        let mut readers = self.lock();
+        while *readers >= READERS_MAX {
+            let waited = self.ended.wait_timeout(readers, question.nap()?);
+            readers = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        questions.as_ref()?.send(question).ok()
+        *readers += 1;
+        drop(readers);
+        let (answer, heard) = mpsc::sync_channel(1);
+        let &Question { global, lockspace, host, .. } = question;
+        let (records, read, of) = (Arc::clone(global), self.read, self.of);
+        let body = move || {
+            // Nobody may be waiting any more.
+            let _ = answer.try_send(read(&records.records, &lockspace, host));
+            of(&records.records).end();
+        };
+        if let Err(error) = thread::Builder::new().name(self.name.to_owned()).stack_size(STACK).spawn(body) {
+            self.end();
+            return Err(Unread::Failed(IoFailure::Os(errno(&error))));
+        }
+        loop {
+            match heard.recv_timeout(question.nap()?) {
+                Ok(answer) => return Ok(answer),
+                Err(RecvTimeoutError::Timeout) => {}
+                // A panic, which ends the daemon.
+                Err(RecvTimeoutError::Disconnected) => return Err(Unread::Failed(IoFailure::TimedOut)),
+            }
+        }
+    }
+
+    /// A reader has ended.
+    fn end(&self) {
+        *self.lock() -= 1;
+        self.ended.notify_one();
     }
 }
 
-/// The run directory has not said within this time what is known of an earlier instance. It may be one that is to be waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the rejoin record in the run directory could not be read within {} seconds: whether an earlier instance of this host may still write \
-     is not known, so the lockspace is not joined; see whether the run directory's file system answers, then add the lockspace again",
-    .limit.as_secs()
-)]
-pub(crate) struct Overdue {
-    limit: Duration,
+fn errno(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(libc::EAGAIN)
 }
 
-/// What is known of an earlier instance of this host in a lockspace, read within `limit` for each of the two places.
+/// What is known of an earlier instance of this host in a lockspace, if both places say so within `limit`, and while it is `wanted`.
 ///
 /// A place for the time after a reboot that does not answer says nothing, as one that cannot be read: the join then takes long.
 ///
 /// # Errors
-/// The run directory did not answer.
+/// The run directory did not answer, and may know of an instance that is to be waited for; or it is not wanted any more.
 pub(crate) fn evidence(
     global: &Arc<Global>,
     lockspace: Name,
     host: HostId,
     limit: Duration,
-) -> Result<RejoinEvidence, Overdue> {
-    let records = &global.records;
-    let here = records.this_boot.ask(global, lockspace, host, limit).ok_or(Overdue { limit })?;
+    wanted: &dyn Fn() -> bool,
+) -> Result<RejoinEvidence, Unread> {
+    let (records, until) = (&global.records, Instant::now() + limit);
+    let question = Question { global, lockspace, host, until, wanted };
+    let here = records.this_boot.ask(&question)?;
     if here.is_some() || records.reboots.is_none() {
         return Ok(evidence_of(here, None));
     }
-    let before = records.before_boot.ask(global, lockspace, host, limit).unwrap_or_else(|| {
-        global.log.error(format_args!(
-            "{}: a record could not be read within {} seconds; {}",
-            reboot::STATE_DIR,
-            limit.as_secs(),
-            super::AFTER_REBOOT
-        ));
-        None
-    });
-    Ok(evidence_of(None, before))
+    match records.before_boot.ask(&question) {
+        Ok(before) => Ok(evidence_of(None, before)),
+        Err(Unread::Unwanted) => Err(Unread::Unwanted),
+        Err(Unread::Failed(failure)) => {
+            global.log.error(format_args!(
+                "{}: a record cannot be read: {failure}; {AFTER_REBOOT}",
+                reboot::STATE_DIR
+            ));
+            Ok(RejoinEvidence::None)
+        }
+    }
 }

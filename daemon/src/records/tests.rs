@@ -1,10 +1,12 @@
 //! What records say, in which state of the run directory and of the machine.
 
+use super::asking::{READERS_MAX, Unread};
 use super::*;
 use crate::config::Config;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use sanlock_blockio::EngineKind;
+use sanlock_lease::machine::IoFailure;
 use std::time::Duration;
 
 const HOST: u64 = 7;
@@ -168,7 +170,7 @@ fn a_record_that_can_be_neither_replaced_nor_removed_delays_nothing_and_counts_n
 
 /// A daemon's settings and marks, with records in this run directory.
 fn global_with(records: Records) -> Arc<Global> {
-    Global::new(Config::default(), name("host"), EngineKind::Threads, records, Log::in_memory())
+    Global::new(Config::default(), name("host"), EngineKind::Threads, records, Log::in_memory(), None)
 }
 
 /// Opening it does not end before somebody opens it for writing.
@@ -184,6 +186,7 @@ fn unhang(path: &Path) {
     drop(writer);
 }
 
+const OVERDUE: Unread = Unread::Failed(IoFailure::TimedOut);
 const SHORT: Duration = Duration::from_millis(200);
 const LONG: Duration = Duration::from_secs(30);
 
@@ -193,11 +196,13 @@ fn a_run_directory_that_hangs_is_waited_for_no_longer_than_asked_and_proves_noth
     let global = global_with(Records::new(dir.path(), None));
     let path = global.records.path(&name("LS/1"), HOST);
     hang(&path);
-    let ask = |limit| asking::evidence(&global, name("LS/1"), host(), limit);
+    let ask = |limit| asking::evidence(&global, name("LS/1"), host(), limit, &|| true);
     for _ in 0..3 {
-        let text = ask(SHORT).unwrap_err().to_string();
-        assert!(text.contains("rejoin record"), "{text}");
+        assert_eq!(ask(SHORT), Err(OVERDUE));
     }
+    let other = HostId::new(8).unwrap();
+    let found = asking::evidence(&global, name("LS/1"), other, LONG, &|| true);
+    assert_eq!(found, Ok(RejoinEvidence::None), "others are answered");
     unhang(&path);
     assert_eq!(ask(LONG), Ok(RejoinEvidence::None), "what nobody waits for any more is no answer to this");
     save(&global.records, &record(vec![])).unwrap();
@@ -211,7 +216,7 @@ fn a_place_for_the_time_after_a_reboot_that_hangs_says_nothing_and_keeps_nobody_
     reboots("earlier").note(&record(vec![])).unwrap();
     let noted = fs::read_dir(state.path()).unwrap().next().unwrap().unwrap().path();
     let global = global_with(Records::new(dir.path(), Some(reboots("this"))));
-    let ask = |limit| asking::evidence(&global, name("LS/1"), host(), limit);
+    let ask = |limit| asking::evidence(&global, name("LS/1"), host(), limit, &|| true);
     assert_eq!(ask(LONG), Ok(RejoinEvidence::OtherBoot { instance: third() }));
     let kept = noted.with_extension("kept");
     fs::rename(&noted, &kept).unwrap();
@@ -225,4 +230,28 @@ fn a_place_for_the_time_after_a_reboot_that_hangs_says_nothing_and_keeps_nobody_
     unhang(&noted);
     fs::rename(&kept, &noted).unwrap();
     assert_eq!(ask(LONG), Ok(RejoinEvidence::OtherBoot { instance: third() }));
+}
+
+#[test]
+fn as_many_as_hang_there_are_no_more_and_who_is_not_wanted_any_more_does_not_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let global = global_with(Records::new(dir.path(), None));
+    let path = global.records.path(&name("LS/1"), HOST);
+    hang(&path);
+    let ask = |host, limit, wanted: &dyn Fn() -> bool| {
+        asking::evidence(&global, name("LS/1"), HostId::new(host).unwrap(), limit, wanted)
+    };
+    let other = || ask(8, SHORT, &|| true);
+    for _ in 1..READERS_MAX {
+        assert_eq!(ask(HOST, Duration::from_millis(1), &|| true), Err(OVERDUE));
+        assert_eq!(other(), Ok(RejoinEvidence::None));
+    }
+    assert_eq!(ask(HOST, LONG, &|| false), Err(Unread::Unwanted), "which has a thread for it");
+    assert_eq!(other(), Err(OVERDUE), "there is no thread left");
+    assert_eq!(ask(8, LONG, &|| false), Err(Unread::Unwanted));
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| ask(8, LONG, &|| true));
+        unhang(&path);
+        assert_eq!(waiting.join().unwrap(), Ok(RejoinEvidence::None), "they have ended");
+    });
 }

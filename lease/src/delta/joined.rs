@@ -33,6 +33,9 @@ pub enum JoinError {
     /// A read failed.
     #[error("reading the host_id lease failed: {0}")]
     Read(IoFailure),
+    /// What this machine knows of an earlier instance of this host could not be read. Nothing was written.
+    #[error("reading the rejoin record of this host failed: {0}")]
+    Records(IoFailure),
     /// The write that makes the lease ours failed. After a timeout it may still land.
     #[error("writing the host_id lease failed: {0}")]
     Write(IoFailure),
@@ -94,7 +97,7 @@ impl From<&JoinError> for ReturnCode {
     fn from(e: &JoinError) -> Self {
         match e {
             JoinError::Read(IoFailure::NotOpen(_)) | JoinError::Write(IoFailure::NotOpen(_)) => Self::ENODEV,
-            JoinError::Read(io) | JoinError::Write(io) => Self::from(io),
+            JoinError::Read(io) | JoinError::Write(io) | JoinError::Records(io) => Self::from(io),
             JoinError::Leader(e) => Self::from(e),
             JoinError::HostId { .. } => Self::ADDLS_INVALID_HOSTID,
             JoinError::Busy { .. } | JoinError::Lost { .. } => Self::HOSTID_BUSY,

@@ -94,7 +94,7 @@ impl Chain {
 /// A buffer of `length` bytes, in huge pages if there are any before long.
 fn memory(length: usize) -> AlignedBuf {
     static STOCK: OnceLock<Option<Arc<HugePages>>> = OnceLock::new();
-    let stock = STOCK.get_or_init(|| HugePages::start(false, |text| eprintln!("raw: {text}")).ok());
+    let stock = STOCK.get_or_init(|| HugePages::start(|text| eprintln!("raw: {text}")).ok());
     let end = Instant::now() + PAGES_MAX;
     while let Some(stock) = stock {
         if let Some(buf) = stock.take(length) {

@@ -7,7 +7,7 @@ const SECTORS: u64 = (128 << 10) / 512;
 
 /// A stock with an area, or `None` with a message where the machine has no huge pages.
 fn stock() -> Option<Arc<HugePages>> {
-    let stock = HugePages::start(false, |text| eprintln!("{text}"));
+    let stock = HugePages::start(|text| eprintln!("{text}"));
     let stock = stock.inspect_err(|error| eprintln!("{error}")).ok()?;
     stock.prepare();
     for _ in 0..2_000 {
