@@ -6,6 +6,7 @@ use crate::event::{ReleaseWhat, Target};
 use crate::ids::{ConnId, ResourceId, TaskId};
 use crate::side::Givings;
 use crate::state::{Op, OpKind, OpNumber, Resource, Work};
+use crate::value::failed_to_write;
 use crate::{Level, Manager, log, reply};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::name::Name;
@@ -278,8 +279,10 @@ impl Manager {
         if !matches!(resource.work, Work::Releasing { task: t } if t == task) {
             return;
         }
-        let value_failed = matches!(outcome.result, Err(ReleaseError::Value(_))) && outstanding == 0;
-        if outcome.value_written || value_failed {
+        let value_failed = failed_to_write(&outcome.result);
+        if value_failed && outstanding > 0 {
+            self.value_in_doubt(id);
+        } else if outcome.value_written || value_failed {
             self.value_written(id, value_failed, out);
         }
         let Some(resource) = self.resources.get(&id) else { return };
@@ -368,8 +371,10 @@ impl Manager {
             resource.unsettled = None;
         }
         if matches!(resource.work, Work::Settling { task: t } if t == task) {
+            let first = resource.attempts <= 1;
+            self.value_settled(id, out);
             // What landed is unknown: look, and take back what is ours.
-            if resource.attempts <= 1 {
+            if first {
                 self.start_retract(id, out);
             } else {
                 self.retry_later(now, id);

@@ -8,13 +8,37 @@ use crate::ids::{ConnId, ResourceId};
 use crate::state::Resource;
 use crate::{Level, Manager, log, reply};
 use sanlock_lease::code::ReturnCode;
+use sanlock_lease::machine::IoFailure;
 use sanlock_lease::name::Name;
+use sanlock_lease::paxos::ReleaseError;
+use sanlock_lease::paxos::release::Released;
 use sanlock_lease::paxos::take::ValueRead;
 use std::sync::Arc;
 
 /// Failed writes of a value block after which the lease is given up without it, so that a disk that cannot write this one sector
-/// keeps nobody out for ever. A write that may still land is not counted: nothing may be given up before it has.
+/// keeps nobody out for ever. A write that may still land is counted when that is over: nothing may be given up before.
 pub(crate) const WRITES_MAX: u32 = 4;
+
+/// Errors of this host that say nothing of the sector: EAGAIN (no thread, or too many operations hang), ENOMEM, ENFILE, EMFILE; and ETIMEDOUT, of
+/// an open that hangs.
+const OF_THIS_HOST: [i32; 4] = [11, 12, 23, 24];
+const ETIMEDOUT: i32 = 110;
+
+/// Whether a write of a value block that ended so was tried: others are no reason to give it up, however many there are.
+fn was_tried(failure: IoFailure) -> bool {
+    match failure {
+        // With nothing outstanding it was never begun.
+        IoFailure::TimedOut => false,
+        IoFailure::NotOpen(errno) => errno != ETIMEDOUT && !OF_THIS_HOST.contains(&errno),
+        IoFailure::Os(errno) => !OF_THIS_HOST.contains(&errno),
+        IoFailure::Short => true,
+    }
+}
+
+/// The same of a release's result.
+pub(crate) fn failed_to_write(result: &Result<Released, ReleaseError>) -> bool {
+    matches!(result, Err(ReleaseError::Value(failure)) if was_tried(*failure))
+}
 
 /// The value block of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,11 +49,13 @@ pub(crate) struct Value {
     dirty: bool,
     /// Writes that failed.
     failures: u32,
+    /// The last one may still land.
+    in_doubt: bool,
 }
 
 impl Value {
     pub(crate) fn new(read: ValueRead) -> Self {
-        Self { content: read.map_err(|e| ReturnCode::from(&e)), dirty: false, failures: 0 }
+        Self { content: read.map_err(|e| ReturnCode::from(&e)), dirty: false, failures: 0, in_doubt: false }
     }
 
     /// What is to be written before the lease is given up.
@@ -103,6 +129,21 @@ impl Manager {
         match found {
             Ok(bytes) => out.push(Action::Reply { conn, reply: Reply::Value(bytes) }),
             Err(code) => reply(out, conn, code.0),
+        }
+    }
+
+    /// A write of the value block failed, and may still land.
+    pub(crate) fn value_in_doubt(&mut self, id: ResourceId) {
+        if let Some(value) = self.resources.get_mut(&id).and_then(|r| r.value.as_mut()) {
+            value.in_doubt = true;
+        }
+    }
+
+    /// Nothing of a resource may land any more.
+    pub(crate) fn value_settled(&mut self, id: ResourceId, out: &mut Vec<Action>) {
+        let value = self.resources.get_mut(&id).and_then(|r| r.value.as_mut());
+        if value.is_some_and(|value| std::mem::take(&mut value.in_doubt)) {
+            self.value_written(id, true, out);
         }
     }
 

@@ -3,6 +3,7 @@
 use super::lab::*;
 use crate::value::WRITES_MAX;
 use crate::*;
+use sanlock_lease::code::ReturnCode;
 use sanlock_lease::machine::IoFailure;
 use sanlock_lease::name::Name;
 use sanlock_lease::paxos::acquire::AcquireOutcome;
@@ -131,21 +132,47 @@ fn nothing_is_given_up_before_the_value_is_known_to_be_on_disk() {
     assert_eq!(release(&lab.tick()).1, None);
 }
 
-#[test]
-fn a_sector_that_cannot_be_written_keeps_nobody_out_for_ever() {
+/// Whether a release still writes the value after this many attempts that all fail so.
+fn still_writes_after(attempts: u32, failure: IoFailure) -> bool {
     let (mut lab, _) = Lab::ready();
     hold(&mut lab, Some(Ok(sector(0))));
     set(&mut lab, b"new");
     let mut actions = lab.release(0, &["r"]);
-    for attempt in 0..WRITES_MAX {
+    for attempt in 0..attempts {
         let (task, value) = release(&actions);
         assert!(value.is_some(), "{attempt}");
-        let bad = Err(ReleaseError::Value(IoFailure::Os(5)));
-        let answered = ended(&mut lab, task, bad, false, 0);
-        assert_eq!(answered, if attempt == 0 { vec![replied(0, -5)] } else { vec![] });
-        actions = (0..5).flat_map(|_| lab.tick()).collect();
+        let outstanding = u32::from(failure.leaves_doubt());
+        let answered = ended(&mut lab, task, Err(ReleaseError::Value(failure)), false, outstanding);
+        let code = ReturnCode::from(&failure).0;
+        assert_eq!(answered, if attempt == 0 { vec![replied(0, code)] } else { vec![] });
+        actions = if outstanding > 0 {
+            assert_eq!(lab.tick(), [], "it may still land");
+            lab.settled(task)
+        } else {
+            vec![]
+        };
+        actions.extend((0..5).flat_map(|_| lab.tick()));
     }
-    assert_eq!(release(&actions).1, None);
+    release(&actions).1.is_some()
+}
+
+#[test]
+fn a_sector_that_cannot_be_written_keeps_nobody_out_for_ever() {
+    // EIO, after which the write may still land, EROFS, and a disk that is not there.
+    for failure in [IoFailure::Os(5), IoFailure::Os(30), IoFailure::Short, IoFailure::NotOpen(2)] {
+        assert!(still_writes_after(WRITES_MAX - 1, failure), "{failure:?}");
+        assert!(!still_writes_after(WRITES_MAX, failure), "{failure:?}");
+    }
+}
+
+#[test]
+fn a_value_is_not_given_up_for_writes_that_were_never_begun() {
+    // No room, no thread, no memory, no descriptor; an open that hangs.
+    let of_this_host = [11, 12, 23, 24].map(IoFailure::Os);
+    let of_opens = [11, 12, 23, 24, 110].map(IoFailure::NotOpen);
+    for failure in [IoFailure::TimedOut].into_iter().chain(of_this_host).chain(of_opens) {
+        assert!(still_writes_after(3 * WRITES_MAX, failure), "{failure:?}");
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@
 //!   and the write lands at any later time (its completion is seen then, or never), or never.
 //! * An operation may fail with an error. A failed write has landed before its error is reported, lands within 8T + F after that, by its
 //!   host's clock, or never lands.
-//! * A host may lose its path: operations hang until the path is back, or fail at once.
+//! * A host may lose its path: operations hang until the path is back, or fail at once, or wait behind others until their limit and are never begun.
 //! * When a host is reset, each of its writes in flight lands at that moment or never.
 //!
 //! The reference peers ([`crate::reference`]) are granted more, because they rely on it: none of *their* writes lands after it

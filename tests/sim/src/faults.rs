@@ -30,6 +30,9 @@ impl Fate {
     pub fn of(dice: &mut Dice, host: &Host, disk: u8, now: Micros, limit: Micros, calm: bool) -> Self {
         let s = &host.storage;
         match host.path(disk, now) {
+            Path::Hangs { until } if until - now > limit && !host.is_reference() && dice.per_mille(200) => {
+                return Self::not_begun(limit);
+            }
             Path::Hangs { until } => return Self::hanging(dice, until - now, limit),
             Path::Fails { .. } => return Self::failing(dice),
             Path::Good => {}
@@ -119,6 +122,11 @@ impl Fate {
         let takes = dice.spread(50, 50_000);
         let lands = dice.per_mille(300).then(|| dice.between(1, takes));
         Self { completes: Some(takes), lands, failure: Some(IoFailure::Os(EIO)) }
+    }
+
+    /// It waits behind others that hang until its limit, and is never begun.
+    fn not_begun(limit: Micros) -> Self {
+        Self { completes: Some(limit.saturating_sub(1)), lands: None, failure: Some(IoFailure::TimedOut) }
     }
 
     /// The path is gone and comes back after `returns`.
