@@ -45,10 +45,10 @@ pub(crate) enum Turn {
 
 /// What is done on duty.
 pub(crate) trait Duty: Send + 'static {
-    /// Does what there is to do, without ever blocking; a duty that never rests waits here, unless `back` from an errand, whose end is
-    /// to be looked at. Only if `may_leave` somebody goes on soon when an errand hangs; otherwise the duty finds other threads for what may
+    /// Does what there is to do, without ever blocking; a duty that never rests waits here, unless the thread is `fresh`: back from an errand, whose
+    /// end is to be looked at, or new on duty, when it is to do what the one who is away was about to do. Only if `may_leave` somebody goes on soon when an errand hangs; otherwise the duty finds other threads for what may
     /// block, and returns an errand only if there are none and it would rather wait than not have the call made.
-    fn turn(&mut self, back: bool, may_leave: bool) -> Turn;
+    fn turn(&mut self, fresh: bool, may_leave: bool) -> Turn;
 
     /// Waits until there is something to do.
     fn rest(&mut self) {}
@@ -194,14 +194,14 @@ impl<D: Duty> Crew<D> {
 
     /// Returns the duty when it is over, and nothing when somebody else has taken it over.
     fn on_duty(self: &Arc<Self>) -> Option<D> {
-        let mut back = false;
+        let mut fresh = true;
         loop {
             // A panic in a turn has ended that thread with the lock: then nobody may go on with what it left half done.
             let Ok(mut place) = self.duty.lock() else { return None };
             let errand = loop {
                 let duty = place.as_mut()?;
                 let may_leave = self.has_stand_by();
-                match duty.turn(std::mem::take(&mut back), may_leave) {
+                match duty.turn(std::mem::take(&mut fresh), may_leave) {
                     Turn::Again => {}
                     Turn::Errand(errand) => break errand,
                     Turn::Rest => {
@@ -217,7 +217,7 @@ impl<D: Duty> Crew<D> {
             if !self.come_back(number) {
                 return None;
             }
-            back = true;
+            fresh = true;
         }
     }
 
@@ -320,7 +320,7 @@ mod tests {
     }
 
     impl Duty for Orders {
-        fn turn(&mut self, _back: bool, may_leave: bool) -> Turn {
+        fn turn(&mut self, _fresh: bool, may_leave: bool) -> Turn {
             let Ok(order) = self.inbox.recv() else { return Turn::Over };
             let _ = self.turns.send((thread::current().id(), may_leave));
             order.map_or(Turn::Again, Turn::Errand)
@@ -416,6 +416,40 @@ mod tests {
         come_to(NAME, 0);
     }
 
+    /// Tells which of its turns were those of somebody fresh.
+    struct Telling {
+        errands: Receiver<Errand>,
+        turns: Sender<bool>,
+    }
+
+    impl Duty for Telling {
+        fn turn(&mut self, fresh: bool, _: bool) -> Turn {
+            let _ = self.turns.send(fresh);
+            if fresh {
+                return Turn::Again;
+            }
+            self.errands.recv().map_or(Turn::Over, Turn::Errand)
+        }
+
+        fn over(self) {}
+    }
+
+    #[test]
+    fn who_takes_over_looks_before_it_waits() {
+        let (orders, errands) = channel();
+        let (turns, seen) = channel();
+        let style = Style::plain("crew-fresh", 128 * 1024, AWAY);
+        Station::new().unwrap().start(Telling { errands, turns }, style).unwrap();
+        let turn = || seen.recv_timeout(PATIENT).unwrap();
+        assert_eq!((turn(), turn()), (true, false));
+        for _ in 0..3 {
+            let (end, errand) = stuck();
+            orders.send(errand).unwrap();
+            assert_eq!((turn(), turn()), (true, false), "somebody else goes on");
+            drop(end);
+        }
+    }
+
     /// Rests between its errands, each of which lasts; ends after some.
     struct Shifts {
         left: u32,
@@ -427,12 +461,12 @@ mod tests {
     }
 
     impl Duty for Shifts {
-        fn turn(&mut self, back: bool, may_leave: bool) -> Turn {
+        fn turn(&mut self, fresh: bool, may_leave: bool) -> Turn {
             assert!(may_leave);
             if let Some(since) = self.out_since.take() {
                 self.longest = self.longest.max(since.elapsed());
             }
-            if back || !std::mem::replace(&mut self.rested, false) {
+            if fresh || !std::mem::replace(&mut self.rested, false) {
                 return Turn::Rest;
             }
             if self.left == 0 {

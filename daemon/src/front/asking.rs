@@ -19,6 +19,7 @@ use sanlock_wire::{Reply, code};
 use super::{Front, Message, convert, looking};
 use crate::global::Global;
 use crate::oneshot::{Io, Limits, read_request, write_request};
+use crate::tools::paths_of;
 
 /// Stack of such a thread; buffers are on the heap.
 const STACK: usize = 128 * 1024;
@@ -33,11 +34,13 @@ impl Front {
         if let Some(conn) = self.slots.conn_mut(id) {
             (conn.suspended, conn.only_answer) = (true, true);
         }
-        let (global, outbox) = (Arc::clone(&self.global), self.outbox.clone());
+        let (global, outbox, late) = (Arc::clone(&self.global), self.outbox.clone(), self.tools.late());
         let work = move || {
             let next = RequestFlags::from_bits_truncate(header.cmd_flags).contains(RequestFlags::NEXT_LVER);
             let written = io(&global, io_timeout).and_then(|mut io| {
                 let written = write_request(&mut io, &resource, sector, header.data, next);
+                let doubt = Duration::from_millis(io_timeout.doubt_ms(global.config.fire));
+                late.keep(paths_of(resource.disks()), io, doubt);
                 written.map_err(|error| {
                     let code = error.code().0;
                     global.log.error(format_args!("request {lockspace}: {error} ({code})"));

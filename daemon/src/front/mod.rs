@@ -247,6 +247,16 @@ impl Front {
                 "this machine slept for {seconds} s: its leases have aged by as much, and other hosts have not waited"
             ));
             self.watchdog.order(watchdog::Order::Slept);
+            self.look_anew();
+        }
+    }
+
+    /// Has all threads with machines look what time it is, and whether they are to go on: they wait by a clock that stands still while the machine
+    /// sleeps, and a renewal that has become due is not to wait for the rest of that.
+    pub(crate) fn look_anew(&self) {
+        self.resources.changed();
+        for joined in self.lockspaces.values() {
+            joined.tell(lockspace::Control::Changed);
         }
     }
 

@@ -94,10 +94,7 @@ impl Front {
             Action::ClientGone { task } => self.resources.client_gone(task),
             Action::ShuttingDown => {
                 self.global.set_shutting_down();
-                self.resources.changed();
-                for lockspace in self.lockspaces.values() {
-                    lockspace.tell(Control::Changed);
-                }
+                self.look_anew();
             }
             Action::Kill { conn, pid, signal } => {
                 let signal = match signal {

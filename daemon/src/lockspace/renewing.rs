@@ -33,7 +33,7 @@ pub(super) struct Renewing {
 }
 
 impl Duty for Renewing {
-    fn turn(&mut self, _back: bool, may_leave: bool) -> Turn {
+    fn turn(&mut self, _fresh: bool, may_leave: bool) -> Turn {
         self.worker.look();
         while self.worker.leave.is_none() {
             self.reports();

@@ -106,15 +106,18 @@ pub enum ToolError {
     /// Nothing to do I/O with.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// A write of an earlier format may still land there.
-    #[error("a write of an earlier format of {path} has not ended and may still land; try again when it has")]
+    /// A write of an earlier format, or of a request for a lease, may still land there.
+    #[error(
+        "a write of an earlier format of {path}, or of a request for a lease there, has not ended and may still land; try again when it has"
+    )]
     LateFormat {
         /// On which disk.
         path: String,
     },
     /// The same, of one that has ended with an error.
     #[error(
-        "an earlier format of {path} failed with an error after which its write may still land; try again in {secs} s"
+        "an earlier format of {path}, or a request for a lease there, failed with an error after which its write may still land; try again in \
+         {secs} s"
     )]
     FormatInDoubt {
         /// On which disk.

@@ -94,9 +94,11 @@ impl<T: Send + 'static> Desk<T> {
         let &Question { global, lockspace, host, .. } = question;
         let (records, read, of) = (Arc::clone(global), self.read, self.of);
         let body = move || {
-            // Nobody may be waiting any more.
-            let _ = answer.try_send(read(&records.records, &lockspace, host));
+            let found = read(&records.records, &lockspace, host);
+            // Before the answer: whoever has heard it may count on this place.
             of(&records.records).end();
+            // Nobody may be waiting any more.
+            let _ = answer.try_send(found);
         };
         if let Err(error) = thread::Builder::new().name(self.name.to_owned()).stack_size(STACK).spawn(body) {
             self.end();

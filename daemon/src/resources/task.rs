@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use sanlock_blockio::drive::EnvSource;
+use sanlock_blockio::drive::{EnvSource, monotonic_now};
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::hosts::HostTable;
 use sanlock_lease::machine::{Env, HostView, Input, Machine, NoHosts, Step};
@@ -76,7 +76,8 @@ impl EnvSource<Arc<Tag>> for Envs {
     fn with_env<R>(&self, tag: &Arc<Tag>, now: MonoTime, step: impl FnOnce(&Env<'_>) -> R) -> R {
         let hosts = Hosts(tag.lockspace.hosts());
         step(&Env {
-            lockspace: tag.lockspace.state(now),
+            // Several steps are made with one look at the clock; this thread may stand still between them.
+            lockspace: tag.lockspace.state(monotonic_now().max(now)),
             client_alive: !tag.client_gone.load(Ordering::SeqCst),
             shutting_down: self.global.shutting_down(),
             hosts: &hosts,

@@ -103,8 +103,8 @@ struct Thread {
 }
 
 impl Duty for Thread {
-    fn turn(&mut self, back: bool, may_leave: bool) -> Turn {
-        if !back {
+    fn turn(&mut self, fresh: bool, may_leave: bool) -> Turn {
+        if !fresh {
             self.wait();
         }
         let now = monotonic_now();
@@ -113,7 +113,7 @@ impl Duty for Thread {
         }
         let mut changed = false;
         // Without looking a descriptor stays readable, which the next wait would see.
-        let orders = if back && self.inbox.len() == 0 { VecDeque::new() } else { self.inbox.take() };
+        let orders = if fresh && self.inbox.len() == 0 { VecDeque::new() } else { self.inbox.take() };
         for order in orders {
             match order {
                 Order::Start(task) => self.open(now, *task),

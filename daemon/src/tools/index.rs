@@ -177,7 +177,7 @@ impl EnvSource<()> for Envs {
     fn with_env<R>(&self, _tag: &(), now: MonoTime, step: impl FnOnce(&Env<'_>) -> R) -> R {
         let hosts = Hosts(self.lockspace.hosts());
         step(&Env {
-            lockspace: self.lockspace.state(now),
+            lockspace: self.lockspace.state(monotonic_now().max(now)),
             client_alive: true,
             shutting_down: self.global.shutting_down(),
             hosts: &hosts,

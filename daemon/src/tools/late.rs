@@ -1,8 +1,9 @@
-//! Formatting writes that may still land: nothing else is formatted on their disks before they have.
+//! Writes of formats and of requests for leases that may still land: nothing is formatted on their disks before they have.
 //!
 //! A format that was answered with -202 is not over, nor is one that failed in a way that leaves open whether it is carried out
 //! ([`IoFailure::leaves_doubt`](sanlock_lease::machine::IoFailure::leaves_doubt)). A later one that succeeded could be overwritten by it,
-//! when somebody already holds a lease there.
+//! when somebody already holds a lease there. Nor is what is formatted to get a request that was for what was there before: its owner would be asked,
+//! or killed, for a version that it has never had.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ const DOUBTS_MAX: usize = 1024;
 
 /// See the module.
 #[derive(Default)]
-pub(super) struct Late(Mutex<State>);
+pub(crate) struct Late(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -79,8 +80,8 @@ impl Late {
         Some(ToolError::FormatInDoubt { path: shown(path), secs: (*until - now).as_secs() + 1 })
     }
 
-    /// Keeps what a format may have left behind: what ended in doubt may land for so long from then on.
-    pub(super) fn keep(&self, paths: Vec<Vec<u8>>, io: Io, doubt: Duration) {
+    /// Keeps what a format, or a request, may have left behind: what ended in doubt may land for so long from then on.
+    pub(crate) fn keep(&self, paths: Vec<Vec<u8>>, io: Io, doubt: Duration) {
         let mut late = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         late.formats.push(Format { paths, io, doubt });
         late.settle(Instant::now());

@@ -22,7 +22,7 @@ use sanlock_wire::{Name, Reply, code, types};
 
 use crate::global::Global;
 use crate::oneshot::{self, Io, Limits, ToolError};
-use late::Late;
+pub(crate) use late::Late;
 
 /// Stack of a tool thread; buffers are on the heap.
 const STACK: usize = 128 * 1024;
@@ -57,10 +57,9 @@ pub(crate) enum Job {
 impl Job {
     /// The disks that it writes to.
     fn written(&self) -> Vec<Vec<u8>> {
-        let path = |disk: &types::Disk| disk.path.path().map_or_else(|_| Vec::new(), <[u8]>::to_vec);
         match self {
-            Self::WriteLockspace(lockspace) => vec![path(&lockspace.host_id_disk)],
-            Self::WriteResource(resource) => resource.disks().iter().map(path).collect(),
+            Self::WriteLockspace(lockspace) => paths_of(&[lockspace.host_id_disk]),
+            Self::WriteResource(resource) => paths_of(resource.disks()),
             Self::Index(job) => job.written(),
             Self::BeyondHosts(_)
             | Self::Align(_)
@@ -69,6 +68,11 @@ impl Job {
             | Self::ReadResourceOwners(_) => Vec::new(),
         }
     }
+}
+
+/// Where disks are; empty for a path that is none.
+pub(crate) fn paths_of(disks: &[types::Disk]) -> Vec<Vec<u8>> {
+    disks.iter().map(|disk| disk.path.path().map_or_else(|_| Vec::new(), <[u8]>::to_vec)).collect()
 }
 
 /// How long what a job has written may land after it ended in doubt.
@@ -192,6 +196,11 @@ impl Tools {
     /// No thread runs until there is work; at most `threads_max` will.
     pub(crate) fn new(global: Arc<Global>, threads_max: usize) -> Self {
         Self { shared: Arc::default(), late: Arc::default(), global, threads_max: threads_max.max(1) }
+    }
+
+    /// Who keeps formats from what was written before and may still land.
+    pub(crate) fn late(&self) -> Arc<Late> {
+        Arc::clone(&self.late)
     }
 
     /// Queues a job; `answer` is called with its reply from another thread, or at once if no thread is to be had.

@@ -1,9 +1,10 @@
 //! A format that timed out is not over: its write lands when the storage comes back.
 
-use crate::support::served::{disk, served_over};
-use crate::support::{Daemon, Place, within};
+use crate::support::served::{disk, lease_on, served_over};
+use crate::support::{Daemon, Place, in_time, within};
 use sanlock_conformance::frozen::FreezableDir;
 use sanlock_served::Trouble;
+use sanlock_wire::flags::{AcquireFlags, RequestFlags, WriteFlags};
 use sanlock_wire::types::{Disk, Lockspace};
 use sanlock_wire::{Name, code};
 use std::fs::{self, File};
@@ -66,11 +67,46 @@ fn nothing_is_formatted_over_a_write_that_is_in_doubt() {
         served.carried_out() > 0
     }));
     let log = String::from_utf8(daemon.client().log_dump().unwrap()).unwrap();
-    let told = format!("an earlier format of {} failed with an error after which", served.path().display());
+    let told = format!(
+        "an earlier format of {}, or a request for a lease there, failed with an error after which",
+        served.path().display()
+    );
     assert!(log.contains(&told), "{log}");
     // Another disk has nothing to do with it.
     place.format(&daemon);
 }
+
+/// It would be a request for the new lease, whose owner would be killed for a version that it has never had.
+#[test]
+fn nothing_is_formatted_over_a_request_that_is_in_doubt() {
+    let place = Place::new();
+    let daemon = Daemon::start(&place.run_dir("a"), "host1");
+    place.format(&daemon);
+    place.join(&daemon, 1);
+    let behind = place.dir.path().join("behind");
+    File::create(&behind).unwrap().set_len(4 << 20).unwrap();
+    let Some(served) = served_over(&place, &behind, Trouble::default()) else { return };
+    let lease = lease_on(&place, served.path());
+    let client = daemon.client();
+    let format = || {
+        let result = client.write_resource(&lease, 0, 0, WriteFlags::empty());
+        result.map_or_else(|error| error.result_code(), |()| 0)
+    };
+    assert_eq!(format(), 0);
+    let mut holder = client.register().unwrap();
+    in_time(|| holder.acquire(AcquireFlags::empty(), std::slice::from_ref(&lease), None)).unwrap();
+    // The sector behind the leader's.
+    served.deny(lease.disks()[0].offset.get() + 512, Duration::from_secs(2));
+    let asked = client.request(&lease, RequestFlags::NEXT_LVER, FORCE);
+    assert_eq!(asked.unwrap_err().result_code(), -5);
+    assert!(within(Duration::from_secs(60), || {
+        assert_eq!(format(), code::EAGAIN);
+        served.carried_out() > 0
+    }));
+}
+
+/// The holder is to be killed (disk-format.md 7.3).
+const FORCE: u32 = 1;
 
 /// Formats that hang at a time: more than were once allowed in all.
 const HUNG: u64 = 70;
