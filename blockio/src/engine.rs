@@ -5,6 +5,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sanlock_lease::timing::MonoTime;
+
 use crate::aio::Aio;
 use crate::buffer::AlignedBuf;
 use crate::calls::CallPlace;
@@ -33,6 +35,8 @@ pub struct IoRequest {
     pub buf: AlignedBuf,
     /// Given back when the kernel is done with it; `None` for an operation that is not counted.
     pub place: Option<CallPlace>,
+    /// From then on ([`crate::drive::monotonic_now`]) it is not handed to the kernel any more, but ends with -11 (`-EAGAIN`).
+    pub until: Option<MonoTime>,
 }
 
 impl IoRequest {
@@ -40,14 +44,14 @@ impl IoRequest {
     #[must_use]
     pub fn read(disk: Arc<Disk>, offset: u64, buf: AlignedBuf) -> Self {
         let len = buf.len();
-        Self { op: Op::Read, disk, offset, len, buf, place: None }
+        Self { op: Op::Read, disk, offset, len, buf, place: None, until: None }
     }
 
     /// A write of the whole of `buf`.
     #[must_use]
     pub fn write(disk: Arc<Disk>, offset: u64, buf: AlignedBuf) -> Self {
         let len = buf.len();
-        Self { op: Op::Write, disk, offset, len, buf, place: None }
+        Self { op: Op::Write, disk, offset, len, buf, place: None, until: None }
     }
 }
 
@@ -91,6 +95,12 @@ pub trait Engine: Send {
     /// Starts an operation. A failure to start it becomes an ordinary completion: -22 for a length or offset out of range or misaligned,
     /// -11 (`-EAGAIN`) with [`crate::MAX_IN_FLIGHT`] operations in flight.
     fn submit(&mut self, request: IoRequest) -> Ticket;
+
+    /// Takes an operation back that has not been handed to the kernel: it will not happen, and has no completion. `None`: it has been, or has
+    /// ended.
+    fn withdraw(&mut self, _ticket: Ticket) -> Option<IoRequest> {
+        None
+    }
 
     /// Appends every completion that is there now to `out`, returns how many, and clears the readiness of
     /// [`Engine::completion_fd`].

@@ -14,7 +14,7 @@
 //!   operation nobody creates a reference to the buffer's bytes.
 //! - `issued` counts slots popped from the queue whose end has not been seen. A popped operation ends in exactly one of:
 //!   a kernel completion, or `issue` returning an error.
-//! - Once `stopping`, nothing is popped: a queued write of a dropped engine never happens.
+//! - Once `stopping`, nothing is popped: a queued write of a dropped engine never happens. Nor is what was withdrawn, or whose time has passed.
 //! - `Shared` is freed by its last owner: engine, thread or errand. The last thread of a stopping engine stays until `issued` is 0,
 //!   so memory that the kernel may touch is never freed, and no stuck thread is ever waited for. An engine whose operations
 //!   were all errands has no thread, and the kernel touches nothing after an errand has ended.
@@ -32,10 +32,12 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use sanlock_lease::timing::MonoTime;
 
 use crate::buffer::{AlignedBuf, MAX_IO_LEN};
 use crate::calls::CallPlace;
 use crate::disk::{Disk, DiskKind};
+use crate::drive::monotonic_now;
 use crate::engine::{Completion, Engine, EngineKind, IoRequest, Ticket};
 use crate::errand::Errand;
 use crate::error::{EngineError, IoError, IoErrorKind, Op};
@@ -135,7 +137,8 @@ struct Slot {
     len: usize,
     buf: AlignedBuf,
     /// Given back with the slot.
-    _place: Option<CallPlace>,
+    place: Option<CallPlace>,
+    until: Option<MonoTime>,
     submitted_at: Instant,
 }
 
@@ -211,6 +214,24 @@ impl State {
         let slot = self.slots.get_mut(index)?.take()?;
         self.free.push(index);
         Some(slot)
+    }
+
+    /// Gives up what nobody has come for in time. Whether there is any.
+    fn expire(&mut self, now: MonoTime) -> bool {
+        let (slots, failed) = (&self.slots, &mut self.failed);
+        let is_late = |index: usize| {
+            let until = slots.get(index).and_then(Option::as_ref).and_then(|slot| slot.until);
+            until.is_some_and(|until| until <= now)
+        };
+        let before = failed.len();
+        self.queue.retain(|&index| {
+            let late = is_late(index);
+            if late {
+                failed.push((index, -i64::from(libc::EAGAIN)));
+            }
+            !late
+        });
+        failed.len() > before
     }
 
     /// The next operation to issue, as raw values; its slot stays filled.
@@ -298,6 +319,14 @@ impl<B: Backend> Shared<B> {
         let _ = self.ready.read();
     }
 
+    /// The next call, if there is one whose time has not passed.
+    fn next_call(&self, state: &mut State, may_be_two: bool) -> Option<Call> {
+        if state.expire(monotonic_now()) {
+            self.wake_caller();
+        }
+        state.pop_call(may_be_two)
+    }
+
     /// Hands an operation that was popped to the kernel.
     fn issue(&self, raw: &RawOp) -> MutexGuard<'_, State> {
         // SAFETY: the slot keeps descriptor and buffer; it is released only after `drain` reported it or after the
@@ -330,7 +359,7 @@ impl<B: Backend> Shared<B> {
         let mut state = self.lock();
         state.starting -= 1;
         loop {
-            while let Some(call) = state.pop_call(B::CALLER_MAY_ISSUE) {
+            while let Some(call) = self.next_call(&mut state, B::CALLER_MAY_ISSUE) {
                 drop(state);
                 state = self.call(&call);
             }
@@ -445,14 +474,14 @@ impl<B: Backend> Engine for QueuedEngine<B> {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         self.in_flight += 1;
-        let IoRequest { op, disk, offset, len, buf, place } = request;
+        let IoRequest { op, disk, offset, len, buf, place, until } = request;
         // Some file systems serve a misaligned transfer from the page cache instead of refusing it: a stale read.
         let unit = u64::from(disk.logical_block_size());
         let in_range = (1..=buf.len().min(MAX_IO_LEN)).contains(&len)
             && offset.checked_add(len as u64).is_some_and(|end| end <= MAX_OFFSET)
             && offset.checked_rem(unit) == Some(0)
             && (len as u64).checked_rem(unit) == Some(0);
-        let slot = Slot { ticket, op, disk, offset, len, buf, _place: place, submitted_at: Instant::now() };
+        let slot = Slot { ticket, op, disk, offset, len, buf, place, until, submitted_at: Instant::now() };
 
         let mut state = self.shared.lock();
         let refusal = if !in_range {
@@ -476,6 +505,19 @@ impl<B: Backend> Engine for QueuedEngine<B> {
             self.shared.wake_caller();
         }
         ticket
+    }
+
+    fn withdraw(&mut self, ticket: Ticket) -> Option<IoRequest> {
+        let mut state = self.shared.lock();
+        let is_it = |index: &usize| {
+            state.slots.get(*index).and_then(Option::as_ref).is_some_and(|slot| slot.ticket == ticket)
+        };
+        let at = state.queue.iter().position(is_it)?;
+        let index = state.queue.remove(at)?;
+        let Slot { op, disk, offset, len, buf, place, until, .. } = state.release(index)?;
+        drop(state);
+        self.in_flight -= 1;
+        Some(IoRequest { op, disk, offset, len, buf, place, until })
     }
 
     fn reap(&mut self, out: &mut Vec<Completion>) -> usize {
@@ -526,7 +568,7 @@ impl<B: Backend> Engine for QueuedEngine<B> {
         let at = state.queue.iter().position(is_wanted)?;
         let first = state.queue.remove(at)?;
         state.queue.push_front(first);
-        let call = state.pop_call(false)?;
+        let call = self.shared.next_call(&mut state, false)?;
         drop(state);
         let shared = Arc::clone(&self.shared);
         Some(Errand::new(move || drop(shared.call(&call))))
@@ -557,7 +599,7 @@ impl<B: Backend> Engine for QueuedEngine<B> {
             return None;
         }
         let mut state = self.shared.lock();
-        let call = state.pop_call(B::CALLER_MAY_ISSUE)?;
+        let call = self.shared.next_call(&mut state, B::CALLER_MAY_ISSUE)?;
         let shared = Arc::clone(&self.shared);
         Some(Errand::new(move || drop(shared.call(&call))))
     }

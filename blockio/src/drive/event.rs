@@ -323,6 +323,25 @@ impl<M: Machine, T: Clone> Driver<M, T> {
         self.deliver_failed(now, envs, out);
     }
 
+    /// Takes back the writes of machines whose tag is wanted, as far as nobody has begun them: they end as what takes longer than it may, and will
+    /// not happen. How a lockspace that is gone reaches what its machines had decided before.
+    pub fn withdraw_writes(
+        &mut self,
+        now: MonoTime,
+        envs: &impl EnvSource<T>,
+        wanted: impl Fn(&T) -> bool,
+        out: &mut Vec<Report<T, M::Outcome>>,
+    ) {
+        let is_wanted = |run: &Run<M, T>| run.machine.as_ref().is_some_and(|(_, tag)| wanted(tag));
+        let ids: Vec<RunId> = self.runs.iter().filter(|run| is_wanted(run)).map(|run| run.id).collect();
+        let mut ended = Vec::new();
+        self.lanes.withdraw_writes(&ids, &mut self.buffers, &mut ended);
+        for end in ended {
+            self.end(end, now, envs, out);
+        }
+        self.deliver_failed(now, envs, out);
+    }
+
     /// When to call [`Driver::poll`] next if no completion comes before.
     #[must_use]
     pub fn next_wake(&self) -> Option<MonoTime> {

@@ -61,8 +61,8 @@ pub(super) struct Transfer {
 pub(super) enum Ended {
     /// The engine reports it.
     Completed(Flight, Completion),
-    /// It waited until its deadline, for a place among the calls that may be under way or for room on its path, and was never submitted: it
-    /// has not happened and will not.
+    /// It waited until its deadline, for a place among the calls that may be under way, for room on its path or for a thread, or was taken back
+    /// before: it was never begun, and will not be.
     NeverStarted(Flight),
 }
 
@@ -153,7 +153,8 @@ impl Lane {
             }
             None => Direction::Read,
         };
-        let ticket = self.engine.submit(IoRequest { op, disk, offset, len, buf, place });
+        let until = Some(flight.deadline);
+        let ticket = self.engine.submit(IoRequest { op, disk, offset, len, buf, place, until });
         self.flights.push((ticket, flight, room));
     }
 
@@ -198,21 +199,43 @@ impl Lane {
     pub(super) fn expire(
         &mut self,
         now: MonoTime,
+        buffers: &mut Buffers,
         never_started: &mut Vec<Ended>,
         overdue: &mut Vec<Flight>,
     ) {
+        let late = |flight: &Flight| !flight.timed_out && flight.deadline <= now;
+        self.withdraw(&late, buffers, never_started);
+        for (_, flight, _) in self.flights.iter_mut().filter(|(_, flight, _)| late(flight)) {
+            flight.timed_out = true;
+            overdue.push(*flight);
+        }
+    }
+
+    /// Takes back what is to be taken back and has not been handed to the kernel.
+    pub(super) fn withdraw(
+        &mut self,
+        which: &dyn Fn(&Flight) -> bool,
+        buffers: &mut Buffers,
+        never_started: &mut Vec<Ended>,
+    ) {
         self.waiting.retain(|(flight, _)| {
-            let keep = flight.deadline > now;
-            if !keep {
+            let taken = which(flight);
+            if taken {
                 never_started.push(Ended::NeverStarted(*flight));
             }
-            keep
+            !taken
         });
-        for (_, flight, _) in &mut self.flights {
-            if !flight.timed_out && flight.deadline <= now {
-                flight.timed_out = true;
-                overdue.push(*flight);
-            }
+        let mut at = 0;
+        while let Some((ticket, flight, _)) = self.flights.get(at) {
+            let request = if which(flight) { self.engine.withdraw(*ticket) } else { None };
+            let Some(request) = request else {
+                at += 1;
+                continue;
+            };
+            let (_, flight, place) = self.flights.swap_remove(at);
+            self.room.give_back(place, request.len);
+            buffers.give(request.buf);
+            never_started.push(Ended::NeverStarted(flight));
         }
     }
 

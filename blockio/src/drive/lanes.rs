@@ -13,7 +13,7 @@ use sanlock_lease::timing::MonoTime;
 use super::buffers::Buffers;
 use super::event::EngineFactory;
 use super::lane::{Ended, Flight, LANES_MAX, Lane, Transfer};
-use super::report::Spare;
+use super::report::{RunId, Spare};
 use super::room::{Room, SharedRoom};
 use crate::disk::Disk;
 use crate::engine::Completion;
@@ -143,8 +143,16 @@ impl Lanes {
     ) {
         for lane in &mut self.lanes {
             lane.reap(now, &mut self.scratch, ended);
-            lane.expire(now, ended, overdue);
+            lane.expire(now, buffers, ended, overdue);
             lane.refill(now, buffers);
+        }
+    }
+
+    /// Takes back the writes of these machines that have not been handed to the kernel.
+    pub(super) fn withdraw_writes(&mut self, of: &[RunId], buffers: &mut Buffers, ended: &mut Vec<Ended>) {
+        let which = |flight: &Flight| flight.write && of.contains(&flight.run);
+        for lane in &mut self.lanes {
+            lane.withdraw(&which, buffers, ended);
         }
     }
 

@@ -125,6 +125,8 @@ struct FakeState {
     created: u64,
     dropped: u64,
     next_ticket: u64,
+    /// Whether nobody has begun what is requested.
+    not_begun: bool,
 }
 
 struct FakeEngine {
@@ -156,7 +158,7 @@ impl Fake {
         let mut state = self.0.lock().unwrap();
         let at = state.requests.iter().position(|(_, _, r)| r.disk.path() == path).unwrap();
         let (engine, ticket, request) = state.requests.remove(at);
-        let IoRequest { op, disk, offset, len, buf, place: _ } = request;
+        let IoRequest { op, disk, offset, len, buf, place: _, until: _ } = request;
         let result = result.map_err(|kind| IoError { path: disk.shared_path(), op, offset, len, kind });
         let now = Instant::now();
         let done =
@@ -177,6 +179,13 @@ impl Engine for FakeEngine {
         state.requests.push((self.number, ticket, request));
         self.in_flight += 1;
         ticket
+    }
+
+    fn withdraw(&mut self, ticket: Ticket) -> Option<IoRequest> {
+        let mut state = self.state.0.lock().unwrap();
+        let at = state.requests.iter().position(|(_, known, _)| *known == ticket && state.not_begun)?;
+        self.in_flight -= 1;
+        Some(state.requests.remove(at).2)
     }
 
     fn reap(&mut self, out: &mut Vec<Completion>) -> usize {
@@ -294,6 +303,54 @@ fn a_write_that_timed_out_is_outstanding_until_it_lands() {
     driver.poll(|| T0.plus_secs(3601), &AlwaysAlive, &mut reports);
     assert!(matches!(reports[..], [Report::Settled { .. }]), "{reports:?}");
     assert_eq!(driver.unsettled(), 0);
+}
+
+#[test]
+fn what_nobody_has_begun_by_its_deadline_is_taken_back_and_not_outstanding() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = disk(dir.path(), "d");
+    let fake = Fake::default();
+    fake.0.lock().unwrap().not_begun = true;
+    let mut driver = Driver::with_engines(fake.factory()).unwrap();
+    let mut reports = Reports::new();
+    let late = script(vec![write(0, 1, T0.plus_secs(1))]);
+    driver.start(T0, late, 7, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
+    driver.poll(|| T0.plus_millis(999), &AlwaysAlive, &mut reports);
+    assert!(reports.is_empty() && fake.held() == 1);
+    driver.poll(|| T0.plus_secs(1), &AlwaysAlive, &mut reports);
+    assert_eq!(done(&mut reports), [(7, vec!["0: TimedOut".to_owned()], 0)]);
+    assert_eq!((fake.held(), driver.running(), driver.unsettled()), (0, 0, 0));
+}
+
+#[test]
+fn writes_of_what_is_gone_are_taken_back_wherever_they_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = disk(dir.path(), "d");
+    let fake = Fake::default();
+    let mut driver = Driver::with_engines(fake.factory()).unwrap();
+    let mut reports = Reports::new();
+    let later = T0.plus_secs(1);
+    // More than the engine takes at a time.
+    let tags = 0..u8::try_from(OPS_IN_FLIGHT_MAX + 10).unwrap();
+    for tag in tags.clone() {
+        let op = if tag % 4 < 2 { write(0, 1, later) } else { read(0, 1, 1, later) };
+        driver.start(T0, script(vec![op]), tag, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
+    }
+    let is_gone = |tag: &u8| tag % 2 == 0;
+    // What is under way stays; what waits in the engine, or for it, does not.
+    let begun = fake.held();
+    assert!(begun < tags.len());
+    driver.withdraw_writes(T0, &AlwaysAlive, is_gone, &mut reports);
+    let waited: Vec<u8> = tags.clone().skip(begun).filter(|tag| tag % 4 == 0).collect();
+    let taken = done(&mut reports);
+    assert!(taken.iter().all(|(_, seen, outstanding)| seen == &["0: TimedOut"] && *outstanding == 0));
+    assert_eq!(taken.iter().map(|(tag, ..)| *tag).collect::<Vec<_>>(), waited);
+    fake.0.lock().unwrap().not_begun = true;
+    driver.withdraw_writes(T0, &AlwaysAlive, is_gone, &mut reports);
+    let mut taken: Vec<u8> = done(&mut reports).iter().map(|(tag, ..)| *tag).collect();
+    taken.sort_unstable();
+    assert_eq!(taken, tags.clone().take(begun).filter(|tag| tag % 4 == 0).collect::<Vec<_>>());
+    assert_eq!(driver.running(), tags.len() - tags.filter(|tag| tag % 4 == 0).count());
 }
 
 #[test]

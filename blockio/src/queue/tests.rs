@@ -97,3 +97,71 @@ fn what_threads_that_hang_would_leave_waiting_is_the_caller_s() {
         }
     }
 }
+
+fn write(engine: &mut impl Engine, disk: &Arc<Disk>, sector: u64, until: Option<MonoTime>) -> Ticket {
+    let mut buf = AlignedBuf::zeroed(512);
+    buf.fill(7);
+    engine.submit(IoRequest { until, ..IoRequest::write(Arc::clone(disk), sector * 512, buf) })
+}
+
+/// Which sectors below this one were written.
+fn written(engine: &mut impl Engine, disk: &Arc<Disk>, end: u64) -> Vec<u64> {
+    let tickets: Vec<Ticket> = (0..end).map(|sector| read(engine, disk, sector)).collect();
+    while let Some(errand) = engine.errand() {
+        errand.run();
+    }
+    let mut done = Vec::new();
+    engine.reap(&mut done);
+    let is_written = |ticket: &Ticket| done.iter().any(|done| done.ticket == *ticket && done.buf[0] == 7);
+    (0..end).zip(&tickets).filter(|(_, ticket)| is_written(ticket)).map(|(sector, _)| sector).collect()
+}
+
+#[test]
+fn what_is_taken_back_does_not_happen_and_what_the_kernel_has_is_not_taken_back() {
+    let disk = disk();
+    let mut engine = QueuedEngine::new(crate::threads::Threads::new).unwrap();
+    engine.defer(Duration::MAX);
+    let tickets = [0, 1, 2].map(|sector| write(&mut engine, &disk, sector, None));
+    let errand = engine.errand().unwrap();
+    assert!(engine.withdraw(tickets[0]).is_none(), "the caller has it");
+    let back = engine.withdraw(tickets[1]).unwrap();
+    assert_eq!((back.offset, back.len, back.buf[0]), (512, 512, 7));
+    assert!(engine.withdraw(tickets[1]).is_none() && engine.in_flight() == 2);
+    errand.run();
+    assert!(engine.withdraw(tickets[0]).is_none());
+    engine.errand().unwrap().run();
+    assert_eq!(ended(&mut engine).len(), 2);
+    assert_eq!((engine.in_flight(), written(&mut engine, &disk, 4)), (0, vec![0, 2]));
+}
+
+#[test]
+fn what_nobody_has_come_for_in_time_does_not_happen() {
+    let disk = disk();
+    let past = Some(monotonic_now());
+    let mut engine = QueuedEngine::new(crate::threads::Threads::new).unwrap();
+    engine.defer(Duration::MAX);
+    let late = write(&mut engine, &disk, 0, past);
+    assert!(engine.errand().is_none());
+    assert_eq!(ended(&mut engine), [(late, false)]);
+    let late = write(&mut engine, &disk, 1, past);
+    assert!(engine.last_resort(&|_| true).is_none());
+    assert_eq!(ended(&mut engine), [(late, false)]);
+    let in_time = write(&mut engine, &disk, 2, Some(monotonic_now().plus_secs(600)));
+    engine.errand().unwrap().run();
+    assert_eq!(ended(&mut engine), [(in_time, true)]);
+    assert_eq!(written(&mut engine, &disk, 4), [2]);
+
+    // A thread of the engine does as the caller.
+    let mut engine = QueuedEngine::new(crate::threads::Threads::new).unwrap();
+    let late = write(&mut engine, &disk, 3, past);
+    let end = loop {
+        let ended = ended(&mut engine);
+        if !ended.is_empty() {
+            break ended;
+        }
+        thread::yield_now();
+    };
+    assert_eq!(end, [(late, false)]);
+    engine.defer(Duration::MAX);
+    assert_eq!(written(&mut engine, &disk, 4), [2]);
+}

@@ -13,6 +13,7 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sanlock_blockio::drive::{Driver, Report, RunId, SharedRoom, Spare, monotonic_now};
 use sanlock_blockio::{Asker, EngineError};
+use sanlock_lease::machine::LockspaceNow;
 use sanlock_lease::paxos::{PaxosConvert, PaxosRelease, PaxosTake};
 use sanlock_lease::timing::MonoTime;
 use sanlock_manager::{Event, TaskId};
@@ -130,6 +131,8 @@ impl Duty for Thread {
             self.start(now, opened);
         }
         if changed {
+            let is_gone = |tag: &Arc<Tag>| tag.lockspace.state(now) == LockspaceNow::Gone;
+            self.driver.withdraw_writes(now, &self.envs, is_gone, &mut self.reports);
             self.driver.tick(now, &self.envs, |_| true, &mut self.reports);
         }
         self.driver.poll(monotonic_now, &self.envs, &mut self.reports);
