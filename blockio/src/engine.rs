@@ -35,7 +35,7 @@ pub struct IoRequest {
     pub buf: AlignedBuf,
     /// Given back when the kernel is done with it; `None` for an operation that is not counted.
     pub place: Option<CallPlace>,
-    /// From then on ([`crate::drive::monotonic_now`]) it is not handed to the kernel any more, but ends with -11 (`-EAGAIN`).
+    /// From then on ([`crate::drive::monotonic_now`]) it is not handed to the kernel any more, but ends with [`crate::IoErrorKind::NeverStarted`].
     pub until: Option<MonoTime>,
 }
 
@@ -74,7 +74,7 @@ pub struct Completion {
     pub len: usize,
     /// The buffer. After a failed read its content is unspecified.
     pub buf: AlignedBuf,
-    /// Success, or what failed. Never [`crate::IoErrorKind::TimedOut`]: an engine has no clock.
+    /// Success, or what failed. Never [`crate::IoErrorKind::TimedOut`]: an engine looks at the time only before it begins.
     pub result: Result<(), IoError>,
     /// When `submit` was called (`CLOCK_MONOTONIC`).
     pub submitted_at: Instant,

@@ -57,6 +57,9 @@ const GAP_MAX: usize = 64 << 10;
 /// How long a submitter beyond the first waits for work before it ends.
 const IDLE_LINGER: Duration = Duration::from_secs(2);
 
+/// The result of an operation that nobody has come for in time. No errno is that large.
+const NEVER_STARTED: i64 = i64::MIN;
+
 /// Largest file offset the kernel accepts.
 const MAX_OFFSET: u64 = i64::MAX as u64;
 
@@ -147,6 +150,7 @@ impl Slot {
         let kind = match usize::try_from(result) {
             Ok(got) if got == self.len => None,
             Ok(got) => Some(IoErrorKind::Short { got }),
+            Err(_) if result == NEVER_STARTED => Some(IoErrorKind::NeverStarted),
             Err(_) => Some(IoErrorKind::Os(i32::try_from(-result).unwrap_or(libc::EIO))),
         };
         let result = match kind {
@@ -178,7 +182,7 @@ struct State {
     slots: Vec<Option<Slot>>,
     free: Vec<usize>,
     queue: VecDeque<usize>,
-    /// Ended without the kernel: (slot, negative errno).
+    /// Ended without the kernel: (slot, negative errno, or [`NEVER_STARTED`]).
     failed: Vec<(usize, i64)>,
     /// Never had a slot.
     refused: Vec<(Slot, i64)>,
@@ -227,7 +231,7 @@ impl State {
         self.queue.retain(|&index| {
             let late = is_late(index);
             if late {
-                failed.push((index, -i64::from(libc::EAGAIN)));
+                failed.push((index, NEVER_STARTED));
             }
             !late
         });
@@ -321,10 +325,15 @@ impl<B: Backend> Shared<B> {
 
     /// The next call, if there is one whose time has not passed.
     fn next_call(&self, state: &mut State, may_be_two: bool) -> Option<Call> {
+        self.expire(state);
+        state.pop_call(may_be_two)
+    }
+
+    /// Gives up what nobody has come for in time.
+    fn expire(&self, state: &mut State) {
         if state.expire(monotonic_now()) {
             self.wake_caller();
         }
-        state.pop_call(may_be_two)
     }
 
     /// Hands an operation that was popped to the kernel.
@@ -562,13 +571,15 @@ impl<B: Backend> Engine for QueuedEngine<B> {
     fn last_resort(&mut self, wanted: &dyn Fn(Ticket) -> bool) -> Option<Errand> {
         self.deferred?;
         let mut state = self.shared.lock();
+        // First: what is taken instead of what is late may be anything.
+        self.shared.expire(&mut state);
         let is_wanted = |&index: &usize| {
             state.slots.get(index).and_then(Option::as_ref).is_some_and(|slot| wanted(slot.ticket))
         };
         let at = state.queue.iter().position(is_wanted)?;
         let first = state.queue.remove(at)?;
         state.queue.push_front(first);
-        let call = self.shared.next_call(&mut state, false)?;
+        let call = state.pop_call(false)?;
         drop(state);
         let shared = Arc::clone(&self.shared);
         Some(Errand::new(move || drop(shared.call(&call))))

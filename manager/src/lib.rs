@@ -10,8 +10,8 @@
 //! * After [`Action::BecomeStream`] a connection sends no more commands.
 //! * [`Event::Tick`] comes at least once a second, twice while [`Manager::is_late`], five times while [`Manager::is_killing`]; what ages
 //!   is looked at there. It may be left out until [`Manager::quiet_until`].
-//! * [`Action::Gone`], [`Action::ClientGone`] and [`Action::ShuttingDown`] are visible to all machines before the next action is carried
-//!   out.
+//! * [`Action::Gone`] and [`Action::ShuttingDown`] are visible to all machines before the next action is carried out. [`Action::ClientGone`]
+//!   reaches its machine soon: a step that is being made may not see it.
 //!
 //! # Invariants
 //!

@@ -6,9 +6,10 @@ use crate::event::{ReleaseWhat, Target};
 use crate::ids::{ConnId, ResourceId, TaskId};
 use crate::side::Givings;
 use crate::state::{Op, OpKind, OpNumber, Resource, Work};
-use crate::value::failed_to_write;
+use crate::value::value_was_refused;
 use crate::{Level, Manager, log, reply};
 use sanlock_lease::code::ReturnCode;
+use sanlock_lease::machine::IoFailure;
 use sanlock_lease::name::Name;
 use sanlock_lease::paxos::release::ReleaseOutcome;
 use sanlock_lease::paxos::{PaxosConfig, ReleaseError};
@@ -279,19 +280,21 @@ impl Manager {
         if !matches!(resource.work, Work::Releasing { task: t } if t == task) {
             return;
         }
-        let value_failed = failed_to_write(&outcome.result);
-        if value_failed && outstanding > 0 {
-            self.value_in_doubt(id);
-        } else if outcome.value_written || value_failed {
-            self.value_written(id, value_failed, out);
+        let refused = value_was_refused(&outcome.result);
+        if outcome.value_written || refused {
+            self.value_written(id, refused, out);
         }
         let Some(resource) = self.resources.get(&id) else { return };
         let ended = match &outcome.result {
             // The leader is free, so the command succeeds; the mark in our block is still to be written.
             Ok(_) if outcome.needs_retract() => Err((0, true)),
             Ok(_) => Ok(()),
-            Err(ReleaseError::LockspaceGone) if !self.in_usable_lockspace(resource) => {
-                // As for a release that begins now: nothing to do on disk.
+            // As for a release that begins now: nothing to do on disk.
+            Err(ReleaseError::LockspaceGone) if !self.in_usable_lockspace(resource) => Ok(()),
+            // Likewise: what it had not begun to write was taken back.
+            Err(ReleaseError::Io(IoFailure::TimedOut) | ReleaseError::Value(IoFailure::TimedOut))
+                if outstanding == 0 && !self.in_usable_lockspace(resource) =>
+            {
                 Ok(())
             }
             Err(e) => {
@@ -371,10 +374,8 @@ impl Manager {
             resource.unsettled = None;
         }
         if matches!(resource.work, Work::Settling { task: t } if t == task) {
-            let first = resource.attempts <= 1;
-            self.value_settled(id, out);
             // What landed is unknown: look, and take back what is ours.
-            if first {
+            if resource.attempts <= 1 {
                 self.start_retract(id, out);
             } else {
                 self.retry_later(now, id);

@@ -15,29 +15,25 @@ use sanlock_lease::paxos::release::Released;
 use sanlock_lease::paxos::take::ValueRead;
 use std::sync::Arc;
 
-/// Failed writes of a value block after which the lease is given up without it, so that a disk that cannot write this one sector
-/// keeps nobody out for ever. A write that may still land is counted when that is over: nothing may be given up before.
+/// Writes of a value block that were refused, after which the lease is given up without it, so that a disk that does not take this one
+/// sector, or the first one of several that is gone, keeps nobody out for ever.
 pub(crate) const WRITES_MAX: u32 = 4;
 
-/// Errors of this host that say nothing of the sector: EAGAIN (no thread, or too many operations hang), ENOMEM, ENFILE, EMFILE; and ETIMEDOUT, of
-/// an open that hangs.
+/// Errors that are of this host and say nothing of the disk: EAGAIN (no thread, or too many operations hang), ENOMEM, ENFILE, EMFILE.
 const OF_THIS_HOST: [i32; 4] = [11, 12, 23, 24];
-const ETIMEDOUT: i32 = 110;
 
-/// Whether a write of a value block that ended so was tried: others are no reason to give it up, however many there are.
-fn was_tried(failure: IoFailure) -> bool {
+/// Whether a release failed because a write of the value block was refused. What was never begun, because storage hangs or this host has no
+/// means, is no reason to give it up, however often; nor is what leaves a write in doubt: then mostly the whole disk is gone, the lease
+/// cannot be given up either, and the value is still good when it comes back.
+pub(crate) fn value_was_refused(result: &Result<Released, ReleaseError>) -> bool {
+    let Err(ReleaseError::Value(failure)) = result else { return false };
     match failure {
-        // With nothing outstanding it was never begun.
         IoFailure::TimedOut => false,
-        IoFailure::NotOpen(errno) => errno != ETIMEDOUT && !OF_THIS_HOST.contains(&errno),
-        IoFailure::Os(errno) => !OF_THIS_HOST.contains(&errno),
+        // Of one of several disks: with a single one there is no release.
+        IoFailure::NotOpen(errno) => !OF_THIS_HOST.contains(errno),
+        IoFailure::Os(errno) => !OF_THIS_HOST.contains(errno) && !failure.leaves_doubt(),
         IoFailure::Short => true,
     }
-}
-
-/// The same of a release's result.
-pub(crate) fn failed_to_write(result: &Result<Released, ReleaseError>) -> bool {
-    matches!(result, Err(ReleaseError::Value(failure)) if was_tried(*failure))
 }
 
 /// The value block of a resource.
@@ -47,15 +43,13 @@ pub(crate) struct Value {
     content: Result<Arc<[u8]>, ReturnCode>,
     /// It was set, and is not on disk yet.
     dirty: bool,
-    /// Writes that failed.
+    /// Writes that were refused.
     failures: u32,
-    /// The last one may still land.
-    in_doubt: bool,
 }
 
 impl Value {
     pub(crate) fn new(read: ValueRead) -> Self {
-        Self { content: read.map_err(|e| ReturnCode::from(&e)), dirty: false, failures: 0, in_doubt: false }
+        Self { content: read.map_err(|e| ReturnCode::from(&e)), dirty: false, failures: 0 }
     }
 
     /// What is to be written before the lease is given up.
@@ -132,22 +126,7 @@ impl Manager {
         }
     }
 
-    /// A write of the value block failed, and may still land.
-    pub(crate) fn value_in_doubt(&mut self, id: ResourceId) {
-        if let Some(value) = self.resources.get_mut(&id).and_then(|r| r.value.as_mut()) {
-            value.in_doubt = true;
-        }
-    }
-
-    /// Nothing of a resource may land any more.
-    pub(crate) fn value_settled(&mut self, id: ResourceId, out: &mut Vec<Action>) {
-        let value = self.resources.get_mut(&id).and_then(|r| r.value.as_mut());
-        if value.is_some_and(|value| std::mem::take(&mut value.in_doubt)) {
-            self.value_written(id, true, out);
-        }
-    }
-
-    /// A write of the value block succeeded, or, for a release, failed with nothing outstanding.
+    /// A write of the value block succeeded, or was refused a release.
     pub(crate) fn value_written(&mut self, id: ResourceId, failed: bool, out: &mut Vec<Action>) {
         let Some(resource) = self.resources.get_mut(&id) else { return };
         let Some(value) = resource.value.as_mut().filter(|v| v.dirty) else { return };
@@ -159,7 +138,7 @@ impl Manager {
         if value.failures >= WRITES_MAX {
             value.dirty = false;
             let text = format!(
-                "the value block of {}:{} is LOST: {WRITES_MAX} writes of it failed, the lease is given up without it",
+                "the value block of {}:{} is LOST: {WRITES_MAX} writes of it were refused, the lease is given up without it",
                 resource.spec.lockspace, resource.spec.name
             );
             log(out, Level::Durable, Some(resource.ls), text);

@@ -334,6 +334,9 @@ impl<M: Machine, T: Clone> Driver<M, T> {
     ) {
         let is_wanted = |run: &Run<M, T>| run.machine.as_ref().is_some_and(|(_, tag)| wanted(tag));
         let ids: Vec<RunId> = self.runs.iter().filter(|run| is_wanted(run)).map(|run| run.id).collect();
+        if ids.is_empty() {
+            return;
+        }
         let mut ended = Vec::new();
         self.lanes.withdraw_writes(&ids, &mut self.buffers, &mut ended);
         for end in ended {

@@ -148,9 +148,9 @@ impl Lanes {
         }
     }
 
-    /// Takes back the writes of these machines that have not been handed to the kernel.
+    /// Takes back the writes of these machines that have not been handed to the kernel. `of` is in ascending order.
     pub(super) fn withdraw_writes(&mut self, of: &[RunId], buffers: &mut Buffers, ended: &mut Vec<Ended>) {
-        let which = |flight: &Flight| flight.write && of.contains(&flight.run);
+        let which = |flight: &Flight| flight.write && of.binary_search(&flight.run).is_ok();
         for lane in &mut self.lanes {
             lane.withdraw(&which, buffers, ended);
         }

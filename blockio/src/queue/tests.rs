@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::disk::Access;
+use sanlock_lease::machine::IoFailure;
 
 /// From now on no thread is to be had for this engine.
 pub(crate) fn without_threads<B: Backend>(mut engine: QueuedEngine<B>) -> QueuedEngine<B> {
@@ -142,10 +143,18 @@ fn what_nobody_has_come_for_in_time_does_not_happen() {
     engine.defer(Duration::MAX);
     let late = write(&mut engine, &disk, 0, past);
     assert!(engine.errand().is_none());
-    assert_eq!(ended(&mut engine), [(late, false)]);
+    let mut done = Vec::new();
+    assert_eq!(engine.reap(&mut done), 1);
+    let kind = done[0].result.as_ref().unwrap_err().kind;
+    assert_eq!(
+        (done[0].ticket, kind, kind.failure()),
+        (late, IoErrorKind::NeverStarted, IoFailure::TimedOut)
+    );
     let late = write(&mut engine, &disk, 1, past);
-    assert!(engine.last_resort(&|_| true).is_none());
+    let other = write(&mut engine, &disk, 5, None);
+    assert!(engine.last_resort(&|ticket| ticket == late).is_none(), "nor anything else instead");
     assert_eq!(ended(&mut engine), [(late, false)]);
+    assert!(engine.withdraw(other).is_some());
     let in_time = write(&mut engine, &disk, 2, Some(monotonic_now().plus_secs(600)));
     engine.errand().unwrap().run();
     assert_eq!(ended(&mut engine), [(in_time, true)]);

@@ -19,7 +19,7 @@ use sanlock_wire::{Reply, code};
 use super::{Front, Message, convert, looking};
 use crate::global::Global;
 use crate::oneshot::{Io, Limits, read_request, write_request};
-use crate::tools::paths_of;
+use crate::tools::Spot;
 
 /// Stack of such a thread; buffers are on the heap.
 const STACK: usize = 128 * 1024;
@@ -38,9 +38,13 @@ impl Front {
         let work = move || {
             let next = RequestFlags::from_bits_truncate(header.cmd_flags).contains(RequestFlags::NEXT_LVER);
             let written = io(&global, io_timeout).and_then(|mut io| {
-                let written = write_request(&mut io, &resource, sector, header.data, next);
-                let doubt = Duration::from_millis(io_timeout.doubt_ms(global.config.fire));
-                late.keep(paths_of(resource.disks()), io, doubt);
+                let mut number = None;
+                let begin = || number = Some(late.begin_request(Spot::areas(resource.disks())));
+                let written = write_request(&mut io, &resource, sector, header.data, next, begin);
+                if let Some(number) = number {
+                    let doubt = Duration::from_millis(io_timeout.doubt_ms(global.config.fire));
+                    late.end_request(number, io, doubt);
+                }
                 written.map_err(|error| {
                     let code = error.code().0;
                     global.log.error(format_args!("request {lockspace}: {error} ({code})"));

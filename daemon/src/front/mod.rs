@@ -268,6 +268,7 @@ impl Front {
         for id in stuck {
             self.give_up(id, "no progress in a message");
         }
+        self.tools.late().settle();
         if std::mem::take(&mut self.deaf) {
             let _ = self.poller.change(self.listener.as_fd(), Token::Listener, Interest::READ);
         }

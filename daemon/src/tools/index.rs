@@ -25,7 +25,7 @@ use sanlock_wire::header::Header;
 use sanlock_wire::types::{Rentry, Rindex};
 use sanlock_wire::{Command, Reply, code, name as wire};
 
-use super::late::Late;
+use super::late::{Late, Spot};
 use crate::global::Global;
 use crate::lockspace;
 use crate::oneshot::{Io, Limits, ToolError, rindex};
@@ -80,9 +80,13 @@ impl IndexJob {
         }
     }
 
-    /// The disks that it writes to.
-    pub(super) fn written(&self) -> Vec<Vec<u8>> {
-        if self.header.command() == Some(Command::LookupRindex) { Vec::new() } else { vec![self.path()] }
+    /// Where it writes.
+    pub(super) fn written(&self) -> Vec<Spot> {
+        if self.header.command() == Some(Command::LookupRindex) {
+            Vec::new()
+        } else {
+            vec![Spot::anywhere(self.path())]
+        }
     }
 
     fn path(&self) -> Vec<u8> {
@@ -207,7 +211,7 @@ impl<'a> Runner<'a> {
     ) -> Result<Self, ToolError> {
         let command = job.command();
         if command.as_ref().is_ok_and(RindexCommand::takes_lease) {
-            if let Some(blocked) = late.blocks(&[job.path()]) {
+            if let Some(blocked) = late.blocks(&[Spot::anywhere(job.path())]) {
                 return Err(blocked);
             }
         }

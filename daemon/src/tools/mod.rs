@@ -22,7 +22,7 @@ use sanlock_wire::{Name, Reply, code, types};
 
 use crate::global::Global;
 use crate::oneshot::{self, Io, Limits, ToolError};
-pub(crate) use late::Late;
+pub(crate) use late::{Late, Spot};
 
 /// Stack of a tool thread; buffers are on the heap.
 const STACK: usize = 128 * 1024;
@@ -55,11 +55,11 @@ pub(crate) enum Job {
 }
 
 impl Job {
-    /// The disks that it writes to.
-    fn written(&self) -> Vec<Vec<u8>> {
+    /// Where it writes.
+    fn written(&self) -> Vec<Spot> {
         match self {
-            Self::WriteLockspace(lockspace) => paths_of(&[lockspace.host_id_disk]),
-            Self::WriteResource(resource) => paths_of(resource.disks()),
+            Self::WriteLockspace(lockspace) => Spot::areas(&[lockspace.host_id_disk]),
+            Self::WriteResource(resource) => Spot::areas(resource.disks()),
             Self::Index(job) => job.written(),
             Self::BeyondHosts(_)
             | Self::Align(_)
@@ -68,11 +68,6 @@ impl Job {
             | Self::ReadResourceOwners(_) => Vec::new(),
         }
     }
-}
-
-/// Where disks are; empty for a path that is none.
-pub(crate) fn paths_of(disks: &[types::Disk]) -> Vec<Vec<u8>> {
-    disks.iter().map(|disk| disk.path.path().map_or_else(|_| Vec::new(), <[u8]>::to_vec)).collect()
 }
 
 /// How long what a job has written may land after it ended in doubt.

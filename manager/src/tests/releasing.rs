@@ -133,6 +133,18 @@ fn in_a_dead_lockspace_a_release_writes_nothing_and_succeeds() {
 }
 
 #[test]
+fn a_release_whose_writes_were_taken_back_with_its_lockspace_succeeds_and_one_that_may_land_does_not() {
+    for (outstanding, code) in [(0, 0), (1, -202)] {
+        let (mut lab, _) = Lab::ready();
+        lab.hold(0, "a");
+        let (task, _) = release_of(&lab.release(0, &["a"]));
+        lab.remove(9, "ls");
+        let taken_back = Err(ReleaseError::Io(IoFailure::TimedOut));
+        assert_eq!(lab.released(task, taken_back, outstanding)[0], replied(0, code));
+    }
+}
+
+#[test]
 fn a_release_that_saw_a_lockspace_too_old_for_a_moment_is_repeated() {
     let (mut lab, _) = Lab::ready();
     lab.hold(0, "a");
