@@ -120,6 +120,14 @@ fn a_shared_hold_is_in_the_way_and_can_be_released() {
     let (stdout, stderr, _) = disk.run(&["acquire", "-r", "LS:R:DISK:1M", "-i", "1", "-g", "1"]);
     assert_eq!(stdout, "acquire done -241\n", "{stderr}");
     assert_eq!(disk.field(MIB, TIMESTAMP), 0);
+    // Its own, of whichever generation: nothing else would tell of it any more.
+    let before = disk.bytes();
+    for generation in ["6", "7", "8"] {
+        let (stdout, stderr, _) = disk.run(&["acquire", "-r", "LS:R:DISK:1M", "-i", "4", "-g", generation]);
+        assert_eq!(stdout, "acquire done -11\n", "{stderr}");
+        assert!(stderr.contains("host id 4 holds it shared with generation 7"), "{stderr}");
+    }
+    assert!(disk.bytes() == before, "nothing was written");
     disk.ok(&["release", "-r", "LS:R:DISK:1M", "-i", "4", "-g", "7"]);
     disk.ok(&["acquire", "-r", "LS:R:DISK:1M", "-i", "1", "-g", "1"]);
 }

@@ -587,3 +587,62 @@ fn sectors_of_4096_bytes() {
         &["host-id-magic", "leader-magic", "resource \"R2\"", "2 damaged place(s)"],
     );
 }
+
+/// Bytes of the larger areas.
+const LARGE: &str = "8M";
+
+#[test]
+fn nothing_is_repaired_where_another_lockspace_s_lease_lies_inside_an_area() {
+    let disk = Disk::of_size(24 << 20);
+    disk.direct(&["init", "-s", "L1:0:DISK:0", "-Z", "4096", "-A", LARGE, "-o", "1"]);
+    disk.direct(&["init", "-r", "L1:A:DISK:8M", "-Z", "4096", "-A", LARGE]);
+    disk.direct(&["init", "-r", "L2:B:DISK:9M", "-Z", "4096", "-A", "1M"]);
+    disk.direct(&["acquire", "-r", "L2:B:DISK:9M", "-i", "7", "-g", "4"]);
+    let text = disk.untouched(
+        &["--repair", "DISK"],
+        DAMAGED,
+        &[
+            "DISK:8388608: nothing is repaired in this area",
+            "byte 1048576 of it",
+            "offset 9437184",
+            "two areas overlap",
+        ],
+    );
+    assert!(!text.contains("repair: "), "{text}");
+}
+
+#[test]
+fn nothing_is_repaired_at_an_offset_where_a_lockspace_does_not_begin() {
+    let disk = Disk::of_size(24 << 20);
+    disk.direct(&["init", "-s", "L1:0:DISK:0", "-Z", "4096", "-A", LARGE, "-o", "1"]);
+    disk.direct(&["init", "-r", "L1:R:DISK:8M", "-Z", "4096", "-A", LARGE]);
+    disk.direct(&["acquire", "-r", "L1:R:DISK:8M", "-i", "3", "-g", "1"]);
+    for offset in ["1M", "2M", "3M"] {
+        let place = format!("DISK:{offset}:8M");
+        disk.untouched(
+            &["--repair", &place],
+            DAMAGED,
+            &["a multiple of its size of 8 MiB", "its offset is wrong"],
+        );
+    }
+
+    // Where it does begin there is no doubt, only somebody to be waited for.
+    let disk = Disk::of_size(16 << 20);
+    disk.direct(&["init", "-s", "L1:0:DISK:0", "-Z", "4096", "-A", LARGE, "-o", "1"]);
+    disk.poke(5 << 20, &[7; 512]);
+    let text = disk.untouched(&["--repair", "--no-wait", "DISK"], REFUSED, &["host id 1281 becomes free"]);
+    assert!(!text.contains("nothing is repaired"), "{text}");
+}
+
+#[test]
+fn nothing_is_repaired_where_a_resource_lies_inside_a_lockspace() {
+    let disk = Disk::of_size(24 << 20);
+    disk.direct(&["init", "-s", "L1:0:DISK:0", "-Z", "4096", "-A", LARGE, "-o", "1"]);
+    disk.direct(&["init", "-r", "L1:R:DISK:1M", "-Z", "4096", "-A", "1M"]);
+    disk.direct(&["acquire", "-r", "L1:R:DISK:1M", "-i", "3", "-g", "1"]);
+    disk.untouched(
+        &["--repair", "DISK"],
+        DAMAGED,
+        &["DISK:0: nothing is repaired in this area", "byte 1048576 of it", "two areas overlap"],
+    );
+}

@@ -53,6 +53,11 @@ enum LeaseError {
     )]
     Owned { host: u64, generation: u64 },
     #[error(
+        "host id {host} holds it shared with generation {generation}; an acquire would erase that, and others would take the lease beside whoever uses it. \
+         Convert it through the daemon (sanlock client convert), or give it up first (sanlock direct release -i {host} -g {generation})"
+    )]
+    Shared { host: u64, generation: u64 },
+    #[error(
         "another host has to do with it, and without its lockspace nobody can tell whether that host lives"
     )]
     OthersUnknown,
@@ -73,6 +78,7 @@ impl Failure for LeaseError {
             Self::HostId(_) => ReturnCode::LEADER_NUMHOSTS.0,
             Self::Storage(error) => error.code(),
             Self::Leader(error) => ReturnCode::from(error).0,
+            Self::Shared { .. } => ReturnCode::EAGAIN.0,
             Self::Owned { .. } | Self::OthersUnknown => ReturnCode::ACQUIRE_LOCKSPACE.0,
             Self::Acquire(error) => ReturnCode::from(error).0,
             Self::Release(error) => ReturnCode::from(error).0,
@@ -217,6 +223,9 @@ fn try_acquire(action: &str, args: &DirectLease) -> Result<(), LeaseError> {
     let (owner, owners) = (lease.leader.owner_id.get(), lease.leader.owner_generation.get());
     if lease.leader.timestamp.get() != 0 && owner != host.get() {
         return Err(LeaseError::Owned { host: owner, generation: owners });
+    }
+    if let Some(mode) = lease.block.map(|block| block.mode).filter(|mode| mode.is_shared()) {
+        return Err(LeaseError::Shared { host: host.get(), generation: mode.generation.get() });
     }
     let config = lease.config(host, generation, io_timeout);
     let options = AcquireOptions {

@@ -3,6 +3,7 @@
 //! What is wrong and what would mend it is decided by [`sanlock_lease::fsck`]. Here storage is read ([`scan`]), the findings are told
 //! ([`show`]), and repairs are carried out when nobody can be harmed by them ([`repair`]).
 
+mod overlap;
 mod repair;
 mod save;
 pub(crate) mod scan;

@@ -14,7 +14,7 @@ use crate::output::{note, print};
 use sanlock_blockio::Access;
 use sanlock_client::Client;
 use sanlock_client::wire::{Name as WireName, code};
-use sanlock_lease::fsck::{Fix, Gone, Kind, LockspaceReport, Mended, Silence, Verdict, mend};
+use sanlock_lease::fsck::{Finding, Fix, Gone, Kind, LockspaceReport, Mended, Silence, Verdict, mend};
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::name::Name;
 use sanlock_lease::timing::{IoTimeout, MonoTime, WatchdogFire};
@@ -76,18 +76,23 @@ pub(super) fn repair(places: &[Place], scan: &Scan, args: &FsckArgs) -> Outcome 
             }
             Err(Stop::Failed(reason)) => {
                 note(ACTION, &reason);
+                tell_saved(saved.as_ref());
                 return Outcome::Failed;
             }
         }
     }
     refused |= homeless(places, scan);
-    if let Some(saved) = &saved {
-        print(format!("what was overwritten is saved in {}\n", saved.path().display()));
-    }
+    tell_saved(saved.as_ref());
     match (refused, done) {
         (true, _) => Outcome::Refused,
         (false, 0) => Outcome::Nothing,
         (false, _) => Outcome::Done,
+    }
+}
+
+fn tell_saved(saved: Option<&Saved>) {
+    if let Some(saved) = saved {
+        print(format!("what was overwritten is saved in {}\n", saved.path().display()));
     }
 }
 
@@ -237,9 +242,16 @@ impl Repair<'_> {
         // Nobody was alive while it was waited: what was found is still there, or was mended by somebody who is gone.
         let now =
             scan::look(&mut storage, area.place, area.offset, area.kind(), area.geometry).map_err(failed)?;
-        let still = |problem, spot| now.findings.iter().any(|f| (f.problem, f.spot) == (problem, spot));
-        let fixes: Vec<Fix> =
-            area.findings.iter().filter(|f| still(f.problem, f.spot)).filter_map(|f| f.fix).collect();
+        if let Some(doubt) = now.doubt {
+            return Err(Stop::Refused(format!("{}:{}: {doubt}", place.shown(), area.offset)));
+        }
+        // A version or a name may be another one by now. What frees a host goes by the leases too, which only the scan knows.
+        let same = |found: &Finding, now: &Finding| {
+            (found.problem, found.spot) == (now.problem, now.spot)
+                && (area.kind() == Kind::Lockspace || found.fix == now.fix)
+        };
+        let still = |found: &&Finding| now.findings.iter().any(|now| same(found, now));
+        let fixes: Vec<Fix> = area.findings.iter().filter(still).filter_map(|f| f.fix).collect();
         for change in mend(&bytes, area.offset, area.kind(), area.geometry, &fixes) {
             let offset = area.offset.saturating_add(change.at);
             self.save(saved, place, offset, &change)?;
@@ -251,7 +263,7 @@ impl Repair<'_> {
                 }
             }
         }
-        for finding in area.findings.iter().filter(|f| still(f.problem, f.spot)) {
+        for finding in area.findings.iter().filter(still) {
             if let Some(fix) = &finding.fix {
                 print(format!(
                     "repaired {}:{}: {}: {}\n",
@@ -304,13 +316,9 @@ impl Repair<'_> {
             Verdict::Alive(host) => return Err(alive(host)),
             Verdict::Wait { .. } => return Err(Stop::Refused("a host may be in use again".to_owned())),
         }
-        let failed = |e| {
-            Stop::Failed(format!(
-                "{}: {e}; the write at offset {offset} may still happen: use nothing on this storage before this command has ended",
-                place.shown()
-            ))
-        };
-        let found = storage.read(offset, change.before.len()).map_err(failed)?;
+        let unread =
+            |e| Stop::Failed(format!("{}: {e}; nothing was written at offset {offset}", place.shown()));
+        let found = storage.read(offset, change.before.len()).map_err(unread)?;
         if found != change.before {
             return Err(Stop::Refused(format!("{}: offset {offset} has changed meanwhile", place.shown())));
         }
@@ -321,7 +329,15 @@ impl Repair<'_> {
                 self.place.shown()
             ))
         })?;
-        storage.write_within(offset, &change.after, left).map_err(failed)?;
+        storage.write_within(offset, &change.after, left).map_err(|e| {
+            let (io_timeout, fire) = (self.args.io_timeout, self.args.fire_timeout);
+            Stop::Failed(format!(
+                "{}: {e}; the write at offset {offset} may still happen, as long as the storage does not answer and for {} s after that: let no \
+                 host use this lockspace until then, and check again",
+                place.shown(),
+                8 * u64::from(io_timeout) + u64::from(fire)
+            ))
+        })?;
         let spent = Duration::from_millis(clock::boottime_ms().saturating_sub(began));
         if spent > LOOK_TO_WRITE {
             return Err(Stop::Failed(format!(

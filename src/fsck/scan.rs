@@ -3,6 +3,7 @@
 //! Hosts may be at work meanwhile, and an area is not read in one moment. So what is found is looked at a second time, and counts
 //! only if it is there both times.
 
+use super::overlap;
 use crate::direct::report::Failure;
 use crate::direct::storage::{Storage, StorageError};
 use sanlock_blockio::Access;
@@ -91,6 +92,8 @@ pub(crate) struct Area {
     pub(crate) geometry: Geometry,
     pub(crate) body: Body,
     pub(crate) findings: Vec<Finding>,
+    /// Why nothing in it is repaired, whoever is alive: it may not be what it seems.
+    pub(super) doubt: Option<String>,
 }
 
 impl Area {
@@ -133,6 +136,7 @@ impl Scan {
         }
         scan.lockspaces_again(places)?;
         scan.relate();
+        scan.leave_alone(places);
         Ok(scan)
     }
 
@@ -245,6 +249,22 @@ impl Scan {
             }
         }
         Ok(())
+    }
+
+    /// Nothing is repaired in areas that may not be what they seem.
+    fn leave_alone(&mut self, places: &[Place]) {
+        for area in &mut self.areas {
+            let Some(doubt) = &area.doubt else { continue };
+            let path = places.get(area.place).map(Place::shown).unwrap_or_default();
+            let mut repairable = false;
+            for finding in &mut area.findings {
+                repairable |= finding.fix.take().is_some();
+            }
+            if repairable || area.findings.iter().any(|f| f.problem.level() == Level::Damage) {
+                self.remarks
+                    .push(format!("{path}:{}: nothing is repaired in this area: {doubt}", area.offset));
+            }
+        }
     }
 
     /// What only several areas together show.
@@ -413,7 +433,18 @@ pub(super) fn look(
             fix: None,
         });
     }
-    Ok(Area { place, offset, geometry, body, findings })
+    let mut area = Area { place, offset, geometry, body, findings, doubt: None };
+    let before =
+        if kind == Kind::Lockspace { sector_before(storage, offset, geometry.sector()) } else { None };
+    area.doubt = overlap::doubt(&bytes, before.as_deref(), kind, geometry, offset, area.lockspace());
+    Ok(area)
+}
+
+/// The sector in front of an area, if there is one that can be read.
+fn sector_before(storage: &mut Storage, offset: u64, sector: SectorSize) -> Option<Vec<u8>> {
+    let len = sector.bytes().max(storage.disk().logical_block_size());
+    let mut bytes = storage.read(offset.checked_sub(len.into())?, usize::try_from(len).ok()?).ok()?;
+    Some(bytes.split_off(bytes.len().checked_sub(sector.slice_len())?))
 }
 
 /// The leaders in the resource areas of an index, as far as the storage goes.
