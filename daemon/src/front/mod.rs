@@ -10,6 +10,7 @@ mod conn;
 mod connections;
 pub(crate) mod convert;
 mod counters;
+mod formats;
 mod looking;
 mod pace;
 mod perform;

@@ -78,8 +78,14 @@ impl Front {
                 self.lease_command(id, header, body);
             }
             RequestBody::Align(disk) => self.tool(id, header, Job::Align(disk)),
-            RequestBody::WriteLockspace(lockspace) => self.tool(id, header, Job::WriteLockspace(lockspace)),
-            RequestBody::WriteResource(resource) => self.tool(id, header, Job::WriteResource(resource)),
+            RequestBody::WriteLockspace(lockspace) => {
+                let disks = [lockspace.host_id_disk];
+                self.format(id, header, Job::WriteLockspace(lockspace), &disks);
+            }
+            RequestBody::WriteResource(resource) => {
+                let disks = resource.disks().to_vec();
+                self.format(id, header, Job::WriteResource(resource), &disks);
+            }
             RequestBody::ReadLockspace(lockspace) => self.tool(id, header, Job::ReadLockspace(lockspace)),
             RequestBody::ReadResource(resource) => self.tool(id, header, Job::ReadResource(resource)),
             RequestBody::ReadResourceOwners(resource) => {
@@ -171,7 +177,7 @@ impl Front {
         self.event(Event::Command { conn: id, command });
     }
 
-    fn tool(&mut self, id: ConnId, header: Header, job: Job) {
+    pub(super) fn tool(&mut self, id: ConnId, header: Header, job: Job) {
         if let Some(conn) = self.slots.conn_mut(id) {
             (conn.suspended, conn.only_answer) = (true, true);
         }

@@ -59,6 +59,8 @@ struct State {
     doubts: Vec<(Vec<u8>, Instant)>,
     /// Disks of commands on resource indexes that see to their late writes themselves.
     indexes: Vec<Vec<u8>>,
+    /// Where formats are under way.
+    running: Vec<Spot>,
     /// Of which some are under way, and of others writes.
     requests: Vec<Request>,
     last_request: u64,
@@ -127,6 +129,41 @@ impl State {
         doubts.retain(|(_, until)| *until > now);
         self.requests.retain_mut(|request| request.settle(now));
     }
+
+    /// A format is not under way any more.
+    fn leave(&mut self, spots: &[Spot]) {
+        for spot in spots {
+            if let Some(at) = self.running.iter().position(|running| running == spot) {
+                self.running.swap_remove(at);
+            }
+        }
+    }
+
+    /// See [`Late::blocks`].
+    fn blocks(&mut self, spots: &[Spot]) -> Option<ToolError> {
+        let now = Instant::now();
+        self.settle(now);
+        // A second one of the same place, while the client of the first has given it up: what lands last would be what is there.
+        if let Some(spot) = spots.iter().find(|spot| self.running.contains(spot)) {
+            return Some(ToolError::LateFormat { path: shown(&spot.path) });
+        }
+        let outstanding = |spot: &&Spot| {
+            self.indexes.contains(&spot.path)
+                || self.formats.iter().any(|format| format.paths.contains(&spot.path))
+        };
+        if let Some(spot) = spots.iter().find(outstanding) {
+            return Some(ToolError::LateFormat { path: shown(&spot.path) });
+        }
+        let in_the_way =
+            |spot: &Spot| self.requests.iter().find(|r| r.spots.iter().any(|other| spot.reaches(other)));
+        if let Some((spot, request)) = spots.iter().find_map(|spot| Some((spot, in_the_way(spot)?))) {
+            return Some(request.blocks(spot, now));
+        }
+        let full = !spots.is_empty() && self.doubts.len() > DOUBTS_MAX;
+        let of_these = |path: &Vec<u8>| spots.iter().any(|spot| spot.path == *path);
+        let (path, until) = self.doubts.iter().find(|(path, _)| full || of_these(path))?;
+        Some(ToolError::FormatInDoubt { path: shown(path), secs: (*until - now).as_secs() + 1 })
+    }
 }
 
 fn shown(path: &[u8]) -> String {
@@ -155,32 +192,25 @@ impl Late {
         self.lock().settle(Instant::now());
     }
 
-    /// Why a format of these has to wait, if it has.
-    pub(super) fn blocks(&self, spots: &[Spot]) -> Option<ToolError> {
+    /// Why a format of these has to wait, if it has; otherwise it is under way from now on, until [`Late::keep`].
+    pub(super) fn enter(&self, spots: &[Spot]) -> Result<(), ToolError> {
         let mut late = self.lock();
-        let now = Instant::now();
-        late.settle(now);
-        let outstanding = |spot: &&Spot| {
-            late.indexes.contains(&spot.path)
-                || late.formats.iter().any(|format| format.paths.contains(&spot.path))
-        };
-        if let Some(spot) = spots.iter().find(outstanding) {
-            return Some(ToolError::LateFormat { path: shown(&spot.path) });
+        if let Some(blocked) = late.blocks(spots) {
+            return Err(blocked);
         }
-        let in_the_way =
-            |spot: &Spot| late.requests.iter().find(|r| r.spots.iter().any(|other| spot.reaches(other)));
-        if let Some((spot, request)) = spots.iter().find_map(|spot| Some((spot, in_the_way(spot)?))) {
-            return Some(request.blocks(spot, now));
-        }
-        let full = !spots.is_empty() && late.doubts.len() > DOUBTS_MAX;
-        let of_these = |path: &Vec<u8>| spots.iter().any(|spot| spot.path == *path);
-        let (path, until) = late.doubts.iter().find(|(path, _)| full || of_these(path))?;
-        Some(ToolError::FormatInDoubt { path: shown(path), secs: (*until - now).as_secs() + 1 })
+        late.running.extend(spots.iter().filter(|spot| spot.area.is_some()).cloned());
+        Ok(())
+    }
+
+    /// Why a command that writes there has to wait, if it has.
+    pub(super) fn blocks(&self, spots: &[Spot]) -> Option<ToolError> {
+        self.lock().blocks(spots)
     }
 
     /// Keeps what a format may have left behind: what ended in doubt may land for so long from then on.
     pub(super) fn keep(&self, spots: Vec<Spot>, io: Io, doubt: Duration) {
         let mut late = self.lock();
+        late.leave(&spots);
         late.formats.push(Format { paths: spots.into_iter().map(|spot| spot.path).collect(), io, doubt });
         late.settle(Instant::now());
     }
@@ -225,6 +255,25 @@ mod tests {
         Spot { path: path.into(), area: Some(area) }
     }
 
+    fn io() -> Io {
+        Io::new(sanlock_blockio::EngineKind::Threads, crate::oneshot::Limits::default()).unwrap()
+    }
+
+    #[test]
+    fn a_place_is_formatted_by_one_at_a_time() {
+        let late = Late::default();
+        let spots = vec![spot("a", 0), spot("b", 0)];
+        late.enter(&spots).unwrap();
+        assert!(matches!(late.enter(&[spot("b", 0)]), Err(ToolError::LateFormat { .. })));
+        late.enter(&[spot("b", 1 << 20)]).unwrap();
+        // Indexes see to it by their lease.
+        for _ in 0..2 {
+            late.enter(&[Spot::anywhere("b".into())]).unwrap();
+        }
+        late.keep(spots.clone(), io(), Duration::from_secs(600));
+        late.enter(&spots).unwrap();
+    }
+
     #[test]
     fn a_format_waits_for_a_request_in_its_area_and_nothing_else_does() {
         const AREA: u64 = 32 << 20;
@@ -240,8 +289,7 @@ mod tests {
             assert!(!blocked(spot.clone()), "{spot:?}");
         }
         // It has ended, and left nothing behind.
-        let io = Io::new(sanlock_blockio::EngineKind::Threads, crate::oneshot::Limits::default()).unwrap();
-        late.end_request(number, io, Duration::from_secs(600));
+        late.end_request(number, io(), Duration::from_secs(600));
         assert!(late.blocks(&[spot("a", AREA), spot("b", 0)]).is_none());
         assert!(late.lock().requests.is_empty());
     }

@@ -96,11 +96,6 @@ fn refused(header: &Header, job: &Job, code: i32) -> Reply {
 }
 
 fn carry_out(global: &Global, late: &Late, header: &Header, job: &Job) -> Reply {
-    let written = job.written();
-    if let Some(blocked) = late.blocks(&written) {
-        global.log.error(format_args!("cmd {}: {blocked} ({})", header.cmd, code::EAGAIN));
-        return refused(header, job, code::EAGAIN);
-    }
     let limits = Limits {
         write_init: Duration::from_secs(u64::from(global.config.write_init_io_timeout)),
         ..Limits::default()
@@ -112,6 +107,11 @@ fn carry_out(global: &Global, late: &Late, header: &Header, job: &Job) -> Reply 
             return refused(header, job, code::EAGAIN);
         }
     };
+    let written = job.written();
+    if let Err(blocked) = late.enter(&written) {
+        global.log.error(format_args!("cmd {}: {blocked} ({})", header.cmd, code::EAGAIN));
+        return refused(header, job, code::EAGAIN);
+    }
     let failed = |error: ToolError| {
         let code = error.code().0;
         global.log.error(format_args!("cmd {}: {error} ({code})", header.cmd));

@@ -4,7 +4,7 @@ use crate::support::served::{disk, lease_on, served_over};
 use crate::support::{Daemon, Place, in_time, within};
 use sanlock_conformance::frozen::FreezableDir;
 use sanlock_served::Trouble;
-use sanlock_wire::flags::{AcquireFlags, RequestFlags, WriteFlags};
+use sanlock_wire::flags::{AcquireFlags, ReleaseFlags, RemFlags, RequestFlags, WriteFlags};
 use sanlock_wire::types::{Disk, Lockspace};
 use sanlock_wire::{Name, code};
 use std::fs::{self, File};
@@ -76,6 +76,30 @@ fn nothing_is_formatted_over_a_write_that_is_in_doubt() {
     place.format(&daemon);
 }
 
+/// The lease would be free for others beside its holder, the host ids beside their hosts.
+#[test]
+fn what_the_daemon_uses_is_not_formatted() {
+    let place = Place::new();
+    let daemon = Daemon::start(&place.run_dir("a"), "host1");
+    place.format(&daemon);
+    place.join(&daemon, 1);
+    let client = daemon.client();
+    let mut holder = client.register().unwrap();
+    in_time(|| holder.acquire(AcquireFlags::empty(), &[place.resource()], None)).unwrap();
+    let before = fs::read(place.leases()).unwrap();
+    let format = || client.write_resource(&place.resource(), 0, 0, WriteFlags::empty());
+    assert_eq!(format().unwrap_err().result_code(), -16);
+    let joined = client.write_lockspace(&place.lockspace(0), 0, 1);
+    assert_eq!(joined.unwrap_err().result_code(), -16);
+    assert!(fs::read(place.leases()).unwrap()[1 << 20..] == before[1 << 20..], "nothing was written");
+    let log = String::from_utf8(client.log_dump().unwrap()).unwrap();
+    assert!(log.contains("resource R at") && log.contains("lockspace LS at"), "{log}");
+    holder.release(ReleaseFlags::ALL, &[]).unwrap();
+    in_time(format).unwrap();
+    client.rem_lockspace(&place.lockspace(1), RemFlags::empty()).unwrap();
+    in_time(|| client.write_lockspace(&place.lockspace(0), 0, 1)).unwrap();
+}
+
 /// It would be a request for the new lease, whose owner would be killed for a version that it has never had.
 #[test]
 fn nothing_is_formatted_over_a_request_that_is_in_doubt() {
@@ -99,6 +123,8 @@ fn nothing_is_formatted_over_a_request_that_is_in_doubt() {
     served.deny(lease.disks()[0].offset.get() + 512, Duration::from_secs(2));
     let asked = client.request(&lease, RequestFlags::NEXT_LVER, FORCE);
     assert_eq!(asked.unwrap_err().result_code(), -5);
+    // What is held is not formatted in any case.
+    holder.release(ReleaseFlags::ALL, &[]).unwrap();
     assert!(within(Duration::from_secs(60), || {
         assert_eq!(format(), code::EAGAIN);
         served.carried_out() > 0
