@@ -622,9 +622,21 @@ fn nothing_is_repaired_at_an_offset_where_a_lockspace_does_not_begin() {
         disk.untouched(
             &["--repair", &place],
             DAMAGED,
-            &["a multiple of its size of 8 MiB", "its offset is wrong"],
+            &["the area at 0 reaches into it", "this offset is wrong"],
         );
     }
+
+    // Nor does such a place vouch for leases behind it, whose hosts renew elsewhere.
+    let disk = Disk::of_size(24 << 20);
+    disk.direct(&["init", "-s", "L1:0:DISK:0", "-Z", "4096", "-A", "4M", "-o", "1"]);
+    disk.direct(&["init", "-r", "L1:R:DISK:8M", "-Z", "4096", "-A", "4M"]);
+    disk.direct(&["acquire", "-r", "L1:R:DISK:8M", "-i", "3", "-g", "1"]);
+    disk.poke((8 << 20) + 9 * 4096, &[7; 512]);
+    disk.untouched(
+        &["--repair", "--no-wait", "DISK:1M"],
+        REFUSED,
+        &["may not be what it seems", "the area at 0 reaches into it"],
+    );
 
     // Where it does begin there is no doubt, only somebody to be waited for.
     let disk = Disk::of_size(16 << 20);

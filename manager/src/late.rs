@@ -9,6 +9,11 @@ use crate::{Action, Level, Manager, log};
 use sanlock_lease::text::LockspaceSpec;
 
 impl Manager {
+    /// Lockspaces that were left, of which a write may still land.
+    pub fn left_with_writes(&self) -> impl Iterator<Item = &LockspaceSpec> {
+        self.late.values()
+    }
+
     /// The lockspace was left with a write to its host_id lease outstanding.
     pub(crate) fn lease_write_outlives(&mut self, ls: LockspaceId, out: &mut Vec<Action>) {
         let Some(lockspace) = self.lockspaces.get(&ls) else { return };

@@ -292,11 +292,11 @@ impl Manager {
             // As for a release that begins now: nothing to do on disk.
             Err(ReleaseError::LockspaceGone) if !self.in_usable_lockspace(resource) => Ok(()),
             // Likewise: what it had not begun to write was taken back.
-            Err(ReleaseError::Io(IoFailure::TimedOut) | ReleaseError::Value(IoFailure::TimedOut))
-                if outstanding == 0 && !self.in_usable_lockspace(resource) =>
-            {
-                Ok(())
-            }
+            Err(
+                ReleaseError::Io(IoFailure::TimedOut)
+                | ReleaseError::LeaderWrite(IoFailure::TimedOut)
+                | ReleaseError::DblockWrite(IoFailure::TimedOut),
+            ) if outstanding == 0 && !self.in_usable_lockspace(resource) => Ok(()),
             Err(e) => {
                 let code = ReturnCode::from(e).0;
                 let text =

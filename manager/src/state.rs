@@ -323,6 +323,12 @@ pub enum ResourceList {
 }
 
 impl Resource {
+    /// Bytes of its area, as far as its sizes are known.
+    #[must_use]
+    pub fn area_bytes(&self) -> u64 {
+        self.geometry.align().bytes()
+    }
+
     /// Who holds it, or will.
     #[must_use]
     pub fn tokens(&self) -> &[Token] {

@@ -15,8 +15,8 @@ use sanlock_lease::paxos::release::Released;
 use sanlock_lease::paxos::take::ValueRead;
 use std::sync::Arc;
 
-/// Writes of a value block that were refused, after which the lease is given up without it, so that a disk that does not take this one
-/// sector, or the first one of several that is gone, keeps nobody out for ever.
+/// Writes of a value block that were refused, after which the lease is given up without it, so that a disk that refuses this one
+/// sector, or the first one of several that cannot be opened, keeps nobody out for ever.
 pub(crate) const WRITES_MAX: u32 = 4;
 
 /// Errors that are of this host and say nothing of the disk: EAGAIN (no thread, or too many operations hang), ENOMEM, ENFILE, EMFILE.

@@ -156,7 +156,14 @@ impl<'a> Lease<'a> {
             None => None,
             Some(host) => {
                 let at = offset.saturating_add(host.block_sector() * u64::from(sector.bytes()));
-                Some(HostBlock::from_sector(&storage.read(at, sector.slice_len())?))
+                let first = HostBlock::from_sector(&storage.read(at, sector.slice_len())?);
+                // A shared hold may be on some of the disks only.
+                let others = storages.iter_mut().zip(&spec.disks).filter_map(|(storage, disk)| {
+                    let at = disk.offset.saturating_add(host.block_sector() * u64::from(sector.bytes()));
+                    storage.as_mut().ok()?.read(at, sector.slice_len()).ok()
+                });
+                let mut others = others.map(|bytes| HostBlock::from_sector(&bytes));
+                others.find(|block| block.mode.is_shared()).or(Some(first))
             }
         };
         Ok(Self { spec, areas, disks: u8::try_from(count).unwrap_or(u8::MAX), leader, geometry, block })

@@ -15,22 +15,30 @@ use sanlock_lease::verify;
 /// Records begin at multiples of the smaller sector size, whatever the sizes of their areas.
 const STEP: usize = 512;
 
-/// What is wrong with an area at this offset, in words: `before` is the sector in front of it, if there is one.
+/// What stands before an area.
+#[derive(Debug, Default)]
+pub(super) struct Before {
+    /// The sector in front of it.
+    pub(super) sector: Option<Vec<u8>>,
+    /// Where an area begins that reaches into it.
+    pub(super) reaches_in: Option<u64>,
+}
+
+/// What is wrong with an area at this offset, in words.
 pub(super) fn doubt(
     bytes: &[u8],
-    before: Option<&[u8]>,
+    before: &Before,
     kind: Kind,
     geometry: Geometry,
     offset: u64,
     lockspace: Option<Name>,
 ) -> Option<String> {
-    let align = geometry.align().bytes();
-    if offset % align != 0 {
+    if let Some(start) = before.reaches_in {
         return Some(format!(
-            "it would have to begin at a multiple of its size of {} MiB, so its offset is wrong or its records are of another area",
-            align >> 20
+            "the area at {start} reaches into it, so two areas overlap or this offset is wrong"
         ));
     }
+    let before = before.sector.as_deref();
     if kind == Kind::Lockspace && before.is_some_and(|before| is_record_of(before, lockspace)) {
         return Some(
             "the sector before it is a record of the same lockspace, so it does not begin here".to_owned(),
@@ -42,7 +50,15 @@ pub(super) fn doubt(
         );
     }
     let foreign = |at: &usize| is_foreign(&bytes[*at..], *at, kind, geometry, lockspace);
-    let at = (STEP..bytes.len().saturating_sub(STEP - 1)).step_by(STEP).find(foreign)?;
+    let mut found = (STEP..bytes.len().saturating_sub(STEP - 1)).step_by(STEP).filter(foreign);
+    let at = found.next()?;
+    // One record of another lockspace alone may be a write that went astray; it is left as it is.
+    let astray = |at: usize| {
+        kind == Kind::Lockspace && RawLeader::from_sector(&bytes[at..]).magic.get() == DELTA_MAGIC
+    };
+    if astray(at) && found.next().is_none() {
+        return None;
+    }
     Some(format!(
         "byte {at} of it is the beginning of a record of another area (offset {}), so two areas overlap or this offset is wrong",
         offset.saturating_add(at as u64)
@@ -53,7 +69,8 @@ fn is_sealed(record: &RawLeader) -> bool {
     record.computed_checksum() == record.checksum.get()
 }
 
-fn is_record_of(sector: &[u8], lockspace: Option<Name>) -> bool {
+/// Whether this is a good host id record of this lockspace.
+pub(super) fn is_record_of(sector: &[u8], lockspace: Option<Name>) -> bool {
     let record = RawLeader::from_sector(sector);
     verify::delta(&record, lockspace.as_ref(), verify::Purpose::Read).is_ok()
 }

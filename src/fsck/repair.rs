@@ -145,6 +145,13 @@ struct Repair<'a> {
 
 impl Repair<'_> {
     fn run(&self, areas: &[&Area], saved: &mut Option<Saved>) -> Result<usize, Stop> {
+        if let Some(doubt) = &self.lockspace.doubt {
+            return Err(Stop::Refused(format!(
+                "nobody can tell by its records who is alive, for {}:{} may not be what it seems: {doubt}",
+                self.place.shown(),
+                self.lockspace.offset
+            )));
+        }
         if self.report.intact * 2 <= u64::from(self.report.geometry.max_hosts()) {
             return Err(Stop::Refused("most of its records cannot be believed".to_owned()));
         }

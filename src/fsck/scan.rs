@@ -3,7 +3,7 @@
 //! Hosts may be at work meanwhile, and an area is not read in one moment. So what is found is looked at a second time, and counts
 //! only if it is there both times.
 
-use super::overlap;
+use super::overlap::{self, Before};
 use crate::direct::report::Failure;
 use crate::direct::storage::{Storage, StorageError};
 use sanlock_blockio::Access;
@@ -21,6 +21,8 @@ use std::time::Duration;
 
 /// Distance of the places that are looked at.
 const STEP: u64 = 1 << 20;
+/// Of the largest area.
+const AREA_STEPS_MAX: u64 = 8;
 /// After so many places without anything the search ends: 1 GiB.
 const EMPTY_MAX: u64 = 1024;
 /// Between two looks at something odd: longer than a write that was under way takes, unless storage hangs.
@@ -434,10 +436,35 @@ pub(super) fn look(
         });
     }
     let mut area = Area { place, offset, geometry, body, findings, doubt: None };
-    let before =
-        if kind == Kind::Lockspace { sector_before(storage, offset, geometry.sector()) } else { None };
-    area.doubt = overlap::doubt(&bytes, before.as_deref(), kind, geometry, offset, area.lockspace());
+    let before = Before {
+        sector: if kind == Kind::Lockspace {
+            sector_before(storage, offset, geometry.sector())
+        } else {
+            None
+        },
+        reaches_in: reaches_in(storage, offset),
+    };
+    area.doubt = overlap::doubt(&bytes, &before, kind, geometry, offset, area.lockspace());
     Ok(area)
+}
+
+/// Where an area begins before this offset that reaches beyond it.
+fn reaches_in(storage: &mut Storage, offset: u64) -> Option<u64> {
+    (1..AREA_STEPS_MAX).find_map(|steps| {
+        let start = offset.checked_sub(steps * STEP)?;
+        // What cannot be read says nothing.
+        let head = head(storage, start).ok()?;
+        let found = identify(&head)?;
+        if !found.by_first || found.geometry.align().bytes() <= steps * STEP {
+            return None;
+        }
+        // A lockspace looks everywhere as if it began there.
+        let name = Name::from_field(&RawLeader::from_sector(&head).space_name);
+        let inside = found.kind == Kind::Lockspace
+            && sector_before(storage, start, found.geometry.sector())
+                .is_some_and(|before| overlap::is_record_of(&before, Some(name)));
+        (!inside).then_some(start)
+    })
 }
 
 /// The sector in front of an area, if there is one that can be read.

@@ -38,13 +38,14 @@ impl Front {
         let work = move || {
             let next = RequestFlags::from_bits_truncate(header.cmd_flags).contains(RequestFlags::NEXT_LVER);
             let written = io(&global, io_timeout).and_then(|mut io| {
-                let mut number = None;
-                let begin = || number = Some(late.begin_request(Spot::areas(resource.disks())));
-                let written = write_request(&mut io, &resource, sector, header.data, next, begin);
-                if let Some(number) = number {
+                // Before it is looked whose the lease is.
+                let begun = late.begin_request(Spot::areas(resource.disks()));
+                let written = begun.and_then(|number| {
+                    let written = write_request(&mut io, &resource, sector, header.data, next);
                     let doubt = Duration::from_millis(io_timeout.doubt_ms(global.config.fire));
                     late.end_request(number, io, doubt);
-                }
+                    written
+                });
                 written.map_err(|error| {
                     let code = error.code().0;
                     global.log.error(format_args!("request {lockspace}: {error} ({code})"));

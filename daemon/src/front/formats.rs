@@ -1,17 +1,18 @@
-//! WRITE_LOCKSPACE and WRITE_RESOURCE (7.17, 7.18): nothing is formatted that this daemon uses.
+//! WRITE_LOCKSPACE and WRITE_RESOURCE (7.17, 7.18): nothing is formatted that this daemon uses when the command comes.
 //!
 //! A write of a lease that has not ended would land in what is formatted, when somebody may own it; a lease that is held would be free for others beside
 //! its holder.
 
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::name::Name;
+use sanlock_lease::text::LockspaceSpec;
+use sanlock_manager::{ConnId, Work};
 use sanlock_wire::Reply;
 use sanlock_wire::header::Header;
 use sanlock_wire::types::Disk;
 
 use super::Front;
 use crate::tools::Job;
-use sanlock_manager::ConnId;
 
 /// Bytes of the smallest area (disk-format.md 2).
 const AREA_BYTES_MIN: u64 = 1 << 20;
@@ -39,18 +40,31 @@ impl Front {
         self.finish(id, &Reply::result(&header, code));
     }
 
-    /// What this daemon uses there: a lease that it holds, takes or gives up, with all its writes, or a lockspace.
+    /// What this daemon uses there: a lease that it holds, takes or gives up, with all its writes, or a lockspace, of which writes may still land
+    /// after it was left. What waits to be given up once more has none; it is looked at before it is written.
     fn use_of(&self, disk: &Disk) -> Option<InUse> {
         let (path, offset) = (disk.path.path().ok()?, disk.offset.get());
-        let overlaps = |other: &[u8], at: u64| other == path && at.abs_diff(offset) < AREA_BYTES_MIN;
+        // How much is going to be formatted only its disk tells; the least is a start.
+        let overlaps = |other: &[u8], at: u64, bytes: u64| {
+            other == path && at < offset.saturating_add(AREA_BYTES_MIN) && offset < at.saturating_add(bytes)
+        };
         let lease = self.manager.resources().find_map(|(_, resource)| {
             let spec = &resource.spec;
-            let place = spec.disks.iter().find(|place| overlaps(&place.path, place.offset))?;
-            Some(InUse { what: "resource", name: spec.name, path: place.path.clone(), offset: place.offset })
+            let bytes = resource.area_bytes();
+            let place = spec.disks.iter().find(|place| overlaps(&place.path, place.offset, bytes))?;
+            let waits = matches!(resource.work, Work::Retry { .. });
+            let what =
+                InUse { what: "resource", name: spec.name, path: place.path.clone(), offset: place.offset };
+            (!waits).then_some(what)
         });
         lease.or_else(|| {
-            let specs = self.manager.lockspaces().map(|(_, lockspace)| &lockspace.spec);
-            let spec = specs.into_iter().find(|spec| overlaps(&spec.path, spec.offset))?;
+            let joined = self.manager.lockspaces().map(|(_, lockspace)| {
+                let bytes = lockspace.joined.as_ref().map(|joined| joined.geometry.align().bytes());
+                (&lockspace.spec, bytes.unwrap_or(AREA_BYTES_MIN))
+            });
+            let left = self.manager.left_with_writes().map(|spec| (spec, AREA_BYTES_MIN));
+            let found = |(spec, bytes): &(&LockspaceSpec, u64)| overlaps(&spec.path, spec.offset, *bytes);
+            let (spec, _) = joined.into_iter().chain(left).find(found)?;
             Some(InUse { what: "lockspace", name: spec.name, path: spec.path.clone(), offset: spec.offset })
         })
     }

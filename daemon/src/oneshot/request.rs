@@ -9,8 +9,7 @@ use sanlock_wire::types::ResourceSpec;
 
 /// Writes the request record on every disk of a resource that is there and has a place for it; a majority must be there. The version
 /// asked for is the resource's `lver`. Returns the host that is to be told, unless nobody owns the lease: then nothing is written. With
-/// `lver` and `force_mode` 0 the record is cleared, whoever owns the lease. `sector` is the lockspace's. `begin` is called before the first
-/// write.
+/// `lver` and `force_mode` 0 the record is cleared, whoever owns the lease. `sector` is the lockspace's.
 ///
 /// # Errors
 /// -34: no disk. The errno of opening one. The codes of a leader that is none, damaged, or another lease's. -270, -271: no request
@@ -21,7 +20,6 @@ pub fn write_request(
     sector: SectorSize,
     force_mode: u32,
     next_lver: bool,
-    begin: impl FnOnce(),
 ) -> Result<Option<u64>, ToolError> {
     let disks = open_most(io, request)?;
     let (first, offset) = disks.first().ok_or(ToolError::NoDisks)?;
@@ -50,7 +48,6 @@ pub fn write_request(
             Err(_) => {}
         }
     }
-    begin();
     let mut bytes = vec![0; sector.slice_len()];
     for (at, (disk, place, record)) in records.iter().enumerate() {
         record.encode(&mut bytes);

@@ -143,6 +143,19 @@ impl State {
     fn blocks(&mut self, spots: &[Spot]) -> Option<ToolError> {
         let now = Instant::now();
         self.settle(now);
+        if let Some(blocked) = self.format_at(spots, now) {
+            return Some(blocked);
+        }
+        let in_the_way = |spot: &Spot| {
+            let reached = |request: &&Request| request.spots.iter().any(|other| spot.reaches(other));
+            self.requests.iter().find(reached)
+        };
+        let (spot, request) = spots.iter().find_map(|spot| Some((spot, in_the_way(spot)?)))?;
+        Some(request.blocks(spot, now))
+    }
+
+    /// A format that is under way in one of these places, or of which something may still land on one of these disks.
+    fn format_at(&self, spots: &[Spot], now: Instant) -> Option<ToolError> {
         // A second one of the same place, while the client of the first has given it up: what lands last would be what is there.
         if let Some(spot) = spots.iter().find(|spot| self.running.contains(spot)) {
             return Some(ToolError::LateFormat { path: shown(&spot.path) });
@@ -153,11 +166,6 @@ impl State {
         };
         if let Some(spot) = spots.iter().find(outstanding) {
             return Some(ToolError::LateFormat { path: shown(&spot.path) });
-        }
-        let in_the_way =
-            |spot: &Spot| self.requests.iter().find(|r| r.spots.iter().any(|other| spot.reaches(other)));
-        if let Some((spot, request)) = spots.iter().find_map(|spot| Some((spot, in_the_way(spot)?))) {
-            return Some(request.blocks(spot, now));
         }
         let full = !spots.is_empty() && self.doubts.len() > DOUBTS_MAX;
         let of_these = |path: &Vec<u8>| spots.iter().any(|spot| spot.path == *path);
@@ -215,13 +223,21 @@ impl Late {
         late.settle(Instant::now());
     }
 
-    /// A request is about to be written in these areas. Its number.
-    pub(crate) fn begin_request(&self, spots: Vec<Spot>) -> u64 {
+    /// A request for a lease begins, which will be written in these areas. Its number.
+    ///
+    /// # Errors
+    /// A format is under way there, or may still land: what the request is for is going to be something else.
+    pub(crate) fn begin_request(&self, spots: Vec<Spot>) -> Result<u64, ToolError> {
         let mut late = self.lock();
+        let now = Instant::now();
+        late.settle(now);
+        if let Some(blocked) = late.format_at(&spots, now) {
+            return Err(blocked);
+        }
         late.last_request += 1;
         let number = late.last_request;
         late.requests.push(Request { number, spots, state: Requesting::Writing });
-        number
+        Ok(number)
     }
 
     /// Nobody waits for it any more.
@@ -270,6 +286,7 @@ mod tests {
         for _ in 0..2 {
             late.enter(&[Spot::anywhere("b".into())]).unwrap();
         }
+        assert!(late.begin_request(spots.clone()).is_err(), "it would be for what is formatted");
         late.keep(spots.clone(), io(), Duration::from_secs(600));
         late.enter(&spots).unwrap();
     }
@@ -278,7 +295,7 @@ mod tests {
     fn a_format_waits_for_a_request_in_its_area_and_nothing_else_does() {
         const AREA: u64 = 32 << 20;
         let late = Late::default();
-        let number = late.begin_request(vec![spot("a", AREA), spot("b", 0)]);
+        let number = late.begin_request(vec![spot("a", AREA), spot("b", 0)]).unwrap();
         let blocked = |spot: Spot| matches!(late.blocks(&[spot]), Some(ToolError::LateFormat { .. }));
         // The lease, one that would end behind it, and whatever an operation on an index may format.
         for spot in [spot("a", AREA), spot("a", AREA - AREA_BYTES_MAX + 1), spot("b", 0)] {

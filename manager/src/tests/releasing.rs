@@ -134,13 +134,15 @@ fn in_a_dead_lockspace_a_release_writes_nothing_and_succeeds() {
 
 #[test]
 fn a_release_whose_writes_were_taken_back_with_its_lockspace_succeeds_and_one_that_may_land_does_not() {
-    for (outstanding, code) in [(0, 0), (1, -202)] {
-        let (mut lab, _) = Lab::ready();
-        lab.hold(0, "a");
-        let (task, _) = release_of(&lab.release(0, &["a"]));
-        lab.remove(9, "ls");
-        let taken_back = Err(ReleaseError::Io(IoFailure::TimedOut));
-        assert_eq!(lab.released(task, taken_back, outstanding)[0], replied(0, code));
+    let late = IoFailure::TimedOut;
+    for error in [ReleaseError::Io(late), ReleaseError::LeaderWrite(late), ReleaseError::DblockWrite(late)] {
+        for (outstanding, code) in [(0, 0), (1, -202)] {
+            let (mut lab, _) = Lab::ready();
+            lab.hold(0, "a");
+            let (task, _) = release_of(&lab.release(0, &["a"]));
+            lab.remove(9, "ls");
+            assert_eq!(lab.released(task, Err(error), outstanding)[0], replied(0, code), "{error}");
+        }
     }
 }
 
