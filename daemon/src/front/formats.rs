@@ -17,6 +17,9 @@ use crate::tools::Job;
 /// Bytes of the smallest area (disk-format.md 2).
 const AREA_BYTES_MIN: u64 = 1 << 20;
 
+/// Areas begin at multiples of this.
+const SECTOR_BYTES_MIN: u64 = 512;
+
 /// Something of this daemon where a format would write.
 struct InUse {
     what: &'static str,
@@ -44,6 +47,10 @@ impl Front {
     /// after it was left. What waits to be given up once more has none; it is looked at before it is written.
     fn use_of(&self, disk: &Disk) -> Option<InUse> {
         let (path, offset) = (disk.path.path().ok()?, disk.offset.get());
+        if offset % SECTOR_BYTES_MIN != 0 {
+            // Nothing can be formatted there: that is what is to be said.
+            return None;
+        }
         // How much is going to be formatted only its disk tells; the least is a start.
         let overlaps = |other: &[u8], at: u64, bytes: u64| {
             other == path && at < offset.saturating_add(AREA_BYTES_MIN) && offset < at.saturating_add(bytes)
