@@ -155,15 +155,17 @@ impl<'a> Lease<'a> {
         let block = match host {
             None => None,
             Some(host) => {
-                let at = offset.saturating_add(host.block_sector() * u64::from(sector.bytes()));
-                let first = HostBlock::from_sector(&storage.read(at, sector.slice_len())?);
+                let read = |storage: &mut Storage, offset: u64| {
+                    let at = offset.saturating_add(host.block_sector() * u64::from(sector.bytes()));
+                    storage.read(at, sector.slice_len()).map(|bytes| HostBlock::from_sector(&bytes))
+                };
+                let first = read(storage, offset)?;
                 // A shared hold may be on some of the disks only.
-                let others = storages.iter_mut().zip(&spec.disks).filter_map(|(storage, disk)| {
-                    let at = disk.offset.saturating_add(host.block_sector() * u64::from(sector.bytes()));
-                    storage.as_mut().ok()?.read(at, sector.slice_len()).ok()
-                });
-                let mut others = others.map(|bytes| HostBlock::from_sector(&bytes));
-                others.find(|block| block.mode.is_shared()).or(Some(first))
+                let mut all = storages
+                    .iter_mut()
+                    .zip(&spec.disks)
+                    .filter_map(|(storage, disk)| read(storage.as_mut().ok()?, disk.offset).ok());
+                all.find(|block| block.mode.is_shared()).or(Some(first))
             }
         };
         Ok(Self { spec, areas, disks: u8::try_from(count).unwrap_or(u8::MAX), leader, geometry, block })

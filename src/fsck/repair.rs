@@ -170,14 +170,15 @@ impl Repair<'_> {
         let who: Vec<Gone> = fixes.map(|fix| fix.gone()).collect();
         let mut storage = self.open(self.place, Access::ReadOnly)?;
         let bytes = self.read(&mut storage)?;
+        let (io_timeout, fire) = self.timeouts()?;
         let mut silence = Silence::new(
             MonoTime::from_millis(clock::boottime_ms()),
             &bytes,
             (self.report.geometry, self.report.name),
             &who,
             &self.scan.claims(self.report.name),
-            IoTimeout::new(self.args.io_timeout).map_err(|e| Stop::Failed(e.to_string()))?,
-            WatchdogFire::new(self.args.fire_timeout).map_err(|e| Stop::Failed(e.to_string()))?,
+            io_timeout,
+            fire,
         );
         self.wait(&mut storage, &silence)?;
         let mut done = 0;
@@ -185,6 +186,12 @@ impl Repair<'_> {
             done += self.area(area, &mut storage, &mut silence, saved)?;
         }
         Ok(done)
+    }
+
+    fn timeouts(&self) -> Result<(IoTimeout, WatchdogFire), Stop> {
+        let io_timeout = IoTimeout::new(self.args.io_timeout).map_err(|e| Stop::Failed(e.to_string()))?;
+        let fire = WatchdogFire::new(self.args.fire_timeout).map_err(|e| Stop::Failed(e.to_string()))?;
+        Ok((io_timeout, fire))
     }
 
     fn open(&self, place: &Place, access: Access) -> Result<Storage, Stop> {
@@ -336,13 +343,13 @@ impl Repair<'_> {
                 self.place.shown()
             ))
         })?;
+        let (io_timeout, fire) = self.timeouts()?;
         storage.write_within(offset, &change.after, left).map_err(|e| {
-            let (io_timeout, fire) = (self.args.io_timeout, self.args.fire_timeout);
             Stop::Failed(format!(
                 "{}: {e}; the write at offset {offset} may still happen, as long as the storage does not answer and for {} s after that: let no \
                  host use this lockspace until then, and check again",
                 place.shown(),
-                8 * u64::from(io_timeout) + u64::from(fire)
+                io_timeout.host_dead_secs(fire)
             ))
         })?;
         let spent = Duration::from_millis(clock::boottime_ms().saturating_sub(began));
