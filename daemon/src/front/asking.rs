@@ -19,7 +19,7 @@ use sanlock_wire::{Reply, code};
 use super::{Front, Message, convert, looking};
 use crate::global::Global;
 use crate::oneshot::{Io, Limits, read_request, write_request};
-use crate::tools::Spot;
+use crate::tools::{AREA_BYTES_MIN, Kind, Spot};
 
 /// Stack of such a thread; buffers are on the heap.
 const STACK: usize = 128 * 1024;
@@ -39,11 +39,11 @@ impl Front {
             let next = RequestFlags::from_bits_truncate(header.cmd_flags).contains(RequestFlags::NEXT_LVER);
             let written = io(&global, io_timeout).and_then(|mut io| {
                 // Before it is looked whose the lease is.
-                let begun = late.begin_request(Spot::areas(resource.disks()));
-                let written = begun.and_then(|number| {
+                let spots = resource.disks().iter().map(|disk| Spot::areas(disk, 1, Some(AREA_BYTES_MIN)));
+                let written = late.enter(Kind::Request, spots.collect()).and_then(|place| {
                     let written = write_request(&mut io, &resource, sector, header.data, next);
                     let doubt = Duration::from_millis(io_timeout.doubt_ms(global.config.fire));
-                    late.end_request(number, io, doubt);
+                    place.keep(io, doubt);
                     written
                 });
                 written.map_err(|error| {

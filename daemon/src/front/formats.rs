@@ -1,21 +1,19 @@
-//! WRITE_LOCKSPACE and WRITE_RESOURCE (7.17, 7.18): nothing is formatted that this daemon uses when the command comes.
+//! WRITE_LOCKSPACE, WRITE_RESOURCE and FORMAT_RINDEX (7.17, 7.18, 7.33): nothing is formatted that this daemon uses when the command comes, and nothing is
+//! begun with what it formats from then on until no write of that can land any more.
 //!
 //! A write of a lease that has not ended would land in what is formatted, when somebody may own it; a lease that is held would be free for others beside
 //! its holder.
 
 use sanlock_lease::code::ReturnCode;
+use sanlock_lease::geometry::{Geometry, SectorSize};
 use sanlock_lease::name::Name;
-use sanlock_lease::text::LockspaceSpec;
+use sanlock_lease::text::{DiskSpec, LockspaceSpec};
 use sanlock_manager::{ConnId, Work};
-use sanlock_wire::Reply;
 use sanlock_wire::header::Header;
 use sanlock_wire::types::Disk;
 
 use super::Front;
-use crate::tools::Job;
-
-/// Bytes of the smallest area (disk-format.md 2).
-const AREA_BYTES_MIN: u64 = 1 << 20;
+use crate::tools::{self, Format, Job, Spot, in_common};
 
 /// Areas begin at multiples of this.
 const SECTOR_BYTES_MIN: u64 = 512;
@@ -30,8 +28,10 @@ struct InUse {
 
 impl Front {
     /// Has this formatted, unless it is in use here.
-    pub(super) fn format(&mut self, id: ConnId, header: Header, job: Job, disks: &[Disk]) {
-        let Some(InUse { what, name, path, offset }) = disks.iter().find_map(|disk| self.use_of(disk)) else {
+    pub(super) fn format(&mut self, id: ConnId, header: Header, job: Job) {
+        let used =
+            job.format().and_then(|format| format.disks().iter().find_map(|disk| self.use_of(&format, disk)));
+        let Some(InUse { what, name, path, offset }) = used else {
             return self.tool(id, header, job);
         };
         let code = ReturnCode::EBUSY.0;
@@ -40,39 +40,60 @@ impl Front {
             header.cmd,
             String::from_utf8_lossy(&path)
         ));
-        self.finish(id, &Reply::result(&header, code));
+        self.finish(id, &tools::refused(&header, &job, code));
     }
 
     /// What this daemon uses there: a lease that it holds, takes or gives up, with all its writes, or a lockspace, of which writes may still land
     /// after it was left. What waits to be given up once more has none; it is looked at before it is written.
-    fn use_of(&self, disk: &Disk) -> Option<InUse> {
+    fn use_of(&self, format: &Format<'_>, disk: &Disk) -> Option<InUse> {
         let (path, offset) = (disk.path.path().ok()?, disk.offset.get());
         if offset % SECTOR_BYTES_MIN != 0 {
             // Nothing can be formatted there: that is what is to be said.
             return None;
         }
-        // How much is going to be formatted only its disk tells; the least is a start.
-        let overlaps = |other: &[u8], at: u64, bytes: u64| {
-            other == path && at < offset.saturating_add(AREA_BYTES_MIN) && offset < at.saturating_add(bytes)
+        // How large it becomes without being told only its disk knows: where leases in use have sectors of 4096 bytes, it is taken for one of these.
+        let overlaps = |other: &[u8], at: u64, bytes: u64, sector: SectorSize| {
+            other == path && in_common(offset, format.bytes(sector), at, bytes)
         };
         let lease = self.manager.resources().find_map(|(_, resource)| {
             let spec = &resource.spec;
-            let bytes = resource.area_bytes();
-            let place = spec.disks.iter().find(|place| overlaps(&place.path, place.offset, bytes))?;
+            let (bytes, sector) = (resource.area_bytes(), self.geometry(&spec.lockspace).sector());
+            let place = spec.disks.iter().find(|place| overlaps(&place.path, place.offset, bytes, sector))?;
             let waits = matches!(resource.work, Work::Retry { .. });
             let what =
                 InUse { what: "resource", name: spec.name, path: place.path.clone(), offset: place.offset };
             (!waits).then_some(what)
         });
         lease.or_else(|| {
-            let joined = self.manager.lockspaces().map(|(_, lockspace)| {
-                let bytes = lockspace.joined.as_ref().map(|joined| joined.geometry.align().bytes());
-                (&lockspace.spec, bytes.unwrap_or(AREA_BYTES_MIN))
-            });
-            let left = self.manager.left_with_writes().map(|spec| (spec, AREA_BYTES_MIN));
-            let found = |(spec, bytes): &(&LockspaceSpec, u64)| overlaps(&spec.path, spec.offset, *bytes);
-            let (spec, _) = joined.into_iter().chain(left).find(found)?;
+            let known = self.manager.lockspaces().map(|(_, lockspace)| &lockspace.spec);
+            let found = |spec: &&LockspaceSpec| {
+                let geometry = self.geometry(&spec.name);
+                overlaps(&spec.path, spec.offset, geometry.align().bytes(), geometry.sector())
+            };
+            let spec = known.chain(self.manager.left_with_writes()).find(found)?;
             Some(InUse { what: "lockspace", name: spec.name, path: spec.path.clone(), offset: spec.offset })
         })
+    }
+
+    /// The sizes of a lockspace, the smallest ones if they are not known.
+    fn geometry(&self, lockspace: &Name) -> Geometry {
+        let joined = self.manager.lockspace_named(lockspace).and_then(|(_, known)| known.joined.as_ref());
+        joined.map_or(Geometry::B512_M1, |joined| joined.geometry)
+    }
+
+    /// The code with which nothing is begun with a lease in these areas, or this lockspace not joined: something that this daemon has formatted there
+    /// may still land.
+    pub(super) fn kept_by_formats(
+        &self,
+        what: &str,
+        name: &Name,
+        disks: &[DiskSpec],
+        bytes: u64,
+    ) -> Option<i32> {
+        let spots = || disks.iter().map(|disk| Spot::new(disk.path.clone(), disk.offset, bytes)).collect();
+        let blocked = self.tools.late().keeps_from_taking(spots)?;
+        let code = blocked.code().0;
+        self.global.log.error(format_args!("{what} {name}: {blocked} ({code})"));
+        Some(code)
     }
 }

@@ -23,7 +23,7 @@ use crate::lockspace::{Control, Lockspace, Shared};
 use crate::log;
 use crate::records;
 use crate::resources::{Task, Work};
-use crate::tools::{IndexJob, IndexReport, Membership};
+use crate::tools::{AREA_BYTES_MIN, IndexJob, IndexReport, Membership};
 use crate::watchdog::{self, Times};
 
 impl Front {
@@ -223,6 +223,12 @@ impl Front {
     }
 
     fn join(&mut self, ls: LockspaceId, shared: Arc<Shared>) {
+        // More is not known of it yet.
+        let area = DiskSpec { path: shared.spec.path.clone(), offset: shared.spec.offset };
+        if let Some(errno) = self.kept_by_formats("lockspace", &shared.spec.name, &[area], AREA_BYTES_MIN) {
+            let result = Err(JoinError::Read(IoFailure::Os(-errno)));
+            return self.events.push_back(Event::JoinDone { ls, result });
+        }
         let table = self.tables.remove(&(shared.spec.clone(), shared.io_timeout));
         let log = self.global.log.with_prefix(&format!("s{}", ls.0));
         let outbox = self.outbox.clone();
@@ -241,6 +247,10 @@ impl Front {
     }
 
     fn start(&mut self, id: TaskId, ls: LockspaceId, config: PaxosConfig, work: Work, disks: Vec<DiskSpec>) {
+        let bytes = config.geometry.align().bytes();
+        if let Some(code) = self.kept_by_formats("resource", &config.resource, &disks, bytes) {
+            return self.events.push_back(Event::StartFailed { task: id, code });
+        }
         match self.lockspaces.get(&ls) {
             Some(lockspace) => {
                 let task = Task { id, lockspace: Arc::clone(&lockspace.shared), config, work, disks };

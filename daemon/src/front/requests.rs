@@ -78,14 +78,8 @@ impl Front {
                 self.lease_command(id, header, body);
             }
             RequestBody::Align(disk) => self.tool(id, header, Job::Align(disk)),
-            RequestBody::WriteLockspace(lockspace) => {
-                let disks = [lockspace.host_id_disk];
-                self.format(id, header, Job::WriteLockspace(lockspace), &disks);
-            }
-            RequestBody::WriteResource(resource) => {
-                let disks = resource.disks().to_vec();
-                self.format(id, header, Job::WriteResource(resource), &disks);
-            }
+            RequestBody::WriteLockspace(lockspace) => self.format(id, header, Job::WriteLockspace(lockspace)),
+            RequestBody::WriteResource(resource) => self.format(id, header, Job::WriteResource(resource)),
             RequestBody::ReadLockspace(lockspace) => self.tool(id, header, Job::ReadLockspace(lockspace)),
             RequestBody::ReadResource(resource) => self.tool(id, header, Job::ReadResource(resource)),
             RequestBody::ReadResourceOwners(resource) => {
@@ -190,7 +184,7 @@ impl Front {
     fn index(&mut self, id: ConnId, job: IndexJob) {
         let header = job.header;
         if job.without_lockspace() {
-            return self.tool(id, header, Job::Index(job));
+            return self.format(id, header, Job::Index(job));
         }
         let lockspace = convert::lease_name(&job.index.lockspace_name);
         let lease = job.takes_lease();

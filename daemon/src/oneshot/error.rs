@@ -106,9 +106,9 @@ pub enum ToolError {
     /// Nothing to do I/O with.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// A write of an earlier format, or of a request for a lease, may still land there.
+    /// It is being formatted, or a write of a format or of a request for a lease may still land there.
     #[error(
-        "a write of an earlier format of {path}, or of a request for a lease there, has not ended and may still land; try again when it has"
+        "a format of {path}, or a request for a lease there, has not ended, and its writes may still land; try again when it has"
     )]
     LateFormat {
         /// On which disk.

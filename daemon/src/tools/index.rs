@@ -4,6 +4,7 @@
 //! the index to be given back, when the client has long been answered. There are at most as many as lockspaces, since the
 //! manager lets one run for each.
 
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +26,8 @@ use sanlock_wire::header::Header;
 use sanlock_wire::types::{Rentry, Rindex};
 use sanlock_wire::{Command, Reply, code, name as wire};
 
-use super::late::{Late, Spot};
+use super::Format;
+use super::late::{Kind, Late, Place, Spot};
 use crate::global::Global;
 use crate::lockspace;
 use crate::oneshot::{Io, Limits, ToolError, rindex};
@@ -33,6 +35,9 @@ use crate::resources::Hosts;
 
 /// Longest sleep: bounds what a lost wake-up could cost, and how late the end of a lockspace is seen.
 const NAP_MS: u64 = 500;
+
+/// An index and, behind it, its lease (disk-format.md 8.1).
+const OWN_AREAS: u64 = 2;
 
 /// A command on an index.
 #[derive(Debug)]
@@ -80,13 +85,16 @@ impl IndexJob {
         }
     }
 
-    /// Where it writes.
-    pub(super) fn written(&self) -> Vec<Spot> {
-        if self.header.command() == Some(Command::LookupRindex) {
-            Vec::new()
-        } else {
-            vec![Spot::anywhere(self.path())]
-        }
+    /// Where it writes, if it does: in the index and its lease, whose areas have this many bytes if they are known, and in areas behind them.
+    pub(super) fn written(&self, bytes: Option<u64>) -> Option<Vec<Spot>> {
+        let own = Spot::areas(&self.index.disk, OWN_AREAS, bytes);
+        self.takes_lease().then(|| vec![own, Spot::anywhere(self.path())])
+    }
+
+    /// What it formats as a whole.
+    pub(crate) fn format(&self) -> Option<Format<'_>> {
+        let place = Format::new(slice::from_ref(&self.index.disk), self.index.flags.get(), OWN_AREAS);
+        (self.header.command() == Some(Command::FormatRindex)).then_some(place)
     }
 
     fn path(&self) -> Vec<u8> {
@@ -144,7 +152,7 @@ pub(super) fn carry_out(global: &Global, io: &mut Io, job: &IndexJob) -> Reply {
 /// Carries a command out, on the calling thread, until nothing of it is left.
 pub(super) fn run(
     global: &Arc<Global>,
-    late: &Late,
+    late: &Arc<Late>,
     job: &IndexJob,
     membership: Membership,
     report: &dyn Fn(IndexReport),
@@ -191,7 +199,9 @@ impl EnvSource<()> for Envs {
 
 struct Runner<'a> {
     global: &'a Arc<Global>,
-    late: &'a Late,
+    late: &'a Arc<Late>,
+    /// Where it writes, if it does.
+    place: Option<Place>,
     job: &'a IndexJob,
     envs: Envs,
     io: Io,
@@ -205,16 +215,15 @@ struct Runner<'a> {
 impl<'a> Runner<'a> {
     fn new(
         global: &'a Arc<Global>,
-        late: &'a Late,
+        late: &'a Arc<Late>,
         job: &'a IndexJob,
         membership: Membership,
     ) -> Result<Self, ToolError> {
         let command = job.command();
-        if command.as_ref().is_ok_and(RindexCommand::takes_lease) {
-            if let Some(blocked) = late.blocks(&[Spot::anywhere(job.path())]) {
-                return Err(blocked);
-            }
-        }
+        let writes = command.as_ref().is_ok_and(RindexCommand::takes_lease);
+        let bytes = membership.lockspace.place().map(|(_, geometry)| geometry.align().bytes());
+        let spots = job.written(bytes).filter(|_| writes);
+        let place = spots.map(|spots| late.enter(Kind::Index, spots)).transpose()?;
         let limits = Limits {
             io_timeout: Duration::from_secs(membership.member.io_timeout.secs()),
             write_init: Duration::from_secs(u64::from(global.config.write_init_io_timeout)),
@@ -232,6 +241,7 @@ impl<'a> Runner<'a> {
         Ok(Self {
             global,
             late,
+            place,
             job,
             envs: Envs { global: Arc::clone(global), lockspace: membership.lockspace },
             io,
@@ -252,23 +262,24 @@ impl<'a> Runner<'a> {
         let mut answered = false;
         let mut want = self.step(Answer::Start);
         loop {
-            if want == Want::Settle {
-                // Before the client hears of it and formats something in the way of these writes.
-                self.late.begin(self.job.path());
-            }
+            // Before the client hears of it and formats something in the way of these writes.
+            let settling = (want == Want::Settle)
+                .then(|| self.late.begin(Kind::IndexSettling, vec![Spot::anywhere(self.job.path())]));
             if matches!(want, Want::Settle | Want::Pause(_)) && !answered {
                 report(IndexReport::Settling(self.reply()));
                 answered = true;
             }
             want = match want {
                 Want::Done => {
+                    // Before the next command on this index is told that it may begin.
+                    self.place = None;
                     return report(IndexReport::Done((!answered).then(|| self.reply())));
                 }
                 Want::Acquire { machine, offset } => self.acquire(LeaseMachine::Acquire(machine), offset),
                 Want::Release { machine, offset } => self.release(LeaseMachine::Release(machine), offset),
                 Want::Settle => {
                     self.settle();
-                    self.late.end(&self.job.path());
+                    drop(settling);
                     self.step(Answer::Settled)
                 }
                 Want::Pause(until) => {

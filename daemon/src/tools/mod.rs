@@ -10,10 +10,12 @@ mod late;
 pub(crate) use index::{IndexJob, IndexReport, Membership};
 
 use std::collections::VecDeque;
+use std::slice;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use sanlock_lease::geometry::{AlignSize, Geometry, SectorSize};
 use sanlock_lease::timing::IoTimeout;
 use sanlock_manager::ConnId;
 use sanlock_wire::flags::WriteFlags;
@@ -22,7 +24,8 @@ use sanlock_wire::{Name, Reply, code, types};
 
 use crate::global::Global;
 use crate::oneshot::{self, Io, Limits, ToolError};
-pub(crate) use late::{Late, Spot};
+use late::Place;
+pub(crate) use late::{AREA_BYTES_MIN, Kind, Late, Spot, in_common};
 
 /// Stack of a tool thread; buffers are on the heap.
 const STACK: usize = 128 * 1024;
@@ -55,18 +58,61 @@ pub(crate) enum Job {
 }
 
 impl Job {
-    /// Where it writes.
-    fn written(&self) -> Vec<Spot> {
+    /// What it writes, and where; `None`: it only reads.
+    fn written(&self) -> Option<(Kind, Vec<Spot>)> {
         match self {
-            Self::WriteLockspace(lockspace) => Spot::areas(&[lockspace.host_id_disk]),
-            Self::WriteResource(resource) => Spot::areas(resource.disks()),
-            Self::Index(job) => job.written(),
+            Self::Index(job) if job.format().is_none() => job.written(None).map(|spots| (Kind::Index, spots)),
+            _ => self.format().map(|format| (Kind::Format, format.spots())),
+        }
+    }
+
+    /// What it formats, if it does.
+    pub(crate) fn format(&self) -> Option<Format<'_>> {
+        match self {
+            Self::WriteLockspace(lockspace) => {
+                Some(Format::new(slice::from_ref(&lockspace.host_id_disk), lockspace.flags.get(), 1))
+            }
+            Self::WriteResource(resource) => {
+                Some(Format::new(resource.disks(), resource.resource().flags.get(), 1))
+            }
+            Self::Index(job) => job.format(),
             Self::BeyondHosts(_)
             | Self::Align(_)
             | Self::ReadLockspace(_)
             | Self::ReadResource(_)
-            | Self::ReadResourceOwners(_) => Vec::new(),
+            | Self::ReadResourceOwners(_) => None,
         }
+    }
+}
+
+/// Areas that are to be formatted.
+#[derive(Debug)]
+pub(crate) struct Format<'a> {
+    disks: &'a [types::Disk],
+    align: Option<AlignSize>,
+    /// How many there are on each disk.
+    areas: u64,
+}
+
+impl<'a> Format<'a> {
+    /// As many areas at each of these places, of the sizes that the flags say (disk-format.md 2.5).
+    pub(crate) fn new(disks: &'a [types::Disk], flags: u32, areas: u64) -> Self {
+        Self { disks, align: AlignSize::from_flags(flags), areas }
+    }
+
+    /// Where they begin.
+    pub(crate) fn disks(&self) -> &'a [types::Disk] {
+        self.disks
+    }
+
+    /// Bytes that are formatted in one place, where the disk has sectors of this size.
+    pub(crate) fn bytes(&self, sector: SectorSize) -> u64 {
+        self.areas * self.align.unwrap_or_else(|| Geometry::default_for(sector).align()).bytes()
+    }
+
+    fn spots(&self) -> Vec<Spot> {
+        let bytes = self.align.map(AlignSize::bytes);
+        self.disks.iter().map(|disk| Spot::areas(disk, self.areas, bytes)).collect()
     }
 }
 
@@ -81,7 +127,7 @@ fn doubt(global: &Global, header: &Header, job: &Job) -> Duration {
 }
 
 /// The reply to a job that was not begun. Where clients wait for a structure behind the header, it follows a refusal too.
-fn refused(header: &Header, job: &Job, code: i32) -> Reply {
+pub(crate) fn refused(header: &Header, job: &Job, code: i32) -> Reply {
     match job {
         Job::Index(_) => IndexJob::reply(header, code, types::Rentry::new(Name::EMPTY, 0)),
         Job::ReadLockspace(request) => Reply::read_lockspace(header, code, 0, **request),
@@ -95,7 +141,7 @@ fn refused(header: &Header, job: &Job, code: i32) -> Reply {
     }
 }
 
-fn carry_out(global: &Global, late: &Late, header: &Header, job: &Job) -> Reply {
+fn carry_out(global: &Global, header: &Header, job: &Job, place: Option<Place>) -> Reply {
     let limits = Limits {
         write_init: Duration::from_secs(u64::from(global.config.write_init_io_timeout)),
         ..Limits::default()
@@ -107,10 +153,8 @@ fn carry_out(global: &Global, late: &Late, header: &Header, job: &Job) -> Reply 
             return refused(header, job, code::EAGAIN);
         }
     };
-    let written = job.written();
-    if let Err(blocked) = late.enter(&written) {
-        global.log.error(format_args!("cmd {}: {blocked} ({})", header.cmd, code::EAGAIN));
-        return refused(header, job, code::EAGAIN);
+    if let Some(blocked) = place.as_ref().and_then(Place::blocked) {
+        return not_begun(global, header, job, &blocked);
     }
     let failed = |error: ToolError| {
         let code = error.code().0;
@@ -149,10 +193,16 @@ fn carry_out(global: &Global, late: &Late, header: &Header, job: &Job) -> Reply 
             Err(error) => Reply::read_resource_owners(header, failed(error), *request.resource(), Vec::new()),
         },
     };
-    if !written.is_empty() {
-        late.keep(written, io, doubt(global, header, job));
+    if let Some(place) = place {
+        place.keep(io, doubt(global, header, job));
     }
     reply
+}
+
+/// The reply to a job that has to wait for what is written in its place.
+fn not_begun(global: &Global, header: &Header, job: &Job, blocked: &ToolError) -> Reply {
+    global.log.error(format_args!("cmd {}: {blocked} ({})", header.cmd, code::EAGAIN));
+    refused(header, job, code::EAGAIN)
 }
 
 type Answer = Box<dyn FnOnce(Reply) + Send>;
@@ -163,6 +213,8 @@ struct Waiting {
     id: ConnId,
     header: Header,
     job: Job,
+    /// Where it writes.
+    place: Option<Place>,
     answer: Answer,
 }
 
@@ -206,9 +258,14 @@ impl Tools {
         job: Job,
         answer: impl FnOnce(Reply) + Send + 'static,
     ) {
+        // From now on nothing is begun with what it is going to format.
+        let place = match job.written().map(|(kind, spots)| self.late.enter(kind, spots)).transpose() {
+            Ok(place) => place,
+            Err(blocked) => return answer(not_begun(&self.global, &header, &job, &blocked)),
+        };
         let (state, work) = &*self.shared;
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-        let waiting = Waiting { id, header, job, answer: Box::new(answer) };
+        let waiting = Waiting { id, header, job, place, answer: Box::new(answer) };
         if state.queue.len() >= JOBS_MAX {
             drop(state);
             self.global.log.error(format_args!("cmd {}: {JOBS_MAX} others wait for storage", header.cmd));
@@ -216,12 +273,11 @@ impl Tools {
         }
         state.queue.push_back(waiting);
         if state.idle < state.queue.len() && state.threads < self.threads_max {
-            let (shared, late) = (Arc::clone(&self.shared), Arc::clone(&self.late));
-            let global = Arc::clone(&self.global);
+            let (shared, global) = (Arc::clone(&self.shared), Arc::clone(&self.global));
             let spawned = thread::Builder::new()
                 .name("sanlock-tool".to_owned())
                 .stack_size(STACK)
-                .spawn(move || worker(&shared, &late, &global));
+                .spawn(move || worker(&shared, &global));
             if spawned.is_ok() {
                 state.threads += 1;
             } else if state.threads == 0 {
@@ -238,7 +294,7 @@ impl Tools {
     /// it. What is to be written goes on (socket-protocol.md 2.5).
     pub(crate) fn abandon(&self, id: ConnId) {
         let mut state = self.shared.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let reads = |waiting: &Waiting| waiting.id == id && waiting.job.written().is_empty();
+        let reads = |waiting: &Waiting| waiting.id == id && waiting.place.is_none();
         let dropped = state.queue.iter().position(reads).and_then(|at| state.queue.remove(at));
         drop(state);
         if let Some(waiting) = dropped {
@@ -271,13 +327,13 @@ impl Tools {
     }
 }
 
-fn worker(shared: &(Mutex<State>, Condvar), late: &Late, global: &Global) {
+fn worker(shared: &(Mutex<State>, Condvar), global: &Global) {
     let (state, work) = shared;
     let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
-        while let Some(Waiting { header, job, answer, .. }) = state.queue.pop_front() {
+        while let Some(Waiting { header, job, place, answer, .. }) = state.queue.pop_front() {
             drop(state);
-            answer(carry_out(global, late, &header, &job));
+            answer(carry_out(global, &header, &job, place));
             state = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
         }
         state.idle += 1;

@@ -2,10 +2,13 @@
 
 use crate::support::served::{disk, lease_on, served_over};
 use crate::support::{Daemon, Place, in_time, within};
+use sanlock_client::ClientError;
 use sanlock_conformance::frozen::FreezableDir;
 use sanlock_served::Trouble;
-use sanlock_wire::flags::{AcquireFlags, ReleaseFlags, RemFlags, RequestFlags, WriteFlags};
-use sanlock_wire::types::{Disk, Lockspace};
+use sanlock_wire::flags::{
+    AcquireFlags, AddFlags, ReleaseFlags, RemFlags, RequestFlags, RindexCmdFlags, WriteFlags,
+};
+use sanlock_wire::types::{Disk, Lockspace, Rindex};
 use sanlock_wire::{Name, code};
 use std::fs::{self, File};
 use std::path::Path;
@@ -44,6 +47,50 @@ fn nothing_is_formatted_over_a_write_that_may_still_land() {
     // Another disk has nothing to do with it.
     place.format(&daemon);
     storage.thaw();
+}
+
+/// Whoever took it would lose it to the format when that lands, and others would have it beside them.
+#[test]
+fn nothing_is_taken_where_a_format_may_still_land() {
+    let Some(mut storage) = FreezableDir::new() else { return };
+    let place = Place::new();
+    let daemon = Daemon::start(&place.run_dir("a"), "host1");
+    place.format(&daemon);
+    place.join(&daemon, 1);
+    let paths = ["lease", "lockspace"].map(|name| storage.path().join(name));
+    paths.iter().for_each(|path| File::create(path).unwrap().set_len(4 << 20).unwrap());
+    let lease = lease_on(&place, &paths[0]);
+    let lockspace = |host_id| Lockspace::new(Name::truncated("OTHER"), host_id, disk(&paths[1], 0));
+    let client = daemon.client();
+    let mut holder = client.register().unwrap();
+    let code = |result: Result<(), ClientError>| result.map_or_else(|error| error.result_code(), |()| 0);
+    let formats = || {
+        let lockspace = client.write_lockspace(&lockspace(0), 0, 1);
+        [code(lockspace), code(client.write_resource(&lease, 0, 0, WriteFlags::empty()))]
+    };
+    let mut take = || {
+        let joined = client.add_lockspace(&lockspace(1), AddFlags::empty());
+        [code(joined), code(holder.acquire(AcquireFlags::empty(), std::slice::from_ref(&lease), None))]
+    };
+    assert_eq!(formats(), [0, 0]);
+    storage.freeze();
+    assert_eq!(formats(), [code::SANLK_AIO_TIMEOUT; 2]);
+    assert_eq!(take(), [code::EAGAIN; 2], "at once");
+    storage.thaw();
+    // Each of them was cut short and left nothing that could be taken.
+    assert!(within(Duration::from_secs(60), || {
+        let taken = take();
+        assert!(
+            taken.iter().all(|code| [code::EAGAIN, code::SANLK_LEADER_MAGIC].contains(code)),
+            "{taken:?}"
+        );
+        taken == [code::SANLK_LEADER_MAGIC; 2]
+    }));
+    assert_eq!(formats(), [0, 0]);
+    assert_eq!(take(), [0, 0]);
+    // And the other way round.
+    assert_eq!(formats(), [-16; 2]);
+    holder.release(ReleaseFlags::ALL, &[]).unwrap();
 }
 
 /// What fails may be carried out all the same.
@@ -91,6 +138,10 @@ fn what_the_daemon_uses_is_not_formatted() {
     assert_eq!(format().unwrap_err().result_code(), -16);
     let joined = client.write_lockspace(&place.lockspace(0), 0, 1);
     assert_eq!(joined.unwrap_err().result_code(), -16);
+    // Nor is it made an index.
+    let index = Rindex::new(Name::truncated("LS"), place.lockspace(0).host_id_disk);
+    let indexed = client.format_rindex(&index, RindexCmdFlags::empty());
+    assert_eq!(indexed.unwrap_err().result_code(), -16);
     assert!(fs::read(place.leases()).unwrap()[1 << 20..] == before[1 << 20..], "nothing was written");
     let log = String::from_utf8(client.log_dump().unwrap()).unwrap();
     assert!(log.contains("resource R at") && log.contains("lockspace LS at"), "{log}");
