@@ -10,7 +10,7 @@ use crate::side::{Givings, Takings};
 use crate::value::Value;
 use crate::watchdog::Watch;
 use sanlock_lease::delta::Joined;
-use sanlock_lease::geometry::HostId;
+use sanlock_lease::geometry::{Geometry, HostId};
 use sanlock_lease::name::Name;
 use sanlock_lease::paxos::Held;
 use sanlock_lease::record::HostBlock;
@@ -290,7 +290,7 @@ pub struct Resource {
     pub pid: i32,
     /// Lease version held; 0 if none.
     pub lver: u64,
-    pub(crate) geometry: sanlock_lease::geometry::Geometry,
+    pub(crate) geometry: Geometry,
     /// Its value block, if it was acquired with one.
     pub(crate) value: Option<Value>,
     /// How the process that acquired it, exclusive, is told of requests; of one that was converted since, what it has in force then.
@@ -323,10 +323,10 @@ pub enum ResourceList {
 }
 
 impl Resource {
-    /// Bytes of its area, as far as its sizes are known.
+    /// Its sizes, as far as they are known: before its leader was read, its lockspace's.
     #[must_use]
-    pub fn area_bytes(&self) -> u64 {
-        self.geometry.align().bytes()
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
     }
 
     /// Who holds it, or will.

@@ -5,7 +5,7 @@
 //! its holder.
 
 use sanlock_lease::code::ReturnCode;
-use sanlock_lease::geometry::{Geometry, SectorSize};
+use sanlock_lease::geometry::Geometry;
 use sanlock_lease::name::Name;
 use sanlock_lease::text::{DiskSpec, LockspaceSpec};
 use sanlock_manager::{ConnId, Work};
@@ -52,13 +52,13 @@ impl Front {
             return None;
         }
         // How large it becomes without being told only its disk knows: where leases in use have sectors of 4096 bytes, it is taken for one of these.
-        let overlaps = |other: &[u8], at: u64, bytes: u64, sector: SectorSize| {
-            other == path && in_common(offset, format.bytes(sector), at, bytes)
+        let overlaps = |other: &[u8], at: u64, of: Geometry| {
+            other == path && in_common(offset, format.bytes(of.sector()), at, of.align().bytes())
         };
         let lease = self.manager.resources().find_map(|(_, resource)| {
             let spec = &resource.spec;
-            let (bytes, sector) = (resource.area_bytes(), self.geometry(&spec.lockspace).sector());
-            let place = spec.disks.iter().find(|place| overlaps(&place.path, place.offset, bytes, sector))?;
+            let geometry = resource.geometry();
+            let place = spec.disks.iter().find(|place| overlaps(&place.path, place.offset, geometry))?;
             let waits = matches!(resource.work, Work::Retry { .. });
             let what =
                 InUse { what: "resource", name: spec.name, path: place.path.clone(), offset: place.offset };
@@ -66,10 +66,7 @@ impl Front {
         });
         lease.or_else(|| {
             let known = self.manager.lockspaces().map(|(_, lockspace)| &lockspace.spec);
-            let found = |spec: &&LockspaceSpec| {
-                let geometry = self.geometry(&spec.name);
-                overlaps(&spec.path, spec.offset, geometry.align().bytes(), geometry.sector())
-            };
+            let found = |spec: &&LockspaceSpec| overlaps(&spec.path, spec.offset, self.geometry(&spec.name));
             let spec = known.chain(self.manager.left_with_writes()).find(found)?;
             Some(InUse { what: "lockspace", name: spec.name, path: spec.path.clone(), offset: spec.offset })
         })

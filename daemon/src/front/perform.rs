@@ -247,8 +247,15 @@ impl Front {
     }
 
     fn start(&mut self, id: TaskId, ls: LockspaceId, config: PaxosConfig, work: Work, disks: Vec<DiskSpec>) {
-        let bytes = config.geometry.align().bytes();
-        if let Some(code) = self.kept_by_formats("resource", &config.resource, &disks, bytes) {
+        // What is held is not formatted in the first place.
+        let sizes = match &work {
+            Work::Acquire { .. } => Some(config.geometry),
+            Work::Retract { geometry, .. } => Some(*geometry),
+            Work::Convert { .. } | Work::Erase { .. } | Work::Release { .. } => None,
+        };
+        let bytes = sizes.map(|geometry| geometry.align().bytes());
+        let kept = bytes.and_then(|bytes| self.kept_by_formats("resource", &config.resource, &disks, bytes));
+        if let Some(code) = kept {
             return self.events.push_back(Event::StartFailed { task: id, code });
         }
         match self.lockspaces.get(&ls) {

@@ -176,8 +176,9 @@ impl Front {
             (conn.suspended, conn.only_answer) = (true, true);
         }
         let outbox = self.outbox.clone();
-        self.event(Event::JobBegun);
+        // Before the manager is told anything: it could begin something else in the place of this. That the job is done comes by the mailbox, and later.
         self.tools.submit(id, header, job, move |reply| outbox.send(Message::JobDone(id, Box::new(reply))));
+        self.event(Event::JobBegun);
     }
 
     /// A command on a resource index (7.33): at once if it needs no lockspace, else when the manager says so.

@@ -44,9 +44,12 @@ impl Spot {
     }
 
     /// Areas behind one another, of this many bytes each if they are known, on a disk of a command; on an empty path if the disk's is none.
+    ///
+    /// Where there are several, they are taken for large ones in any case: the last one begins where nobody knows.
     pub(crate) fn areas(disk: &Disk, areas: u64, bytes: Option<u64>) -> Self {
         let path = disk.path.path().map_or_else(|_| Vec::new(), <[u8]>::to_vec);
-        let [least, most] = [AREA_BYTES_MIN, AREA_BYTES_MAX].map(|unknown| areas * bytes.unwrap_or(unknown));
+        let most = areas * bytes.unwrap_or(AREA_BYTES_MAX);
+        let least = if areas > 1 { most } else { bytes.unwrap_or(AREA_BYTES_MIN) };
         Self { path, area: Some(Extent { offset: disk.offset.get(), least, most }) }
     }
 
@@ -89,6 +92,7 @@ mod tests {
             (unknown(1, 1), false, true, true),
             (unknown(0, 1), false, false, true),
             (unknown(7, 2), true, true, true),
+            (unknown(0, 2), true, true, true),
             (unknown(16, 1), false, false, true),
             (known("a", 1, 2), false, false, true),
             (known("a", 7, 2), true, true, true),
