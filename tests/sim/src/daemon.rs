@@ -329,7 +329,7 @@ impl World {
     pub(crate) fn letter(&mut self, host: usize, id: u64) {
         let Some(daemon) = self.daemon(host) else { return };
         let Some(to) = daemon.letters.get(&id).map(|l| l.to) else { return };
-        debug_assert!(
+        assert!(
             daemon.stalled.contains(&to) || daemon.frozen || daemon.arrives_in_order(id),
             "letters overtake each other"
         );

@@ -30,7 +30,7 @@ impl Dice {
 
     /// A number from `low` to `high`, both included.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
-        debug_assert!(low <= high);
+        assert!(low <= high);
         low + self.any() % (high - low + 1)
     }
 

@@ -259,7 +259,7 @@ impl World {
     pub(crate) fn format_cut(&mut self, host: usize) {
         let Some(f) = self.formatting.as_ref().filter(|f| f.host == host) else { return };
         let (number, at, pieces, begins) = (f.number, f.at, f.pieces.len(), f.begins());
-        debug_assert_eq!(f.epoch, self.hosts[host].epoch, "a format outlives its host");
+        assert_eq!(f.epoch, self.hosts[host].epoch, "a format outlives its host");
         for piece in 0..pieces {
             if self.dice.per_mille(500) {
                 self.format_piece(at, piece, number);
