@@ -13,6 +13,7 @@ use nix::sys::socket::{MsgFlags, recv};
 use sanlock_lease::timing::MonoTime;
 use sanlock_wire::flags::RestrictFlags;
 use sanlock_wire::header::Header;
+use sanlock_wire::limits::HEADER_LEN;
 use sanlock_wire::{DecodeError, Name, Reply, Request, RequestDecoder};
 
 /// Bytes read at a time.
@@ -139,10 +140,16 @@ impl Conn {
 
     /// Reads until a request is complete, nothing more is there, or the stream ends.
     pub(super) fn read(&mut self, now: MonoTime) -> Input {
-        let mut chunk = [0; CHUNK];
+        // Most requests are a header alone; more space is only made ready where there is more.
+        let (mut header, mut chunk) = ([0; HEADER_LEN], None);
         loop {
             let wanted = self.decoder.wants().clamp(1, CHUNK);
-            let Some(space) = chunk.get_mut(..wanted) else { return Input::Nothing };
+            let space = if wanted <= header.len() {
+                header.get_mut(..wanted)
+            } else {
+                chunk.get_or_insert([0; CHUNK]).get_mut(..wanted)
+            };
+            let Some(space) = space else { return Input::Nothing };
             match self.stream.read(space) {
                 Ok(0) => {
                     return Input::End(self.decoder.end().err().and_then(|cut| cut.header));

@@ -37,7 +37,9 @@ impl Front {
                 conn.owner_name = name;
             }
         }
-        if header.cmd < u64::BITS && self.global.config.debug_cmds & (1 << header.cmd) != 0 {
+        // VERSION changes nothing and tells nothing; the original does not log it either.
+        let logged = header.cmd < u64::BITS && header.command() != Some(Command::Version);
+        if logged && self.global.config.debug_cmds & (1 << header.cmd) != 0 {
             self.global.log.debug(format_args!("cmd {} {}", header.cmd, self.slots.describe(id)));
         }
         match body {

@@ -1,6 +1,7 @@
 //! The table of connections (socket-protocol.md 2.1).
 
 use std::collections::HashMap;
+use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 use std::time::Instant;
@@ -17,6 +18,18 @@ use super::poller::{Interest, Poller, Token};
 pub(super) const SLOTS_MAX: u32 = 1024;
 /// The first slot for a client: 0 is the helper, 1 the listener.
 pub(super) const FIRST_SLOT: u32 = 2;
+
+/// How the log speaks of a connection.
+pub(super) struct Description(Option<(u32, i32, i32)>);
+
+impl fmt::Display for Description {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some((ci, fd, pid)) => write!(f, "{ci} {fd} {pid}"),
+            None => f.write_str("?"),
+        }
+    }
+}
 
 /// One connection, from accept until nothing concerns it any more.
 pub(super) struct Slot {
@@ -99,11 +112,12 @@ impl Slots {
     }
 
     /// Slot, descriptor and pid, for the log.
-    pub(super) fn describe(&self, id: ConnId) -> String {
-        let Some(slot) = self.get(id) else { return "?".to_owned() };
-        let fd = slot.conn.as_ref().map_or(-1, Conn::raw_fd);
-        let pid = slot.conn.as_ref().and_then(|conn| conn.registered).unwrap_or(-1);
-        format!("{} {fd} {pid}", slot.ci)
+    pub(super) fn describe(&self, id: ConnId) -> Description {
+        Description(self.get(id).map(|slot| {
+            let fd = slot.conn.as_ref().map_or(-1, Conn::raw_fd);
+            let pid = slot.conn.as_ref().and_then(|conn| conn.registered).unwrap_or(-1);
+            (slot.ci, fd, pid)
+        }))
     }
 
     /// Watches the connection for what it can use now. After it hung up that is nothing: a hang-up would be reported again

@@ -205,6 +205,11 @@ struct Cut {
 
 impl fmt::Write for Cut {
     fn write_str(&mut self, text: &str) -> fmt::Result {
+        // Nearly all.
+        if self.line.len() + text.len() <= self.limit && text.bytes().all(|b| matches!(b, b' '..=b'~')) {
+            self.line.push_str(text);
+            return Ok(());
+        }
         for c in text.chars() {
             if self.line.len() + c.len_utf8() > self.limit {
                 return Err(fmt::Error);
