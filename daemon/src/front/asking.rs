@@ -16,6 +16,7 @@ use sanlock_wire::header::Header;
 use sanlock_wire::types::ResourceSpec;
 use sanlock_wire::{Reply, code};
 
+use super::formats::geometry;
 use super::{Front, Message, convert, looking};
 use crate::global::Global;
 use crate::oneshot::{Io, Limits, read_request, write_request};
@@ -70,7 +71,8 @@ impl Front {
     pub(super) fn look_for_requests(&mut self, ls: LockspaceId, leases: Vec<(ResourceId, LeaseSpec)>) {
         let (global, outbox) = (Arc::clone(&self.global), self.outbox.clone());
         let io_timeout = self.shared(ls).map_or(IoTimeout::DEFAULT, |shared| shared.io_timeout);
-        let sector = self.sector(ls);
+        let lockspace = self.manager.lockspaces().find(|(id, _)| *id == ls);
+        let sector = geometry(lockspace.map(|(_, lockspace)| lockspace)).sector();
         let reader = move || {
             let mut io = io(&global, io_timeout).ok()?;
             Some(move |spec: &LeaseSpec| read_request(&mut io, &convert::wire_resource(spec)?, sector))
@@ -83,14 +85,8 @@ impl Front {
 
     /// Io timeout and sector size of a lockspace in which leases may be taken.
     fn usable(&self, name: &Name) -> Option<(IoTimeout, SectorSize)> {
-        let (ls, lockspace) = self.manager.lockspace_named(name)?;
-        lockspace.usable().then(|| (lockspace.io_timeout, self.sector(ls)))
-    }
-
-    fn sector(&self, ls: LockspaceId) -> SectorSize {
-        let lockspace = self.manager.lockspaces().find(|(id, _)| *id == ls);
-        let joined = lockspace.and_then(|(_, lockspace)| lockspace.joined.as_ref());
-        joined.map_or(SectorSize::B512, |joined| joined.geometry.sector())
+        let (_, lockspace) = self.manager.lockspace_named(name)?;
+        lockspace.usable().then(|| (lockspace.io_timeout, geometry(Some(lockspace)).sector()))
     }
 }
 

@@ -141,13 +141,14 @@ impl Conn {
     /// Reads until a request is complete, nothing more is there, or the stream ends.
     pub(super) fn read(&mut self, now: MonoTime) -> Input {
         // Most requests are a header alone; more space is only made ready where there is more.
-        let (mut header, mut chunk) = ([0; HEADER_LEN], None);
+        let (mut header, mut chunk) = ([0; HEADER_LEN], Vec::new());
         loop {
             let wanted = self.decoder.wants().clamp(1, CHUNK);
             let space = if wanted <= header.len() {
                 header.get_mut(..wanted)
             } else {
-                chunk.get_or_insert([0; CHUNK]).get_mut(..wanted)
+                chunk.resize(wanted.max(chunk.len()), 0);
+                chunk.get_mut(..wanted)
             };
             let Some(space) = space else { return Input::Nothing };
             match self.stream.read(space) {

@@ -8,7 +8,7 @@ use sanlock_lease::code::ReturnCode;
 use sanlock_lease::geometry::Geometry;
 use sanlock_lease::name::Name;
 use sanlock_lease::text::{DiskSpec, LockspaceSpec};
-use sanlock_manager::{ConnId, Work};
+use sanlock_manager::{ConnId, Lockspace, Work};
 use sanlock_wire::header::Header;
 use sanlock_wire::types::Disk;
 
@@ -66,16 +66,13 @@ impl Front {
         });
         lease.or_else(|| {
             let known = self.manager.lockspaces().map(|(_, lockspace)| &lockspace.spec);
-            let found = |spec: &&LockspaceSpec| overlaps(&spec.path, spec.offset, self.geometry(&spec.name));
+            let found = |spec: &&LockspaceSpec| {
+                let named = self.manager.lockspace_named(&spec.name).map(|(_, lockspace)| lockspace);
+                overlaps(&spec.path, spec.offset, geometry(named))
+            };
             let spec = known.chain(self.manager.left_with_writes()).find(found)?;
             Some(InUse { what: "lockspace", name: spec.name, path: spec.path.clone(), offset: spec.offset })
         })
-    }
-
-    /// The sizes of a lockspace, the smallest ones if they are not known.
-    fn geometry(&self, lockspace: &Name) -> Geometry {
-        let joined = self.manager.lockspace_named(lockspace).and_then(|(_, known)| known.joined.as_ref());
-        joined.map_or(Geometry::B512_M1, |joined| joined.geometry)
     }
 
     /// The code with which nothing is begun with a lease in these areas, or this lockspace not joined: something that this daemon has formatted there
@@ -93,4 +90,10 @@ impl Front {
         self.global.log.error(format_args!("{what} {name}: {blocked} ({code})"));
         Some(code)
     }
+}
+
+/// The sizes of a lockspace, the smallest ones if they are not known.
+pub(super) fn geometry(lockspace: Option<&Lockspace>) -> Geometry {
+    let joined = lockspace.and_then(|lockspace| lockspace.joined.as_ref());
+    joined.map_or(Geometry::B512_M1, |joined| joined.geometry)
 }

@@ -253,8 +253,9 @@ impl Front {
             Work::Retract { geometry, .. } => Some(*geometry),
             Work::Convert { .. } | Work::Erase { .. } | Work::Release { .. } => None,
         };
-        let bytes = sizes.map(|geometry| geometry.align().bytes());
-        let kept = bytes.and_then(|bytes| self.kept_by_formats("resource", &config.resource, &disks, bytes));
+        let kept = sizes.and_then(|sizes| {
+            self.kept_by_formats("resource", &config.resource, &disks, sizes.align().bytes())
+        });
         if let Some(code) = kept {
             return self.events.push_back(Event::StartFailed { task: id, code });
         }

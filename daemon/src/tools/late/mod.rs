@@ -29,17 +29,8 @@ pub(crate) enum Kind {
     Index,
     /// What is still to land of one, anywhere on its disk.
     IndexSettling,
-    /// A request for a lease.
+    /// A request for a lease, or whatever else is begun with one, or with a lockspace: the same keeps them away.
     Request,
-}
-
-/// What somebody is about to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// To write that.
-    Write(Kind),
-    /// To take a lease, or to join a lockspace.
-    Take,
 }
 
 /// How far something is.
@@ -74,20 +65,17 @@ impl Writing {
         !matches!(self.stage, Stage::Doubtful(until) if until <= now)
     }
 
-    /// Where it keeps away from what somebody is about to do; `None`: nowhere.
-    fn keeps_away(&self, purpose: Purpose) -> Option<Overlap> {
-        match (purpose, self.kind, &self.stage) {
+    /// Where it keeps away from what somebody is about to begin; `None`: nowhere.
+    fn keeps_away(&self, other: Kind) -> Option<Overlap> {
+        match (other, self.kind, &self.stage) {
+            (Kind::Request, Kind::Format, _) => Some(Overlap::Certain),
             // Two requests, or one and a lease, are kept apart by the lease's own rules, and an index's lease by the manager.
-            (Purpose::Take | Purpose::Write(Kind::Request), Kind::Format, _) => Some(Overlap::Certain),
-            (Purpose::Take | Purpose::Write(Kind::Request), ..) => None,
-            (Purpose::Write(Kind::Index), Kind::Index, Stage::UnderWay) => None,
+            (Kind::Request, ..) | (Kind::Index, Kind::Index, Stage::UnderWay) => None,
             // Neighbours may be formatted at one time.
-            (Purpose::Write(_), Kind::Format | Kind::Index, Stage::UnderWay) => Some(Overlap::Certain),
-            (Purpose::Write(_), Kind::Request, _) => Some(Overlap::Possible),
+            (_, Kind::Format | Kind::Index, Stage::UnderWay) => Some(Overlap::Certain),
+            (_, Kind::Request, _) => Some(Overlap::Possible),
             // Its disk is the one that fails.
-            (Purpose::Write(_), Kind::Format | Kind::Index | Kind::IndexSettling, _) => {
-                Some(Overlap::SameDisk)
-            }
+            (_, Kind::Format | Kind::Index | Kind::IndexSettling, _) => Some(Overlap::SameDisk),
         }
     }
 
@@ -127,12 +115,12 @@ impl State {
     }
 
     /// Why this has to wait, if it has: for any but its own number.
-    fn blocks(&mut self, own: Option<u64>, purpose: Purpose, spots: &[Spot]) -> Option<ToolError> {
+    fn blocks(&mut self, own: Option<u64>, kind: Kind, spots: &[Spot]) -> Option<ToolError> {
         let now = Instant::now();
         self.settle(now);
         let others = || self.writings.iter().filter(|writing| Some(writing.number) != own);
         let meets = |writing: &Writing| {
-            let sure = writing.keeps_away(purpose)?;
+            let sure = writing.keeps_away(kind)?;
             spots.iter().find(|spot| writing.spots.iter().any(|other| spot.overlaps(other, sure)))
         };
         let met = others().find_map(|writing| Some((writing, meets(writing)?)));
@@ -142,7 +130,7 @@ impl State {
         let doubtful =
             |writing: &&Writing| matches!((writing.kind, &writing.stage), (Kind::Format, Stage::Doubtful(_)));
         let first = others().find(doubtful)?;
-        let full = purpose == Purpose::Write(Kind::Format) && others().filter(doubtful).count() > DOUBTS_MAX;
+        let full = kind == Kind::Format && others().filter(doubtful).count() > DOUBTS_MAX;
         full.then(|| first.spots.first().map(|spot| first.blocks(spot, now))).flatten()
     }
 }
@@ -164,7 +152,7 @@ impl Late {
         if late.writings.is_empty() {
             return None;
         }
-        late.blocks(None, Purpose::Take, &spots())
+        late.blocks(None, Kind::Request, &spots())
     }
 
     /// Something is going to be written there. It is under way from now on, until [`Place::keep`] or the end of what is returned.
@@ -173,7 +161,7 @@ impl Late {
     /// It has to wait for something that is written there, or may still be.
     pub(crate) fn enter(self: &Arc<Self>, kind: Kind, spots: Vec<Spot>) -> Result<Place, ToolError> {
         let mut late = self.lock();
-        match late.blocks(None, Purpose::Write(kind), &spots) {
+        match late.blocks(None, kind, &spots) {
             Some(blocked) => Err(blocked),
             None => Ok(Place { late: Arc::clone(self), number: late.begin(kind, spots) }),
         }
@@ -197,7 +185,7 @@ impl Place {
         let mut late = self.late.lock();
         let own = late.writings.iter().find(|writing| writing.number == self.number)?;
         let (kind, spots) = (own.kind, own.spots.clone());
-        late.blocks(Some(self.number), Purpose::Write(kind), &spots)
+        late.blocks(Some(self.number), kind, &spots)
     }
 
     /// It is over, but for what it may have left behind: what ended in doubt may land for so long from then on.
