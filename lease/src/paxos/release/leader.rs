@@ -31,6 +31,10 @@ impl PaxosRelease {
                 return self.done(Ok(Released::ByFlag));
             }
             Verdict::Failed(LeaderFail::Io(e)) => return self.done(Err(ReleaseError::Io(e))),
+            // Nothing more is done with the leader, so our block is all that can release it.
+            Verdict::Failed(LeaderFail::Leader(e)) if self.leader_first() => {
+                return self.mark(now, env, Err(ReleaseError::Leader(e)));
+            }
             Verdict::Failed(LeaderFail::Leader(e)) => return self.done(Err(ReleaseError::Leader(e))),
             Verdict::TooFew(readable, other) => {
                 return self.done(Err(ReleaseError::LeaderRead { readable, disks, other }));
@@ -79,11 +83,7 @@ impl PaxosRelease {
         let writer_is_us = leader.write_id.get() == self.config.host.get();
         match &self.what {
             What::Held(held) if self.leader_first() && !writer_is_us => {
-                let named = leader.lver == held.leader.lver
-                    && leader.owner_id.get() == self.config.host.get()
-                    && leader.owner_generation.get() == self.config.generation
-                    && leader.timestamp.get() != 0;
-                if named { Ok(true) } else { Err(owner) }
+                self.names(leader, held).then_some(true).ok_or(owner)
             }
             What::Held(held) | What::Exclusivity(held) => {
                 if !writer_is_us {
@@ -103,6 +103,29 @@ impl PaxosRelease {
                 && leader.owner_id.get() == self.config.host.get()
                 && leader.owner_generation.get() == self.config.generation),
         }
+    }
+
+    /// Whether a leader, whoever wrote it, says that this hold is ours.
+    fn names(&self, leader: &RawLeader, held: &Held) -> bool {
+        leader.lver == held.leader.lver
+            && leader.owner_id.get() == self.config.host.get()
+            && leader.owner_generation.get() == self.config.generation
+            && leader.timestamp.get() != 0
+    }
+
+    /// Whether a leader under another name is that of our exclusive hold: a slow commit in our name has taken it back to a name of before.
+    pub(super) fn is_held(
+        &self,
+        leader: &Result<RawLeader, LeaderFail>,
+        result: Result<View<'_>, IoFailure>,
+    ) -> bool {
+        let (Err(LeaderFail::Leader(LeaderError::Resource { found, .. })), What::Held(held)) =
+            (leader, &self.what)
+        else {
+            return false;
+        };
+        let renamed = PaxosConfig { resource: *found, ..self.config };
+        !held.is_shared() && renamed.decode_leader(result).is_ok_and(|leader| self.names(&leader, held))
     }
 
     pub(super) fn after_write_leader(

@@ -19,7 +19,7 @@
 mod leader;
 mod probe;
 
-use self::probe::{Found, Probe};
+use self::probe::Probe;
 use super::acquire::host_block;
 use super::ops::{Event, For, Ops, Tally, Verdict, Votes};
 use super::{Held, LeaderFail, PaxosConfig, ReleaseError};
@@ -134,8 +134,8 @@ pub struct PaxosRelease {
     patient: bool,
     /// Whether it is known which disks answer.
     probed: bool,
-    /// No majority has the lease under its name.
-    anonymous: bool,
+    /// A majority has the lease under this name instead.
+    anonymous: Option<Name>,
     /// The shared hold is on disk.
     announced: bool,
     /// What is to be in the value block before anything is given up.
@@ -193,7 +193,7 @@ impl PaxosRelease {
             mode: ModeBlock::zeroed(),
             patient: false,
             probed: false,
-            anonymous: false,
+            anonymous: None,
             not_renamed: None,
             announced: false,
             value: None,
@@ -445,30 +445,6 @@ impl PaxosRelease {
         }))
     }
 
-    fn after_probe(&mut self, now: MonoTime, env: &Env<'_>, probe: &Probe) -> Step<ReleaseOutcome> {
-        self.probed = true;
-        match probe.judge(self.config.disks, self.config.majority()) {
-            Found::Lease => self.start(now, env),
-            Found::Gone(error) => self.done(Err(error)),
-            // The next owner of what an acquire left may have given it another name; our block in it is ours to mark all the same. Whoever
-            // still has a value to write has given nothing up.
-            Found::Renamed(name)
-                if self.what == What::Whatever && !self.mode.is_shared() && self.value.is_none() =>
-            {
-                for disk in (0..self.config.disks).filter(|disk| probe.is_called(*disk, name)) {
-                    self.ops.is_of_the_lease(disk);
-                }
-                self.anonymous = true;
-                self.start(now, env)
-            }
-            // What is held has no next owner: somebody else's leases lie there.
-            Found::Renamed(found) => {
-                let error = LeaderError::Resource { expected: self.config.resource, found };
-                self.done(Err(probe.without(error, self.config.disks)))
-            }
-        }
-    }
-
     fn after_value(&mut self, now: MonoTime, env: &Env<'_>, tally: Tally) -> Step<ReleaseOutcome> {
         if tally.ok == 0 {
             return self.done(Err(ReleaseError::Value(tally.failure())));
@@ -478,14 +454,21 @@ impl PaxosRelease {
     }
 
     fn begin(&mut self, now: MonoTime, env: &Env<'_>) -> Step<ReleaseOutcome> {
-        match self.what {
+        match (self.what, self.anonymous) {
             // Of several disks one may have the flag, which others believe, long before a majority has the mode block.
-            What::Exclusivity(held) if self.patient || self.config.disks > 1 => {
+            (What::Exclusivity(held), _) if self.patient || self.config.disks > 1 => {
                 self.announce(now, env, held.block)
             }
-            What::Held(_) if self.leader_first() => self.read_leader(now, env),
-            What::Held(held) | What::Exclusivity(held) => self.write_block(now, env, held.block),
-            What::Whatever => {
+            (What::Held(_), Some(found)) => {
+                let told = match self.rename {
+                    Some(_) => Err(ReleaseError::Leader(self.called(found))),
+                    None => Ok(Released::ByFlag),
+                };
+                self.mark(now, env, told)
+            }
+            (What::Held(_), None) if self.leader_first() => self.read_leader(now, env),
+            (What::Held(held) | What::Exclusivity(held), _) => self.write_block(now, env, held.block),
+            (What::Whatever, _) => {
                 self.read_block(now);
                 self.submit(now, env, Phase::ReadBlock(OwnRead::default()))
             }
@@ -534,7 +517,7 @@ impl PaxosRelease {
             }
             Phase::ReadLeader(votes) => {
                 let leader = self.decode_leader(result);
-                if !self.anonymous {
+                if self.anonymous.is_none() {
                     self.ops.found(disk, &leader);
                 }
                 votes.put(leader);
@@ -542,7 +525,7 @@ impl PaxosRelease {
             Phase::Probe(probe) => {
                 let leader = self.decode_leader(result);
                 self.ops.found(disk, &leader);
-                probe.put(disk, &leader);
+                probe.put(disk, &leader, self.is_held(&leader, result));
             }
             Phase::Start | Phase::Done => {}
         }

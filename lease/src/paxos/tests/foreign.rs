@@ -345,6 +345,37 @@ fn a_lease_that_is_held_was_not_renamed() {
     }
 }
 
+/// A slow commit in our name may have taken it back to the name it had before, on a majority: it names this very hold, which is given up.
+#[test]
+fn a_hold_that_a_slow_commit_took_back_to_another_name_is_given_up() {
+    type Change = fn(&mut RawLeader);
+    let rows: [(Change, bool); 5] = [
+        (|_| {}, true),
+        (|l| l.lver = (l.lver.get() + 1).into(), false),
+        (|l| l.owner_generation = 9.into(), false),
+        (|l| l.owner_id = 2.into(), false),
+        (|l| l.timestamp = 0.into(), false),
+    ];
+    for (row, (change, given_up)) in rows.into_iter().enumerate() {
+        for rename in [None, Some(name("third"))] {
+            let mut lab = lab3([leader(0, NOBODY); 3]);
+            let held = held(&acquire3(&mut lab));
+            let mut slow = RawLeader { write_id: 2.into(), ..held.leader };
+            change(&mut slow);
+            for n in 0..2 {
+                put(&mut lab, disk(n), 0, Content::Leader(called("other", slow)));
+            }
+            lab.trace.clear();
+            let done = lab.run_noisy(&mut PaxosRelease::new(three(), held).renamed(rename)).outcome;
+            let marked = [0, 1, 2].map(|n| block_on(&lab, n, US).dblock.is_released());
+            assert_eq!(marked, [given_up; 3], "row {row}");
+            assert_eq!(done.result.is_ok(), given_up && rename.is_none(), "row {row}: {:?}", done.result);
+            let blocks = |op: &Op| matches!(op.action, Action::Write { sector: 2, .. });
+            assert!(lab.trace.iter().all(|t| !t.op.is_write() || blocks(&t.op)), "row {row}: no leader");
+        }
+    }
+}
+
 /// A new name that reached one disk of two: the further attempts find the lease under either.
 #[test]
 fn what_a_rename_cut_short_left_is_marked_on_both_disks() {

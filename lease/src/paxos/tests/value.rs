@@ -263,6 +263,38 @@ fn a_leader_that_does_not_name_us_is_not_renamed_but_our_block_is_marked() {
     }
 }
 
+/// A commit in our name by a host that was slow has taken the lease back to the name it had before. It cannot be renamed under ours, but
+/// is given up: whoever looks for it under that name finds an owner that has let go.
+#[test]
+fn a_lease_that_a_slow_commit_took_back_to_another_name_is_not_renamed_but_our_block_is_marked() {
+    for (slow, expected) in [(true, -227), (false, -229)] {
+        let mut lab = free_lab();
+        let held = held(&acquire_plain(&mut lab));
+        let mut record = leader_of(&lab);
+        if slow {
+            (record.write_id, record.resource_name) = (3.into(), name("other").to_field());
+            record.seal();
+        } else {
+            // Nor is a lease held for ever whose leader is damaged.
+            record.checksum = (record.checksum.get() ^ 1).into();
+        }
+        put_leader(&mut lab, record);
+        lab.trace.clear();
+        let machine = PaxosRelease::new(config(US), held).renamed(Some(name("third")));
+        let done = lab.run(&mut machine.clone());
+        assert_eq!(done.outcome.result.map_err(|e| ReturnCode::from(&e).0), Err(expected));
+        assert_eq!(lab.brief(), [(0, 1), (2, -1)]);
+        assert_eq!((leader_of(&lab), block_of(&lab, US).dblock.is_released()), (record, true));
+        assert!(!done.outcome.needs_retract());
+        if slow {
+            lab.hosts = seen(US, 1, 800, 990, 995);
+            put_delta(&mut lab, US, delta(US, 1, 950));
+            let next = acquire_as(&mut lab, renamed(2), nowait());
+            assert!(matches!(next.outcome, AcquireOutcome::Acquired(h) if h.lver() == 2));
+        }
+    }
+}
+
 #[test]
 fn a_rename_whose_leader_cannot_be_written_gives_nothing_up() {
     let mut lab = free_lab();

@@ -48,6 +48,12 @@ pub const ALLOWED: &[Allowed] = &[
         only: Some(Program::Reference),
         why: "its block says released; another host had committed it, took the lease and renamed it before the leader was read",
     },
+    Allowed {
+        word: "rename",
+        code: -227,
+        only: Some(Program::Ours),
+        why: "a slow commit of what we hold has taken back its name; it is released, and not renamed. Counted with the other slow commits",
+    },
     any("to-exclusive", -11, "another host shares it; here also another process of this host"),
     any("to-exclusive", -243, "another host is entering shared mode"),
     any("to-exclusive", -244, "another host won this version"),
