@@ -298,7 +298,17 @@ impl World {
             Outcome::Release(outcome) => {
                 let task = self.daemon(host).and_then(|d| d.tasks.get(&task));
                 let renames = task.is_some_and(|t| matches!(t.kind, Kind::Release(_, _, Some(_))));
+                let given_up = task.and_then(|t| match &t.kind {
+                    Kind::Release(held, ..) => t.resource().map(|resource| (resource, *held)),
+                    _ => None,
+                });
                 self.release_ended(host, &outcome, renames);
+                let ended = outstanding == 0 && !outcome.needs_retract();
+                if let (Some((resource, held)), true) =
+                    (given_up, ended && outcome.result != Err(ReleaseError::LockspaceGone))
+                {
+                    self.checks.let_go(resource, self.hosts[host].id, &held, &self.disk);
+                }
                 Told::ReleaseDone { task: id, outcome, outstanding }
             }
             _ => return,
@@ -343,6 +353,10 @@ impl World {
             // An older leader that was slow on one of several disks, where a newer one is missing on another, is the majority's again. The
             // lease is released by its flag, but nobody can give it a name then.
             Err(ReleaseError::Owner { .. }) if renames => self.checks.marks.renames_refused += 1,
+            // Likewise by a slow commit in this host's name, and to a name of before.
+            Err(ReleaseError::Leader(LeaderError::Resource { .. })) if renames => {
+                self.checks.marks.names_taken_back += 1;
+            }
             // A disk does not answer, or has missed an earlier name: the lease keeps the one that it has on a majority.
             Err(ReleaseError::NotRenamed { .. }) => self.checks.marks.renames_refused += 1,
             Err(e @ (ReleaseError::Driver | ReleaseError::Owner { .. })) => {

@@ -4,6 +4,7 @@ use sanlock_lease::delta::renew::{Corrupt, RenewOutcome};
 use sanlock_lease::delta::{DeltaAcquire, DeltaConfig, Instance, JoinError, Joined, Renewal};
 use sanlock_lease::machine::{Machine, Op};
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
+use sanlock_sim::checks::Marks;
 use sanlock_sim::layout::{self, host_id};
 use sanlock_sim::settings::Settings;
 use sanlock_sim::stage::{Actor, Stage};
@@ -375,4 +376,34 @@ fn a_failed_renewal_that_lands_over_a_good_one_is_renewed_over() {
             assert!(timestamp(&stage) < last);
         }
     }
+}
+
+/// Four hosts that fight for a lease, and give it its other name most of the time, on a disk that is slow now and then.
+fn names_fought_over(seed: u64) -> World {
+    let settings = Settings {
+        ours: 4,
+        slow_per_mille: 300,
+        renames_per_mille: 700,
+        hold_ms: 300,
+        pause_ms: 500,
+        stormy_secs: 3000,
+        ..Settings::quiet()
+    };
+    World::new(settings, seed, false)
+}
+
+/// A host commits another one's value late, with the name that the lease had when it read the leader. The owner releases the lease by the
+/// name that it knows, and gives it a new one: it is not renamed, but nobody finds it owned for ever (N3).
+#[test]
+fn a_lease_that_a_slow_commit_took_back_to_another_name_is_given_up() {
+    let mut marks = Marks::default();
+    for seed in 1..=100 {
+        let mut world = names_fought_over(seed);
+        assert!(world.run(), "seed {seed}: {:?}", world.checks.violations);
+        marks.add(&world.checks.marks);
+        if marks.names_taken_back > 0 {
+            return;
+        }
+    }
+    panic!("no release found its lease under a name of before: {} renamed", marks.renamed);
 }

@@ -77,6 +77,8 @@ marks! {
     renamed,
     /// Releases that could not give the new name, because the leader is not theirs any more.
     renames_refused,
+    /// Releases that could not, because a slow commit has taken the lease back to a name of before.
+    names_taken_back,
     /// Refused because the lease goes by another name.
     misnamed,
     /// Granted at the version demanded.

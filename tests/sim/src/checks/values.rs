@@ -7,6 +7,7 @@
 //! | V3 | a release that succeeds has written what was set |
 //! | N1 | a leader has a name that its version, or the one before, had; or the one its owner gives it; or that of the leader it repairs |
 //! | N2 | a rename that succeeds is on the disk, unless others have gone on since |
+//! | N3 | a release that has ended, whatever came of its new name, leaves no leader that says this host holds the lease, but for its flag |
 //! | D1 | between the version demanded and the one granted nobody else owned the lease |
 //! | I1 | INQUIRE says what the process holds |
 
@@ -16,6 +17,7 @@ use crate::layout;
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::limits::LVB_SECTOR;
 use sanlock_lease::name::Name;
+use sanlock_lease::paxos::Held;
 use sanlock_lease::record::RawLeader;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -146,6 +148,21 @@ impl Checks {
         let dead = self.members.get(&(host, layout::disk_of(resource))).is_none_or(|m| m.is_gone());
         if ours && !dead && !to.matches(&leader.resource_name) {
             self.violated(format!("N2: {host:?} has renamed {resource} to {to}, the leader is {leader:?}"));
+        }
+    }
+
+    /// N3: the release of a hold has ended, and is not tried again.
+    pub fn let_go(&mut self, resource: u8, host: HostId, held: &Held, disk: &SimDisk) {
+        let Some(leader) = layout::leader_in_force(disk, resource) else { return };
+        let id = self.id_of(host);
+        let owned = leader.timestamp.get() != 0
+            && leader.lver == held.leader.lver
+            && leader.owner_id.get() == id.get()
+            && leader.owner_generation == held.leader.owner_generation;
+        let flagged =
+            (0..disk.legs()).any(|leg| layout::block_on(disk, resource, leg, id).dblock.is_released());
+        if owned && !flagged {
+            self.violated(format!("N3: {host:?} has given up {resource} for good, and owns it: {leader:?}"));
         }
     }
 
