@@ -7,7 +7,7 @@
 //! | V3 | a release that succeeds has written what was set |
 //! | N1 | a leader has a name that its version, or the one before, had; or the one its owner gives it; or that of the leader it repairs |
 //! | N2 | a rename that succeeds is on the disk, unless others have gone on since |
-//! | N3 | a release that has ended, whatever came of its new name, leaves no leader that says this host holds the lease, but for its flag |
+//! | N3 | a release that has ended for good, whatever came of its new name, has marked the block of its host |
 //! | D1 | between the version demanded and the one granted nobody else owned the lease |
 //! | I1 | INQUIRE says what the process holds |
 
@@ -151,18 +151,18 @@ impl Checks {
         }
     }
 
-    /// N3: the release of a hold has ended, and is not tried again.
+    /// N3: the release of a hold has ended, and is not tried again. Whatever a leader says, a value of this host that is not given up in its
+    /// block may be committed in its name.
     pub fn let_go(&mut self, resource: u8, host: HostId, held: &Held, disk: &SimDisk) {
-        let Some(leader) = layout::leader_in_force(disk, resource) else { return };
         let id = self.id_of(host);
-        let owned = leader.timestamp.get() != 0
-            && leader.lver == held.leader.lver
-            && leader.owner_id.get() == id.get()
-            && leader.owner_generation == held.leader.owner_generation;
-        let flagged =
-            (0..disk.legs()).any(|leg| layout::block_on(disk, resource, leg, id).dblock.is_released());
-        if owned && !flagged {
-            self.violated(format!("N3: {host:?} has given up {resource} for good, and owns it: {leader:?}"));
+        let blocks = (0..disk.legs()).map(|leg| layout::block_on(disk, resource, leg, id).dblock);
+        // A later ballot of this host, or a format, has made it another one.
+        let mut blocks = blocks.filter(|block| block.mbal == held.block.dblock.mbal).peekable();
+        if blocks.peek().is_some() && blocks.all(|block| !block.is_released()) {
+            let leader = layout::leader_in_force(disk, resource);
+            self.violated(format!(
+                "N3: {host:?} has given up {resource} for good, its block says not: {leader:?}"
+            ));
         }
     }
 
