@@ -165,6 +165,11 @@ impl Ops {
         self.see(disk, Seen::Lease);
     }
 
+    /// It is not, after all.
+    pub(super) fn is_of_another(&mut self, disk: u8) {
+        self.see(disk, Seen::Another);
+    }
+
     /// Whether it is silent, or its last read failed.
     fn is_out(&self, disk: u8) -> bool {
         self.failing & (1 << disk) != 0

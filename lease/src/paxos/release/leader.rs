@@ -83,7 +83,11 @@ impl PaxosRelease {
         let writer_is_us = leader.write_id.get() == self.config.host.get();
         match &self.what {
             What::Held(held) if self.leader_first() && !writer_is_us => {
-                self.names(leader, held).then_some(true).ok_or(owner)
+                let named = leader.lver == held.leader.lver
+                    && leader.owner_id.get() == self.config.host.get()
+                    && leader.owner_generation.get() == self.config.generation
+                    && leader.timestamp.get() != 0;
+                if named { Ok(true) } else { Err(owner) }
             }
             What::Held(held) | What::Exclusivity(held) => {
                 if !writer_is_us {
@@ -103,29 +107,6 @@ impl PaxosRelease {
                 && leader.owner_id.get() == self.config.host.get()
                 && leader.owner_generation.get() == self.config.generation),
         }
-    }
-
-    /// Whether a leader, whoever wrote it, says that this hold is ours.
-    fn names(&self, leader: &RawLeader, held: &Held) -> bool {
-        leader.lver == held.leader.lver
-            && leader.owner_id.get() == self.config.host.get()
-            && leader.owner_generation.get() == self.config.generation
-            && leader.timestamp.get() != 0
-    }
-
-    /// Whether a leader under another name is that of our exclusive hold: a slow commit in our name has taken it back to a name of before.
-    pub(super) fn is_held(
-        &self,
-        leader: &Result<RawLeader, LeaderFail>,
-        result: Result<View<'_>, IoFailure>,
-    ) -> bool {
-        let (Err(LeaderFail::Leader(LeaderError::Resource { found, .. })), What::Held(held)) =
-            (leader, &self.what)
-        else {
-            return false;
-        };
-        let renamed = PaxosConfig { resource: *found, ..self.config };
-        !held.is_shared() && renamed.decode_leader(result).is_ok_and(|leader| self.names(&leader, held))
     }
 
     pub(super) fn after_write_leader(

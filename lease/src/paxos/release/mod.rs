@@ -19,7 +19,7 @@
 mod leader;
 mod probe;
 
-use self::probe::Probe;
+use self::probe::{Identify, Probe};
 use super::acquire::host_block;
 use super::ops::{Event, For, Ops, Tally, Verdict, Votes};
 use super::{Held, LeaderFail, PaxosConfig, ReleaseError};
@@ -91,6 +91,8 @@ enum Phase {
     Start,
     /// Of several disks it is seen which ones answer, and how many of them have this lease.
     Probe(Probe),
+    /// What lies there under another name may be the lease that is held.
+    Identify(Identify),
     /// The value block is written.
     WriteValue(Tally),
     /// Our block is read from every disk.
@@ -525,7 +527,12 @@ impl PaxosRelease {
             Phase::Probe(probe) => {
                 let leader = self.decode_leader(result);
                 self.ops.found(disk, &leader);
-                probe.put(disk, &leader, self.is_held(&leader, result));
+                probe.put(disk, &leader);
+            }
+            Phase::Identify(identify) => {
+                if let What::Held(held) = &self.what {
+                    identify.put(disk, host_block(result, self.config.host), held);
+                }
             }
             Phase::Start | Phase::Done => {}
         }
@@ -535,6 +542,7 @@ impl PaxosRelease {
     fn advance(&mut self, now: MonoTime, env: &Env<'_>) -> Step<ReleaseOutcome> {
         match std::mem::replace(&mut self.phase, Phase::Done) {
             Phase::Probe(probe) => self.after_probe(now, env, &probe),
+            Phase::Identify(identify) => self.after_identify(now, env, &identify),
             Phase::ReadBlock(read) => self.after_read_block(now, env, &read),
             Phase::WriteValue(tally) => self.after_value(now, env, tally),
             Phase::Announce(tally) | Phase::AwaitBlock(tally) => self.after_announce(now, env, tally),

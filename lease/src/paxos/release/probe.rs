@@ -1,10 +1,10 @@
 //! Which of several disks have the lease that is given up.
 
-use super::{LeaderFail, PaxosRelease, ReleaseError, ReleaseOutcome, What};
+use super::{For, Held, LeaderFail, PaxosRelease, Phase, ReleaseError, ReleaseOutcome, What};
 use crate::limits::DISKS_MAX;
-use crate::machine::{Env, Step};
+use crate::machine::{Env, IoFailure, Step};
 use crate::name::Name;
-use crate::record::RawLeader;
+use crate::record::{HostBlock, RawLeader};
 use crate::timing::MonoTime;
 use crate::verify::LeaderError;
 
@@ -17,10 +17,29 @@ pub(super) struct Probe {
     unknown: u32,
     /// Of each disk that differs in the resource's name alone, that name.
     names: [Option<Name>; DISKS_MAX],
-    /// On which of those the leader is otherwise that of what is held.
-    held: [bool; DISKS_MAX],
     /// What lies on the first of those that have something else.
     other: Option<LeaderError>,
+}
+
+/// Whether what a majority of the disks has under another name is the lease that is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Identify {
+    probe: Probe,
+    name: Name,
+    /// The disks that have our block as we wrote it last.
+    ours: u8,
+    /// Why one of them could not be read.
+    io: Option<IoFailure>,
+}
+
+impl Identify {
+    /// Takes note of our block on a disk.
+    pub(super) fn put(&mut self, disk: u8, block: Result<HostBlock, IoFailure>, held: &Held) {
+        match block {
+            Ok(block) => self.ours |= u8::from(block.dblock == held.block.dblock) << disk,
+            Err(failure) => self.io = self.io.or(Some(failure)),
+        }
+    }
 }
 
 /// What is to be done with the disks.
@@ -35,8 +54,8 @@ pub(super) enum Found {
 }
 
 impl Probe {
-    /// Takes note of a disk's leader, and whether in all but its name it is that of what is held.
-    pub(super) fn put(&mut self, disk: u8, leader: &Result<RawLeader, LeaderFail>, held: bool) {
+    /// Takes note of a disk's leader.
+    pub(super) fn put(&mut self, disk: u8, leader: &Result<RawLeader, LeaderFail>) {
         let error = match leader {
             Ok(_) => {
                 self.ours += 1;
@@ -49,22 +68,16 @@ impl Probe {
             }
         };
         self.other = self.other.or(Some(*error));
-        let at = usize::from(disk);
-        if let (LeaderError::Resource { found, .. }, Some(name), Some(of_hold)) =
-            (error, self.names.get_mut(at), self.held.get_mut(at))
+        if let (LeaderError::Resource { found, .. }, Some(name)) =
+            (error, self.names.get_mut(usize::from(disk)))
         {
-            (*name, *of_hold) = (Some(*found), held);
+            *name = Some(*found);
         }
     }
 
     /// Whether a disk has the lease under this name.
     pub(super) fn is_called(&self, disk: u8, name: Name) -> bool {
         self.names.get(usize::from(disk)).is_some_and(|found| *found == Some(name))
-    }
-
-    /// Whether every disk with this name has the leader of what is held.
-    pub(super) fn is_held_as(&self, name: Name) -> bool {
-        self.names.iter().zip(self.held).all(|(found, held)| *found != Some(name) || held)
     }
 
     /// What a majority says. Only one name that a majority has is the lease's: a disk with another one was named by mistake, and is
@@ -109,14 +122,44 @@ impl PaxosRelease {
                 self.goes_on_under(name, probe);
                 self.start(now, env)
             }
-            // A slow commit in our name has taken it back to a name of before: our block gives it up.
-            Found::Renamed(name) if probe.is_held_as(name) => {
-                self.goes_on_under(name, probe);
-                self.start(now, env)
+            // A slow commit may have taken what is held back to a name of before.
+            Found::Renamed(name) if matches!(self.what, What::Held(held) if !held.is_shared()) => {
+                self.identify(now, env, Identify { probe: *probe, name, ours: 0, io: None })
             }
             // What is held has no next owner: somebody else's leases lie there.
             Found::Renamed(found) => self.done(Err(probe.without(self.called(found), self.config.disks))),
         }
+    }
+
+    /// Reads our block on the disks with the other name. None but the lease that is held has it as we wrote it last.
+    fn identify(&mut self, now: MonoTime, env: &Env<'_>, identify: Identify) -> Step<ReleaseOutcome> {
+        self.goes_on_under(identify.name, &identify.probe);
+        for disk in (0..self.config.disks).filter(|disk| identify.probe.is_called(*disk, identify.name)) {
+            let sector = self.config.host.block_sector();
+            self.ops.read(disk, self.geometry.sector(), sector, 1, self.deadline(now), For::OwnBlock);
+        }
+        self.submit(now, env, Phase::Identify(identify))
+    }
+
+    pub(super) fn after_identify(
+        &mut self,
+        now: MonoTime,
+        env: &Env<'_>,
+        identify: &Identify,
+    ) -> Step<ReleaseOutcome> {
+        let Identify { probe, name, ours, io } = identify;
+        for disk in (0..self.config.disks).filter(|disk| probe.is_called(*disk, *name)) {
+            if ours & (1 << disk) == 0 {
+                self.ops.is_of_another(disk);
+            }
+        }
+        if ours.count_ones() >= self.config.majority() {
+            return self.start(now, env);
+        }
+        self.done(Err(match io {
+            Some(failure) => ReleaseError::Io(*failure),
+            None => probe.without(self.called(*name), self.config.disks),
+        }))
     }
 
     /// The disks that have the lease under another name are marked like those that have it under its own.

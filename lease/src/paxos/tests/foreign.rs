@@ -327,6 +327,7 @@ fn a_lease_that_is_held_was_not_renamed() {
         let held = held(&acquire3(&mut lab));
         for n in 0..with_other {
             put(&mut lab, disk(n), 0, Content::Leader(called("other", leader(7, owned_by(2, 1)))));
+            put(&mut lab, disk(n), 2, Content::Block(HostBlock::zeroed()));
         }
         lab.trace.clear();
         let value: std::sync::Arc<[u8]> = vec![7; 512].into();
@@ -345,35 +346,66 @@ fn a_lease_that_is_held_was_not_renamed() {
     }
 }
 
-/// A slow commit in our name may have taken it back to the name it had before, on a majority: it names this very hold, which is given up.
+/// A slow commit may have taken it back to the name it had before, on a majority, in our name or over it: none but this lease has our block
+/// as we wrote it last. It is given up, and nothing is written where other leases lie.
 #[test]
 fn a_hold_that_a_slow_commit_took_back_to_another_name_is_given_up() {
-    type Change = fn(&mut RawLeader);
-    let rows: [(Change, bool); 5] = [
-        (|_| {}, true),
-        (|l| l.lver = (l.lver.get() + 1).into(), false),
-        (|l| l.owner_generation = 9.into(), false),
-        (|l| l.owner_id = 2.into(), false),
-        (|l| l.timestamp = 0.into(), false),
+    type Change = fn(&mut RawLeader, &mut Dblock);
+    let rows: [(Change, bool); 6] = [
+        (|l, _| l.write_id = 2.into(), true),
+        (|l, _| (l.owner_id, l.write_id, l.lver) = (3.into(), 2.into(), 0.into()), true),
+        (|_, b| b.mbal = (b.mbal.get() + 2000).into(), false),
+        (|_, b| b.lver = (b.lver.get() + 1).into(), false),
+        (|_, b| b.inp3 = (b.inp3.get() + 1).into(), false),
+        (|_, b| *b = Dblock::zeroed(), false),
     ];
     for (row, (change, given_up)) in rows.into_iter().enumerate() {
-        for rename in [None, Some(name("third"))] {
+        for (rename, with_other) in [None, Some(name("third"))].into_iter().flat_map(|r| [(r, 2), (r, 3)]) {
             let mut lab = lab3([leader(0, NOBODY); 3]);
             let held = held(&acquire3(&mut lab));
-            let mut slow = RawLeader { write_id: 2.into(), ..held.leader };
-            change(&mut slow);
-            for n in 0..2 {
+            let (mut slow, mut block) = (held.leader, held.block);
+            change(&mut slow, &mut block.dblock);
+            if !block.dblock.is_unused() {
+                block.dblock.seal();
+            }
+            // With a majority on which it is, the last disk may have any other lease of that name.
+            for n in 0..with_other {
                 put(&mut lab, disk(n), 0, Content::Leader(called("other", slow)));
+                put(&mut lab, disk(n), 2, Content::Block(if n < 2 { block } else { HostBlock::zeroed() }));
             }
             lab.trace.clear();
             let done = lab.run_noisy(&mut PaxosRelease::new(three(), held).renamed(rename)).outcome;
             let marked = [0, 1, 2].map(|n| block_on(&lab, n, US).dblock.is_released());
-            assert_eq!(marked, [given_up; 3], "row {row}");
+            assert_eq!(marked, [given_up, given_up, given_up && with_other == 2], "row {row}");
             assert_eq!(done.result.is_ok(), given_up && rename.is_none(), "row {row}: {:?}", done.result);
+            assert_eq!(done.needs_retract(), !given_up && with_other == 2, "row {row}: {:?}", done.result);
             let blocks = |op: &Op| matches!(op.action, Action::Write { sector: 2, .. });
             assert!(lab.trace.iter().all(|t| !t.op.is_write() || blocks(&t.op)), "row {row}: no leader");
         }
     }
+}
+
+/// Whether they are this lease cannot be told while our blocks cannot be read: the release is tried again.
+#[test]
+fn a_hold_under_another_name_whose_blocks_cannot_be_read_is_tried_again() {
+    let mut lab = lab3([leader(0, NOBODY); 3]);
+    let held = held(&acquire3(&mut lab));
+    for n in 0..3 {
+        put(&mut lab, disk(n), 0, Content::Leader(called("other", held.leader)));
+    }
+    lab.fates(|op| match op.action {
+        Action::Read { first: 2, .. } if op.place != disk(0) => Fate::fail(IoFailure::Os(5)),
+        _ => Fate::prompt(),
+    });
+    let done = lab.run_noisy(&mut PaxosRelease::new(three(), held)).outcome;
+    assert_eq!(done.result, Err(ReleaseError::Io(IoFailure::Os(5))));
+    assert!(done.needs_retract());
+    lab.no_faults();
+    let done = lab
+        .run_noisy(&mut PaxosRelease::retract(three(), held.geometry).of_ballot(Some(held.ballot())))
+        .outcome;
+    assert_eq!(done.result, Ok(Released::ByFlag));
+    assert!((0..3).all(|n| block_on(&lab, n, US).dblock.is_released()));
 }
 
 /// A new name that reached one disk of two: the further attempts find the lease under either.
