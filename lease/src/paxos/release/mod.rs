@@ -461,14 +461,14 @@ impl PaxosRelease {
             (What::Exclusivity(held), _) if self.patient || self.config.disks > 1 => {
                 self.announce(now, env, held.block)
             }
-            (What::Held(_), Some(found)) => {
+            (What::Held(held), Some(found)) if !held.is_shared() => {
                 let told = match self.rename {
                     Some(_) => Err(ReleaseError::Leader(self.called(found))),
                     None => Ok(Released::ByFlag),
                 };
                 self.mark(now, env, told)
             }
-            (What::Held(_), None) if self.leader_first() => self.read_leader(now, env),
+            (What::Held(_), _) if self.leader_first() => self.read_leader(now, env),
             (What::Held(held) | What::Exclusivity(held), _) => self.write_block(now, env, held.block),
             (What::Whatever, _) => {
                 self.read_block(now);

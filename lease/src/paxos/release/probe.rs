@@ -123,7 +123,7 @@ impl PaxosRelease {
                 self.start(now, env)
             }
             // A slow commit may have taken what is held back to a name of before.
-            Found::Renamed(name) if matches!(self.what, What::Held(held) if !held.is_shared()) => {
+            Found::Renamed(name) if matches!(self.what, What::Held(_)) => {
                 self.identify(now, env, Identify { probe: *probe, name, ours: 0, io: None })
             }
             // What is held has no next owner: somebody else's leases lie there.

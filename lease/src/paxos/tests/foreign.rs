@@ -385,6 +385,30 @@ fn a_hold_that_a_slow_commit_took_back_to_another_name_is_given_up() {
     }
 }
 
+/// A shared hold is given up likewise: it is in our block.
+#[test]
+fn a_shared_hold_under_another_name_is_given_up() {
+    for other_lease in [false, true] {
+        let mut lab = lab3([leader(0, NOBODY); 3]);
+        let machine = PaxosShare::new(three(), AcquireOptions::default(), 0);
+        let shared = held(&lab.run_noisy(&mut machine.clone()));
+        assert!(shared.is_shared());
+        for n in 0..3 {
+            let leader = called("other", leader_on(&lab, n));
+            put(&mut lab, disk(n), 0, Content::Leader(leader));
+            if other_lease {
+                put(&mut lab, disk(n), 2, Content::Block(HostBlock::zeroed()));
+            }
+        }
+        lab.trace.clear();
+        let done = lab.run_noisy(&mut PaxosRelease::new(three(), shared)).outcome;
+        let expected = if other_lease { Err(-227) } else { Ok(Released::ByFlag) };
+        assert_eq!(done.result.map_err(|e| ReturnCode::from(&e).0), expected);
+        assert_eq!(lab.trace.iter().filter(|t| t.op.is_write()).count(), if other_lease { 0 } else { 3 });
+        assert!((0..3).all(|n| !block_on(&lab, n, US).mode.is_shared()));
+    }
+}
+
 /// Whether they are this lease cannot be told while our blocks cannot be read: the release is tried again.
 #[test]
 fn a_hold_under_another_name_whose_blocks_cannot_be_read_is_tried_again() {

@@ -56,10 +56,12 @@ fn a_damaged_leader_is_not_freed() {
     let mut record = leader_of(&lab);
     record.lver = 7.into();
     put_leader(&mut lab, record);
+    lab.trace.clear();
     assert!(matches!(
         release(&mut lab, held).outcome.result,
         Err(ReleaseError::Leader(LeaderError::Checksum { .. }))
     ));
+    assert_eq!(lab.brief(), [(2, -1), (0, 1)], "marked once");
 }
 
 #[test]
