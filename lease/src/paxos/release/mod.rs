@@ -136,8 +136,8 @@ pub struct PaxosRelease {
     patient: bool,
     /// Whether it is known which disks answer.
     probed: bool,
-    /// A majority has the lease under this name instead.
-    anonymous: Option<Name>,
+    /// No majority has the lease under its name.
+    anonymous: bool,
     /// The shared hold is on disk.
     announced: bool,
     /// What is to be in the value block before anything is given up.
@@ -195,7 +195,7 @@ impl PaxosRelease {
             mode: ModeBlock::zeroed(),
             patient: false,
             probed: false,
-            anonymous: None,
+            anonymous: false,
             not_renamed: None,
             announced: false,
             value: None,
@@ -456,21 +456,14 @@ impl PaxosRelease {
     }
 
     fn begin(&mut self, now: MonoTime, env: &Env<'_>) -> Step<ReleaseOutcome> {
-        match (self.what, self.anonymous) {
+        match self.what {
             // Of several disks one may have the flag, which others believe, long before a majority has the mode block.
-            (What::Exclusivity(held), _) if self.patient || self.config.disks > 1 => {
+            What::Exclusivity(held) if self.patient || self.config.disks > 1 => {
                 self.announce(now, env, held.block)
             }
-            (What::Held(held), Some(found)) if !held.is_shared() => {
-                let told = match self.rename {
-                    Some(_) => Err(ReleaseError::Leader(self.called(found))),
-                    None => Ok(Released::ByFlag),
-                };
-                self.mark(now, env, told)
-            }
-            (What::Held(_), _) if self.leader_first() => self.read_leader(now, env),
-            (What::Held(held) | What::Exclusivity(held), _) => self.write_block(now, env, held.block),
-            (What::Whatever, _) => {
+            What::Held(_) if self.leader_first() => self.read_leader(now, env),
+            What::Held(held) | What::Exclusivity(held) => self.write_block(now, env, held.block),
+            What::Whatever => {
                 self.read_block(now);
                 self.submit(now, env, Phase::ReadBlock(OwnRead::default()))
             }
@@ -519,7 +512,7 @@ impl PaxosRelease {
             }
             Phase::ReadLeader(votes) => {
                 let leader = self.decode_leader(result);
-                if self.anonymous.is_none() {
+                if !self.anonymous {
                     self.ops.found(disk, &leader);
                 }
                 votes.put(leader);

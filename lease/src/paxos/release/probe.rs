@@ -167,11 +167,11 @@ impl PaxosRelease {
         for disk in (0..self.config.disks).filter(|disk| probe.is_called(*disk, name)) {
             self.ops.is_of_the_lease(disk);
         }
-        self.anonymous = Some(name);
+        self.anonymous = true;
     }
 
     /// That the lease has another name than it should.
-    pub(super) fn called(&self, found: Name) -> LeaderError {
+    fn called(&self, found: Name) -> LeaderError {
         LeaderError::Resource { expected: self.config.resource, found }
     }
 }

@@ -12,6 +12,8 @@ use crate::site::Site;
 /// Why two rows are now above and now below what is wanted.
 const SYSTEM_CALLS: &str =
     "a connection, a request and its end are the same system calls in both, and nearly all of it";
+/// Connections that virtual machines keep open, one each.
+const KEPT: u64 = 200;
 /// Asks before it is the next program's turn.
 const TURN: u32 = 20;
 
@@ -23,6 +25,7 @@ struct Times {
     version: Vec<f64>,
     inquire: Vec<f64>,
     connect: Vec<f64>,
+    beside_kept: Vec<f64>,
 }
 
 /// Runs the measure.
@@ -53,6 +56,8 @@ pub fn run(setting: &Setting) -> Vec<Row> {
         rate("VERSION, one connection", original.version, ours.version),
         rate("INQUIRE, one connection", original.inquire, ours.inquire),
         rate("VERSION, a connection each", original.connect, ours.connect).noting(SYSTEM_CALLS),
+        rate("VERSION, a connection each", original.beside_kept, ours.beside_kept)
+            .sized(KEPT, "others kept open"),
     ]
 }
 
@@ -73,6 +78,9 @@ fn turn(site: &Site, times: &mut Times, spaces: u64, length: Duration) {
     let mut connection = site.registered(0);
     times.inquire.push(rate(length, || assert_eq!(connection.inquire(None).result, 0, "inquire")));
     times.connect.push(rate(length, || ask_version(&mut site.connect(0))));
+    let kept: Vec<Connection> = (0..KEPT).map(|_| site.registered(0)).collect();
+    times.beside_kept.push(rate(length, || ask_version(&mut site.connect(0))));
+    drop(kept);
 }
 
 fn ask_version(connection: &mut Connection) {
