@@ -343,6 +343,13 @@ fn a_lease_that_is_held_was_not_renamed() {
             assert_eq!(outcome.result.map_err(|e| ReturnCode::from(&e).0), Err(expected));
         }
         assert!(writes(&lab).is_empty());
+        lab.trace.clear();
+        lab.run_noisy(&mut PaxosConvert::to_shared(three(), held));
+        assert!(
+            lab.trace.iter().all(|t| reads_leader(&t.op)),
+            "what goes on being held is not looked for: {:?}",
+            lab.trace
+        );
     }
 }
 
