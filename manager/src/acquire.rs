@@ -214,7 +214,7 @@ impl Manager {
             ls,
             work: Work::Acquiring { task, persistent: request.persistent },
             renamed: None,
-            ballot: None,
+            hold: None,
             attempt: None,
             pid,
             lver: 0,

@@ -151,8 +151,8 @@ pub enum Action {
         config: PaxosConfig,
         /// The resource's sizes.
         geometry: Geometry,
-        /// Of a lease that was held, the ballot number of our block.
-        ballot: Option<u64>,
+        /// Of a lease that was held, our block as it was then.
+        hold: Option<HostBlock>,
         /// Of an acquire that failed, our block as it left it.
         attempt: Option<HostBlock>,
         /// To be in the value block before anything else.

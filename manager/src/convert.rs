@@ -126,7 +126,7 @@ impl Manager {
         if matches!(resource.work, Work::Settling { task: t } if t == task) {
             // Given up meanwhile: whatever is left is taken back, from what was last written.
             resource.converting = None;
-            (resource.ballot, resource.attempt) = (Some(held.ballot()), Some(held.block));
+            (resource.hold, resource.attempt) = (Some(held.block), Some(held.block));
             return self.give_back(id, task, outstanding, out);
         }
         resource.geometry = held.geometry;

@@ -181,11 +181,11 @@ impl Manager {
         let (ls, disks) = (resource.ls, resource.spec.disks.clone());
         let value = resource.unwritten_value();
         let Some(resource) = self.resources.get_mut(&id) else { return Started::Nothing };
-        resource.ballot = Some(held.ballot());
+        resource.hold = Some(held.block);
         if resource.erase || resource.converting.is_some() {
             resource.attempt = Some(held.block);
         }
-        let (ballot, attempt) = (resource.ballot, resource.attempt);
+        let (hold, attempt) = (resource.hold, resource.attempt);
         if let Some(task) = resource.converting {
             // What an earlier conversion left is being taken back; the hold goes after it, and nobody has to wait for that.
             resource.work = Work::Settling { task };
@@ -203,7 +203,7 @@ impl Manager {
         let (erase, geometry) = (resource.erase, held.geometry);
         self.tasks.insert(task, id);
         out.push(if erase {
-            Action::StartRetract { task, ls, config, geometry, ballot, attempt, value, rename, disks }
+            Action::StartRetract { task, ls, config, geometry, hold, attempt, value, rename, disks }
         } else {
             Action::StartRelease { task, ls, config, held, value, rename, disks }
         });
@@ -253,13 +253,13 @@ impl Manager {
         };
         let (ls, disks, geometry) = (resource.ls, resource.spec.disks.clone(), resource.geometry);
         let (value, rename) = (resource.unwritten_value(), resource.renamed);
-        let (ballot, attempt) = (resource.ballot, resource.attempt);
+        let (hold, attempt) = (resource.hold, resource.attempt);
         if let Some(resource) = self.resources.get_mut(&id) {
             resource.work = Work::Releasing { task };
             resource.attempts += 1;
         }
         self.tasks.insert(task, id);
-        out.push(Action::StartRetract { task, ls, config, geometry, ballot, attempt, value, rename, disks });
+        out.push(Action::StartRetract { task, ls, config, geometry, hold, attempt, value, rename, disks });
     }
 
     /// The resource of a task that is done. While writes of it are outstanding the task stays known, to be told of their end.

@@ -282,8 +282,8 @@ pub struct Resource {
     pub work: Work,
     /// The name it gets by the release that runs, or that has not ended completely.
     pub(crate) renamed: Option<Name>,
-    /// The ballot number of our block when it was given up: what is tried again must not touch a newer one.
-    pub(crate) ballot: Option<u64>,
+    /// Our block when it was given up: what is tried again must not touch a newer one, nor another lease's.
+    pub(crate) hold: Option<HostBlock>,
     /// Our block as an acquire that failed left it.
     pub(crate) attempt: Option<HostBlock>,
     /// Pid of the last exclusive owner.

@@ -87,8 +87,8 @@ impl Front {
             Action::StartRelease { task, ls, config, held, value, rename, disks } => {
                 self.start(task, ls, config, Work::Release { held: Box::new(held), value, rename }, disks);
             }
-            Action::StartRetract { task, ls, config, geometry, ballot, attempt, value, rename, disks } => {
-                let work = Work::Retract { geometry, ballot, attempt, value, rename };
+            Action::StartRetract { task, ls, config, geometry, hold, attempt, value, rename, disks } => {
+                let work = Work::Retract { geometry, hold, attempt, value, rename };
                 self.start(task, ls, config, work, disks);
             }
             Action::ClientGone { task } => self.resources.client_gone(task),

@@ -58,8 +58,8 @@ pub(crate) enum Work {
     /// Take back what an acquire or an earlier release may have left.
     Retract {
         geometry: Geometry,
-        /// Of this ballot; `None`: of whichever was the last.
-        ballot: Option<u64>,
+        /// Of a lease that was held, our block as it was then.
+        hold: Option<HostBlock>,
         /// Our block as an acquire that failed left it.
         attempt: Option<HostBlock>,
         /// What is to be in its value block before that.

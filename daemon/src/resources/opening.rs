@@ -279,7 +279,7 @@ mod tests {
         };
         let work = Work::Retract {
             geometry: Geometry::B512_M1,
-            ballot: None,
+            hold: None,
             attempt: None,
             value: None,
             rename: None,

@@ -226,9 +226,8 @@ impl Thread {
                 let machine = PaxosRelease::new(task.config, *held).with_value(value).renamed(rename);
                 TaskMachine::Release(Box::new(machine))
             }
-            Work::Retract { geometry, ballot, attempt, value, rename } => {
-                let machine =
-                    PaxosRelease::retract(task.config, geometry).of_ballot(ballot).of_attempt(attempt);
+            Work::Retract { geometry, hold, attempt, value, rename } => {
+                let machine = PaxosRelease::retract(task.config, geometry).of_hold(hold).of_attempt(attempt);
                 let machine = machine.with_value(value).renamed(rename);
                 TaskMachine::Release(Box::new(machine))
             }

@@ -207,3 +207,23 @@ fn what_an_acquire_wrote_last_goes_with_every_attempt_to_take_it_back() {
         }
     }
 }
+
+/// By this block it is known where what was held lies, whatever it is called by then, and what has come after it.
+#[test]
+fn the_block_of_the_hold_goes_with_every_attempt_to_give_it_up() {
+    let (mut lab, _) = Lab::ready();
+    let task = task_of(&lab.acquire(0, Target::Own, &["a"]));
+    lab.acquired(task, 0);
+    let (release, _) = release_of(&lab.release(0, &["a"]));
+    lab.released(release, timed_out(), 0);
+    for _ in 0..3 {
+        let retract = |action: &Action| match action {
+            Action::StartRetract { task, hold, .. } => Some((*task, *hold)),
+            _ => None,
+        };
+        let found = (0..20).find_map(|_| lab.tick().iter().find_map(retract));
+        let Some((task, hold)) = found else { panic!("not tried again") };
+        assert_eq!(hold, Some(held(1, 7).block));
+        lab.released(task, timed_out(), 0);
+    }
+}

@@ -182,8 +182,8 @@ impl World {
                 let kind = Kind::Release(held, value, rename);
                 self.order_task(host, Task::new(task, ls, config, kind, &disks));
             }
-            Action::StartRetract { task, ls, config, geometry, ballot, attempt, value, rename, disks } => {
-                let kind = Kind::Retract(geometry, ballot, attempt, value, rename);
+            Action::StartRetract { task, ls, config, geometry, hold, attempt, value, rename, disks } => {
+                let kind = Kind::Retract(geometry, hold, attempt, value, rename);
                 self.order_task(host, Task::new(task, ls, config, kind, &disks));
             }
             Action::ClientGone { task } => {

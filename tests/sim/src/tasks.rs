@@ -44,9 +44,9 @@ pub(crate) enum Kind {
     Erase(Held),
     /// Give it back, after writing its value block and with a new name if there are any.
     Release(Held, Option<Arc<[u8]>>, Option<Name>),
-    /// Take back what an acquire or an earlier release may have left: of this ballot, or with the block that the acquire left, after writing
+    /// Take back what an acquire or an earlier release may have left: with the block of the hold, or the one that the acquire left, after writing
     /// the value block, and of a lease that was to get this name.
-    Retract(Geometry, Option<u64>, Option<HostBlock>, Option<Arc<[u8]>>, Option<Name>),
+    Retract(Geometry, Option<HostBlock>, Option<HostBlock>, Option<Arc<[u8]>>, Option<Name>),
 }
 
 /// A task.
@@ -107,9 +107,9 @@ impl Task {
             Kind::Release(held, value, name) => {
                 Work::Release(PaxosRelease::new(self.config, *held).with_value(value.clone()).renamed(*name))
             }
-            Kind::Retract(geometry, ballot, attempt, value, name) => Work::Release(
+            Kind::Retract(geometry, hold, attempt, value, name) => Work::Release(
                 PaxosRelease::retract(self.config, *geometry)
-                    .of_ballot(*ballot)
+                    .of_hold(*hold)
                     .of_attempt(*attempt)
                     .with_value(value.clone())
                     .renamed(*name),
@@ -299,15 +299,15 @@ impl World {
                 let task = self.daemon(host).and_then(|d| d.tasks.get(&task));
                 let renames = task.is_some_and(|t| matches!(t.kind, Kind::Release(_, _, Some(_))));
                 let given_up = task.and_then(|t| match &t.kind {
-                    Kind::Release(held, ..) => t.resource().map(|resource| (resource, *held)),
+                    Kind::Release(held, ..) => Some((t.resource()?, held.block)),
+                    Kind::Retract(_, Some(hold), ..) => Some((t.resource()?, *hold)),
                     _ => None,
                 });
                 self.release_ended(host, &outcome, renames);
                 let ended = outstanding == 0 && !outcome.needs_retract();
-                if let (Some((resource, held)), true) =
-                    (given_up, ended && outcome.result != Err(ReleaseError::LockspaceGone))
-                {
-                    self.checks.let_go(resource, self.hosts[host].id, &held, &self.disk);
+                let lost = outcome.result == Err(ReleaseError::LockspaceGone);
+                if let (Some((resource, hold)), true) = (given_up, ended && !lost) {
+                    self.checks.let_go(resource, self.hosts[host].id, &hold.dblock, &self.disk);
                 }
                 Told::ReleaseDone { task: id, outcome, outstanding }
             }

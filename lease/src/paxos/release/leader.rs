@@ -31,8 +31,12 @@ impl PaxosRelease {
                 return self.done(Ok(Released::ByFlag));
             }
             Verdict::Failed(LeaderFail::Io(e)) => return self.done(Err(ReleaseError::Io(e))),
-            // Nothing more is done with the leader, so our block is all that can release it.
-            Verdict::Failed(LeaderFail::Leader(e)) if self.leader_first() => {
+            // Nothing more is done with the leader, so our block is all that can release it. Where there is plainly another lease, or none, it
+            // is not written any more.
+            Verdict::Failed(LeaderFail::Leader(e))
+                if self.leader_first()
+                    && (!e.is_of_another() || matches!(e, LeaderError::Resource { .. })) =>
+            {
                 return self.mark(now, env, Err(ReleaseError::Leader(e)));
             }
             Verdict::Failed(LeaderFail::Leader(e)) => return self.done(Err(ReleaseError::Leader(e))),
@@ -150,5 +154,19 @@ impl PaxosRelease {
             }
             _ => decoded,
         }
+    }
+
+    /// Whether a leader under another name is one that this host wrote with its present generation.
+    pub(super) fn wrote_renamed(
+        &self,
+        leader: &Result<RawLeader, LeaderFail>,
+        result: Result<View<'_>, IoFailure>,
+    ) -> bool {
+        let Err(LeaderFail::Leader(LeaderError::Resource { found, .. })) = leader else { return false };
+        let renamed = PaxosConfig { resource: *found, ..self.config }.decode_leader(result);
+        renamed.is_ok_and(|leader| {
+            leader.write_id.get() == self.config.host.get()
+                && leader.write_generation.get() == self.config.generation
+        })
     }
 }

@@ -11,7 +11,7 @@
 //!
 //! Of a lease that is to be renamed the leader comes first, whoever wrote it: as long as our block is not marked and the leader
 //! names us nobody else may write it, so it is ours to free and to name. The mark follows, for commits in our name that are still
-//! on their way. A lease on several disks gets its new name only where all of them have it under the old one: a disk with another
+//! on their way. One that was slow may have taken the leader back to a name of before: then only the mark is written. A lease on several disks gets its new name only where all of them have it under the old one: a disk with another
 //! name is foreign from then on (see [`super::ops`]).
 //!
 //! Of several disks the leaders are read before anything else: which disks answer, and on which of them this lease lies.
@@ -136,8 +136,8 @@ pub struct PaxosRelease {
     patient: bool,
     /// Whether it is known which disks answer.
     probed: bool,
-    /// No majority has the lease under its name.
-    anonymous: bool,
+    /// A majority has the lease under this name instead. Then leaders are neither asked nor written: our block gives it up.
+    other_name: Option<Name>,
     /// The shared hold is on disk.
     announced: bool,
     /// What is to be in the value block before anything is given up.
@@ -147,8 +147,8 @@ pub struct PaxosRelease {
     rename: Option<Name>,
     /// Why it did not get that name.
     not_renamed: Option<ReleaseError>,
-    /// The number of our block's last ballot, if it is known.
-    ballot: Option<u64>,
+    /// Our block as it was when we held what is to be given up.
+    hold: Option<HostBlock>,
     /// Our block as the attempt to be taken back left it.
     attempt: Option<HostBlock>,
     /// What is left to be told once our block is marked: the leader came first.
@@ -161,7 +161,7 @@ impl PaxosRelease {
     /// change.
     #[must_use]
     pub fn new(config: PaxosConfig, held: Held) -> Self {
-        Self::with(config, held.geometry, What::Held(held))
+        Self::with(config, held.geometry, What::Held(held)).of_hold(Some(held.block))
     }
 
     /// Takes back what a failed acquire of ours may have left: a value that can still be chosen, or a leader that names us.
@@ -195,13 +195,13 @@ impl PaxosRelease {
             mode: ModeBlock::zeroed(),
             patient: false,
             probed: false,
-            anonymous: false,
+            other_name: None,
             not_renamed: None,
             announced: false,
             value: None,
             value_written: false,
             rename: None,
-            ballot: None,
+            hold: None,
             attempt: None,
             told: None,
         }
@@ -224,11 +224,11 @@ impl PaxosRelease {
         self
     }
 
-    /// Of a lease that we held, the ballot number that our block had: a block that has gone further belongs to something newer of this
-    /// host, and nothing is taken back.
+    /// Of a lease that we held, our block as it was then: one that has gone further belongs to something newer of this host, and nothing is
+    /// taken back. Where the lease is under another name on several disks, those are known by it (see [`Identify`]).
     #[must_use]
-    pub fn of_ballot(mut self, ballot: Option<u64>) -> Self {
-        self.ballot = ballot;
+    pub fn of_hold(mut self, block: Option<HostBlock>) -> Self {
+        self.hold = block;
         self
     }
 
@@ -373,6 +373,10 @@ impl PaxosRelease {
                     Err(ReleaseError::DblockWrite(tally.failure()))
                 })
             }
+            _ if self.other_name.is_some() => self.done(match self.block_failure {
+                Some(failure) => Err(ReleaseError::DblockWrite(failure)),
+                None => Ok(Released::ByFlag),
+            }),
             What::Held(_) | What::Exclusivity(_) | What::Whatever => self.read_leader(now, env),
         }
     }
@@ -391,7 +395,7 @@ impl PaxosRelease {
             0 => dblock.mbal.get(),
             bal => bal,
         });
-        if self.ballot.is_some_and(|ours| ballot > ours) {
+        if self.hold.is_some_and(|hold| ballot > hold.dblock.mbal.get()) {
             return self.done(Ok(Released::NothingToDo));
         }
         // What we wrote ourselves, where no disk that answers has it.
@@ -416,6 +420,8 @@ impl PaxosRelease {
         // older version that others may have committed in our name, whose flag phase 1 of the last ballot took away.
         if read.mode_differs || (!block.dblock.is_unused() && unmarked) {
             self.write_block(now, env, block)
+        } else if self.other_name.is_some() {
+            self.done(Ok(Released::ByFlag))
         } else {
             self.read_leader(now, env)
         }
@@ -461,7 +467,10 @@ impl PaxosRelease {
             What::Exclusivity(held) if self.patient || self.config.disks > 1 => {
                 self.announce(now, env, held.block)
             }
-            What::Held(_) if self.leader_first() => self.read_leader(now, env),
+            What::Held(_) if self.leader_first() => match self.other_name {
+                Some(found) => self.mark(now, env, Err(ReleaseError::Leader(self.called(found)))),
+                None => self.read_leader(now, env),
+            },
             What::Held(held) | What::Exclusivity(held) => self.write_block(now, env, held.block),
             What::Whatever => {
                 self.read_block(now);
@@ -512,21 +521,15 @@ impl PaxosRelease {
             }
             Phase::ReadLeader(votes) => {
                 let leader = self.decode_leader(result);
-                if !self.anonymous {
-                    self.ops.found(disk, &leader);
-                }
+                self.ops.found(disk, &leader);
                 votes.put(leader);
             }
             Phase::Probe(probe) => {
                 let leader = self.decode_leader(result);
                 self.ops.found(disk, &leader);
-                probe.put(disk, &leader);
+                probe.put(disk, &leader, self.wrote_renamed(&leader, result));
             }
-            Phase::Identify(identify) => {
-                if let What::Held(held) = &self.what {
-                    identify.put(disk, host_block(result, self.config.host), held);
-                }
-            }
+            Phase::Identify(identify) => identify.put(disk, host_block(result, self.config.host)),
             Phase::Start | Phase::Done => {}
         }
         self.phase = phase;

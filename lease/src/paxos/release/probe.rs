@@ -1,10 +1,10 @@
 //! Which of several disks have the lease that is given up.
 
-use super::{For, Held, LeaderFail, PaxosRelease, Phase, ReleaseError, ReleaseOutcome, What};
+use super::{For, LeaderFail, PaxosRelease, Phase, ReleaseError, ReleaseOutcome, What};
 use crate::limits::DISKS_MAX;
 use crate::machine::{Env, IoFailure, Step};
 use crate::name::Name;
-use crate::record::{HostBlock, RawLeader};
+use crate::record::{Dblock, HostBlock, RawLeader};
 use crate::timing::MonoTime;
 use crate::verify::LeaderError;
 
@@ -17,29 +17,48 @@ pub(super) struct Probe {
     unknown: u32,
     /// Of each disk that differs in the resource's name alone, that name.
     names: [Option<Name>; DISKS_MAX],
+    /// On which of those this host wrote the leader.
+    written: u8,
     /// What lies on the first of those that have something else.
     other: Option<LeaderError>,
 }
 
-/// Whether what a majority of the disks has under another name is the lease that is held.
+/// Whether the disks have the lease that was held, whatever it is called there.
+///
+/// A slow commit may have taken it back to the name, and even to the version, that it had when its host read the leader. Then our block is as
+/// we wrote it last, but for what a release has done to it since; and the leader is not of our writing: all that *we* commit has the name that we
+/// know. Another lease of ours may have an equal block, if it was acquired at the same second, but its leader is ours, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Identify {
     probe: Probe,
+    /// What a majority calls it.
     name: Name,
-    /// The disks that have our block as we wrote it last.
+    hold: HostBlock,
+    /// The disks that have our block.
     ours: u8,
-    /// Why one of them could not be read.
+    /// The disks whose block could not be read.
+    unread: u8,
+    /// Why one of them could not.
     io: Option<IoFailure>,
 }
 
 impl Identify {
     /// Takes note of our block on a disk.
-    pub(super) fn put(&mut self, disk: u8, block: Result<HostBlock, IoFailure>, held: &Held) {
+    pub(super) fn put(&mut self, disk: u8, block: Result<HostBlock, IoFailure>) {
         match block {
-            Ok(block) => self.ours |= u8::from(block.dblock == held.block.dblock) << disk,
-            Err(failure) => self.io = self.io.or(Some(failure)),
+            Ok(block) => self.ours |= u8::from(same_value(&block.dblock, &self.hold.dblock)) << disk,
+            Err(failure) => {
+                self.unread |= 1 << disk;
+                self.io = self.io.or(Some(failure));
+            }
         }
     }
+}
+
+/// Whether two blocks have the same value, accepted in the same ballot of the same version.
+fn same_value(one: &Dblock, other: &Dblock) -> bool {
+    let value = |block: &Dblock| (block.lver, block.bal, block.inp, block.inp2, block.inp3);
+    one.bal.get() != 0 && value(one) == value(other)
 }
 
 /// What is to be done with the disks.
@@ -54,8 +73,8 @@ pub(super) enum Found {
 }
 
 impl Probe {
-    /// Takes note of a disk's leader.
-    pub(super) fn put(&mut self, disk: u8, leader: &Result<RawLeader, LeaderFail>) {
+    /// Takes note of a disk's leader, and whether one under another name is of this host's writing.
+    pub(super) fn put(&mut self, disk: u8, leader: &Result<RawLeader, LeaderFail>, written: bool) {
         let error = match leader {
             Ok(_) => {
                 self.ours += 1;
@@ -68,6 +87,7 @@ impl Probe {
             }
         };
         self.other = self.other.or(Some(*error));
+        self.written |= u8::from(written) << disk;
         if let (LeaderError::Resource { found, .. }, Some(name)) =
             (error, self.names.get_mut(usize::from(disk)))
         {
@@ -114,29 +134,31 @@ impl PaxosRelease {
         match probe.judge(self.config.disks, self.config.majority()) {
             Found::Lease => self.start(now, env),
             Found::Gone(error) => self.done(Err(error)),
-            // The next owner of what an acquire left may have given it another name; our block in it is ours to mark all the same. Whoever
-            // still has a value to write has given nothing up.
-            Found::Renamed(name)
-                if self.what == What::Whatever && !self.mode.is_shared() && self.value.is_none() =>
-            {
-                self.goes_on_under(name, probe);
-                self.start(now, env)
-            }
-            // A slow commit may have taken what is held back to a name of before.
-            Found::Renamed(name) if matches!(self.what, What::Held(_)) => {
-                self.identify(now, env, Identify { probe: *probe, name, ours: 0, io: None })
-            }
-            // What is held has no next owner: somebody else's leases lie there.
-            Found::Renamed(found) => self.done(Err(probe.without(self.called(found), self.config.disks))),
+            Found::Renamed(name) => match (self.what, self.hold) {
+                (What::Held(_) | What::Whatever, Some(hold)) => {
+                    let identify = Identify { probe: *probe, name, hold, ours: 0, unread: 0, io: None };
+                    self.identify(now, env, identify)
+                }
+                // The next owner of what an acquire left may have given it another name; our block in it is ours to mark all the same. Whoever
+                // still has a value to write has given nothing up.
+                (What::Whatever, None) if !self.mode.is_shared() && self.value.is_none() => {
+                    self.goes_on_under(name, probe);
+                    self.start(now, env)
+                }
+                // Somebody goes on holding it.
+                _ => self.done(Err(probe.without(self.called(name), self.config.disks))),
+            },
         }
     }
 
-    /// Reads our block on the disks with the other name. None but the lease that is held has it as we wrote it last.
+    /// Reads our block on the disks that have the lease, under either name.
     fn identify(&mut self, now: MonoTime, env: &Env<'_>, identify: Identify) -> Step<ReleaseOutcome> {
         self.goes_on_under(identify.name, &identify.probe);
-        for disk in (0..self.config.disks).filter(|disk| identify.probe.is_called(*disk, identify.name)) {
-            let sector = self.config.host.block_sector();
-            self.ops.read(disk, self.geometry.sector(), sector, 1, self.deadline(now), For::OwnBlock);
+        let (sector, deadline) = (self.config.host.block_sector(), self.deadline(now));
+        for disk in 0..self.config.disks {
+            if self.ops.is_known(disk) {
+                self.ops.read(disk, self.geometry.sector(), sector, 1, deadline, For::OwnBlock);
+            }
         }
         self.submit(now, env, Phase::Identify(identify))
     }
@@ -147,7 +169,8 @@ impl PaxosRelease {
         env: &Env<'_>,
         identify: &Identify,
     ) -> Step<ReleaseOutcome> {
-        let Identify { probe, name, ours, io } = identify;
+        let Identify { probe, name, ours, unread, io, .. } = identify;
+        let ours = ours & !probe.written;
         for disk in (0..self.config.disks).filter(|disk| probe.is_called(*disk, *name)) {
             if ours & (1 << disk) == 0 {
                 self.ops.is_of_another(disk);
@@ -156,9 +179,10 @@ impl PaxosRelease {
         if ours.count_ones() >= self.config.majority() {
             return self.start(now, env);
         }
+        let may_be = (ours | unread & !probe.written).count_ones() >= self.config.majority();
         self.done(Err(match io {
-            Some(failure) => ReleaseError::Io(*failure),
-            None => probe.without(self.called(*name), self.config.disks),
+            Some(failure) if may_be => ReleaseError::Io(*failure),
+            _ => probe.without(self.called(*name), self.config.disks),
         }))
     }
 
@@ -167,11 +191,11 @@ impl PaxosRelease {
         for disk in (0..self.config.disks).filter(|disk| probe.is_called(*disk, name)) {
             self.ops.is_of_the_lease(disk);
         }
-        self.anonymous = true;
+        self.other_name = Some(name);
     }
 
     /// That the lease has another name than it should.
-    fn called(&self, found: Name) -> LeaderError {
+    pub(super) fn called(&self, found: Name) -> LeaderError {
         LeaderError::Resource { expected: self.config.resource, found }
     }
 }

@@ -318,8 +318,8 @@ fn the_disks_that_have_the_lease_are_marked_beside_others() {
     }
 }
 
-/// What is held has no later owner that renamed it. Where a majority has one other name, it is somebody else's: the release ends with that if no disk has the
-/// lease any more, and is tried again while one has it.
+/// Where a majority has one other name and not our block as it was, it is somebody else's: the release ends with that if no disk has the lease
+/// any more, and is tried again while one has it. Nothing is written there, however often it is tried.
 #[test]
 fn a_lease_that_is_held_was_not_renamed() {
     for (with_other, expected) in [(2, -220), (3, -227)] {
@@ -334,7 +334,11 @@ fn a_lease_that_is_held_was_not_renamed() {
         let given_up = [
             PaxosRelease::new(three(), held),
             PaxosRelease::new(three(), held).with_value(Some(value.clone())),
-            // Its further attempts, while the value has not been written.
+            // Their further attempts.
+            PaxosRelease::retract(three(), held.geometry).of_hold(Some(held.block)),
+            PaxosRelease::retract(three(), held.geometry)
+                .of_hold(Some(held.block))
+                .with_value(Some(value.clone())),
             PaxosRelease::retract(three(), held.geometry).with_value(Some(value)),
         ];
         for machine in given_up {
@@ -353,24 +357,47 @@ fn a_lease_that_is_held_was_not_renamed() {
     }
 }
 
-/// A slow commit may have taken it back to the name it had before, on a majority, in our name or over it: none but this lease has our block
-/// as we wrote it last. It is given up, and nothing is written where other leases lie.
+/// Another lease of this host, acquired at the same second, has an equal block. Its leader is of this host's writing.
+#[test]
+fn another_lease_with_an_equal_block_is_not_taken_for_what_is_held() {
+    for (write_id, write_generation, given_up) in [(US, 1, false), (US, 7, true), (2, 1, true)] {
+        let mut lab = lab3([leader(0, NOBODY); 3]);
+        let held = held(&acquire3(&mut lab));
+        let equal =
+            RawLeader { write_id: write_id.into(), write_generation: write_generation.into(), ..held.leader };
+        for n in 0..3 {
+            put(&mut lab, disk(n), 0, Content::Leader(called("other", equal)));
+        }
+        lab.trace.clear();
+        let outcome = lab.run_noisy(&mut PaxosRelease::new(three(), held)).outcome;
+        let expected = if given_up { Ok(Released::ByFlag) } else { Err(-227) };
+        assert_eq!(outcome.result.map_err(|e| ReturnCode::from(&e).0), expected);
+        assert_eq!(writes(&lab).is_empty(), !given_up);
+    }
+}
+
+/// A slow commit may have taken it back to the name it had before, on a majority, in our name or over it: but for the flag and the number of the
+/// last ballot our block is as we wrote it. It is given up, and nothing is written where other leases lie, also when it is tried again.
 #[test]
 fn a_hold_that_a_slow_commit_took_back_to_another_name_is_given_up() {
     type Change = fn(&mut RawLeader, &mut Dblock);
-    let rows: [(Change, bool); 6] = [
-        (|l, _| l.write_id = 2.into(), true),
-        (|l, _| (l.owner_id, l.write_id, l.lver) = (3.into(), 2.into(), 0.into()), true),
-        (|_, b| b.mbal = (b.mbal.get() + 2000).into(), false),
+    let rows: [(Change, bool); 9] = [
+        (|_, _| {}, true),
+        (|l, _| (l.owner_id, l.lver) = (3.into(), 0.into()), true),
+        (|_, b| b.mbal = (b.mbal.get() + 2000).into(), true),
         (|_, b| b.lver = (b.lver.get() + 1).into(), false),
+        (|_, b| b.bal = (b.bal.get() + 1).into(), false),
+        (|_, b| b.inp = (b.inp.get() + 1).into(), false),
+        (|_, b| b.inp2 = (b.inp2.get() + 1).into(), false),
         (|_, b| b.inp3 = (b.inp3.get() + 1).into(), false),
         (|_, b| *b = Dblock::zeroed(), false),
     ];
+    let value: std::sync::Arc<[u8]> = vec![7; 512].into();
     for (row, (change, given_up)) in rows.into_iter().enumerate() {
-        for (rename, with_other) in [None, Some(name("third"))].into_iter().flat_map(|r| [(r, 2), (r, 3)]) {
+        for (case, with_other) in (0..4).flat_map(|case| [(case, 2), (case, 3)]) {
             let mut lab = lab3([leader(0, NOBODY); 3]);
             let held = held(&acquire3(&mut lab));
-            let (mut slow, mut block) = (held.leader, held.block);
+            let (mut slow, mut block) = (RawLeader { write_id: 2.into(), ..held.leader }, held.block);
             change(&mut slow, &mut block.dblock);
             if !block.dblock.is_unused() {
                 block.dblock.seal();
@@ -381,14 +408,60 @@ fn a_hold_that_a_slow_commit_took_back_to_another_name_is_given_up() {
                 put(&mut lab, disk(n), 2, Content::Block(if n < 2 { block } else { HostBlock::zeroed() }));
             }
             lab.trace.clear();
-            let done = lab.run_noisy(&mut PaxosRelease::new(three(), held).renamed(rename)).outcome;
+            let mut machine = match case {
+                0 => PaxosRelease::new(three(), held),
+                1 => PaxosRelease::new(three(), held).renamed(Some(name("third"))),
+                2 => PaxosRelease::new(three(), held).with_value(Some(value.clone())),
+                _ => PaxosRelease::retract(three(), held.geometry)
+                    .of_hold(Some(held.block))
+                    .with_value(Some(value.clone())),
+            };
+            let done = lab.run_noisy(&mut machine).outcome;
+            // A number that is larger than ours on all disks is of another ballot to the further attempts.
+            let what = format!("row {row}, case {case}, {with_other} disks: {:?}", done.result);
             let marked = [0, 1, 2].map(|n| block_on(&lab, n, US).dblock.is_released());
-            assert_eq!(marked, [given_up, given_up, given_up && with_other == 2], "row {row}");
-            assert_eq!(done.result.is_ok(), given_up && rename.is_none(), "row {row}: {:?}", done.result);
-            assert_eq!(done.needs_retract(), !given_up && with_other == 2, "row {row}: {:?}", done.result);
-            let blocks = |op: &Op| matches!(op.action, Action::Write { sector: 2, .. });
-            assert!(lab.trace.iter().all(|t| !t.op.is_write() || blocks(&t.op)), "row {row}: no leader");
+            assert_eq!(marked, [given_up, given_up, given_up && with_other == 2], "{what}");
+            assert_eq!(done.result.is_ok(), given_up && case != 1, "{what}");
+            assert_eq!(done.needs_retract(), !given_up && with_other == 2, "{what}");
+            assert_eq!(done.value_written, given_up && case > 1, "{what}");
+            let others =
+                |op: &Op| op.is_write() && !matches!(op.action, Action::Write { sector: 2 | LVB_SECTOR, .. });
+            assert!(lab.trace.iter().all(|t| !others(&t.op)), "{what}: no leader");
         }
+    }
+}
+
+/// Whether they are this lease cannot be told while too many of our blocks cannot be read: the release is tried again, and writes nothing
+/// unless it is.
+#[test]
+fn a_hold_under_another_name_whose_blocks_cannot_be_read_is_tried_again() {
+    for (unread, ours, expected) in [(2, true, -5), (1, true, 0), (2, false, -5), (1, false, -227)] {
+        let mut lab = lab3([leader(0, NOBODY); 3]);
+        let held = held(&acquire3(&mut lab));
+        for n in 0..3 {
+            let slow = RawLeader { write_id: 2.into(), ..held.leader };
+            put(&mut lab, disk(n), 0, Content::Leader(called("other", slow)));
+            if !ours {
+                let of_other = block([2001, 2001, US, 1, 1005, 1]);
+                put(&mut lab, disk(n), 2, Content::Block(of_other));
+            }
+        }
+        lab.fates(move |op| match (op.place, &op.action) {
+            (Place::Resource(n), Action::Read { first: 2, .. }) if n >= 3 - unread => {
+                Fate::fail(IoFailure::Os(5))
+            }
+            _ => Fate::prompt(),
+        });
+        lab.trace.clear();
+        let done = lab.run_noisy(&mut PaxosRelease::new(three(), held)).outcome;
+        assert_eq!(done.result.map_or_else(|e| ReturnCode::from(&e).0, |_| 0), expected);
+        assert_eq!(done.needs_retract(), expected == -5);
+        assert_eq!(writes(&lab).is_empty(), expected != 0);
+        lab.no_faults();
+        let again = PaxosRelease::retract(three(), held.geometry).of_hold(Some(held.block));
+        let done = lab.run_noisy(&mut again.clone()).outcome;
+        assert_eq!(done.result.is_ok(), ours, "{:?}", done.result);
+        assert!((0..3).all(|n| block_on(&lab, n, US).dblock.is_released() == ours));
     }
 }
 
@@ -401,8 +474,8 @@ fn a_shared_hold_under_another_name_is_given_up() {
         let shared = held(&lab.run_noisy(&mut machine.clone()));
         assert!(shared.is_shared());
         for n in 0..3 {
-            let leader = called("other", leader_on(&lab, n));
-            put(&mut lab, disk(n), 0, Content::Leader(leader));
+            let slow = RawLeader { write_id: 2.into(), ..leader_on(&lab, n) };
+            put(&mut lab, disk(n), 0, Content::Leader(called("other", slow)));
             if other_lease {
                 put(&mut lab, disk(n), 2, Content::Block(HostBlock::zeroed()));
             }
@@ -416,27 +489,19 @@ fn a_shared_hold_under_another_name_is_given_up() {
     }
 }
 
-/// Whether they are this lease cannot be told while our blocks cannot be read: the release is tried again.
+/// A disk that has missed it still has the lease under its name, and our block: it counts.
 #[test]
-fn a_hold_under_another_name_whose_blocks_cannot_be_read_is_tried_again() {
+fn a_disk_under_the_own_name_counts_as_one_with_our_block() {
     let mut lab = lab3([leader(0, NOBODY); 3]);
     let held = held(&acquire3(&mut lab));
-    for n in 0..3 {
-        put(&mut lab, disk(n), 0, Content::Leader(called("other", held.leader)));
+    for n in [1, 2] {
+        let slow = RawLeader { write_id: 2.into(), ..held.leader };
+        put(&mut lab, disk(n), 0, Content::Leader(called("other", slow)));
     }
-    lab.fates(|op| match op.action {
-        Action::Read { first: 2, .. } if op.place != disk(0) => Fate::fail(IoFailure::Os(5)),
-        _ => Fate::prompt(),
-    });
+    put(&mut lab, disk(2), 2, Content::Block(HostBlock::zeroed()));
     let done = lab.run_noisy(&mut PaxosRelease::new(three(), held)).outcome;
-    assert_eq!(done.result, Err(ReleaseError::Io(IoFailure::Os(5))));
-    assert!(done.needs_retract());
-    lab.no_faults();
-    let done = lab
-        .run_noisy(&mut PaxosRelease::retract(three(), held.geometry).of_ballot(Some(held.ballot())))
-        .outcome;
     assert_eq!(done.result, Ok(Released::ByFlag));
-    assert!((0..3).all(|n| block_on(&lab, n, US).dblock.is_released()));
+    assert_eq!([0, 1, 2].map(|n| block_on(&lab, n, US).dblock.is_released()), [true, true, false]);
 }
 
 /// A new name that reached one disk of two: the further attempts find the lease under either.

@@ -206,7 +206,7 @@ fn a_mode_block_left_on_a_disk_that_was_away() {
     // Disk 2 is away while host 1 lets go.
     failing(&mut lab, |op| op.place == disk(2));
     lab.run(&mut PaxosRelease::new(three(), share));
-    let again = PaxosRelease::retract(three(), Geometry::B512_M1).of_ballot(Some(share.ballot()));
+    let again = PaxosRelease::retract(three(), Geometry::B512_M1).of_hold(Some(share.block));
     let out = lab.run(&mut again.clone());
     assert!(!out.outcome.needs_retract());
     // It is back.
@@ -235,7 +235,8 @@ fn a_retract_that_raised_the_ballot_number_does_nothing_the_next_time() {
         let copy = if other == 2 { block([6001, 0, 0, 0, 0, 1]) } else { block([4001, 4001, US, 1, 500, 1]) };
         put(&mut lab, disk(other), 2, Content::Block(copy));
     }
-    let again = PaxosRelease::retract(three(), Geometry::B512_M1).of_ballot(Some(4001));
+    let again =
+        PaxosRelease::retract(three(), Geometry::B512_M1).of_hold(Some(block([4001, 4001, US, 1, 500, 1])));
     // The block is written, the leader is not.
     failing(&mut lab, |op| matches!(op.action, Action::Write { sector: 0, .. }));
     let out = lab.run(&mut again.clone());

@@ -34,7 +34,8 @@ fn a_release_is_not_kept_from_a_lease_by_a_disk_with_a_larger_ballot_number_from
                 if other == n { block([6001, 0, 0, 0, 0, 1]) } else { block([4001, 4001, US, 1, 500, 1]) };
             put(&mut lab, disk(other), 2, Content::Block(copy));
         }
-        let again = PaxosRelease::retract(three(), Geometry::B512_M1).of_ballot(Some(4001));
+        let again = PaxosRelease::retract(three(), Geometry::B512_M1)
+            .of_hold(Some(block([4001, 4001, US, 1, 500, 1])));
         assert_eq!(lab.run(&mut again.clone()).outcome.result, Ok(Released::LeaderFreed), "disk {n}");
         for other in 0..3 {
             let copy = block_on(&lab, other, US);

@@ -193,7 +193,7 @@ fn rename(lab: &mut Lab, held: Held) -> Finished<ReleaseOutcome> {
 
 fn retract_renamed(lab: &mut Lab, config: PaxosConfig, first: Held) -> Finished<ReleaseOutcome> {
     lab.trace.clear();
-    let machine = PaxosRelease::retract(config, first.geometry).of_ballot(Some(first.ballot()));
+    let machine = PaxosRelease::retract(config, first.geometry).of_hold(Some(first.block));
     lab.run(&mut machine.renamed(Some(name("other"))))
 }
 

@@ -17,8 +17,7 @@ use crate::layout;
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::limits::LVB_SECTOR;
 use sanlock_lease::name::Name;
-use sanlock_lease::paxos::Held;
-use sanlock_lease::record::RawLeader;
+use sanlock_lease::record::{Dblock, HostBlock, RawLeader};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -152,13 +151,15 @@ impl Checks {
     }
 
     /// N3: the release of a hold has ended, and is not tried again. Whatever a leader says, a value of this host that is not given up in its
-    /// block may be committed in its name.
-    pub fn let_go(&mut self, resource: u8, host: HostId, held: &Held, disk: &SimDisk) {
+    /// block may be committed in its name, and a shared hold in it keeps others out.
+    pub fn let_go(&mut self, resource: u8, host: HostId, hold: &Dblock, disk: &SimDisk) {
         let id = self.id_of(host);
-        let blocks = (0..disk.legs()).map(|leg| layout::block_on(disk, resource, leg, id).dblock);
+        let value = |block: &Dblock| (block.lver, block.bal, block.inp3);
+        let blocks = (0..disk.legs()).map(|leg| layout::block_on(disk, resource, leg, id));
         // A later ballot of this host, or a format, has made it another one.
-        let mut blocks = blocks.filter(|block| block.mbal == held.block.dblock.mbal).peekable();
-        if blocks.peek().is_some() && blocks.all(|block| !block.is_released()) {
+        let mut blocks = blocks.filter(|block| value(&block.dblock) == value(hold)).peekable();
+        let kept = |block: HostBlock| !block.dblock.is_released() || block.mode.is_shared();
+        if hold.bal.get() != 0 && blocks.peek().is_some() && blocks.all(kept) {
             let leader = layout::leader_in_force(disk, resource);
             self.violated(format!(
                 "N3: {host:?} has given up {resource} for good, its block says not: {leader:?}"
