@@ -179,7 +179,8 @@ impl PaxosRelease {
         if ours.count_ones() >= self.config.majority() {
             return self.start(now, env);
         }
-        let may_be = (ours | unread & !probe.written).count_ones() >= self.config.majority();
+        let unread = unread & !probe.written;
+        let may_be = ours.count_ones() + unread.count_ones() >= self.config.majority();
         self.done(Err(match io {
             Some(failure) if may_be => ReleaseError::Io(*failure),
             _ => probe.without(self.called(*name), self.config.disks),
