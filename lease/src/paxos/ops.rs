@@ -165,9 +165,9 @@ impl Ops {
         self.see(disk, Seen::Lease);
     }
 
-    /// It is not, after all.
-    pub(super) fn is_of_another(&mut self, disk: u8) {
-        self.see(disk, Seen::Another);
+    /// It is not, after all; or that cannot be told, because of this.
+    pub(super) fn is_of_another(&mut self, disk: u8, unread: Option<IoFailure>) {
+        self.see(disk, unread.map_or(Seen::Another, Seen::Nothing));
     }
 
     /// Whether it is silent, or its last read failed.
@@ -366,6 +366,8 @@ pub(super) struct Votes<E> {
     telling: Option<E>,
     /// On how many disks the resource has another name, and what the first of them says.
     renamed: (u32, Option<E>),
+    /// How many could not be read.
+    unread: u32,
 }
 
 /// Why a leader cannot be used.
@@ -398,7 +400,7 @@ impl Unusable for LeaderError {
 
 impl<E> Default for Votes<E> {
     fn default() -> Self {
-        Self { leaders: ArrayVec::new(), error: None, telling: None, renamed: (0, None) }
+        Self { leaders: ArrayVec::new(), error: None, telling: None, renamed: (0, None), unread: 0 }
     }
 }
 
@@ -424,6 +426,11 @@ impl Votes<LeaderFail> {
         (readable < u32::from(disks)).then_some((readable, self.telling.or(self.error)))
     }
 
+    /// Whether disks that could not be read may have this lease, whatever the others say.
+    pub(super) fn may_be_elsewhere(&self, majority: u32) -> bool {
+        self.unread > 0 && self.renamed.0 < majority
+    }
+
     /// What lies on a disk that does not have this lease, if any does.
     pub(super) fn foreign(&self) -> Option<LeaderError> {
         match self.telling {
@@ -443,6 +450,7 @@ impl<E: Unusable> Votes<E> {
                 if e.is_name() {
                     self.renamed = (self.renamed.0 + 1, self.renamed.1.or(Some(e)));
                 }
+                self.unread += u32::from(!e.is_record());
                 self.error = self.error.or(Some(e));
                 self.telling = self.telling.or(Some(e).filter(E::is_record));
             }

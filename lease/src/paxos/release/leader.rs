@@ -24,6 +24,12 @@ impl PaxosRelease {
         let leader = match votes.verdict(disks, self.config.majority(), ours) {
             // Ours on some disks only, it is freed on all of them.
             Verdict::Leader(leader) | Verdict::Newest(leader) => leader,
+            // The others may have a leader of ours, which is to be freed.
+            Verdict::Failed(other @ LeaderFail::Leader(_))
+                if votes.may_be_elsewhere(self.config.majority()) =>
+            {
+                return self.done(Err(ReleaseError::LeaderRead { readable: 0, disks, other: Some(other) }));
+            }
             // Whoever owned the lease after us has renamed it: our flag has released it.
             Verdict::Failed(LeaderFail::Leader(LeaderError::Resource { .. }))
                 if self.flagged && self.block_failure.is_none() =>
@@ -32,10 +38,11 @@ impl PaxosRelease {
             }
             Verdict::Failed(LeaderFail::Io(e)) => return self.done(Err(ReleaseError::Io(e))),
             // Nothing more is done with the leader, so our block is all that can release it. Where there is plainly another lease, or none, it
-            // is not written any more.
+            // is not written any more; nor where it is a newer hold's.
             Verdict::Failed(LeaderFail::Leader(e))
                 if self.leader_first()
-                    && (!e.is_of_another() || matches!(e, LeaderError::Resource { .. })) =>
+                    && (!e.is_of_another() || matches!(e, LeaderError::Resource { .. }))
+                    && !self.newer_hold =>
             {
                 return self.mark(now, env, Err(ReleaseError::Leader(e)));
             }
@@ -156,17 +163,19 @@ impl PaxosRelease {
         }
     }
 
-    /// Whether a leader under another name is one that this host wrote with its present generation.
-    pub(super) fn wrote_renamed(
+    /// A leader under another name, if it is right in all else.
+    pub(super) fn renamed_leader(
         &self,
         leader: &Result<RawLeader, LeaderFail>,
         result: Result<View<'_>, IoFailure>,
-    ) -> bool {
-        let Err(LeaderFail::Leader(LeaderError::Resource { found, .. })) = leader else { return false };
-        let renamed = PaxosConfig { resource: *found, ..self.config }.decode_leader(result);
-        renamed.is_ok_and(|leader| {
-            leader.write_id.get() == self.config.host.get()
-                && leader.write_generation.get() == self.config.generation
-        })
+    ) -> Option<RawLeader> {
+        let Err(LeaderFail::Leader(LeaderError::Resource { found, .. })) = leader else { return None };
+        PaxosConfig { resource: *found, ..self.config }.decode_leader(result).ok()
+    }
+
+    /// Whether this host wrote a leader, with its present generation.
+    pub(super) fn wrote(&self, leader: &RawLeader) -> bool {
+        leader.write_id.get() == self.config.host.get()
+            && leader.write_generation.get() == self.config.generation
     }
 }

@@ -138,6 +138,8 @@ pub struct PaxosRelease {
     probed: bool,
     /// A majority has the lease under this name instead. Then leaders are neither asked nor written: our block gives it up.
     other_name: Option<Name>,
+    /// A leader under another name is of this host's writing.
+    newer_hold: bool,
     /// The shared hold is on disk.
     announced: bool,
     /// What is to be in the value block before anything is given up.
@@ -196,6 +198,7 @@ impl PaxosRelease {
             patient: false,
             probed: false,
             other_name: None,
+            newer_hold: false,
             not_renamed: None,
             announced: false,
             value: None,
@@ -522,12 +525,15 @@ impl PaxosRelease {
             Phase::ReadLeader(votes) => {
                 let leader = self.decode_leader(result);
                 self.ops.found(disk, &leader);
+                self.newer_hold |=
+                    self.renamed_leader(&leader, result).is_some_and(|leader| self.wrote(&leader));
                 votes.put(leader);
             }
             Phase::Probe(probe) => {
                 let leader = self.decode_leader(result);
                 self.ops.found(disk, &leader);
-                probe.put(disk, &leader, self.wrote_renamed(&leader, result));
+                let renamed = self.renamed_leader(&leader, result);
+                probe.put(disk, &leader, renamed.is_some_and(|leader| self.is_not_the_holds(&leader)));
             }
             Phase::Identify(identify) => identify.put(disk, host_block(result, self.config.host)),
             Phase::Start | Phase::Done => {}

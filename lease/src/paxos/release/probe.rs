@@ -17,8 +17,8 @@ pub(super) struct Probe {
     unknown: u32,
     /// Of each disk that differs in the resource's name alone, that name.
     names: [Option<Name>; DISKS_MAX],
-    /// On which of those this host wrote the leader.
-    written: u8,
+    /// Which of those have a leader that cannot be the hold's.
+    others: u8,
     /// What lies on the first of those that have something else.
     other: Option<LeaderError>,
 }
@@ -26,8 +26,12 @@ pub(super) struct Probe {
 /// Whether the disks have the lease that was held, whatever it is called there.
 ///
 /// A slow commit may have taken it back to the name, and even to the version, that it had when its host read the leader. Then our block is as
-/// we wrote it last, but for what a release has done to it since; and the leader is not of our writing: all that *we* commit has the name that we
-/// know. Another lease of ours may have an equal block, if it was acquired at the same second, but its leader is ours, too.
+/// we wrote it last, but for what a release has done to it since; and the leader is neither of a later version, which nobody gets to beside an
+/// exclusive hold, nor of our writing: all that *we* commit has the name that we know. Another lease of ours may have an equal block, if it was
+/// acquired at the same second, but then one of these gives it away, unless another host has committed it in our name.
+///
+/// Not known are a shared hold beside which others have gone on to later versions under that name, and one after a conversion to exclusive that was
+/// refused, for there is no value in its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Identify {
     probe: Probe,
@@ -36,21 +40,17 @@ pub(super) struct Identify {
     hold: HostBlock,
     /// The disks that have our block.
     ours: u8,
-    /// The disks whose block could not be read.
-    unread: u8,
-    /// Why one of them could not.
-    io: Option<IoFailure>,
+    /// Of each disk whose block could not be read, why.
+    unread: [Option<IoFailure>; DISKS_MAX],
 }
 
 impl Identify {
     /// Takes note of our block on a disk.
     pub(super) fn put(&mut self, disk: u8, block: Result<HostBlock, IoFailure>) {
-        match block {
-            Ok(block) => self.ours |= u8::from(same_value(&block.dblock, &self.hold.dblock)) << disk,
-            Err(failure) => {
-                self.unread |= 1 << disk;
-                self.io = self.io.or(Some(failure));
-            }
+        match (block, self.unread.get_mut(usize::from(disk))) {
+            (Ok(block), _) => self.ours |= u8::from(same_value(&block.dblock, &self.hold.dblock)) << disk,
+            (Err(failure), Some(unread)) => *unread = Some(failure),
+            (Err(_), None) => {}
         }
     }
 }
@@ -73,8 +73,8 @@ pub(super) enum Found {
 }
 
 impl Probe {
-    /// Takes note of a disk's leader, and whether one under another name is of this host's writing.
-    pub(super) fn put(&mut self, disk: u8, leader: &Result<RawLeader, LeaderFail>, written: bool) {
+    /// Takes note of a disk's leader, and whether one under another name cannot be the hold's.
+    pub(super) fn put(&mut self, disk: u8, leader: &Result<RawLeader, LeaderFail>, not_the_holds: bool) {
         let error = match leader {
             Ok(_) => {
                 self.ours += 1;
@@ -87,7 +87,7 @@ impl Probe {
             }
         };
         self.other = self.other.or(Some(*error));
-        self.written |= u8::from(written) << disk;
+        self.others |= u8::from(not_the_holds) << disk;
         if let (LeaderError::Resource { found, .. }, Some(name)) =
             (error, self.names.get_mut(usize::from(disk)))
         {
@@ -136,7 +136,7 @@ impl PaxosRelease {
             Found::Gone(error) => self.done(Err(error)),
             Found::Renamed(name) => match (self.what, self.hold) {
                 (What::Held(_) | What::Whatever, Some(hold)) => {
-                    let identify = Identify { probe: *probe, name, hold, ours: 0, unread: 0, io: None };
+                    let identify = Identify { probe: *probe, name, hold, ours: 0, unread: [None; DISKS_MAX] };
                     self.identify(now, env, identify)
                 }
                 // The next owner of what an acquire left may have given it another name; our block in it is ours to mark all the same. Whoever
@@ -169,22 +169,30 @@ impl PaxosRelease {
         env: &Env<'_>,
         identify: &Identify,
     ) -> Step<ReleaseOutcome> {
-        let Identify { probe, name, ours, unread, io, .. } = identify;
-        let ours = ours & !probe.written;
-        for disk in (0..self.config.disks).filter(|disk| probe.is_called(*disk, *name)) {
-            if ours & (1 << disk) == 0 {
-                self.ops.is_of_another(disk);
+        let Identify { probe, name, ours, unread, .. } = identify;
+        let (majority, ours) = (self.config.majority(), ours & !probe.others);
+        let mut may_be = ours.count_ones();
+        let mut io = None;
+        for (disk, failure) in (0..self.config.disks).zip(*unread) {
+            let failure = failure.filter(|_| probe.others & (1 << disk) == 0);
+            may_be += u32::from(failure.is_some());
+            io = io.or(failure);
+            if probe.is_called(disk, *name) && ours & (1 << disk) == 0 {
+                self.ops.is_of_another(disk, failure);
             }
         }
-        if ours.count_ones() >= self.config.majority() {
+        if ours.count_ones() >= majority {
             return self.start(now, env);
         }
-        let unread = unread & !probe.written;
-        let may_be = ours.count_ones() + unread.count_ones() >= self.config.majority();
         self.done(Err(match io {
-            Some(failure) if may_be => ReleaseError::Io(*failure),
+            Some(failure) if may_be >= majority => ReleaseError::Io(failure),
             _ => probe.without(self.called(*name), self.config.disks),
         }))
+    }
+
+    /// Whether a leader under another name cannot be that of what was held.
+    pub(super) fn is_not_the_holds(&self, leader: &RawLeader) -> bool {
+        self.wrote(leader) || self.hold.is_some_and(|hold| leader.lver.get() > hold.dblock.lver.get())
     }
 
     /// The disks that have the lease under another name are marked like those that have it under its own.

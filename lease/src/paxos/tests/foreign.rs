@@ -360,11 +360,16 @@ fn a_lease_that_is_held_was_not_renamed() {
 /// Another lease of this host, acquired at the same second, has an equal block. Its leader is of this host's writing.
 #[test]
 fn another_lease_with_an_equal_block_is_not_taken_for_what_is_held() {
-    for (write_id, write_generation, given_up) in [(US, 1, false), (US, 7, true), (2, 1, true)] {
+    let rows = [(US, 1, 1, false), (US, 7, 1, true), (2, 1, 1, true), (2, 1, 0, true), (2, 1, 2, false)];
+    for (write_id, write_generation, lver, given_up) in rows {
         let mut lab = lab3([leader(0, NOBODY); 3]);
         let held = held(&acquire3(&mut lab));
-        let equal =
-            RawLeader { write_id: write_id.into(), write_generation: write_generation.into(), ..held.leader };
+        let equal = RawLeader {
+            write_id: write_id.into(),
+            write_generation: write_generation.into(),
+            lver: lver.into(),
+            ..held.leader
+        };
         for n in 0..3 {
             put(&mut lab, disk(n), 0, Content::Leader(called("other", equal)));
         }
@@ -462,6 +467,58 @@ fn a_hold_under_another_name_whose_blocks_cannot_be_read_is_tried_again() {
         let done = lab.run_noisy(&mut again.clone()).outcome;
         assert_eq!(done.result.is_ok(), ours, "{:?}", done.result);
         assert!((0..3).all(|n| block_on(&lab, n, US).dblock.is_released() == ours));
+    }
+}
+
+/// The disk with the value block has the lease, as far as anybody knows: that our block there could not be read is why the value is not written,
+/// not that somebody else's lease is there.
+#[test]
+fn a_value_waits_for_a_first_disk_whose_block_cannot_be_read() {
+    let mut lab = lab3([leader(0, NOBODY); 3]);
+    let held = held(&acquire3(&mut lab));
+    for n in 0..3 {
+        let slow = RawLeader { write_id: 2.into(), ..held.leader };
+        put(&mut lab, disk(n), 0, Content::Leader(called("other", slow)));
+    }
+    for failure in [IoFailure::Os(11), IoFailure::TimedOut] {
+        lab.fates(move |op| match (op.place, &op.action) {
+            (Place::Resource(0), Action::Read { first: 2, .. }) => Fate::fail(failure),
+            _ => Fate::prompt(),
+        });
+        lab.trace.clear();
+        let value: std::sync::Arc<[u8]> = vec![7; 512].into();
+        let machine = PaxosRelease::new(three(), held).with_value(Some(value));
+        let done = lab.run_noisy(&mut machine.clone()).outcome;
+        let expected =
+            if failure.may_still_land() { ReleaseError::Io(failure) } else { ReleaseError::Value(failure) };
+        assert_eq!(done.result, Err(expected));
+        assert!(writes(&lab).is_empty() && done.needs_retract());
+    }
+}
+
+/// One disk under another name says nothing of those that cannot be read: they may have a leader of ours, which is to be freed.
+#[test]
+fn a_leader_is_freed_though_one_disk_has_another_name_while_the_others_cannot_be_read() {
+    for rename in [None, Some(name("third"))] {
+        let mut lab = lab3([leader(0, NOBODY); 3]);
+        let held = held(&acquire3(&mut lab));
+        let taken_back = called("other", RawLeader { write_id: 2.into(), ..held.leader });
+        // After the probe: with a new name the leaders are what is read next, otherwise our blocks are written before.
+        let mut looks = 0;
+        lab.fates(move |op| {
+            looks += u32::from(reads_leader(op));
+            if looks > 3 && op.place != disk(0) { Fate::fail(IoFailure::Os(5)) } else { Fate::prompt() }
+        });
+        before_round(&mut lab, if rename.is_some() { 2 } else { 3 }, move |lab| {
+            put(lab, disk(0), 0, Content::Leader(taken_back));
+        });
+        let done = lab.run_noisy(&mut PaxosRelease::new(three(), held).renamed(rename)).outcome;
+        assert_eq!(done.result.map_err(|e| ReturnCode::from(&e).0), Err(-220), "{rename:?}");
+        assert!(done.needs_retract());
+        lab.no_faults();
+        let again = PaxosRelease::retract(three(), held.geometry).of_hold(Some(held.block));
+        assert_eq!(lab.run_noisy(&mut again.clone()).outcome.result, Ok(Released::LeaderFreed));
+        assert!([1, 2].into_iter().all(|n| leader_on(&lab, n).timestamp.get() == 0));
     }
 }
 

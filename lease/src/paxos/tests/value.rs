@@ -295,6 +295,24 @@ fn a_lease_that_a_slow_commit_took_back_to_another_name_is_not_renamed_but_our_b
     }
 }
 
+/// Under that name it is held anew by this host, by a later version: our block is that hold's by now.
+#[test]
+fn a_rename_does_not_mark_the_block_of_a_newer_hold_under_another_name() {
+    for (write_generation, marked) in [(1, false), (7, true)] {
+        let mut lab = free_lab();
+        let held = held(&acquire_plain(&mut lab));
+        let mut record =
+            RawLeader { lver: 2.into(), write_generation: write_generation.into(), ..leader_of(&lab) };
+        record.resource_name = name("other").to_field();
+        record.seal();
+        put_leader(&mut lab, record);
+        let machine = PaxosRelease::new(config(US), held).renamed(Some(name("third")));
+        let done = lab.run(&mut machine.clone());
+        assert_eq!(done.outcome.result.map_err(|e| ReturnCode::from(&e).0), Err(-227));
+        assert_eq!((leader_of(&lab), block_of(&lab, US).dblock.is_released()), (record, marked));
+    }
+}
+
 #[test]
 fn a_rename_whose_leader_cannot_be_written_gives_nothing_up() {
     let mut lab = free_lab();
