@@ -27,7 +27,7 @@ pub(super) struct Probe {
 ///
 /// A slow commit may have taken it back to the name, and even to the version, that it had when its host read the leader. Then our block is as
 /// we wrote it last, but for what a release has done to it since; and the leader is neither of a later version, which nobody gets to beside an
-/// exclusive hold, nor of our writing: all that *we* commit has the name that we know. Another lease of ours may have an equal block, if it was
+/// exclusive hold that nobody has tried to give up, nor of our writing: all that *we* commit has the name that we know. Another lease of ours may have an equal block, if it was
 /// acquired at the same second, but then one of these gives it away, unless another host has committed it in our name.
 ///
 /// Not known are a shared hold beside which others have gone on to later versions under that name, and one after a conversion to exclusive that was
@@ -190,9 +190,13 @@ impl PaxosRelease {
         }))
     }
 
-    /// Whether a leader under another name cannot be that of what was held.
+    /// Whether a leader under another name cannot be that of what is held. Once an attempt may have given it up, a later owner may have named it.
     pub(super) fn is_not_the_holds(&self, leader: &RawLeader) -> bool {
-        self.wrote(leader) || self.hold.is_some_and(|hold| leader.lver.get() > hold.dblock.lver.get())
+        let later = match self.what {
+            What::Held(held) => leader.lver.get() > held.block.dblock.lver.get(),
+            What::Exclusivity(_) | What::Whatever => false,
+        };
+        later || self.wrote(leader)
     }
 
     /// The disks that have the lease under another name are marked like those that have it under its own.
