@@ -478,6 +478,25 @@ fn a_hold_under_another_name_whose_blocks_cannot_be_read_is_tried_again() {
     }
 }
 
+/// A disk whose leader shows another lease is not waited for, whatever our block there is.
+#[test]
+fn a_block_under_a_leader_of_another_lease_is_not_waited_for() {
+    let mut lab = lab3([leader(0, NOBODY); 3]);
+    let held = held(&acquire3(&mut lab));
+    for n in 0..3 {
+        let writer = if n == 1 { US } else { 2 };
+        let other = RawLeader { write_id: writer.into(), ..held.leader };
+        put(&mut lab, disk(n), 0, Content::Leader(called("other", other)));
+    }
+    put(&mut lab, disk(2), 2, Content::Block(HostBlock::zeroed()));
+    lab.fates(|op| match (op.place, &op.action) {
+        (Place::Resource(1), Action::Read { first: 2, .. }) => Fate::fail(IoFailure::Os(5)),
+        _ => Fate::prompt(),
+    });
+    let done = lab.run_noisy(&mut PaxosRelease::new(three(), held)).outcome;
+    assert_eq!(done.result.map_err(|e| ReturnCode::from(&e).0), Err(-227));
+}
+
 /// The disk with the value block has the lease, as far as anybody knows: that our block there could not be read is why the value is not written,
 /// not that somebody else's lease is there.
 #[test]
@@ -502,6 +521,25 @@ fn a_value_waits_for_a_first_disk_whose_block_cannot_be_read() {
         assert_eq!(done.result, Err(expected));
         assert!(writes(&lab).is_empty() && done.needs_retract());
     }
+}
+
+/// The next owner may have named it while the leaders are about to be read: a majority says so, and one disk that cannot be read does not matter.
+#[test]
+fn a_majority_under_another_name_is_enough_to_end() {
+    let mut lab = lab3([leader(0, NOBODY); 3]);
+    let held = held(&acquire3(&mut lab));
+    let mut looks = 0;
+    lab.fates(move |op| {
+        looks += u32::from(reads_leader(op));
+        if looks > 3 && op.place == disk(0) { Fate::fail(IoFailure::Os(5)) } else { Fate::prompt() }
+    });
+    before_round(&mut lab, 3, move |lab| {
+        for n in 1..3 {
+            put(lab, disk(n), 0, Content::Leader(called("other", leader(2, owned_by(2, 1)))));
+        }
+    });
+    let done = lab.run_noisy(&mut PaxosRelease::new(three(), held)).outcome;
+    assert_eq!((done.result, done.needs_retract()), (Ok(Released::ByFlag), false));
 }
 
 /// One disk under another name says nothing of those that cannot be read: they may have a leader of ours, which is to be freed.
