@@ -22,6 +22,7 @@ mod repair;
 mod shared;
 mod silent;
 mod stale_disks;
+mod taken_back;
 mod together;
 mod value;
 
