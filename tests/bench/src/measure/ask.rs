@@ -11,7 +11,7 @@ use crate::site::Site;
 
 /// Why two rows are now above and now below what is wanted.
 const SYSTEM_CALLS: &str =
-    "a connection, a request and its end are the same system calls in both, and nearly all of it";
+    "a connection, a request and its end are nearly the same system calls in both, and nearly all of it";
 /// Connections that virtual machines keep open, one each.
 const KEPT: u64 = 200;
 /// Asks before it is the next program's turn.
