@@ -27,8 +27,8 @@ pub(super) struct Probe {
 ///
 /// A slow commit may have taken it back to the name, and even to the version, that it had when its host read the leader. Then our block is as
 /// we wrote it last, but for what a release has done to it since; and the leader is neither of a later version, which nobody gets to beside an
-/// exclusive hold that nobody has tried to give up, nor of our writing: all that *we* commit has the name that we know. Another lease of ours may have an equal block, if it was
-/// acquired at the same second, but then one of these gives it away, unless another host has committed it in our name.
+/// exclusive hold that nobody has tried to give up, nor of our writing: all that *we* commit has the name that we know. Another lease of ours may
+/// have an equal block, if it was acquired at the same second, but then one of these gives it away, unless another host has committed it in our name.
 ///
 /// Not known are a shared hold beside which others have gone on to later versions under that name, and one after a conversion to exclusive that was
 /// refused, for there is no value in its block.
