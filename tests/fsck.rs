@@ -145,7 +145,8 @@ fn what_is_in_order_is_described_and_nothing_is_written() {
         ],
     );
     let one = disk.untouched(&["DISK:1M:1M", "--lockspace", "DISK"], CLEAN, &["2 area(s)"]);
-    assert!(!one.contains("R2"), "{one}");
+    // The name of the directory may have these letters, too.
+    assert!(!one.contains("\"R2\""), "{one}");
     disk.untouched(&["DISK:2M"], CLEAN, &["lockspace \"LS\" is none of the places", "--lockspace"]);
     // With nothing wrong there is nothing to repair, so a host that lives is no reason to refuse.
     disk.untouched(&["DISK", "--repair"], CLEAN, &["nothing is wrong"]);
