@@ -139,11 +139,13 @@ impl BlockingIo {
         len: usize,
         timeout: Duration,
     ) -> Result<AlignedBuf, IoError> {
+        let failed =
+            |errno| IoError { path: disk.shared_path(), op, offset, len, kind: IoErrorKind::Os(errno) };
         if !(1..=MAX_IO_LEN).contains(&len) || timeout.is_zero() {
-            let kind = IoErrorKind::Os(libc::EINVAL);
-            return Err(IoError { path: disk.shared_path(), op, offset, len, kind });
+            return Err(failed(libc::EINVAL));
         }
-        Ok(self.spare.take().filter(|buf| buf.len() >= len).unwrap_or_else(|| AlignedBuf::zeroed(len)))
+        let spare = self.spare.take().filter(|buf| buf.len() >= len);
+        spare.or_else(|| AlignedBuf::try_zeroed(len)).ok_or_else(|| failed(libc::ENOMEM))
     }
 
     /// A place for an operation, waited for. `Err`: there is none.

@@ -26,19 +26,24 @@ pub struct AlignedBuf {
 }
 
 impl AlignedBuf {
-    /// Allocates `len` zero bytes.
+    /// Allocates `len` zero bytes; `None` if there is no memory to be had. A daemon must not end for want of a megabyte: the operation waits, or fails.
     ///
     /// # Panics
     /// If `len` is 0 or above [`MAX_IO_LEN`]: lengths come from a verified geometry, never straight from outside.
     #[must_use]
+    pub fn try_zeroed(len: usize) -> Option<Self> {
+        // SAFETY: the layout has a size above zero (checked in `layout`).
+        let raw = unsafe { alloc_zeroed(Self::layout(len)) };
+        NonNull::new(raw).map(|ptr| Self { ptr, len, piece: None })
+    }
+
+    /// Allocates `len` zero bytes, and ends the process if there is no memory: for programs that nobody depends on.
+    ///
+    /// # Panics
+    /// As [`AlignedBuf::try_zeroed`].
+    #[must_use]
     pub fn zeroed(len: usize) -> Self {
-        let layout = Self::layout(len);
-        // SAFETY: `layout` has a size above zero (checked in `layout`).
-        let raw = unsafe { alloc_zeroed(layout) };
-        match NonNull::new(raw) {
-            Some(ptr) => Self { ptr, len, piece: None },
-            None => handle_alloc_error(layout),
-        }
+        Self::try_zeroed(len).unwrap_or_else(|| handle_alloc_error(Self::layout(len)))
     }
 
     /// A buffer in memory that is there: `len` bytes from `ptr`, all initialised, page-aligned and nobody else's for as long as `piece` exists.
@@ -91,7 +96,7 @@ impl DerefMut for AlignedBuf {
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
         if self.piece.is_none() {
-            // SAFETY: allocated in `zeroed` with the same layout and freed once.
+            // SAFETY: allocated in `try_zeroed` with the same layout and freed once.
             unsafe { dealloc(self.ptr.as_ptr(), Self::layout(self.len)) }
         }
     }
@@ -107,48 +112,6 @@ impl fmt::Debug for AlignedBuf {
 unsafe impl Send for AlignedBuf {}
 // SAFETY: a shared reference permits reading only.
 unsafe impl Sync for AlignedBuf {}
-
-/// A bounded stock of equal buffers, so that a periodic path allocates nothing.
-///
-/// The stock is not zeroed between uses: a writer fills the whole sector itself.
-#[derive(Debug)]
-pub struct BufPool {
-    spare: Vec<AlignedBuf>,
-    len: usize,
-    keep: usize,
-}
-
-impl BufPool {
-    /// A pool of buffers of `len` bytes that keeps at most `keep` of them; all `keep` are allocated now.
-    ///
-    /// # Panics
-    /// As [`AlignedBuf::zeroed`].
-    #[must_use]
-    pub fn new(len: usize, keep: usize) -> Self {
-        let mut spare = Vec::with_capacity(keep);
-        spare.resize_with(keep, || AlignedBuf::zeroed(len));
-        Self { spare, len, keep }
-    }
-
-    /// A buffer with any content: from the stock, or newly allocated when the stock is out (pinned by stuck operations).
-    #[must_use]
-    pub fn take(&mut self) -> AlignedBuf {
-        self.spare.pop().unwrap_or_else(|| AlignedBuf::zeroed(self.len))
-    }
-
-    /// Returns a buffer; it is freed when the stock is full or the length differs.
-    pub fn give(&mut self, buf: AlignedBuf) {
-        if buf.len() == self.len && self.spare.len() < self.keep {
-            self.spare.push(buf);
-        }
-    }
-
-    /// Buffers in stock.
-    #[must_use]
-    pub fn available(&self) -> usize {
-        self.spare.len()
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -168,20 +131,5 @@ mod tests {
     #[should_panic(expected = "outside")]
     fn an_empty_buffer_is_refused() {
         let _ = AlignedBuf::zeroed(0);
-    }
-
-    #[test]
-    fn a_pool_reuses_and_stays_bounded() {
-        let mut pool = BufPool::new(512, 2);
-        let (a, b, c) = (pool.take(), pool.take(), pool.take());
-        let first = a.as_raw();
-        assert_eq!(pool.available(), 0);
-        pool.give(a);
-        assert_eq!(pool.take().as_raw(), first);
-        pool.give(b);
-        pool.give(c);
-        pool.give(AlignedBuf::zeroed(512));
-        pool.give(AlignedBuf::zeroed(4096));
-        assert_eq!(pool.available(), 2);
     }
 }

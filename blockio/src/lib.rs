@@ -5,7 +5,7 @@
 //!
 //! | Module | Subject |
 //! |---|---|
-//! | [`AlignedBuf`], [`BufPool`] | page-aligned memory, owned by the operation while the kernel may touch it |
+//! | [`AlignedBuf`] | page-aligned memory, owned by the operation while the kernel may touch it |
 //! | [`HugePages`] | a stock of huge pages for the large ones of these buffers |
 //! | [`CallPlace`] | how many reads and writes may hang, for each kind of asker |
 //! | [`Disk`], [`PendingOpen`], [`Asker`] | an open lease file or device, its sizes, opening off the caller's thread |
@@ -49,7 +49,7 @@ mod threads;
 mod uring;
 
 pub use blocking::BlockingIo;
-pub use buffer::{AlignedBuf, BUFFER_ALIGN, BufPool, MAX_IO_LEN};
+pub use buffer::{AlignedBuf, BUFFER_ALIGN, MAX_IO_LEN};
 pub use calls::CallPlace;
 pub use disk::{Access, Disk, DiskKind};
 pub use engine::{Completion, ENGINE_VARIABLE, Engine, EngineKind, IoRequest, Ticket};

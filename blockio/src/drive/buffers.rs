@@ -44,8 +44,10 @@ fn fitting(spare: &mut Vec<AlignedBuf>, len: usize) -> Option<AlignedBuf> {
 
 /// Spare memory for transfers of one driver, kept from one to the next: after the first few, a renewal and a scan allocate nothing. (Besides,
 /// a heap that gets and gives back aligned blocks again and again grows for a long time.)
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Buffers {
+    /// Makes new ones: [`AlignedBuf::try_zeroed`], but where a test has no memory.
+    pub(super) allocate: fn(usize) -> Option<AlignedBuf>,
     /// Of one sector of 512 bytes.
     b512: Vec<AlignedBuf>,
     /// Of one sector of 4096 bytes.
@@ -58,14 +60,27 @@ pub(super) struct Buffers {
     huge: Option<Arc<HugePages>>,
 }
 
+impl Default for Buffers {
+    fn default() -> Self {
+        Self {
+            allocate: AlignedBuf::try_zeroed,
+            b512: Vec::new(),
+            b4096: Vec::new(),
+            small: Vec::new(),
+            large: Vec::new(),
+            huge: None,
+        }
+    }
+}
+
 impl Buffers {
     /// From now on large buffers come from this stock.
     pub(super) fn set_huge(&mut self, huge: Arc<HugePages>) {
         self.huge = Some(huge);
     }
 
-    /// A buffer of at least `len` bytes with any content.
-    pub(super) fn take(&mut self, len: usize) -> AlignedBuf {
+    /// A buffer of at least `len` bytes with any content; `None` if there is none, and no memory for one.
+    pub(super) fn take(&mut self, len: usize) -> Option<AlignedBuf> {
         let spare = match len {
             512 => self.b512.pop(),
             4096 => self.b4096.pop(),
@@ -75,19 +90,19 @@ impl Buffers {
             }
             _ => {
                 if let Some(buf) = self.huge.as_ref().and_then(|huge| huge.take(len)) {
-                    return buf;
+                    return Some(buf);
                 }
                 match len {
                     // All of one size, whatever is read: they serve for everything.
                     ..=SHARED_BYTES_MAX => {
                         let spare = shared(Vec::pop).flatten();
-                        return spare.unwrap_or_else(|| AlignedBuf::zeroed(SHARED_BYTES_MAX));
+                        return spare.or_else(|| (self.allocate)(SHARED_BYTES_MAX));
                     }
                     _ => fitting(&mut self.large, len),
                 }
             }
         };
-        spare.unwrap_or_else(|| AlignedBuf::zeroed(len))
+        spare.or_else(|| (self.allocate)(len))
     }
 
     /// Takes a buffer back; it is freed when enough are there.
@@ -134,27 +149,27 @@ mod tests {
     #[test]
     fn what_a_look_at_the_hosts_in_use_needs_is_kept_and_grows_with_them() {
         let mut buffers = Buffers::default();
-        let first = buffers.take(8 << 10);
+        let first = buffers.take(8 << 10).unwrap();
         buffers.give(first);
-        let more = buffers.take(24 << 10);
+        let more = buffers.take(24 << 10).unwrap();
         assert!(more.len() >= 24 << 10);
         let place = more.as_ptr();
         buffers.give(more);
         assert_eq!(buffers.kept(), 24 << 10, "one of them");
-        assert_eq!(buffers.take(8 << 10).as_ptr(), place, "the larger one serves for both");
+        assert_eq!(buffers.take(8 << 10).unwrap().as_ptr(), place, "the larger one serves for both");
     }
 
     /// The only test of this process that looks at what is kept for all.
     #[test]
     fn pieces_of_an_area_are_kept_for_all_drivers_and_not_without_limit() {
         let (mut one, mut two) = (Buffers::default(), Buffers::default());
-        let out: Vec<_> = (0..3 * SHARED_BUFFERS).map(|_| one.take(256 << 10)).collect();
+        let out: Vec<_> = (0..3 * SHARED_BUFFERS).map(|_| one.take(256 << 10).unwrap()).collect();
         let places: Vec<_> = out.iter().map(|buf| buf.as_ptr() as usize).collect();
         for buf in out {
             one.give(buf);
         }
         assert_eq!(one.kept(), 0, "it has none of its own");
-        let again = two.take(200 << 10);
+        let again = two.take(200 << 10).unwrap();
         assert_eq!(again.len(), SHARED_BYTES_MAX);
         assert!(places.contains(&(again.as_ptr() as usize)), "another driver gets what one gave back");
         two.give(again);

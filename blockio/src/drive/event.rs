@@ -66,7 +66,7 @@ pub struct Driver<M: Machine, T> {
     asker: Option<Asker>,
     runs: Vec<Run<M, T>>,
     next_run: u64,
-    buffers: Buffers,
+    pub(super) buffers: Buffers,
     /// Areas of runs that are over, where the owner closes their disks.
     finished: Vec<Areas>,
     /// Operations that ended without an engine.

@@ -14,6 +14,7 @@ use sanlock_lease::timing::MonoTime;
 use super::buffers::Buffers;
 use super::report::RunId;
 use super::room::{Place, Room};
+use crate::buffer::AlignedBuf;
 use crate::calls::{CallPlace, RETRY_MS};
 use crate::disk::Disk;
 use crate::engine::{Completion, Engine, IoRequest, Ticket};
@@ -61,7 +62,7 @@ pub(super) struct Transfer {
 pub(super) enum Ended {
     /// The engine reports it.
     Completed(Flight, Completion),
-    /// It waited until its deadline, for a place among the calls that may be under way, for room on its path or for a thread, or was taken back
+    /// It waited until its deadline, for a place among the calls that may be under way, for room on its path, for memory or for a thread, or was taken back
     /// before: it was never begun, and will not be.
     NeverStarted(Flight),
 }
@@ -74,8 +75,15 @@ pub(super) struct Lane {
     waiting: VecDeque<(Flight, Transfer)>,
     room: Room,
     idle_since: MonoTime,
-    /// When to look again for a place for what waits.
+    /// When to look again for a place, or for memory, for what waits.
     retry_at: Option<MonoTime>,
+}
+
+/// What an operation needs to begin.
+struct Admitted {
+    room: Place,
+    call: Option<CallPlace>,
+    buf: AlignedBuf,
 }
 
 /// Why an operation waits.
@@ -84,6 +92,8 @@ enum Waits {
     Room,
     /// For a place among the calls of its asker, which anybody may give back.
     Place,
+    /// For memory, likewise.
+    Memory,
 }
 
 impl Lane {
@@ -102,12 +112,12 @@ impl Lane {
     ) -> Result<(), IoFailure> {
         // What is not counted waits for nothing that waits for a place.
         if flight.asker.is_none() || self.waiting.is_empty() {
-            match Self::admit(&mut self.room, self.flights.is_empty(), &flight, &transfer) {
+            match Self::admit(&mut self.room, self.flights.is_empty(), &flight, &transfer, buffers) {
                 Ok(admitted) => {
-                    self.submit(flight, transfer, admitted, buffers);
+                    self.submit(flight, transfer, admitted);
                     return Ok(());
                 }
-                Err(Waits::Place) => self.retry_at = Some(now.plus_millis(RETRY_MS)),
+                Err(Waits::Place | Waits::Memory) => self.retry_at = Some(now.plus_millis(RETRY_MS)),
                 Err(Waits::Room) => {}
             }
         }
@@ -118,33 +128,32 @@ impl Lane {
         Ok(())
     }
 
-    /// What an operation needs to begin.
+    /// Takes what an operation needs to begin: all of it, or nothing.
     fn admit(
         room: &mut Room,
         idle: bool,
         flight: &Flight,
         transfer: &Transfer,
-    ) -> Result<(Place, Option<CallPlace>), Waits> {
+        buffers: &mut Buffers,
+    ) -> Result<Admitted, Waits> {
         let own = room.take(transfer.len, idle).ok_or(Waits::Room)?;
-        let Some(asker) = flight.asker else { return Ok((own, None)) };
-        match CallPlace::take(asker, &transfer.disk) {
-            Some(call) => Ok((own, Some(call))),
-            None => {
+        let call = match flight.asker {
+            None => Ok(None),
+            Some(asker) => CallPlace::take(asker, &transfer.disk).map(Some).ok_or(Waits::Place),
+        };
+        let both = call.and_then(|call| Ok((call, buffers.take(transfer.len).ok_or(Waits::Memory)?)));
+        match both {
+            Ok((call, buf)) => Ok(Admitted { room: own, call, buf }),
+            Err(why) => {
                 room.give_back(own, transfer.len);
-                Err(Waits::Place)
+                Err(why)
             }
         }
     }
 
-    fn submit(
-        &mut self,
-        flight: Flight,
-        transfer: Transfer,
-        (room, place): (Place, Option<CallPlace>),
-        buffers: &mut Buffers,
-    ) {
+    fn submit(&mut self, flight: Flight, transfer: Transfer, admitted: Admitted) {
         let Transfer { disk, offset, len, content } = transfer;
-        let mut buf = buffers.take(len);
+        let Admitted { room, call: place, mut buf } = admitted;
         let op = match content {
             Some(content) => {
                 // Machines write one whole sector, and encoding fills all of it.
@@ -161,20 +170,25 @@ impl Lane {
     /// Moves waiting operations into the engine as far as there is room.
     pub(super) fn refill(&mut self, now: MonoTime, buffers: &mut Buffers) {
         self.retry_at = None;
+        let mut places_are_out = false;
         let mut at = 0;
         while let Some((flight, transfer)) = self.waiting.get(at) {
-            // Once one has found no place, the others that are counted would find none either.
-            if self.retry_at.is_some() && flight.asker.is_some() {
+            // Once one has found no place, the others that are counted would find none either. Of memory there may be enough for a smaller one.
+            if places_are_out && flight.asker.is_some() {
                 at += 1;
                 continue;
             }
-            match Self::admit(&mut self.room, self.flights.is_empty(), flight, transfer) {
+            match Self::admit(&mut self.room, self.flights.is_empty(), flight, transfer, buffers) {
                 Ok(admitted) => {
                     if let Some((flight, transfer)) = self.waiting.remove(at) {
-                        self.submit(flight, transfer, admitted, buffers);
+                        self.submit(flight, transfer, admitted);
                     }
                 }
-                Err(Waits::Place) => self.retry_at = Some(now.plus_millis(RETRY_MS)),
+                Err(why @ (Waits::Place | Waits::Memory)) => {
+                    places_are_out |= matches!(why, Waits::Place);
+                    self.retry_at = Some(now.plus_millis(RETRY_MS));
+                    at += 1;
+                }
                 Err(Waits::Room) => return,
             }
         }
@@ -261,7 +275,7 @@ impl Lane {
         self.engine.last_resort(&wanted)
     }
 
-    /// When to look again for places, if operations wait for any.
+    /// When to look again for places and memory, if operations wait for any.
     pub(super) fn retry_at(&self) -> Option<MonoTime> {
         self.retry_at.filter(|_| !self.waiting.is_empty())
     }

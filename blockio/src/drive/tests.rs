@@ -2,6 +2,7 @@ mod clock;
 mod doubt;
 mod errand;
 mod huge;
+mod memory;
 
 use std::collections::HashMap;
 use std::fs::File;
