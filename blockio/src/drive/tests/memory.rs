@@ -1,4 +1,4 @@
-//! Want of memory for a transfer.
+//! The memory of transfers: what is kept of it, and what happens for want of it.
 
 use super::*;
 use crate::buffer::AlignedBuf;
@@ -55,4 +55,27 @@ fn what_finds_none_until_its_deadline_was_never_begun() {
     driver.poll(|| T0.plus_secs(1), &AlwaysAlive, &mut reports);
     assert_eq!(done(&mut reports), [(7, vec!["0: TimedOut".to_owned()], 0)], "and nothing of it may land");
     assert!(driver.is_quiet() && fake.held() == 0);
+}
+
+#[test]
+fn buffers_are_kept_for_the_next_transfer_but_not_without_limit() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = disk(dir.path(), "d");
+    let fake = Fake::default();
+    let mut driver = Driver::with_engines(fake.factory()).unwrap();
+    let mut reports = Reports::new();
+    let mut addresses = Vec::new();
+    for _ in 0..3 {
+        for tag in 0..10 {
+            let machine = script(vec![read(0, 0, if tag < 5 { 2048 } else { 1 }, T0.plus_secs(9))]);
+            driver.start(T0, machine, tag, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
+        }
+        addresses.push(fake.0.lock().unwrap().requests[0].2.buf.as_ptr());
+        for _ in 0..10 {
+            fake.complete(disk.path());
+        }
+        driver.poll(|| T0, &AlwaysAlive, &mut reports);
+        assert_eq!(driver.buffers_kept(), 2048 * 512 + 5 * 512);
+    }
+    assert_eq!(addresses[1], addresses[2]);
 }

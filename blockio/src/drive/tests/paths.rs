@@ -1,0 +1,163 @@
+//! What a path has: its engine, and the room for what is in flight.
+
+use super::*;
+
+#[test]
+fn a_silent_disk_delays_nobody_on_another_path() {
+    let dir = tempfile::tempdir().unwrap();
+    let (dead, live) = (disk(dir.path(), "dead"), disk(dir.path(), "live"));
+    let fake = Fake::default();
+    let mut driver = Driver::with_engines(fake.factory()).unwrap();
+    let mut reports = Reports::new();
+    let end = T0.plus_secs(1);
+    let more_than_fit = u8::try_from(OPS_IN_FLIGHT_MAX + 10).unwrap();
+    for tag in 0..more_than_fit {
+        let machine = script(vec![read(0, 0, 1, end)]);
+        driver.start(T0, machine, tag, areas(&dead), &AlwaysAlive, &mut reports).unwrap();
+    }
+    assert_eq!(fake.held(), OPS_IN_FLIGHT_MAX);
+    driver
+        .start(T0, script(vec![read(0, 0, 1, end)]), 200, areas(&live), &AlwaysAlive, &mut reports)
+        .unwrap();
+    fake.complete(live.path());
+    driver.poll(|| T0.plus_millis(1), &AlwaysAlive, &mut reports);
+    assert_eq!(done(&mut reports), [(200, vec!["0: ok None".to_owned()], 0)]);
+
+    // Those that waited never began, so they have failed for certain; those in the engine have timed out.
+    driver.poll(|| end, &AlwaysAlive, &mut reports);
+    let ends = done(&mut reports);
+    let failed = ends.iter().filter(|(_, seen, _)| seen == &["0: TimedOut"]).count();
+    let overdue = ends.iter().filter(|(_, seen, _)| seen == &["0: timed out"]).count();
+    assert_eq!((failed, overdue), (10, OPS_IN_FLIGHT_MAX));
+}
+
+#[test]
+fn a_write_that_waited_in_vain_never_happens() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = disk(dir.path(), "d");
+    let fake = Fake::default();
+    let mut driver = Driver::with_engines(fake.factory()).unwrap();
+    let mut reports = Reports::new();
+    for tag in 0..u8::try_from(OPS_IN_FLIGHT_MAX).unwrap() {
+        let machine = script(vec![read(0, 0, 1, T0.plus_secs(60))]);
+        driver.start(T0, machine, tag, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
+    }
+    let machine = script(vec![write(0, 5, T0.plus_secs(1))]);
+    driver.start(T0, machine, 255, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
+    driver.poll(|| T0.plus_secs(1), &AlwaysAlive, &mut reports);
+    assert_eq!(done(&mut reports), [(255, vec!["0: TimedOut".to_owned()], 0)]);
+    for _ in 0..OPS_IN_FLIGHT_MAX {
+        fake.complete(disk.path());
+    }
+    driver.poll(|| T0.plus_secs(2), &AlwaysAlive, &mut reports);
+    assert_eq!(done(&mut reports).len(), OPS_IN_FLIGHT_MAX);
+    let state = fake.0.lock().unwrap();
+    assert!(state.requests.iter().all(|(_, _, request)| request.op == Direction::Read));
+}
+
+#[test]
+fn buffers_of_large_reads_are_bounded_per_path() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = disk(dir.path(), "d");
+    let fake = Fake::default();
+    let mut driver = Driver::with_engines(fake.factory()).unwrap();
+    let mut reports = Reports::new();
+    for tag in 0..5 {
+        let machine = script(vec![read(0, 0, 8 << 11, T0.plus_secs(9))]); // 8 MiB
+        driver.start(T0, machine, tag, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
+    }
+    assert_eq!(fake.held(), BYTES_IN_FLIGHT_MAX / (8 << 20));
+    for held in [2, 2, 2, 1, 0] {
+        fake.complete(disk.path());
+        driver.poll(|| T0.plus_secs(1), &AlwaysAlive, &mut reports);
+        assert_eq!(fake.held(), held);
+    }
+    assert_eq!(done(&mut reports).len(), 5);
+}
+
+#[test]
+fn drivers_that_share_a_path_have_a_part_of_that_each_and_one_operation_always() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = disk(dir.path(), "d");
+    // Of 16 MiB two are this driver's, and eight for whoever comes first.
+    for (sectors, held) in [(8 << 11, 1), (4 << 11, 2), (2 << 11, 5), (1 << 11, 5)] {
+        let fake = Fake::default();
+        let mut driver = Driver::with_engines(fake.factory()).unwrap();
+        driver.share(Arc::new(SharedRoom::new(4)));
+        let mut reports = Reports::new();
+        for tag in 0..5 {
+            let machine = script(vec![read(0, 0, sectors, T0.plus_secs(9))]);
+            driver.start(T0, machine, tag, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
+        }
+        assert_eq!(fake.held(), held, "{sectors} sectors");
+    }
+    let fake = Fake::default();
+    let mut driver = Driver::with_engines(fake.factory()).unwrap();
+    driver.share(Arc::new(SharedRoom::new(4)));
+    let mut reports = Reports::new();
+    for tag in 0..50 {
+        let machine = script(vec![read(0, 0, 1, T0.plus_secs(9))]);
+        driver.start(T0, machine, tag, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
+    }
+    assert_eq!(fake.held(), OPS_IN_FLIGHT_MAX / 2 + OPS_IN_FLIGHT_MAX / 8);
+}
+
+#[test]
+fn an_engine_is_shared_by_a_path_and_dropped_when_idle() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = disk(dir.path(), "d");
+    let fake = Fake::default();
+    let mut driver = Driver::with_engines(fake.factory()).unwrap();
+    let mut reports = Reports::new();
+    for tag in 0..2 {
+        driver
+            .start(
+                T0,
+                script(vec![read(0, 0, 1, T0.plus_secs(9))]),
+                tag,
+                areas(&disk),
+                &AlwaysAlive,
+                &mut reports,
+            )
+            .unwrap();
+        fake.complete(disk.path());
+        driver.poll(|| T0, &AlwaysAlive, &mut reports);
+    }
+    assert_eq!(fake.0.lock().unwrap().created, 1);
+    let end = T0.plus_millis(IDLE_ENGINE_LINGER_MS);
+    assert_eq!(driver.next_wake(), Some(end));
+    driver.poll(|| end, &AlwaysAlive, &mut reports);
+    assert_eq!((driver.engines(), fake.0.lock().unwrap().dropped), (0, 1));
+    assert_eq!(driver.next_wake(), None);
+}
+
+#[test]
+fn an_engine_stays_if_the_owner_wishes() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = disk(dir.path(), "d");
+    let fake = Fake::default();
+    let mut driver = Driver::with_engines(fake.factory()).unwrap();
+    driver.keep_engines();
+    let mut reports = Reports::new();
+    let machine = script(vec![read(0, 0, 1, T0.plus_secs(1))]);
+    driver.start(T0, machine, 0, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
+    fake.complete(disk.path());
+    driver.poll(|| T0, &AlwaysAlive, &mut reports);
+    assert_eq!(driver.next_wake(), None);
+    driver.poll(|| T0.plus_millis(IDLE_ENGINE_LINGER_MS), &AlwaysAlive, &mut reports);
+    assert_eq!((driver.engines(), fake.0.lock().unwrap().dropped), (1, 0));
+}
+
+#[test]
+fn an_engine_that_cannot_be_had_is_a_failure_of_the_operation() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = disk(dir.path(), "d");
+    let none: EngineFactory =
+        Box::new(|| Err(EngineError::Unavailable { engine: "aio", call: "io_setup", errno: libc::EAGAIN }));
+    let mut driver = Driver::with_engines(none).unwrap();
+    let mut reports = Reports::new();
+    let machine = script(vec![read(0, 0, 1, T0.plus_secs(1)), write(1, 0, T0.plus_secs(1))]);
+    driver.start(T0, machine, 1, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
+    let seen = ["0: Os(11)", "1: Os(11)"].map(str::to_owned).to_vec();
+    assert_eq!(done(&mut reports), [(1, seen, 0)]);
+}
