@@ -109,8 +109,13 @@ impl Manager {
         if let Some(client) = self.conns.get_mut(&op.target) {
             client.busy = None;
             closed = client.closed;
-            if client.tokens.is_empty() && client.kill_count > 0 {
-                // It gave everything up in time and is left alone (socket-protocol.md 7.8).
+            let dead = |id| {
+                let ls = self.resources.get(&id).map(|r| r.ls);
+                ls.and_then(|ls| self.lockspaces.get(&ls)).is_some_and(|ls| ls.dead.is_some())
+            };
+            if client.kill_count > 0 && !client.held().any(dead) {
+                // It gave everything up in time and is left alone (socket-protocol.md 7.8), whatever it holds in other lockspaces: when these
+                // fail it is to be asked again.
                 client.kill_count = 0;
                 client.kill_last = None;
                 client.kill_hard = false;
@@ -154,19 +159,19 @@ impl Manager {
         }
     }
 
-    /// The target of a running command hung up: an acquire in progress is told, and the command cleans up at its end. What the
-    /// target held before an acquire goes now: the acquire may wait for another lockspace's disk for long, while that of what is held
+    /// The target of a running command hung up: an acquire or a conversion in progress is told, and the command cleans up at its end. What the
+    /// target holds besides goes now: the command may wait for another lockspace's disk for long, while that of what is held
     /// fails and its watchdog stays armed for nobody.
     fn target_closed(&mut self, number: OpNumber, out: &mut Vec<Action>) {
         let Some(op) = self.ops.get(&number) else { return };
         match &op.kind {
             OpKind::Acquire { takings, .. } => {
                 out.extend(takings.running().map(|task| Action::ClientGone { task }));
-                self.give_up_held(op.target, out);
             }
             OpKind::Convert { task } => out.push(Action::ClientGone { task: *task }),
             OpKind::Granting { .. } | OpKind::Release { .. } => {}
         }
+        self.give_up_held(op.target, Some(number), out);
     }
 
     pub(crate) fn pid_gone(&mut self, conn: ConnId, out: &mut Vec<Action>) {
@@ -192,21 +197,25 @@ impl Manager {
 
     /// A closed connection that is not busy: its leases go, and it is forgotten unless it stays a user.
     fn clean_up(&mut self, conn: ConnId, out: &mut Vec<Action>) {
-        if self.give_up_held(conn, out) {
+        if self.give_up_held(conn, None, out) {
             self.conns.remove(&conn);
             out.push(Action::Forget { conn });
         }
     }
 
-    /// Gives up what a closed connection was granted. In a dead lockspace it stays a user until its process is gone too. Whether nothing
-    /// is left.
-    fn give_up_held(&mut self, conn: ConnId, out: &mut Vec<Action>) -> bool {
+    /// Gives up what a closed connection was granted, but for what a command works on that still runs. In a dead lockspace it stays a user until
+    /// its process is gone too. Whether nothing is left.
+    fn give_up_held(&mut self, conn: ConnId, running: Option<OpNumber>, out: &mut Vec<Action>) -> bool {
         let Some(client) = self.conns.get(&conn) else { return false };
         let held: Vec<ResourceId> = client.held().collect();
         let pid_gone = client.pid_gone || client.pid.is_none();
         let mut still_used = false;
         for id in held {
             let Some(resource) = self.resources.get(&id) else { continue };
+            if running.is_some() && resource.for_op == running {
+                still_used = true;
+                continue;
+            }
             let dead = self.lockspaces.get(&resource.ls).is_none_or(|ls| ls.dead.is_some());
             if !dead {
                 self.take_token(conn, id);

@@ -147,7 +147,7 @@ impl Manager {
         out: &mut Vec<Action>,
     ) -> bool {
         let mut scratch = std::mem::take(&mut self.scratch);
-        let (mut surveyed, mut acted) = (false, false);
+        let (mut surveyed, mut acted, mut died) = (false, false, false);
         let mut next = Bound::Unbounded;
         while let Some((ls, lockspace)) = self.lockspaces.range((next, Bound::Unbounded)).next() {
             let ls = *ls;
@@ -163,11 +163,15 @@ impl Manager {
             for action in scratch.actions.drain(..) {
                 // Whoever waited for a lockspace that is left may have let go of something in the next one.
                 surveyed &= !matches!(action, recovery::Action::StopRenewals);
+                died |= matches!(action, recovery::Action::Fail(_));
                 acted = true;
                 self.carry_out(now, ls, action, out);
             }
         }
         self.scratch = scratch;
+        if died {
+            self.releases_of_dead(out);
+        }
         acted
     }
 

@@ -150,10 +150,11 @@ impl Manager {
             if ready {
                 self.give_up(*id, None, None, out);
             } else if let Some(resource) = self.resources.get_mut(id) {
-                match resource.unsettled {
-                    Some(task) => resource.work = Work::Settling { task },
-                    None => resource.work = Work::Retry { at: now },
-                }
+                resource.note_hold();
+                resource.work = match resource.converting.or(resource.unsettled) {
+                    Some(task) => Work::Settling { task },
+                    None => Work::Retry { at: now },
+                };
             }
         }
         i32::try_from(found.len()).unwrap_or(i32::MAX)

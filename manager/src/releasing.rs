@@ -103,7 +103,11 @@ impl Manager {
                 return;
             };
             let target = *target;
-            let Some((at, id)) = givings.next(tasks) else { break };
+            // In a dead lockspace there is nothing to do on disk. What waited there for its turn, behind storage that hangs, would keep its lockspace,
+            // and the watchdog's expiry, for nobody.
+            let usable = |id| self.resources.get(&id).is_some_and(|r| self.in_usable_lockspace(r));
+            let over = givings.waiting().find(|(_, id)| !usable(*id));
+            let Some((at, id)) = over.or_else(|| givings.next(tasks)) else { break };
             let started = self.start_release(id, target, number, out);
             let Some(givings) = self.givings(number) else { return };
             match started {
@@ -114,6 +118,14 @@ impl Manager {
         }
         if let Some(code) = self.givings(number).and_then(|g| g.outcome()) {
             self.end_op(number, code, out);
+        }
+    }
+
+    /// Lockspaces have died: releases that wait for their turn in them are over.
+    pub(crate) fn releases_of_dead(&mut self, out: &mut Vec<Action>) {
+        let releases = self.ops.iter().filter(|(_, op)| matches!(op.kind, OpKind::Release { .. }));
+        for number in releases.map(|(number, _)| *number).collect::<Vec<_>>() {
+            self.release_next(number, out);
         }
     }
 
@@ -181,10 +193,7 @@ impl Manager {
         let (ls, disks) = (resource.ls, resource.spec.disks.clone());
         let value = resource.unwritten_value();
         let Some(resource) = self.resources.get_mut(&id) else { return Started::Nothing };
-        resource.hold = Some(held.block);
-        if resource.erase || resource.converting.is_some() {
-            resource.attempt = Some(held.block);
-        }
+        resource.note_hold();
         let (hold, attempt) = (resource.hold, resource.attempt);
         if let Some(task) = resource.converting {
             // What an earlier conversion left is being taken back; the hold goes after it, and nobody has to wait for that.

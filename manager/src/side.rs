@@ -204,9 +204,10 @@ impl Givings {
         self.all.iter().filter(|(_, state)| *state == Giving::Running).map(|(id, _)| *id)
     }
 
-    #[cfg(test)]
-    pub(crate) fn waiting(&self) -> impl Iterator<Item = ResourceId> + '_ {
-        self.all.iter().filter(|(_, state)| *state == Giving::Waiting).map(|(id, _)| *id)
+    /// Those that wait for their turn.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (usize, ResourceId)> + '_ {
+        let all = self.all.iter().enumerate();
+        all.filter(|(_, (_, state))| *state == Giving::Waiting).map(|(at, (id, _))| (at, *id))
     }
 
     /// The next one to begin with.

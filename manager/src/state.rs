@@ -350,6 +350,16 @@ impl Resource {
         matches!(&self.work, Work::Held { tokens, .. } if tokens.iter().all(|t| t.adopts && !t.granted))
     }
 
+    /// It is about to be given up: whatever is tried for that goes by our block as it is now.
+    pub(crate) fn note_hold(&mut self) {
+        let Work::Held { held, .. } = &self.work else { return };
+        let block = held.block;
+        self.hold = Some(block);
+        if self.erase || self.converting.is_some() {
+            self.attempt = Some(block);
+        }
+    }
+
     /// Takes one token of this connection away, one that was not granted first. `Err` if none is left: what becomes of the
     /// resource depends on the last one, if there was one.
     pub(crate) fn drop_token(&mut self, conn: ConnId) -> Result<Option<Token>, Option<Token>> {

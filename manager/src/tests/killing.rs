@@ -2,6 +2,9 @@
 
 use super::lab::*;
 use crate::*;
+use sanlock_lease::paxos::AcquireError;
+use sanlock_lease::paxos::convert::ConvertOutcome;
+use sanlock_lease::paxos::release::Released;
 
 fn killpath(path: &str, arguments: &str, pid: bool) -> Command {
     let (path, arguments) = (path.as_bytes().to_vec(), arguments.as_bytes().to_vec());
@@ -89,6 +92,94 @@ fn who_gives_everything_up_has_its_program_called_off_and_may_get_it_another_tim
     lab.hold(0, "two:s");
     let (two, _) = lab.m.lockspace_named(&name("two")).unwrap();
     assert_eq!(fail(&mut lab, two)[1..], [run(0, &["/p"])]);
+}
+
+/// Whoever has given up what was in the failed lockspace is as free as before in the others, and asked as gently when they fail.
+#[test]
+fn what_is_held_in_another_lockspace_does_not_prolong_the_end_of_one() {
+    let (mut lab, ls) = Lab::ready();
+    let two = lab.join("two");
+    lab.result(0, killpath("/p", "", false));
+    lab.hold(0, "r");
+    lab.hold(0, "two:s");
+    assert_eq!(fail(&mut lab, ls)[1..], [run(0, &["/p"])]);
+    assert_eq!(lab.acquire(0, Target::Own, &["two:t"]), [replied(0, -16)], "not while it is being stopped");
+    let released = lab.release(0, &["r"]);
+    assert_eq!(released[..2], [Action::CancelKillpath { conn: ConnId(0) }, replied(0, 0)]);
+    lab.hold(0, "two:t");
+    assert_eq!(fail(&mut lab, two)[1..], [run(0, &["/p"])]);
+}
+
+/// A release of eight leases on storage that hangs, of which a ninth in another lockspace waits for its turn.
+#[test]
+fn a_lease_that_waits_for_its_turn_to_be_released_keeps_no_failed_lockspace() {
+    let (mut lab, ls) = Lab::ready();
+    lab.join("two");
+    for n in 0..8 {
+        lab.hold(0, &format!("two:r{n}"));
+    }
+    lab.hold(0, "a");
+    let all = Command::Release { target: Target::Own, what: ReleaseWhat::All };
+    assert_eq!(releases(&lab.command(0, all)).len(), 8);
+    let actions = fail(&mut lab, ls);
+    assert!(actions.contains(&Action::Leave { ls, release: false }), "{actions:?}");
+    assert_eq!(lab.list("a"), None);
+}
+
+/// The same while it waits for its turn behind a release that begins when the lockspace has failed.
+#[test]
+fn of_a_lockspace_that_has_failed_nothing_waits_for_its_turn() {
+    let (mut lab, ls) = Lab::ready();
+    lab.join("two");
+    for n in 0..9 {
+        lab.hold(0, &format!("two:r{n}"));
+    }
+    lab.hold(0, "a");
+    fail(&mut lab, ls);
+    let all = Command::Release { target: Target::Own, what: ReleaseWhat::All };
+    let actions = lab.command(0, all);
+    assert_eq!(releases(&actions).len(), 8);
+    assert!(actions.contains(&Action::Leave { ls, release: false }), "{actions:?}");
+}
+
+/// A process that is killed while its release, or its conversion, hangs on another lockspace's disk.
+#[test]
+fn what_a_dead_process_held_goes_while_its_command_hangs_elsewhere() {
+    for convert in [false, true] {
+        let (mut lab, ls) = Lab::ready();
+        lab.join("two");
+        lab.hold(0, "a");
+        lab.hold(0, "two:r");
+        lab.hold(0, "two:s");
+        let command = if convert {
+            let (lockspace, name) = (name("two"), name("r"));
+            Command::Convert { target: Target::Own, lockspace, name, shared: true, owner_nowait: false }
+        } else {
+            Command::Release { target: Target::Own, what: ReleaseWhat::Named(vec![(name("two"), name("r"))]) }
+        };
+        let started = lab.command(0, command);
+        let [Action::StartConvert { task: running, .. } | Action::StartRelease { task: running, .. }] =
+            started[..]
+        else {
+            panic!("{started:?}")
+        };
+        fail(&mut lab, ls);
+        lab.pid_gone(0);
+        let actions = lab.close(0);
+        assert!(actions.contains(&Action::Leave { ls, release: false }), "{convert}: {actions:?}");
+        assert_eq!(releases(&actions).iter().map(|(_, which)| which.as_str()).collect::<Vec<_>>(), ["s"]);
+        assert_eq!(lab.list("two:r"), Some(if convert { ResourceList::Held } else { ResourceList::Rem }));
+        let ended = if convert {
+            let held = held(GENERATION, 1);
+            let result = Err(AcquireError::ClientGone);
+            let outcome = Box::new(ConvertOutcome { result, held, erase: false, value_written: false });
+            lab.quiet(Event::ConvertDone { task: running, outcome, outstanding: 0 })
+        } else {
+            lab.released(running, Ok(Released::LeaderFreed), 0)
+        };
+        assert!(ended.contains(&Action::Forget { conn: ConnId(0) }), "{convert}: {ended:?}");
+        assert_eq!(releases(&ended).len(), usize::from(convert), "{ended:?}");
+    }
 }
 
 #[test]

@@ -363,7 +363,7 @@ pub(super) fn check_invariants(m: &Manager) {
             let in_command = m.ops.values().any(|op| match &op.kind {
                 OpKind::Acquire { takings, .. } => takings.acquired().any(|taken| taken == *id),
                 OpKind::Granting { acquired } => acquired.contains(id),
-                OpKind::Release { givings, .. } => givings.waiting().any(|left| left == *id),
+                OpKind::Release { givings, .. } => givings.waiting().any(|(_, left)| left == *id),
                 OpKind::Convert { .. } => false,
             });
             let granted = holders.iter().filter(|t| t.granted).count();
@@ -376,7 +376,7 @@ pub(super) fn check_invariants(m: &Manager) {
                 // A release takes the places of what it has still to give up at once.
                 let released = m.ops.values().any(|op| match &op.kind {
                     OpKind::Release { givings, .. } if op.target == conn => {
-                        givings.waiting().any(|left| left == *id)
+                        givings.waiting().any(|(_, left)| left == *id)
                     }
                     _ => false,
                 });

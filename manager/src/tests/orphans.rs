@@ -209,7 +209,8 @@ fn an_orphan_that_does_not_count_needs_no_watchdog_and_one_that_does_has_it_befo
     assert_eq!(lab.tick().iter().filter(|a| matches!(a, Action::StartRetract { .. })).count(), 0);
     lab.quiet(Event::WatchdogArmed { ls, result: Ok(()) });
     let started = lab.tick();
-    let Some(Action::StartRetract { task, .. }) = started.last() else { panic!("{started:?}") };
+    let Some(Action::StartRetract { task, hold, .. }) = started.last() else { panic!("{started:?}") };
+    assert_eq!(*hold, Some(held(GENERATION, 1).block), "by its block the lease is told from a newer one");
     assert_eq!(lab.released(*task, Ok(Released::LeaderFreed), 0), [Action::WatchdogDisarm { ls }]);
 }
 
