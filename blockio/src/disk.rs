@@ -174,7 +174,9 @@ impl Disk {
         &self.path
     }
 
-    pub(crate) fn shared_path(&self) -> Arc<Path> {
+    /// Likewise, shared.
+    #[must_use]
+    pub fn shared_path(&self) -> Arc<Path> {
         Arc::clone(&self.path)
     }
 

@@ -10,10 +10,10 @@
 
 mod closes;
 
+use sanlock_sys::thread;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 use closes::{Closes, Closing};
@@ -219,5 +219,5 @@ impl<W: Work> Pool<W> {
 
 /// Starts a detached thread; false if the system has none to give.
 pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> bool {
-    thread::Builder::new().name(name.to_owned()).stack_size(STACK).spawn(body).is_ok()
+    thread::spawn(name, STACK, body).is_ok()
 }

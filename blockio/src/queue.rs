@@ -421,10 +421,10 @@ impl<B: Backend> Shared<B> {
 }
 
 /// Starts a detached thread; tests have one that finds none to start.
-type Hire = fn(thread::Builder, Box<dyn FnOnce() + Send>) -> io::Result<()>;
+type Hire = fn(&str, Box<dyn FnOnce() + Send>) -> io::Result<()>;
 
-fn hire(thread: thread::Builder, body: Box<dyn FnOnce() + Send>) -> io::Result<()> {
-    thread.spawn(body).map(drop)
+fn hire(name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+    sanlock_sys::thread::spawn(name, SUBMITTER_STACK, body)
 }
 
 /// An [`Engine`] over a [`Backend`].
@@ -454,8 +454,7 @@ impl<B: Backend> QueuedEngine<B> {
     fn hire(&self, state: &mut State) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
         let name = format!("sanlock-{}", B::KIND.name());
-        let thread = thread::Builder::new().name(name).stack_size(SUBMITTER_STACK);
-        (self.hire)(thread, Box::new(move || shared.submitter()))?;
+        (self.hire)(&name, Box::new(move || shared.submitter()))?;
         state.submitters += 1;
         state.starting += 1;
         Ok(())

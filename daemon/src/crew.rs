@@ -78,10 +78,10 @@ struct Watch {
 }
 
 /// Starts a detached thread; tests have one that finds none to start.
-type Hire = fn(thread::Builder, Box<dyn FnOnce() + Send>) -> io::Result<()>;
+type Hire = fn(&str, usize, Box<dyn FnOnce() + Send>) -> io::Result<()>;
 
-fn hire(thread: thread::Builder, body: Box<dyn FnOnce() + Send>) -> io::Result<()> {
-    thread.spawn(body).map(drop)
+fn hire(name: &str, stack: usize, body: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+    sanlock_sys::thread::spawn(name, stack, body)
 }
 
 /// What the threads of a crew have in common.
@@ -152,12 +152,11 @@ impl Station {
 impl<D: Duty> Crew<D> {
     fn spawn(self: &Arc<Self>, body: fn(&Arc<Self>)) -> io::Result<()> {
         let crew = Arc::clone(self);
-        let thread = thread::Builder::new().name(self.style.name.clone()).stack_size(self.style.stack);
         let run = move || {
             (crew.style.prepare)();
             body(&crew);
         };
-        (self.style.hire)(thread, Box::new(run))
+        (self.style.hire)(&self.style.name, self.style.stack, Box::new(run))
     }
 
     fn watch(&self) -> MutexGuard<'_, Watch> {
@@ -528,11 +527,11 @@ mod tests {
     }
 
     /// Starts the first two threads of a crew: who is on duty, and the first stand-by.
-    fn hire_two(thread: thread::Builder, body: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+    fn hire_two(name: &str, stack: usize, body: Box<dyn FnOnce() + Send>) -> io::Result<()> {
         static LEFT: AtomicUsize = AtomicUsize::new(2);
         let count = |left: usize| left.checked_sub(1);
         match LEFT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count) {
-            Ok(_) => hire(thread, body),
+            Ok(_) => hire(name, stack, body),
             Err(_) => Err(io::Error::from_raw_os_error(libc::EAGAIN)),
         }
     }

@@ -5,6 +5,7 @@ use std::panic;
 use std::time::Duration;
 
 use nix::unistd::alarm;
+use sanlock_sys::thread;
 
 use crate::log::Log;
 
@@ -19,10 +20,10 @@ pub(crate) fn end_with_a_panic(log: Log) {
     panic::set_hook(Box::new(move |panic| {
         // SIGALRM, which nobody here handles.
         let _ = alarm::set(END_SECONDS);
-        let thread = std::thread::current();
-        let name = thread.name().unwrap_or("?");
+        let name = thread::name().unwrap_or_default();
         log.error(format_args!(
-            "fault in thread {name}, the daemon ends at once: {}",
+            "fault in thread {}, the daemon ends at once: {}",
+            name.to_string_lossy(),
             panic.to_string().replace('\n', " ")
         ));
         log.sync();
@@ -37,7 +38,6 @@ mod tests {
     use super::*;
     use std::os::unix::process::ExitStatusExt;
     use std::process::{Command, Stdio};
-    use std::thread;
     use std::time::Instant;
 
     /// What the test runs in a process of its own: a thread panics, and nobody waits for it.
@@ -45,8 +45,8 @@ mod tests {
     #[ignore = "ends the process"]
     fn a_process_whose_thread_panics() {
         end_with_a_panic(Log::in_memory());
-        thread::spawn(|| panic!("on purpose"));
-        thread::sleep(Duration::from_secs(60));
+        thread::spawn("falls", 0, || panic!("on purpose")).unwrap();
+        std::thread::sleep(Duration::from_secs(60));
     }
 
     #[test]

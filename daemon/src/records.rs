@@ -11,6 +11,7 @@
 pub(crate) mod asking;
 pub(crate) mod reboot;
 
+use sanlock_sys::thread;
 use std::collections::HashMap;
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
@@ -18,7 +19,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 
 use asking::Desk;
 use reboot::Reboots;
@@ -316,7 +316,7 @@ impl Writer {
         let (notes, noted) = mpsc::sync_channel::<Order>(NOTES_MAX);
         let noting = Arc::clone(&global);
         // What outlives a reboot lies on a disk of its own, which may hang or be read-only. Nobody waits for it.
-        thread::Builder::new().name("sanlock-reboots".to_owned()).stack_size(STACK).spawn(move || {
+        thread::spawn("sanlock-reboots", STACK, move || {
             for order in noted {
                 match order {
                     // Noted when it joined. What has been given back since is not noted again because of a write that may still land.
@@ -328,7 +328,7 @@ impl Writer {
                 }
             }
         })?;
-        thread::Builder::new().name("sanlock-records".to_owned()).stack_size(STACK).spawn(move || {
+        thread::spawn("sanlock-records", STACK, move || {
             for (order, number) in inbox {
                 carry_out(&global.records, &order, &global.log);
                 saved(number);

@@ -21,7 +21,7 @@ use nix::poll::{PollFd, PollFlags, poll};
 use sanlock_blockio::drive::monotonic_now;
 use sanlock_lease::timing::{MonoTime, WatchdogFire};
 use sanlock_manager::{Event, LockspaceId};
-use sanlock_sys::clock;
+use sanlock_sys::{clock, thread};
 use sanlock_wdmd::client::{ClientError, Connection, REPLY_WITHIN};
 use sanlock_wdmd::decide::test_interval;
 
@@ -110,7 +110,7 @@ impl Watchdog {
     ) -> io::Result<Self> {
         let (orders, inbox) = mailbox::mailbox()?;
         let own = orders.clone();
-        std::thread::Builder::new().name("sanlock-wd".to_owned()).stack_size(STACK).spawn(move || {
+        thread::spawn("sanlock-wd", STACK, move || {
             prepare();
             let mut thread = Thread {
                 socket,
@@ -287,7 +287,18 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
     }
 
     fn armed(&mut self, ls: LockspaceId, result: Result<Connection, Unarmed>) {
-        let Some(Link::Arming { times, again, cancelled }) = self.links.remove(&ls) else { return };
+        let (times, again, cancelled) = match self.links.remove(&ls) {
+            Some(Link::Arming { times, again, cancelled }) => (times, again, cancelled),
+            // Nobody waits for it. An expiry that nobody moves must not stay, and what there is instead goes on.
+            other => {
+                self.links.extend(other.map(|link| (ls, link)));
+                if let Ok(mut connection) = result {
+                    let _ = connection.withdraw();
+                    self.keep_unanswered(connection);
+                }
+                return;
+            }
+        };
         match result {
             Ok(connection) => {
                 self.links.insert(ls, Link::Armed { connection, times });
@@ -388,7 +399,7 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
 }
 
 fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    std::thread::Builder::new().name("sanlock-wd-ask".to_owned()).stack_size(STACK).spawn(work).map(drop)
+    thread::spawn("sanlock-wd-ask", STACK, work)
 }
 
 /// Whether a device can be had that fires after this time: wdmd's test interval. The device is not left open for it.

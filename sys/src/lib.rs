@@ -15,4 +15,5 @@ pub mod priority;
 pub mod process;
 pub mod reclaim;
 pub mod terminal;
+pub mod thread;
 pub mod watchdog;

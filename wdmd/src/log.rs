@@ -3,6 +3,7 @@
 
 use nix::syslog::{Facility, LogFlags, Severity};
 use sanlock_sys::clock::civil_now;
+use sanlock_sys::thread;
 use sanlock_wdmd::decide::Level;
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -45,7 +46,7 @@ impl Log {
         let _ = nix::syslog::openlog(IDENT, LogFlags::LOG_CONS | LogFlags::LOG_PID, Facility::LOG_DAEMON);
         let (sender, lines) = sync_channel::<Line>(QUEUE_LINES);
         let (ended, done) = sync_channel(1);
-        std::thread::Builder::new().name("wdmd-log".to_owned()).stack_size(STACK).spawn(move || {
+        thread::spawn("wdmd-log", STACK, move || {
             for line in lines {
                 // A closed terminal must not end the daemon, and there is nowhere to report it.
                 if let Some(stamped) = &line.stamped {

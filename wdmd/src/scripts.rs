@@ -12,6 +12,7 @@ use nix::unistd::Pid;
 use sanlock_sys::notify::SOCKET_VARIABLE;
 use sanlock_sys::process::forget_descriptors_from;
 use sanlock_sys::reclaim::without_io_flusher;
+use sanlock_sys::thread;
 use sanlock_wdmd::decide::{Time, test_interval};
 use sanlock_wdmd::protocol::Escaped;
 use std::ffi::{OsStr, OsString};
@@ -407,7 +408,7 @@ fn on_thread<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<Receiver<T>> {
     let (sender, result) = sync_channel(1);
-    std::thread::Builder::new().name(name.to_owned()).stack_size(STACK).spawn(move || {
+    thread::spawn(name, STACK, move || {
         // Nobody waits any more when the daemon ends.
         let _ = sender.send(work());
     })?;

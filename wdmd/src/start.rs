@@ -16,6 +16,7 @@ use sanlock_sys::pidfile::{PidFile, PidFileError};
 use sanlock_sys::priority::{MemoryLock, lock_memory, max_round_robin_priority, set_round_robin};
 use sanlock_sys::process::close_on_exec_from;
 use sanlock_sys::reclaim::set_io_flusher;
+use sanlock_sys::thread;
 use sanlock_wdmd::protocol::SOCKET_PATH;
 use std::fs::{self, Permissions};
 use std::io;
@@ -120,7 +121,7 @@ fn report_panics() {
     let default = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         // A thread without the log's descriptor would have another one opened, and mistaken for it by all the others.
-        if std::thread::current().name() == Some(EXECUTING_THREAD) {
+        if thread::name().is_some_and(|name| name.to_bytes() == EXECUTING_THREAD.as_bytes()) {
             return default(panic);
         }
         let _ = nix::syslog::syslog(nix::syslog::Severity::LOG_ERR, &format!("fault in wdmd: {panic}"));

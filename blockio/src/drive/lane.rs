@@ -75,7 +75,7 @@ pub(super) struct Lane {
     waiting: VecDeque<(Flight, Transfer)>,
     room: Room,
     idle_since: MonoTime,
-    /// When to look again for a place, or for memory, for what waits.
+    /// When to look again for a place, for common room or for memory, for what waits.
     retry_at: Option<MonoTime>,
 }
 
@@ -88,7 +88,7 @@ struct Admitted {
 
 /// Why an operation waits.
 enum Waits {
-    /// For another one of its path to end.
+    /// For another one of its path to end, of this driver or of another one.
     Room,
     /// For a place among the calls of its asker, which anybody may give back.
     Place,
@@ -118,7 +118,7 @@ impl Lane {
                     return Ok(());
                 }
                 Err(Waits::Place | Waits::Memory) => self.retry_at = Some(now.plus_millis(RETRY_MS)),
-                Err(Waits::Room) => {}
+                Err(Waits::Room) => self.look_for_room(now),
             }
         }
         if self.waiting.len() >= OPS_WAITING_MAX {
@@ -167,6 +167,13 @@ impl Lane {
         self.flights.push((ticket, flight, room));
     }
 
+    /// What waits for room goes on when an operation of this lane ends, or when another driver has given back what is common.
+    fn look_for_room(&mut self, now: MonoTime) {
+        if self.room.is_shared() {
+            self.retry_at = Some(now.plus_millis(RETRY_MS));
+        }
+    }
+
     /// Moves waiting operations into the engine as far as there is room.
     pub(super) fn refill(&mut self, now: MonoTime, buffers: &mut Buffers) {
         self.retry_at = None;
@@ -189,7 +196,7 @@ impl Lane {
                     self.retry_at = Some(now.plus_millis(RETRY_MS));
                     at += 1;
                 }
-                Err(Waits::Room) => return,
+                Err(Waits::Room) => return self.look_for_room(now),
             }
         }
     }

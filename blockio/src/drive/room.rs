@@ -1,7 +1,7 @@
 //! What a path may have in flight. Drivers that work on the same paths have a part of it each, and the rest is for whoever comes first.
 //!
-//! Nobody waits for the rest: who finds none left goes on when an operation of its own ends, and one it can always have. So no driver has to be
-//! woken for what another one gives back, and one alone has more than half of everything.
+//! Nobody is woken for what another driver gives back of the rest: who finds none left goes on when an operation of its own ends, and looks again now and then,
+//! since its own may hang. With none in flight it can always have one, and one driver alone has more than half of everything.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -114,6 +114,11 @@ impl Room {
             return Some(Place::Common);
         }
         (idle && self.own.take(len, true)).then_some(Place::Own)
+    }
+
+    /// Whether another driver may give back what this one waits for.
+    pub(super) fn is_shared(&self) -> bool {
+        self.common.is_some()
     }
 
     /// An operation with a buffer of this length has ended.

@@ -11,6 +11,7 @@ use sanlock_lease::name::Name;
 use sanlock_lease::text::ResourceSpec as LeaseSpec;
 use sanlock_lease::timing::IoTimeout;
 use sanlock_manager::{ConnId, Event, LockspaceId, ResourceId};
+use sanlock_sys::thread;
 use sanlock_wire::flags::RequestFlags;
 use sanlock_wire::header::Header;
 use sanlock_wire::types::ResourceSpec;
@@ -100,5 +101,5 @@ fn io(global: &Global, io_timeout: IoTimeout) -> Result<Io, i32> {
 }
 
 fn spawn(work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
-    std::thread::Builder::new().name("sanlock-request".to_owned()).stack_size(STACK).spawn(work).map(drop)
+    thread::spawn("sanlock-request", STACK, work)
 }

@@ -4,10 +4,10 @@
 //! that one that does not answer delays nobody whose lease lies elsewhere. What was found is told at once. A disk that did not answer for
 //! one lease is not asked for the others on it: they are looked at when somebody asks again.
 
+use sanlock_sys::thread;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 
 use sanlock_lease::text::ResourceSpec as LeaseSpec;
 use sanlock_manager::{Event, LockspaceId, Request, ResourceId};
@@ -78,9 +78,8 @@ where
                 }
             }
         };
-        let spawned = thread::Builder::new().name("sanlock-request".to_owned()).stack_size(STACK).spawn(work);
-        match spawned {
-            Ok(_) => {}
+        match thread::spawn("sanlock-request", STACK, work) {
+            Ok(()) => {}
             // The others do it all.
             Err(_) if n > 0 => break,
             Err(error) => {

@@ -15,6 +15,7 @@ use sanlock_lease::delta::{Event as HostEvent, JoinError};
 use sanlock_lease::hosts::HostTable;
 use sanlock_lease::record::Bitmap;
 use sanlock_manager::{Event, LockspaceId};
+use sanlock_sys::thread;
 
 use crate::global::Global;
 use crate::log::Log;
@@ -86,7 +87,7 @@ impl Lockspace {
     ) -> io::Result<Self> {
         let (control, mailbox) = mailbox::mailbox()?;
         let seen = Arc::clone(&shared);
-        std::thread::Builder::new().name(thread_name(ls)).stack_size(STACK).spawn(move || {
+        thread::spawn(&thread_name(ls), STACK, move || {
             worker::run(ls, seen, table, global, log, mailbox, Box::new(reports));
         })?;
         Ok(Self { shared, control })

@@ -1,12 +1,12 @@
 //! The threads that write log lines to file, syslog and stderr, so that nobody else waits for any of them, nor one for another.
 
+use sanlock_sys::thread;
 use std::collections::VecDeque;
 use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::syslog::{Facility, LogFlags, Severity};
@@ -154,7 +154,7 @@ impl Queue {
     /// Starts the thread that writes to `sink`. It ends after [`Queue::close`].
     pub(super) fn start(self: &Arc<Self>, mut sink: Sink, dropped: fn(u64) -> Line) -> io::Result<()> {
         let queue = Arc::clone(self);
-        thread::Builder::new().name(sink.thread_name().to_owned()).stack_size(STACK).spawn(move || {
+        thread::spawn(sink.thread_name(), STACK, move || {
             let mut state = queue.lock();
             loop {
                 if !state.has_work() && state.flushing == 0 && !state.closed {
@@ -265,7 +265,7 @@ mod tests {
         let begin = Instant::now();
         while queue.waiting().0 > 0 {
             assert!(begin.elapsed() < Duration::from_secs(20));
-            thread::sleep(Duration::from_millis(1));
+            std::thread::sleep(Duration::from_millis(1));
         }
         assert!(!queue.flush(Duration::from_millis(50)), "nobody has read it");
         let mut reader = File::from(reader);

@@ -1,7 +1,7 @@
 //! Reading one record of a lockspace, and formatting a lockspace (socket-protocol.md 7.17, 7.19).
 
 use super::sizes::{Hints, with_sizes_of};
-use super::{Io, ToolError};
+use super::{Io, ToolError, room_for_format};
 use sanlock_blockio::Disk;
 use sanlock_lease::format;
 use sanlock_lease::geometry::{HostId, SectorSize};
@@ -137,5 +137,6 @@ pub fn write_lockspace(io: &mut Io, request: &Lockspace, io_timeout: u32) -> Res
     let name = Name::from_field(request.name.as_raw());
     let lockspace = format::Lockspace { name, geometry, io_timeout };
     let offset = request.host_id_disk.offset.get();
+    room_for_format(&disk, offset, geometry)?;
     lockspace.writes().iter().try_for_each(|bytes| io.write(&disk, offset, bytes))
 }

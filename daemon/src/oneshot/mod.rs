@@ -18,7 +18,9 @@ pub use request::{read_request, write_request};
 pub use resource::{read_resource, read_resource_owners, write_resource};
 pub use rindex::{entry_of_failure, format_rindex, lookup_rindex, rebuild_rindex, update_rindex};
 
-use sanlock_blockio::{Access, Asker, BlockingIo, Disk, EngineError, EngineKind, OpenError};
+use sanlock_blockio::{
+    Access, Asker, BlockingIo, Disk, EngineError, EngineKind, IoError, IoErrorKind, Op, OpenError,
+};
 use sanlock_lease::geometry::Geometry;
 use sanlock_wire::types;
 use std::ffi::OsStr;
@@ -99,7 +101,8 @@ impl Io {
     }
 
     fn read(&mut self, disk: &Arc<Disk>, offset: u64, len: usize) -> Result<Vec<u8>, ToolError> {
-        let mut bytes = vec![0; len];
+        let mut bytes = room(len).ok_or_else(|| no_memory(disk, Op::Read, offset, len))?;
+        bytes.resize(len, 0);
         self.engine.read_exact_at(disk, offset, &mut bytes, self.limits.io_timeout)?;
         Ok(bytes)
     }
@@ -108,6 +111,27 @@ impl Io {
     fn write(&mut self, disk: &Arc<Disk>, offset: u64, bytes: &[u8]) -> Result<(), ToolError> {
         Ok(self.engine.write_all_at(disk, offset, bytes, self.limits.write_init)?)
     }
+}
+
+/// Whether there is memory for an area to be formatted and for its transfer. Tried, since what makes the area ends the daemon where there is none.
+///
+/// # Errors
+/// -12.
+fn room_for_format(disk: &Arc<Disk>, offset: u64, geometry: Geometry) -> Result<(), ToolError> {
+    let len = usize::try_from(geometry.align().bytes()).unwrap_or(usize::MAX);
+    room(len.saturating_mul(2)).map(drop).ok_or_else(|| no_memory(disk, Op::Write, offset, len))
+}
+
+/// An empty vector for so many bytes; `None` without memory for them.
+fn room(bytes: usize) -> Option<Vec<u8>> {
+    let mut room = Vec::new();
+    room.try_reserve_exact(bytes).ok()?;
+    Some(room)
+}
+
+fn no_memory(disk: &Arc<Disk>, op: Op, offset: u64, len: usize) -> ToolError {
+    let kind = IoErrorKind::Os(libc::ENOMEM);
+    IoError { path: disk.shared_path(), op, offset, len, kind }.into()
 }
 
 /// The align size that goes with a disk when a request names none, bytes (socket-protocol.md 7.12).

@@ -1,7 +1,7 @@
 //! Reading a resource and its owners, and formatting a resource (socket-protocol.md 7.18, 7.20, 7.23).
 
 use super::sizes::{Hints, with_sizes_of};
-use super::{Io, ToolError};
+use super::{Io, ToolError, room_for_format};
 use sanlock_blockio::Disk;
 use sanlock_lease::format;
 use sanlock_lease::geometry::{AlignSize, Geometry, HostId, SectorSize};
@@ -179,6 +179,8 @@ pub fn write_resource(
         num_hosts: format::num_hosts(num_hosts, geometry),
         cleared_at: flags.contains(WriteFlags::CLEAR).then(boottime_seconds),
     };
+    let offset = request.disks().first().map_or(0, |disk| disk.offset.get());
+    room_for_format(first, offset, geometry)?;
     let writes = resource.writes(block);
     for (disk, number) in format::order(&vec![writes.len(); disks.len()]) {
         if let (Some(on), Some(place)) = (disks.get(disk), request.disks().get(disk)) {

@@ -5,10 +5,10 @@
 //! them at most: beyond that, who asks waits for one of them to end, as long as for an answer. Those who have given up leave nothing
 //! behind but the thread that hangs.
 
+use sanlock_sys::thread;
 use std::io;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use sanlock_lease::geometry::HostId;
@@ -100,7 +100,7 @@ impl<T: Send + 'static> Desk<T> {
             // Nobody may be waiting any more.
             let _ = answer.try_send(found);
         };
-        if let Err(error) = thread::Builder::new().name(self.name.to_owned()).stack_size(STACK).spawn(body) {
+        if let Err(error) = thread::spawn(self.name, STACK, body) {
             self.end();
             return Err(Unread::Failed(IoFailure::Os(errno(&error))));
         }

@@ -249,7 +249,7 @@ fn as_many_as_hang_there_are_no_more_and_who_is_not_wanted_any_more_does_not_wai
     assert_eq!(ask(HOST, LONG, &|| false), Err(Unread::Unwanted), "which has a thread for it");
     assert_eq!(other(), Err(OVERDUE), "there is no thread left");
     assert_eq!(ask(8, LONG, &|| false), Err(Unread::Unwanted));
-    thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let waiting = scope.spawn(|| ask(8, LONG, &|| true));
         unhang(&path);
         assert_eq!(waiting.join().unwrap(), Ok(RejoinEvidence::None), "they have ended");

@@ -9,10 +9,10 @@ mod late;
 
 pub(crate) use index::{IndexJob, IndexReport, Membership};
 
+use sanlock_sys::thread;
 use std::collections::VecDeque;
 use std::slice;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 use sanlock_lease::geometry::{AlignSize, Geometry, SectorSize};
@@ -274,10 +274,7 @@ impl Tools {
         state.queue.push_back(waiting);
         if state.idle < state.queue.len() && state.threads < self.threads_max {
             let (shared, global) = (Arc::clone(&self.shared), Arc::clone(&self.global));
-            let spawned = thread::Builder::new()
-                .name("sanlock-tool".to_owned())
-                .stack_size(STACK)
-                .spawn(move || worker(&shared, &global));
+            let spawned = thread::spawn("sanlock-tool", STACK, move || worker(&shared, &global));
             if spawned.is_ok() {
                 state.threads += 1;
             } else if state.threads == 0 {
@@ -316,10 +313,8 @@ impl Tools {
     ) {
         let (late, global) = (Arc::clone(&self.late), Arc::clone(&self.global));
         let (told, unable) = (report.clone(), index::no_thread(&job));
-        let spawned = thread::Builder::new()
-            .name("sanlock-index".to_owned())
-            .stack_size(INDEX_STACK)
-            .spawn(move || index::run(&global, &late, &job, membership, &told));
+        let run = move || index::run(&global, &late, &job, membership, &told);
+        let spawned = thread::spawn("sanlock-index", INDEX_STACK, run);
         if let Err(error) = spawned {
             self.global.log.error(format_args!("no thread for a command on a resource index: {error}"));
             report(IndexReport::Done(Some(unable)));

@@ -161,6 +161,31 @@ fn an_expiry_is_given_moved_and_taken_back_on_one_connection() {
     assert_eq!(stub.connections.try_iter().count(), 1);
 }
 
+/// No order of the front leads there: it arms nothing that it has taken back before it has heard of the end of the first arming.
+#[test]
+fn what_was_armed_and_nobody_waits_for_is_taken_back() {
+    let stub = Stub::start(30);
+    let (watchdog, events) = stub.watchdog();
+    arm(&watchdog);
+    assert_eq!(events.recv_timeout(SOON).unwrap(), Event::WatchdogArmed { ls: LS, result: Ok(()) });
+    let times = Times { renewal: 200, expire: 216 };
+    let cancelled = Arc::default();
+    let name = "sanlock_ls:1".to_owned();
+    let wish = Wish { name, fire: fire(), times, asleep_ms: || 0, cancelled, within: SOON };
+    let result = super::arm(&stub.dir.path().join("wdmd.sock"), None, &wish);
+    watchdog.order(Order::Armed { ls: LS, result });
+    watchdog.order(Order::Live { ls: LS, times: Times { renewal: 104, expire: 120 } });
+    watchdog.order(Order::Disarm { ls: LS });
+    // Two connections, each heard by a thread of its own.
+    let live = std::iter::from_fn(|| match stub.next() {
+        Heard::Message(Command::TestLive, renewal, expire) => Some(Some((renewal, expire))),
+        _ => Some(None),
+    });
+    let mut live: Vec<_> = live.flatten().take(5).collect();
+    live.sort_unstable();
+    assert_eq!(live, [(0, 0), (0, 0), (100, 116), (104, 120), (200, 216)]);
+}
+
 #[test]
 fn wdmd_hears_of_expiries_on_its_own_clock_and_again_after_the_machine_has_slept() {
     static ASLEEP: AtomicU64 = AtomicU64::new(10_500);

@@ -161,3 +161,42 @@ fn an_engine_that_cannot_be_had_is_a_failure_of_the_operation() {
     let seen = ["0: Os(11)", "1: Os(11)"].map(str::to_owned).to_vec();
     assert_eq!(done(&mut reports), [(1, seen, 0)]);
 }
+
+/// Its own operations hang, and what is common is taken for a moment only.
+#[test]
+fn who_waits_for_common_room_looks_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = disk(dir.path(), "d");
+    let room = Arc::new(SharedRoom::new(8));
+    let (ours, theirs) = (Fake::default(), Fake::default());
+    let mut driver = Driver::with_engines(ours.factory()).unwrap();
+    let mut other = Driver::with_engines(theirs.factory()).unwrap();
+    driver.share(Arc::clone(&room));
+    other.share(room);
+    let mut reports = Reports::new();
+    let now = T0.plus_secs(1);
+    for tag in 0..4 {
+        let hangs = script(vec![read(0, 0, 1, now)]);
+        driver.start(T0, hangs, tag, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
+    }
+    driver.poll(|| now, &AlwaysAlive, &mut reports);
+    let common = u8::try_from(OPS_IN_FLIGHT_MAX / 2 + OPS_IN_FLIGHT_MAX / 16).unwrap();
+    for tag in 0..common {
+        let machine = script(vec![read(0, 0, 1, T0.plus_secs(10))]);
+        other.start(T0, machine, tag, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
+    }
+    assert_eq!(theirs.held(), usize::from(common));
+    let late = now.plus_secs(10);
+    driver
+        .start(now, script(vec![read(0, 0, 1, late)]), 9, areas(&disk), &AlwaysAlive, &mut reports)
+        .unwrap();
+    assert_eq!(ours.held(), 4, "it waits");
+    for _ in 0..common {
+        theirs.complete(disk.path());
+    }
+    other.poll(|| now, &AlwaysAlive, &mut reports);
+    let again = driver.next_wake().unwrap();
+    assert!(again < now.plus_secs(1), "{again:?}");
+    driver.poll(|| again, &AlwaysAlive, &mut reports);
+    assert_eq!(ours.held(), 5);
+}
