@@ -45,7 +45,7 @@ mod tests {
     #[ignore = "ends the process"]
     fn a_process_whose_thread_panics() {
         end_with_a_panic(Log::in_memory());
-        thread::spawn("falls", 0, || panic!("on purpose")).unwrap();
+        thread::spawn("falls", 128 << 10, || panic!("on purpose")).unwrap();
         std::thread::sleep(Duration::from_secs(60));
     }
 
