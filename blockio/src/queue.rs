@@ -21,10 +21,12 @@
 //! - Of a deferring engine an errand is all that is in flight, or `start` follows. What `start` finds no thread for waits until somebody
 //!   comes for it, or is refused.
 
-use std::collections::VecDeque;
+mod backend;
+mod table;
+
 use std::io;
 use std::mem;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -32,15 +34,15 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use sanlock_lease::timing::MonoTime;
 
-use crate::buffer::{AlignedBuf, MAX_IO_LEN};
-use crate::calls::CallPlace;
-use crate::disk::{Disk, DiskKind};
+use self::backend::Call;
+pub(crate) use self::backend::{Backend, RawOp};
+use self::table::{Slot, State};
+use crate::buffer::MAX_IO_LEN;
 use crate::drive::monotonic_now;
 use crate::engine::{Completion, Engine, EngineKind, IoRequest, Ticket};
 use crate::errand::Errand;
-use crate::error::{EngineError, IoError, IoErrorKind, Op};
+use crate::error::EngineError;
 
 /// Operations that one engine hands to the kernel at a time; further ones queue.
 pub const MAX_IN_KERNEL: usize = 32;
@@ -51,254 +53,11 @@ pub const MAX_IN_FLIGHT: usize = 96;
 /// Stack of a submitter thread: it only makes system calls, and locked memory makes every page of it resident.
 const SUBMITTER_STACK: usize = 64 * 1024;
 
-/// Bytes that are read for nothing, and of each of two reads, where one call reads both.
-const GAP_MAX: usize = 64 << 10;
-
 /// How long a submitter beyond the first waits for work before it ends.
 const IDLE_LINGER: Duration = Duration::from_secs(2);
 
-/// The result of an operation that nobody has come for in time. No errno is that large.
-const NEVER_STARTED: i64 = i64::MIN;
-
 /// Largest file offset the kernel accepts.
 const MAX_OFFSET: u64 = i64::MAX as u64;
-
-/// One transfer as the kernel wants it. `slot` comes back in the completion.
-#[derive(Clone, Copy)]
-pub(crate) struct RawOp {
-    pub(crate) op: Op,
-    pub(crate) fd: RawFd,
-    pub(crate) kind: DiskKind,
-    pub(crate) ptr: *mut u8,
-    pub(crate) len: u32,
-    pub(crate) offset: u64,
-    pub(crate) slot: u64,
-}
-
-impl RawOp {
-    /// Bytes between the end of this read and the beginning of `next`, if one call may as well read both, and what lies between them.
-    fn gap_before(&self, next: &RawOp) -> Option<usize> {
-        if (self.op, next.op) != (Op::Read, Op::Read) || self.fd != next.fd {
-            return None;
-        }
-        let end = self.offset.checked_add(u64::from(self.len))?;
-        let gap = usize::try_from(next.offset.checked_sub(end)?).ok()?;
-        (gap <= GAP_MAX && self.len.max(next.len) as usize <= GAP_MAX).then_some(gap)
-    }
-}
-
-// SAFETY: an address for the kernel, not used to reach the memory from here: nobody does while the operation is issued (module
-// invariants), whichever thread issues it.
-unsafe impl Send for RawOp {}
-
-/// What one call carries out.
-struct Call {
-    first: RawOp,
-    /// The bytes between the two, and the other one.
-    second: Option<(usize, RawOp)>,
-}
-
-/// The kernel interface under the table.
-pub(crate) trait Backend: Send + Sync + 'static {
-    const KIND: EngineKind;
-    /// Submitter threads at most; each blocked `issue` occupies one.
-    const MAX_SUBMITTERS: usize;
-    /// Whether any thread may issue, one that is to end soon too, because the kernel keeps nothing when `issue` returns.
-    const CALLER_MAY_ISSUE: bool = false;
-
-    /// How long the last call took, if any thread may issue.
-    fn last_call(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    /// Hands one operation to the kernel; may block. After an error (positive errno) the kernel has not got it and never
-    /// will. At most [`MAX_IN_KERNEL`] operations are issued and not drained.
-    ///
-    /// # Safety
-    /// `fd` and the memory stay valid, and are not referenced, until `drain` reported the slot or an error is returned.
-    unsafe fn issue(&self, op: &RawOp) -> Result<(), i32>;
-
-    /// The same with two reads, of which the second begins `gap` bytes behind the end of the first, in one call that reads the gap
-    /// too. `false`: nothing of the two has happened, and each is to be issued.
-    ///
-    /// # Safety
-    /// As [`Backend::issue`], for both.
-    unsafe fn issue_both(&self, _first: &RawOp, _gap: usize, _second: &RawOp) -> bool {
-        false
-    }
-
-    /// Reports (slot, result) for every completion present, without blocking. Called under one lock. `result` is the bytes
-    /// transferred or a negative errno.
-    fn drain(&self, sink: &mut dyn FnMut(u64, i64));
-}
-
-struct Slot {
-    ticket: Ticket,
-    op: Op,
-    disk: Arc<Disk>,
-    offset: u64,
-    len: usize,
-    buf: AlignedBuf,
-    /// Given back with the slot.
-    place: Option<CallPlace>,
-    until: Option<MonoTime>,
-    submitted_at: Instant,
-}
-
-impl Slot {
-    fn complete(self, result: i64) -> Completion {
-        let kind = match usize::try_from(result) {
-            Ok(got) if got == self.len => None,
-            Ok(got) => Some(IoErrorKind::Short { got }),
-            Err(_) if result == NEVER_STARTED => Some(IoErrorKind::NeverStarted),
-            Err(_) => Some(IoErrorKind::Os(i32::try_from(-result).unwrap_or(libc::EIO))),
-        };
-        let result = match kind {
-            None => Ok(()),
-            Some(kind) => Err(IoError {
-                path: self.disk.shared_path(),
-                op: self.op,
-                offset: self.offset,
-                len: self.len,
-                kind,
-            }),
-        };
-        Completion {
-            ticket: self.ticket,
-            op: self.op,
-            disk: self.disk,
-            offset: self.offset,
-            len: self.len,
-            buf: self.buf,
-            result,
-            submitted_at: self.submitted_at,
-            completed_at: Instant::now(),
-        }
-    }
-}
-
-/// What happens to slots, all under one lock that is held for memory operations only.
-struct State {
-    slots: Vec<Option<Slot>>,
-    free: Vec<usize>,
-    queue: VecDeque<usize>,
-    /// Ended without the kernel: (slot, negative errno, or [`NEVER_STARTED`]).
-    failed: Vec<(usize, i64)>,
-    /// Never had a slot.
-    refused: Vec<(Slot, i64)>,
-    issued: usize,
-    submitters: usize,
-    idle: usize,
-    /// Submitters that have not run yet.
-    starting: usize,
-    stopping: bool,
-    undertaker: bool,
-}
-
-impl State {
-    fn new() -> Self {
-        let mut slots = Vec::with_capacity(MAX_IN_FLIGHT);
-        slots.resize_with(MAX_IN_FLIGHT, || None);
-        Self {
-            slots,
-            free: (0..MAX_IN_FLIGHT).rev().collect(),
-            queue: VecDeque::with_capacity(MAX_IN_FLIGHT),
-            failed: Vec::with_capacity(MAX_IN_FLIGHT),
-            refused: Vec::new(),
-            issued: 0,
-            submitters: 0,
-            idle: 0,
-            starting: 0,
-            stopping: false,
-            undertaker: false,
-        }
-    }
-
-    fn release(&mut self, index: usize) -> Option<Slot> {
-        let slot = self.slots.get_mut(index)?.take()?;
-        self.free.push(index);
-        Some(slot)
-    }
-
-    /// Gives up what nobody has come for in time. Whether there is any.
-    fn expire(&mut self, now: MonoTime) -> bool {
-        let (slots, failed) = (&self.slots, &mut self.failed);
-        let is_late = |index: usize| {
-            let until = slots.get(index).and_then(Option::as_ref).and_then(|slot| slot.until);
-            until.is_some_and(|until| until <= now)
-        };
-        let before = failed.len();
-        self.queue.retain(|&index| {
-            let late = is_late(index);
-            if late {
-                failed.push((index, NEVER_STARTED));
-            }
-            !late
-        });
-        failed.len() > before
-    }
-
-    /// The next operation to issue, as raw values; its slot stays filled.
-    fn pop(&mut self) -> Option<RawOp> {
-        if self.stopping || self.issued >= MAX_IN_KERNEL {
-            return None;
-        }
-        let index = self.queue.pop_front()?;
-        let raw = self.raw(index)?;
-        self.issued += 1;
-        Some(raw)
-    }
-
-    fn raw(&self, index: usize) -> Option<RawOp> {
-        let slot = self.slots.get(index)?.as_ref()?;
-        Some(RawOp {
-            op: slot.op,
-            fd: slot.disk.as_fd().as_raw_fd(),
-            kind: slot.disk.kind(),
-            ptr: slot.buf.as_raw(),
-            len: u32::try_from(slot.len).ok()?, // at most MAX_IO_LEN, checked by submit
-            offset: slot.offset,
-            slot: index as u64,
-        })
-    }
-
-    /// If exactly two operations are queued which one call can carry out: the gap between them.
-    fn pair(&self) -> Option<usize> {
-        let (&first, &second) = (self.queue.front()?, self.queue.get(1)?);
-        if self.queue.len() == 2 { self.raw(first)?.gap_before(&self.raw(second)?) } else { None }
-    }
-
-    /// The next call: an operation, or two that one call can carry out.
-    fn pop_call(&mut self, may_be_two: bool) -> Option<Call> {
-        let gap = if may_be_two { self.pair() } else { None };
-        let first = self.pop()?;
-        let second = gap.and_then(|gap| Some((gap, self.pop()?)));
-        Some(Call { first, second })
-    }
-
-    /// How many calls carry out what is queued.
-    fn calls(&self) -> usize {
-        if self.pair().is_some() { 1 } else { self.queue.len() }
-    }
-
-    /// Collects what the kernel finished and what could not be issued.
-    fn collect<B: Backend>(&mut self, backend: &B, sink: &mut dyn FnMut(Slot, i64)) {
-        backend.drain(&mut |slot, result| {
-            if let Some(done) = usize::try_from(slot).ok().and_then(|index| self.release(index)) {
-                self.issued -= 1;
-                sink(done, result);
-            }
-        });
-        while let Some((index, result)) = self.failed.pop() {
-            if let Some(done) = self.release(index) {
-                sink(done, result);
-            }
-        }
-        for (done, result) in self.refused.drain(..) {
-            sink(done, result);
-        }
-    }
-}
 
 struct Shared<B> {
     backend: B,

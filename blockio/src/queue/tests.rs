@@ -1,8 +1,11 @@
 //! A queue that finds no thread.
 
 use super::*;
-use crate::disk::Access;
+use crate::buffer::AlignedBuf;
+use crate::disk::{Access, Disk};
+use crate::error::IoErrorKind;
 use sanlock_lease::machine::IoFailure;
+use sanlock_lease::timing::MonoTime;
 
 /// From now on no thread is to be had for this engine.
 pub(crate) fn without_threads<B: Backend>(mut engine: QueuedEngine<B>) -> QueuedEngine<B> {

@@ -1,0 +1,80 @@
+//! What the table of operations wants of the kernel.
+
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use crate::disk::DiskKind;
+use crate::engine::EngineKind;
+use crate::error::Op;
+
+/// Bytes that are read for nothing, and of each of two reads, where one call reads both.
+const GAP_MAX: usize = 64 << 10;
+
+/// One transfer as the kernel wants it. `slot` comes back in the completion.
+#[derive(Clone, Copy)]
+pub(crate) struct RawOp {
+    pub(crate) op: Op,
+    pub(crate) fd: RawFd,
+    pub(crate) kind: DiskKind,
+    pub(crate) ptr: *mut u8,
+    pub(crate) len: u32,
+    pub(crate) offset: u64,
+    pub(crate) slot: u64,
+}
+
+impl RawOp {
+    /// Bytes between the end of this read and the beginning of `next`, if one call may as well read both, and what lies between them.
+    pub(super) fn gap_before(&self, next: &RawOp) -> Option<usize> {
+        if (self.op, next.op) != (Op::Read, Op::Read) || self.fd != next.fd {
+            return None;
+        }
+        let end = self.offset.checked_add(u64::from(self.len))?;
+        let gap = usize::try_from(next.offset.checked_sub(end)?).ok()?;
+        (gap <= GAP_MAX && self.len.max(next.len) as usize <= GAP_MAX).then_some(gap)
+    }
+}
+
+// SAFETY: an address for the kernel, not used to reach the memory from here: nobody does while the operation is issued (module
+// invariants), whichever thread issues it.
+unsafe impl Send for RawOp {}
+
+/// What one call carries out.
+pub(super) struct Call {
+    pub(super) first: RawOp,
+    /// The bytes between the two, and the other one.
+    pub(super) second: Option<(usize, RawOp)>,
+}
+
+/// The kernel interface under the table.
+pub(crate) trait Backend: Send + Sync + 'static {
+    const KIND: EngineKind;
+    /// Submitter threads at most; each blocked `issue` occupies one.
+    const MAX_SUBMITTERS: usize;
+    /// Whether any thread may issue, one that is to end soon too, because the kernel keeps nothing when `issue` returns.
+    const CALLER_MAY_ISSUE: bool = false;
+
+    /// How long the last call took, if any thread may issue.
+    fn last_call(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Hands one operation to the kernel; may block. After an error (positive errno) the kernel has not got it and never
+    /// will. At most [`MAX_IN_KERNEL`](super::MAX_IN_KERNEL) operations are issued and not drained.
+    ///
+    /// # Safety
+    /// `fd` and the memory stay valid, and are not referenced, until `drain` reported the slot or an error is returned.
+    unsafe fn issue(&self, op: &RawOp) -> Result<(), i32>;
+
+    /// The same with two reads, of which the second begins `gap` bytes behind the end of the first, in one call that reads the gap
+    /// too. `false`: nothing of the two has happened, and each is to be issued.
+    ///
+    /// # Safety
+    /// As [`Backend::issue`], for both.
+    unsafe fn issue_both(&self, _first: &RawOp, _gap: usize, _second: &RawOp) -> bool {
+        false
+    }
+
+    /// Reports (slot, result) for every completion present, without blocking. Called under one lock. `result` is the bytes
+    /// transferred or a negative errno.
+    fn drain(&self, sink: &mut dyn FnMut(u64, i64));
+}
