@@ -13,6 +13,7 @@ mod closes;
 use sanlock_sys::thread;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -49,8 +50,24 @@ static OPENERS: Pool<VecDeque<Errand>> =
 pub(crate) fn close(place: Place, fd: OwnedFd, told: Option<Told>) {
     let mut closers = CLOSERS.lock();
     closers.work.add(place, fd, told);
-    // Without a thread it is closed with the next one.
-    let _ = CLOSERS.staff(closers);
+    staff_closers(closers);
+}
+
+/// Whether descriptors wait to be closed for which no thread was to be had.
+static CLOSERS_WANTED: AtomicBool = AtomicBool::new(false);
+
+/// Without a thread what is ready is closed with the next close, or when whoever works on a disk comes by ([`look_after_closes`]).
+fn staff_closers(closers: MutexGuard<'static, State<Closes>>) {
+    if CLOSERS.staff(closers).is_err() {
+        CLOSERS_WANTED.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Closes what waits for want of a thread, if there is one by now. Costs nothing otherwise; never blocks.
+pub(crate) fn look_after_closes() {
+    if CLOSERS_WANTED.load(Ordering::Relaxed) && CLOSERS_WANTED.swap(false, Ordering::Relaxed) {
+        staff_closers(CLOSERS.lock());
+    }
 }
 
 /// For a close that is under way, by whoever has this.
@@ -67,7 +84,7 @@ impl Drop for ClosePermit {
             let mut closers = CLOSERS.lock();
             closers.work.end(&place);
             // What has queued behind it meanwhile.
-            let _ = CLOSERS.staff(closers);
+            staff_closers(closers);
         }
     }
 }

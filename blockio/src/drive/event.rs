@@ -32,6 +32,7 @@ use crate::engine::{Engine, EngineKind};
 use crate::errand::Errand;
 use crate::error::EngineError;
 use crate::huge::HugePages;
+use crate::offload;
 use crate::opens::Asker;
 
 /// Machines that one driver holds, finished ones with outstanding writes included.
@@ -276,6 +277,7 @@ impl<M: Machine, T: Clone> Driver<M, T> {
         envs: &impl EnvSource<T>,
         out: &mut Vec<Report<T, M::Outcome>>,
     ) {
+        offload::look_after_closes();
         let (mut ended, mut overdue) = (std::mem::take(&mut self.ended), std::mem::take(&mut self.overdue));
         self.lanes.collect(clock(), &mut self.buffers, &mut ended, &mut overdue);
         let now = clock();
