@@ -31,6 +31,19 @@ impl Connection {
         Ok(Self { stream })
     }
 
+    /// A socket at whose other end somebody passes on what comes to a daemon, and back.
+    ///
+    /// # Panics
+    /// When the socket refuses the limits.
+    #[must_use]
+    pub fn through(stream: UnixStream) -> Self {
+        let limited = stream.set_read_timeout(Some(REPLY_LIMIT));
+        limited
+            .and_then(|()| stream.set_write_timeout(Some(REPLY_LIMIT)))
+            .unwrap_or_else(|error| panic!("limits of a socket: {error}"));
+        Self { stream }
+    }
+
     /// Changes the limit for replies.
     ///
     /// # Panics

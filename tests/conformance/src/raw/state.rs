@@ -37,7 +37,11 @@ impl Record {
     }
 
     /// Reads records up to the end of the bytes.
-    fn read_all(mut bytes: &[u8]) -> Vec<Self> {
+    ///
+    /// # Panics
+    /// When they are no records.
+    #[must_use]
+    pub fn read_all(mut bytes: &[u8]) -> Vec<Self> {
         let mut all = Vec::new();
         while !bytes.is_empty() {
             assert!(bytes.len() >= FIXED_LEN, "{} bytes are no record", bytes.len());

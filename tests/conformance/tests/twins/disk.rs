@@ -1,0 +1,175 @@
+//! What is on the disks of a host, without times and ballot numbers.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// Bytes of an area.
+const AREA: usize = 1 << 20;
+const SECTOR: usize = 512;
+/// Values of a ballot with their checksum.
+const BALLOT_LEN: usize = 52;
+/// Magic numbers of first sectors (disk-format.md 5, 7.7, 8.1).
+const DELTA: u32 = 0x1221_2010;
+const PAXOS: u32 = 0x0615_2010;
+const CLEARED: u32 = 0x1128_2016;
+/// Of the sector of a value block in each area (disk-format.md 7.8).
+const VALUE: usize = 2002;
+
+/// Names of the leases behind an index, as its rebuild finds them.
+pub(crate) fn lease_names(dir: &Path, areas: std::ops::Range<u64>) -> Vec<String> {
+    let file = File::open(dir.join("leases")).unwrap_or_else(|error| panic!("the leases: {error}"));
+    let mut sector = [0; SECTOR];
+    let mut names = Vec::new();
+    for area in areas {
+        let read = file.read_exact_at(&mut sector, area * AREA as u64);
+        read.unwrap_or_else(|error| panic!("area {area}: {error}"));
+        if u32_at(&sector, 0) == PAXOS {
+            names.push(String::from_utf8_lossy(&sector[104..152]).trim_end_matches('\0').to_owned());
+        }
+    }
+    names
+}
+
+/// Area of the index's internal lease.
+const INDEX_LEASE: usize = 11;
+
+/// How much is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Depth {
+    /// Where host 1 and its neighbours write.
+    Usual,
+    /// Everything.
+    All,
+}
+
+/// The first difference between the files of the two hosts.
+pub(crate) fn difference(reference: &Path, ours: &Path, depth: Depth) -> Option<(String, String)> {
+    ["leases", "more", "large"].into_iter().find_map(|name| {
+        let (theirs, mine) = (Image::open(&reference.join(name)), Image::open(&ours.join(name)));
+        if theirs.areas != mine.areas {
+            let areas = |image: &Image| format!("{name}: {} areas", image.areas);
+            return Some((areas(&theirs), areas(&mine)));
+        }
+        (0..theirs.areas).find_map(|area| {
+            // Which commands on an index take its internal lease differs (docs/differences.md: an update does), and so do its versions.
+            let internal = name == "leases" && area == INDEX_LEASE;
+            let found = if internal { None } else { area_difference(&theirs, &mine, area, depth) };
+            let (sector, theirs, mine) = found?;
+            let place = format!("{name}, area {area}, sector {sector}");
+            Some((format!("{place}: {theirs}"), format!("{place}: {mine}")))
+        })
+    })
+}
+
+/// A file.
+struct Image {
+    file: File,
+    areas: usize,
+}
+
+impl Image {
+    fn open(path: &Path) -> Self {
+        let open = || {
+            let file = File::open(path)?;
+            let areas = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX) / AREA;
+            Ok(Self { file, areas })
+        };
+        open().unwrap_or_else(|error: std::io::Error| panic!("{}: {error}", path.display()))
+    }
+
+    fn read(&self, at: usize, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        let read = self.file.read_exact_at(&mut bytes, at as u64);
+        read.unwrap_or_else(|error| panic!("{length} bytes at {at}: {error}"));
+        bytes
+    }
+}
+
+fn area_difference(
+    theirs: &Image,
+    mine: &Image,
+    area: usize,
+    depth: Depth,
+) -> Option<(usize, String, String)> {
+    let parts = match depth {
+        Depth::Usual => [0..4 * 4096, VALUE * SECTOR..(VALUE + 1) * SECTOR],
+        Depth::All => [0..AREA / 2, AREA / 2..AREA],
+    };
+    parts.iter().find_map(|part| {
+        let read = |image: &Image| image.read(area * AREA + part.start, part.len());
+        let (theirs_there, mine_there) = (read(theirs), read(mine));
+        if theirs_there == mine_there {
+            return None;
+        }
+        let first = theirs.read(area * AREA, SECTOR);
+        let magic = u32_at(&first, 0);
+        let known = matches!(magic, DELTA | PAXOS | CLEARED);
+        let size = if known && u32_at(&first, 12) == 4096 { 4096 } else { SECTOR };
+        let sectors = theirs_there.chunks(size).zip(mine_there.chunks(size)).enumerate();
+        sectors.filter(|(_, (theirs, mine))| theirs != mine).find_map(|(n, (theirs, mine))| {
+            let sector = part.start / size + n;
+            let (theirs, mut mine) = (known_part(magic, sector, theirs), known_part(magic, sector, mine));
+            let block = matches!(magic, PAXOS | CLEARED) && sector > 1 && sector != VALUE;
+            if block && theirs[..BALLOT_LEN].iter().all(|byte| *byte == 0) {
+                // Forgotten by the original, which clears the block of a dead shared holder, and its own after a refusal (W1, W43).
+                mine[..BALLOT_LEN].fill(0);
+            }
+            (theirs != mine).then(|| (sector, shown(&theirs, &mine), shown(&mine, &theirs)))
+        })
+    })
+}
+
+/// A sector with everything that may differ set to whether there is anything.
+fn known_part(magic: u32, sector: usize, bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    let mut only_whether = |range: std::ops::Range<usize>| {
+        let some = bytes[range.clone()].iter().any(|byte| *byte != 0);
+        bytes[range].fill(u8::from(some));
+    };
+    match (magic, sector) {
+        (DELTA, _) => {
+            only_whether(152..160);
+            only_whether(168..172);
+        }
+        (PAXOS | CLEARED, 0) => {
+            only_whether(152..160);
+            only_whether(168..172);
+            only_whether(192..200);
+        }
+        // Padding.
+        (PAXOS | CLEARED, 1) => bytes[20..24].fill(0),
+        (PAXOS | CLEARED, VALUE) => {}
+        (PAXOS | CLEARED, _) => {
+            // Ballots, and what carries nothing (W38).
+            only_whether(0..8);
+            only_whether(8..16);
+            only_whether(32..40);
+            only_whether(48..52);
+            bytes[56..128].fill(0);
+            bytes[132..136].fill(0);
+            bytes[144..].fill(0);
+        }
+        _ => {}
+    }
+    bytes
+}
+
+/// The bytes around the first that differs.
+fn shown(bytes: &[u8], other: &[u8]) -> String {
+    let differing: Vec<String> = bytes
+        .iter()
+        .zip(other)
+        .enumerate()
+        .filter(|(_, (a, b))| a != b)
+        .take(24)
+        .map(|(at, (byte, _))| format!("{at}={byte:#x}"))
+        .collect();
+    differing.join(" ")
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut field = [0; 4];
+    field.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(field)
+}
