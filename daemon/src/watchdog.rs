@@ -292,11 +292,14 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
             // Nobody waits for it. An expiry that nobody moves must not stay, and what there is instead goes on.
             other => {
                 self.links.extend(other.map(|link| (ls, link)));
-                if let Ok(mut connection) = result {
-                    let _ = connection.withdraw();
-                    self.keep_unanswered(connection);
-                }
-                return;
+                let withdrawn = match result {
+                    Ok(mut connection) => {
+                        let _ = connection.withdraw();
+                        vec![connection]
+                    }
+                    Err(Unarmed { withdrawn, .. }) => withdrawn,
+                };
+                return withdrawn.into_iter().for_each(|connection| self.keep_unanswered(connection));
             }
         };
         match result {

@@ -50,18 +50,16 @@ impl Manager {
     /// What this host already has under that name decides first (lease-algorithms.md 7.2).
     pub(crate) fn local_state(&self, spec: &ResourceSpec, orphan: OrphanUse) -> Result<Local, ReturnCode> {
         let same = |r: &Resource| r.spec.names() == spec.names();
-        let renamed = self.resources.values().find(|r| still_renaming(r, spec) || other_name_of(r, spec));
-        if let Some(found) = renamed {
-            return Err(match found.work {
-                // As far as this host knows the name is wrong, and as a rule the disk would say so too.
-                Work::Held { .. } => ReturnCode::LEADER_RESOURCE,
-                _ => ReturnCode::EAGAIN,
-            });
-        }
         let Some((id, found)) = self.resources.iter().find(|(_, r)| same(r)) else {
-            return match orphan {
-                OrphanUse::Only => Err(ReturnCode::ENOENT),
-                OrphanUse::Refuse | OrphanUse::Adopt => Ok(Local::Nothing),
+            if orphan == OrphanUse::Only {
+                return Err(ReturnCode::ENOENT);
+            }
+            let renamed = self.resources.values().find(|r| still_renaming(r, spec) || other_name_of(r, spec));
+            return match renamed.map(|found| &found.work) {
+                None => Ok(Local::Nothing),
+                // As far as this host knows the name is wrong, and as a rule the disk would say so too.
+                Some(Work::Held { .. }) => Err(ReturnCode::LEADER_RESOURCE),
+                Some(_) => Err(ReturnCode::EAGAIN),
             };
         };
         match found.work {

@@ -103,10 +103,12 @@ impl Manager {
                 return;
             };
             let target = *target;
-            // In a dead lockspace there is nothing to do on disk. What waited there for its turn, behind storage that hangs, would keep its lockspace,
-            // and the watchdog's expiry, for nobody.
-            let usable = |id| self.resources.get(&id).is_some_and(|r| self.in_usable_lockspace(r));
-            let over = givings.waiting().find(|(_, id)| !usable(*id));
+            // What needs nothing on disk waits for no turn. In a dead lockspace it would keep that, and the watchdog's expiry, for nobody; and a token of
+            // a shared lease would be there when the last one goes that is held, which is the one that may leave an orphan.
+            let waits = |id| {
+                self.resources.get(&id).is_some_and(|r| self.in_usable_lockspace(r) && r.tokens().len() < 2)
+            };
+            let over = givings.waiting().find(|(_, id)| !waits(*id));
             let Some((at, id)) = over.or_else(|| givings.next(tasks)) else { break };
             let started = self.start_release(id, target, number, out);
             let Some(givings) = self.givings(number) else { return };

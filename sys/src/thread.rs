@@ -2,7 +2,7 @@
 //!
 //! A thread of the standard library maps a stack for its signal handlers as the first thing it does, and panics if it gets no memory for it: `spawn` has
 //! said by then that there is a thread. A daemon that ends with a panic ended so for want of 12 KiB, with leases held. These threads have no such stack, as
-//! nothing here handles an overflow (the guard page ends the process as ever): whatever they need is there when [`spawn`] returns, or it fails.
+//! nothing here handles an overflow (the guard page ends the process as ever): the stack that they need is there when [`spawn`] returns, or it fails.
 
 use std::ffi::CString;
 use std::io;

@@ -254,7 +254,7 @@ fn resource_record(front: &Front, id: u64, resource: &Resource, pid: i32) -> Opt
         .item("res_id", id)
         .item("token_id", token);
     let wire = convert::wire_resource(&resource.spec).ok()?;
-    Some(StateRecord::resource(wire, pid, resource.lver, text))
+    Some(StateRecord::resource(wire, pid, lver, text))
 }
 
 /// The records of HOST_STATUS: every host that was ever seen alive or has an owner, ascending.

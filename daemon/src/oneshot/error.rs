@@ -87,6 +87,16 @@ pub enum ToolError {
     /// The record is not that of a usable lease, or not of the one asked for.
     #[error(transparent)]
     Leader(#[from] LeaderError),
+    /// A lease on several disks, which too few of them have.
+    #[error("{ours} of {disks} disks have the lease, and more than half must; of another one: {other}")]
+    FewDisks {
+        /// How many have it.
+        ours: usize,
+        /// Of how many.
+        disks: usize,
+        /// What is wrong with the first of the others.
+        other: String,
+    },
     /// The sizes cannot be taken from the record.
     #[error("no usable sizes: {0}")]
     UnknownSizes(LeaderError),
@@ -156,6 +166,7 @@ impl ToolError {
             Self::Sizes(SizesError::OnlyOne | SizesError::Pair(_)) => ReturnCode::GENERIC,
             Self::HostId { .. } => ReturnCode::LEADER_MAGIC,
             Self::Leader(error) => error.into(),
+            Self::FewDisks { .. } => ReturnCode::LEADER_READ,
             Self::Rindex(error) => error.into(),
             Self::Engine(_) | Self::LateFormat { .. } | Self::FormatInDoubt { .. } => ReturnCode::EAGAIN,
             Self::Request(error) => error.into(),

@@ -2,17 +2,20 @@
 
 use super::resource::{names, open_most};
 use super::{Io, ToolError};
-use sanlock_lease::geometry::SectorSize;
+use sanlock_blockio::Disk;
+use sanlock_lease::geometry::{Geometry, SectorSize};
 use sanlock_lease::record::{RawLeader, RequestRecord, Wish};
 use sanlock_lease::verify::{self, Expect, Purpose};
 use sanlock_wire::types::ResourceSpec;
+use std::sync::Arc;
 
-/// Writes the request record on every disk of a resource that is there and has a place for it; a majority must be there. The version
+/// Writes the request record on every disk that has the resource and a place for it. Of several disks a majority must have it, and nothing is written to one
+/// that has another lease: its owner would be told, or killed, for a request that is not for him (decision 20). The version
 /// asked for is the resource's `lver`. Returns the host that is to be told, unless nobody owns the lease: then nothing is written. With
-/// `lver` and `force_mode` 0 the record is cleared, whoever owns the lease. `sector` is the lockspace's.
+/// `lver` and `force_mode` 0 the record is cleared, whoever owns the lease, and on a single disk whatever its leader says. `sector` is the lockspace's.
 ///
 /// # Errors
-/// -34: no disk. The errno of opening one. The codes of a leader that is none, damaged, or another lease's. -270, -271: no request
+/// -34: no disk. The errno of opening one. The codes of a leader that is none, damaged, or another lease's; of several disks -220. -270, -271: no request
 /// record there, or of an unknown version. -272: the lease has that version already. -273: a later one was asked for. I/O.
 pub fn write_request(
     io: &mut Io,
@@ -22,23 +25,44 @@ pub fn write_request(
     next_lver: bool,
 ) -> Result<Option<u64>, ToolError> {
     let disks = open_most(io, request)?;
-    let (first, offset) = disks.first().ok_or(ToolError::NoDisks)?;
     let wish = Wish { lver: request.resource().lver.get(), force_mode, next: next_lver };
+    let number = request.disks().len();
     let mut sector = sector;
     let (mut version, mut owner) = (0, None);
-    if !wish.clears() {
-        let leader = RawLeader::from_sector(&io.read(first, *offset, sector.slice_len())?);
-        let (lockspace, resource) = names(request.resource());
-        let expect = Expect { lockspace: Some(lockspace), resource: Some(resource), host_id: None };
-        sector = verify::paxos(&leader, &expect, Purpose::Use)?.sector();
-        let Some(wanted) = wish.version(&leader)? else { return Ok(None) };
-        (version, owner) = (wanted, Some(leader.owner_id.get()));
+    let mut places: Vec<_> = disks.iter().map(|(disk, offset)| (disk, *offset)).collect();
+    if places.is_empty() {
+        return Err(ToolError::NoDisks);
+    }
+    if number > 1 || !wish.clears() {
+        let (mut found, mut other) = (Vec::new(), None);
+        for place in places {
+            match leader_of(io, request, place, sector) {
+                Ok((leader, geometry)) => found.push((place, leader, geometry)),
+                Err(error) => other = other.or(Some(error)),
+            }
+        }
+        if let Some(error) = other.filter(|_| found.len() <= number / 2) {
+            let few = ToolError::FewDisks { ours: found.len(), disks: number, other: error.to_string() };
+            return Err(if number > 1 { few } else { error });
+        }
+        let Some((leader, geometry)) = found
+            .iter()
+            .max_by_key(|(_, leader, _)| leader.lver.get())
+            .map(|(_, leader, geometry)| (*leader, *geometry))
+        else {
+            return Err(ToolError::NoDisks);
+        };
+        sector = geometry.sector();
+        places = found.into_iter().filter(|(_, _, of)| *of == geometry).map(|(place, ..)| place).collect();
+        if !wish.clears() {
+            let Some(wanted) = wish.version(&leader)? else { return Ok(None) };
+            (version, owner) = (wanted, Some(leader.owner_id.get()));
+        }
     }
     // Every disk is looked at before the first one is written.
     let mut records = Vec::new();
-    for (disk, offset) in &disks {
-        let place =
-            offset.checked_add(u64::from(sector.bytes())).ok_or(ToolError::Offset { offset: *offset })?;
+    for (disk, offset) in places {
+        let place = offset.checked_add(u64::from(sector.bytes())).ok_or(ToolError::Offset { offset })?;
         let found = io.read(disk, place, sector.slice_len());
         let record = found.and_then(|bytes| Ok(wish.record(version, &RequestRecord::from_sector(&bytes))?));
         match record {
@@ -59,7 +83,25 @@ pub fn write_request(
     Ok(owner)
 }
 
-/// The version asked for and the force mode, as the first disk that can be opened has them. Those behind it are not opened.
+/// The leader of the resource in this place, and its sizes.
+fn leader_of(
+    io: &mut Io,
+    request: &ResourceSpec,
+    (disk, offset): (&Arc<Disk>, u64),
+    sector: SectorSize,
+) -> Result<(RawLeader, Geometry), ToolError> {
+    let leader = RawLeader::from_sector(&io.read(disk, offset, sector.slice_len())?);
+    let geometry = verify::paxos(&leader, &expected(request), Purpose::Use)?;
+    Ok((leader, geometry))
+}
+
+fn expected(request: &ResourceSpec) -> Expect {
+    let (lockspace, resource) = names(request.resource());
+    Expect { lockspace: Some(lockspace), resource: Some(resource), host_id: None }
+}
+
+/// The version asked for and the force mode, as the first disk that can be opened has them. Those behind it are not opened. Of several disks one that has
+/// another lease does not count: what is asked there is asked of others.
 ///
 /// # Errors
 /// As [`write_request`] where they concern opening and the record itself.
@@ -68,12 +110,27 @@ pub fn read_request(
     resource: &ResourceSpec,
     sector: SectorSize,
 ) -> Result<(u64, u32), ToolError> {
-    let mut disks =
-        resource.disks().iter().map(|place| io.open_resource(place).map(|disk| (disk, place.offset.get())));
-    let first = disks.next().ok_or(ToolError::NoDisks)?;
-    let (disk, offset) = first.or_else(|error| disks.find_map(Result::ok).ok_or(error))?;
-    let offset = offset.checked_add(u64::from(sector.bytes())).ok_or(ToolError::Offset { offset })?;
-    let record = RequestRecord::from_sector(&io.read(&disk, offset, sector.slice_len())?);
-    record.check()?;
-    Ok((record.lver.get(), record.force_mode.get()))
+    let several = resource.disks().len() > 1;
+    let mut first = None;
+    for place in resource.disks() {
+        let offset = place.offset.get();
+        let found = io.open_resource(place).and_then(|disk| {
+            let bytes = io.read(&disk, offset, 2 * sector.slice_len())?;
+            let leader = RawLeader::from_sector(&bytes);
+            match verify::paxos(&leader, &expected(resource), Purpose::Use) {
+                Err(error) if several && error.is_of_another() => Err(error.into()),
+                _ => Ok(RequestRecord::from_sector(bytes.get(sector.slice_len()..).unwrap_or_default())),
+            }
+        });
+        match found {
+            Ok(record) => {
+                record.check()?;
+                return Ok((record.lver.get(), record.force_mode.get()));
+            }
+            // Opened, and not to be read: nothing is known.
+            Err(error @ ToolError::Io(_)) => return Err(error),
+            Err(error) => first = first.or(Some(error)),
+        }
+    }
+    Err(first.unwrap_or(ToolError::NoDisks))
 }

@@ -214,6 +214,30 @@ fn an_orphan_that_does_not_count_needs_no_watchdog_and_one_that_does_has_it_befo
     assert_eq!(lab.released(*task, Ok(Released::LeaderFreed), 0), [Action::WatchdogDisarm { ls }]);
 }
 
+/// A process has a shared lease twice, and dies while it gives one of the two up behind a release that hangs: the other one leaves an orphan.
+#[test]
+fn a_token_that_is_given_up_in_its_turn_is_not_taken_for_the_last_one() {
+    let (mut lab, _) = Lab::ready();
+    lab.join("two");
+    for n in 0..8 {
+        lab.hold(0, &format!("two:r{n}"));
+    }
+    persistent(&mut lab, 0, "s", true);
+    let again = ResourceRequest { persistent: true, ..asking("s", true) };
+    assert_eq!(ask(&mut lab, 0, vec![again], OrphanUse::Refuse), [replied(0, 0)]);
+    let mut names: Vec<_> = (0..8).map(|n| (name("two"), name(&format!("r{n}")))).collect();
+    names.push((name("ls"), name("s")));
+    let release = Command::Release { target: Target::Own, what: ReleaseWhat::Named(names) };
+    let running = releases(&lab.command(0, release));
+    assert_eq!(running.len(), 8);
+    lab.pid_gone(0);
+    assert_eq!(releases(&lab.close(0)), []);
+    for (task, _) in running {
+        assert_eq!(releases(&lab.released(task, Ok(Released::LeaderFreed), 0)), []);
+    }
+    assert_eq!(lab.list("s"), Some(ResourceList::Orphan));
+}
+
 #[test]
 fn an_orphan_is_adopted_with_the_watchdog_behind_it() {
     let (mut lab, ls) = watched();

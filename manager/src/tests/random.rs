@@ -36,7 +36,8 @@ struct World {
     late: BTreeMap<LockspaceId, Name>,
     /// With the generation, and whether to share.
     acquires: BTreeMap<TaskId, (LockspaceId, u64, bool)>,
-    converts: BTreeMap<TaskId, Held>,
+    /// And whether the mode stays as it is.
+    converts: BTreeMap<TaskId, (Held, bool)>,
     releases: BTreeSet<TaskId>,
     /// Tasks that write a value block first.
     values: BTreeSet<TaskId>,
@@ -146,7 +147,7 @@ impl World {
             let counts = self.m.lockspaces.get(&r.ls).is_some_and(|ls| ls.used_by_orphans);
             // An orphan that is to be released is not written to before the watchdog is armed.
             let untouched = matches!(r.work, Work::Retry { .. }) && r.attempts == 0;
-            if (r.list() == ResourceList::Orphan || untouched) && !counts {
+            if untouched || (r.list() == ResourceList::Orphan && !counts) {
                 continue;
             }
             let covered = !self.dog.used || self.dog.armed.contains(&r.ls) || self.dog.lost.contains(&r.ls);
@@ -209,11 +210,11 @@ impl World {
                 self.start(task, ls, format!("{}:{}", config.lockspace, config.resource));
                 assert!(value.is_none() || !held.is_shared(), "only an exclusive holder writes a value");
                 self.values.extend(value.map(|_| task));
-                self.converts.insert(task, held);
+                self.converts.insert(task, (held, false));
             }
             Action::StartErase { task, ls, config, held, .. } => {
                 self.start(task, ls, format!("{}:{}", config.lockspace, config.resource));
-                self.converts.insert(task, held);
+                self.converts.insert(task, (held, true));
             }
             Action::StartAcquire { task, ls, config, options, .. } => {
                 self.start(task, ls, format!("{}:{}", config.lockspace, config.resource));

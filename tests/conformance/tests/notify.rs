@@ -213,6 +213,31 @@ fn a_request_in_no_lockspace_or_for_no_lease_is_refused() {
     assert_eq!(examine(cmd::EXAMINE_RESOURCE, &resource().encode_bare()), 0);
 }
 
+/// One of a lease's disks is the place of another lease, named by mistake: its owner is asked for nothing (decision 20).
+#[test]
+fn a_request_says_nothing_to_the_owner_of_another_lease() {
+    let Some(program) = Program::under_test() else { return };
+    let scene = Scene::one_host(program, 3);
+    let host = scene.host(0);
+    let _owner = scene.owning(0, 1);
+    let mut other = holder(host, &scene, 2);
+    let request_of_1 = |first: u64, others: &[u64]| {
+        let mut resource = scene.storage().resource(first).named("LS", "R1").with_lver(5);
+        resource.disks.extend(others.iter().flat_map(|n| scene.storage().resource(*n).disks));
+        resource.num_disks = u32::try_from(resource.disks.len()).unwrap_or(0);
+        host.connect().request(cmd::REQUEST, 0, 1, 0, &resource.encode()).result()
+    };
+    for (first, others) in [(1, &[2][..]), (2, &[1]), (1, &[2, 3]), (2, &[3, 1])] {
+        assert_eq!(request_of_1(first, others), -220, "{first} {others:?}");
+    }
+    let examine = scene.storage().resource(2).encode_bare();
+    assert_eq!(host.connect().request(cmd::EXAMINE_RESOURCE, 0, 0, 0, &examine).result(), 0);
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(other.try_wait().is_ok_and(|status| status.is_none()), "the owner of R2 was ended");
+    let _ended = other.kill();
+    let _reaped = other.wait();
+}
+
 #[test]
 fn the_command_line_of_requests_and_events() {
     let Some(program) = Program::under_test() else { return };

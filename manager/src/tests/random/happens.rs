@@ -127,7 +127,7 @@ impl World {
             let value = value.filter(|_| matches!(outcome, AcquireOutcome::Acquired(_)));
             self.event(Event::AcquireDone { task, outcome, value, outstanding });
         } else if let Some(task) = nth(self.converts.keys(), pick) {
-            let held = self.converts.remove(&task).unwrap();
+            let (held, stays) = self.converts.remove(&task).unwrap();
             if detail % 7 == 6 {
                 return self.event(Event::StartFailed { task, code: -2 });
             }
@@ -138,7 +138,7 @@ impl World {
                 0..=2 => Err(AcquireError::LockspaceGone),
                 _ => Ok(()),
             };
-            let held = mode(held, held.is_shared() != ok);
+            let held = if stays { held } else { mode(held, held.is_shared() != ok) };
             if outstanding > 0 {
                 self.unsettled.insert(task);
             }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use sanlock_conformance::raw::{SELF, cmd, flag};
 
 use crate::disk;
-use crate::ground::{AREA, Class, ENTRIES, ENTRY_NAMES, INDEX, PLACES, Place, SPACES, THIRD, TWO, class_of};
+use crate::ground::{AREA, Class, ENTRIES, ENTRY_NAMES, INDEX, SPACES, THIRD, TWO, class_of};
 use crate::request::{Data2, Lease, Part, Request, Step, Where, Who};
 use crate::side::CLIENTS;
 use crate::state::{Held, State};
@@ -111,8 +111,10 @@ impl Memory {
             }
             cmd::REQUEST => {
                 let lease = request.leases().next()?;
-                if lease.disks.len() > 1 {
-                    return Some("of several disks ours looks at the leader of the first alone");
+                if lease.disks.len() > 1 && lease.lver == 0 && request.data == 0 {
+                    return Some(
+                        "of several disks ours clears the request where the lease is, and the original on the first",
+                    );
                 }
                 let harmless = class_of(lease.name) == Some(Class::Requested);
                 (!harmless).then_some("the helper may be made to kill the daemon (W42)")
@@ -178,10 +180,6 @@ fn avoid_acquire(request: &Request, state: &State) -> Option<&'static str> {
         return Some("an orphan of a request that fails");
     }
     for lease in request.leases() {
-        let own = |place: &Place| place.name == lease.name && place.disks() == lease.disks;
-        if state.find(lease.lockspace, lease.name).is_some() && !PLACES.iter().any(own) {
-            return Some("a name that is held, in the place of another lease that may be held");
-        }
         let shared = lease.flags & flag::RES_SHARED != 0;
         if shared && matches!(class_of(lease.name), Some(Class::Requested) | None) {
             return Some("the helper may be made to kill the daemon (W42)");

@@ -56,14 +56,6 @@ const EXCUSES: &[Excuse] = &[
         },
     },
     Excuse {
-        reason: "only an orphan is wanted, in the place of another lease that is held: which of the two is said",
-        explains: |request, _, reference, ours| {
-            request.cmd == cmd::ACQUIRE
-                && request.flags & flag::ACQUIRE_ORPHAN_ONLY != 0
-                && (reference, ours) == (-2, -227)
-        },
-    },
-    Excuse {
         reason: "several disks that all have another lease, or none",
         explains: |request, _, reference, ours| {
             request.cmd == cmd::ACQUIRE

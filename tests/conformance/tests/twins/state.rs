@@ -142,12 +142,8 @@ impl State {
             shared,
             orphan: list == "orphan",
         });
-        let mut lver = record.data64;
+        let lver = record.data64;
         if shared {
-            // Ours says nothing of a shared hold in this field.
-            if lver == 0 {
-                lver = record.get("lver").and_then(|text| text.parse().ok()).unwrap_or(0);
-            }
             // The original keeps what was true of the lease before it was converted.
             flags &= !(RESTRICTED | VALUE);
         }
