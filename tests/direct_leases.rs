@@ -196,6 +196,19 @@ fn write_leader_writes_a_valid_record_and_nothing_else() {
     assert!(stdout.starts_with("read_leader done 0\n") && stdout.contains("\nlver 8\n"), "{stdout}");
 }
 
+#[test]
+fn a_dump_as_an_object_has_the_areas_of_the_table() {
+    let disk = Disk::formatted();
+    disk.ok(&["init", "-r", "LS:S:DISK:2M"]);
+    for (size, areas) in [("511", 2), ("512", 1), ("1049087", 1), ("1049088", 2), ("", 2)] {
+        let place = format!("DISK:1M:{size}");
+        let (table, ..) = disk.run(&["dump", &place]);
+        let (object, ..) = disk.run(&["dump", &place, "--json"]);
+        let shown = (table.lines().count() - 1, object.matches("\"num_hosts\":").count());
+        assert_eq!(shown, (areas, areas), "{size}: {object}");
+    }
+}
+
 /// As in the original, it says where the record of a host id lies.
 #[test]
 fn write_leader_goes_by_the_sector_size_of_the_file_where_the_disk_has_none() {
