@@ -45,6 +45,7 @@ _sanlock()
     'daemon -w') COMPREPLY=($(compgen -W '0 1' -- "$cur")); return ;;
     'daemon -h') COMPREPLY=($(compgen -W '0 1' -- "$cur")); return ;;
     'daemon -l') return ;;
+    'daemon -a') COMPREPLY=($(compgen -W '0 1' -- "$cur")); return ;;
     'daemon -b') return ;;
     'daemon -e') return ;;
     'who -s') COMPREPLY=($(compgen -f -- "$cur")); return ;;
@@ -173,7 +174,7 @@ _sanlock()
     'direct rebuild -x') COMPREPLY=($(compgen -f -- "$cur")); return ;;
     esac
     case $where in
-    'daemon') words='-D -Q -R -H -L -S -U -G -t -g -w -h -l -b -e' ;;
+    'daemon') words='-D -Q -R -H -L -S -U -G -t -g -w -h -l -a -b -e' ;;
     'client') words='' ;;
     'direct') words='' ;;
     'who') words='-s --watch --json' ;;

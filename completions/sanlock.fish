@@ -116,6 +116,7 @@ complete -c sanlock -n "__sanlock_at 'daemon'" -s g -x -d 'seconds for graceful 
 complete -c sanlock -n "__sanlock_at 'daemon'" -s w -x -a '0 1' -d 'use the watchdog through wdmd (1)'
 complete -c sanlock -n "__sanlock_at 'daemon'" -s h -x -a '0 1' -d 'use real-time scheduling (0)'
 complete -c sanlock -n "__sanlock_at 'daemon'" -s l -x -d 'lock memory: 0 none, 1 current, 2 current and future (1)'
+complete -c sanlock -n "__sanlock_at 'daemon'" -s a -x -a '0 1' -d 'without effect: every transfer has a time limit (1)'
 complete -c sanlock -n "__sanlock_at 'daemon'" -s b -x -d 'seconds a bit stays set in the host_id bitmap (6 * io timeout)'
 complete -c sanlock -n "__sanlock_at 'daemon'" -s e -x -d 'host name written into host_id leases (generated)'
 complete -c sanlock -n "__sanlock_at 'who'" -s s -r -F

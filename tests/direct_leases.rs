@@ -197,6 +197,34 @@ fn write_leader_writes_a_valid_record_and_nothing_else() {
 }
 
 #[test]
+fn a_dump_as_an_object_has_the_areas_of_the_table() {
+    let disk = Disk::formatted();
+    disk.ok(&["init", "-r", "LS:S:DISK:2M"]);
+    for (size, areas) in [("511", 2), ("512", 1), ("1049087", 1), ("1049088", 2), ("", 2)] {
+        let place = format!("DISK:1M:{size}");
+        let (table, ..) = disk.run(&["dump", &place]);
+        let (object, ..) = disk.run(&["dump", &place, "--json"]);
+        let shown = (table.lines().count() - 1, object.matches("\"num_hosts\":").count());
+        assert_eq!(shown, (areas, areas), "{size}: {object}");
+    }
+}
+
+/// As in the original, it says where the record of a host id lies.
+#[test]
+fn write_leader_goes_by_the_sector_size_of_the_file_where_the_disk_has_none() {
+    let disk = Disk::formatted();
+    for (size, place) in [(512, 2 * MIB + 2 * 512), (4096, 2 * MIB + 2 * 4096)] {
+        let values = disk.write("values", &format!("magic 0x12212010\nlver 9\nsector_size {size}"));
+        disk.run(&["write_leader", "-s", "LS:3:DISK:2M", "-F", &values]);
+        assert_eq!((disk.field(place, LVER), disk.field(2 * MIB, LVER)), (9, 0), "{size}");
+    }
+    // What the disk says counts.
+    let values = disk.write("values", "lver 9\nsector_size 4096\n");
+    disk.run(&["write_leader", "-s", "LS:3:DISK:0", "-F", &values]);
+    assert_eq!((disk.field(2 * 512, LVER), disk.field(2 * 4096, LVER)), (9, 0));
+}
+
+#[test]
 fn write_leader_does_with_the_checksum_what_it_says() {
     let disk = Disk::formatted();
     let values = disk.write("values", "checksum 0xabc\nlver 2\n");

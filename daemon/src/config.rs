@@ -196,6 +196,8 @@ pub struct Overrides {
     pub high_priority: Option<u32>,
     /// `-l`
     pub mlock_level: Option<u32>,
+    /// `-a`, 0 or 1
+    pub use_aio: Option<u32>,
     /// `-b`
     pub set_bitmap_seconds: Option<u32>,
     /// `-e`
@@ -403,6 +405,12 @@ impl Config {
         set(&mut self.debug_renew, given.debug_renew);
         set(&mut self.use_watchdog, given.use_watchdog);
         set(&mut self.high_priority, given.high_priority);
+        if let Some(use_aio) = given.use_aio {
+            self.use_aio = use_aio;
+            if let Some(why) = without_effect(b"use_aio", self) {
+                self.warn(Warning::general(format!("-a {use_aio} is without effect: {why}")));
+            }
+        }
         self.set_ranged("-H", given.renewal_history_size, 0..=RENEWAL_HISTORY_MAX, |c| {
             &mut c.renewal_history_size
         });

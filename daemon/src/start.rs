@@ -25,7 +25,7 @@ use sanlock_sys::reclaim::{set_io_flusher, without_io_flusher};
 
 use crate::config::{Config, DEFAULT_RUN_DIR};
 use crate::fault::end_with_a_panic;
-use crate::front::Front;
+use crate::front::{Account, Front};
 use crate::global::Global;
 use crate::helper::Helper;
 use crate::log::{LOG_FILE, Log};
@@ -413,7 +413,8 @@ fn prepare_logged(
     let records = Records::new(&config.run_dir, reboots);
     let listener = listen(&socket, &config, identity)?;
     let global = Global::new(config, host_name, engine, records, log.clone(), huge);
-    let front = Front::new(global, listener, helper).map_err(StartError::Threads)?;
+    let account = Account { user: identity.user, group: identity.group };
+    let front = Front::new(global, account, listener, helper).map_err(StartError::Threads)?;
     Ok(Prepared { front, log: log.clone(), socket, pid_file })
 }
 

@@ -299,12 +299,10 @@ fn owners_and_shared_holders() {
     ] {
         let path = bench.image(image);
         for hint in [0, 0x10, 0x100, 0x110] {
-            let expected = (lver, hint | shared, hosts.clone());
-            assert_eq!(
-                bench.owners(&path, ["golden-ls", name], hint | 0x4),
-                Ok(expected),
-                "{image} {hint:#x}"
-            );
+            let expected = |flags| Ok((lver, flags, hosts.clone()));
+            let mut owners = |flags| bench.owners(&path, ["golden-ls", name], flags);
+            assert_eq!(owners(hint), expected(hint | shared), "{image} {hint:#x}");
+            assert_eq!(owners(hint | 0x4), expected(hint | 0x4), "{image} {hint:#x}, asked with SHARED");
         }
         assert_eq!(bench.owners(&path, ["golden-ls", name], 0x280), Err(-90));
         assert_eq!(bench.owners(&path, ["golden-ls", name], 0x210), Err(-22));

@@ -1,6 +1,7 @@
 //! Text from outside: addresses, INQUIRE strings, `sanlock.conf`, command lines, files of fields.
 
 use sanlock_daemon::config::{Config, Overrides};
+use sanlock_lease::geometry::SectorSize;
 use sanlock_lease::limits::{DISKS_MAX, NAME_BYTES, PATH_BYTES};
 use sanlock_lease::record::RawLeader;
 use sanlock_lease::text::{DiskSpec, PATH_LEN_MAX, ResourceSpec, TextError, library, number, path, strict};
@@ -225,6 +226,13 @@ pub fn fields(data: &[u8]) {
     assert!(edits.ignored.len() <= 64 + data.rest().len() * 20);
     let mut record = RawLeader::zeroed();
     edits.apply(&mut record);
+    assert_eq!(
+        edits.sector_size().map_or(0, SectorSize::bytes),
+        match record.sector_size.get() {
+            size @ (512 | 4096) => size,
+            _ => 0,
+        }
+    );
     record.checksum = edits.checksum.unwrap_or(0).into();
     let text = crate::fields::text(&record, resource);
     let names = [record.space_name, record.resource_name];

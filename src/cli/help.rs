@@ -37,6 +37,7 @@ sanlock daemon [options]
   -w 0|1        use the watchdog through wdmd (1)
   -h 0|1        use real-time scheduling (0)
   -l <num>      lock memory: 0 none, 1 current, 2 current and future (1)
+  -a 0|1        without effect: every transfer has a time limit (1)
   -b <sec>      seconds a bit stays set in the host_id bitmap (6 * io timeout)
   -e <name>     host name written into host_id leases (generated)
 

@@ -133,6 +133,7 @@ fn parse_daemon(given: &Given<'_>) -> Result<Parsed, UsageError> {
         use_watchdog: given.number(b'w', SWITCH)?,
         high_priority: given.number(b'h', SWITCH)?,
         mlock_level: given.number(b'l', SWITCH)?,
+        use_aio: given.number::<u32>(b'a', SWITCH)?.map(|on| u32::from(on != 0)),
         set_bitmap_seconds: given.number(b'b', SWITCH)?,
         our_host_name: given.value(b'e').map(<[u8]>::to_vec),
     };

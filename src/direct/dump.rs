@@ -79,13 +79,14 @@ fn heading(detail: DumpDetail) -> String {
 fn dump_areas(storage: &mut Storage, range: &DumpRange, detail: DumpDetail, geometry: Geometry) -> u8 {
     let align = geometry.align().bytes();
     let Ok(area_len) = usize::try_from(align) else { return FAILURE };
+    let size = range.size.and_then(|size| whole_sectors(size, geometry));
     let mut distance = 0u64;
-    while range.size.is_none_or(|size| distance < size) {
+    while size.is_none_or(|size| distance < size) {
         let Some(offset) = range.disk.offset.checked_add(distance) else { break };
         match storage.read(offset, area_len) {
             Ok(area) => match Area::of(&area) {
                 Some(kind) => print(rows(kind, &area, offset, detail, geometry)),
-                None if range.size.is_none() => break,
+                None if size.is_none() => break,
                 None => {}
             },
             Err(error) if error.is_beyond_end() => break,
@@ -96,6 +97,12 @@ fn dump_areas(storage: &mut Storage, range: &DumpRange, detail: DumpDetail, geom
         distance = distance.saturating_add(align);
     }
     SUCCESS
+}
+
+/// What a size given counts as (observed): whole sectors, and less than one as none given.
+pub(super) fn whole_sectors(size: u64, geometry: Geometry) -> Option<u64> {
+    let sector = u64::from(geometry.sector().bytes());
+    Some(size - size % sector).filter(|&size| size > 0)
 }
 
 fn rows(kind: Area, area: &[u8], offset: u64, detail: DumpDetail, geometry: Geometry) -> Vec<u8> {

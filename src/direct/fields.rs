@@ -1,5 +1,6 @@
 //! A leader record as lines `name value`: what `read_leader` prints and `write_leader` reads (command-line.md 8.3, 8.7).
 
+use sanlock_lease::geometry::SectorSize;
 use sanlock_lease::name::Name;
 use sanlock_lease::record::RawLeader;
 use std::fmt::Write;
@@ -126,6 +127,13 @@ impl Edits {
         Ok(edits)
     }
 
+    /// The sector size that is to be set, if there is such a size.
+    pub(super) fn sector_size(&self) -> Option<SectorSize> {
+        let mut record = RawLeader::zeroed();
+        self.apply(&mut record);
+        SectorSize::from_bytes(record.sector_size.get())
+    }
+
     /// Puts the values into `record`, whose checksum stays as it is.
     pub(super) fn apply(&self, record: &mut RawLeader) {
         for (field, value) in &self.values {
@@ -229,6 +237,18 @@ mod tests {
         let mut copy = record();
         edits.apply(&mut copy);
         assert_eq!(copy, RawLeader { lver: 9.into(), ..record() });
+    }
+
+    #[test]
+    fn the_last_sector_size_counts_if_there_is_such_a_size() {
+        for (file, expected) in [
+            ("lver 1\n", None),
+            ("sector_size 512", Some(SectorSize::B512)),
+            ("sector_size 512\nsector_size 4096\n", Some(SectorSize::B4096)),
+            ("sector_size 512\nsector_size 100\n", None),
+        ] {
+            assert_eq!(Edits::read(file.as_bytes(), false).unwrap().sector_size(), expected, "{file:?}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What lies on storage, as objects of docs/json.md: `read_leader`, `read`, `dump`.
 
-use super::dump::FIRST_HOST_SECTOR;
+use super::dump::{FIRST_HOST_SECTOR, whole_sectors};
 use super::leader::{self, Found, Names};
 use super::report::{Failure, failed};
 use super::scan::{Area, find_geometry};
@@ -251,15 +251,16 @@ fn dump_areas(range: &DumpRange, geometry: Option<Geometry>) -> Result<Dump, Dum
         align_size: align,
         areas: Vec::new(),
     };
+    let size = range.size.and_then(|size| whole_sectors(size, geometry));
     let mut distance = 0u64;
-    while range.size.is_none_or(|size| distance < size) {
+    while size.is_none_or(|size| distance < size) {
         let Some(offset) = range.disk.offset.checked_add(distance) else { break };
         match storage.read(offset, area_len) {
             Ok(area) => match Area::of(&area) {
                 Some(Area::Lockspace) => dump.areas.push(lockspace(&area, offset, geometry)),
                 Some(Area::Resource) => dump.areas.push(resource(&area, offset, geometry)),
                 Some(Area::Rindex) => dump.areas.push(rindex(&area, offset, geometry)),
-                None if range.size.is_none() => break,
+                None if size.is_none() => break,
                 None => {}
             },
             Err(error) if error.is_beyond_end() => break,

@@ -22,7 +22,7 @@ use sanlock_lease::limits::SECTOR_BYTES_MAX;
 use sanlock_lease::machine::IoFailure;
 use sanlock_lease::paxos::acquire::{AcquireOptions, AcquireOutcome, Mode};
 use sanlock_lease::paxos::{AcquireError, PaxosAcquire, PaxosConfig, PaxosRelease, ReleaseError};
-use sanlock_lease::record::{HostBlock, RawLeader};
+use sanlock_lease::record::{DELTA_MAGIC, HostBlock, RawLeader};
 use sanlock_lease::text::ResourceSpec;
 use sanlock_lease::timing::{IoTimeout, IoTimeoutError, WatchdogFire};
 use sanlock_lease::verify::{self, Expect, LeaderError, Purpose};
@@ -221,6 +221,10 @@ fn try_acquire(action: &str, args: &DirectLease) -> Result<(), LeaseError> {
     }
     let (host, generation) = identity(args)?;
     let lease = Lease::find(args, Some(host)).map_err(|error| match error {
+        // The record of a lockspace states sizes, with which the original looks further.
+        LeaseError::Leader(error @ LeaderError::Magic { found: DELTA_MAGIC, .. }) => {
+            LeaseError::Leader(error)
+        }
         LeaseError::Leader(error @ (LeaderError::Magic { .. } | LeaderError::Cleared)) => {
             LeaseError::NoLease(error)
         }

@@ -128,7 +128,7 @@ fn trace_text(target: &ReadTarget) -> Vec<u8> {
 /// Reads the record, changes it and writes it back; gives what was written.
 fn change(args: &WriteLeader, file: &[u8], resource: bool) -> Result<RawLeader, WriteError> {
     let edits = Edits::read(file, resource)?;
-    let place = find(args);
+    let place = find(args, edits.sector_size());
     let mut record =
         place.as_ref().map_or(RawLeader::zeroed(), |place| RawLeader::from_sector(&place.sector));
     if place.is_ok() {
@@ -157,8 +157,9 @@ fn change(args: &WriteLeader, file: &[u8], resource: bool) -> Result<RawLeader, 
     Ok(record)
 }
 
-/// Opens the storage and reads the sector. Of a resource with several disks that is the first one.
-fn find(args: &WriteLeader) -> Result<Place, WriteError> {
+/// Opens the storage and reads the sector. Of a resource with several disks that is the first one. `set`: the sector size that the record is
+/// to state, which says where a host's record lies if the first one does not.
+fn find(args: &WriteLeader, set: Option<SectorSize>) -> Result<Place, WriteError> {
     match &args.target {
         ReadTarget::Nothing => Err(ReadError::NoTarget.into()),
         ReadTarget::Lockspace(spec) => {
@@ -170,7 +171,8 @@ fn find(args: &WriteLeader) -> Result<Place, WriteError> {
                 Storage::open(&spec.path, Access::ReadWrite).map_err(ReadError::LockspaceOpen)?;
             let size = match args.sizes.sector {
                 Some(size) => size,
-                None => lockspace_sector_size(&mut storage, spec.offset).or_else(stated_sector_size)?,
+                None => lockspace_sector_size(&mut storage, spec.offset)
+                    .or_else(|found| stated_sector_size(*found, set))?,
             };
             let offset = spec.offset.saturating_add(host.delta_sector() * u64::from(size.bytes()));
             Place::read(storage, offset, Some(size))
@@ -186,12 +188,12 @@ fn find(args: &WriteLeader) -> Result<Place, WriteError> {
     }
 }
 
-/// The sector size that a first record states although it is not one of a lockspace.
-fn stated_sector_size(found: Box<Found>) -> Result<SectorSize, WriteError> {
+/// The sector size that a first record states although it is not one of a lockspace, else the one that is to be set.
+fn stated_sector_size(found: Found, set: Option<SectorSize>) -> Result<SectorSize, WriteError> {
     let size = found.record.sector_size.get();
     match (SectorSize::from_bytes(size), found.outcome) {
         (Some(size), _) => Ok(size),
-        (None, Err(ReadError::Leader(_)) | Ok(())) => Err(WriteError::SectorSize(size)),
+        (None, Err(ReadError::Leader(_)) | Ok(())) => set.ok_or(WriteError::SectorSize(size)),
         (None, Err(error)) => Err(error.into()),
     }
 }

@@ -235,6 +235,21 @@ fn options_out_of_range_are_reported_and_ignored() {
 }
 
 #[test]
+fn the_option_for_asynchronous_io_counts_and_is_without_effect_as_the_setting() {
+    let given = |file, use_aio| load(file, &Overrides { use_aio, ..Overrides::default() });
+    for (file, option, shown, warned) in [
+        ("", Some(0), 0, vec!["-a 0 is without effect: every transfer has a time limit"]),
+        ("", Some(1), 1, vec![]),
+        ("use_aio = 1\n", Some(0), 0, vec!["-a 0 is without effect: every transfer has a time limit"]),
+        ("", None, 1, vec![]),
+    ] {
+        let config = given(file, option);
+        let warnings: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
+        assert_eq!((config.use_aio, warnings), (shown, warned.iter().map(ToString::to_string).collect()));
+    }
+}
+
+#[test]
 fn settings_of_every_kind_arrive() {
     let mut config = load(
         "logfile_priority = -1\nsyslog_priority = 7\nnames_log_priority = 6\nlogfile_use_utc = 1\ndebug_io = submit,complete\n\

@@ -34,6 +34,7 @@ use sanlock_lease::hosts::HostTable;
 use sanlock_lease::text::LockspaceSpec;
 use sanlock_lease::timing::{IoTimeout, MonoTime};
 use sanlock_manager::{Action, ConnId, Event, LeaseWrites, LockspaceId, Manager, Settings};
+use sanlock_sys::credentials::{GroupId, UserId};
 use sanlock_wdmd::client::SOCKET_PATH;
 use sanlock_wire::Reply;
 use sanlock_wire::counters::Counters;
@@ -77,9 +78,17 @@ pub(crate) enum Message {
     JobDone(ConnId, Box<Reply>),
 }
 
+/// Whom the daemon is to run as. An unprivileged one does not change to that, but shows it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Account {
+    pub(crate) user: UserId,
+    pub(crate) group: GroupId,
+}
+
 /// See the module.
 pub(crate) struct Front {
     global: Arc<Global>,
+    account: Account,
     manager: Manager,
     poller: Poller,
     listener: UnixListener,
@@ -120,7 +129,12 @@ impl Front {
     ///
     /// # Errors
     /// No thread or descriptor is to be had.
-    pub(crate) fn new(global: Arc<Global>, listener: UnixListener, helper: Helper) -> io::Result<Self> {
+    pub(crate) fn new(
+        global: Arc<Global>,
+        account: Account,
+        listener: UnixListener,
+        helper: Helper,
+    ) -> io::Result<Self> {
         let (outbox, inbox) = mailbox::mailbox()?;
         let (poller, signals, awake) = (Poller::new()?, Signals::install()?, Awake::new()?);
         listener.set_nonblocking(true)?;
@@ -182,6 +196,7 @@ impl Front {
             acting: false,
             exit: false,
             global,
+            account,
         })
     }
 

@@ -76,8 +76,8 @@ pub fn read_resource(io: &mut Io, request: &ResourceSpec) -> Result<Resource, To
     Ok(found)
 }
 
-/// Reads a whole lease and returns the resource with its lease version, `SHARED` set if anybody holds it shared, and its
-/// holders: the exclusive owner with its timestamp, if there is one, then those that hold it shared, with timestamp 0. Whether
+/// Reads a whole lease and returns the resource with its lease version, `SHARED` set if it was asked with or anybody holds it shared,
+/// and its holders: the exclusive owner with its timestamp, if there is one, then those that hold it shared, with timestamp 0. Whether
 /// they are alive is not looked at.
 ///
 /// # Errors
@@ -106,7 +106,9 @@ pub fn read_resource_owners(io: &mut Io, request: &ResourceSpec) -> Result<(Reso
     let mut found = asked;
     found.lver = leader.lver.get().into();
     let mut flags = ResourceFlags::from_bits_retain(asked.flags.get());
-    flags.set(ResourceFlags::SHARED, shared);
+    if shared {
+        flags.insert(ResourceFlags::SHARED);
+    }
     found.flags = flags.bits().into();
     Ok((found, hosts))
 }

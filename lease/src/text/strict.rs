@@ -2,8 +2,8 @@
 //!
 //! The grammar is that of command-line.md 4. Differences to the lenient reading of the original:
 //!
-//! * numbers are digits and nothing else: `0x100000`, `5x`, `-1` and an offset left empty are errors (18.1 #4, 18.2 #28). A
-//!   shell variable that happens to be empty therefore does not become offset 0;
+//! * numbers are digits and nothing else: `0x100000`, `5x` and `-1` are errors (18.1 #4, 18.2 #28). A part left empty counts as not
+//!   given, so 0, as it does there; only a resource needs the offset of each of its disks;
 //! * `M` works in every offset, with any number of digits and beside `\:` (18.1 #1, #2, #3);
 //! * names above 48 bytes and paths above 1023 bytes are errors everywhere (18.1 #19);
 //! * a last field of a resource is `SH`, `SHARED` or a number.
@@ -20,19 +20,32 @@ use super::{
 use crate::limits::PATH_BYTES;
 use crate::name::Name;
 
-/// A lockspace argument (`-s`): `NAME[:HOST_ID[:PATH[:OFFSET]]]`. An empty host id counts as 0, as in `::PATH:0`.
+/// A lockspace argument (`-s`): `NAME[:HOST_ID[:PATH[:OFFSET]]]`. An empty host id or offset counts as 0, as in `::PATH:`. What follows
+/// the offset behind a colon is ignored.
 ///
 /// # Errors
-/// A name or path that is too long, or a host id or offset that is not a number. A fifth field is part of the offset and so
-/// no number.
+/// A name or path that is too long, or a host id or offset that is not a number. An `M` in what is ignored is one, too: in the original
+/// it turns the offset before it into MiB.
 pub fn lockspace(text: &[u8]) -> Result<LockspaceFields, TextError> {
     let mut parts = split_unescaped(c_str(text), 4).into_iter();
     Ok(LockspaceFields {
         name: named("lockspace name", parts.next().unwrap_or_default())?,
         host_id: parts.next().map(host_id).transpose()?,
         path: parts.next().map(plain_path).transpose()?,
-        offset: parts.next().map(|text| strict_bytes("offset", text)).transpose()?,
+        offset: parts.next().map(lockspace_offset).transpose()?,
     })
+}
+
+fn lockspace_offset(text: &[u8]) -> Result<u64, TextError> {
+    match split_first_colon(text) {
+        (number, Some(ignored)) if !ignored.contains(&b'M') => offset(number),
+        _ => offset(text),
+    }
+}
+
+/// An offset, 0 if it is left empty.
+fn offset(text: &[u8]) -> Result<u64, TextError> {
+    if text.is_empty() { Ok(0) } else { strict_bytes("offset", text) }
 }
 
 fn host_id(text: &[u8]) -> Result<u64, TextError> {
@@ -89,7 +102,7 @@ pub fn rindex(text: &[u8]) -> Result<RindexSpec, TextError> {
     let mut parts = split_unescaped(c_str(text), 3).into_iter();
     let lockspace = named("lockspace name", parts.next().unwrap_or_default())?;
     let path = parts.next().map(plain_path).transpose()?.unwrap_or_default();
-    let offset = parts.next().map(|text| strict_bytes("offset", text)).transpose()?.unwrap_or(0);
+    let offset = parts.next().map(offset).transpose()?.unwrap_or(0);
     Ok(RindexSpec { lockspace, disk: DiskSpec { path, offset } })
 }
 
@@ -101,7 +114,7 @@ pub fn rentry(text: &[u8]) -> Result<RentrySpec, TextError> {
     let (name, offset) = split_first_colon(c_str(text));
     Ok(RentrySpec {
         name: named("resource name", name)?,
-        offset: offset.map(|text| strict_bytes("offset", text)).transpose()?.unwrap_or(0),
+        offset: offset.map(self::offset).transpose()?.unwrap_or(0),
     })
 }
 
@@ -117,8 +130,8 @@ fn split_first_colon(text: &[u8]) -> (&[u8], Option<&[u8]>) {
 pub struct DumpRange {
     /// Where it begins.
     pub disk: DiskSpec,
-    /// Bytes to show; without it the dump ends at the first area that is no lease. A size of 0 counts as none, as in the
-    /// original.
+    /// Bytes to show; without it the dump ends at the first area that is no lease. A size of 0, or left empty, counts as none, as in
+    /// the original.
     pub size: Option<u64>,
 }
 
@@ -129,8 +142,10 @@ pub struct DumpRange {
 pub fn dump_range(text: &[u8]) -> Result<DumpRange, TextError> {
     let mut parts = split_unescaped(c_str(text), 3).into_iter();
     let path = non_empty(plain_path(parts.next().unwrap_or_default())?)?;
-    let offset = parts.next().map(|text| strict_bytes("offset", text)).transpose()?.unwrap_or(0);
-    let size = parts.next().map(|text| strict_bytes("size", text)).transpose()?.filter(|&size| size > 0);
+    let offset = parts.next().map(offset).transpose()?.unwrap_or(0);
+    let size =
+        parts.next().filter(|text| !text.is_empty()).map(|text| strict_bytes("size", text)).transpose()?;
+    let size = size.filter(|&size| size > 0);
     Ok(DumpRange { disk: DiskSpec { path, offset }, size })
 }
 
@@ -145,7 +160,7 @@ pub fn next_free_start(text: &[u8]) -> Result<DiskSpec, TextError> {
     }
     Ok(DiskSpec {
         path: non_empty(path.to_vec())?,
-        offset: offset.map(|text| strict_bytes("offset", text)).transpose()?.unwrap_or(0),
+        offset: offset.map(self::offset).transpose()?.unwrap_or(0),
     })
 }
 

@@ -28,6 +28,13 @@ fn lockspace_table() {
         (r"L\:S:1:/a:0", ls(r"L\:S", 1, "/a", 0)),
         ("::/a:0", ls("", 0, "/a", 0)),
         (":0:/a:0", ls("", 0, "/a", 0)),
+        // What is empty is 0, and what follows the offset means nothing.
+        ("LS:::", ls("LS", 0, "", 0)),
+        ("LS:1:/a:", ls("LS", 1, "/a", 0)),
+        ("LS:1:/a::", ls("LS", 1, "/a", 0)),
+        ("LS:1:/a::7", ls("LS", 1, "/a", 0)),
+        ("LS:1:/a:512:x:y", ls("LS", 1, "/a", 512)),
+        ("LS:1:/a:3M:", ls("LS", 1, "/a", 3 * MIB)),
     ] {
         assert_eq!(LockspaceSpec::from(lockspace(text.as_bytes()).unwrap()), expected, "{text:?}");
     }
@@ -38,11 +45,12 @@ fn lockspace_slips_are_errors() {
     for text in [
         "LS:1:/a:0x100000",
         "LS:1:/a:abc",
-        "LS:1:/a:",
+        "LS:1:/a:M",
         "LS:1:/a:-1",
         "LS:1:/a:5x",
         "LS:1:/a:3Mxyz",
-        "LS:1:/a:0:5",
+        "LS:1:/a:5x:5",
+        "LS:1:/a:512:1M",
         "LS:1:/a:18446744073709551616",
         "LS:1:/a:99999999999999M",
         "LS:x:/a:0",
@@ -157,6 +165,7 @@ fn rindex_table() {
     };
     assert_eq!(rindex(b"LS").unwrap(), index("LS", "", 0));
     assert_eq!(rindex(b"LS:/rx").unwrap(), index("LS", "/rx", 0));
+    assert_eq!(rindex(b"LS:/rx:").unwrap(), index("LS", "/rx", 0));
     assert_eq!(rindex(br"LS:/r\:x:2M").unwrap(), index("LS", "/r:x", 2 * MIB));
     assert!(rindex(b"LS:/rx:0x10").is_err());
     assert!(rindex(b"LS:/rx:0:1").is_err());
@@ -166,6 +175,8 @@ fn rindex_table() {
 fn rentry_table() {
     let entry = |text: &str, offset| RentrySpec { name: name(text), offset };
     assert_eq!(rentry(b"one").unwrap(), entry("one", 0));
+    assert_eq!(rentry(b"one:").unwrap(), entry("one", 0));
+    assert_eq!(rentry(b":").unwrap(), entry("", 0));
     assert_eq!(rentry(b"one:2M").unwrap(), entry("one", 2 * MIB));
     assert_eq!(rentry(b":3145728").unwrap(), entry("", 3 * MIB));
     assert_eq!(rentry(br"a\:5").unwrap(), entry(r"a\", 5));
@@ -182,10 +193,14 @@ fn dump_and_next_free_arguments() {
     assert_eq!(dump_range(b"/p:1M:2M").unwrap(), range("/p", MIB, Some(2 * MIB)));
     assert_eq!(dump_range(b"/p:0:0").unwrap(), range("/p", 0, None));
     assert_eq!(dump_range(br"/p\:x:512").unwrap(), range("/p:x", 512, None));
-    for bad in ["", ":0", "/p:x", "/p:", "/p:0:", "/p:0:1:2", "/p:0x10"] {
+    for (text, size) in [("/p:", None), ("/p::", None), ("/p:0:", None), ("/p::2M", Some(2 * MIB))] {
+        assert_eq!(dump_range(text.as_bytes()).unwrap(), range("/p", 0, size), "{text:?}");
+    }
+    for bad in ["", ":0", "/p:x", "/p:M", "/p:0:x", "/p:0:1:2", "/p:0x10"] {
         assert!(dump_range(bad.as_bytes()).is_err(), "{bad:?}");
     }
     assert_eq!(next_free_start(b"/p").unwrap(), disk("/p", 0));
+    assert_eq!(next_free_start(b"/p:").unwrap(), disk("/p", 0));
     assert_eq!(next_free_start(b"/p:4096").unwrap(), disk("/p", 4096));
     assert_eq!(next_free_start(b"/p:4M").unwrap(), disk("/p", 4 * MIB));
     assert_eq!(next_free_start(br"/p\:5").unwrap(), disk(r"/p\", 5));

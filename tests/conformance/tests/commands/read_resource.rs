@@ -77,6 +77,39 @@ fn the_owner_is_shown_while_there_is_one() {
 }
 
 #[test]
+fn a_flag_shared_that_is_asked_with_stays_whoever_holds_the_lease() {
+    let Some(program) = Program::under_test() else { return };
+    let scene = Scene::one_host(program, 1);
+    let host = scene.host(0);
+    let (resource, sizes) = (scene.storage().resource(1), flag::ALIGN1M | flag::SECTOR512);
+    let asked = |flags: u32| Resource { flags, ..resource.clone() };
+    let mut table = Table::default();
+    let mut look = |case: &str, holders: usize, shared: u32| {
+        for (flags, expected) in [
+            (0, shared),
+            (sizes, sizes | shared),
+            (flag::RES_SHARED, flag::RES_SHARED),
+            (flag::RES_SHARED | sizes, flag::RES_SHARED | sizes),
+        ] {
+            let (result, read, owners) = host.connect().read_resource_owners(&asked(flags));
+            table.expect(
+                &format!("{case}, {flags:#x}"),
+                (result, owners.len(), read.flags),
+                (0, holders, expected),
+            );
+        }
+    };
+    look("free", 0, 0);
+    let mut client = host.connect();
+    client.register();
+    assert_eq!(client.acquire_one(&resource), 0);
+    look("exclusive", 1, 0);
+    assert_eq!(client.release_one(&resource), 0);
+    assert_eq!(client.acquire_one(&resource.clone().shared()), 0);
+    look("shared", 1, flag::RES_SHARED);
+}
+
+#[test]
 fn owners_are_read_only_under_the_right_names() {
     let Some(program) = Program::under_test() else { return };
     let scene = Scene::not_joined(program, 1);

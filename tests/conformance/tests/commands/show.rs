@@ -175,6 +175,28 @@ fn the_keys_of_records_come_in_order() {
 }
 
 #[test]
+fn user_and_group_are_those_that_were_asked_for_also_where_they_are_not_changed_to() {
+    let Some(program) = Program::under_test() else { return };
+    let mut table = Table::default();
+    for (user, group, expected) in [("root", "root", ("0", "0")), ("daemon", "bin", ("1", "2"))] {
+        let host = Host::start_with(program, program, "host1", &["-U", user, "-G", group]);
+        let records = status(&host, 1);
+        let shown = (records[0].get("uid"), records[0].get("gid"));
+        table.expect(&format!("{user}, {group}"), shown, (Some(expected.0), Some(expected.1)));
+    }
+}
+
+#[test]
+fn whether_storage_is_used_asynchronously_is_shown_as_asked_for() {
+    let Some(program) = Program::under_test() else { return };
+    let mut table = Table::default();
+    for (option, expected) in [("0", "0"), ("1", "1"), ("2", "1")] {
+        let host = Host::start_with(program, program, "host1", &["-a", option]);
+        table.expect(&format!("-a {option}"), status(&host, 1)[0].get("use_aio"), Some(expected));
+    }
+}
+
+#[test]
 fn renewals_are_told_oldest_first() {
     let Some(program) = Program::under_test() else { return };
     let scene = Scene::one_host(program, 0);
