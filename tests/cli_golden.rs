@@ -151,7 +151,7 @@ fn slips_stop_the_command() {
     }
     file(dir.path(), "disk", 2);
     let before = std::fs::read(dir.path().join("disk")).unwrap();
-    for place in ["0x100000", "1m", "M", "-1", "12abc", "0:1M"] {
+    for place in ["0x100000", "1m", "M", "", "-1", "12abc", "0:1M"] {
         let lease = format!("LS:0:{}:{place}", dir.path().join("disk").display());
         let output = run(dir.path(), &["direct", "init", "-s", &lease].map(str::to_owned));
         assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()), "{place}");

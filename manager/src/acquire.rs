@@ -170,6 +170,8 @@ impl Manager {
         let local = self.local_state(&request.spec, flags.orphan)?;
         if let Local::Join(id) = local {
             self.add_holder(id, token)?;
+            // Who waits for his turn to give it up is not the last one any more.
+            self.releases_without_turn(out);
             return Ok(Begun::Held(id));
         }
         let ls = self.usable_lockspace(&request.spec.lockspace)?;

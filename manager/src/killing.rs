@@ -170,7 +170,7 @@ impl Manager {
         }
         self.scratch = scratch;
         if died {
-            self.releases_of_dead(out);
+            self.releases_without_turn(out);
         }
         acted
     }

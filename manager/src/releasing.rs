@@ -123,8 +123,8 @@ impl Manager {
         }
     }
 
-    /// Lockspaces have died: releases that wait for their turn in them are over.
-    pub(crate) fn releases_of_dead(&mut self, out: &mut Vec<Action>) {
+    /// A lockspace has died, or somebody joins in what is held shared: what waits for its turn there needs none any more.
+    pub(crate) fn releases_without_turn(&mut self, out: &mut Vec<Action>) {
         let releases = self.ops.iter().filter(|(_, op)| matches!(op.kind, OpKind::Release { .. }));
         for number in releases.map(|(number, _)| *number).collect::<Vec<_>>() {
             self.release_next(number, out);

@@ -39,6 +39,8 @@ pub(crate) struct Given<'a> {
     pub(crate) plot: Option<&'a [u8]>,
     /// `-s`, later ones laid over earlier ones.
     pub(crate) lockspace: Option<LockspaceSpec>,
+    /// The last `-s` whose offset is there and empty.
+    pub(crate) lockspace_without_offset: Option<&'a [u8]>,
     /// `-r`
     pub(crate) resources: Vec<ResourceSpec>,
     /// `-Z`, `-A`
@@ -77,10 +79,11 @@ impl<'a> Given<'a> {
         Ok(given)
     }
 
-    fn add_lockspace(&mut self, value: &[u8]) -> Result<(), UsageError> {
+    fn add_lockspace(&mut self, value: &'a [u8]) -> Result<(), UsageError> {
         let fields = strict::lockspace(value).map_err(|error| {
             UsageError::explain(&format!("-s {}: {error}", String::from_utf8_lossy(value)))
         })?;
+        self.lockspace_without_offset = strict::is_left_empty(value, 3).then_some(value);
         let spec = self.lockspace.get_or_insert_default();
         spec.merge(fields);
         if self.debug {

@@ -238,7 +238,7 @@ fn client_action(name: &str) -> Option<Build<ClientAction>> {
             };
             Ok(ClientAction::SetConfig { lockspace: lockspace_name(g), config })
         },
-        "format" => |g| Ok(ClientAction::Index { action: IndexAction::Format, args: index(g)? }),
+        "format" => |g| Ok(ClientAction::Index { action: IndexAction::Format, args: index_to_format(g)? }),
         "create" => |g| Ok(ClientAction::Index { action: IndexAction::Create, args: index(g)? }),
         "delete" => |g| Ok(ClientAction::Index { action: IndexAction::Delete, args: index(g)? }),
         "lookup" => |g| Ok(ClientAction::Index { action: IndexAction::Lookup, args: index(g)? }),
@@ -342,7 +342,7 @@ fn direct_action(name: &str, path: Option<&[u8]>, g: &Given<'_>) -> Result<Direc
             };
             DirectAction::Dump { range, detail, geometry }
         }
-        "format" => DirectAction::Index { action: OfflineIndexAction::Format, args: index(g)? },
+        "format" => DirectAction::Index { action: OfflineIndexAction::Format, args: index_to_format(g)? },
         "lookup" => DirectAction::Index { action: OfflineIndexAction::Lookup, args: index(g)? },
         "update" => DirectAction::Index { action: OfflineIndexAction::Update, args: index(g)? },
         "rebuild" => DirectAction::Index { action: OfflineIndexAction::Rebuild, args: index(g)? },
@@ -437,10 +437,29 @@ fn acquire(given: &Given<'_>) -> Result<AcquireArgs, UsageError> {
     })
 }
 
+/// Refuses to format where the offset is left empty. The original formats offset 0 then.
+fn offset_is_given(letter: char, empty: Option<&[u8]>) -> Result<(), UsageError> {
+    empty.map_or(Ok(()), |value| {
+        Err(UsageError::explain(&format!(
+            "-{letter} {}: the offset is empty; give it, 0 too, where something is formatted",
+            String::from_utf8_lossy(value)
+        )))
+    })
+}
+
+/// An index to be formatted.
+fn index_to_format(given: &Given<'_>) -> Result<IndexArgs, UsageError> {
+    offset_is_given('x', given.value(b'x').filter(|value| strict::is_left_empty(value, 2)))?;
+    index(given)
+}
+
 fn init_target(given: &Given<'_>, num_hosts: Option<u32>) -> Result<InitTarget, UsageError> {
     Ok(match read_target(given) {
         ReadTarget::Nothing => InitTarget::Nothing,
-        ReadTarget::Lockspace(spec) => InitTarget::Lockspace { spec, io_timeout: io_timeout(given)? },
+        ReadTarget::Lockspace(spec) => {
+            offset_is_given('s', given.lockspace_without_offset)?;
+            InitTarget::Lockspace { spec, io_timeout: io_timeout(given)? }
+        }
         ReadTarget::Resource(spec) => {
             InitTarget::Resource { spec, num_hosts: num_hosts.unwrap_or(0), clear: given.switch(b'z')? }
         }

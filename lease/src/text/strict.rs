@@ -3,7 +3,7 @@
 //! The grammar is that of command-line.md 4. Differences to the lenient reading of the original:
 //!
 //! * numbers are digits and nothing else: `0x100000`, `5x` and `-1` are errors (18.1 #4, 18.2 #28). A part left empty counts as not
-//!   given, so 0, as it does there; only a resource needs the offset of each of its disks;
+//!   given, so 0, as it does there; only a resource needs the offset of each of its disks, and what is formatted its own ([`is_left_empty`]);
 //! * `M` works in every offset, with any number of digits and beside `\:` (18.1 #1, #2, #3);
 //! * names above 48 bytes and paths above 1023 bytes are errors everywhere (18.1 #19);
 //! * a last field of a resource is `SH`, `SHARED` or a number.
@@ -34,6 +34,13 @@ pub fn lockspace(text: &[u8]) -> Result<LockspaceFields, TextError> {
         path: parts.next().map(plain_path).transpose()?,
         offset: parts.next().map(lockspace_offset).transpose()?,
     })
+}
+
+/// Whether part number `at` of an address, counted from 0, is there and empty. What is not given counts as 0; where a slip destroys what lies
+/// there, as in a format, what looks like a variable without a value is not to be taken for that.
+#[must_use]
+pub fn is_left_empty(text: &[u8], at: usize) -> bool {
+    split_unescaped(c_str(text), at + 2).get(at).is_some_and(|part| part.is_empty())
 }
 
 fn lockspace_offset(text: &[u8]) -> Result<u64, TextError> {

@@ -238,6 +238,23 @@ fn a_token_that_is_given_up_in_its_turn_is_not_taken_for_the_last_one() {
     assert_eq!(lab.list("s"), Some(ResourceList::Orphan));
 }
 
+/// Likewise where another process joins while the first one waits for its turn to give the lease up.
+#[test]
+fn who_joins_a_lease_that_waits_to_be_given_up_is_its_last_holder() {
+    let (mut lab, _) = Lab::ready();
+    lab.join("two");
+    for n in 0..8 {
+        lab.hold(0, &format!("two:r{n}"));
+    }
+    persistent(&mut lab, 0, "s", true);
+    let all = Command::Release { target: Target::Own, what: ReleaseWhat::All };
+    assert_eq!(releases(&lab.command(0, all)).len(), 8);
+    let joins = ResourceRequest { persistent: true, ..asking("s", true) };
+    assert_eq!(ask(&mut lab, 1, vec![joins], OrphanUse::Refuse), [replied(1, 0)]);
+    lab.close(1);
+    assert_eq!(lab.list("s"), Some(ResourceList::Orphan));
+}
+
 #[test]
 fn an_orphan_is_adopted_with_the_watchdog_behind_it() {
     let (mut lab, ls) = watched();

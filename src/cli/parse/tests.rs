@@ -342,6 +342,9 @@ fn sizes_check() {
 fn slips_that_the_original_swallows() {
     for (line, text) in [
         ("init -s LS:0:/a:0x100000", "-s LS:0:/a:0x100000: offset \"0x100000\" is not a number"),
+        ("init -s LS:0:/a:", "-s LS:0:/a:: the offset is empty"),
+        ("init -s LS:0:/a::7", "the offset is empty"),
+        ("format -x LS:/a:", "-x LS:/a:: the offset is empty"),
         ("init -r LS:R:/a:0 -z yes", "-z yes: expected a number from 0 to"),
         ("init -r LS:R:/a:0 -n -1", "-n -1: expected a number from 0 to"),
         ("init -s LS:0:/a:0 -o 300", "-o 300: expected a number from 0 to 255"),

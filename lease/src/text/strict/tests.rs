@@ -82,6 +82,24 @@ fn a_later_lockspace_string_overwrites_only_what_it_gives() {
 }
 
 #[test]
+fn a_part_that_is_there_and_empty() {
+    for (text, at, expected) in [
+        ("LS:1:/a:", 3, true),
+        ("LS:1:/a::7", 3, true),
+        ("LS:1:/a", 3, false),
+        ("LS:1:/a:0", 3, false),
+        ("LS:1:/a:0:", 3, false),
+        (r"LS:1:/a\::0", 3, false),
+        (r"LS:1:/a\::", 3, true),
+        ("LS:/x:", 2, true),
+        ("LS:/x", 2, false),
+        ("LS::5", 1, true),
+    ] {
+        assert_eq!(is_left_empty(text.as_bytes(), at), expected, "{text:?} {at}");
+    }
+}
+
+#[test]
 fn resource_table() {
     let disk = |path: &str, offset| DiskSpec { path: path.as_bytes().to_vec(), offset };
     let res = |disks: Vec<DiskSpec>, lver, shared| ResourceSpec {

@@ -193,8 +193,9 @@ impl World {
             }
             6 => Command::Release { target, what: ReleaseWhat::All },
             7 => {
-                let spec = request(RESOURCES[which % 5]).spec;
-                Command::Release { target, what: ReleaseWhat::Named(vec![spec.names()]) }
+                let names = |n| request(RESOURCES[(which + n) % 5]).spec.names();
+                let all = (0..1 + usize::from(detail % 4)).map(names).collect();
+                Command::Release { target, what: ReleaseWhat::Named(all) }
             }
             11 if flag => Command::Release {
                 target,
