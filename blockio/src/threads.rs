@@ -96,12 +96,13 @@ impl Backend for Threads {
         let Ok(offset) = i64::try_from(first.offset) else { return false };
         let begin = Instant::now();
         // Of its own for each call: a device that checks what it has read must find there what it has put there.
-        let between = (gap > 0).then(|| AlignedBuf::try_zeroed(gap));
-        // Without memory for the gap each makes its own call.
-        if matches!(between, Some(None)) {
-            return false;
-        }
-        let between = between.flatten();
+        let between = if gap > 0 {
+            // Without memory for the gap each makes its own call.
+            let Some(buf) = AlignedBuf::try_zeroed(gap) else { return false };
+            Some(buf)
+        } else {
+            None
+        };
         let piece = |ptr: *mut u8, len: usize| libc::iovec { iov_base: ptr.cast(), iov_len: len };
         let mut pieces = vec![piece(first.ptr, first.len as usize)];
         pieces.extend(between.iter().map(|buf| piece(buf.as_raw(), gap)));

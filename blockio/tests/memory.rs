@@ -1,18 +1,13 @@
 //! A process that gets no more memory: the operation fails, and the process goes on. Alone in its process, whose limit it is.
 
-#![expect(clippy::unwrap_used, reason = "a helper that fails fails the test")]
+mod support;
 
 use std::fs::File;
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use sanlock_blockio::{Access, BlockingIo, Disk, EngineKind, IoErrorKind};
-
-/// What this process has of memory that it can write to, in bytes. (Address space is no measure: the allocator has some in reserve.)
-fn data() -> u64 {
-    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
-    pages.split(' ').nth(5).unwrap().parse::<u64>().unwrap() * 4096
-}
+use support::data;
 
 #[test]
 fn a_read_for_which_there_is_no_memory_fails_and_the_next_one_works() {

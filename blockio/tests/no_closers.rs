@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a helper that fails fails the test")]
 
+mod support;
+
 use std::fs::{self, File};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,6 +13,7 @@ use sanlock_blockio::drive::{Driver, EnvSource, monotonic_now};
 use sanlock_blockio::{Access, Disk, EngineKind};
 use sanlock_lease::machine::{Env, Input, LockspaceNow, Machine, NoHosts, Step};
 use sanlock_lease::timing::MonoTime;
+use support::data;
 
 struct Nothing;
 
@@ -27,13 +30,6 @@ impl EnvSource<()> for Nothing {
         let lockspace = LockspaceNow::Gone;
         step(&Env { lockspace, client_alive: true, shutting_down: false, hosts: &NoHosts })
     }
-}
-
-/// What the limit is compared with, in bytes.
-fn data() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let kib = status.lines().find_map(|line| line.strip_prefix("VmData:")).unwrap();
-    kib.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
 fn is_open(path: &Path) -> bool {

@@ -1,6 +1,8 @@
 //! `sanlock fsck`: what it finds, what it refuses to touch, and what its repairs leave behind.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+#[path = "../daemon/mod.rs"]
+mod daemon;
 mod repairs;
 
 use sanlock_lease::fsck::{Level, Problem};

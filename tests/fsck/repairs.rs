@@ -1,11 +1,12 @@
 //! What is repaired, when nothing is, and what repairs leave behind.
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::daemon::Daemon;
 
 /// The original, as packaged.
 const ORIGINAL: &str = "/usr/sbin/sanlock";
@@ -161,48 +162,6 @@ fn nothing_is_written_where_what_is_overwritten_cannot_be_saved() {
     disk.untouched(&["DISK", "--repair", "--save", "/nonexistent/x"], UNUSABLE, &["/nonexistent/x"]);
     disk.expect(&["DISK", "--repair", "--save", "kept"], REPAIRED, &["saved in kept"]);
     assert!(disk.dir.path().join("kept").exists());
-}
-
-/// A daemon of ours, ended when it goes.
-struct Daemon {
-    child: Child,
-    run_dir: PathBuf,
-}
-
-impl Daemon {
-    fn start(dir: &Path) -> Self {
-        let run_dir = dir.join("run");
-        std::fs::create_dir_all(&run_dir).unwrap();
-        let log = std::fs::File::create(dir.join("log")).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_sanlock"))
-            .args(["daemon", "-D", "-w", "0", "-h", "0", "-l", "0", "-U", "root", "-G", "root", "-e", "here"])
-            .env("SANLOCK_RUN_DIR", &run_dir)
-            .env("SANLOCK_PRIVILEGED", "0")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        let daemon = Self { child, run_dir };
-        let began = Instant::now();
-        while !daemon.client(&["status"]).status.success() {
-            assert!(began.elapsed() < Duration::from_secs(60), "the daemon does not answer");
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        daemon
-    }
-
-    fn client(&self, args: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_sanlock"));
-        command.arg("client").args(args).env("SANLOCK_RUN_DIR", &self.run_dir).output().unwrap()
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ended = self.child.kill();
-        let _reaped = self.child.wait();
-    }
 }
 
 #[test]

@@ -28,6 +28,13 @@ const GUARD: Duration = Duration::from_secs(300);
 
 pub(crate) const ALL: [EngineKind; 3] = [EngineKind::IoUring, EngineKind::Aio, EngineKind::Threads];
 
+/// What `RLIMIT_DATA` is compared with, in bytes. (Address space is no measure: the allocator has some in reserve.)
+pub(crate) fn data() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmData:")).unwrap();
+    kib.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}
+
 /// Runs `body` with each engine. All have to work wherever `CI` is set.
 pub(crate) fn on_each(body: impl Fn(EngineKind)) {
     for kind in ALL {
