@@ -36,7 +36,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use self::backend::Call;
-pub(crate) use self::backend::{Backend, RawOp};
+pub(crate) use self::backend::{Backend, RawOp, Together};
 use self::table::{Slot, State};
 use crate::buffer::MAX_IO_LEN;
 use crate::drive::monotonic_now;
@@ -113,9 +113,9 @@ impl<B: Backend> Shared<B> {
 
     /// Likewise with what was popped for one call.
     fn call(&self, call: &Call) -> MutexGuard<'_, State> {
-        let Some((gap, second)) = &call.second else { return self.issue(&call.first) };
+        let Some((how, second)) = &call.second else { return self.issue(&call.first) };
         // SAFETY: as in `issue`.
-        if unsafe { self.backend.issue_both(&call.first, *gap, second) } {
+        if unsafe { self.backend.issue_both(&call.first, *how, second) } {
             return self.lock();
         }
         drop(self.issue(&call.first));

@@ -17,7 +17,8 @@ use crate::device_write;
 use crate::disk::DiskKind;
 use crate::engine::EngineKind;
 use crate::error::{EngineError, Op};
-use crate::queue::{Backend, MAX_IN_KERNEL, RawOp};
+use crate::queue::{Backend, MAX_IN_KERNEL, RawOp, Together};
+use crate::side_by_side;
 
 /// Calls that may block at a time: all, so that reads of a disk that hang leave a thread to those who come to renew.
 const MAX_CALLS: usize = MAX_IN_KERNEL;
@@ -92,9 +93,19 @@ impl Backend for Threads {
         Ok(())
     }
 
-    unsafe fn issue_both(&self, first: &RawOp, gap: usize, second: &RawOp) -> bool {
+    unsafe fn issue_both(&self, first: &RawOp, how: Together, second: &RawOp) -> bool {
         let Ok(offset) = i64::try_from(first.offset) else { return false };
         let begin = Instant::now();
+        let gap = match how {
+            Together::InOneRead { gap } => gap,
+            Together::SideBySide => {
+                // SAFETY: as in `issue`.
+                let results = unsafe { side_by_side::write_and_read(first, second, || call(first, offset)) };
+                let Some([written, seen]) = results else { return false };
+                self.note(begin, &[(first.slot, written), (second.slot, seen)]);
+                return true;
+            }
+        };
         // Of its own for each call: a device that checks what it has read must find there what it has put there.
         let between = if gap > 0 {
             // Without memory for the gap each makes its own call.

@@ -7,7 +7,7 @@ use crate::disk::DiskKind;
 use crate::engine::EngineKind;
 use crate::error::Op;
 
-/// Bytes that are read for nothing, and of each of two reads, where one call reads both.
+/// Bytes that are read for nothing, and of each of two operations, where one call makes both.
 const GAP_MAX: usize = 64 << 10;
 
 /// One transfer as the kernel wants it. `slot` comes back in the completion.
@@ -23,15 +23,36 @@ pub(crate) struct RawOp {
 }
 
 impl RawOp {
-    /// Bytes between the end of this read and the beginning of `next`, if one call may as well read both, and what lies between them.
-    pub(super) fn gap_before(&self, next: &RawOp) -> Option<usize> {
-        if (self.op, next.op) != (Op::Read, Op::Read) || self.fd != next.fd {
+    /// Whether this one and `next` may be one call, and how.
+    pub(super) fn together_with(&self, next: &RawOp) -> Option<Together> {
+        if self.fd != next.fd || self.len.max(next.len) as usize > GAP_MAX {
             return None;
         }
-        let end = self.offset.checked_add(u64::from(self.len))?;
-        let gap = usize::try_from(next.offset.checked_sub(end)?).ok()?;
-        (gap <= GAP_MAX && self.len.max(next.len) as usize <= GAP_MAX).then_some(gap)
+        let end = |op: &RawOp| op.offset.checked_add(u64::from(op.len));
+        match (self.op, next.op) {
+            (Op::Read, Op::Read) => {
+                let gap = usize::try_from(next.offset.checked_sub(end(self)?)?).ok()?;
+                (gap <= GAP_MAX).then_some(Together::InOneRead { gap })
+            }
+            (Op::Write, Op::Read) => {
+                let apart = end(self)? <= next.offset || end(next)? <= self.offset;
+                apart.then_some(Together::SideBySide)
+            }
+            (Op::Read | Op::Write, Op::Write) => None,
+        }
     }
+}
+
+/// How one call carries out two operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Together {
+    /// Two reads, of which the second begins `gap` bytes behind the end of the first: what lies between them is read too.
+    InOneRead {
+        /// Bytes.
+        gap: usize,
+    },
+    /// A write, and a read of something else, both under way at once.
+    SideBySide,
 }
 
 // SAFETY: an address for the kernel, not used to reach the memory from here: nobody does while the operation is issued (module
@@ -41,8 +62,8 @@ unsafe impl Send for RawOp {}
 /// What one call carries out.
 pub(super) struct Call {
     pub(super) first: RawOp,
-    /// The bytes between the two, and the other one.
-    pub(super) second: Option<(usize, RawOp)>,
+    /// The other one, if there is one, and how both are made.
+    pub(super) second: Option<(Together, RawOp)>,
 }
 
 /// The kernel interface under the table.
@@ -65,12 +86,11 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// `fd` and the memory stay valid, and are not referenced, until `drain` reported the slot or an error is returned.
     unsafe fn issue(&self, op: &RawOp) -> Result<(), i32>;
 
-    /// The same with two reads, of which the second begins `gap` bytes behind the end of the first, in one call that reads the gap
-    /// too. `false`: nothing of the two has happened, and each is to be issued.
+    /// The same with two in one call, which ends when both have. `false`: nothing of the two has happened, and each is to be issued.
     ///
     /// # Safety
     /// As [`Backend::issue`], for both.
-    unsafe fn issue_both(&self, _first: &RawOp, _gap: usize, _second: &RawOp) -> bool {
+    unsafe fn issue_both(&self, _first: &RawOp, _how: Together, _second: &RawOp) -> bool {
         false
     }
 

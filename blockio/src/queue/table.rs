@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use sanlock_lease::timing::MonoTime;
 
-use super::backend::{Backend, Call, RawOp};
+use super::backend::{Backend, Call, RawOp, Together};
 use super::{MAX_IN_FLIGHT, MAX_IN_KERNEL};
 use crate::buffer::AlignedBuf;
 use crate::calls::CallPlace;
@@ -149,17 +149,17 @@ impl State {
         })
     }
 
-    /// If exactly two operations are queued which one call can carry out: the gap between them.
-    pub(super) fn pair(&self) -> Option<usize> {
+    /// If exactly two operations are queued which one call can carry out: how.
+    pub(super) fn pair(&self) -> Option<Together> {
         let (&first, &second) = (self.queue.front()?, self.queue.get(1)?);
-        if self.queue.len() == 2 { self.raw(first)?.gap_before(&self.raw(second)?) } else { None }
+        if self.queue.len() == 2 { self.raw(first)?.together_with(&self.raw(second)?) } else { None }
     }
 
     /// The next call: an operation, or two that one call can carry out.
     pub(super) fn pop_call(&mut self, may_be_two: bool) -> Option<Call> {
-        let gap = if may_be_two { self.pair() } else { None };
+        let how = if may_be_two { self.pair() } else { None };
         let first = self.pop()?;
-        let second = gap.and_then(|gap| Some((gap, self.pop()?)));
+        let second = how.and_then(|how| Some((how, self.pop()?)));
         Some(Call { first, second })
     }
 

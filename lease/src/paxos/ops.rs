@@ -1,4 +1,5 @@
-//! The operations of one paxos machine: at most one per disk at a time, in the beginning two reads, and those that timed out.
+//! The operations of one paxos machine: at most one per disk at a time, in the beginning two reads, in a release a write and a read, and
+//! those that timed out.
 //! A write that ended in doubt is one that timed out, except for what is said of it.
 //!
 //! A disk of several that has let one time out is *silent* until that one ends. While there is a majority without it, nobody waits for

@@ -48,11 +48,11 @@ struct Calm<'a> {
 
 impl Calm<'_> {
     fn act(&mut self, host: usize, event: Event) -> Result<Next, Property> {
-        self.act_on(host, 0, event)
+        self.act_on(host, (0, 0), event)
     }
 
-    fn act_on(&mut self, host: usize, disk: u8, event: Event) -> Result<Next, Property> {
-        let action = Action { host: u8::try_from(host).unwrap_or(u8::MAX), disk, event };
+    fn act_on(&mut self, host: usize, (disk, nth): (u8, u8), event: Event) -> Result<Next, Property> {
+        let action = Action { host: u8::try_from(host).unwrap_or(u8::MAX), disk, nth, event };
         self.actions.push(action);
         let next = self.world.next(&self.state, action);
         self.state = next.state;
@@ -81,12 +81,12 @@ impl Calm<'_> {
         for _ in 0..STEPS_MAX {
             let h = self.world.host(&self.state, host);
             let running = h.running.iter().find(|r| r.ended.is_none());
-            let (disk, event) = match (running, h.wait.is_some()) {
-                (Some(running), _) => (running.disk, Event::Complete),
-                (None, true) => (0, Event::Wake),
+            let (on, event) = match (running, h.wait.is_some()) {
+                (Some(running), _) => ((running.disk, running.nth), Event::Complete),
+                (None, true) => ((0, 0), Event::Wake),
                 (None, false) => return Ok((flags, granted)),
             };
-            let next = self.act_on(host, disk, event)?;
+            let next = self.act_on(host, on, event)?;
             flags |= next.effects.flags;
             granted |= next.effects.granted.is_some() || next.effects.flags & SEEN_SHARED != 0;
         }
@@ -99,7 +99,7 @@ impl Calm<'_> {
         let disks = self.world.settings.disks;
         for (host, disk) in (0..hosts).flat_map(|host| (0..disks).map(move |disk| (host, disk))) {
             if self.world.host(&self.state, host).is_cut_off(disk) {
-                self.act_on(host, disk, Event::PathBack)?;
+                self.act_on(host, (disk, 0), Event::PathBack)?;
             }
         }
         for host in 0..hosts {

@@ -108,10 +108,19 @@ pub struct Running {
     pub op: OpId,
     /// On which disk; host id leases lie on none of them.
     pub disk: u8,
+    /// Which one of those that were submitted there together.
+    pub nth: u8,
     /// What it does.
     pub what: Pending,
     /// What became of it, if anything has.
     pub ended: Option<Ended>,
+}
+
+impl Running {
+    /// Whether it is this one, and nothing has become of it.
+    pub(crate) fn is(&self, disk: u8, nth: u8) -> bool {
+        (self.disk, self.nth) == (disk, nth) && self.ended.is_none()
+    }
 }
 
 /// A write that its host was told has timed out, or whose host crashed.
@@ -231,10 +240,10 @@ impl Host {
         !self.late.is_empty() || (self.pending_is_out() && self.running.iter().any(writes))
     }
 
-    /// The operation on a disk that nothing has become of yet.
+    /// An operation on a disk that nothing has become of yet.
     #[must_use]
-    pub fn pending(&self, disk: u8) -> Option<Pending> {
-        self.running.iter().find(|r| r.disk == disk && r.ended.is_none()).map(|r| r.what)
+    pub fn pending(&self, disk: u8, nth: u8) -> Option<Pending> {
+        self.running.iter().find(|r| r.is(disk, nth)).map(|r| r.what)
     }
 
     /// Whether the host can't reach a disk.

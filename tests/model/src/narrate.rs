@@ -76,9 +76,9 @@ impl World {
     }
 
     fn what(&self, host: &Host, action: &Action) -> String {
-        let Action { disk, event, .. } = *action;
+        let Action { disk, nth, event, .. } = *action;
         let place = if self.settings.disks > 1 { format!(" on disk {}", disk + 1) } else { String::new() };
-        let pending = match host.pending(disk) {
+        let pending = match host.pending(disk, nth) {
             Some(Pending::Read { first, count: 1, .. }) => format!("read of sector {first}{place}"),
             Some(Pending::Read { .. }) => format!("read of leader and blocks{place}"),
             Some(Pending::ReadDelta { host }) => {

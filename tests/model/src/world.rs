@@ -84,6 +84,8 @@ pub struct Action {
     pub host: u8,
     /// On which disk, if that says anything.
     pub disk: u8,
+    /// Which one of the operations that were submitted there together.
+    pub nth: u8,
     /// What.
     pub event: Event,
 }
@@ -120,6 +122,7 @@ struct TurnKey {
     host: u32,
     event: Event,
     disk: u8,
+    nth: u8,
     /// What a read that ends now sees.
     seen: Resource,
     /// The own block, which may be read at once.
@@ -267,8 +270,8 @@ impl World {
             let host = self.host(state, index);
             let number = u8::try_from(index).unwrap_or(u8::MAX);
             for running in host.running.iter().filter(|r| r.ended.is_none()) {
-                let disk = running.disk;
-                let mut may = |event| into.push(Action { host: number, disk, event });
+                let (disk, nth) = (running.disk, running.nth);
+                let mut may = |event| into.push(Action { host: number, disk, nth, event });
                 may(Event::Complete);
                 if let Pending::Read { count: 2.., peeked, .. } = running.what {
                     let hosts = self.settings.hosts.len();
@@ -293,12 +296,12 @@ impl World {
             }
             for disk in self.settings.faulty.iter().copied().filter(|disk| *disk < self.settings.disks) {
                 if host.is_cut_off(disk) {
-                    into.push(Action { host: number, disk, event: Event::PathBack });
+                    into.push(Action { host: number, disk, nth: 0, event: Event::PathBack });
                 } else if budget.paths > 0 && host.works() {
-                    into.push(Action { host: number, disk, event: Event::LosePath });
+                    into.push(Action { host: number, disk, nth: 0, event: Event::LosePath });
                 }
             }
-            let mut may = |event| into.push(Action { host: number, disk: 0, event });
+            let mut may = |event| into.push(Action { host: number, disk: 0, nth: 0, event });
             if host.own_read.is_some() {
                 may(Event::OwnBlock);
             }
@@ -350,7 +353,7 @@ impl World {
 
     /// The write that an action lets land: disk, sector, content.
     fn landing(host: &Host, action: Action) -> Option<Landing> {
-        match (action.event, host.pending(action.disk)) {
+        match (action.event, host.pending(action.disk, action.nth)) {
             (Event::Complete | Event::FailLanded, Some(Pending::Write { sector, content })) => {
                 Some(Landing { late: false, disk: action.disk, sector, content })
             }
@@ -432,27 +435,27 @@ impl World {
 
     /// The host's own part, looked up if it was taken before.
     fn host_turn(&mut self, number: u32, state: &State, life: Life, action: Action) -> (u32, Effects) {
-        let Action { disk, event, .. } = action;
+        let Action { disk, nth, event, .. } = action;
         let before = Rc::clone(&self.hosts[number as usize]);
         let disks = self.disks(state);
-        let seen = match (event, before.pending(disk)) {
+        let seen = match (event, before.pending(disk, nth)) {
             (Event::Complete | Event::Peek(_), Some(Pending::Read { first, count, .. })) => {
                 disks[usize::from(disk)].only(first, count)
             }
             _ => Resource::default(),
         };
         let own = disks.map(|disk| disk.blocks[before.index]);
-        let key = TurnKey { host: number, event, disk, seen, own, lives: state.lives };
+        let key = TurnKey { host: number, event, disk, nth, seen, own, lives: state.lives };
         if let Some(known) = self.turns.get(&key) {
             return *known;
         }
         let mut host = Host::clone(&before);
         let mut effects = Effects::default();
         let act = |turn: &mut Turn<'_>| match event {
-            Event::Complete => turn.complete(disk),
-            Event::Peek(part) => turn.peek(disk, usize::from(part)),
-            Event::TimeOut => turn.time_out(disk),
-            Event::Fail | Event::FailLanded => turn.fail(disk),
+            Event::Complete => turn.complete(disk, nth),
+            Event::Peek(part) => turn.peek(disk, nth, usize::from(part)),
+            Event::TimeOut => turn.time_out(disk, nth),
+            Event::Fail | Event::FailLanded => turn.fail(disk, nth),
             Event::GiveUp => turn.host.give_up(),
             Event::LosePath => turn.path(disk, true),
             Event::PathBack => turn.path(disk, false),

@@ -49,16 +49,18 @@ fn written(geometry: Geometry) -> Vec<u64> {
     let now = MonoTime::from_secs(600);
     let (mut sectors, mut step) = (Vec::new(), machine.step(now, &env, Input::Start));
     while let Step::Io(ops) = step {
-        let Some(op) = ops.first() else { break };
-        let read = match op.action {
-            Action::Write { sector, .. } => {
-                sectors.push(sector);
-                false
-            }
-            Action::Read { .. } => true,
-        };
-        let result: sanlock_lease::machine::View<'_> = if read { &disk } else { &NoSectors };
-        step = machine.step(now, &env, Input::Completed { op: op.id, result: Ok(result) });
+        // Only the last of those that were started together has the machine go on.
+        step = Step::Pending;
+        for op in ops {
+            let result: sanlock_lease::machine::View<'_> = match op.action {
+                Action::Write { sector, .. } => {
+                    sectors.push(sector);
+                    &NoSectors
+                }
+                Action::Read { .. } => &disk,
+            };
+            step = machine.step(now, &env, Input::Completed { op: op.id, result: Ok(result) });
+        }
     }
     sectors
 }

@@ -3,12 +3,16 @@
 use super::*;
 
 impl PaxosRelease {
-    pub(super) fn read_leader(&mut self, now: MonoTime, env: &Env<'_>) -> Step<ReleaseOutcome> {
+    pub(super) fn ask_for_leaders(&mut self, now: MonoTime) {
         for disk in 0..self.config.disks {
             if !self.ops.skips(disk) {
                 self.ops.read(disk, self.geometry.sector(), 0, 1, self.deadline(now), For::Leader);
             }
         }
+    }
+
+    pub(super) fn read_leader(&mut self, now: MonoTime, env: &Env<'_>) -> Step<ReleaseOutcome> {
+        self.ask_for_leaders(now);
         self.submit(now, env, Phase::ReadLeader(Votes::default()))
     }
 

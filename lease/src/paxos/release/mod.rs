@@ -6,15 +6,18 @@
 //!    disk: the next owner reads it, and a write of ours that lands later would overwrite what that one sets.
 //! 1. Write our block again, plus RELEASED (R2). Where another host wrote the leader in our name, this flag *is* the release.
 //!    A retract reads the block first, because it does not know what the failed acquire left.
-//! 2. Read the leader. Only a leader that we wrote ourselves, and that still says what we wrote, may be changed by us.
-//! 3. Write the leader with timestamp 0.
+//! 2. Read the leader, on a single disk beside that write (decision 24). Only a leader that we wrote ourselves, and that still says what we
+//!    wrote, may be changed by us. What was read beside a mark that failed, or of which nothing is known, is not used: it may be a whole io
+//!    timeout old.
+//! 3. Write the leader with timestamp 0, once the flag is on disk.
 //!
 //! Of a lease that is to be renamed the leader comes first, whoever wrote it: as long as our block is not marked and the leader
 //! names us nobody else may write it, so it is ours to free and to name. The mark follows, for commits in our name that are still
 //! on their way. One that was slow may have taken the leader back to a name of before: then only the mark is written. A lease on several disks gets its new name only where all of them have it under the old one: a disk with another
 //! name is foreign from then on (see [`super::ops`]).
 //!
-//! Of several disks the leaders are read before anything else: which disks answer, and on which of them this lease lies.
+//! Of several disks the leaders are read before anything else: which disks answer, and on which of them this lease lies. And again when
+//! our block is marked, for a disk may be another lease's by then.
 
 mod leader;
 mod probe;
@@ -86,7 +89,6 @@ struct OwnRead {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[expect(clippy::large_enum_variant, reason = "one per machine, part of its value")]
 enum Phase {
     Start,
     /// Of several disks it is seen which ones answer, and how many of them have this lease.
@@ -101,7 +103,8 @@ enum Phase {
     Announce(Tally),
     /// Some writes of the mode block timed out, and without them it is open which mode we are in.
     AwaitBlock(Tally),
-    WriteBlock(Tally),
+    /// Our block is marked, and of a single disk the leader is read.
+    WriteBlock(Tally, Votes<LeaderFail>),
     ReadLeader(Votes<LeaderFail>),
     WriteLeader(Tally),
     Done,
@@ -326,9 +329,20 @@ impl PaxosRelease {
         block.mode = self.mode;
         self.flagged = true;
         match self.write_all(now, env, self.config.host.block_sector(), &Content::Block(block)) {
-            Ok(tally) => self.submit(now, env, Phase::WriteBlock(tally)),
+            Ok(tally) => {
+                if self.reads_beside_the_mark() {
+                    self.ask_for_leaders(now);
+                }
+                self.submit(now, env, Phase::WriteBlock(tally, Votes::default()))
+            }
             Err(e) => self.done(Err(e)),
         }
+    }
+
+    /// Whether the leader comes next, and may be read meanwhile: of a single disk, which has the lease and answers, or nothing comes of it.
+    fn reads_beside_the_mark(&self) -> bool {
+        let shared = matches!(self.what, What::Held(held) if held.is_shared());
+        self.config.disks == 1 && !shared && self.told.is_none()
     }
 
     fn announce(&mut self, now: MonoTime, env: &Env<'_>, block: HostBlock) -> Step<ReleaseOutcome> {
@@ -352,8 +366,15 @@ impl PaxosRelease {
         self.done(Err(ReleaseError::DblockWrite(tally.failure())))
     }
 
-    fn after_write_block(&mut self, now: MonoTime, env: &Env<'_>, tally: Tally) -> Step<ReleaseOutcome> {
-        if tally.ok < self.config.majority() {
+    fn after_write_block(
+        &mut self,
+        now: MonoTime,
+        env: &Env<'_>,
+        tally: Tally,
+        leaders: &Votes<LeaderFail>,
+    ) -> Step<ReleaseOutcome> {
+        let marked = tally.ok >= self.config.majority();
+        if !marked {
             self.block_failure = Some(tally.failure());
             if matches!(self.what, What::Exclusivity(_)) && !self.announced {
                 // Without its mode block the shared hold is nothing: the leader has to stay ours.
@@ -367,10 +388,9 @@ impl PaxosRelease {
         }
         match self.what {
             What::Held(held) if held.is_shared() => {
-                let written = tally.ok >= self.config.majority();
                 // A mode block on a single disk keeps others out: the disks that missed this are tried again.
                 self.block_failure = tally.failure;
-                self.done(if written {
+                self.done(if marked {
                     Ok(Released::ByFlag)
                 } else {
                     Err(ReleaseError::DblockWrite(tally.failure()))
@@ -380,6 +400,7 @@ impl PaxosRelease {
                 Some(failure) => Err(ReleaseError::DblockWrite(failure)),
                 None => Ok(Released::ByFlag),
             }),
+            _ if marked && self.reads_beside_the_mark() => self.after_read_leader(now, env, leaders),
             What::Held(_) | What::Exclusivity(_) | What::Whatever => self.read_leader(now, env),
         }
     }
@@ -489,7 +510,7 @@ impl PaxosRelease {
         }
     }
 
-    fn record(&mut self, disk: u8, result: Result<View<'_>, IoFailure>) {
+    fn record(&mut self, disk: u8, purpose: For, result: Result<View<'_>, IoFailure>) {
         let mode = self.mode;
         let mut phase = std::mem::replace(&mut self.phase, Phase::Done);
         match &mut phase {
@@ -517,12 +538,12 @@ impl PaxosRelease {
             },
             Phase::WriteValue(tally)
             | Phase::Announce(tally)
-            | Phase::WriteBlock(tally)
             | Phase::AwaitBlock(tally)
             | Phase::WriteLeader(tally) => {
                 tally.count(&result);
             }
-            Phase::ReadLeader(votes) => {
+            Phase::WriteBlock(tally, _) if purpose == For::Write => tally.count(&result),
+            Phase::WriteBlock(_, votes) | Phase::ReadLeader(votes) => {
                 let leader = self.decode_leader(result);
                 self.ops.found(disk, &leader);
                 self.newer_hold |=
@@ -548,7 +569,7 @@ impl PaxosRelease {
             Phase::ReadBlock(read) => self.after_read_block(now, env, &read),
             Phase::WriteValue(tally) => self.after_value(now, env, tally),
             Phase::Announce(tally) | Phase::AwaitBlock(tally) => self.after_announce(now, env, tally),
-            Phase::WriteBlock(tally) => self.after_write_block(now, env, tally),
+            Phase::WriteBlock(tally, leaders) => self.after_write_block(now, env, tally, &leaders),
             Phase::ReadLeader(votes) => self.after_read_leader(now, env, &votes),
             Phase::WriteLeader(tally) => self.after_write_leader(now, env, tally),
             Phase::Start | Phase::Done => self.done(Err(ReleaseError::Driver)),
@@ -573,8 +594,8 @@ impl Machine for PaxosRelease {
                 self.block_ended_late(now, env, landed)
             }
             input => match self.ops.absorb(input) {
-                Event::Ended { disk, result, .. } => {
-                    self.record(disk, result);
+                Event::Ended { disk, purpose, result } => {
+                    self.record(disk, purpose, result);
                     if self.ops.idle() { self.advance(now, env) } else { Step::Pending }
                 }
                 Event::Nothing => Step::Pending,
