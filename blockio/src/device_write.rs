@@ -19,7 +19,7 @@ pub(crate) unsafe fn write(op: &RawOp) -> Option<i64> {
     if !unsafe { lent.submit(op) } {
         return None;
     }
-    let mut result = -i64::from(libc::EIO);
-    lent.wait(|_, ended| result = ended);
-    Some(result)
+    let mut result = None;
+    lent.wait(|_, ended| result = Some(ended));
+    result
 }

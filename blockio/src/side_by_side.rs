@@ -1,37 +1,90 @@
 //! A write and a read of something else, by one thread that waits for both.
 //!
 //! A release writes its block and reads the leader meanwhile. Two threads would do, but waking the other one takes about as long as the read. So the
-//! read is submitted by AIO, which takes no worker of the kernel; then the write is made as it would be alone
-//! (docs/decisions/0017), and the event of the read is waited for. Both have ended when this ends: of a write that hangs the read is not
-//! told either.
+//! read is submitted by AIO, which takes no worker of the kernel; then the write is made as it would be alone (docs/decisions/0017), and the
+//! event of the read is waited for. While the write hangs, whoever looks for what has ended finds the end of the read: a disk that reads must not
+//! look like one that does not.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::contexts::Lent;
 use crate::disk::DiskKind;
 use crate::queue::RawOp;
 
-const EIO: i64 = -(libc::EIO as i64);
+/// The reads beside writes that are being made.
+pub(crate) struct Beside(Mutex<Reads>);
 
-/// Makes both; `alone` makes the write where it is not submitted too. The results, bytes or a negative errno, in their order. `None`: nothing of the two
-/// has been made, nor will be.
-///
-/// # Safety
-/// Descriptors and memory are valid, and not referenced, until this returns.
-pub(crate) unsafe fn write_and_read(
-    write: &RawOp,
-    read: &RawOp,
-    alone: impl FnOnce() -> i64,
-) -> Option<[i64; 2]> {
-    let mut lent = Lent::take()?;
-    // SAFETY: as the caller promises, and both are waited for.
-    if !unsafe { lent.submit(read) } {
-        return None;
+struct Reads {
+    /// How many there have been: each has its number.
+    begun: u64,
+    /// With those that nobody has taken back.
+    lent: Vec<(u64, Lent)>,
+}
+
+impl Beside {
+    /// None yet.
+    pub(crate) const fn new() -> Self {
+        Self(Mutex::new(Reads { begun: 0, lent: Vec::new() }))
     }
-    let (mut written, mut seen) = (EIO, EIO);
-    // SAFETY: likewise.
-    let submitted = write.kind == DiskKind::Block && unsafe { lent.submit(write) };
-    if !submitted {
-        written = alone();
+
+    /// Makes both; `alone` makes the write where it is not submitted too. Tells of each end: slot, and bytes or a negative errno; except of a read
+    /// whose end [`Self::look`] has told of. `false`: nothing of the two has been made, nor will be.
+    ///
+    /// # Safety
+    /// Descriptors and memory are valid, and not referenced, until the slot was told of.
+    pub(crate) unsafe fn write_and_read(
+        &self,
+        write: &RawOp,
+        read: &RawOp,
+        alone: impl FnOnce() -> i64,
+        mut sink: impl FnMut(u64, i64),
+    ) -> bool {
+        let Some(mut lent) = Lent::take() else { return false };
+        // SAFETY: as the caller promises.
+        if !unsafe { lent.submit(read) } {
+            return false;
+        }
+        // SAFETY: likewise.
+        let submitted = write.kind == DiskKind::Block && unsafe { lent.submit(write) };
+        if submitted {
+            lent.wait(sink);
+            return true;
+        }
+        let put = self.lock().put(lent);
+        sink(write.slot, alone());
+        let mut lent = match put {
+            Ok(number) => self.lock().take(number),
+            Err(kept) => Some(kept),
+        };
+        if let Some(lent) = &mut lent {
+            lent.wait(sink);
+        }
+        true
     }
-    lent.wait(|slot, ended| if slot == read.slot { seen = ended } else { written = ended });
-    Some([written, seen])
+
+    /// Tells of reads that have ended.
+    pub(crate) fn look(&self, mut sink: impl FnMut(u64, i64)) {
+        self.lock().lent.iter_mut().for_each(|(_, lent)| lent.look(&mut sink));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Reads> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Reads {
+    /// Its number, or what there is no memory for: the end of that read is told of after its write.
+    fn put(&mut self, lent: Lent) -> Result<u64, Lent> {
+        if self.lent.try_reserve(1).is_err() {
+            return Err(lent);
+        }
+        self.begun += 1;
+        self.lent.push((self.begun, lent));
+        Ok(self.begun)
+    }
+
+    fn take(&mut self, number: u64) -> Option<Lent> {
+        let at = self.lent.iter().position(|(of, _)| *of == number)?;
+        Some(self.lent.swap_remove(at).1)
+    }
 }

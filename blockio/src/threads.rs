@@ -18,7 +18,7 @@ use crate::disk::DiskKind;
 use crate::engine::EngineKind;
 use crate::error::{EngineError, Op};
 use crate::queue::{Backend, MAX_IN_KERNEL, RawOp, Together};
-use crate::side_by_side;
+use crate::side_by_side::Beside;
 
 /// Calls that may block at a time: all, so that reads of a disk that hang leave a thread to those who come to renew.
 const MAX_CALLS: usize = MAX_IN_KERNEL;
@@ -28,6 +28,7 @@ pub(crate) struct Threads {
     ready: i32,
     /// Slot and result of what has ended and nobody has drained.
     ended: Mutex<Vec<(u64, i64)>>,
+    beside: Beside,
     /// Microseconds that the last call took.
     last_us: AtomicU64,
 }
@@ -35,7 +36,7 @@ pub(crate) struct Threads {
 impl Threads {
     pub(crate) fn new(ready: BorrowedFd<'_>) -> Result<Self, EngineError> {
         let ended = Mutex::new(Vec::with_capacity(MAX_IN_KERNEL));
-        Ok(Self { ready: ready.as_raw_fd(), ended, last_us: AtomicU64::new(0) })
+        Ok(Self { ready: ready.as_raw_fd(), ended, beside: Beside::new(), last_us: AtomicU64::new(0) })
     }
 
     /// Notes the results of a call.
@@ -99,11 +100,15 @@ impl Backend for Threads {
         let gap = match how {
             Together::InOneRead { gap } => gap,
             Together::SideBySide => {
-                // SAFETY: as in `issue`.
-                let results = unsafe { side_by_side::write_and_read(first, second, || call(first, offset)) };
-                let Some([written, seen]) = results else { return false };
-                self.note(begin, &[(first.slot, written), (second.slot, seen)]);
-                return true;
+                // SAFETY: as in `issue`; whatever is told of is noted, or drained at once.
+                return unsafe {
+                    self.beside.write_and_read(
+                        first,
+                        second,
+                        || call(first, offset),
+                        |slot, result| self.note(begin, &[(slot, result)]),
+                    )
+                };
             }
         };
         // Of its own for each call: a device that checks what it has read must find there what it has put there.
@@ -135,6 +140,7 @@ impl Backend for Threads {
         for (slot, result) in self.ended.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             sink(slot, result);
         }
+        self.beside.look(sink);
     }
 
     fn last_call(&self) -> Duration {

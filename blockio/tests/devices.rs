@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use sanlock_blockio::{AlignedBuf, Disk, Engine, EngineKind, IoErrorKind, IoRequest, MAX_IN_KERNEL};
+use sanlock_blockio::{AlignedBuf, Disk, Engine, EngineKind, IoErrorKind, IoRequest, MAX_IN_KERNEL, Op};
 use support::{
     AT_ONCE, FrozenMount, LoopDevice, eventually, file_in, on_each, one, open, promptly, reap_within,
     threads_named,
@@ -135,6 +135,64 @@ fn a_write_to_a_device_that_hangs_completes_late() {
         write_in_turn(kind, &disk, 3);
     });
     drop(disk);
+}
+
+/// As a release has them. A disk that reads must not look like one that does not, so the read is told of when it has ended, whoever makes the call.
+#[test]
+fn a_read_beside_a_write_that_hangs_ends_in_time() {
+    let Some(frozen) = FrozenMount::new() else { return };
+    let file = file_in(&frozen.mount, "image", 1 << 20);
+    fs::write(&file, vec![1; 1 << 20]).unwrap();
+    let below = file_in(&frozen.mount, "below", 1 << 20);
+    fs::write(&below, vec![1; 1 << 20]).unwrap();
+    let Some(device) = LoopDevice::over(&below, 512) else { return };
+    for path in [&file, &device.path] {
+        let disk = open(path);
+        for alone in [true, false] {
+            let mut engine = EngineKind::Threads.create().unwrap();
+            engine.defer(PATIENT);
+            frozen.freeze();
+            write(engine.as_mut(), &disk, 2, 5);
+            engine.submit(IoRequest::read(Arc::clone(&disk), 0, AlignedBuf::zeroed(512)));
+            assert!(engine.is_one_call());
+            let caller = if alone { engine.errand() } else { None };
+            let caller = caller.map(|errand| thread::spawn(|| errand.run()));
+            if !alone {
+                engine.start();
+            }
+            let mut done = Vec::new();
+            eventually("it is read", || engine.reap(&mut done) > 0);
+            let [read] = &done[..] else { panic!("{done:?}") };
+            assert!(read.op == Op::Read && read.result.is_ok() && read.buf[0] == 1, "{read:?}");
+            assert!(reap_within(engine.as_mut(), 1, WATCHED).is_empty(), "the write hangs");
+            frozen.thaw();
+            let written = one(engine.as_mut());
+            assert!(written.op == Op::Write && written.result.is_ok(), "{written:?}");
+            drop(written);
+            if let Some(caller) = caller {
+                caller.join().unwrap();
+            }
+            // Its place may be another one's before the write ends. (A loop device makes nothing behind a write that hangs.)
+            if *path == device.path {
+                continue;
+            }
+            frozen.freeze();
+            write(engine.as_mut(), &disk, 2, 6);
+            engine.submit(IoRequest::read(Arc::clone(&disk), 0, AlignedBuf::zeroed(512)));
+            engine.start();
+            eventually("it is read", || engine.reap(&mut done) > 0);
+            write(engine.as_mut(), &disk, 3, 7);
+            engine.submit(IoRequest::read(Arc::clone(&disk), 512, AlignedBuf::zeroed(512)));
+            engine.start();
+            eventually("another one is read", || engine.reap(&mut done) > 0);
+            promptly(AT_ONCE, "drop", || drop(engine));
+            done.clear();
+            frozen.thaw();
+            eventually("the writes are over", || Arc::strong_count(&disk) == 1);
+            let written = fs::read(path).unwrap();
+            assert_eq!([written[2 * 512], written[3 * 512]], [6, 7]);
+        }
+    }
 }
 
 #[test]
