@@ -248,7 +248,7 @@ mod tests {
                 return 0;
             };
             let (ticket, request) = self.requests.remove(0);
-            let IoRequest { op, disk, offset, len, buf, place: _, until: _ } = request;
+            let IoRequest { op, disk, offset, len, buf, place: _, of: _, until: _ } = request;
             let result = ending.map_err(|kind| IoError { path: disk.shared_path(), op, offset, len, kind });
             let now = Instant::now();
             out.push(Completion {

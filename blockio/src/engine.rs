@@ -35,6 +35,8 @@ pub struct IoRequest {
     pub buf: AlignedBuf,
     /// Given back when the kernel is done with it; `None` for an operation that is not counted.
     pub place: Option<CallPlace>,
+    /// Whose it is: two operations may be one call, which ends with the later one, only if they are for the same machine, which waits for both.
+    pub of: u64,
     /// From then on ([`crate::drive::monotonic_now`]) it is not handed to the kernel any more, but ends with [`crate::IoErrorKind::NeverStarted`].
     pub until: Option<MonoTime>,
 }
@@ -44,14 +46,14 @@ impl IoRequest {
     #[must_use]
     pub fn read(disk: Arc<Disk>, offset: u64, buf: AlignedBuf) -> Self {
         let len = buf.len();
-        Self { op: Op::Read, disk, offset, len, buf, place: None, until: None }
+        Self { op: Op::Read, disk, offset, len, buf, place: None, of: 0, until: None }
     }
 
     /// A write of the whole of `buf`.
     #[must_use]
     pub fn write(disk: Arc<Disk>, offset: u64, buf: AlignedBuf) -> Self {
         let len = buf.len();
-        Self { op: Op::Write, disk, offset, len, buf, place: None, until: None }
+        Self { op: Op::Write, disk, offset, len, buf, place: None, of: 0, until: None }
     }
 }
 
@@ -131,13 +133,14 @@ pub trait Engine: Send {
     /// Ends what is queued with -11 (`-EAGAIN`), if this engine has no thread that might take it.
     fn refuse(&mut self) {}
 
-    /// Whether everything in flight waits for one of the two, and is one call: an operation, or two reads that are close together.
+    /// Whether everything in flight waits for one of the two, and is one call: an operation, or two that are made together.
     fn is_one_call(&self) -> bool {
         false
     }
 
     /// Instead of that, what was queued first, for the caller to carry out; `None` if there is nothing, or not from this
-    /// engine. Two reads alone that are close together are one call, which reads what lies between them too. It is in flight like any
+    /// engine. Two reads of one machine that are close together are one call, which reads what lies between them too; so are a write and a read of something
+    /// else, both under way at once. It is in flight like any
     /// other operation, and its completions come by [`Engine::reap`].
     fn errand(&mut self) -> Option<Errand> {
         None

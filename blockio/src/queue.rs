@@ -241,14 +241,15 @@ impl<B: Backend> Engine for QueuedEngine<B> {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         self.in_flight += 1;
-        let IoRequest { op, disk, offset, len, buf, place, until } = request;
+        let IoRequest { op, disk, offset, len, buf, place, of, until } = request;
         // Some file systems serve a misaligned transfer from the page cache instead of refusing it: a stale read.
         let unit = u64::from(disk.logical_block_size());
         let in_range = (1..=buf.len().min(MAX_IO_LEN)).contains(&len)
             && offset.checked_add(len as u64).is_some_and(|end| end <= MAX_OFFSET)
             && offset.checked_rem(unit) == Some(0)
             && (len as u64).checked_rem(unit) == Some(0);
-        let slot = Slot { ticket, op, disk, offset, len, buf, place, until, submitted_at: Instant::now() };
+        let slot =
+            Slot { ticket, op, disk, offset, len, buf, place, of, until, submitted_at: Instant::now() };
 
         let mut state = self.shared.lock();
         let refusal = if !in_range {
@@ -281,10 +282,10 @@ impl<B: Backend> Engine for QueuedEngine<B> {
         };
         let at = state.queue.iter().position(is_it)?;
         let index = state.queue.remove(at)?;
-        let Slot { op, disk, offset, len, buf, place, until, .. } = state.release(index)?;
+        let Slot { op, disk, offset, len, buf, place, of, until, .. } = state.release(index)?;
         drop(state);
         self.in_flight -= 1;
-        Some(IoRequest { op, disk, offset, len, buf, place, until })
+        Some(IoRequest { op, disk, offset, len, buf, place, of, until })
     }
 
     fn reap(&mut self, out: &mut Vec<Completion>) -> usize {

@@ -61,6 +61,7 @@ fn a_transfer_uses_the_start_of_a_larger_buffer() {
             len: 512,
             buf: filled(4096, 9),
             place: None,
+            of: 0,
             until: None,
         });
         one(engine.as_mut()).result.unwrap();

@@ -195,6 +195,8 @@ fn other_operations_are_a_call_each() {
         ("a write and a read beyond its beginning", [write(5), reads(&disk, 4, 1024)]),
         ("a write and a read that is too large", [write(0), reads(&disk, 1, 128 << 10)]),
         ("a write and a read by descriptors of their own", [write(0), reads(&again, 1, 512)]),
+        ("a write and a read of two machines", [IoRequest { of: 1, ..write(4) }, reads(&disk, 3, 512)]),
+        ("reads of two machines", [reads(&disk, 3, 512), IoRequest { of: 1, ..reads(&disk, 4, 512) }]),
         ("too far from each other", [reads(&disk, 0, 512), reads(&disk, 2 + GAP_MAX / 512, 512)]),
         ("too large", [reads(&disk, 0, 512), reads(&disk, 1, 128 << 10)]),
         ("the other way round", [reads(&disk, 9, 512), reads(&disk, 8, 512)]),

@@ -137,7 +137,7 @@ impl<M: Machine, T: Clone> Driver<M, T> {
     }
 
     /// Starts what was submitted since the last call, or gives a call back for the owner to make, if it can ([`Spare`]): with one
-    /// operation in all, or two reads that are close together, on a path that has answered quickly, or for want of a thread.
+    /// operation in all, or two of one machine that are made together, on a path that has answered quickly, or for want of a thread.
     /// [`Driver::poll`] comes after it.
     pub fn errand(&mut self, spare: Spare) -> Option<Errand> {
         self.lanes.errand(spare)

@@ -162,8 +162,8 @@ impl Lane {
             }
             None => Direction::Read,
         };
-        let until = Some(flight.deadline);
-        let ticket = self.engine.submit(IoRequest { op, disk, offset, len, buf, place, until });
+        let (of, until) = (flight.run.0, Some(flight.deadline));
+        let ticket = self.engine.submit(IoRequest { op, disk, offset, len, buf, place, of, until });
         self.flights.push((ticket, flight, room));
     }
 

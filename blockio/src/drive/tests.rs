@@ -51,6 +51,8 @@ fn alive() -> Env<'static> {
 struct Script {
     ops: Vec<Op>,
     next: usize,
+    /// All of them in one step.
+    together: bool,
     wait_first: Option<MonoTime>,
     seen: Vec<String>,
 }
@@ -78,6 +80,11 @@ impl Machine for Script {
             return Step::Wait(until);
         }
         match self.ops.get(self.next) {
+            Some(_) if self.together => {
+                self.next = self.ops.len();
+                Step::Io(self.ops.iter().cloned().collect())
+            }
+            None if self.together && self.seen.len() < self.ops.len() => Step::Pending,
             Some(op) => {
                 self.next += 1;
                 Step::Io(std::iter::once(op.clone()).collect())
@@ -88,7 +95,11 @@ impl Machine for Script {
 }
 
 fn script(ops: Vec<Op>) -> Script {
-    Script { ops, next: 0, wait_first: None, seen: Vec::new() }
+    Script { ops, next: 0, together: false, wait_first: None, seen: Vec::new() }
+}
+
+fn together(ops: Vec<Op>) -> Script {
+    Script { together: true, ..script(ops) }
 }
 
 fn op(id: u32, action: Action, deadline: MonoTime, doubt_ms: u64) -> Op {
@@ -160,7 +171,7 @@ impl Fake {
         let mut state = self.0.lock().unwrap();
         let at = state.requests.iter().position(|(_, _, r)| r.disk.path() == path).unwrap();
         let (engine, ticket, request) = state.requests.remove(at);
-        let IoRequest { op, disk, offset, len, buf, place: _, until: _ } = request;
+        let IoRequest { op, disk, offset, len, buf, place: _, of: _, until: _ } = request;
         let result = result.map_err(|kind| IoError { path: disk.shared_path(), op, offset, len, kind });
         let now = Instant::now();
         let done =
@@ -305,6 +316,25 @@ fn a_write_that_timed_out_is_outstanding_until_it_lands() {
     driver.poll(|| T0.plus_secs(3601), &AlwaysAlive, &mut reports);
     assert!(matches!(reports[..], [Report::Settled { .. }]), "{reports:?}");
     assert_eq!(driver.unsettled(), 0);
+}
+
+/// The read of other hosts must not hold up the renewal beside it, however long it hangs (decision 3): only what one machine waits for may be one
+/// call.
+#[test]
+fn the_engine_is_told_which_operations_are_of_one_machine() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = disk(dir.path(), "d");
+    let fake = Fake::default();
+    let mut driver = Driver::with_engines(fake.factory()).unwrap();
+    let mut reports = Reports::new();
+    for tag in [1, 2] {
+        let soon = T0.plus_secs(1);
+        let machine = together(vec![write(0, 1, soon), read(1, 2, 1, soon)]);
+        driver.start(T0, machine, tag, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
+    }
+    let of: Vec<u64> = fake.0.lock().unwrap().requests.iter().map(|(.., request)| request.of).collect();
+    let [a, also_a, b, also_b] = of[..] else { panic!("{of:?}") };
+    assert!(a == also_a && b == also_b && a != b, "{of:?}");
 }
 
 #[test]

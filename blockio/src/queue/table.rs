@@ -28,6 +28,7 @@ pub(super) struct Slot {
     pub(super) buf: AlignedBuf,
     /// Given back with the slot.
     pub(super) place: Option<CallPlace>,
+    pub(super) of: u64,
     pub(super) until: Option<MonoTime>,
     pub(super) submitted_at: Instant,
 }
@@ -149,10 +150,12 @@ impl State {
         })
     }
 
-    /// If exactly two operations are queued which one call can carry out: how.
+    /// If exactly two operations are queued, both of one machine, which one call can carry out: how.
     pub(super) fn pair(&self) -> Option<Together> {
         let (&first, &second) = (self.queue.front()?, self.queue.get(1)?);
-        if self.queue.len() == 2 { self.raw(first)?.together_with(&self.raw(second)?) } else { None }
+        let of = |index: usize| self.slots.get(index).and_then(Option::as_ref).map(|slot| slot.of);
+        let alone = self.queue.len() == 2 && of(first) == of(second);
+        if alone { self.raw(first)?.together_with(&self.raw(second)?) } else { None }
     }
 
     /// The next call: an operation, or two that one call can carry out.

@@ -64,26 +64,36 @@ fn start_writes(driver: &mut Driver<Script, u8>, disk: &Arc<Disk>, machines: u8,
 }
 
 #[test]
-fn two_reads_that_are_close_together_are_the_owner_s() {
+fn two_operations_of_one_machine_that_are_made_together_are_the_owner_s() {
     let dir = tempfile::tempdir().unwrap();
     let disk = disk(dir.path(), "d");
     let (mut driver, mut reports) = (driver(), Reports::new());
     start_writes(&mut driver, &disk, 1, &mut reports);
     driver.errand(Spare::Alone).unwrap().run();
     finish(&mut driver, &mut reports);
+    let soon = monotonic_now().plus_secs(30);
     // The sector that was written is the second one's.
-    let read = |tag, deadline| read(0, 3 * u64::from(tag), 1, deadline);
-    start(&mut driver, &disk, 2, read, &mut reports);
-    let errand = driver.errand(Spare::Alone).unwrap();
-    driver.poll(monotonic_now, &AlwaysAlive, &mut reports);
-    assert!(reports.is_empty(), "nobody else does it");
-    errand.run();
-    let seen = ["0: ok None", "0: ok Some(3)"].map(str::to_owned);
-    assert_eq!(
-        finish(&mut driver, &mut reports),
-        [(0, vec![seen[0].clone()], 0), (1, vec![seen[1].clone()], 0)]
-    );
-    assert!(driver.errand(Spare::Alone).is_none() && driver.is_quiet());
+    let reads = vec![read(0, 0, 1, soon), read(1, 3, 1, soon)];
+    let beside = vec![write(0, 5, soon), read(1, 3, 1, soon)];
+    for ops in [reads, beside] {
+        driver.start(soon, together(ops), 7, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
+        let errand = driver.errand(Spare::Alone).unwrap();
+        driver.poll(monotonic_now, &AlwaysAlive, &mut reports);
+        assert!(reports.is_empty(), "nobody else does it");
+        errand.run();
+        let [(7, mut seen, 0)] = <[_; 1]>::try_from(finish(&mut driver, &mut reports)).unwrap() else {
+            panic!("another one");
+        };
+        seen.sort();
+        assert_eq!(seen, ["0: ok None", "1: ok Some(3)"]);
+        assert!(driver.errand(Spare::Alone).is_none() && driver.is_quiet());
+    }
+    // Of two machines none is to wait for what the other one reads.
+    start(&mut driver, &disk, 2, |tag, deadline| read(0, 3 * u64::from(tag), 1, deadline), &mut reports);
+    assert!(driver.errand(Spare::Alone).is_none());
+    while driver.running() > 0 {
+        finish(&mut driver, &mut reports);
+    }
 }
 
 #[test]
