@@ -65,7 +65,7 @@ impl Slot {
     }
 }
 
-/// What happens to slots, all under one lock that is held for memory operations only.
+/// What happens to slots, all under one lock that is held while nothing is waited for.
 pub(super) struct State {
     pub(super) slots: Vec<Option<Slot>>,
     pub(super) free: Vec<usize>,
