@@ -18,6 +18,7 @@ use sanlock_lease::timing::{IoTimeout, MonoTime, WatchdogFire};
 use sanlock_manager::{RejoinEvidence, RejoinRecord};
 
 /// What a machine works for: a lockspace or a task by the number its manager gave it, a request or a look for one, or a peer's resource.
+/// All numbers have the same width: keys are compared with everything that happens, and so their kinds need not be told apart for that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum JobKey {
@@ -27,7 +28,7 @@ pub enum JobKey {
     Leave(u64),
     Task(u64),
     Errand(u64),
-    Peer(u8),
+    Peer(u64),
 }
 
 /// A machine at work.
@@ -108,7 +109,7 @@ pub struct Host {
     /// Counts boots: everything of an earlier epoch is void.
     pub(crate) epoch: u32,
     pub(crate) up: bool,
-    pub(crate) jobs: Table<JobKey, Box<Job>>,
+    pub(crate) jobs: Table<JobKey, Job>,
     pub(crate) serials: u32,
     /// It is a reference peer.
     pub(crate) peer: Option<Peer>,

@@ -36,7 +36,7 @@ impl World {
             (Place::Resource(leg), JobKey::Errand(errand)) if leg < self.settings.legs => {
                 Some(Area::Resource(daemon?.errands.get(&errand)?.resource, leg))
             }
-            (Place::Resource(0), JobKey::Peer(number)) => Some(Area::Resource(number, 0)),
+            (Place::Resource(0), JobKey::Peer(number)) => Some(Area::Resource(u8::try_from(number).ok()?, 0)),
             _ => None,
         }
     }

@@ -30,7 +30,7 @@ impl World {
         let h = &mut self.hosts[host];
         h.serials += 1;
         let serial = h.serials;
-        h.jobs.insert(key, Box::new(Job { work, serial, wait: None, done: false }));
+        h.jobs.insert(key, Job { work, serial, wait: None, done: false });
         self.deliver(host, key, Input::Start);
     }
 
@@ -39,7 +39,7 @@ impl World {
         let h = &mut self.hosts[host];
         h.serials += 1;
         let serial = h.serials;
-        h.jobs.insert(key, Box::new(Job { work, serial, wait: None, done: true }));
+        h.jobs.insert(key, Job { work, serial, wait: None, done: true });
     }
 
     /// What a machine is told of its lockspace, and whether its client lives.

@@ -119,7 +119,7 @@ impl World {
             Membership::Out { join_at } if join_at <= now => {
                 peer.membership = Membership::Joining;
                 let config = self.hosts[host].delta_config(DISK);
-                self.start(host, JobKey::Join(LS), Work::Join(DeltaAcquire::new(config, None)));
+                self.start(host, JobKey::Join(LS), Work::Join(Box::new(DeltaAcquire::new(config, None))));
             }
             Membership::Out { .. } | Membership::Joining => {}
             Membership::Joined { .. } => self.peer_look(host),
@@ -195,8 +195,8 @@ impl World {
             Stage::Later(Then::EraseAll) => {
                 let Some(config) = self.peer_config(host, resource) else { return };
                 self.set_peer_stage(host, resource, Stage::Releasing(None));
-                let work = Work::ReferenceRelease(ReferenceRelease::erase_all(config));
-                self.start(host, JobKey::Peer(resource), work);
+                let work = Work::ReferenceRelease(Box::new(ReferenceRelease::erase_all(config)));
+                self.start(host, JobKey::Peer(resource.into()), work);
             }
             Stage::Acquiring | Stage::Releasing(_) => {}
         }
@@ -221,8 +221,8 @@ impl World {
             ..AcquireOptions::default()
         };
         self.set_peer_stage(host, resource, Stage::Acquiring);
-        let work = Work::ReferenceAcquire(ReferenceAcquire::new(config, options).careful());
-        self.start(host, JobKey::Peer(resource), work);
+        let work = Work::ReferenceAcquire(Box::new(ReferenceAcquire::new(config, options).careful()));
+        self.start(host, JobKey::Peer(resource.into()), work);
     }
 
     fn peer_release(&mut self, host: usize, resource: u8, held: Held) {
@@ -231,7 +231,11 @@ impl World {
         let Some(mut config) = self.peer_config(host, resource) else { return };
         config.generation = held.leader.owner_generation.get();
         self.set_peer_stage(host, resource, Stage::Releasing(Some(held)));
-        self.start(host, JobKey::Peer(resource), Work::ReferenceRelease(ReferenceRelease::new(config, held)));
+        self.start(
+            host,
+            JobKey::Peer(resource.into()),
+            Work::ReferenceRelease(Box::new(ReferenceRelease::new(config, held))),
+        );
     }
 
     /// A machine of a peer is done.
@@ -244,9 +248,13 @@ impl World {
                     peer.membership = Membership::Joined { generation: joined.generation() };
                     peer.next_scan = 0;
                 }
-                self.add_resident(host, JobKey::Renewal(LS), Work::Renewal(Renewal::new(config, &joined)));
+                self.add_resident(
+                    host,
+                    JobKey::Renewal(LS),
+                    Work::Renewal(Box::new(Renewal::new(config, &joined))),
+                );
                 let scan = HostScan::new(&config, joined.geometry);
-                self.add_resident(host, JobKey::Scan(LS), Work::Scan(scan));
+                self.add_resident(host, JobKey::Scan(LS), Work::Scan(Box::new(scan)));
                 self.peer_arm(host, joined.last_good);
             }
             (Outcome::Join(Err(_)), _) => {
@@ -256,11 +264,13 @@ impl World {
                 }
             }
             (Outcome::Renewal(RenewOutcome::Renewed(renewed)), _) => self.peer_arm(host, renewed.last_good),
-            (Outcome::Acquire(outcome), JobKey::Peer(resource)) => {
-                self.peer_acquired(host, resource, &outcome)
-            }
-            (Outcome::Release(outcome), JobKey::Peer(resource)) => {
-                self.peer_released(host, resource, &outcome)
+            (outcome, JobKey::Peer(number)) => {
+                let Ok(resource) = u8::try_from(number) else { return };
+                match outcome {
+                    Outcome::Acquire(outcome) => self.peer_acquired(host, resource, &outcome),
+                    Outcome::Release(outcome) => self.peer_released(host, resource, &outcome),
+                    _ => {}
+                }
             }
             _ => {}
         }

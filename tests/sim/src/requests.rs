@@ -163,7 +163,7 @@ impl World {
         let number = daemon.last_errand;
         daemon.errands.insert(number, errand);
         let before = self.dice.turn_to(self.asking_stream());
-        self.start(host, JobKey::Errand(number), Work::Asking(work));
+        self.start(host, JobKey::Errand(number), Work::Asking(Box::new(work)));
         self.dice.turn_to(before);
     }
 

@@ -95,25 +95,25 @@ impl Task {
     fn work(&self) -> Work {
         match &self.kind {
             Kind::Acquire(options, value) => {
-                Work::Take(PaxosTake::new(self.config, *options, SH_RETRIES, *value))
+                Work::Take(Box::new(PaxosTake::new(self.config, *options, SH_RETRIES, *value)))
             }
-            Kind::Erase(held) => Work::Convert(PaxosConvert::erase(self.config, *held)),
+            Kind::Erase(held) => Work::Convert(Box::new(PaxosConvert::erase(self.config, *held))),
             Kind::Convert(_, held, value) if !held.is_shared() => {
-                Work::Convert(PaxosConvert::to_shared(self.config, *held).with_value(value.clone()))
+                Work::Convert(Box::new(PaxosConvert::to_shared(self.config, *held).with_value(value.clone())))
             }
             Kind::Convert(options, held, _) => {
-                Work::Convert(PaxosConvert::to_exclusive(self.config, *options, *held))
+                Work::Convert(Box::new(PaxosConvert::to_exclusive(self.config, *options, *held)))
             }
-            Kind::Release(held, value, name) => {
-                Work::Release(PaxosRelease::new(self.config, *held).with_value(value.clone()).renamed(*name))
-            }
-            Kind::Retract(geometry, hold, attempt, value, name) => Work::Release(
+            Kind::Release(held, value, name) => Work::Release(Box::new(
+                PaxosRelease::new(self.config, *held).with_value(value.clone()).renamed(*name),
+            )),
+            Kind::Retract(geometry, hold, attempt, value, name) => Work::Release(Box::new(
                 PaxosRelease::retract(self.config, *geometry)
                     .of_hold(*hold)
                     .of_attempt(*attempt)
                     .with_value(value.clone())
                     .renamed(*name),
-            ),
+            )),
         }
     }
 

@@ -15,20 +15,20 @@ use sanlock_lease::paxos::take::Taken;
 use sanlock_lease::paxos::{PaxosConvert, PaxosRelease, PaxosTake};
 use sanlock_lease::timing::{IoTimeout, MonoTime};
 
-/// A machine.
+/// A machine. Some have room for thousands of bytes: each stays in the place where it was made, and what is moved is small.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "each variant is the machine it holds")]
 pub enum Work {
-    Join(DeltaAcquire),
-    Renewal(Renewal),
-    Scan(HostScan),
-    Leave(DeltaRelease),
-    Take(PaxosTake),
-    Convert(PaxosConvert),
-    Release(PaxosRelease),
-    Asking(Asking),
-    ReferenceAcquire(ReferenceAcquire),
-    ReferenceRelease(ReferenceRelease),
+    Join(Box<DeltaAcquire>),
+    Renewal(Box<Renewal>),
+    Scan(Box<HostScan>),
+    Leave(Box<DeltaRelease>),
+    Take(Box<PaxosTake>),
+    Convert(Box<PaxosConvert>),
+    Release(Box<PaxosRelease>),
+    Asking(Box<Asking>),
+    ReferenceAcquire(Box<ReferenceAcquire>),
+    ReferenceRelease(Box<ReferenceRelease>),
 }
 
 /// What a machine came to.
@@ -62,7 +62,7 @@ pub enum Next {
 fn taken<O>(mut step: Step<O>, ops: &mut Vec<Op>, wrap: impl FnOnce(O) -> Outcome) -> Next {
     // Room for eight operations is not moved for the one that most steps have.
     if let Step::Io(wanted) = &mut step {
-        ops.extend(wanted.iter().cloned());
+        ops.extend(wanted.drain(..));
         return Next::Io;
     }
     match step {

@@ -132,7 +132,7 @@ impl World {
         self.start(
             host,
             JobKey::Join(ls),
-            Work::Join(DeltaAcquire::new(config, fast).remembering(remembered)),
+            Work::Join(Box::new(DeltaAcquire::new(config, fast).remembering(remembered))),
         );
     }
 
@@ -244,8 +244,8 @@ impl World {
             None => HostScan::new(&config, joined.geometry),
         };
         self.hosts[host].jobs.remove(&JobKey::Join(ls));
-        self.add_resident(host, JobKey::Renewal(ls), Work::Renewal(Renewal::new(config, &joined)));
-        self.add_resident(host, JobKey::Scan(ls), Work::Scan(scan));
+        self.add_resident(host, JobKey::Renewal(ls), Work::Renewal(Box::new(Renewal::new(config, &joined))));
+        self.add_resident(host, JobKey::Scan(ls), Work::Scan(Box::new(scan)));
         self.scan_again(host, ls);
     }
 
@@ -377,17 +377,15 @@ impl World {
     }
 
     fn renew(&mut self, host: usize, ls: u64, now: MonoTime) {
-        let Some(renewal) = self.hosts[host].jobs.get(&JobKey::Renewal(ls)).and_then(|j| j.work.renewal())
-        else {
-            return;
-        };
-        let (due, last_good) = (renewal.due(), renewal.last_good());
+        let Some(job) = self.hosts[host].jobs.get(&JobKey::Renewal(ls)) else { return };
+        let Some(renewal) = job.work.renewal() else { return };
+        let (due, last_good, busy) = (renewal.due(), renewal.last_good(), !job.done);
         let Some(worker) = self.worker(host, ls) else { return };
         let lost = worker.lost;
         if worker.published < last_good {
             self.publish(host, ls, last_good);
         }
-        if lost || self.is_busy(host, JobKey::Renewal(ls)) {
+        if lost || busy {
             return;
         }
         if due <= now {
@@ -404,7 +402,7 @@ impl World {
         match machine.filter(|_| worker.leave == Some(true)) {
             Some(machine) => {
                 worker.stage = Stage::Leaving;
-                self.start(host, JobKey::Leave(ls), Work::Leave(machine));
+                self.start(host, JobKey::Leave(ls), Work::Leave(Box::new(machine)));
             }
             None => self.drain(host, ls, false),
         }
