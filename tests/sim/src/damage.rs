@@ -22,11 +22,10 @@
 //! ([`crate::settings::Settings::wrong_legs_per_mille`], `Host::wrong_leg`): to them that disk is lost. They may read there and never write.
 
 use crate::clock::Micros;
-use crate::disk::Area;
+use crate::disk::{Area, Written};
 use crate::host::Path;
 use crate::layout;
 use crate::sabotage::Sabotage;
-use crate::table::Table;
 use crate::world::World;
 use sanlock_lease::limits::LVB_SECTOR;
 use std::rc::Rc;
@@ -38,7 +37,7 @@ const LEGS_FOR_OLD: u8 = 3;
 const FOREVER: Micros = 1 << 50;
 
 /// What the leases on a disk once held.
-pub(crate) type Copy = Vec<(Area, Table<u64, Rc<[u8]>>)>;
+pub(crate) type Copy = Vec<(Area, Written)>;
 
 impl World {
     /// Something happens to a disk.

@@ -42,6 +42,15 @@ impl Area {
         }
     }
 
+    /// Its number among all areas.
+    fn number(self) -> usize {
+        let each = 1 + usize::from(crate::layout::DISKS_MAX);
+        match self {
+            Self::Lockspace(number) => usize::from(number) * each,
+            Self::Resource(number, leg) => usize::from(number) * each + 1 + usize::from(leg),
+        }
+    }
+
     /// The disk it is on.
     #[must_use]
     pub fn disk(self) -> u8 {
@@ -52,6 +61,9 @@ impl Area {
     }
 }
 
+/// The sectors of an area that were ever written.
+pub(crate) type Written = Table<u64, Rc<[u8]>>;
+
 const ZEROS: [u8; SECTOR_BYTES_MAX] = [0; SECTOR_BYTES_MAX];
 
 /// All areas; sectors never written are zero and cost nothing.
@@ -59,14 +71,15 @@ const ZEROS: [u8; SECTOR_BYTES_MAX] = [0; SECTOR_BYTES_MAX];
 pub struct SimDisk {
     geometry: Geometry,
     legs: u8,
-    areas: Table<Area, Table<u64, Rc<[u8]>>>,
+    /// By number ([`Area::number`]); nothing was ever written into those that have none.
+    areas: Vec<Option<Written>>,
 }
 
 impl SimDisk {
     /// Disks of zeros, with resources on so many of them each.
     #[must_use]
     pub fn new(geometry: Geometry, legs: u8) -> Self {
-        Self { geometry, legs, areas: Table::new() }
+        Self { geometry, legs, areas: Vec::new() }
     }
 
     /// Disks that each resource lies on.
@@ -82,13 +95,21 @@ impl SimDisk {
     }
 
     /// The sectors of an area that were ever written.
-    pub(crate) fn area(&self, area: Area) -> Option<&Table<u64, Rc<[u8]>>> {
-        self.areas.get(&area)
+    pub(crate) fn area(&self, area: Area) -> Option<&Written> {
+        self.areas.get(area.number())?.as_ref()
+    }
+
+    fn area_mut(&mut self, area: Area) -> &mut Written {
+        let number = area.number();
+        if number >= self.areas.len() {
+            self.areas.resize(number + 1, None);
+        }
+        self.areas[number].get_or_insert_default()
     }
 
     /// Puts a whole area back as it once was.
-    pub(crate) fn restore(&mut self, area: Area, sectors: Table<u64, Rc<[u8]>>) {
-        self.areas.insert(area, sectors);
+    pub(crate) fn restore(&mut self, area: Area, sectors: Written) {
+        *self.area_mut(area) = sectors;
     }
 
     /// The sizes of its areas.
@@ -105,14 +126,22 @@ impl SimDisk {
 
     /// Puts a sector on the disk.
     pub fn land(&mut self, area: Area, sector: u64, content: &Content) {
-        let mut bytes = vec![0; self.sector_size().slice_len()];
-        content.encode(&mut bytes);
-        self.areas.or_default(area).insert(sector, bytes.into());
+        let size = self.sector_size().slice_len();
+        let sectors = self.area_mut(area);
+        // What nobody has read or copied is written over where it is.
+        if let Some(bytes) = sectors.get_mut(&sector).and_then(Rc::get_mut) {
+            return content.encode(bytes);
+        }
+        let mut bytes: Rc<[u8]> = Rc::from(&ZEROS[..size]);
+        if let Some(fresh) = Rc::get_mut(&mut bytes) {
+            content.encode(fresh);
+        }
+        sectors.insert(sector, bytes);
     }
 
     /// Puts bytes on the disk, as many as a sector has.
     pub(crate) fn land_bytes(&mut self, area: Area, sector: u64, bytes: &[u8]) {
-        let sectors = self.areas.or_default(area);
+        let sectors = self.area_mut(area);
         if bytes.iter().all(|byte| *byte == 0) {
             sectors.remove(&sector);
         } else {
@@ -123,13 +152,13 @@ impl SimDisk {
     /// One sector.
     #[must_use]
     pub fn sector(&self, area: Area, sector: u64) -> &[u8] {
-        let bytes = self.areas.get(&area).and_then(|a| a.get(&sector));
+        let bytes = self.area(area).and_then(|a| a.get(&sector));
         bytes.map_or(&ZEROS[..self.sector_size().slice_len()], |b| b)
     }
 
     /// Adds the sectors in use of a range to a read's result.
     pub fn sample(&self, area: Area, first: u64, count: u64, into: &mut SimView) {
-        if let Some(sectors) = self.areas.get(&area) {
+        if let Some(sectors) = self.area(area) {
             for (index, bytes) in sectors.from(first).take_while(|(index, _)| **index < first + count) {
                 into.sectors.insert(*index, Rc::clone(bytes));
             }
@@ -139,7 +168,7 @@ impl SimDisk {
     /// The end of what is in use of a range: all sectors from there on are zero.
     #[must_use]
     pub fn used_until(&self, area: Area, first: u64, count: u64) -> u64 {
-        let last = self.areas.get(&area).and_then(|a| a.iter().rev().find(|(i, _)| **i < first + count));
+        let last = self.area(area).and_then(|a| a.iter().rev().find(|(i, _)| **i < first + count));
         last.map_or(first, |(index, _)| first.max(index + 1))
     }
 
@@ -158,7 +187,7 @@ pub struct SimView {
     first: u64,
     count: u64,
     size: SectorSize,
-    sectors: Table<u64, Rc<[u8]>>,
+    sectors: Written,
 }
 
 impl SimView {
@@ -187,6 +216,22 @@ impl SimView {
     pub fn new(size: SectorSize, first: u64, count: u64) -> Self {
         Self { first, count, size, sectors: Table::new() }
     }
+
+    /// The same for a range, with room for what will be found.
+    pub(crate) fn with_room(size: SectorSize, (first, count): (u64, u64), mut room: Written) -> Self {
+        room.clear();
+        Self { first, count, size, sectors: room }
+    }
+
+    /// Forgets what was found.
+    pub(crate) fn clear(&mut self) {
+        self.sectors.clear();
+    }
+
+    /// Forgets what was found, and gives away the room that it took.
+    pub(crate) fn take_room(&mut self) -> Written {
+        std::mem::take(&mut self.sectors)
+    }
 }
 
 impl Sectors for SimView {
@@ -199,5 +244,38 @@ impl Sectors for SimView {
 
     fn next_in_use(&self, from: u64) -> Option<u64> {
         self.sectors.from(from).next().map(|(index, _)| *index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{DISKS_MAX, GEOMETRY, LOCKSPACES_MAX, RESOURCES_MAX};
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_area_has_a_number_of_its_own() {
+        let resources = (0..DISKS_MAX * RESOURCES_MAX)
+            .flat_map(|number| (0..DISKS_MAX).map(move |leg| Area::Resource(number, leg)));
+        let all: Vec<Area> = (0..LOCKSPACES_MAX).map(Area::Lockspace).chain(resources).collect();
+        let numbers: BTreeSet<usize> = all.iter().map(|area| area.number()).collect();
+        assert_eq!(numbers.len(), all.len());
+    }
+
+    #[test]
+    fn what_was_read_or_copied_stays_when_its_sector_is_written_again() {
+        let area = Area::Resource(1, 0);
+        let mut disk = SimDisk::new(GEOMETRY, 1);
+        let value = |byte: u8| Content::Value(vec![byte; 512].into());
+        let first = |sector: &[u8]| sector.first().copied();
+        disk.land(area, 7, &value(1));
+        disk.land(area, 7, &value(2));
+        let (view, copy) = (disk.view(area, 0, 10), disk.clone());
+        disk.land(area, 7, &value(3));
+        assert_eq!(view.sector(7).and_then(first), Some(2));
+        assert_eq!(first(copy.sector(area, 7)), Some(2));
+        assert_eq!(first(disk.sector(area, 7)), Some(3));
+        disk.land(area, 7, &Content::Value([9].into()));
+        assert_eq!(disk.sector(area, 7)[..2], [9, 0]);
     }
 }

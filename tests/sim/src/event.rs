@@ -2,7 +2,7 @@
 
 use crate::clock::Micros;
 use crate::daemon::Thread;
-use crate::disk::{Area, SimView};
+use crate::disk::{Area, SimView, Written};
 use crate::fault::Fault;
 use crate::host::JobKey;
 use sanlock_lease::machine::{Content, IoFailure, OpId};
@@ -40,6 +40,19 @@ pub struct Io {
 impl Io {
     pub(crate) fn is_write(&self) -> bool {
         self.write.is_some()
+    }
+
+    /// Its place waits for another one, and keeps nothing alive meanwhile.
+    pub(crate) fn let_go(&mut self) {
+        self.write = None;
+        if let Ok(view) = &mut self.result {
+            view.clear();
+        }
+    }
+
+    /// Room for what another one reads.
+    pub(crate) fn take_room(&mut self) -> Written {
+        self.result.as_mut().map(SimView::take_room).unwrap_or_default()
     }
 
     /// Why it will be in doubt when it ends, if it will.

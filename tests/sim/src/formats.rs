@@ -41,7 +41,7 @@ pub(crate) struct Formatting {
     epoch: u32,
     resource: u8,
     /// What is written to each disk.
-    writes: Vec<Rc<[u8]>>,
+    writes: Rc<Vec<Vec<u8>>>,
     /// Disk and write, in order, and the one that is in flight.
     order: Vec<(usize, usize)>,
     at: usize,
@@ -88,11 +88,10 @@ impl World {
             num_hosts: u16::try_from(hosts).unwrap_or(geometry.max_hosts()),
             cleared_at: None,
         };
-        let writes: Vec<Rc<[u8]>> =
-            lease.writes(geometry.sector().bytes()).into_iter().map(Rc::from).collect();
+        let writes = lease.writes(geometry.sector().bytes());
         let writes = match &writes[..] {
             [none, _, first] if self.sabotaged(Sabotage::FormatsHeadsFirst) => {
-                vec![Rc::clone(none), Rc::clone(first), lease.area().into()]
+                vec![none.clone(), first.clone(), lease.area()]
             }
             _ => writes,
         };
@@ -113,7 +112,7 @@ impl World {
             host,
             epoch,
             resource,
-            writes,
+            writes: Rc::new(writes),
             order,
             at: 0,
             pieces,
@@ -210,8 +209,9 @@ impl World {
         let Some(f) = self.formatting.as_mut().filter(current) else { return };
         let Some((leg, number)) = f.order.get(at).copied() else { return };
         let sectors = f.pieces.get_mut(piece).map(std::mem::take).unwrap_or_default();
-        let Some(bytes) = f.writes.get(number).cloned() else { return };
-        let (resource, last) = (f.resource, number + 1 == f.writes.len());
+        let writes = Rc::clone(&f.writes);
+        let Some(bytes) = writes.get(number) else { return };
+        let (resource, last) = (f.resource, number + 1 == writes.len());
         let area = Area::Resource(resource, u8::try_from(leg).unwrap_or(0));
         for sector in &sectors {
             let from = usize::try_from(*sector).unwrap_or(0) * size;

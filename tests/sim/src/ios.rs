@@ -152,15 +152,16 @@ impl World {
         }
         let io = self.next_io;
         self.next_io += 1;
-        let size = self.disk.sector_size();
-        let result = match (fate.failure, &op.action) {
-            (Some(failure), _) => Err(failure),
-            (None, Action::Read { first, count }) => Ok(SimView::new(size, *first, *count)),
-            (None, Action::Write { .. }) => Ok(SimView::new(size, 0, 0)),
+        // Nobody looks at the operation any more: what it writes is moved.
+        let (read, write) = match std::mem::replace(&mut op.action, Action::Read { first: 0, count: 0 }) {
+            Action::Read { first, count } => (Some((first, count)), None),
+            Action::Write { sector, content } => (None, Some((sector, Rc::new(content)))),
         };
-        let (read, write) = match &op.action {
-            Action::Read { first, count } => (Some((*first, *count)), None),
-            Action::Write { sector, content } => (None, Some((*sector, Rc::new(content.clone())))),
+        let mut place = self.spare_ios.pop();
+        let room = place.as_mut().map(|over| over.take_room()).unwrap_or_default();
+        let result = match fate.failure {
+            Some(failure) => Err(failure),
+            None => Ok(SimView::with_room(self.disk.sector_size(), read.unwrap_or_default(), room)),
         };
         let write_lands = fate.lands.filter(|_| write.is_some());
         let flying = Io {
@@ -182,7 +183,7 @@ impl World {
             very_late,
             result,
         };
-        let place = match self.spare_ios.pop() {
+        let place = match place {
             Some(mut place) => {
                 *place = flying;
                 place
@@ -385,6 +386,7 @@ impl World {
         if let JobKey::Join(ls) | JobKey::Renewal(ls) | JobKey::Leave(ls) = key {
             self.worker_look(host, ls);
         }
+        flying.let_go();
         self.spare_ios.push(flying);
     }
 
