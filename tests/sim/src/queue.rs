@@ -5,8 +5,8 @@
 //! planned next takes the place of what happened last, so that a queue stays as small as what is in it.
 
 use crate::clock::Micros;
-use std::cmp::Ordering;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 /// Bits of the microseconds within a slot.
 const SLOT_BITS: u32 = 15;
@@ -26,26 +26,10 @@ impl<E> Planned<E> {
     fn slot(&self) -> u64 {
         self.at >> SLOT_BITS
     }
-}
 
-impl<E> PartialEq for Planned<E> {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl<E> Eq for Planned<E> {}
-
-impl<E> PartialOrd for Planned<E> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<E> Ord for Planned<E> {
-    /// Reversed: the heap gives the earliest first.
-    fn cmp(&self, other: &Self) -> Ordering {
-        (other.at, other.number).cmp(&(self.at, self.number))
+    /// By which they are sorted.
+    fn order(&self) -> (Micros, u64) {
+        (self.at, self.number)
     }
 }
 
@@ -62,11 +46,12 @@ const NONE: u32 = u32::MAX;
 /// Planned events.
 #[derive(Debug)]
 pub struct Queue<E> {
-    /// Everything in slots up to the current one.
-    near: BinaryHeap<Planned<E>>,
+    /// Everything in slots up to the current one, the earliest last. It is never much, and most of what is added happens soon: little
+    /// is moved.
+    near: Vec<Planned<E>>,
     /// Which slot, counted from the beginning, is the current one.
     slot: u64,
-    /// The rest of the current round, by slot: the first place of each. Their order within a slot is that of the heap they go to.
+    /// The rest of the current round, by slot: the first place of each. They are sorted when their slot comes up.
     slots: Vec<u32>,
     /// The places of all slots.
     store: Vec<Place<E>>,
@@ -83,7 +68,7 @@ impl<E: Copy> Queue<E> {
     #[must_use]
     pub fn new() -> Self {
         let slots = (0..SLOTS).map(|_| NONE).collect();
-        let (near, rounds, store) = (BinaryHeap::new(), BTreeMap::new(), Vec::new());
+        let (near, rounds, store) = (Vec::new(), BTreeMap::new(), Vec::new());
         Self { near, slot: 0, slots, store, free: NONE, rounds, planned: 0, len: 0 }
     }
 
@@ -120,7 +105,9 @@ impl<E: Copy> Queue<E> {
         let planned = Planned { at, number: self.planned, event };
         let slot = planned.slot();
         if slot <= self.slot {
-            self.near.push(planned);
+            // Behind what is planned for the same time.
+            let place = self.near.partition_point(|other| other.at > at);
+            self.near.insert(place, planned);
         } else if slot >> ROUND_BITS == self.slot >> ROUND_BITS {
             self.put(planned);
         } else {
@@ -147,6 +134,7 @@ impl<E: Copy> Queue<E> {
                     self.near.push(planned);
                 }
             }
+            self.near.sort_unstable_by_key(|planned| Reverse(planned.order()));
         }
         let next = self.near.pop()?;
         self.len -= 1;
@@ -156,12 +144,12 @@ impl<E: Copy> Queue<E> {
     /// Moves everything that is planned to another time, not an earlier one. What was planned for the same time before stays in its
     /// order.
     pub fn postpone(&mut self, to: impl Fn(Micros, &E) -> Micros) {
-        let mut all: Vec<Planned<E>> = self.near.drain().collect();
+        let mut all = std::mem::take(&mut self.near);
         for slot in 0..self.slots.len() {
             all.extend(std::iter::from_fn(|| self.take(slot)));
         }
         all.extend(std::mem::take(&mut self.rounds).into_values().flatten());
-        all.sort_by_key(|planned| (planned.at, planned.number));
+        all.sort_by_key(Planned::order);
         self.len = 0;
         for planned in all {
             self.plan(to(planned.at, &planned.event).max(planned.at), planned.event);
