@@ -71,7 +71,7 @@ impl World {
                 continue;
             }
             self.drags_along(host, &told);
-            let mut actions = Vec::new();
+            let mut actions = std::mem::take(&mut self.spare_actions);
             if let Some(daemon) = self.daemon(host) {
                 for request in looked.iter().flatten().copied() {
                     daemon.manager.handle(now, Told::RequestFound { request }, &mut actions);
@@ -87,9 +87,7 @@ impl World {
             if let Some(found) = looked {
                 self.acts(host, &found, &actions);
             }
-            for action in actions {
-                self.perform(host, action);
-            }
+            self.perform_all(host, actions);
             if let Some(ls) = left.filter(|ls| self.is_over(host, *ls)) {
                 if let Some(daemon) = self.daemon(host) {
                     daemon.workers.remove(&ls.0);
@@ -100,13 +98,18 @@ impl World {
     }
 
     fn front_looks(&mut self, host: usize, now: MonoTime) {
-        let mut actions = Vec::new();
+        let mut actions = std::mem::take(&mut self.spare_actions);
         if let Some(daemon) = self.daemon(host) {
             daemon.manager.handle(now, Told::Tick, &mut actions);
         }
-        for action in actions {
+        self.perform_all(host, actions);
+    }
+
+    fn perform_all(&mut self, host: usize, mut actions: Vec<Action>) {
+        for action in actions.drain(..) {
             self.perform(host, action);
         }
+        self.spare_actions = actions;
     }
 
     /// Sabotage: what the manager is not told.

@@ -280,8 +280,10 @@ fn agreed(all: &[RawLeader], disk: &SimDisk) -> Option<RawLeader> {
         let same = all.iter().filter(|other| other.same_state(l)).count();
         u32::try_from(same).is_ok_and(|same| same >= disk.majority())
     };
-    let in_force: Vec<&RawLeader> = all.iter().filter(by_majority).collect();
-    in_force.iter().find(|l| l.timestamp.get() == 0).or(in_force.first()).map(|l| **l)
+    let mut in_force = all.iter().filter(by_majority);
+    let first = in_force.next()?;
+    let free = |l: &&RawLeader| l.timestamp.get() == 0;
+    Some(if free(&first) { *first } else { *in_force.find(free).unwrap_or(first) })
 }
 
 /// The leader that whoever looks at all disks of a resource goes by: the newest, if no majority agrees.

@@ -56,10 +56,14 @@ impl<K: Ord + Copy, V> Table<K, V> {
 
     /// What is at this key, put there first if there was nothing.
     pub fn or_insert(&mut self, key: K, value: V) -> &mut V {
+        self.or_insert_with(key, || value)
+    }
+
+    fn or_insert_with(&mut self, key: K, value: impl FnOnce() -> V) -> &mut V {
         let at = match self.find(key) {
             Ok(at) => at,
             Err(at) => {
-                self.0.insert(at, (key, value));
+                self.0.insert(at, (key, value()));
                 at
             }
         };
@@ -128,7 +132,7 @@ impl<K: Ord + Copy, V> Table<K, V> {
 impl<K: Ord + Copy, V: Default> Table<K, V> {
     /// What is at this key, the default if there was nothing.
     pub fn or_default(&mut self, key: K) -> &mut V {
-        self.or_insert(key, V::default())
+        self.or_insert_with(key, V::default)
     }
 }
 

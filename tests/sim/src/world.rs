@@ -21,6 +21,7 @@ use crate::table::Table;
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::machine::Op;
 use sanlock_lease::timing::IoTimeout;
+use sanlock_manager::Action;
 use std::collections::{BTreeSet, VecDeque};
 
 /// Lines kept for the report of a failure.
@@ -71,8 +72,9 @@ pub struct World {
     pub(crate) lives: u32,
     pub(crate) sabotage: Option<Sabotage>,
     pub(crate) queue: Queue<Event>,
-    /// An empty vector with room.
+    /// Empty vectors with room.
     pub(crate) spare_ops: Vec<Op>,
+    pub(crate) spare_actions: Vec<Action>,
     /// Places of operations that are over, for those to come.
     #[expect(clippy::vec_box, reason = "what is used again is the box")]
     pub(crate) spare_ios: Vec<Box<Io>>,
@@ -154,6 +156,7 @@ impl World {
             sabotage: None,
             queue: Queue::new(),
             spare_ops: Vec::new(),
+            spare_actions: Vec::new(),
             spare_ios: Vec::new(),
             next_io: 0,
             formatting: None,

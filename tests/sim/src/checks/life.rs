@@ -76,8 +76,14 @@ impl Checks {
     /// its may take (differences.md: silence before a take-over). A renewal that lands in between comes more than 8T after the one
     /// before, so it saves nobody as long as F is longer than that. And it judges by the io timeout that its host table has of the host id when
     /// the wait begins, be it another instance's (observed-behaviour.md).
-    pub(super) fn owner_replaced(&mut self, now: Micros, resource: u8, after: &RawLeader, disk: &SimDisk) {
-        let Some(before) = layout::leader_in_force(disk, resource) else { return };
+    pub(super) fn owner_replaced(
+        &mut self,
+        now: Micros,
+        resource: u8,
+        before: &RawLeader,
+        after: &RawLeader,
+        disk: &SimDisk,
+    ) {
         let number = layout::disk_of(resource);
         let replaced = before.timestamp.get() != 0
             && after.timestamp.get() != 0
@@ -92,7 +98,7 @@ impl Checks {
             && delta.owner_generation.get() <= before.owner_generation.get();
         // Whoever saw the flag under a foreign writer's leader is right, even if the owner's own, slow one has landed since, or its
         // block has gone on to the next version. Under the owner's own leader the flag says nothing.
-        let given_up = (before.lver.get(), owner_of(&before));
+        let given_up = (before.lver.get(), owner_of(before));
         // A free leader on one of several disks is seen by whoever looks before the next owner's takes its place there.
         let freed = (given_up.0, given_up.1.0, given_up.1.1);
         let flags = |r: &Resource| match disk.legs() {

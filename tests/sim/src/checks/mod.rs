@@ -359,9 +359,10 @@ impl Checks {
                 }
             }
             (Area::Resource(resource, _), Content::Leader(leader)) => {
-                let before = layout::leader_in_force(disk, resource).map_or(0, |l| l.lver.get());
-                self.marks.repaired += u64::from(before > 0 && leader.lver.get() > before + 1);
-                self.owner_replaced(now, resource, leader, disk);
+                let Some(before) = layout::leader_in_force(disk, resource) else { return };
+                let lver = before.lver.get();
+                self.marks.repaired += u64::from(lver > 0 && leader.lver.get() > lver + 1);
+                self.owner_replaced(now, resource, &before, leader, disk);
             }
             _ => {}
         }

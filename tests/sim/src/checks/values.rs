@@ -186,10 +186,12 @@ impl Checks {
         // The ballot that repairs a leader which was rolled back (rule R9) knows of no other name than that leader's.
         let older = |l: &RawLeader| l.lver.get() + 1 < lver && l.resource_name == leader.resource_name;
         // With a majority under the name that is asked for, what another disk has under another name is no leader.
-        let left = (0..disk.legs()).filter(|leg| older(&layout::leader_on(disk, resource, *leg))).count();
-        let repairs = layout::leader_gone_by(disk, resource).as_ref().is_some_and(older)
-            || u32::try_from(left).is_ok_and(|left| left >= disk.majority());
-        if !(had(lver) || had(lver.saturating_sub(1)) || given || first || repairs) {
+        let left = || (0..disk.legs()).filter(|leg| older(&layout::leader_on(disk, resource, *leg))).count();
+        let repairs = || {
+            layout::leader_gone_by(disk, resource).as_ref().is_some_and(older)
+                || u32::try_from(left()).is_ok_and(|left| left >= disk.majority())
+        };
+        if !(had(lver) || had(lver.saturating_sub(1)) || given || first || repairs()) {
             self.violated(format!("N1: {writer:?} names {resource} {name} in {leader:?}"));
         }
     }
