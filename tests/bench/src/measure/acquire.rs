@@ -64,7 +64,7 @@ fn rows(original: Times, ours: Times, [raw_acquire, raw_release]: [Vec<f64>; 2],
         "above raw: four changes of threads, client, front, leases, front, client (docs/decisions/0017)",
     );
     let release = row("release", original.release, ours.release).with_floor(raw_release).noting(
-        "the same three operations in both; in the original the thread that has made them answers, one change of threads less",
+        "the same three operations, the first two side by side (docs/decisions/0024); in the original the thread that has made them answers, one change of threads less",
     );
     let eight = row("acquire of 8 leases", original.eight, ours.eight);
     let disks = row("acquire, 4 disks", original.disks, ours.disks);
