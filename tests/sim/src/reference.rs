@@ -1,6 +1,6 @@
 //! A peer that follows lease-algorithms.md 4 and 6 to the letter, weaknesses included: it forgets its ballot values (W1),
 //! compares only the host id of the chosen value (W2), retries without end (W9), and never looks whether its lockspace is still
-//! alive (W10). One disk; no conversions. Shared mode: [`holders`].
+//! alive (W10). One disk; no conversions. Shared mode: `holders`.
 //!
 //! It exists to share a disk with our machines. What it relies on (assumption A7) the simulator grants to it alone.
 
