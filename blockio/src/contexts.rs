@@ -9,7 +9,7 @@ use crate::queue::RawOp;
 /// waits for a grace period of the kernel, 30 milliseconds.
 const MAX_CONTEXTS: usize = 32;
 
-/// Operations that one of them has at a time: a write, and a read beside it.
+/// Operations that one of them has at a time: a write, and what is made beside it.
 const OPERATIONS: usize = 2;
 
 /// The result where the kernel has told of none.

@@ -1,9 +1,9 @@
-//! A write and a read of something else, by one thread that waits for both.
+//! A write, and a read or a write of something else, by one thread that waits for both.
 //!
-//! A release writes its block and reads the leader meanwhile. Two threads would do, but waking the other one takes about as long as the read. So the
-//! read is submitted by AIO, which takes no worker of the kernel; then the write is made as it would be alone (docs/decisions/0017), and the
-//! event of the read is waited for. While the write hangs, whoever looks for what has ended finds the end of the read: a disk that reads must not
-//! look like one that does not.
+//! A release writes its block and reads the leader meanwhile; who goes over to a shared hold writes both at once. Two threads would do, but waking the
+//! other one takes about as long as the operation. So the other one is submitted by AIO; then the write is made as it would be alone
+//! (docs/decisions/0017), and the event of the other one is waited for. While the write hangs, whoever looks for what has ended finds the end of
+//! the other one: a disk that reads must not look like one that does not.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -11,10 +11,10 @@ use crate::contexts::Lent;
 use crate::disk::DiskKind;
 use crate::queue::RawOp;
 
-/// The reads beside writes that are being made.
-pub(crate) struct Beside(Mutex<Reads>);
+/// What is under way beside writes that are being made.
+pub(crate) struct Beside(Mutex<Others>);
 
-struct Reads {
+struct Others {
     /// How many there have been: each has its number.
     begun: u64,
     /// With those that nobody has taken back.
@@ -24,24 +24,24 @@ struct Reads {
 impl Beside {
     /// None yet.
     pub(crate) const fn new() -> Self {
-        Self(Mutex::new(Reads { begun: 0, lent: Vec::new() }))
+        Self(Mutex::new(Others { begun: 0, lent: Vec::new() }))
     }
 
-    /// Makes both; `alone` makes the write where it is not submitted too. Tells of each end: slot, and bytes or a negative errno; except of a read
-    /// whose end [`Self::look`] has told of. `false`: nothing of the two has been made, nor will be.
+    /// Makes both; `alone` makes the write where it is not submitted too. Tells of each end: slot, and bytes or a negative errno; except of the other
+    /// one if [`Self::look`] has told of its end. `false`: nothing of the two has been made, nor will be.
     ///
     /// # Safety
     /// Descriptors and memory are valid, and not referenced, until the slot was told of.
-    pub(crate) unsafe fn write_and_read(
+    pub(crate) unsafe fn write_and(
         &self,
         write: &RawOp,
-        read: &RawOp,
+        other: &RawOp,
         alone: impl FnOnce() -> i64,
         mut sink: impl FnMut(u64, i64),
     ) -> bool {
         let Some(mut lent) = Lent::take() else { return false };
         // SAFETY: as the caller promises.
-        if !unsafe { lent.submit(read) } {
+        if !unsafe { lent.submit(other) } {
             return false;
         }
         // SAFETY: likewise.
@@ -62,18 +62,18 @@ impl Beside {
         true
     }
 
-    /// Tells of reads that have ended.
+    /// Tells of what has ended beside its write.
     pub(crate) fn look(&self, mut sink: impl FnMut(u64, i64)) {
         self.lock().lent.iter_mut().for_each(|(_, lent)| lent.look(&mut sink));
     }
 
-    fn lock(&self) -> MutexGuard<'_, Reads> {
+    fn lock(&self) -> MutexGuard<'_, Others> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Reads {
-    /// Its number, or what there is no memory for: the end of that read is told of after its write.
+impl Others {
+    /// Its number, or what there is no memory for: its end is told of after that of its write.
     fn put(&mut self, lent: Lent) -> Result<u64, Lent> {
         if self.lent.try_reserve(1).is_err() {
             return Err(lent);

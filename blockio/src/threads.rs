@@ -102,7 +102,7 @@ impl Backend for Threads {
             Together::SideBySide => {
                 // SAFETY: as in `issue`; whatever is told of is noted, or drained at once.
                 return unsafe {
-                    self.beside.write_and_read(
+                    self.beside.write_and(
                         first,
                         second,
                         || call(first, offset),

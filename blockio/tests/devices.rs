@@ -195,6 +195,48 @@ fn a_read_beside_a_write_that_hangs_ends_in_time() {
     }
 }
 
+/// Neither is lost, nor told of before it has ended, whoever makes the call; others go on meanwhile.
+#[test]
+fn two_writes_at_once_that_hang_both_end_afterwards() {
+    let Some(frozen) = FrozenMount::new() else { return };
+    let file = file_in(&frozen.mount, "image", 1 << 20);
+    fs::write(&file, vec![1; 1 << 20]).unwrap();
+    let below = file_in(&frozen.mount, "below", 1 << 20);
+    fs::write(&below, vec![1; 1 << 20]).unwrap();
+    let Some(device) = LoopDevice::over(&below, 512) else { return };
+    let elsewhere = tempfile::tempdir().unwrap();
+    let healthy = open(&file_in(elsewhere.path(), "healthy", 1 << 20));
+    for path in [&file, &device.path] {
+        let disk = open(path);
+        for alone in [true, false] {
+            let mut engine = EngineKind::Threads.create().unwrap();
+            engine.defer(PATIENT);
+            frozen.freeze();
+            write(engine.as_mut(), &disk, 2, 5);
+            write(engine.as_mut(), &disk, 0, 6);
+            assert!(engine.is_one_call());
+            let caller = if alone { engine.errand() } else { None };
+            let caller = caller.map(|errand| thread::spawn(|| errand.run()));
+            if !alone {
+                engine.start();
+            }
+            assert!(reap_within(engine.as_mut(), 1, WATCHED).is_empty(), "both hang");
+            let mut other = EngineKind::Threads.create().unwrap();
+            write(other.as_mut(), &healthy, 0, 6);
+            one(other.as_mut()).result.unwrap();
+            frozen.thaw();
+            let done = reap_within(engine.as_mut(), 2, PATIENT);
+            assert!(done.len() == 2 && done.iter().all(|done| done.result.is_ok()), "{done:?}");
+            drop(done);
+            if let Some(caller) = caller {
+                caller.join().unwrap();
+            }
+            let written = fs::read(path).unwrap();
+            assert_eq!([written[0], written[2 * 512]], [6, 5]);
+        }
+    }
+}
+
 #[test]
 fn dropping_an_engine_whose_write_hangs_returns_at_once() {
     let Some(frozen) = FrozenMount::new() else { return };

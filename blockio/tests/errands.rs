@@ -130,6 +130,72 @@ fn one_call_makes_a_write_and_a_read_of_something_else() {
     }
 }
 
+/// As who goes over to a shared hold does: its block, and the leader.
+#[test]
+fn one_call_makes_two_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    let zeros = |name| {
+        let path = file_in(dir.path(), name, 0);
+        std::fs::write(&path, [0; 64 << 10]).unwrap();
+        path
+    };
+    let devices = [("512", 512), ("4096", 4096)];
+    let devices: Vec<_> =
+        devices.iter().filter_map(|(name, size)| LoopDevice::over(&zeros(name), *size)).collect();
+    let paths = [zeros("file")].into_iter().chain(devices.iter().map(|device| device.path.clone()));
+    for path in paths {
+        let disk = open(&path);
+        let size = disk.logical_block_size() as usize;
+        for (round, sectors) in (1..41_u8).zip([[2, 0], [3, 4], [1, 0], [5, 6]].into_iter().cycle()) {
+            let mut engine = engine();
+            let at = |sector: usize| (sector * size) as u64;
+            for (sector, byte) in sectors.into_iter().zip([round, 100 + round]) {
+                let mut buf = AlignedBuf::zeroed(size);
+                buf.fill(byte);
+                engine.submit(IoRequest::write(Arc::clone(&disk), at(sector), buf));
+                assert!(engine.is_one_call());
+            }
+            if round % 2 == 0 {
+                engine.errand().unwrap().run();
+            } else {
+                engine.start();
+            }
+            let mut done = Vec::new();
+            support::eventually("both have ended", || {
+                done.extend(reap(engine.as_mut()));
+                done.len() == 2
+            });
+            assert!(done.iter().all(|done| done.op == Op::Write && done.result.is_ok()), "{done:?}");
+            for (sector, byte) in sectors.into_iter().zip([round, 100 + round]) {
+                engine.submit(IoRequest::read(Arc::clone(&disk), at(sector), AlignedBuf::zeroed(size)));
+                engine.errand().unwrap().run();
+                assert!(reap(engine.as_mut())[0].buf[..size].iter().all(|found| *found == byte));
+            }
+        }
+    }
+}
+
+#[test]
+fn of_two_writes_each_has_its_own_result() {
+    let dir = tempfile::tempdir().unwrap();
+    // A device ends where it ends; a file would grow.
+    let path = file_in(dir.path(), "device", 0);
+    std::fs::write(&path, [0; 64 << 10]).unwrap();
+    let Some(device) = LoopDevice::over(&path, 512) else { return };
+    let disk = open(&device.path);
+    for (first, second) in [(0, 64 << 10), (64 << 10, 0)] {
+        let mut engine = engine();
+        for at in [first, second] {
+            engine.submit(IoRequest::write(Arc::clone(&disk), at, AlignedBuf::zeroed(512)));
+        }
+        assert!(engine.is_one_call());
+        engine.errand().unwrap().run();
+        let done = reap(engine.as_mut());
+        let ok: Vec<_> = done.iter().map(|done| (done.offset, done.result.is_ok())).collect();
+        assert!(ok.len() == 2 && ok.contains(&(0, true)) && ok.contains(&(64 << 10, false)), "{done:?}");
+    }
+}
+
 #[test]
 fn of_a_write_and_a_read_each_has_its_own_result() {
     let dir = tempfile::tempdir().unwrap();
@@ -189,7 +255,8 @@ fn other_operations_are_a_call_each() {
         IoRequest::read(Arc::clone(disk), sector * 512, AlignedBuf::zeroed(len))
     };
     let pairs = [
-        ("two writes", [write(0), write(1)]),
+        ("two writes of the same", [write(4), write(4)]),
+        ("two writes of two machines", [IoRequest { of: 1, ..write(4) }, write(3)]),
         ("a read and a write", [reads(&disk, 3, 512), write(4)]),
         ("a write and a read of the same", [write(4), reads(&disk, 4, 512)]),
         ("a write and a read beyond its beginning", [write(5), reads(&disk, 4, 1024)]),

@@ -71,6 +71,8 @@ fn an_open_that_hangs_is_waited_for_and_not_begun_again() {
     let _alone = alone();
     let Some(file) = silent() else { return };
     let before = descriptors();
+    // Those of opens before stay for a while, and do the next ones.
+    let threads = threads_named("sanlock-open").max(1);
     let start = Instant::now();
     let error = Disk::open_timeout(&file.path, Access::ReadWrite, Asker::Command, WATCHED).unwrap_err();
     assert_eq!(error, OpenError::TimedOut { path: file.path.clone() });
@@ -87,7 +89,8 @@ fn an_open_that_hangs_is_waited_for_and_not_begun_again() {
     pending.push(joined);
     let error = Disk::open_timeout(&file.path, Access::ReadWrite, Asker::Lease, WATCHED).unwrap_err();
     assert_eq!(error.code(), sanlock_blockio::TIMED_OUT_CODE);
-    assert_eq!((file.waiting(Waiting::Open), threads_named("sanlock-open")), (1, 1));
+    assert_eq!(file.waiting(Waiting::Open), 1);
+    assert!(threads_named("sanlock-open") <= threads, "nobody else opens it");
     // A descriptor for reading only is another one.
     let reading = Disk::open_in_background(&file.path, Access::ReadOnly, Asker::Command).unwrap();
     eventually("it is opened in another way", || file.waiting(Waiting::Open) == 2);

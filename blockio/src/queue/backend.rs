@@ -34,11 +34,11 @@ impl RawOp {
                 let gap = usize::try_from(next.offset.checked_sub(end(self)?)?).ok()?;
                 (gap <= GAP_MAX).then_some(Together::InOneRead { gap })
             }
-            (Op::Write, Op::Read) => {
+            (Op::Write, Op::Read | Op::Write) => {
                 let apart = end(self)? <= next.offset || end(next)? <= self.offset;
                 apart.then_some(Together::SideBySide)
             }
-            (Op::Read | Op::Write, Op::Write) => None,
+            (Op::Read, Op::Write) => None,
         }
     }
 }
@@ -51,7 +51,7 @@ pub(crate) enum Together {
         /// Bytes.
         gap: usize,
     },
-    /// A write, and a read of something else, both under way at once.
+    /// A write, and a read or a write of something else, both under way at once.
     SideBySide,
 }
 

@@ -1,5 +1,5 @@
-//! The operations of one paxos machine: at most one per disk at a time, in the beginning two reads, in a release a write and a read, and
-//! those that timed out.
+//! The operations of one paxos machine: at most one per disk at a time, in the beginning two reads, in a release a write and a read or two
+//! writes, and those that timed out.
 //! A write that ended in doubt is one that timed out, except for what is said of it.
 //!
 //! A disk of several that has let one time out is *silent* until that one ends. While there is a majority without it, nobody waits for
@@ -33,6 +33,8 @@ pub(super) enum For {
     Blocks,
     Delta,
     Write,
+    /// A write of the leader beside one of our block.
+    WriteLeader,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,7 +69,8 @@ pub(super) struct Ops {
     doubt_ms: u64,
     next: u32,
     running: ArrayVec<Running, OPS_PER_STEP_MAX>,
-    /// Writes that timed out, or ended in doubt, and are still outstanding: at most one per disk, because a disk with one gets no further write.
+    /// Writes that timed out, or ended in doubt, and are still outstanding: at most one per disk, because a disk with one gets no further write; or
+    /// two on a single disk, of the only two that are made at once.
     late_writes: ArrayVec<(OpId, u8), DISKS_MAX>,
     /// Reads of several disks that timed out and are still outstanding, the newest ones.
     late_reads: ArrayVec<(OpId, u8), OPS_PER_STEP_MAX>,
@@ -202,7 +205,7 @@ impl Ops {
         let id = OpId(self.next);
         self.next += 1;
         self.running.push(Running { id, disk, purpose });
-        let doubt_ms = if purpose == For::Write { self.doubt_ms } else { 0 };
+        let doubt_ms = if matches!(action, Action::Write { .. }) { self.doubt_ms } else { 0 };
         self.batch.push(Op { id, place, sector_size: size, action, deadline, doubt_ms });
     }
 
@@ -237,7 +240,7 @@ impl Ops {
         content: Content,
         deadline: MonoTime,
     ) -> bool {
-        !self.skips(disk) && self.write_to_the_only(disk, size, sector, content, deadline)
+        !self.skips(disk) && self.write_for(disk, size, sector, content, deadline, For::Write)
     }
 
     /// The same where no other disk would do.
@@ -249,10 +252,32 @@ impl Ops {
         content: Content,
         deadline: MonoTime,
     ) -> bool {
+        self.write_for(disk, size, sector, content, deadline, For::Write)
+    }
+
+    /// The same of the leader of a single disk, beside a write of our block.
+    pub(super) fn write_leader_beside(
+        &mut self,
+        size: SectorSize,
+        leader: RawLeader,
+        deadline: MonoTime,
+    ) -> bool {
+        self.write_for(0, size, 0, Content::Leader(leader), deadline, For::WriteLeader)
+    }
+
+    fn write_for(
+        &mut self,
+        disk: u8,
+        size: SectorSize,
+        sector: u64,
+        content: Content,
+        deadline: MonoTime,
+        purpose: For,
+    ) -> bool {
         if !self.is_known(disk) || self.late_writes.iter().any(|(_, d)| *d == disk) {
             return false;
         }
-        self.push(disk, Place::Resource(disk), size, Action::Write { sector, content }, deadline, For::Write);
+        self.push(disk, Place::Resource(disk), size, Action::Write { sector, content }, deadline, purpose);
         true
     }
 
@@ -295,7 +320,7 @@ impl Ops {
     fn outstanding_from_now<'a>(&mut self, op: OpId, failure: IoFailure) -> Event<'a> {
         let Some(r) = self.end(op) else { return Event::Nothing };
         match r.purpose {
-            For::Write => self.late_writes.push((op, r.disk)),
+            For::Write | For::WriteLeader => self.late_writes.push((op, r.disk)),
             For::Delta => {}
             For::Leader | For::OwnBlock | For::OwnerBlock | For::Blocks => self.is_late((op, r.disk)),
         }
@@ -308,7 +333,7 @@ impl Ops {
                 Some(r) => {
                     match r.purpose {
                         For::Delta => {}
-                        For::Write => self.late_reads.retain(|(_, d)| *d != r.disk),
+                        For::Write | For::WriteLeader => self.late_reads.retain(|(_, d)| *d != r.disk),
                         For::Leader | For::OwnBlock | For::OwnerBlock | For::Blocks => {
                             self.answered(r.disk, result.is_ok())
                         }

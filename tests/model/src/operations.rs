@@ -235,12 +235,14 @@ impl Turn<'_> {
                 Pending::Write { sector, content: self.contents.number(&content) }
             }
         };
-        // A release reads the leader beside its write of the own block. Otherwise one operation at a time is on a disk.
+        // A release reads the leader beside its write of the own block, and whoever goes over to a shared hold writes it there. Otherwise one
+        // operation at a time is on a disk.
         let beside: Vec<&Running> = self.host.running.iter().filter(|r| r.disk == disk).collect();
         let mark = |r: &&Running| matches!(r.what, Pending::Write { sector, .. } if sector == own_block);
-        let reads_leader = matches!(what, Pending::Read { first: 0, count: 1, .. });
+        let of_leader =
+            matches!(what, Pending::Read { first: 0, count: 1, .. } | Pending::Write { sector: 0, .. });
         assert!(
-            beside.is_empty() || (beside.len() == 1 && beside.iter().all(mark) && reads_leader),
+            beside.is_empty() || (beside.len() == 1 && beside.iter().all(mark) && of_leader),
             "{what:?} beside {beside:?}"
         );
         let nth = u8::from(!beside.is_empty());

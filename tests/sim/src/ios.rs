@@ -101,12 +101,26 @@ impl World {
                 let what = format!("W12: {writer:?} writes {area:?}, which it has read as somebody else's");
                 self.checks.violated(what);
             }
+            // The leader may be freed beside the mark, in the same step: neither has timed out, and their order makes no difference.
+            let at_once = |io: &Io| {
+                let of_block = matches!(io.write, Some((other, _)) if other != 0);
+                *sector == 0
+                    && of_block
+                    && (io.job, io.serial, io.since) == (job, serial, self.now)
+                    && !io.timed_out
+            };
             // What an earlier daemon left behind in a lockspace is excepted: this one cannot know of it (R3).
             let to_same = |io: &Io| {
                 let over = !self.is_current(io) && matches!(area, Area::Lockspace(_));
                 // One renewal that failed keeps no other from being written.
                 let renewal = io.doubtful && matches!(io.job, JobKey::Renewal(_));
-                io.host == host && io.area == area && io.is_write() && !over && !renewal && !io.is_request()
+                io.host == host
+                    && io.area == area
+                    && io.is_write()
+                    && !over
+                    && !renewal
+                    && !io.is_request()
+                    && !at_once(io)
             };
             if !request && self.flying().any(to_same) && !writer.reference {
                 let what = format!("R3: {writer:?} writes to {area:?} while a write of it is in flight");

@@ -58,20 +58,15 @@ impl PaxosRelease {
         };
         match self.judge(&leader) {
             Ok(true) => {
-                let mut free = leader;
-                free.timestamp = 0.into();
-                free.write_id = self.config.host.get().into();
-                free.write_generation = self.config.generation.into();
-                free.write_timestamp = now.secs().into();
-                free.flags = (free.flags.get() & !FLAG_SHORT_HOLD).into();
+                let mut free = self.freed(now, leader);
                 if let (true, Some((readable, other))) = (self.leader_first(), votes.missing(disks)) {
                     self.not_renamed = Some(ReleaseError::NotRenamed { readable, disks, other });
                 } else if let (Some(name), What::Held(held)) = (&self.rename, &self.what) {
                     free.resource_name = name.to_field();
                     // Whoever committed it in our name had an older number.
                     free.num_hosts = free.num_hosts.get().max(held.leader.num_hosts.get()).into();
+                    free.seal();
                 }
-                free.seal();
                 match self.write_all(now, env, 0, &Content::Leader(free)) {
                     Ok(tally) => self.submit(now, env, Phase::WriteLeader(tally)),
                     Err(e) => self.done(Err(e)),
@@ -86,6 +81,18 @@ impl PaxosRelease {
             },
             Err(e) => self.done(Err(e)),
         }
+    }
+
+    /// A leader as it says that the lease is free.
+    pub(super) fn freed(&self, now: MonoTime, leader: RawLeader) -> RawLeader {
+        let mut free = leader;
+        free.timestamp = 0.into();
+        free.write_id = self.config.host.get().into();
+        free.write_generation = self.config.generation.into();
+        free.write_timestamp = now.secs().into();
+        free.flags = (free.flags.get() & !FLAG_SHORT_HOLD).into();
+        free.seal();
+        free
     }
 
     /// Whether the leader is ours to free (lease-algorithms.md 6.2 step 4).

@@ -9,7 +9,8 @@
 //! 2. Read the leader, on a single disk beside that write (decision 24). Only a leader that we wrote ourselves, and that still says what we
 //!    wrote, may be changed by us. What was read beside a mark that failed, or of which nothing is known, is not used: it may be a whole io
 //!    timeout old.
-//! 3. Write the leader with timestamp 0, once the flag is on disk.
+//! 3. Write the leader with timestamp 0, once the flag is on disk. Of a lease that this host goes on holding shared the two may be written at once
+//!    ([`to_shared`]).
 //!
 //! Of a lease that is to be renamed the leader comes first, whoever wrote it: as long as our block is not marked and the leader
 //! names us nobody else may write it, so it is ours to free and to name. The mark follows, for commits in our name that are still
@@ -20,8 +21,11 @@
 //! our block is marked, for a disk may be another lease's by then.
 
 mod leader;
+mod own_block;
 mod probe;
+mod to_shared;
 
+use self::own_block::OwnRead;
 use self::probe::{Identify, Probe};
 use super::acquire::host_block;
 use super::ops::{Event, For, Ops, Tally, Verdict, Votes};
@@ -71,23 +75,6 @@ pub enum Released {
     NothingToDo,
 }
 
-/// What was read of our block so far.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-struct OwnRead {
-    /// The one furthest on.
-    best: Option<HostBlock>,
-    /// Largest ballot number on any disk.
-    newest: u64,
-    /// A disk says something else of a shared hold than it should.
-    mode_differs: bool,
-    /// A disk has a block without the flag.
-    unmarked: bool,
-    readable: u32,
-    damaged: u32,
-    io: Option<IoFailure>,
-    bad: Option<DblockError>,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Phase {
     Start,
@@ -99,14 +86,19 @@ enum Phase {
     WriteValue(Tally),
     /// Our block is read from every disk.
     ReadBlock(OwnRead),
-    /// Our mode block is written beside the ownership.
-    Announce(Tally),
+    /// Our mode block is written beside the ownership, and of a single disk the leader is read.
+    Announce(Tally, Votes<LeaderFail>),
     /// Some writes of the mode block timed out, and without them it is open which mode we are in.
     AwaitBlock(Tally),
     /// Our block is marked, and of a single disk the leader is read.
     WriteBlock(Tally, Votes<LeaderFail>),
     ReadLeader(Votes<LeaderFail>),
     WriteLeader(Tally),
+    /// Once the mode block is on disk: our block is marked and the leader is freed (docs/decisions/0025).
+    MarkAndFree {
+        marking: Tally,
+        freeing: Tally,
+    },
     Done,
 }
 
@@ -324,10 +316,8 @@ impl PaxosRelease {
     }
 
     /// Writes our block as it is, with RELEASED and the shared hold that is left.
-    fn write_block(&mut self, now: MonoTime, env: &Env<'_>, mut block: HostBlock) -> Step<ReleaseOutcome> {
-        block.dblock.flags = (block.dblock.flags.get() | DBLOCK_RELEASED).into();
-        block.mode = self.mode;
-        self.flagged = true;
+    fn write_block(&mut self, now: MonoTime, env: &Env<'_>, block: HostBlock) -> Step<ReleaseOutcome> {
+        let block = self.marked(block);
         match self.write_all(now, env, self.config.host.block_sector(), &Content::Block(block)) {
             Ok(tally) => {
                 if self.reads_beside_the_mark() {
@@ -339,31 +329,17 @@ impl PaxosRelease {
         }
     }
 
+    fn marked(&mut self, mut block: HostBlock) -> HostBlock {
+        block.dblock.flags = (block.dblock.flags.get() | DBLOCK_RELEASED).into();
+        block.mode = self.mode;
+        self.flagged = true;
+        block
+    }
+
     /// Whether the leader comes next, and may be read meanwhile: of a single disk, which has the lease and answers, or nothing comes of it.
     fn reads_beside_the_mark(&self) -> bool {
         let shared = matches!(self.what, What::Held(held) if held.is_shared());
         self.config.disks == 1 && !shared && self.told.is_none()
-    }
-
-    fn announce(&mut self, now: MonoTime, env: &Env<'_>, block: HostBlock) -> Step<ReleaseOutcome> {
-        let block = HostBlock { mode: self.mode, ..block };
-        match self.write_all(now, env, self.config.host.block_sector(), &Content::Block(block)) {
-            Ok(tally) => self.submit(now, env, Phase::Announce(tally)),
-            Err(e) => self.done(Err(e)),
-        }
-    }
-
-    fn after_announce(&mut self, now: MonoTime, env: &Env<'_>, tally: Tally) -> Step<ReleaseOutcome> {
-        let What::Exclusivity(held) = self.what else { return self.done(Err(ReleaseError::Driver)) };
-        if tally.ok >= self.config.majority() {
-            self.announced = true;
-            return self.write_block(now, env, held.block);
-        }
-        if self.patient && self.ops.outstanding() > 0 && self.may_write(env) && env.client_alive {
-            self.phase = Phase::AwaitBlock(tally);
-            return Step::Pending;
-        }
-        self.done(Err(ReleaseError::DblockWrite(tally.failure())))
     }
 
     fn after_write_block(
@@ -402,52 +378,6 @@ impl PaxosRelease {
             }),
             _ if marked && self.reads_beside_the_mark() => self.after_read_leader(now, env, leaders),
             What::Held(_) | What::Exclusivity(_) | What::Whatever => self.read_leader(now, env),
-        }
-    }
-
-    /// A write of the mode block that had timed out has ended.
-    fn block_ended_late(&mut self, now: MonoTime, env: &Env<'_>, landed: bool) -> Step<ReleaseOutcome> {
-        let Phase::AwaitBlock(mut tally) = self.phase else { return Step::Pending };
-        tally.ok += u32::from(landed);
-        self.after_announce(now, env, tally)
-    }
-
-    fn after_read_block(&mut self, now: MonoTime, env: &Env<'_>, read: &OwnRead) -> Step<ReleaseOutcome> {
-        // Of the copies of the block that is furthest on: a disk may have kept the number of a ballot that got no further, from before.
-        // And its value's ballot, where it has one: an attempt before this may have raised the other number, below.
-        let ballot = read.best.map_or(0, |HostBlock { dblock, .. }| match dblock.bal.get() {
-            0 => dblock.mbal.get(),
-            bal => bal,
-        });
-        if self.hold.is_some_and(|hold| ballot > hold.dblock.mbal.get()) {
-            return self.done(Ok(Released::NothingToDo));
-        }
-        // What we wrote ourselves, where no disk that answers has it.
-        let attempt =
-            self.attempt.filter(|left| read.best.is_some_and(|best| left.dblock.written_after(&best.dblock)));
-        let unmarked = read.unmarked || attempt.is_some();
-        let Some(mut block) = attempt.or(read.best).filter(|_| read.readable >= self.config.majority())
-        else {
-            // A disk that comes back may make the majority: only damage alone is final.
-            let all_read = read.readable + read.damaged + self.ops.foreign() == u32::from(self.config.disks);
-            return self.done(Err(match read.bad.filter(|_| all_read) {
-                Some(bad) => ReleaseError::Dblock(bad),
-                None => ReleaseError::Io(read.io.unwrap_or(self.ops.unread())),
-            }));
-        };
-        if block.dblock.mbal.get() < read.newest {
-            // No disk goes back to a ballot before its last.
-            block.dblock.mbal = read.newest.into();
-            block.dblock.seal();
-        }
-        // Whatever the last ballot got to: with a value of ours the flag gives that value up; with none it still speaks for an
-        // older version that others may have committed in our name, whose flag phase 1 of the last ballot took away.
-        if read.mode_differs || (!block.dblock.is_unused() && unmarked) {
-            self.write_block(now, env, block)
-        } else if self.other_name.is_some() {
-            self.done(Ok(Released::ByFlag))
-        } else {
-            self.read_leader(now, env)
         }
     }
 
@@ -503,47 +433,23 @@ impl PaxosRelease {
         }
     }
 
-    fn read_block(&mut self, now: MonoTime) {
-        for disk in 0..self.config.disks {
-            let sector = self.config.host.block_sector();
-            self.ops.read(disk, self.geometry.sector(), sector, 1, self.deadline(now), For::OwnBlock);
-        }
-    }
-
     fn record(&mut self, disk: u8, purpose: For, result: Result<View<'_>, IoFailure>) {
         let mode = self.mode;
         let mut phase = std::mem::replace(&mut self.phase, Phase::Done);
         match &mut phase {
             Phase::ReadBlock(read) if !self.ops.is_known(disk) => {
-                read.io = read.io.or(result.err()).or(self.ops.unseen(disk));
+                read.unread(result.err().or(self.ops.unseen(disk)))
             }
-            Phase::ReadBlock(read) => match host_block(result, self.config.host) {
-                Ok(block) => match verify::dblock(&block.dblock, self.config.host) {
-                    Ok(()) => {
-                        read.readable += 1;
-                        read.newest = read.newest.max(block.dblock.mbal.get());
-                        read.mode_differs |= block.mode.is_shared() != mode.is_shared()
-                            || (mode.is_shared() && block.mode.generation != mode.generation);
-                        read.unmarked |= !block.dblock.is_released();
-                        if read.best.is_none_or(|best| block.dblock.written_after(&best.dblock)) {
-                            read.best = Some(block);
-                        }
-                    }
-                    Err(e) => {
-                        read.damaged += 1;
-                        read.bad = read.bad.or(Some(e));
-                    }
-                },
-                Err(e) => read.io = read.io.or(Some(e)),
-            },
-            Phase::WriteValue(tally)
-            | Phase::Announce(tally)
-            | Phase::AwaitBlock(tally)
-            | Phase::WriteLeader(tally) => {
+            Phase::ReadBlock(read) => read.put(host_block(result, self.config.host), self.config.host, mode),
+            Phase::WriteValue(tally) | Phase::AwaitBlock(tally) | Phase::WriteLeader(tally) => {
                 tally.count(&result);
             }
-            Phase::WriteBlock(tally, _) if purpose == For::Write => tally.count(&result),
-            Phase::WriteBlock(_, votes) | Phase::ReadLeader(votes) => {
+            Phase::MarkAndFree { freeing: tally, .. } if purpose == For::WriteLeader => tally.count(&result),
+            Phase::MarkAndFree { marking: tally, .. } => tally.count(&result),
+            Phase::Announce(tally, _) | Phase::WriteBlock(tally, _) if purpose == For::Write => {
+                tally.count(&result);
+            }
+            Phase::Announce(_, votes) | Phase::WriteBlock(_, votes) | Phase::ReadLeader(votes) => {
                 let leader = self.decode_leader(result);
                 self.ops.found(disk, &leader);
                 self.newer_hold |=
@@ -568,10 +474,12 @@ impl PaxosRelease {
             Phase::Identify(identify) => self.after_identify(now, env, &identify),
             Phase::ReadBlock(read) => self.after_read_block(now, env, &read),
             Phase::WriteValue(tally) => self.after_value(now, env, tally),
-            Phase::Announce(tally) | Phase::AwaitBlock(tally) => self.after_announce(now, env, tally),
+            Phase::Announce(tally, leaders) => self.after_announce(now, env, tally, &leaders),
+            Phase::AwaitBlock(tally) => self.after_announce(now, env, tally, &Votes::default()),
             Phase::WriteBlock(tally, leaders) => self.after_write_block(now, env, tally, &leaders),
             Phase::ReadLeader(votes) => self.after_read_leader(now, env, &votes),
             Phase::WriteLeader(tally) => self.after_write_leader(now, env, tally),
+            Phase::MarkAndFree { marking, freeing } => self.after_mark_and_free(now, env, marking, freeing),
             Phase::Start | Phase::Done => self.done(Err(ReleaseError::Driver)),
         }
     }
@@ -585,7 +493,7 @@ impl Machine for PaxosRelease {
             Input::Start => self.start(now, env),
             // The lockspace or the client may be gone.
             Input::Tick => match self.phase {
-                Phase::AwaitBlock(tally) => self.after_announce(now, env, tally),
+                Phase::AwaitBlock(tally) => self.after_announce(now, env, tally, &Votes::default()),
                 _ => Step::Pending,
             },
             Input::CompletedLate { op, result } if self.ops.late_disk(op).is_some() => {

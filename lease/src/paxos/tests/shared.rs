@@ -243,7 +243,7 @@ fn the_only_holder_becomes_exclusive_and_shared_again() {
 
     let down = to_shared(&mut lab, 1, up.held);
     assert_eq!((convert_code(&down), down.held.is_shared(), down.erase), (0, true, false));
-    assert_eq!(lab.brief(), [(2, -1), (2, -1), (0, 1), (0, -1)], "the mode block is on disk before the flag");
+    assert_eq!(lab.brief(), [(2, -1), (0, 1), (2, -1), (0, -1)], "the mode block is on disk before the flag");
     assert_eq!((mode_of(&lab, 1), state(&leader_of(&lab))), ((true, true, 2), (1, 1, false, 2, 1)));
     held(&share(&mut lab, 2));
 }
@@ -298,7 +298,7 @@ fn a_downgrade_whose_mode_block_fails_changes_nothing() {
     nth_op(&mut lab, 0, Fate::fail(IoFailure::Os(5)));
     let outcome = to_shared(&mut lab, 1, ours);
     assert_eq!((convert_code(&outcome), outcome.held, outcome.erase), (-5, ours, false));
-    assert_eq!(lab.brief(), [(2, -1)], "the leader is not touched");
+    assert_eq!(lab.brief(), [(2, -1), (0, 1)], "the leader is not touched");
 }
 
 /// Where another host wrote the leader in our name the flag alone frees the lease: a downgrade that fails must not have written it,
@@ -351,10 +351,10 @@ fn what_a_downgrade_left_can_be_erased_under_the_hold() {
 fn a_downgrade_whose_flag_fails_is_one_that_still_has_to_erase() {
     let mut lab = free_lab();
     let ours = held(&acquire_plain(&mut lab));
-    nth_op(&mut lab, 1, Fate::fail(IoFailure::Os(5)));
+    nth_op(&mut lab, 2, Fate::fail(IoFailure::Os(5)));
     let outcome = to_shared(&mut lab, 1, ours);
     assert_eq!((convert_code(&outcome), outcome.held.is_shared(), outcome.erase), (0, true, true));
-    assert_eq!((mode_of(&lab, 1).0, leader_of(&lab).timestamp.get()), (true, 0));
+    assert_eq!((mode_of(&lab, 1), leader_of(&lab).timestamp.get()), ((true, false, 1), 0));
 }
 
 /// The mode block may land at any time: until it has, no answer.
@@ -385,21 +385,108 @@ fn a_downgrade_waits_for_its_mode_block() {
 /// Once the mode block is there others may share the lease, so the answer is that it is shared.
 #[test]
 fn a_downgrade_whose_leader_fails_is_shared_all_the_same() {
-    for n in [1, 2] {
-        for fate in [Fate::fail(IoFailure::Os(5)), Fate::after(11_000)] {
-            let mut lab = free_lab();
-            let ours = held(&acquire_plain(&mut lab));
-            nth_op(&mut lab, n, fate);
-            let mut machine = PaxosConvert::to_shared(config(1), ours);
-            let done = lab.run_noisy(&mut machine);
-            assert_eq!((convert_code(&done.outcome), done.outcome.held.is_shared()), (0, true));
-            assert!(done.outcome.erase);
-            lab.pass(&mut machine, 20);
-            lab.no_faults();
-            retract(&mut lab).outcome.result.unwrap();
-            assert_eq!((mode_of(&lab, 1).0, leader_of(&lab).timestamp.get()), (false, 0));
-        }
+    let (fails, late) = (Fate::fail(IoFailure::Os(5)), Fate::after(11_000));
+    let rows: [(&[usize], Fate, u32); 7] = [
+        (&[2], fails, 0),
+        (&[3], fails, 0),
+        (&[2, 3], fails, 0),
+        (&[2], late, 1),
+        (&[3], late, 1),
+        (&[2, 3], late, 2),
+        // The leader could not be read beside the mode block: it is beside the mark, and written after it.
+        (&[1, 4], fails, 0),
+    ];
+    for (which, fate, outstanding) in rows {
+        let mut lab = free_lab();
+        let ours = held(&acquire_plain(&mut lab));
+        let mut ops = 0..;
+        lab.fates(
+            move |_| if ops.next().is_some_and(|n| which.contains(&n)) { fate } else { Fate::prompt() },
+        );
+        let mut machine = PaxosConvert::to_shared(config(1), ours);
+        let done = lab.run_noisy(&mut machine);
+        assert_eq!((convert_code(&done.outcome), done.outcome.held.is_shared()), (0, true), "{which:?}");
+        assert_eq!((done.outcome.erase, done.outstanding), (true, outstanding), "{which:?}");
+        lab.pass(&mut machine, 20);
+        lab.no_faults();
+        retract(&mut lab).outcome.result.unwrap();
+        assert_eq!((mode_of(&lab, 1).0, leader_of(&lab).timestamp.get()), (false, 0));
     }
+}
+
+/// Which of the two writes failed is told apart: the release has done what the other one did.
+#[test]
+fn the_mark_and_the_free_leader_of_a_downgrade_fail_apart() {
+    let failure = IoFailure::Os(5);
+    for (n, result, block_failure) in [
+        (2, Ok(Released::LeaderFreed), Some(failure)),
+        (3, Err(ReleaseError::LeaderWrite(failure)), None),
+        (4, Ok(Released::LeaderFreed), None),
+    ] {
+        let mut lab = free_lab();
+        let ours = held(&acquire_plain(&mut lab));
+        nth_op(&mut lab, n, Fate::fail(failure));
+        let done = lab.run_noisy(&mut PaxosRelease::to_shared(config(1), ours).patiently()).outcome;
+        assert_eq!((done.result, done.block_failure), (result, block_failure));
+    }
+}
+
+/// What was read beside the announcement counts only if both ended in time: the leader is read again beside the mark otherwise.
+#[test]
+fn a_downgrade_reads_the_leader_again_if_it_was_not_read_beside_the_mode_block() {
+    let rows = [(1, Fate::fail(IoFailure::Os(5))), (1, Fate::after(11_000)), (0, Fate::after(35_000))];
+    for (n, fate) in rows {
+        let mut lab = free_lab();
+        let ours = held(&acquire_plain(&mut lab));
+        nth_op(&mut lab, n, fate);
+        lab.trace.clear();
+        let done = lab.run_noisy(&mut PaxosConvert::to_shared(config(1), ours));
+        assert_eq!((convert_code(&done.outcome), done.outcome.erase, done.outstanding), (0, false, 0), "{n}");
+        assert_eq!(lab.brief(), [(2, -1), (0, 1), (2, -1), (0, 1), (0, -1)], "{n}");
+        assert_eq!((mode_of(&lab, 1), leader_of(&lab).timestamp.get()), ((true, true, 1), 0), "{n}");
+    }
+}
+
+/// A leader that somebody else wrote in our name is left alone, and so is one that is not ours any more.
+#[test]
+fn a_downgrade_leaves_a_leader_alone_that_is_not_of_its_writing() {
+    let rows: [(Change, bool); 2] = [(write_id_2, false), (next_version, true)];
+    for (change, erase) in rows {
+        let mut lab = free_lab();
+        let ours = held(&acquire_plain(&mut lab));
+        change(&mut lab);
+        let before = leader_of(&lab);
+        let outcome = to_shared(&mut lab, 1, ours);
+        assert_eq!((convert_code(&outcome), outcome.held.is_shared(), outcome.erase), (0, true, erase));
+        assert_eq!(lab.brief(), [(2, -1), (0, 1), (2, -1), (0, 1)]);
+        assert_eq!((mode_of(&lab, 1), leader_of(&lab)), ((true, true, 1), before));
+    }
+}
+
+fn write_id_2(lab: &mut Lab) {
+    let mut leader = leader_of(lab);
+    leader.write_id = 2.into();
+    leader.seal();
+    put_leader(lab, leader);
+}
+
+fn next_version(lab: &mut Lab) {
+    let mut leader = leader_of(lab);
+    leader.lver = (leader.lver.get() + 1).into();
+    leader.seal();
+    put_leader(lab, leader);
+}
+
+/// The lockspace dies between the two steps: the hold is shared by its mode block, and nothing else was written.
+#[test]
+fn a_downgrade_marks_and_frees_nothing_once_its_lockspace_is_gone() {
+    let mut lab = free_lab();
+    let ours = held(&acquire_plain(&mut lab));
+    nth_op(&mut lab, 0, Fate::after(5_000));
+    lab.after_secs(3, |lab| lab.lockspace = LockspaceNow::Gone);
+    let outcome = to_shared(&mut lab, 1, ours);
+    assert_eq!((convert_code(&outcome), outcome.held.is_shared(), outcome.erase), (0, true, true));
+    assert_eq!(lab.brief(), [(2, -1), (0, 1)]);
 }
 
 #[test]
