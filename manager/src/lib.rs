@@ -167,6 +167,7 @@ impl Manager {
                 self.retry_releases(now, out);
                 self.erase_due(now, out);
                 self.check_lockspaces(now, out);
+                self.tell_of_records(now, out);
                 self.age_outgoing(now, out);
                 self.look_again(now, out);
             }

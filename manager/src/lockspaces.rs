@@ -128,7 +128,8 @@ impl Manager {
             rejoin: BTreeMap::new(),
             rejoin_asked: 0,
             rejoin_saved: 0,
-            record_first: false,
+            record_first: None,
+            record_told: false,
         };
         self.lockspaces.insert(ls, lockspace);
         self.begin_join(ls, out);
@@ -296,24 +297,43 @@ impl Manager {
         }
         // Every process is gone or has given up what it held: only writes may outlive this. Whether those of a thread that broke off
         // have ended, nobody has seen.
-        let outlived = outstanding || lockspace.ended;
-        lockspace.record_first = true;
-        self.save_rejoin(ls, outlived, out);
+        let ended = lockspace.ended;
+        lockspace.record_first = Some(now);
+        self.save_rejoin(ls, outstanding || ended, out);
+        if !ended {
+            // Renewals end at once: others wait for this host no longer because a run directory hangs.
+            out.push(Action::Leave { ls, release });
+        }
     }
 
-    /// A record is on stable storage. A lockspace whose host id stays unreleased is left, and one whose thread had something to add about
-    /// its own writes is forgotten, only then: whoever joins it next believes what is there.
+    /// A record is on stable storage. A lockspace whose host id stays unreleased, and one whose thread had something to add about its own
+    /// writes, is forgotten only then: whoever joins it next believes what is there.
     pub(crate) fn rejoin_saved(&mut self, ls: LockspaceId, serial: u64, out: &mut Vec<Action>) {
         let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
         lockspace.rejoin_saved = lockspace.rejoin_saved.max(serial);
-        if !lockspace.record_first || lockspace.rejoin_saved < lockspace.rejoin_asked {
+        if lockspace.record_first.is_none() || lockspace.rejoin_saved < lockspace.rejoin_asked {
             return;
         }
-        lockspace.record_first = false;
+        lockspace.record_first = None;
         if lockspace.ended {
             self.forget_lockspace(ls, out);
-        } else {
-            out.push(Action::Leave { ls, release: false });
+        }
+    }
+
+    /// Says once of a lockspace that is only there for its record what it waits for.
+    pub(crate) fn tell_of_records(&mut self, now: MonoTime, out: &mut Vec<Action>) {
+        for (ls, lockspace) in &mut self.lockspaces {
+            let late = |since: &MonoTime| now.secs_since(*since) >= lockspace.io_timeout.secs();
+            let Some(since) = lockspace.record_first.filter(late) else { continue };
+            if !std::mem::replace(&mut lockspace.record_told, true) {
+                let text = format!(
+                    "lockspace {} is left, and nothing renews its host_id lease any more, but its record in the run directory has not been written for {} s: \
+                     it stays, cannot be added again, and a shutdown waits for it, until it is",
+                    lockspace.spec.name,
+                    now.secs_since(since)
+                );
+                log(out, Level::Error, Some(*ls), text);
+            }
         }
     }
 
@@ -344,9 +364,12 @@ impl Manager {
             self.lease_write_outlives(ls, out);
         }
         let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
-        if lockspace.record_first {
+        if lockspace.record_first.is_some() {
             lockspace.ended = true;
-            return self.save_rejoin(ls, true, out);
+            if writes != LeaseWrites::Ended {
+                self.save_rejoin(ls, true, out);
+            }
+            return;
         }
         if lockspace.list != LockspaceList::Spaces {
             // Of an instance that never joined there is no record that could be believed.
@@ -354,7 +377,7 @@ impl Manager {
                 return self.forget_lockspace(ls, out);
             }
             // It is forgotten when its record says so, behind all that was asked of the record before.
-            (lockspace.ended, lockspace.record_first) = (true, true);
+            (lockspace.ended, lockspace.record_first) = (true, Some(now));
             return self.save_rejoin(ls, true, out);
         }
         // The thread broke off: nobody renews any more, so its users have to go first.

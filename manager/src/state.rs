@@ -190,7 +190,7 @@ pub struct Lockspace {
     pub(crate) inq_waiters: Vec<ConnId>,
     /// How far its end has come.
     pub(crate) progress: Progress,
-    /// Its thread ended by itself: there is nobody to be told to leave.
+    /// Its thread has ended: there is nobody to be told to leave.
     pub(crate) ended: bool,
     /// When the last user was gone and only unsettled writes were left.
     pub(crate) drained_since: Option<MonoTime>,
@@ -199,8 +199,10 @@ pub struct Lockspace {
     pub(crate) rejoin: BTreeMap<ConnId, u64>,
     pub(crate) rejoin_asked: u64,
     pub(crate) rejoin_saved: u64,
-    /// It is left, or forgotten if its thread has ended, once the newest record is saved.
-    pub(crate) record_first: bool,
+    /// Since when it is there only until the newest record is saved, and its thread has ended.
+    pub(crate) record_first: Option<MonoTime>,
+    /// Whether the log says so.
+    pub(crate) record_told: bool,
 }
 
 impl Lockspace {

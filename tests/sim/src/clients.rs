@@ -302,8 +302,11 @@ impl World {
         let mut free: Vec<u8> = self.settings.all_resources().filter(|r| !held.contains(r)).collect();
         let disks = self.settings.disks;
         if self.calm {
+            // What it has not had yet comes first: it may have been tried before there was a lockspace, or for an orphan that is not there.
             let h = &self.hosts[host];
-            free.sort_by_key(|r| h.tried_in_calm.get(r).copied().unwrap_or(0));
+            let got = |r: u8, shared| h.granted_in_calm.get(&(r, shared)).is_some_and(|n| *n > 0);
+            let had = |r: u8| got(r, false) && (self.settings.shared_per_mille == 0 || got(r, true));
+            free.sort_by_key(|r| (had(*r), h.tried_in_calm.get(r).copied().unwrap_or(0)));
             free.truncate(1);
             return free;
         }
