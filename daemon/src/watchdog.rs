@@ -147,6 +147,8 @@ impl Watchdog {
 enum Link {
     /// A short-lived thread works on it.
     Arming {
+        /// Its device is to fire after this time, seconds.
+        fire: u64,
         /// What wdmd is to have in the end.
         times: Times,
         /// It has to be told again when the connection is armed.
@@ -159,6 +161,10 @@ enum Link {
         connection: Connection,
         /// This one.
         times: Times,
+        /// Its device is to fire after this time, seconds.
+        fire: u64,
+        /// It has said so when it was asked last, behind the last expiry.
+        protects: bool,
     },
     /// It has none.
     Idle {
@@ -184,12 +190,12 @@ struct Thread<R> {
 
 impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
     fn turn(&mut self) {
-        let ended = self.wait();
+        let readable = self.wait();
         for order in self.inbox.take() {
             self.carry_out(order);
         }
-        for ls in ended {
-            self.ended(ls);
+        for ls in readable {
+            self.hear(ls);
         }
         let now = monotonic_now();
         self.links.retain(|_, link| !matches!(link, Link::Idle { until, .. } if *until <= now));
@@ -214,7 +220,7 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
         }
     }
 
-    /// Sleeps; the lockspaces whose connection has ended. Between calls nothing is to be read on any of them.
+    /// Sleeps; the lockspaces whose connection has something to say: it has ended, or answers what it was asked.
     fn wait(&self) -> Vec<LockspaceId> {
         let watched: Vec<(LockspaceId, &Connection)> = self
             .links
@@ -234,8 +240,8 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
         if poll(&mut fds, nap::until(wake)).is_err() {
             return Vec::new();
         }
-        let ended = fds.iter().skip(1).zip(&watched).filter(|(fd, _)| fd.any() == Some(true));
-        ended.map(|(_, (ls, _))| *ls).collect()
+        let readable = fds.iter().skip(1).zip(&watched).filter(|(fd, _)| fd.any() == Some(true));
+        readable.map(|(_, (ls, _))| *ls).collect()
     }
 
     fn carry_out(&mut self, order: Order) {
@@ -267,7 +273,8 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
 
     fn arm(&mut self, ls: LockspaceId, name: String, fire: WatchdogFire, times: Times) {
         let cancelled = Arc::new(AtomicBool::new(false));
-        let arming = Link::Arming { times, again: false, cancelled: Arc::clone(&cancelled) };
+        let arming =
+            Link::Arming { fire: fire.secs(), times, again: false, cancelled: Arc::clone(&cancelled) };
         let kept = match self.links.insert(ls, arming) {
             Some(Link::Idle { connection, .. }) => Some(connection),
             _ => None,
@@ -287,8 +294,8 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
     }
 
     fn armed(&mut self, ls: LockspaceId, result: Result<Connection, Unarmed>) {
-        let (times, again, cancelled) = match self.links.remove(&ls) {
-            Some(Link::Arming { times, again, cancelled }) => (times, again, cancelled),
+        let (fire, times, again, cancelled) = match self.links.remove(&ls) {
+            Some(Link::Arming { fire, times, again, cancelled }) => (fire, times, again, cancelled),
             // Nobody waits for it. An expiry that nobody moves must not stay, and what there is instead goes on.
             other => {
                 self.links.extend(other.map(|link| (ls, link)));
@@ -304,7 +311,7 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
         };
         match result {
             Ok(connection) => {
-                self.links.insert(ls, Link::Armed { connection, times });
+                self.links.insert(ls, Link::Armed { connection, times, fire, protects: true });
                 // First: what happens to the link from now on is news about an armed one.
                 (self.report)(Event::WatchdogArmed { ls, result: Ok(()) });
                 if cancelled.load(Ordering::SeqCst) {
@@ -342,10 +349,12 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
     fn live(&mut self, ls: LockspaceId, new: Times) {
         match self.links.get_mut(&ls) {
             Some(Link::Arming { times, again, .. }) => (*times, *again) = (new, true),
-            Some(Link::Armed { connection, times }) => {
+            Some(Link::Armed { connection, times, .. }) => {
                 *times = new;
                 let there = new.behind_by((self.asleep_ms)());
-                if let Err(error) = connection.test_live(there.renewal, there.expire) {
+                let told = connection.test_live(there.renewal, there.expire);
+                // Whether its device works still. Nobody waits for the answer.
+                if let Err(error) = told.and_then(|()| connection.ask_status()) {
                     self.log.error(format_args!("wdmd_test_live {} failed: {error}", there.renewal));
                     self.lost(ls, &error.to_string());
                 }
@@ -358,9 +367,11 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
 
     fn disarm(&mut self, ls: LockspaceId) {
         match self.links.remove(&ls) {
-            Some(Link::Arming { times, again, cancelled }) => {
-                cancelled.store(true, Ordering::SeqCst);
-                self.links.insert(ls, Link::Arming { times, again, cancelled });
+            Some(arming @ Link::Arming { .. }) => {
+                if let Link::Arming { cancelled, .. } = &arming {
+                    cancelled.store(true, Ordering::SeqCst);
+                }
+                self.links.insert(ls, arming);
             }
             Some(Link::Armed { mut connection, .. }) => match connection.withdraw() {
                 Ok(()) => {
@@ -380,6 +391,31 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
                 self.links.insert(ls, idle);
             }
             None => {}
+        }
+    }
+
+    /// The connection answers what it was asked, or has ended.
+    fn hear(&mut self, ls: LockspaceId) {
+        let Some(Link::Armed { connection, .. } | Link::Idle { connection, .. }) = self.links.get_mut(&ls)
+        else {
+            return;
+        };
+        if !connection.is_asked() {
+            return self.ended(ls);
+        }
+        let status = match connection.answered() {
+            Ok(Some(status)) => status,
+            Ok(None) => return,
+            Err(error) => {
+                self.log.error(format_args!("s{} wdmd does not say whether its device works: {error}", ls.0));
+                return self.ended(ls);
+            }
+        };
+        if let Some(Link::Armed { fire, protects, .. }) = self.links.get_mut(&ls) {
+            let now = u64::from(status.fire_timeout) == *fire;
+            if std::mem::replace(protects, now) != now {
+                (self.report)(Event::WatchdogStatus { ls, protects: now });
+            }
         }
     }
 

@@ -427,6 +427,13 @@ pub enum Event {
         /// wdmd confirmed the expiry, or why it has none.
         result: Result<(), String>,
     },
+    /// What wdmd says of the device behind an expiry that it has confirmed, when that changes.
+    WatchdogStatus {
+        /// Of which lockspace.
+        ls: LockspaceId,
+        /// Whether the device would reset this host in time. It would not if it did not fire when it should have.
+        protects: bool,
+    },
     /// The connection to wdmd broke after it had confirmed an expiry.
     WatchdogLost {
         /// Of which lockspace.

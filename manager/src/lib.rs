@@ -201,6 +201,7 @@ impl Manager {
             Event::RequestsLooked { ls } => self.requests_looked(ls, out),
             Event::WatchdogChecked { ls, result } => self.watchdog_checked(ls, result, out),
             Event::WatchdogArmed { ls, result } => self.watchdog_armed(now, ls, result, out),
+            Event::WatchdogStatus { ls, protects } => self.watchdog_status(ls, protects, out),
             Event::WatchdogLost { ls, text } => self.watchdog_lost(now, ls, &text, out),
             Event::JobBegun => self.jobs += 1,
             Event::JobDone => self.jobs = self.jobs.saturating_sub(1),

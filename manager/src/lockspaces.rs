@@ -115,6 +115,7 @@ impl Manager {
             killing: 0,
             history: VecDeque::new(),
             watch: self.new_watch(),
+            protected: true,
             watch_lost: None,
             add_waiter: (!asynchronous).then_some(conn),
             events: Events::default(),

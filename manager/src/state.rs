@@ -177,6 +177,8 @@ pub struct Lockspace {
     pub history: VecDeque<RenewalEntry>,
     /// What is between it and the watchdog.
     pub watch: Watch,
+    /// wdmd has an expiry, and a device that would reset this host for it: not one that has failed to. Looked at while armed.
+    pub(crate) protected: bool,
     /// When wdmd was lost.
     pub(crate) watch_lost: Option<MonoTime>,
     pub(crate) add_waiter: Option<ConnId>,

@@ -142,6 +142,7 @@ impl Manager {
     ) -> Result<bool, ReturnCode> {
         let lockspace = self.lockspaces.get_mut(&ls).ok_or(ReturnCode::ENOSPC)?;
         match lockspace.watch {
+            Watch::Armed if !lockspace.protected => Err(ReturnCode::WD_ERROR),
             Watch::Off | Watch::Armed => Ok(true),
             Watch::Arming => Ok(false),
             Watch::Checking | Watch::Lost => Err(ReturnCode::WD_ERROR),
@@ -184,12 +185,41 @@ impl Manager {
             other => other,
         };
         lockspace.watch = if result.is_ok() { Watch::Armed } else { Watch::Idle };
+        lockspace.protected = true;
         if let Err(text) = &result {
             log(out, Level::Error, Some(ls), format!("the watchdog cannot be armed: {text}"));
         }
         self.answer_used(ls, result.is_err().then_some(ReturnCode::WD_ERROR), out);
         self.index_armed(ls, result.as_ref().map(drop).map_err(|_| ReturnCode::WD_ERROR), out);
         self.acquires_armed(now, ls, result.is_err().then_some(ReturnCode::WD_ERROR), out);
+    }
+
+    /// wdmd says whether its device would reset this host in time. If not, nothing new begins that might need it: nobody would be stopped in
+    /// time if renewals failed and a process could not be killed. What is held stays, since renewals go on.
+    pub(crate) fn watchdog_status(&mut self, ls: LockspaceId, protects: bool, out: &mut Vec<Action>) {
+        let Some(lockspace) = self.lockspaces.get_mut(&ls).filter(|ls| ls.watch == Watch::Armed) else {
+            return;
+        };
+        if std::mem::replace(&mut lockspace.protected, protects) == protects {
+            return;
+        }
+        let name = lockspace.spec.name;
+        let (level, text) = if protects {
+            (
+                Level::Warning,
+                format!(
+                    "the watchdog device stands behind lockspace {name} again: leases are acquired as before"
+                ),
+            )
+        } else {
+            let text = format!(
+                "the watchdog device does not work: nothing would reset this host in time for lockspace {name}. What is held stays, and is renewed; \
+                 nothing more is acquired in it ({}). See the log of wdmd, move what runs here to another host, and restart this one",
+                ReturnCode::WD_ERROR.0
+            );
+            (Level::Error, text)
+        };
+        log(out, level, Some(ls), text);
     }
 
     /// The connection to wdmd broke while it had an expiry of this lockspace.

@@ -169,6 +169,11 @@ pub struct Connection {
     usable: bool,
     /// A message was sent in part only: whatever follows would be misread.
     torn: bool,
+    /// A reply is due that nobody waits for ([`Connection::ask_status`]).
+    asked: bool,
+    /// What has been read of the next message, and how much that is.
+    read: [u8; MESSAGE_LEN],
+    have: usize,
 }
 
 impl Connection {
@@ -192,7 +197,11 @@ impl Connection {
             );
             setsockopt(&fd, sockopt::SendTimeout, &limit).map_err(|errno| failed(errno.into()))?;
             match connect(fd.as_raw_fd(), &address) {
-                Ok(()) => return Ok(Self { fd, path: path.to_owned(), usable: true, torn: false }),
+                Ok(()) => {
+                    let path = path.to_owned();
+                    let (usable, torn, asked) = (true, false, false);
+                    return Ok(Self { fd, path, usable, torn, asked, read: [0; MESSAGE_LEN], have: 0 });
+                }
                 Err(Errno::EINTR) => {}
                 Err(errno) => return Err(failed(errno.into())),
             }
@@ -283,6 +292,44 @@ impl Connection {
         Ok(status_of(&reply))
     }
 
+    /// Asks for the daemon's state without waiting: the connection gets readable when the answer is there, for [`Self::answered`]. Calls that
+    /// wait for answers of their own pass over it.
+    ///
+    /// # Errors
+    ///
+    /// The daemon is gone or does not read.
+    pub fn ask_status(&mut self) -> Result<(), ClientError> {
+        if !self.asked {
+            self.tell(&Message::new(Command::Status))?;
+            self.asked = true;
+        }
+        Ok(())
+    }
+
+    /// Whether an answer is due that nobody waits for.
+    #[must_use]
+    pub fn is_asked(&self) -> bool {
+        self.asked
+    }
+
+    /// That answer, if it is there by now.
+    ///
+    /// # Errors
+    ///
+    /// The daemon is gone, or says something else.
+    pub fn answered(&mut self) -> Result<Option<Status>, ClientError> {
+        if !self.asked {
+            return Ok(None);
+        }
+        self.begin()?;
+        let reply = self.read_on()?;
+        self.usable = true;
+        let Some(reply) = reply else { return Ok(None) };
+        self.asked = false;
+        self.expect(&reply, Command::Status)?;
+        Ok(Some(status_of(&reply)))
+    }
+
     /// Takes expiry and reference back, also when a reply was lost and other calls are refused. The daemon carries it out when it
     /// reads again: keep the connection until then, since a daemon of the original may drop what is queued on a closed one
     /// (specification 5.4).
@@ -334,20 +381,34 @@ impl Connection {
         within: Duration,
     ) -> Result<Message, ClientError> {
         self.begin()?;
-        let mut bytes = [0; MESSAGE_LEN];
-        let mut have = 0;
-        while have < MESSAGE_LEN {
-            let rest = bytes.get_mut(have..).unwrap_or(&mut []);
+        loop {
+            match self.read_on()? {
+                // The answer that nobody waits for comes first.
+                Some(reply) if std::mem::replace(&mut self.asked, false) => {
+                    self.expect(&reply, Command::Status)?;
+                }
+                Some(reply) => {
+                    self.usable = true;
+                    return Ok(reply);
+                }
+                None => self.wait(PollFlags::POLLIN, what, deadline, within)?,
+            }
+        }
+    }
+
+    /// The next message, once all of it is there.
+    fn read_on(&mut self) -> Result<Option<Message>, ClientError> {
+        while let Some(rest @ [_, ..]) = self.read.get_mut(self.have..) {
             match recv(self.fd.as_raw_fd(), rest, MsgFlags::MSG_DONTWAIT) {
                 Ok(0) => return Err(ClientError::Closed { path: self.path.clone() }),
-                Ok(got) => have += got,
+                Ok(got) => self.have += got,
                 Err(Errno::EINTR) => {}
-                Err(Errno::EAGAIN) => self.wait(PollFlags::POLLIN, what, deadline, within)?,
+                Err(Errno::EAGAIN) => return Ok(None),
                 Err(errno) => return Err(self.lost("receiving from", errno)),
             }
         }
-        self.usable = true;
-        Ok(Message::decode(&bytes))
+        self.have = 0;
+        Ok(Some(Message::decode(&self.read)))
     }
 
     /// Until the step has succeeded the connection counts as unusable.
@@ -403,7 +464,7 @@ fn status_of(reply: &Message) -> Status {
 }
 
 impl AsFd for Connection {
-    /// For polling. Between calls no reply is due: readable or hung up means that the daemon has closed the connection.
+    /// For polling. Between calls no reply is due, unless [`Self::is_asked`]: readable or hung up means that the daemon has closed the connection.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

@@ -2,7 +2,7 @@ use super::*;
 use sanlock_wdmd::protocol::{Command, MESSAGE_LEN, Message};
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::mpsc::{Receiver, Sender as Out, channel};
 
 /// Long enough for a machine that does other things too.
@@ -14,6 +14,8 @@ struct Stub {
     dir: tempfile::TempDir,
     heard: Receiver<Heard>,
     connections: Receiver<UnixStream>,
+    /// What it answers.
+    fire: Arc<AtomicU32>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -33,15 +35,17 @@ impl Stub {
         let listener = UnixListener::bind(dir.path().join("wdmd.sock")).unwrap();
         let (hear, heard) = channel();
         let (accept, connections) = channel();
+        let fire = Arc::new(AtomicU32::new(fire));
+        let answer = Arc::clone(&fire);
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let stream = stream.unwrap();
                 accept.send(stream.try_clone().unwrap()).unwrap();
-                let hear = hear.clone();
-                std::thread::spawn(move || serve(stream, fire, (delay, answers), &hear));
+                let (hear, answer) = (hear.clone(), Arc::clone(&answer));
+                std::thread::spawn(move || serve(stream, &answer, (delay, answers), &hear));
             }
         });
-        Self { dir, heard, connections }
+        Self { dir, heard, connections, fire }
     }
 
     fn watchdog(&self) -> (Watchdog, Receiver<Event>) {
@@ -67,15 +71,20 @@ impl Stub {
     }
 }
 
-fn serve(mut stream: UnixStream, fire: u32, (delay, mut answers): (Duration, usize), hear: &Out<Heard>) {
+fn serve(
+    mut stream: UnixStream,
+    fire: &AtomicU32,
+    (delay, mut answers): (Duration, usize),
+    hear: &Out<Heard>,
+) {
     let mut bytes = [0; MESSAGE_LEN];
     while stream.read_exact(&mut bytes).is_ok() {
         let mut message = Message::decode(&bytes);
         let command = Command::from_number(message.cmd).unwrap();
         let _ = hear.send(Heard::Message(command, message.renewal_time, message.expire_time));
         if matches!(command, Command::Status | Command::OpenWatchdog) {
-            (message.fire_timeout, message.test_interval) = (fire, 1);
             std::thread::sleep(delay);
+            (message.fire_timeout, message.test_interval) = (fire.load(Ordering::SeqCst), 1);
             let _ = stream.write_all(&message.encode());
             answers -= usize::from(command == Command::Status);
             if answers == 0 {
@@ -260,6 +269,51 @@ fn a_loss_is_news_after_the_arming_it_follows() {
     assert!(matches!(events.recv_timeout(SOON).unwrap(), Event::WatchdogLost { ls: LS, .. }));
     // Nobody goes on believing that a renewal reaches somebody.
     watchdog.order(Order::Live { ls: LS, times: Times { renewal: 108, expire: 124 } });
+    assert!(matches!(events.recv_timeout(SOON).unwrap(), Event::WatchdogLost { ls: LS, .. }));
+}
+
+/// It is asked behind every expiry, and nobody waits for the answer.
+#[test]
+fn a_device_that_does_not_work_any_more_is_news() {
+    let stub = Stub::slow(30, Duration::from_millis(100), usize::MAX);
+    let (watchdog, events) = stub.watchdog();
+    arm(&watchdog);
+    assert_eq!(events.recv_timeout(SOON).unwrap(), Event::WatchdogArmed { ls: LS, result: Ok(()) });
+    let live = |renewal| {
+        watchdog.order(Order::Live { ls: LS, times: Times { renewal, expire: renewal + 16 } });
+    };
+    live(104);
+    assert!(events.recv_timeout(Duration::from_millis(500)).is_err(), "all is well");
+    for (fire, protects) in [(0, false), (30, true), (60, false)] {
+        stub.fire.store(fire, Ordering::SeqCst);
+        live(108);
+        live(112);
+        live(116);
+        assert_eq!(events.recv_timeout(SOON).unwrap(), Event::WatchdogStatus { ls: LS, protects });
+    }
+    // An answer that is still due is in nobody's way.
+    live(120);
+    watchdog.order(Order::Disarm { ls: LS });
+    stub.fire.store(30, Ordering::SeqCst);
+    arm(&watchdog);
+    assert_eq!(events.recv_timeout(SOON).unwrap(), Event::WatchdogArmed { ls: LS, result: Ok(()) });
+    live(124);
+    stub.fire.store(0, Ordering::SeqCst);
+    live(128);
+    live(132);
+    std::thread::sleep(Duration::from_millis(500));
+    live(136);
+    assert_eq!(events.recv_timeout(SOON).unwrap(), Event::WatchdogStatus { ls: LS, protects: false });
+    assert!(events.try_recv().is_err());
+}
+
+/// The end of a wdmd that owes an answer is an end.
+#[test]
+fn the_end_of_a_wdmd_that_was_asked_is_noticed() {
+    let stub = Stub::slow(30, Duration::ZERO, 2);
+    let (watchdog, events) = stub.watchdog();
+    arm(&watchdog);
+    assert_eq!(events.recv_timeout(SOON).unwrap(), Event::WatchdogArmed { ls: LS, result: Ok(()) });
     assert!(matches!(events.recv_timeout(SOON).unwrap(), Event::WatchdogLost { ls: LS, .. }));
 }
 

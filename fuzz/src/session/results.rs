@@ -192,6 +192,10 @@ impl World {
                 self.armed.insert(ls);
             }
             self.event(Event::WatchdogArmed { ls, result });
+        } else if let Some(ls) =
+            nth(self.armed.iter().copied(), pick).filter(|_| (230..250).contains(&detail))
+        {
+            self.event(Event::WatchdogStatus { ls, protects: detail % 2 == 0 });
         } else if let Some(ls) = nth(self.armed.iter().copied(), pick).filter(|_| detail >= 250) {
             self.armed.remove(&ls);
             self.lost.insert(ls);

@@ -90,6 +90,9 @@ pub(super) struct World {
     /// Leases that a machine acquired and that nothing gave up since, with the lockspace they were acquired in.
     pub(super) owned: BTreeMap<Key, LockspaceId>,
     pub(super) saves: Vec<(LockspaceId, u64)>,
+    /// What was joined, and those of them that were left with their host id unreleased.
+    specs: BTreeMap<LockspaceId, LockspaceSpec>,
+    unreleased: BTreeSet<LockspaceId>,
     pub(super) indexes: BTreeMap<TaskId, Index>,
     pub(super) storage: BTreeSet<ConnId>,
     pub(super) checks: BTreeSet<LockspaceId>,
@@ -138,6 +141,8 @@ impl World {
             noted: BTreeSet::new(),
             owned: BTreeMap::new(),
             saves: Vec::new(),
+            specs: BTreeMap::new(),
+            unreleased: BTreeSet::new(),
             indexes: BTreeMap::new(),
             storage: BTreeSet::new(),
             checks: BTreeSet::new(),
@@ -393,7 +398,9 @@ impl World {
     /// A write of an earlier life of the lockspace, given up in this way, does not count in the next one: that one has a newer generation,
     /// so its host id speaks no more for what the earlier one held, and freeing it changes nothing.
     fn left_behind(&mut self, ls: LockspaceId, release: bool) {
-        assert!(release || self.saves.iter().all(|(of, _)| *of != ls), "the record is written before");
+        if !release {
+            self.unreleased.insert(ls);
+        }
         let busy = self.homes.iter().any(|(task, home)| *home == ls && self.writes(*task));
         let indexed = self.indexes.values().any(|index| index.ls == ls && index.lease);
         if !busy && !indexed {
@@ -448,6 +455,13 @@ impl World {
             Action::Join { ls, spec, .. } => {
                 let same = |late: &LockspaceSpec| late.name == spec.name && late.host_id == spec.host_id;
                 assert!(!self.late.values().any(same), "a write of ours may land on its lease");
+                let unsaved = |of: &LockspaceId| self.saves.iter().any(|(saved, _)| saved == of);
+                let unwritten = |of: &LockspaceId| unsaved(of) && self.specs.get(of).is_some_and(same);
+                assert!(
+                    !self.unreleased.iter().any(unwritten),
+                    "the record of its earlier life is written before"
+                );
+                self.specs.insert(ls, spec);
                 assert!(self.joining.insert(ls), "joined once");
             }
             Action::Gone { ls } => drop(self.gone.entry(ls).or_insert(self.now)),

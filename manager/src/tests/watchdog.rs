@@ -207,6 +207,30 @@ fn the_end_of_wdmd_fails_what_it_watched_over_and_nothing_else() {
     assert_eq!(lab.close(0), end);
 }
 
+/// What is held stays, for renewals go on; nothing new begins that nobody would end.
+#[test]
+fn nothing_is_acquired_while_the_device_does_not_work() {
+    let (mut lab, ls) = ready();
+    let status = |protects| Event::WatchdogStatus { ls, protects };
+    assert_eq!(lab.quiet(status(false)), [], "idle: whoever arms it next is told");
+    hold(&mut lab, ls);
+    assert_eq!(lab.quiet(status(false)), []);
+    assert_eq!(lab.acquire(1, Target::Own, &["s"]), [replied(1, -203)]);
+    assert_eq!(lab.tokens(0).len(), 1);
+    let renewed = Event::Renewed { ls, timestamp: lab.now, read_ms: 1, write_ms: 1 };
+    assert!(matches!(lab.quiet(renewed)[..], [Action::WatchdogLive { .. }]));
+    // It works again.
+    assert_eq!(lab.quiet(status(true)), []);
+    let (task, _) = release_of(&lab.release(0, &["r"]));
+    lab.quiet(status(false));
+    // A new expiry is confirmed by a device that works.
+    let released = lab.released(task, Ok(sanlock_lease::paxos::release::Released::LeaderFreed), 0);
+    assert!(released.contains(&Action::WatchdogDisarm { ls }), "{released:?}");
+    arms(&lab.acquire(1, Target::Own, &["s"]));
+    armed(&mut lab, ls);
+    assert_ne!(lab.acquire(2, Target::Own, &["t"]), [replied(2, -203)]);
+}
+
 #[test]
 fn a_removed_lockspace_is_disarmed_before_it_is_left() {
     let (mut lab, ls) = ready();

@@ -179,3 +179,31 @@ fn the_end_of_wdmd_ends_the_original_and_fails_the_lockspace_of_ours() {
         assert!(host.alive());
     });
 }
+
+/// The original goes on granting leases on a host that nothing would reset; so does ours with the original's wdmd, which does not tell.
+#[test]
+fn nothing_more_is_acquired_once_the_device_has_failed() {
+    for_each_pair(|sanlock, wdmd_program| {
+        if (sanlock, wdmd_program) != (Program::Ours, Program::Ours) {
+            return;
+        }
+        let machine = Machine::new(wdmd_program);
+        let _wdmd = machine.start(&[]);
+        let storage = Storage::file();
+        let host = Host::start_watched(sanlock, "host1", &machine);
+        init(&host, &storage);
+        let _ = host.client(&["client", "init", "-r", &storage.resource_arg(2)]).success();
+        let _ = join(&host, &storage).success();
+        let mut holder = Holder::start(&host, &[&storage.resource_arg(1)]);
+        // ENODEV, and no reset.
+        machine.devices().set_faults("watchdog0", "keepalive 19\n");
+        bounded::wait_until("the daemon to hear of it", SOON, || {
+            host.log().contains("the watchdog device does not work")
+        });
+        let second = ["client", "command", "-r", &storage.resource_arg(2), "-c", "/bin/true"];
+        let refused = host.client_within(SOON, &second);
+        assert!(refused.code != 0 && refused.result() == Some(-203), "{refused}");
+        assert_eq!(host.connect().inq_lockspace(&storage.lockspace(1), 0), 0);
+        assert!(!holder.ended(), "what is held stays");
+    });
+}

@@ -53,6 +53,8 @@ impl World {
                 self.dog.armed.insert(ls);
             }
             self.event(Event::WatchdogArmed { ls, result });
+        } else if let Some(ls) = nth(self.dog.armed.iter(), pick).filter(|_| (10..30).contains(&detail)) {
+            self.event(Event::WatchdogStatus { ls, protects: detail % 2 == 0 });
         } else if let Some(ls) = nth(self.dog.armed.iter(), pick).filter(|_| detail < 10) {
             self.dog.armed.remove(&ls);
             self.dog.lost.insert(ls);
