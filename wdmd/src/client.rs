@@ -172,7 +172,7 @@ pub struct Connection {
     /// A reply is due that nobody waits for ([`Connection::ask_status`]).
     asked: bool,
     /// What has been read of the next message, and how much that is.
-    read: [u8; MESSAGE_LEN],
+    read: Box<[u8; MESSAGE_LEN]>,
     have: usize,
 }
 
@@ -200,7 +200,15 @@ impl Connection {
                 Ok(()) => {
                     let path = path.to_owned();
                     let (usable, torn, asked) = (true, false, false);
-                    return Ok(Self { fd, path, usable, torn, asked, read: [0; MESSAGE_LEN], have: 0 });
+                    return Ok(Self {
+                        fd,
+                        path,
+                        usable,
+                        torn,
+                        asked,
+                        read: Box::new([0; MESSAGE_LEN]),
+                        have: 0,
+                    });
                 }
                 Err(Errno::EINTR) => {}
                 Err(errno) => return Err(failed(errno.into())),
