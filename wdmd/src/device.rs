@@ -66,8 +66,10 @@ pub(crate) trait Handle {
     fn pretimeout(&self) -> io::Result<u32>;
     /// Seconds; what the driver made of it.
     fn set_pretimeout(&self, seconds: u32) -> io::Result<u32>;
-    /// Lets the next close stop the device.
+    /// Lets the next close stop the device, also if it fails: the kernel notes the `V` before it pings.
     fn magic(&mut self) -> io::Result<()>;
+    /// Takes that back: no close stops the device, nor the death of this process. A ping, too; a failure leaves open which holds.
+    fn take_back(&mut self) -> io::Result<()>;
 }
 
 impl Handle for File {
@@ -97,6 +99,11 @@ impl Handle for File {
 
     fn magic(&mut self) -> io::Result<()> {
         self.write_all(b"V")
+    }
+
+    fn take_back(&mut self) -> io::Result<()> {
+        // Only the latest write counts, and only whether it has a `V`. A keepalive changes nothing.
+        self.write_all(b"\0")
     }
 }
 
@@ -362,7 +369,9 @@ impl Device {
 
     /// Arms the device so that it resets the host `device_timeout` seconds after a ping.
     pub(crate) fn arm(&mut self, fire_timeout: u32, device_timeout: u32, log: &Log) -> Armed {
-        let file = match self.file.take() {
+        // A device that ran on may have been told to stop, and has not forgotten that: it would stop when this process dies.
+        let ran_on = self.loose || self.file.is_some();
+        let mut file = match self.file.take() {
             Some(file) => file,
             None => match self.open_logged(log) {
                 Some(file) => file,
@@ -370,7 +379,10 @@ impl Device {
             },
         };
         self.loose = false;
-        match self.set_up(file.as_ref(), fire_timeout, device_timeout, log) {
+        let may_be_set_up = !ran_on || self.take_back(file.as_mut(), log);
+        let in_force =
+            may_be_set_up.then(|| self.set_up(file.as_ref(), fire_timeout, device_timeout, log)).flatten();
+        match in_force {
             Some(device_timeout) => {
                 self.file = Some(file);
                 let path = self.path.display();
@@ -382,6 +394,18 @@ impl Device {
             }
             None => self.give_up(file, log),
         }
+    }
+
+    /// From now on nothing but another `V` lets the device stop. `false`, logged, if that is not certain.
+    fn take_back(&self, file: &mut dyn Handle, log: &Log) -> bool {
+        let failed = |error: &io::Error| {
+            log.error(format_args!(
+                "{} write error {}: it may stop when wdmd ends, so nobody may rely on it",
+                self.path.display(),
+                told(error)
+            ));
+        };
+        file.take_back().inspect_err(failed).is_ok()
     }
 
     /// Sets the timeout and pings. The true timeout in force; `None`, logged, if the device cannot keep it.

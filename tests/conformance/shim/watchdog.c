@@ -11,6 +11,7 @@
  *   opened    locked while the device is open: a second open gets EBUSY
  *   faults    lines `NAME VALUE`, read at each call, all optional:
  *               open, getsupport, gettimeout, settimeout, keepalive, write, stat ERRNO  the call fails
+ *               magic ERRNO  a write with a `V` fails
  *               max N        SETTIMEOUT above N fails with EINVAL
  *               takes N      SETTIMEOUT succeeds and takes N, whatever was asked
  *               delay N      every ioctl takes N milliseconds
@@ -354,7 +355,7 @@ ssize_t write(int fd, const void *data, size_t length)
 	if (!entry)
 		return REAL(write)(fd, data, length);
 	const char *what = length && memchr(data, 'V', length) ? "V" : "plain";
-	long failure = fault(entry->device, "write", 0);
+	long failure = fault(entry->device, "write", *what == 'V' ? fault(entry->device, "magic", 0) : 0);
 	return answer(entry->device, "write", what, failure ? (int)-failure : (int)length);
 }
 

@@ -207,19 +207,26 @@ pub struct Reckoning {
 }
 
 impl Reckoning {
-    /// Calls after the reset are not looked at: they would not have happened.
+    /// Calls after the reset are not looked at: they would not have happened. After a `V` that failed the worst is taken for what came: an
+    /// orderly close left the device running, a death stopped it.
     fn of(events: &[Event], device: &str, died: Option<Duration>) -> Self {
         let mut this = Self::default();
         let mut open = false;
         let mut magic = false;
-        for event in events.iter().filter(|event| event.device == device && event.ok()) {
+        let mut in_doubt = false;
+        for event in events.iter().filter(|event| event.device == device) {
             if this.fires.is_some_and(|fires| event.at > fires) {
                 return this;
             }
+            if !event.ok() {
+                // The kernel notes a `V` before it pings, and may or may not be able to stop such a device.
+                in_doubt |= event.call == "write" && event.argument == "V";
+                continue;
+            }
             let mut ping = true;
             match event.call.as_str() {
-                "open" => (open, magic) = (true, false),
-                "write" => magic = event.argument == "V",
+                "open" => (open, magic, in_doubt) = (true, false, false),
+                "write" => (magic, in_doubt) = (event.argument == "V", false),
                 "close" => {
                     open = false;
                     if magic {
@@ -237,7 +244,9 @@ impl Reckoning {
             }
         }
         if let (Some(died), true) = (died, open) {
-            if this.fires.is_none_or(|fires| died <= fires) {
+            if this.fires.is_none_or(|fires| died <= fires) && (magic || in_doubt) {
+                this.fires = None;
+            } else if this.fires.is_none_or(|fires| died <= fires) {
                 let timeout = events.last().map_or(0, |event| event.timeout);
                 this.ping(died, timeout);
             }
@@ -307,6 +316,20 @@ mod tests {
     #[test]
     fn a_death_with_the_device_open_is_a_ping() {
         assert_eq!(reckoning(ARMED, Some(7)), (vec![1, 2, 7], Some(seconds(17))));
+    }
+
+    #[test]
+    fn a_magic_write_counts_at_a_death_too_even_if_it_failed() {
+        for result in ["1", "-5"] {
+            let magic = format!("{ARMED}5.000000000 9 watchdog0 write V {result} 10");
+            assert_eq!(reckoning(&magic, Some(7)).1, None);
+            let kept_alive = format!("{magic}\n6.000000000 9 watchdog0 keepalive - 0 10");
+            assert_eq!(reckoning(&kept_alive, Some(7)).1, None);
+            let closed = format!("{magic}\n6.000000000 9 watchdog0 close - 0 10");
+            assert_eq!(reckoning(&closed, None).1.is_some(), result == "-5");
+            let taken_back = format!("{magic}\n6.000000000 9 watchdog0 write plain 1 10");
+            assert_eq!(reckoning(&taken_back, Some(7)).1, Some(seconds(17)));
+        }
     }
 
     #[test]

@@ -27,6 +27,10 @@ pub(crate) struct Driver {
     /// What sysfs says after a close.
     pub(crate) runs: Option<bool>,
     pub(crate) calls: Vec<String>,
+    /// The next close stops it, also that of a dying process. The kernel notes a `V` before it pings, so one that failed counts too.
+    pub(crate) magic: bool,
+    /// errno of a write that takes a `V` back.
+    pub(crate) take_back_error: i32,
 }
 
 thread_local! {
@@ -42,6 +46,8 @@ thread_local! {
         no_way_out: None,
         runs: None,
         calls: Vec::new(),
+        magic: false,
+        take_back_error: 0,
     });
 }
 
@@ -117,12 +123,22 @@ impl Handle for File {
     }
 
     fn magic(&mut self) -> io::Result<()> {
+        with(|driver| driver.magic = true);
         call("V".into(), |driver| driver.magic_error)
+    }
+
+    fn take_back(&mut self) -> io::Result<()> {
+        call("no V".into(), |driver| driver.take_back_error)?;
+        with(|driver| driver.magic = false);
+        Ok(())
     }
 }
 
 impl Drop for File {
     fn drop(&mut self) {
-        with(|driver| driver.calls.push("close".into()));
+        with(|driver| {
+            driver.calls.push("close".into());
+            driver.magic = false;
+        });
     }
 }

@@ -105,15 +105,35 @@ fn a_device_that_will_not_stop_stays_open() {
 }
 
 #[test]
+fn a_v_that_failed_is_taken_back_before_anybody_relies_on_the_device() {
+    let mut device = device(None);
+    device.arm(60, 15, &log());
+    with(|driver| driver.magic_error = EIO);
+    assert!(!device.disarm(at(1), &log()));
+    calls();
+    assert_eq!(device.arm(60, 15, &log()), RUNNING);
+    assert_eq!(calls(), ["no V", "ping"]);
+    assert!(!with(|driver| driver.magic), "the death of this process would stop the device");
+    // Whether it was taken back is not known: nobody may rely on it.
+    assert!(!device.disarm(at(2), &log()));
+    with(|driver| driver.take_back_error = EIO);
+    assert_eq!(device.arm(60, 15, &log()), Armed::Stuck { device_timeout: 15, can_disarm: true });
+    with(|driver| driver.magic_error = 0);
+    assert_eq!(device.arm(60, 15, &log()), Armed::Failed);
+    // A file that is opened anew has no `V`.
+    assert_eq!(device.arm(60, 15, &log()), RUNNING);
+}
+
+#[test]
 fn without_a_way_out_the_file_stays_open_and_is_set_anew() {
     let mut device = device(Some(true));
     assert_eq!(device.arm(60, 15, &log()), Armed::Running { device_timeout: 15, can_disarm: false });
     calls();
     assert_eq!(device.arm(30, 10, &log()), Armed::Running { device_timeout: 10, can_disarm: false });
-    assert_eq!(calls(), ["set 10", "ping"]);
+    assert_eq!(calls(), ["no V", "set 10", "ping"]);
     with(|driver| driver.set_timeout = |_| Err(EINVAL));
     assert_eq!(device.arm(60, 15, &log()), Armed::Stuck { device_timeout: 10, can_disarm: false });
-    assert_eq!(calls(), ["set 15"]);
+    assert_eq!(calls(), ["no V", "set 15"]);
 }
 
 #[test]
@@ -218,7 +238,7 @@ fn a_look_leaves_the_device_stopped_or_open() {
     assert_eq!(stuck.arm(60, 15, &log()), RUNNING);
     with(|driver| driver.magic_error = 0);
     assert!(stuck.disarm(at(1), &log()));
-    assert_eq!(calls(), ["set 15", "ping", "V", "close"]);
+    assert_eq!(calls(), ["no V", "set 15", "ping", "V", "close"]);
     // One that cannot be used is kept as well, and passed over if it stops.
     with(|driver| driver.support = driver.support.clone().without_magic_close());
     assert!(device(None).look(&log()).is_none());

@@ -130,6 +130,25 @@ fn a_driver_that_rounds_down_keeps_the_promise_too() {
 }
 
 #[test]
+fn a_device_that_would_not_stop_keeps_the_promise_to_the_next_client() {
+    let mut broken = 0;
+    for fire in FIRE_TIMEOUTS {
+        let (next, expire) = client(fire, 8, 1);
+        let mut acts = vec![(0, 9, Act::Connect), (100, 9, open(fire)), (600, 9, Act::Close)];
+        acts.extend(next);
+        let run = |faults| World::new(acts.clone(), 0, faults).that_will_not_stop();
+        for point in 0..run(vec![]).run(end_of(expire, fire)).points {
+            let death = || run(vec![(point, Fault::Death)]);
+            check(&death().run(end_of(expire, fire)), 0, &(fire, point));
+            let world = death().without_taking_back().run(end_of(expire, fire));
+            broken += usize::from(!world.promised.is_empty() && world.fired_at.is_none());
+        }
+    }
+    // A `V` that stays in force would stop the device when the daemon dies.
+    assert!(broken > 0);
+}
+
+#[test]
 fn an_outage_that_ends_before_the_device_fires_leaves_no_trace() {
     for fire in FIRE_TIMEOUTS {
         let device = i64::from(wanted_device_timeout(fire).unwrap()) * 1000;

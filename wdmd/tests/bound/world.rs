@@ -40,7 +40,10 @@ struct Watchdog {
     rounds_down_to_ms: i64,
     fires_at: Option<i64>,
     open: bool,
+    /// The next close stops it. Keepalives change nothing about that, only another write does.
     magic: bool,
+    /// It notes a `V` and fails then, as the kernel does when the ping that belongs to it fails.
+    stop_fails: bool,
 }
 
 impl Watchdog {
@@ -64,6 +67,8 @@ pub(crate) struct World {
     pub(crate) now: i64,
     machine: Machine,
     watchdog: Watchdog,
+    /// The daemon takes a `V` back before anybody relies on a device that would not stop.
+    takes_back: bool,
     acts: Vec<(i64, SourceId, Act)>,
     /// Scheduling delay of every turn.
     late: i64,
@@ -90,11 +95,13 @@ impl World {
             fires_at: None,
             open: false,
             magic: false,
+            stop_fails: false,
         };
         Self {
             now: 0,
             machine: Machine::new(),
             watchdog,
+            takes_back: true,
             acts,
             late,
             faults,
@@ -109,6 +116,18 @@ impl World {
 
     pub(crate) fn rounding_down_to(mut self, seconds: i64) -> Self {
         self.watchdog.rounds_down_to_ms = seconds * 1000;
+        self
+    }
+
+    /// The device cannot be stopped.
+    pub(crate) fn that_will_not_stop(mut self) -> Self {
+        self.watchdog.stop_fails = true;
+        self
+    }
+
+    /// The daemon forgets to take a `V` back.
+    pub(crate) fn without_taking_back(mut self) -> Self {
+        self.takes_back = false;
         self
     }
 
@@ -193,8 +212,12 @@ impl World {
         for action in self.machine.handle(Time::from_millis(clock.unsigned_abs()), event) {
             match action {
                 Action::Arm { device_timeout, .. } => {
-                    self.watchdog.open = true;
-                    self.watchdog.ping(self.now);
+                    if !std::mem::replace(&mut self.watchdog.open, true) {
+                        self.watchdog.ping(self.now);
+                    } else if self.takes_back {
+                        self.watchdog.magic = false;
+                        self.watchdog.ping(self.now);
+                    }
                     self.point()?;
                     let wanted = i64::from(device_timeout) * 1000;
                     let rounding = self.watchdog.rounds_down_to_ms;
@@ -209,7 +232,6 @@ impl World {
                 Action::Ping => {
                     self.point()?;
                     self.watchdog.ping(self.now);
-                    self.watchdog.magic = false;
                     self.pings += 1;
                     self.point()?;
                     self.tell(self.now, Event::Pinged(true))?;
@@ -217,6 +239,11 @@ impl World {
                 Action::Disarm => {
                     self.point()?;
                     self.watchdog.magic = true;
+                    if self.watchdog.stop_fails {
+                        self.point()?;
+                        self.tell(self.now, Event::Disarmed(false))?;
+                        continue;
+                    }
                     self.watchdog.ping(self.now);
                     self.point()?;
                     self.watchdog.close(self.now);

@@ -225,7 +225,8 @@ fn a_device_that_will_not_be_disarmed_at_the_start_is_kept_and_pinged_by_ours() 
     let events = machine.devices().events();
     assert!(events.iter().all(|event| event.device == "watchdog0"), "no other device is touched");
     assert!(events.iter().all(|event| event.call != "close"), "its file stays open");
-    // It serves clients, and ends when it has stopped its device.
+    // It serves clients, unless it may stop when its file is closed, and ends when it has stopped its device.
+    machine.devices().set_faults("watchdog0", "magic 5\n");
     let mut client = wdmd.connect();
     assert_eq!(client.open_watchdog(60), 60);
     drop(client);
@@ -245,4 +246,29 @@ fn a_device_that_will_not_be_disarmed_at_the_start_is_kept_and_pinged_by_ours() 
     assert_eq!(wdmd.finish().code, 0);
     assert_eq!(machine.devices().reckoning("watchdog0", None).fires, None);
     assert!(!machine.marker().exists());
+}
+
+#[test]
+fn a_device_that_would_not_be_disarmed_fires_for_the_next_client_although_the_daemon_is_killed() {
+    let Some(program) = Program::wdmd_under_test() else { return };
+    if program == Program::Reference {
+        return; // It disarms only when it ends.
+    }
+    let machine = faulty(program, "magic 5\n");
+    let mut wdmd = machine.start(&[]);
+    let (first, _) = wdmd.armed();
+    drop(first);
+    bounded::wait_until("a disarming that fails", SOON, || {
+        machine.devices().calls().last().is_some_and(|call| call == "write V -5")
+    });
+    let (_second, _) = wdmd.armed();
+    wdmd.crash();
+    let fires = machine.devices().reckoning("watchdog0", wdmd.died()).fires;
+    assert!(fires.is_some(), "the V that failed stopped the device: {:?}", machine.devices().calls());
+
+    // A driver that does not take it back either serves nobody.
+    let machine = faulty(program, "write 5\n");
+    let wdmd = machine.start(&[]);
+    assert_eq!(wdmd.connect().open_watchdog(60), 0);
+    wdmd.wait_for_log("/dev/watchdog0 write error 5");
 }
