@@ -18,6 +18,8 @@ use std::path::{Path, PathBuf};
 const CANDIDATES: [&str; 3] = ["/dev/watchdog0", "/dev/watchdog1", "/dev/watchdog"];
 /// This driver resets the host at the second expiry: the true time is twice what it reports (4.7).
 const FIRES_AT_SECOND_EXPIRY: &str = "iTCO_wdt";
+/// What a device of which nothing is known has at least, seconds.
+const SHORTEST_TIMEOUT: u32 = 1;
 /// A repeated device error is logged again after this, milliseconds.
 const REPEAT_ERROR_MS: i64 = 10_000;
 
@@ -153,9 +155,14 @@ impl Kernel {
     };
 }
 
+/// Another process has the device open.
+fn is_busy(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(nix::libc::EBUSY)
+}
+
 /// The text that explains a device in use, or nothing.
 pub(crate) fn held_by(path: &Path, error: &io::Error) -> String {
-    if error.raw_os_error() != Some(nix::libc::EBUSY) {
+    if !is_busy(error) {
         return String::new();
     }
     let holders = sysfs::holders(path);
@@ -211,6 +218,8 @@ pub(crate) struct Device {
     file: Option<Opened>,
     /// It was closed and runs all the same: only a ping keeps it from resetting this host.
     loose: bool,
+    /// Its true timeout, seconds, when the driver was asked last.
+    timeout: Option<u32>,
     kernel: Kernel,
     /// The last error of a repeated operation and when it was logged.
     logged: Option<(i32, Time)>,
@@ -226,7 +235,16 @@ impl Device {
     }
 
     fn new(path: PathBuf, described: Described, kernel: Kernel) -> Self {
-        Self { path, described, identity: None, file: None, loose: false, kernel, logged: None }
+        Self {
+            path,
+            described,
+            identity: None,
+            file: None,
+            loose: false,
+            timeout: None,
+            kernel,
+            logged: None,
+        }
     }
 
     fn check(path: PathBuf, was_named: bool, log: &Log) -> Option<Self> {
@@ -259,7 +277,7 @@ impl Device {
 
     /// Opens the device to see whether it can be used.
     fn look(mut self, log: &Log) -> Option<Self> {
-        let file = self.open_logged(log)?;
+        let file = self.open_logged(log).ok()?;
         let usable = self.inspect(file.as_ref(), log).is_some();
         let Err(error) = self.stop(file) else { return usable.then_some(self) };
         let support = self.file.as_ref().map(|file| file.support());
@@ -304,7 +322,6 @@ impl Device {
     fn hold(&mut self) -> io::Result<()> {
         if self.loose && self.file.is_none() {
             let opened = (self.kernel.open)(&self.path);
-            let is_busy = |error: &io::Error| error.raw_os_error() == Some(nix::libc::EBUSY);
             self.loose = opened.as_ref().is_err_and(|error| !is_busy(error));
             self.file = Some(opened?);
         }
@@ -315,13 +332,14 @@ impl Device {
     pub(crate) fn left_running(&self) -> Option<u32> {
         match self.file.as_deref() {
             Some(file) => Some(self.true_timeout(file)),
-            None => self.loose.then_some(1),
+            None => self.loose.then(|| self.timeout.unwrap_or(SHORTEST_TIMEOUT)),
         }
     }
 
-    /// Seconds; the shortest there is if the driver does not tell.
+    /// Seconds; what it was before, or the shortest there is, if the driver does not tell.
     fn true_timeout(&self, file: &dyn Handle) -> u32 {
-        Factor::of(self.identity()).to_true(file.timeout().unwrap_or(1))
+        let now = file.timeout().map(|reported| Factor::of(self.identity()).to_true(reported));
+        now.ok().or(self.timeout).unwrap_or(SHORTEST_TIMEOUT)
     }
 
     /// The driver's name for it, `unknown` if it has none.
@@ -333,12 +351,12 @@ impl Device {
         &self.path
     }
 
-    fn open_logged(&self, log: &Log) -> Option<Opened> {
+    fn open_logged(&self, log: &Log) -> io::Result<Opened> {
         let path = self.path.display();
-        let failed = |error: io::Error| {
-            log.error(format_args!("open {path} error {}{}", told(&error), held_by(&self.path, &error)));
+        let failed = |error: &io::Error| {
+            log.error(format_args!("open {path} error {}{}", told(error), held_by(&self.path, error)));
         };
-        (self.kernel.open)(&self.path).map_err(failed).ok()
+        (self.kernel.open)(&self.path).inspect_err(failed)
     }
 
     /// What the driver can do, and the timeout it has now; `None`, logged, if it cannot be used.
@@ -364,6 +382,7 @@ impl Device {
         }
         let factor = Factor::of(self.described.identity.as_deref().unwrap_or_else(|| support.identity()));
         self.identity = Some(support.identity().to_owned());
+        self.timeout = Some(factor.to_true(timeout));
         Some((factor, timeout))
     }
 
@@ -374,8 +393,11 @@ impl Device {
         let mut file = match self.file.take() {
             Some(file) => file,
             None => match self.open_logged(log) {
-                Some(file) => file,
-                None => return Armed::Failed,
+                Ok(file) => file,
+                Err(error) => {
+                    self.loose &= !is_busy(&error);
+                    return self.not_armed();
+                }
             },
         };
         self.loose = false;
@@ -431,6 +453,7 @@ impl Device {
             }
         }
         let real = factor.to_true(reported);
+        self.timeout = Some(real);
         if Timing::new(fire, real).is_none() {
             log.error(format_args!(
                 "open_watchdog gettimeout value {reported} set {asked}: {} would reset this host after {real} s, a fire \
@@ -463,16 +486,21 @@ impl Device {
 
     /// Stops a device that could not be set up.
     fn give_up(&mut self, file: Opened, log: &Log) -> Armed {
-        let no_way_out = self.described.no_way_out == Some(true);
-        if no_way_out {
+        if self.described.no_way_out == Some(true) {
             self.file = Some(file);
         } else if let Err(error) = self.stop(file) {
             log.error(format_args!("{} disarm write error {}", self.path.display(), told(&error)));
-        } else {
-            return Armed::Failed;
         }
-        let device_timeout = self.left_running().unwrap_or(1);
-        Armed::Stuck { device_timeout, can_disarm: !no_way_out }
+        self.not_armed()
+    }
+
+    /// What becomes of a device that could not be armed: one that runs is kept alive, and nobody relies on it.
+    fn not_armed(&self) -> Armed {
+        let can_disarm = self.described.no_way_out != Some(true);
+        match self.left_running() {
+            Some(device_timeout) => Armed::Stuck { device_timeout, can_disarm },
+            None => Armed::Failed,
+        }
     }
 
     /// Pings the device. `false`, logged, if the driver did not take it.

@@ -328,16 +328,19 @@ impl Machine {
                 (Timing::new(fire, device_timeout), Some(device_timeout), can_disarm)
             }
         };
+        // One that runs as before has not been pinged: asking for it must not hide for how long it takes no pings.
+        let as_before = self.device.as_ref().filter(|_| matches!(result, Armed::Stuck { .. }));
+        let (pinged, failing) = as_before.map_or((now, false), |before| (before.pinged, before.failing));
         self.device = device.map(|device| Running {
             device,
             can_disarm,
-            pinged: now,
+            pinged,
             next_ping: now.plus_millis(timing.map_or(ping_every_ms(device), Timing::ping_every_ms)),
             next_disarm: now,
-            failing: false,
+            failing,
         });
         self.enabled = timing;
-        if device.is_some() {
+        if matches!(result, Armed::Running { .. }) {
             self.last_keepalive = now.seconds();
         }
         if let Some(timing) = timing {

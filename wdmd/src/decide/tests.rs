@@ -221,6 +221,35 @@ fn a_device_that_takes_no_pings_and_does_not_fire_protects_nobody() {
 }
 
 #[test]
+fn a_device_that_takes_no_pings_is_found_out_although_clients_ask_for_it() {
+    let mut host = Host::new();
+    host.connect(1, 2);
+    assert_eq!(host.open(1, 2, 60), 60);
+    (host.ping_works, host.disarm_works) = (false, false);
+    host.end(2, 2);
+    host.result = Armed::Stuck { device_timeout: 15, can_disarm: true };
+    let mut asked = 0;
+    for second in 3..=40 {
+        // It is told to stop, then pinged.
+        host.tick(second);
+        host.tick(second);
+        if second % 5 == 0 {
+            host.connect(second, 3);
+            assert_eq!(host.open(second, 3, 60), 0);
+            assert_eq!(host.status(second, 3).last_keepalive, 1, "it was not pinged");
+            host.end(second, 3);
+            asked += 1;
+        }
+    }
+    assert_eq!(asked, 8);
+    assert!(host.log.iter().any(|notice| matches!(notice, Notice::DidNotFire { .. })), "{:?}", host.lines());
+    // As long as it runs the daemon stays.
+    host.event(41, Event::Terminate);
+    host.tick(42);
+    assert!(!host.quit);
+}
+
+#[test]
 fn a_device_that_has_not_fired_for_an_expiry_protects_nobody_later() {
     let mut host = Host::new();
     host.connect(1, 2);

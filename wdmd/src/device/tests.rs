@@ -182,7 +182,7 @@ fn a_device_that_runs_after_its_close_is_opened_again() {
     assert!(!device.disarm(at(3), &log()));
     assert!(!device.ping(at(4), &log()));
     assert!(!device.disarm(at(5), &log()));
-    assert_eq!(device.left_running(), Some(1));
+    assert_eq!(device.left_running(), Some(15));
     assert_eq!(calls(), ["ping", "V", "close", "open", "open", "open"]);
     with(|driver| driver.open_error = 0);
     assert!(device.ping(at(6), &log()));
@@ -193,6 +193,28 @@ fn a_device_that_runs_after_its_close_is_opened_again() {
     assert_eq!(device.left_running(), None);
     assert!(!device.ping(at(8), &log()));
     assert_eq!(calls(), [""; 0]);
+}
+
+#[test]
+fn a_device_that_runs_after_its_close_is_not_forgotten_when_a_client_asks_for_it() {
+    let mut device = device(None);
+    device.arm(60, 15, &log());
+    with(|driver| (driver.runs, driver.open_error) = (Some(true), EIO));
+    assert!(!device.disarm(at(1), &log()));
+    let stuck = Armed::Stuck { device_timeout: 15, can_disarm: true };
+    assert_eq!(device.arm(60, 15, &log()), stuck);
+    assert_eq!(device.arm(60, 15, &log()), stuck);
+    calls();
+    // It is opened again as soon as that can be done, and may be told to stop still.
+    with(|driver| driver.open_error = 0);
+    assert_eq!(device.arm(60, 15, &log()), RUNNING);
+    assert_eq!(calls(), ["open", "no V", "ping"]);
+    // One that somebody else has opened meanwhile is his.
+    with(|driver| driver.open_error = EIO);
+    assert!(!device.disarm(at(2), &log()));
+    with(|driver| driver.open_error = EBUSY);
+    assert_eq!(device.arm(60, 15, &log()), Armed::Failed);
+    assert_eq!(device.left_running(), None);
 }
 
 #[test]
