@@ -212,8 +212,9 @@ impl Factor {
 /// The chosen device.
 pub(crate) struct Device {
     path: PathBuf,
+    /// Before it was opened, and when it was armed last: another driver may have taken its place since.
     described: Described,
-    /// From the driver itself, when it was asked.
+    /// From the driver itself, when it was asked last. It counts before what sysfs says.
     identity: Option<String>,
     file: Option<Opened>,
     /// It was closed and runs all the same: only a ping keeps it from resetting this host.
@@ -338,13 +339,16 @@ impl Device {
 
     /// Seconds; what it was before, or the shortest there is, if the driver does not tell.
     fn true_timeout(&self, file: &dyn Handle) -> u32 {
-        let now = file.timeout().map(|reported| Factor::of(self.identity()).to_true(reported));
+        let identity = file
+            .support()
+            .map_or_else(|_| self.identity().to_owned(), |support| support.identity().to_owned());
+        let now = file.timeout().map(|reported| Factor::of(&identity).to_true(reported));
         now.ok().or(self.timeout).unwrap_or(SHORTEST_TIMEOUT)
     }
 
     /// The driver's name for it, `unknown` if it has none.
     pub(crate) fn identity(&self) -> &str {
-        self.described.identity.as_deref().or(self.identity.as_deref()).unwrap_or("unknown")
+        self.identity.as_deref().or(self.described.identity.as_deref()).unwrap_or("unknown")
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -380,7 +384,7 @@ impl Device {
             log.error(format_args!("{path} \"{}\" cannot be used: {reason}", support.identity()));
             return None;
         }
-        let factor = Factor::of(self.described.identity.as_deref().unwrap_or_else(|| support.identity()));
+        let factor = Factor::of(support.identity());
         self.identity = Some(support.identity().to_owned());
         self.timeout = Some(factor.to_true(timeout));
         Some((factor, timeout))
@@ -401,6 +405,8 @@ impl Device {
             },
         };
         self.loose = false;
+        // Where sysfs says nothing any more what it said before is the safer guess: such a device is not closed.
+        self.described.no_way_out = (self.kernel.no_way_out)(&self.path).or(self.described.no_way_out);
         let may_be_set_up = !ran_on || self.take_back(file.as_mut(), log);
         let in_force =
             may_be_set_up.then(|| self.set_up(file.as_ref(), fire_timeout, device_timeout, log)).flatten();

@@ -323,8 +323,9 @@ fn try_one(path: &Path, timeout: u32, force_fire: bool, report: &mut Report) -> 
 
 fn try_open(path: &Path, device: &dyn Handle, fd: RawFd, timeout: u32, report: &mut Report) -> bool {
     let shown = path.display();
-    let identity = device.support().map(|support| support.identity().to_owned()).unwrap_or_default();
-    let factor = Factor::of(&Described::of(path).identity.unwrap_or(identity));
+    // The driver that is open, as the daemon does; sysfs where it does not tell.
+    let identity = device.support().map(|support| support.identity().to_owned()).ok();
+    let factor = Factor::of(&identity.or_else(|| Described::of(path).identity).unwrap_or_default());
     // A number as the driver counts, with the true one if that is another.
     let both = |driver: u32| {
         if factor.is_odd() {

@@ -73,6 +73,25 @@ fn the_driver_that_fires_at_the_second_expiry_is_given_half() {
 }
 
 #[test]
+fn the_driver_that_is_there_counts_and_not_the_one_that_was_at_the_start() {
+    let mut device = device(Some(false));
+    device.described.identity = Some("Software Watchdog".into());
+    with(|driver| (driver.support, driver.no_way_out) = (Support::complete("iTCO_wdt"), Some(true)));
+    assert_eq!(device.arm(60, 15, &log()), Armed::Running { device_timeout: 14, can_disarm: false });
+    assert_eq!(device.identity(), "iTCO_wdt");
+    assert_eq!(calls(), ["open", "set 7", "ping"]);
+}
+
+#[test]
+fn what_sysfs_said_counts_as_long_as_it_says_nothing_else() {
+    let mut device = device(Some(true));
+    with(|driver| driver.no_way_out = None);
+    assert_eq!(device.arm(60, 15, &log()), Armed::Running { device_timeout: 15, can_disarm: false });
+    with(|driver| driver.no_way_out = Some(false));
+    assert_eq!(device.arm(60, 15, &log()), RUNNING);
+}
+
+#[test]
 fn a_device_that_vanishes_is_not_pinged() {
     let mut device = device(None);
     device.arm(60, 15, &log());
