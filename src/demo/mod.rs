@@ -7,6 +7,7 @@ mod story;
 
 use crate::cli::command::DemoArgs;
 use crate::output::note;
+use sanlock_sys::child::keep_until_waited_for;
 use std::fmt;
 use std::time::Instant;
 
@@ -43,6 +44,8 @@ impl Narrator {
 
 /// Runs the demo. Returns the exit status.
 pub(crate) fn run(args: &DemoArgs) -> i32 {
+    // Where that is refused, a step fails that waits for a command.
+    let _ = keep_until_waited_for();
     let narrator = Narrator { started: Instant::now() };
     match story::tell(args, &narrator) {
         Ok(()) => {

@@ -3,6 +3,7 @@
 
 use crate::pidfd::PidFd;
 use crate::process::thread_count;
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 use std::io;
@@ -26,6 +27,21 @@ pub enum ChildEnd {
     Exited(i32),
     /// Killed by this signal.
     Signalled(i32),
+}
+
+/// Has the kernel keep each child that ends until this process has waited for it, as programs expect. Whoever has started this one may
+/// ignore SIGCHLD, which a program that is executed inherits: the kernel then forgets children at their end, how they ended included, and
+/// waiting for them fails (ECHILD). Call it first of all; what is started from then on inherits this in turn.
+///
+/// # Errors
+///
+/// Only if the kernel refuses the call (seccomp).
+pub fn keep_until_waited_for() -> io::Result<()> {
+    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    // SAFETY: no function of this program becomes a handler, so none can run in the wrong place. One that was set before would be lost,
+    // which harms no memory; nothing here sets one for SIGCHLD.
+    unsafe { sigaction(Signal::SIGCHLD, &default) }?;
+    Ok(())
 }
 
 /// Forks a child that runs `body` and exits with its result; buffers and exit handlers of this process are left alone there.
@@ -53,7 +69,7 @@ pub fn fork_child(body: impl FnOnce() -> u8) -> io::Result<ForkedChild> {
             // Not reaped yet, so the pid is still the child's.
             Ok(pidfd) => Ok(ForkedChild { pid: child, pidfd }),
             Err(error) => {
-                let _ = nix::sys::signal::kill(child, nix::sys::signal::Signal::SIGKILL);
+                let _ = nix::sys::signal::kill(child, Signal::SIGKILL);
                 let _ = waitpid(child, None);
                 Err(error)
             }

@@ -11,10 +11,10 @@ use std::process::{Command, ExitCode};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigHandler, Signal, signal};
 use sanlock_sys::background::{Background, go_into_background};
 use sanlock_sys::capability::set_user_but_keep_kill;
-use sanlock_sys::child::{ChildEnd, PANICKED, fork_child};
+use sanlock_sys::child::{ChildEnd, PANICKED, fork_child, keep_until_waited_for};
 use sanlock_sys::credentials::{UserId, set_user};
 use sanlock_sys::pidfd::PidFd;
 
@@ -23,13 +23,14 @@ type Case = fn(&Path);
 /// What another process has to do is done by then, on a busy machine too.
 const SOON: Duration = Duration::from_secs(60);
 
-const CASES: [(&str, Case); 6] = [
+const CASES: [(&str, Case); 7] = [
     ("background_does_not_wait_for_helpers", background_does_not_wait_for_helpers),
     ("child_runs_a_function", child_runs_a_function),
     ("child_that_panics_or_dies", child_that_panics_or_dies),
     ("child_sees_the_end_of_its_parent", child_sees_the_end_of_its_parent),
     ("child_needs_a_single_thread", child_needs_a_single_thread),
     ("a_right_to_kill_outlives_root", a_right_to_kill_outlives_root),
+    ("children_are_kept_where_sigchld_was_ignored", children_are_kept_where_sigchld_was_ignored),
 ];
 
 fn main() -> ExitCode {
@@ -187,4 +188,20 @@ fn child_needs_a_single_thread(_: &Path) {
         assert!(Instant::now() < end);
     }
     fork_child(|| 0).unwrap().wait().unwrap();
+}
+
+/// As a program is that was started by one who ignores SIGCHLD.
+fn children_are_kept_where_sigchld_was_ignored(_: &Path) {
+    // SAFETY: no function becomes a handler.
+    unsafe { signal(Signal::SIGCHLD, SigHandler::SigIgn) }.unwrap();
+    let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+    let child = fork_child(|| {
+        theirs.read_exact(&mut [0]).unwrap();
+        3
+    });
+    ours.write_all(b".").unwrap();
+    let lost = child.unwrap().wait().unwrap_err();
+    assert_eq!(lost.raw_os_error(), Some(libc::ECHILD));
+    keep_until_waited_for().unwrap();
+    assert_eq!(fork_child(|| 3).unwrap().wait().unwrap(), ChildEnd::Exited(3));
 }

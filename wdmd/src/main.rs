@@ -23,6 +23,7 @@ mod start;
 mod sysfs;
 
 use cli::Command;
+use sanlock_sys::child::keep_until_waited_for;
 use std::io::Write as _;
 use std::process::ExitCode;
 
@@ -30,6 +31,8 @@ use std::process::ExitCode;
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
+    // Where that is refused, scripts fail as they would have.
+    let _ = keep_until_waited_for();
     let command = match cli::parse(std::env::args_os().skip(1)) {
         Ok(command) => command,
         Err(text) if text == cli::FORCE_FIRE_ALONE => {

@@ -78,8 +78,18 @@ impl Host {
             (program, program),
             name,
             &[],
-            &Place { machine: Some(machine), sleep: None },
+            &Place { machine: Some(machine), ..Place::default() },
         )
+    }
+
+    /// Like [`Self::start`], by somebody who ignores SIGCHLD.
+    ///
+    /// # Panics
+    /// When the daemon does not answer in time.
+    #[must_use]
+    pub fn start_ignoring_children(program: Program, name: &str) -> Self {
+        let place = Place { ignores_children: true, ..Place::default() };
+        Self::start_somewhere(scratch_dir("run"), (program, program), name, &[], &place)
     }
 
     /// Like [`Self::start`], on a machine that sleeps; with the watchdog, if a `machine` is given.
@@ -88,7 +98,7 @@ impl Host {
     /// When the daemon does not answer in time.
     #[must_use]
     pub fn start_sleepy(program: Program, name: &str, sleep: &Sleep, machine: Option<&Machine>) -> Self {
-        let place = Place { machine, sleep: Some(sleep) };
+        let place = Place { machine, sleep: Some(sleep), ..Place::default() };
         Self::start_somewhere(scratch_dir("run"), (program, program), name, &[], &place)
     }
 
@@ -337,6 +347,8 @@ struct Place<'a> {
     /// The machine whose wdmd it uses, if any.
     machine: Option<&'a Machine>,
     sleep: Option<&'a Sleep>,
+    /// Whoever starts the daemon ignores SIGCHLD, and so does what is started until it says otherwise.
+    ignores_children: bool,
 }
 
 const LOG_NAME: &str = "debug-log";
@@ -353,6 +365,11 @@ fn spawn_daemon(program: Program, name: &str, run_dir: &Path, options: &[&str], 
     args.extend(options);
     let mut command = match place.machine {
         Some(machine) => machine.plain_command_of(&program.path(), &args),
+        None if place.ignores_children => {
+            let mut command = bounded::dying_with_us(Path::new("env"));
+            command.arg("--ignore-signal=CHLD").arg(program.path()).args(args);
+            command
+        }
         None => {
             let mut command = bounded::dying_with_us(&program.path());
             command.args(args);

@@ -235,6 +235,18 @@ impl Machine {
         self.once_ready(self.running(self.command_of(Path::new("prlimit"), &args)))
     }
 
+    /// Like [`Self::start`], by somebody who ignores SIGCHLD: what is started does so too, until it says otherwise.
+    ///
+    /// # Panics
+    /// When it does not answer.
+    #[must_use]
+    pub fn start_ignoring_children(&self, options: &[&str]) -> Wdmd<'_> {
+        let wdmd = self.program.wdmd_path();
+        let mut args = vec!["--ignore-signal=CHLD", text(&wdmd), "-D", "-G", "root"];
+        args.extend(options);
+        self.once_ready(self.running(self.command_of(Path::new("env"), &args)))
+    }
+
     fn once_ready<'machine>(&self, mut wdmd: Wdmd<'machine>) -> Wdmd<'machine> {
         bounded::wait_until("wdmd to answer", SOON, || {
             assert!(!wdmd.ended(), "wdmd ended: {}", wdmd.running.text().1);

@@ -86,10 +86,14 @@ impl Scene {
 
     /// A number of `status -D`.
     fn status_number(&self, key: &str) -> i32 {
-        let text = self.host.client(&["client", "status", "-D"]).success().stdout;
-        let value = text.lines().find_map(|line| line.trim().strip_prefix(key)?.strip_prefix('='));
-        value.and_then(|v| v.parse().ok()).unwrap_or_else(|| panic!("no {key} in {text}"))
+        status_number(&self.host, key)
     }
+}
+
+fn status_number(host: &Host, key: &str) -> i32 {
+    let text = host.client(&["client", "status", "-D"]).success().stdout;
+    let value = text.lines().find_map(|line| line.trim().strip_prefix(key)?.strip_prefix('='));
+    value.and_then(|v| v.parse().ok()).unwrap_or_else(|| panic!("no {key} in {text}"))
 }
 
 #[test]
@@ -377,6 +381,24 @@ fn helper_and_guard_are_replaced(program: Program) -> bool {
     scene.wait_until_gone();
     assert_eq!(scene.wrote("looks"), "ran\nran\n", "each once");
     true
+}
+
+#[test]
+fn the_helper_ends_with_the_daemon_whoever_started_it() {
+    let Some(program) = Program::under_test() else { return };
+    for mut host in [Host::start(program, "host1"), Host::start_ignoring_children(program, "host1")] {
+        let mut helper = 0;
+        bounded::wait_until("the helper", LIMIT, || {
+            helper = status_number(&host, "helper_pid");
+            helper > 0
+        });
+        // With ours that is the guard, which is no child of the test.
+        let guard = parent(helper);
+        host.client(&["client", "shutdown"]).success();
+        host.wait_for_end(LIMIT);
+        let runs = |pid: i32| kill(Pid::from_raw(pid), None).is_ok();
+        bounded::wait_until("the helper and its guard to end", LIMIT, || !runs(helper) && !runs(guard));
+    }
 }
 
 #[test]

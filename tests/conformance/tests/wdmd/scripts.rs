@@ -74,6 +74,25 @@ fn executable_files_are_scripts_in_the_order_of_their_names() {
 }
 
 #[test]
+fn a_script_that_is_well_is_good_also_where_sigchld_was_ignored() {
+    let Some(program) = Program::wdmd_under_test() else { return };
+    let machine = Machine::new(program);
+    script(&machine, "well", 0o755, "exit 0");
+    let dir = machine.scripts().join("d");
+    let wdmd = machine.start_ignoring_children(&["-S", "1", "-s", text(&dir)]);
+    let (_client, _) = wdmd.armed_with(29, 10);
+    if program == Program::Reference {
+        // It waits for a child that nobody can wait for, and finds that it takes too long: this host is reset.
+        wdmd.wait_for_log(" waitpid error -1 10");
+        return;
+    }
+    bounded::wait_until("a run that has ended", SOON, || {
+        ["good", "fail"].iter().any(|word| count(&wdmd, "well", word) >= 1)
+    });
+    assert_eq!(count(&wdmd, "well", "fail"), 0, "{}", wdmd.dump());
+}
+
+#[test]
 fn there_are_at_most_eight_scripts() {
     let Some(program) = Program::wdmd_under_test() else { return };
     let machine = Machine::new(program);
