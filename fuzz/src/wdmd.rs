@@ -1,7 +1,7 @@
 //! wdmd: messages as they come, and whole sessions of its clients with a device that does what it likes.
 
 use sanlock_wdmd::decide::{
-    Action, Armed, Event, FIRE_TIMEOUT_MAX, MAX_TEST_LINES, Machine, Peer, SourceId, Time,
+    Action, Armed, DeviceTimeout, Event, FIRE_TIMEOUT_MAX, MAX_TEST_LINES, Machine, Peer, SourceId, Time,
     wanted_device_timeout,
 };
 use sanlock_wdmd::protocol::{Command, MESSAGE_LEN, Message, Name};
@@ -40,7 +40,7 @@ pub fn wdmd(data: &[u8]) {
     world.idle();
 }
 
-/// The device, open: its true timeout in seconds.
+/// The device, open: its true timeout in seconds, at the latest.
 #[derive(Clone, Copy)]
 struct Device {
     timeout: u32,
@@ -173,26 +173,31 @@ impl World {
         assert!(
             fire_timeout <= FIRE_TIMEOUT_MAX && wanted_device_timeout(fire_timeout) == Some(device_timeout)
         );
+        let exactly = DeviceTimeout::exactly;
         let armed = match data.byte() {
-            0..=159 => Armed::Running { device_timeout, can_disarm: true },
-            160..=191 => Armed::Running { device_timeout, can_disarm: false },
+            0..=159 => Armed::Running { device_timeout: exactly(device_timeout), can_disarm: true },
+            160..=191 => Armed::Running { device_timeout: exactly(device_timeout), can_disarm: false },
             some @ 192..=223 => {
-                Armed::Running { device_timeout: u32::from(some - 191).min(device_timeout), can_disarm: true }
+                let latest = u32::from(some - 191).min(device_timeout);
+                Armed::Running {
+                    device_timeout: DeviceTimeout::between(latest / 2, latest),
+                    can_disarm: true,
+                }
             }
             // Whatever a driver reports.
             224..=231 => Armed::Running {
-                device_timeout: u32::try_from(data.number()).unwrap_or(u32::MAX),
+                device_timeout: exactly(u32::try_from(data.number()).unwrap_or(u32::MAX)),
                 can_disarm: true,
             },
             some @ 232..=239 => Armed::Stuck {
-                device_timeout: u32::try_from(data.number()).unwrap_or(u32::MAX),
+                device_timeout: exactly(u32::try_from(data.number()).unwrap_or(u32::MAX)),
                 can_disarm: some >= 236,
             },
             _ => Armed::Failed,
         };
         self.device = match armed {
             Armed::Running { device_timeout, .. } | Armed::Stuck { device_timeout, .. } => {
-                Some(Device { timeout: device_timeout })
+                Some(Device { timeout: device_timeout.latest() })
             }
             Armed::Failed => None,
         };

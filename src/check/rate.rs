@@ -5,7 +5,7 @@ use super::root::Root;
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
 use sanlock_sys::clock::rate_ppm;
 use sanlock_sys::process::boot_id;
-use sanlock_wdmd::decide::{Timing, wanted_device_timeout};
+use sanlock_wdmd::decide::{DeviceTimeout, Timing, wanted_device_timeout};
 
 /// Says which boot of which machine this is.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -54,7 +54,8 @@ pub(super) fn judge(root: &Root, io_timeout: IoTimeout, fire: WatchdogFire, foun
 /// directions, so that each has half of it. This is below the bound that the simulator plays with (docs/proof/simulator-hosts.md).
 fn spare_ppm(io_timeout: IoTimeout, fire: WatchdogFire) -> u64 {
     let fire_secs = u32::try_from(fire.secs()).ok();
-    let timing = fire_secs.and_then(|fire| Timing::new(fire, wanted_device_timeout(fire)?));
+    let timing =
+        fire_secs.and_then(|fire| Timing::new(fire, DeviceTimeout::exactly(wanted_device_timeout(fire)?)));
     let spare_us = timing.map_or(0, |timing| {
         let margin_us = 1000 * timing.margin_ms().unsigned_abs();
         margin_us.saturating_sub(2 * u64::from(timing.device_timeout()) * DEVICE_LONG_PPM)

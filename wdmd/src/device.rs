@@ -6,7 +6,7 @@
 use crate::log::Log;
 use crate::sysfs::{self, Described};
 use sanlock_sys::watchdog::{self, Support};
-use sanlock_wdmd::decide::{Armed, Time, Timing};
+use sanlock_wdmd::decide::{Armed, DeviceTimeout, Time, Timing};
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -16,10 +16,11 @@ use std::path::{Path, PathBuf};
 
 /// Tried in this order when none was named.
 const CANDIDATES: [&str; 3] = ["/dev/watchdog0", "/dev/watchdog1", "/dev/watchdog"];
-/// This driver resets the host at the second expiry: the true time is twice what it reports (4.7).
+/// This driver resets the host at the second expiry, which takes twice what it reports (4.7), or on some machines at the first: where the
+/// BIOS has taken over what comes at an expiry.
 const FIRES_AT_SECOND_EXPIRY: &str = "iTCO_wdt";
-/// What a device of which nothing is known has at least, seconds.
-const SHORTEST_TIMEOUT: u32 = 1;
+/// The timeout of a device of which nothing is known: the shortest there is.
+const SHORTEST_TIMEOUT: DeviceTimeout = DeviceTimeout::exactly(1);
 /// A repeated device error is logged again after this, milliseconds.
 const REPEAT_ERROR_MS: i64 = 10_000;
 
@@ -186,7 +187,7 @@ pub(crate) fn unfit(support: &Support) -> Option<&'static str> {
     }
 }
 
-/// The true timeout of a device in terms of what its driver reports.
+/// The true timeout of a device, at the latest, in terms of what its driver reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Factor(u32);
 
@@ -204,8 +205,9 @@ impl Factor {
         seconds / self.0
     }
 
-    pub(crate) const fn to_true(self, reported: u32) -> u32 {
-        reported.saturating_mul(self.0)
+    /// On some machines the first expiry of such a driver resets the host all the same.
+    pub(crate) fn to_true(self, reported: u32) -> DeviceTimeout {
+        DeviceTimeout::between(reported, reported.saturating_mul(self.0))
     }
 }
 
@@ -219,8 +221,8 @@ pub(crate) struct Device {
     file: Option<Opened>,
     /// It was closed and runs all the same: only a ping keeps it from resetting this host.
     loose: bool,
-    /// Its true timeout, seconds, when the driver was asked last.
-    timeout: Option<u32>,
+    /// Its true timeout when the driver was asked last.
+    timeout: Option<DeviceTimeout>,
     kernel: Kernel,
     /// The last error of a repeated operation and when it was logged.
     logged: Option<(i32, Time)>,
@@ -329,16 +331,16 @@ impl Device {
         Ok(())
     }
 
-    /// The true timeout, in seconds, of a device that could not be stopped after a look at it.
-    pub(crate) fn left_running(&self) -> Option<u32> {
+    /// The true timeout of a device that could not be stopped after a look at it.
+    pub(crate) fn left_running(&self) -> Option<DeviceTimeout> {
         match self.file.as_deref() {
             Some(file) => Some(self.true_timeout(file)),
             None => self.loose.then(|| self.timeout.unwrap_or(SHORTEST_TIMEOUT)),
         }
     }
 
-    /// Seconds; what it was before, or the shortest there is, if the driver does not tell.
-    fn true_timeout(&self, file: &dyn Handle) -> u32 {
+    /// What it was before, or the shortest there is, if the driver does not tell.
+    fn true_timeout(&self, file: &dyn Handle) -> DeviceTimeout {
         let identity = file
             .support()
             .map_or_else(|_| self.identity().to_owned(), |support| support.identity().to_owned());
@@ -437,7 +439,7 @@ impl Device {
     }
 
     /// Sets the timeout and pings. The true timeout in force; `None`, logged, if the device cannot keep it.
-    fn set_up(&mut self, file: &dyn Handle, fire: u32, wanted: u32, log: &Log) -> Option<u32> {
+    fn set_up(&mut self, file: &dyn Handle, fire: u32, wanted: u32, log: &Log) -> Option<DeviceTimeout> {
         let (factor, mut reported) = self.inspect(file, log)?;
         let asked = factor.to_driver(wanted);
         if reported != asked {

@@ -329,7 +329,7 @@ fn try_open(path: &Path, device: &dyn Handle, fd: RawFd, timeout: u32, report: &
     // A number as the driver counts, with the true one if that is another.
     let both = |driver: u32| {
         if factor.is_odd() {
-            format!("real {} itco {driver}", factor.to_true(driver))
+            format!("real {} itco {driver}", factor.to_true(driver).latest())
         } else {
             driver.to_string()
         }
@@ -360,7 +360,7 @@ fn try_open(path: &Path, device: &dyn Handle, fd: RawFd, timeout: u32, report: &
         }
     }
     let Some(got) = get(report) else { return false };
-    if factor.to_true(got) != timeout {
+    if factor.to_true(got).latest() != timeout {
         report.err(format_args!("{shown} settimeout {timeout} failed"));
         return false;
     }

@@ -20,7 +20,9 @@ use crate::sabotage::Sabotage;
 use crate::table::Table;
 use crate::world::{Event, World};
 use sanlock_lease::timing::MonoTime;
-use sanlock_wdmd::decide::{Action, Armed, Event as Told, Machine, Notice, Peer, Refusal, SourceId, Time};
+use sanlock_wdmd::decide::{
+    Action, Armed, DeviceTimeout, Event as Told, Machine, Notice, Peer, Refusal, SourceId, Time,
+};
 use sanlock_wdmd::protocol::{Command, Message};
 use std::collections::VecDeque;
 
@@ -374,7 +376,7 @@ impl World {
             Action::Arm { device_timeout, .. } => {
                 let rounded = if rounds && device_timeout > 3 { device_timeout - 1 } else { device_timeout };
                 *device = Device { running: true, timeout_secs: rounded, pinged: true_now };
-                Told::Armed(Armed::Running { device_timeout: rounded, can_disarm })
+                Told::Armed(Armed::Running { device_timeout: DeviceTimeout::exactly(rounded), can_disarm })
             }
             Action::Disarm => {
                 device.running = false;

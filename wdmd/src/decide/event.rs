@@ -2,6 +2,7 @@
 
 use super::notice::Notice;
 use super::source::{Peer, SourceId};
+use super::timing::DeviceTimeout;
 use crate::protocol::Message;
 
 /// What happened.
@@ -35,10 +36,10 @@ pub enum Event {
 /// What became of the device when it was to be armed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Armed {
-    /// It runs, was pinged, and truly resets the host that many seconds after a ping.
+    /// It runs, was pinged, and truly resets the host that long after a ping.
     Running {
-        /// Seconds.
-        device_timeout: u32,
+        /// How long.
+        device_timeout: DeviceTimeout,
         /// Whether it can be disarmed (not with nowayout).
         can_disarm: bool,
     },
@@ -46,8 +47,8 @@ pub enum Armed {
     Failed,
     /// It could not be set up as wanted, and could not be disarmed again: it runs with this timeout.
     Stuck {
-        /// Seconds.
-        device_timeout: u32,
+        /// When it resets the host.
+        device_timeout: DeviceTimeout,
         /// Whether that is worth another try (not with nowayout).
         can_disarm: bool,
     },

@@ -20,8 +20,8 @@ pub use event::{Action, Armed, Event};
 pub use notice::{Level, Notice, Refusal, TestLine};
 pub use source::{Peer, Source, SourceId};
 pub use timing::{
-    FIRE_TIMEOUT_MAX, FIRE_TIMEOUT_MIN, ROUNDED_DEVICE_TIMEOUT_MIN, Time, Timing, ping_every_ms,
-    test_interval, wanted_device_timeout,
+    DeviceTimeout, FIRE_TIMEOUT_MAX, FIRE_TIMEOUT_MIN, ROUNDED_DEVICE_TIMEOUT_MIN, Time, Timing,
+    ping_every_ms, test_interval, wanted_device_timeout,
 };
 
 use crate::protocol::{Command, DEFAULT_FIRE_TIMEOUT, Message, Name};
@@ -42,8 +42,8 @@ pub const MAX_TEST_LINES: usize = 16;
 /// A device whose file is open.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Running {
-    /// Its true time to reset, seconds.
-    device: u32,
+    /// When it truly resets the host.
+    device: DeviceTimeout,
     can_disarm: bool,
     /// Last ping that succeeded.
     pinged: Time,
@@ -108,10 +108,10 @@ impl Machine {
         }
     }
 
-    /// Nobody connected, but the device runs with this timeout, seconds: it could not be stopped after a look at it. It is pinged,
+    /// Nobody connected, but the device runs with this timeout: it could not be stopped after a look at it. It is pinged,
     /// and stopped as soon as that can be done.
     #[must_use]
-    pub fn with_device_left_running(now: Time, device_timeout: u32) -> Self {
+    pub fn with_device_left_running(now: Time, device_timeout: DeviceTimeout) -> Self {
         let device = Running {
             device: device_timeout,
             can_disarm: true,
@@ -293,7 +293,8 @@ impl Machine {
         if let Some((&id, _)) = self.sources.iter().find(|(_, source)| source.dead) {
             return Err(Refusal::Dead(id));
         }
-        let wanted = wanted_device_timeout(fire).and_then(|device| Timing::new(fire, device));
+        let wanted =
+            wanted_device_timeout(fire).and_then(|device| Timing::new(fire, DeviceTimeout::exactly(device)));
         let timing = self.enabled.or(wanted).ok_or(Refusal::FireTimeout)?;
         if let Some((other, _)) =
             self.expiries().find(|&(other, expire)| Some(other) != except && now > timing.last_ping(expire))
@@ -437,7 +438,7 @@ impl Machine {
         }
         let unfed = starved || device.failing;
         self.unfed_since = self.unfed_since.filter(|_| unfed).or(unfed.then_some(now));
-        let limit = i64::from(device.device) * 1000 + OVERDUE_MS;
+        let limit = i64::from(device.device.latest()) * 1000 + OVERDUE_MS;
         let overdue = self.unfed_since.is_some_and(|since| now.millis_since(since) >= limit);
         if overdue && !std::mem::replace(&mut self.broken, true) {
             actions.push(Action::Log(Notice::DidNotFire { seconds: now.millis_since(device.pinged) / 1000 }));
@@ -499,11 +500,11 @@ impl Machine {
         self.next_report = Some(now.plus_millis(REPORT_EVERY_MS));
     }
 
-    /// Seconds until the device fires if no source says anything more, 0 if it should have fired.
+    /// Seconds until the device fires, at the latest, if no source says anything more; 0 if it should have fired.
     fn remaining(&self, now: Time) -> i64 {
         let Some(device) = &self.device else { return 0 };
         let last = self.last_ping().filter(|&last| now <= last).unwrap_or(device.pinged);
-        let fires = last.plus_millis(i64::from(device.device) * 1000);
+        let fires = last.plus_millis(i64::from(device.device.latest()) * 1000);
         (fires.millis_since(now) / 1000).max(0)
     }
 

@@ -20,7 +20,7 @@ impl Host {
     fn new() -> Self {
         Self {
             machine: Machine::new(),
-            result: Armed::Running { device_timeout: 15, can_disarm: true },
+            result: Armed::Running { device_timeout: DeviceTimeout::exactly(15), can_disarm: true },
             ping_works: true,
             disarm_works: true,
             log: Vec::new(),
@@ -130,7 +130,7 @@ fn refused_timeouts_and_devices_are_answered_with_0() {
     assert_eq!(host.open(1, 2, 60), 0);
     assert_eq!(host.took(), ["arm"]);
     // The device took a longer timeout than the bound allows: stopped again.
-    host.result = Armed::Running { device_timeout: 16, can_disarm: true };
+    host.result = Armed::Running { device_timeout: DeviceTimeout::exactly(16), can_disarm: true };
     assert_eq!(host.open(1, 2, 60), 0);
     assert_eq!(host.took(), ["arm", "disarm"]);
     assert!(!host.machine.enabled());
@@ -149,7 +149,7 @@ fn a_first_generation_client_arms_the_device_with_60_or_is_told_0() {
         host.connect(1, 3);
         assert_eq!(host.status(1, 3).fire_timeout, 60);
         // Tried again with the next request.
-        host.result = Armed::Running { device_timeout: 15, can_disarm: true };
+        host.result = Armed::Running { device_timeout: DeviceTimeout::exactly(15), can_disarm: true };
         host.send(2, 2, request);
         assert_eq!(host.status(2, 2).fire_timeout, 60);
     }
@@ -227,7 +227,7 @@ fn a_device_that_takes_no_pings_is_found_out_although_clients_ask_for_it() {
     assert_eq!(host.open(1, 2, 60), 60);
     (host.ping_works, host.disarm_works) = (false, false);
     host.end(2, 2);
-    host.result = Armed::Stuck { device_timeout: 15, can_disarm: true };
+    host.result = Armed::Stuck { device_timeout: DeviceTimeout::exactly(15), can_disarm: true };
     let mut asked = 0;
     for second in 3..=40 {
         // It is told to stop, then pinged.
@@ -367,7 +367,7 @@ fn a_client_that_was_never_protected_leaves_nothing_behind() {
     host.send(1, 2, live(1, 5));
     host.end(2, 2);
     assert!(host.machine.source(2).is_none());
-    host.result = Armed::Running { device_timeout: 15, can_disarm: true };
+    host.result = Armed::Running { device_timeout: DeviceTimeout::exactly(15), can_disarm: true };
     host.connect(200, 2);
     assert_eq!(host.open(200, 2, 60), 60);
 }
@@ -447,7 +447,7 @@ fn a_failed_disarming_keeps_the_device_fed() {
 #[test]
 fn without_a_way_out_the_device_is_pinged_for_ever_and_the_daemon_stays() {
     let mut host = Host::new();
-    host.result = Armed::Running { device_timeout: 15, can_disarm: false };
+    host.result = Armed::Running { device_timeout: DeviceTimeout::exactly(15), can_disarm: false };
     host.connect(1, 2);
     host.open(1, 2, 60);
     host.end(2, 2);
@@ -456,10 +456,10 @@ fn without_a_way_out_the_device_is_pinged_for_ever_and_the_daemon_stays() {
     assert!(host.device.len() > 15 && !host.device.contains(&"disarm") && !host.quit);
     assert!(host.lines().iter().any(|line| line.contains("nowayout")));
     // The next client may choose another timeout.
-    host.result = Armed::Running { device_timeout: 10, can_disarm: false };
+    host.result = Armed::Running { device_timeout: DeviceTimeout::exactly(10), can_disarm: false };
     host.connect(100, 2);
     assert_eq!(host.open(100, 2, 30), 30);
-    host.result = Armed::Stuck { device_timeout: 10, can_disarm: false };
+    host.result = Armed::Stuck { device_timeout: DeviceTimeout::exactly(10), can_disarm: false };
     host.end(101, 2);
     host.connect(102, 2);
     assert_eq!(host.open(102, 2, 60), 0);
@@ -472,7 +472,7 @@ fn without_a_way_out_the_device_is_pinged_for_ever_and_the_daemon_stays() {
 fn a_device_that_could_not_be_stopped_is_pinged_and_told_to_stop_again() {
     // After a look at it, at the start.
     let mut host = Host::new();
-    host.machine = Machine::with_device_left_running(Time::from_seconds(1), 3);
+    host.machine = Machine::with_device_left_running(Time::from_seconds(1), DeviceTimeout::exactly(3));
     host.disarm_works = false;
     assert_eq!(host.machine.wake_at(Time::from_seconds(1)), Some(Time::from_seconds(1)));
     for millis in (1_000..10_000).step_by(100) {
@@ -499,7 +499,7 @@ fn a_device_that_could_not_be_stopped_is_pinged_and_told_to_stop_again() {
 
     // After a client asked for it in vain.
     let mut host = Host::new();
-    host.result = Armed::Stuck { device_timeout: 15, can_disarm: true };
+    host.result = Armed::Stuck { device_timeout: DeviceTimeout::exactly(15), can_disarm: true };
     host.connect(1, 2);
     assert_eq!(host.open(1, 2, 60), 0);
     assert_eq!(host.took(), ["arm", "disarm"]);
@@ -579,7 +579,7 @@ fn an_expiry_in_the_past_asks_for_a_reset_and_extreme_times_do_not_wrap() {
 fn the_reset_of_an_expired_client_comes_after_its_own_daemon_could_kill_everything() {
     for (fire, device, grace) in [(60, 15, 40), (30, 10, 15), (10, 5, 0)] {
         let mut host = Host::new();
-        host.result = Armed::Running { device_timeout: device, can_disarm: true };
+        host.result = Armed::Running { device_timeout: DeviceTimeout::exactly(device), can_disarm: true };
         host.connect(100, 0);
         assert_eq!(host.open(100, 0, fire), fire);
         let expire = 200;

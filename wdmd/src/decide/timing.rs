@@ -1,5 +1,7 @@
 //! Times and the numbers that follow from an agreed fire timeout (specification 4.6; decision 6).
 
+use std::fmt;
+
 /// A moment: milliseconds of `CLOCK_MONOTONIC`. Signed, so that nothing wraps in the first seconds after boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(i64);
@@ -78,20 +80,61 @@ pub const fn wanted_device_timeout(fire_timeout: u32) -> Option<u32> {
     Some(if half < comfortable { half } else { comfortable })
 }
 
+/// When a device resets the host after a ping, whole seconds. Most do so at one moment; iTCO at its second expiry, but on some machines at the
+/// first. What is promised to others goes by the latest moment, and how often it is pinged by the earliest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DeviceTimeout {
+    earliest: u32,
+    latest: u32,
+}
+
+impl DeviceTimeout {
+    /// It does so after that many seconds.
+    #[must_use]
+    pub const fn exactly(seconds: u32) -> Self {
+        Self { earliest: seconds, latest: seconds }
+    }
+
+    /// It may do so after `earliest` seconds (at most `latest`), and has done so after `latest`.
+    #[must_use]
+    pub fn between(earliest: u32, latest: u32) -> Self {
+        Self { earliest: earliest.min(latest), latest }
+    }
+
+    /// Seconds after which it may have reset the host.
+    #[must_use]
+    pub const fn earliest(self) -> u32 {
+        self.earliest
+    }
+
+    /// Seconds after which it has.
+    #[must_use]
+    pub const fn latest(self) -> u32 {
+        self.latest
+    }
+}
+
+impl fmt::Display for DeviceTimeout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { earliest, latest } = self;
+        if earliest == latest { write!(f, "{latest}") } else { write!(f, "{earliest} to {latest}") }
+    }
+}
+
 /// The agreed fire timeout with the device timeout that keeps it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Timing {
     fire: u32,
-    device: u32,
+    device: DeviceTimeout,
 }
 
 impl Timing {
-    /// `device`: the seconds after which the device *truly* resets the host. `None` unless it is what was wanted, or less
-    /// and still workable.
+    /// `device`: when the device *truly* resets the host. `None` unless that is at the latest what was wanted, or less and still
+    /// workable.
     #[must_use]
-    pub fn new(fire: u32, device: u32) -> Option<Self> {
+    pub fn new(fire: u32, device: DeviceTimeout) -> Option<Self> {
         let wanted = wanted_device_timeout(fire)?;
-        (device == wanted || (ROUNDED_DEVICE_TIMEOUT_MIN..wanted).contains(&device))
+        (device.latest == wanted || (ROUNDED_DEVICE_TIMEOUT_MIN..wanted).contains(&device.latest))
             .then_some(Self { fire, device })
     }
 
@@ -101,13 +144,13 @@ impl Timing {
         self.fire
     }
 
-    /// The device's true time to reset D, seconds.
+    /// The device's true time to reset D, at the latest, seconds.
     #[must_use]
     pub const fn device_timeout(self) -> u32 {
-        self.device
+        self.device.latest
     }
 
-    /// Milliseconds between two pings.
+    /// Milliseconds between two pings; three fit into the earliest moment at which the device may fire.
     #[must_use]
     pub fn ping_every_ms(self) -> i64 {
         let interval = i64::from(test_interval(self.fire)) * 1000;
@@ -118,14 +161,14 @@ impl Timing {
     /// E + F − 2D − margin. Whatever happens after such a ping, alone, lets the device fire before E + F.
     #[must_use]
     pub fn last_ping(self, expire: Time) -> Time {
-        let (fire, device) = (i64::from(self.fire), i64::from(self.device));
+        let (fire, device) = (i64::from(self.fire), i64::from(self.device.latest));
         expire.plus_millis((fire - 2 * device) * 1000 - self.margin_ms())
     }
 
     /// The margin of [`Timing::last_ping`], milliseconds: what clocks, the device and scheduling may take together.
     #[must_use]
     pub fn margin_ms(self) -> i64 {
-        MARGIN_MIN_MS.max(i64::from(self.device) * MARGIN_PER_DEVICE_SECOND_MS)
+        MARGIN_MIN_MS.max(i64::from(self.device.latest) * MARGIN_PER_DEVICE_SECOND_MS)
     }
 
     /// From when on a source that expires at `expire` is warned about: E − I.
@@ -135,10 +178,10 @@ impl Timing {
     }
 }
 
-/// Milliseconds between two pings of a device that fires after `device` seconds.
+/// Milliseconds between two pings of a device.
 #[must_use]
-pub fn ping_every_ms(device: u32) -> i64 {
-    i64::from(device).max(1) * 1000 / PINGS_PER_DEVICE_TIMEOUT
+pub fn ping_every_ms(device: DeviceTimeout) -> i64 {
+    i64::from(device.earliest).max(1) * 1000 / PINGS_PER_DEVICE_TIMEOUT
 }
 
 #[cfg(test)]
@@ -166,6 +209,7 @@ mod tests {
             (3, 1, true),
             (3, 2, false),
         ] {
+            let device = DeviceTimeout::exactly(device);
             assert_eq!(Timing::new(fire, device).is_some(), accepted, "{fire} {device}");
         }
     }
@@ -177,14 +221,20 @@ mod tests {
         }
         for fire in FIRE_TIMEOUT_MIN..=700 {
             let device = wanted_device_timeout(fire).unwrap();
-            let timing = Timing::new(fire, device).unwrap();
+            let timing = Timing::new(fire, DeviceTimeout::exactly(device)).unwrap();
             assert!(timing.ping_every_ms() > 0 && timing.ping_every_ms() * 3 <= i64::from(device) * 1000);
+            // One that may fire at half its time is pinged often enough for that, and no longer than one that does not.
+            let early = Timing::new(fire, DeviceTimeout::between(device.div_ceil(2), device)).unwrap();
+            assert!(early.ping_every_ms() > 0);
+            assert!(early.ping_every_ms() * 3 <= i64::from(device.div_ceil(2)) * 1000);
+            let expire = Time::from_seconds(1000);
+            assert_eq!(early.last_ping(expire), timing.last_ping(expire));
         }
     }
 
     #[test]
     fn nothing_wraps() {
-        let timing = Timing::new(60, 15).unwrap();
+        let timing = Timing::new(60, DeviceTimeout::exactly(15)).unwrap();
         assert!(timing.last_ping(Time::from_seconds(0)) < Time::from_seconds(30));
         assert!(timing.warn_from(Time::from_seconds(3)) < Time::from_seconds(0));
         assert!(timing.last_ping(Time::from_seconds(u64::MAX)) > Time::from_seconds(1 << 50));

@@ -3,6 +3,7 @@
 use super::pretended::{calls, device, with};
 use super::*;
 use nix::libc::{EBUSY, EINVAL, EIO, ENODEV};
+use sanlock_wdmd::decide::DeviceTimeout;
 
 fn log() -> Log {
     Log::start(false).unwrap()
@@ -12,7 +13,7 @@ fn at(seconds: u64) -> Time {
     Time::from_seconds(seconds)
 }
 
-const RUNNING: Armed = Armed::Running { device_timeout: 15, can_disarm: true };
+const RUNNING: Armed = Armed::Running { device_timeout: DeviceTimeout::exactly(15), can_disarm: true };
 
 #[test]
 fn arming_sets_checks_and_pings_and_disarming_stops() {
@@ -47,7 +48,7 @@ fn a_timeout_that_is_refused_rounded_up_or_ignored_is_undone() {
         assert_eq!(calls(), ["open", "set 15", "V", "close"]);
     }
     with(|driver| driver.set_timeout = |seconds| Ok(seconds / 4 * 4));
-    let rounded = Armed::Running { device_timeout: 12, can_disarm: true };
+    let rounded = Armed::Running { device_timeout: DeviceTimeout::exactly(12), can_disarm: true };
     assert_eq!(device(None).arm(60, 15, &log()), rounded);
 }
 
@@ -61,14 +62,20 @@ fn a_driver_that_every_close_stops_is_refused() {
 #[test]
 fn the_driver_that_fires_at_the_second_expiry_is_given_half() {
     with(|driver| driver.support = Support::complete("iTCO_wdt"));
-    let running = Armed::Running { device_timeout: 14, can_disarm: true };
+    let running = Armed::Running { device_timeout: DeviceTimeout::between(7, 14), can_disarm: true };
     let mut device = device(None);
     assert_eq!(device.arm(60, 15, &log()), running);
     assert_eq!(calls(), ["open", "set 7", "ping"]);
+    // The first expiry may reset the host: three pings before that, and for others what it does at the latest.
+    let timing = Timing::new(60, DeviceTimeout::between(7, 14)).unwrap();
+    assert!(timing.ping_every_ms() * 3 <= 7000 && timing.device_timeout() == 14);
     let factor = Factor::of("iTCO_wdt");
-    assert_eq!((factor.to_driver(15), factor.to_true(7), factor.is_odd()), (7, 14, true));
+    assert_eq!(
+        (factor.to_driver(15), factor.to_true(7), factor.is_odd()),
+        (7, DeviceTimeout::between(7, 14), true)
+    );
     for other in ["", "iTCO_wdt2", "Software Watchdog"] {
-        assert_eq!(Factor::of(other).to_true(7), 7);
+        assert_eq!(Factor::of(other).to_true(7), DeviceTimeout::exactly(7));
     }
 }
 
@@ -77,7 +84,10 @@ fn the_driver_that_is_there_counts_and_not_the_one_that_was_at_the_start() {
     let mut device = device(Some(false));
     device.described.identity = Some("Software Watchdog".into());
     with(|driver| (driver.support, driver.no_way_out) = (Support::complete("iTCO_wdt"), Some(true)));
-    assert_eq!(device.arm(60, 15, &log()), Armed::Running { device_timeout: 14, can_disarm: false });
+    assert_eq!(
+        device.arm(60, 15, &log()),
+        Armed::Running { device_timeout: DeviceTimeout::between(7, 14), can_disarm: false }
+    );
     assert_eq!(device.identity(), "iTCO_wdt");
     assert_eq!(calls(), ["open", "set 7", "ping"]);
 }
@@ -86,7 +96,10 @@ fn the_driver_that_is_there_counts_and_not_the_one_that_was_at_the_start() {
 fn what_sysfs_said_counts_as_long_as_it_says_nothing_else() {
     let mut device = device(Some(true));
     with(|driver| driver.no_way_out = None);
-    assert_eq!(device.arm(60, 15, &log()), Armed::Running { device_timeout: 15, can_disarm: false });
+    assert_eq!(
+        device.arm(60, 15, &log()),
+        Armed::Running { device_timeout: DeviceTimeout::exactly(15), can_disarm: false }
+    );
     with(|driver| driver.no_way_out = Some(false));
     assert_eq!(device.arm(60, 15, &log()), RUNNING);
 }
@@ -119,7 +132,10 @@ fn a_device_that_will_not_stop_stays_open() {
         driver.set_timeout = |_| Err(EINVAL);
         driver.timeout = 60;
     });
-    assert_eq!(device.arm(60, 15, &log()), Armed::Stuck { device_timeout: 60, can_disarm: true });
+    assert_eq!(
+        device.arm(60, 15, &log()),
+        Armed::Stuck { device_timeout: DeviceTimeout::exactly(60), can_disarm: true }
+    );
     assert_eq!(calls(), ["open", "set 15", "V"]);
 }
 
@@ -136,7 +152,10 @@ fn a_v_that_failed_is_taken_back_before_anybody_relies_on_the_device() {
     // Whether it was taken back is not known: nobody may rely on it.
     assert!(!device.disarm(at(2), &log()));
     with(|driver| driver.take_back_error = EIO);
-    assert_eq!(device.arm(60, 15, &log()), Armed::Stuck { device_timeout: 15, can_disarm: true });
+    assert_eq!(
+        device.arm(60, 15, &log()),
+        Armed::Stuck { device_timeout: DeviceTimeout::exactly(15), can_disarm: true }
+    );
     with(|driver| driver.magic_error = 0);
     assert_eq!(device.arm(60, 15, &log()), Armed::Failed);
     // A file that is opened anew has no `V`.
@@ -146,12 +165,21 @@ fn a_v_that_failed_is_taken_back_before_anybody_relies_on_the_device() {
 #[test]
 fn without_a_way_out_the_file_stays_open_and_is_set_anew() {
     let mut device = device(Some(true));
-    assert_eq!(device.arm(60, 15, &log()), Armed::Running { device_timeout: 15, can_disarm: false });
+    assert_eq!(
+        device.arm(60, 15, &log()),
+        Armed::Running { device_timeout: DeviceTimeout::exactly(15), can_disarm: false }
+    );
     calls();
-    assert_eq!(device.arm(30, 10, &log()), Armed::Running { device_timeout: 10, can_disarm: false });
+    assert_eq!(
+        device.arm(30, 10, &log()),
+        Armed::Running { device_timeout: DeviceTimeout::exactly(10), can_disarm: false }
+    );
     assert_eq!(calls(), ["no V", "set 10", "ping"]);
     with(|driver| driver.set_timeout = |_| Err(EINVAL));
-    assert_eq!(device.arm(60, 15, &log()), Armed::Stuck { device_timeout: 10, can_disarm: false });
+    assert_eq!(
+        device.arm(60, 15, &log()),
+        Armed::Stuck { device_timeout: DeviceTimeout::exactly(10), can_disarm: false }
+    );
     assert_eq!(calls(), ["no V", "set 15"]);
 }
 
@@ -201,7 +229,7 @@ fn a_device_that_runs_after_its_close_is_opened_again() {
     assert!(!device.disarm(at(3), &log()));
     assert!(!device.ping(at(4), &log()));
     assert!(!device.disarm(at(5), &log()));
-    assert_eq!(device.left_running(), Some(15));
+    assert_eq!(device.left_running(), Some(DeviceTimeout::exactly(15)));
     assert_eq!(calls(), ["ping", "V", "close", "open", "open", "open"]);
     with(|driver| driver.open_error = 0);
     assert!(device.ping(at(6), &log()));
@@ -220,7 +248,7 @@ fn a_device_that_runs_after_its_close_is_not_forgotten_when_a_client_asks_for_it
     device.arm(60, 15, &log());
     with(|driver| (driver.runs, driver.open_error) = (Some(true), EIO));
     assert!(!device.disarm(at(1), &log()));
-    let stuck = Armed::Stuck { device_timeout: 15, can_disarm: true };
+    let stuck = Armed::Stuck { device_timeout: DeviceTimeout::exactly(15), can_disarm: true };
     assert_eq!(device.arm(60, 15, &log()), stuck);
     assert_eq!(device.arm(60, 15, &log()), stuck);
     calls();
@@ -273,7 +301,7 @@ fn a_look_leaves_the_device_stopped_or_open() {
     assert_eq!(calls(), ["open", "V", "close"]);
     with(|driver| driver.magic_error = EIO);
     let mut stuck = device(None).look(&log()).unwrap();
-    assert_eq!(stuck.left_running(), Some(60));
+    assert_eq!(stuck.left_running(), Some(DeviceTimeout::exactly(60)));
     assert_eq!(calls(), ["open", "V"]);
     // It can be armed as it is, and stopped later.
     assert_eq!(stuck.arm(60, 15, &log()), RUNNING);
@@ -286,7 +314,7 @@ fn a_look_leaves_the_device_stopped_or_open() {
     assert_eq!(calls(), ["open", "V", "close"]);
     with(|driver| driver.magic_error = EIO);
     let unusable = device(None).look(&log()).unwrap();
-    assert_eq!(unusable.left_running(), Some(15));
+    assert_eq!(unusable.left_running(), Some(DeviceTimeout::exactly(15)));
     assert_eq!(calls(), ["open", "V"]);
 }
 

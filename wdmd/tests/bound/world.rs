@@ -1,7 +1,7 @@
 //! A model of one host: the kernel's watchdog, a daemon that carries out [`Machine`]'s actions one system call at a time, and
 //! clients that follow a script. Faults strike between any two system calls.
 
-use sanlock_wdmd::decide::{Action, Armed, Event, Machine, Peer, SourceId, Time};
+use sanlock_wdmd::decide::{Action, Armed, DeviceTimeout, Event, Machine, Peer, SourceId, Time};
 use sanlock_wdmd::protocol::{Command, Message};
 use std::collections::BTreeMap;
 
@@ -36,6 +36,8 @@ pub(crate) fn live(renewal_time: u64, expire_time: u64) -> Act {
 #[derive(Debug, Clone)]
 struct Watchdog {
     timeout_ms: i64,
+    /// What the driver reports, and is told, is half of that; it fires somewhere from then on: so many quarters later.
+    second_expiry: Option<i64>,
     /// What the driver makes of a wish.
     rounds_down_to_ms: i64,
     fires_at: Option<i64>,
@@ -48,7 +50,8 @@ struct Watchdog {
 
 impl Watchdog {
     fn ping(&mut self, now: i64) {
-        self.fires_at = Some(now + self.timeout_ms);
+        let quarters = self.second_expiry.unwrap_or(4);
+        self.fires_at = Some(now + self.timeout_ms / 2 + self.timeout_ms / 2 * quarters / 4);
     }
 
     fn close(&mut self, now: i64) {
@@ -91,6 +94,7 @@ impl World {
     pub(crate) fn new(acts: Vec<(i64, SourceId, Act)>, late: i64, faults: Vec<(usize, Fault)>) -> Self {
         let watchdog = Watchdog {
             timeout_ms: DRIVER_DEFAULT_MS,
+            second_expiry: None,
             rounds_down_to_ms: 1000,
             fires_at: None,
             open: false,
@@ -116,6 +120,13 @@ impl World {
 
     pub(crate) fn rounding_down_to(mut self, seconds: i64) -> Self {
         self.watchdog.rounds_down_to_ms = seconds * 1000;
+        self
+    }
+
+    /// The device fires at its second expiry at the latest, `quarters` quarters from the first to the second.
+    pub(crate) fn firing_between_expiries(mut self, quarters: i64) -> Self {
+        self.watchdog.second_expiry = Some(quarters);
+        self.watchdog.rounds_down_to_ms = 2000;
         self
     }
 
@@ -226,7 +237,9 @@ impl World {
                     self.point()?;
                     self.watchdog.ping(self.now);
                     self.point()?;
-                    let device_timeout = u32::try_from(self.watchdog.timeout_ms / 1000).unwrap();
+                    let latest = u32::try_from(self.watchdog.timeout_ms / 1000).unwrap();
+                    let earliest = if self.watchdog.second_expiry.is_some() { latest / 2 } else { latest };
+                    let device_timeout = DeviceTimeout::between(earliest, latest);
                     self.tell(self.now, Event::Armed(Armed::Running { device_timeout, can_disarm: true }))?;
                 }
                 Action::Ping => {
