@@ -44,6 +44,12 @@ impl Support {
         Self { options, identity: identity.to_owned() }
     }
 
+    /// A driver with this name that tells of no features, for tests.
+    #[must_use]
+    pub fn silent(identity: &str) -> Self {
+        Self { options: 0, identity: identity.to_owned() }
+    }
+
     /// Without magic close, for tests.
     #[must_use]
     pub fn without_magic_close(mut self) -> Self {

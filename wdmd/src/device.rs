@@ -19,6 +19,8 @@ const CANDIDATES: [&str; 3] = ["/dev/watchdog0", "/dev/watchdog1", "/dev/watchdo
 /// This driver resets the host at the second expiry, which takes twice what it reports (4.7), or on some machines at the first: where the
 /// BIOS has taken over what comes at an expiry.
 const FIRES_AT_SECOND_EXPIRY: &str = "iTCO_wdt";
+/// This driver reports no options, and has what is needed here: magic close, keepalive, timeout and pretimeout.
+const REPORTS_NO_OPTIONS: &str = "IPMI";
 /// The timeout of a device of which nothing is known: the shortest there is.
 const SHORTEST_TIMEOUT: DeviceTimeout = DeviceTimeout::exactly(1);
 /// A repeated device error is logged again after this, milliseconds.
@@ -120,11 +122,15 @@ pub(crate) type Opened = Box<dyn Handle>;
 ///
 /// It stays on; the text says why.
 pub(crate) fn end_pretimeout(file: &dyn Handle, support: &Support) -> Result<Option<u32>, String> {
-    if !support.pretimeout() {
+    if !support.pretimeout() && !reports_no_options(support) {
         return Ok(None);
     }
     let before = file.pretimeout();
-    if matches!(before, Ok(0)) {
+    let has_none = |error: &io::Error| {
+        !support.pretimeout()
+            && matches!(error.raw_os_error(), Some(nix::libc::ENOTTY | nix::libc::EOPNOTSUPP))
+    };
+    if matches!(before, Ok(0)) || before.as_ref().is_err_and(has_none) {
         return Ok(None);
     }
     let set = file.set_pretimeout(0);
@@ -174,9 +180,16 @@ pub(crate) fn held_by(path: &Path, error: &io::Error) -> String {
     }
 }
 
+/// What the driver reports of its abilities says nothing.
+pub(crate) fn reports_no_options(support: &Support) -> bool {
+    support.identity() == REPORTS_NO_OPTIONS
+}
+
 /// Why a driver cannot be used, if so.
 pub(crate) fn unfit(support: &Support) -> Option<&'static str> {
-    if !support.magic_close() {
+    if reports_no_options(support) {
+        None
+    } else if !support.magic_close() {
         Some("no magic close: the device would stop when wdmd dies")
     } else if !support.keepalive() {
         Some("no keepalive")
@@ -366,7 +379,7 @@ impl Device {
     }
 
     /// What the driver can do, and the timeout it has now; `None`, logged, if it cannot be used.
-    fn inspect(&mut self, file: &dyn Handle, log: &Log) -> Option<(Factor, u32)> {
+    fn inspect(&mut self, file: &dyn Handle, log: &Log) -> Option<(Support, u32)> {
         let path = self.path.display().to_string();
         let support = file.support();
         let timeout = file.timeout();
@@ -389,7 +402,7 @@ impl Device {
         let factor = Factor::of(support.identity());
         self.identity = Some(support.identity().to_owned());
         self.timeout = Some(factor.to_true(timeout));
-        Some((factor, timeout))
+        Some((support, timeout))
     }
 
     /// Arms the device so that it resets the host `device_timeout` seconds after a ping.
@@ -440,9 +453,11 @@ impl Device {
 
     /// Sets the timeout and pings. The true timeout in force; `None`, logged, if the device cannot keep it.
     fn set_up(&mut self, file: &dyn Handle, fire: u32, wanted: u32, log: &Log) -> Option<DeviceTimeout> {
-        let (factor, mut reported) = self.inspect(file, log)?;
+        let (support, mut reported) = self.inspect(file, log)?;
+        let factor = Factor::of(support.identity());
         let asked = factor.to_driver(wanted);
-        if reported != asked {
+        // What such a driver says it has may be what it was loaded with, and not what the hardware was told.
+        if reported != asked || reports_no_options(&support) {
             if let Err(error) = file.set_timeout(asked) {
                 log.error(format_args!(
                     "open_watchdog settimeout {asked} error {}: {} does not take the timeout that a fire timeout of {fire} \
@@ -470,7 +485,7 @@ impl Device {
             ));
             return None;
         }
-        match file.support().map_err(|error| told(&error)).and_then(|support| end_pretimeout(file, &support)) {
+        match end_pretimeout(file, &support) {
             Ok(None) => {}
             Ok(Some(before)) => log.info(format_args!(
                 "{} pretimeout of {before} s switched off: with a timeout of {reported} s it would stop a host that is well",

@@ -267,7 +267,7 @@ fn probe_open(file: &dyn Handle) -> Result<(), Unusable> {
     }
     let factor = Factor::of(support.identity());
     let asked = factor.to_driver(wanted_device_timeout(DEFAULT_FIRE_TIMEOUT).unwrap_or(1));
-    if reported != asked {
+    if reported != asked || device::reports_no_options(&support) {
         file.set_timeout(asked).map_err(|error| Unusable::Call("ioctl settimeout", error))?;
         reported = file.timeout().map_err(|error| Unusable::Call("ioctl gettimeout", error))?;
     }

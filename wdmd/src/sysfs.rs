@@ -9,12 +9,14 @@ use std::path::{Path, PathBuf};
 
 const CLASS: &str = "/sys/class/watchdog";
 /// `/dev/watchdog` is this device of the misc class, and the same as `watchdog0` for all drivers of the watchdog core.
-const MISC_DEVICE: (u32, u32) = (10, 130);
+const MISC_DEVICE: (u64, u64) = (10, 130);
 const MISC_STANDS_FOR: &str = "watchdog0";
+const IPMI_NO_WAY_OUT: &str = "/sys/module/ipmi_watchdog/parameters/nowayout";
 /// Longest identity, as the original reads it.
 const IDENTITY_BYTES: usize = 63;
 
-/// A device as sysfs describes it. Everything is unknown for drivers outside the watchdog core, and without sysfs.
+/// A device as sysfs describes it. Everything is unknown for drivers outside the watchdog core (but whether that of IPMI can be stopped), and
+/// without sysfs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Described {
     /// The driver's name for it.
@@ -26,7 +28,11 @@ pub(crate) struct Described {
 impl Described {
     /// The device behind this path.
     pub(crate) fn of(path: &Path) -> Self {
-        name_of(path).map_or_else(Self::default, |name| Self::named(&name))
+        let described = name_of(path).map_or_else(Self::default, |name| Self::named(&name));
+        if described == Self::default() && number_of(path) == Some(MISC_DEVICE) {
+            return Self { no_way_out: ipmi_no_way_out(), ..described };
+        }
+        described
     }
 
     fn named(name: &str) -> Self {
@@ -40,19 +46,29 @@ impl Described {
     }
 }
 
+/// What the one driver outside the watchdog core that shows it says of this; `None` where it is not loaded. If it is, the misc device is as a
+/// rule its own: only one driver can have that.
+fn ipmi_no_way_out() -> Option<bool> {
+    fs::read_to_string(IPMI_NO_WAY_OUT).ok().map(|text| text.trim() != "N")
+}
+
 /// Whether the device behind this path runs; `None` where sysfs does not tell.
 pub(crate) fn runs(path: &Path) -> Option<bool> {
     let state = fs::read_to_string(Path::new(CLASS).join(name_of(path)?).join("state")).ok()?;
     Some(state.trim() == "active")
 }
 
+/// Major and minor number of the device behind this path, if there is one.
+fn number_of(path: &Path) -> Option<(u64, u64)> {
+    let metadata = fs::metadata(path).ok().filter(|metadata| metadata.file_type().is_char_device())?;
+    let device = metadata.rdev();
+    Some((nix::sys::stat::major(device), nix::sys::stat::minor(device)))
+}
+
 /// The name in sysfs of the device behind this path: by device number, else by the path's last part.
 fn name_of(path: &Path) -> Option<String> {
-    let metadata = fs::metadata(path).ok().filter(|metadata| metadata.file_type().is_char_device());
-    if let Some(metadata) = metadata {
-        let device = metadata.rdev();
-        let number = (nix::sys::stat::major(device), nix::sys::stat::minor(device));
-        if number == (u64::from(MISC_DEVICE.0), u64::from(MISC_DEVICE.1)) {
+    if let Some(number) = number_of(path) {
+        if number == MISC_DEVICE {
             return Some(MISC_STANDS_FOR.to_owned());
         }
         let wanted = format!("{}:{}", number.0, number.1);

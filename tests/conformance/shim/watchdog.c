@@ -4,7 +4,8 @@
  * /dev/watchdog0, /dev/watchdog1 and /dev/watchdog exist when the directory of that name exists in
  * $WATCHDOG_SHIM_DIR (`watchdog` may be a symbolic link to `watchdog0`); the machine's own devices
  * are never touched. /sys/class/watchdog/NAME/FILE is read from $WATCHDOG_SHIM_DIR/NAME/FILE, and
- * /sys/class/misc/watchdog/FILE from $WATCHDOG_SHIM_DIR/misc/FILE.
+ * /sys/class/misc/watchdog/FILE from $WATCHDOG_SHIM_DIR/misc/FILE, and
+ * /sys/module/ipmi_watchdog/parameters/FILE from $WATCHDOG_SHIM_DIR/ipmi_watchdog/FILE.
  *
  * In a device's directory:
  *   timeout   the driver's timeout in seconds; changed by SETTIMEOUT, outlives the open
@@ -94,12 +95,15 @@ static const char *device_of(const char *path)
 static const char *redirected(const char *path, char *buffer)
 {
 	static const char class[] = "/sys/class/watchdog", misc[] = "/sys/class/misc/watchdog";
+	static const char ipmi[] = "/sys/module/ipmi_watchdog/parameters";
 	if (is_null(path))
 		return path;
 	if (strncmp(path, class, sizeof(class) - 1) == 0)
 		snprintf(buffer, PATH_MAX, "%s%s", shim_dir(), path + sizeof(class) - 1);
 	else if (strncmp(path, misc, sizeof(misc) - 1) == 0)
 		snprintf(buffer, PATH_MAX, "%s/misc%s", shim_dir(), path + sizeof(misc) - 1);
+	else if (strncmp(path, ipmi, sizeof(ipmi) - 1) == 0)
+		snprintf(buffer, PATH_MAX, "%s/ipmi_watchdog%s", shim_dir(), path + sizeof(ipmi) - 1);
 	else
 		return path;
 	return buffer;

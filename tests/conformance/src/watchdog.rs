@@ -102,6 +102,17 @@ impl Devices {
             .unwrap_or_else(|error| panic!("{file} of {name}: {error}"));
     }
 
+    /// The parameter `nowayout` of the module `ipmi_watchdog`.
+    ///
+    /// # Panics
+    /// When it cannot be written.
+    pub fn ipmi_no_way_out(&self, text: &str) {
+        let dir = self.dir.join("ipmi_watchdog");
+        fs::create_dir_all(&dir)
+            .and_then(|()| fs::write(dir.join("nowayout"), text))
+            .unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+    }
+
     /// From the next call on the device behaves as the lines `NAME VALUE` say (see the shim).
     ///
     /// # Panics

@@ -2,7 +2,7 @@
 
 use super::pretended::{calls, device, with};
 use super::*;
-use nix::libc::{EBUSY, EINVAL, EIO, ENODEV};
+use nix::libc::{EBUSY, EINVAL, EIO, ENODEV, ENOTTY};
 use sanlock_wdmd::decide::DeviceTimeout;
 
 fn log() -> Log {
@@ -213,6 +213,32 @@ fn a_pretimeout_is_switched_off_or_the_device_is_not_armed() {
         assert_eq!(device.arm(60, 15, &log()), Armed::Failed);
         assert_eq!(calls(), ["open", "warn 0", "V", "close"]);
     }
+}
+
+#[test]
+fn a_driver_that_tells_nothing_of_what_it_can_do_is_known_by_its_name() {
+    with(|driver| {
+        driver.support = Support::silent("IPMI");
+        driver.pretimeout = Some(9);
+    });
+    let mut device = device(None);
+    assert_eq!(device.arm(60, 15, &log()), RUNNING);
+    assert_eq!(calls(), ["open", "set 15", "warn 0", "ping"]);
+    assert!(device.disarm(at(1), &log()));
+    calls();
+    // What it says its timeout is may not be what the hardware was told.
+    assert_eq!(device.arm(60, 15, &log()), RUNNING);
+    assert_eq!(calls(), ["open", "set 15", "ping"]);
+    assert!(device.disarm(at(2), &log()));
+    // It knows of no pretimeout, and has not said that it does; or it keeps the one it has.
+    with(|driver| (driver.pretimeout, driver.set_pretimeout) = (None, |_| Err(ENOTTY)));
+    assert_eq!(device.arm(60, 15, &log()), RUNNING);
+    assert!(device.disarm(at(3), &log()));
+    with(|driver| (driver.pretimeout, driver.set_pretimeout) = (Some(9), |_| Err(EINVAL)));
+    assert_eq!(device.arm(60, 15, &log()), Armed::Failed);
+    // Nobody else is believed to do what he does not say.
+    with(|driver| driver.support = Support::silent("IPMI2"));
+    assert_eq!(device.arm(60, 15, &log()), Armed::Failed);
 }
 
 #[test]

@@ -152,6 +152,30 @@ fn a_driver_that_cannot_do_what_is_needed_is_refused_by_ours() {
 }
 
 #[test]
+fn the_driver_of_ipmi_is_used_although_it_tells_of_nothing_it_can_do() {
+    let Some(program) = Program::wdmd_under_test() else { return };
+    // It knows only the old name.
+    let of_ipmi = || {
+        let machine = Machine::without_device(program);
+        machine.devices().add("watchdog");
+        machine.devices().write("watchdog", "identity", "IPMI\n");
+        machine.devices().set_faults("watchdog", "options 0\n");
+        machine
+    };
+    let machine = of_ipmi();
+    assert_eq!(armed_device(&machine, &[]).as_deref(), Some("watchdog"));
+    let probe = of_ipmi().run(&["-p"]);
+    assert_eq!((probe.code, probe.stdout.as_str()), (0, "/dev/watchdog\n"), "{probe}");
+
+    let machine = of_ipmi();
+    machine.devices().ipmi_no_way_out("Y\n");
+    let probe = machine.run(&["-p"]);
+    let why = "defect 9: probing arms it for good";
+    assert_eq!(probe.code, program.differs(0, 1, why), "{probe}");
+    assert_eq!(machine.devices().calls().is_empty(), program.differs(false, true, why), "{probe}");
+}
+
+#[test]
 fn a_device_that_cannot_be_disarmed_is_not_opened_to_look_at_it() {
     let Some(program) = Program::wdmd_under_test() else { return };
     let why = "defect 9: probing arms it for good";
