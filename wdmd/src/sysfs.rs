@@ -8,9 +8,11 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 const CLASS: &str = "/sys/class/watchdog";
-/// `/dev/watchdog` is this device of the misc class, and the same as `watchdog0` for all drivers of the watchdog core.
+/// `/dev/watchdog` is this device of the misc class. The first driver of the watchdog core has it, as another name of `watchdog0`, unless one
+/// outside the core has it for its own device.
 const MISC_DEVICE: (u64, u64) = (10, 130);
 const MISC_STANDS_FOR: &str = "watchdog0";
+const MISC_CLASS: &str = "/sys/class/misc/watchdog";
 const IPMI_NO_WAY_OUT: &str = "/sys/module/ipmi_watchdog/parameters/nowayout";
 /// Longest identity, as the original reads it.
 const IDENTITY_BYTES: usize = 63;
@@ -65,11 +67,19 @@ fn number_of(path: &Path) -> Option<(u64, u64)> {
     Some((nix::sys::stat::major(device), nix::sys::stat::minor(device)))
 }
 
-/// The name in sysfs of the device behind this path: by device number, else by the path's last part.
+/// Whether the misc device is `watchdog0`: both stand for the same hardware, or for none, as softdog's. Where sysfs does not show the misc
+/// device it is taken for that.
+fn misc_is_of_the_core() -> bool {
+    let hardware = |device: &Path| fs::canonicalize(device.join("device")).ok();
+    let misc = Path::new(MISC_CLASS);
+    !misc.exists() || hardware(misc) == hardware(&Path::new(CLASS).join(MISC_STANDS_FOR))
+}
+
+/// The name in sysfs of the device behind this path: by device number, else by the path's last part. `None`: it is outside the watchdog core.
 fn name_of(path: &Path) -> Option<String> {
     if let Some(number) = number_of(path) {
         if number == MISC_DEVICE {
-            return Some(MISC_STANDS_FOR.to_owned());
+            return misc_is_of_the_core().then(|| MISC_STANDS_FOR.to_owned());
         }
         let wanted = format!("{}:{}", number.0, number.1);
         for name in names() {

@@ -102,6 +102,29 @@ impl Devices {
             .unwrap_or_else(|error| panic!("{file} of {name}: {error}"));
     }
 
+    /// What sysfs shows as the parent of a device of the watchdog core.
+    ///
+    /// # Panics
+    /// When the link cannot be made.
+    pub fn set_parent(&self, name: &str, parent: &str) {
+        let parent_dir = self.dir.join("parents").join(parent);
+        let link = self.dir.join(name).join("device");
+        let _ = fs::remove_file(&link);
+        fs::create_dir_all(&parent_dir)
+            .and_then(|()| symlink(&parent_dir, &link))
+            .unwrap_or_else(|error| panic!("{}: {error}", link.display()));
+    }
+
+    /// What sysfs shows as the parent of `/dev/watchdog`, the device of the misc class.
+    ///
+    /// # Panics
+    /// When the link cannot be made.
+    pub fn set_parent_of_misc(&self, parent: &str) {
+        let dir = self.dir.join("misc");
+        fs::create_dir_all(&dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+        self.set_parent("misc", parent);
+    }
+
     /// The parameter `nowayout` of the module `ipmi_watchdog`.
     ///
     /// # Panics

@@ -176,6 +176,43 @@ fn the_driver_of_ipmi_is_used_although_it_tells_of_nothing_it_can_do() {
 }
 
 #[test]
+fn the_old_name_of_a_driver_outside_the_core_says_nothing_of_the_first_device() {
+    let Some(program) = Program::wdmd_under_test() else { return };
+    // `watchdog0` is iTCO, and runs for somebody else.
+    let machine = Machine::without_device(program);
+    machine.devices().add("watchdog0");
+    for (file, text) in [("identity", "iTCO_wdt\n"), ("state", "active\n")] {
+        machine.devices().write("watchdog0", file, text);
+    }
+    machine.devices().set_faults("watchdog0", "open 16\n");
+    machine.devices().set_parent("watchdog0", "pci0");
+    machine.devices().add("watchdog");
+    machine.devices().write("watchdog", "identity", "IB700 WDT\n");
+    machine.devices().set_parent_of_misc("isa0");
+    let mut wdmd = machine.start(&[]);
+    let (client, timing) = wdmd.armed();
+    assert_eq!(machine.devices().timeout("watchdog"), timing.device);
+    drop(client);
+    if program == Program::Ours {
+        bounded::wait_until("the device to be disarmed", SOON, || {
+            machine.devices().reckoning("watchdog", None).fires.is_none()
+        });
+        assert!(!wdmd.log().contains("still runs"));
+    }
+    wdmd.signal(Signal::SIGTERM);
+    assert_eq!(wdmd.finish().code, 0);
+    assert_eq!(machine.devices().reckoning("watchdog", None).fires, None);
+
+    // With the same parent it is `watchdog0`, and says whether it can be stopped.
+    machine.devices().write("watchdog0", "nowayout", "1\n");
+    assert_eq!(machine.run(&["-p", "-w", "/dev/watchdog"]).code, 0);
+    machine.devices().set_parent_of_misc("pci0");
+    let probe = machine.run(&["-p", "-w", "/dev/watchdog"]);
+    let why = "defect 9: probing arms it for good";
+    assert_eq!(probe.code, program.differs(0, 1, why), "{probe}");
+}
+
+#[test]
 fn a_device_that_cannot_be_disarmed_is_not_opened_to_look_at_it() {
     let Some(program) = Program::wdmd_under_test() else { return };
     let why = "defect 9: probing arms it for good";
