@@ -9,6 +9,7 @@
 //! reboot the processes that it lacks are gone too.
 
 pub(crate) mod asking;
+mod form;
 pub(crate) mod reboot;
 
 use sanlock_sys::thread;
@@ -21,6 +22,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use asking::Desk;
+use form::{seal, unseal};
 use reboot::Reboots;
 use sanlock_lease::delta::Instance;
 use sanlock_lease::geometry::HostId;
@@ -33,9 +35,11 @@ use crate::global::Global;
 use crate::log::Log;
 
 /// First line of a record.
-const HEADING: &str = "sanlock rejoin record 3";
-/// Last line: a record without it was cut.
-const END: &str = "end";
+const HEADING: &str = "sanlock rejoin record 4";
+/// That of the form before, without a checksum: of what it says, only the instance counts, which makes a join slower at most.
+const HEADING_UNSEALED: &str = "sanlock rejoin record 3";
+/// Last line of that form.
+const END: &str = "end\n";
 /// What follows.
 pub(crate) const AFTER_REBOOT: &str = "after a reboot this host waits for its own old lease";
 /// Bytes of the largest record that is read: a thousand processes and more.
@@ -61,7 +65,7 @@ pub(crate) struct Records {
     /// Who reads in the run directory.
     this_boot: Desk<Option<RejoinEvidence>>,
     /// Who reads what outlives a reboot.
-    before_boot: Desk<Option<Instance>>,
+    before_boot: Desk<Option<RejoinEvidence>>,
 }
 
 /// What this daemon knows of its own records. Locked while one is written or removed.
@@ -111,18 +115,19 @@ impl Records {
         }
     }
 
-    /// The instance that this machine was in an earlier boot, if it was not left in good order since.
-    fn before_boot(&self, lockspace: &Name, host: HostId) -> Option<Instance> {
+    /// What is known of an instance of this machine in an earlier boot, if it was not left in good order since.
+    fn before_boot(&self, lockspace: &Name, host: HostId) -> Option<RejoinEvidence> {
         self.reboots.as_ref()?.earlier_boot(lockspace, host)
     }
 
     fn judge(&self, text: &str, lockspace: &Name, host: HostId) -> Option<RejoinEvidence> {
         let boot = self.boot.as_ref()?;
-        let mut lines = text.lines();
-        let mut value = |key: &str| lines.next()?.strip_prefix(key)?.strip_prefix(' ').map(str::to_owned);
-        if value("sanlock")? != HEADING.strip_prefix("sanlock ")? {
+        let sealed = unseal(text);
+        let mut lines = sealed.or_else(|| text.strip_suffix(END))?.lines();
+        if lines.next()? != if sealed.is_some() { HEADING } else { HEADING_UNSEALED } {
             return None;
         }
+        let mut value = |key: &str| lines.next()?.strip_prefix(key)?.strip_prefix(' ').map(str::to_owned);
         let recorded_boot = value("boot")?;
         let own = value("daemon")? == self.daemon;
         if own && self.newest().saved.get(&(*lockspace, host.get())).is_none_or(|newest| newest != text) {
@@ -140,15 +145,13 @@ impl Records {
             return None;
         }
         let mut alive = outlived;
-        loop {
-            let line = lines.next()?;
-            if line == END {
-                break;
-            }
+        for line in lines {
             let (pid, start) = line.strip_prefix("pid ")?.split_once(' ')?;
             alive |= may_live(pid.parse().ok()?, start.parse().ok()?);
         }
-        Some(if recorded_boot == *boot {
+        Some(if sealed.is_none() {
+            RejoinEvidence::NoProof { instance }
+        } else if recorded_boot == *boot {
             RejoinEvidence::ThisBoot { instance, own, alive }
         } else {
             RejoinEvidence::OtherBoot { instance }
@@ -175,8 +178,7 @@ impl Records {
             let start = process::start_time(*pid).unwrap_or(0);
             text.push_str(&format!("pid {pid} {start}\n"));
         }
-        text.push_str(END);
-        text.push('\n');
+        let text = seal(text);
         let path = self.path(lockspace, *host_id);
         match replace(&self.directory, &path, &text) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -239,9 +241,8 @@ impl Records {
 }
 
 /// What both places say together.
-fn evidence_of(this_boot: Option<RejoinEvidence>, before_boot: Option<Instance>) -> RejoinEvidence {
-    let before = before_boot.map(|instance| RejoinEvidence::OtherBoot { instance });
-    this_boot.or(before).unwrap_or(RejoinEvidence::None)
+fn evidence_of(this_boot: Option<RejoinEvidence>, before_boot: Option<RejoinEvidence>) -> RejoinEvidence {
+    this_boot.or(before_boot).unwrap_or(RejoinEvidence::None)
 }
 
 /// Replaces a record as a whole. When this has succeeded it is on stable storage, its name too.

@@ -43,6 +43,11 @@ pub enum RejoinEvidence {
     None,
     /// There is one that cannot be read, or is for another lockspace or host id.
     Unusable,
+    /// It tells of an instance, and nothing of what became of it.
+    NoProof {
+        /// The instance recorded.
+        instance: Instance,
+    },
     /// It is of an earlier boot: no process can have survived.
     OtherBoot {
         /// The instance recorded.
@@ -68,7 +73,8 @@ pub fn fast_rejoin(evidence: RejoinEvidence) -> Option<u64> {
     match evidence {
         RejoinEvidence::OtherBoot { instance }
         | RejoinEvidence::ThisBoot { instance, own: true, alive: false } => Some(instance.generation),
-        RejoinEvidence::ThisBoot { .. } | RejoinEvidence::None | RejoinEvidence::Unusable => None,
+        RejoinEvidence::ThisBoot { .. } | RejoinEvidence::NoProof { .. } => None,
+        RejoinEvidence::None | RejoinEvidence::Unusable => None,
     }
 }
 
@@ -77,7 +83,9 @@ pub fn fast_rejoin(evidence: RejoinEvidence) -> Option<u64> {
 #[must_use]
 pub fn remembered(evidence: RejoinEvidence) -> Option<Instance> {
     match evidence {
-        RejoinEvidence::OtherBoot { instance } | RejoinEvidence::ThisBoot { instance, .. } => Some(instance),
+        RejoinEvidence::NoProof { instance }
+        | RejoinEvidence::OtherBoot { instance }
+        | RejoinEvidence::ThisBoot { instance, .. } => Some(instance),
         RejoinEvidence::None | RejoinEvidence::Unusable => None,
     }
 }
@@ -99,6 +107,7 @@ mod tests {
         assert_eq!(this_boot(true, false), Some(3));
         assert_eq!(this_boot(true, true), None);
         assert_eq!(this_boot(false, false), None, "a write of the daemon that died may still land");
+        assert_eq!(fast_rejoin(RejoinEvidence::NoProof { instance: instance(3) }), None);
         assert_eq!(fast_rejoin(RejoinEvidence::None), None);
         assert_eq!(fast_rejoin(RejoinEvidence::Unusable), None);
     }
@@ -109,6 +118,7 @@ mod tests {
         assert_eq!(remembered(other_boot), Some(instance(3)));
         let this_boot = RejoinEvidence::ThisBoot { instance: instance(4), own: false, alive: true };
         assert_eq!(remembered(this_boot), Some(instance(4)));
+        assert_eq!(remembered(RejoinEvidence::NoProof { instance: instance(5) }), Some(instance(5)));
         assert_eq!(remembered(RejoinEvidence::Unusable), None);
     }
 }

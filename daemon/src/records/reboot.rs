@@ -11,14 +11,17 @@ use std::path::{Path, PathBuf};
 use sanlock_lease::delta::Instance;
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::name::Name;
-use sanlock_manager::rejoin::RejoinRecord;
+use sanlock_manager::rejoin::{RejoinEvidence, RejoinRecord};
 
+use super::form::{seal, unseal};
 use super::{END, hex, instance, replace, unlink};
 
 /// Where the records are, if the run directory is the usual one.
 pub(crate) const STATE_DIR: &str = "/var/lib/sanlock";
 /// First line of a record.
-const HEADING: &str = "sanlock reboot record 2";
+const HEADING: &str = "sanlock reboot record 3";
+/// That of the form before, without a checksum: of what it says, only the instance counts.
+const HEADING_UNSEALED: &str = "sanlock reboot record 2";
 /// Bytes of a record: more than its longest form.
 const RECORD_BYTES_MAX: u64 = 4096;
 /// Where Linux names the machine; the first can be read by root only.
@@ -52,12 +55,13 @@ impl Reboots {
         self.directory.join(format!("joined-{}-{host_id}", hex(lockspace.as_bytes())))
     }
 
-    fn text(&self, boot: &str, record: &RejoinRecord) -> String {
+    /// The lines of a record, of either form.
+    fn lines(&self, heading: &str, boot: &str, record: &RejoinRecord) -> String {
         let RejoinRecord { lockspace, host_id, instance: Instance { generation, io_timeout }, .. } = record;
         let (machine, lockspace, io_timeout) = (&self.machine, hex(lockspace.as_bytes()), io_timeout.secs());
         format!(
-            "{HEADING}\nmachine {machine}\nboot {boot}\nlockspace {lockspace}\nhost_id {host_id}\ngeneration {generation}\n\
-             io_timeout {io_timeout}\n{END}\n"
+            "{heading}\nmachine {machine}\nboot {boot}\nlockspace {lockspace}\nhost_id {host_id}\ngeneration {generation}\n\
+             io_timeout {io_timeout}\n"
         )
     }
 
@@ -67,17 +71,19 @@ impl Reboots {
     /// A file operation failed; an earlier record, if any, is still there and speaks of another generation.
     pub(crate) fn note(&self, record: &RejoinRecord) -> io::Result<()> {
         let path = self.path(&record.lockspace, record.host_id);
-        let text = self.text(&self.boot, record);
+        let text = seal(self.lines(HEADING, &self.boot, record));
         if read(&path).is_ok_and(|found| found == text) {
             return Ok(());
         }
         replace(&self.directory, &path, &text)
     }
 
-    /// The instance that this machine was in an earlier boot, if it was not left in good order since.
-    pub(crate) fn earlier_boot(&self, lockspace: &Name, host: HostId) -> Option<Instance> {
+    /// What is known of an instance of this machine in an earlier boot, if it was not left in good order since.
+    pub(crate) fn earlier_boot(&self, lockspace: &Name, host: HostId) -> Option<RejoinEvidence> {
         let text = read(&self.path(lockspace, host.get())).ok()?;
-        let line = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
+        let sealed = unseal(&text);
+        let lines = sealed.or_else(|| text.strip_suffix(END))?;
+        let line = |key: &str| lines.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
         let (boot, instance) = (line("boot")?, instance(line("generation")?, line("io_timeout")?)?);
         let record = RejoinRecord {
             lockspace: *lockspace,
@@ -86,8 +92,15 @@ impl Reboots {
             pids: Vec::new(),
             outlived: false,
         };
+        let heading = if sealed.is_some() { HEADING } else { HEADING_UNSEALED };
         // Every other line has to be exactly as this machine would have written it.
-        (boot != self.boot && text == self.text(boot, &record)).then_some(instance)
+        if boot == self.boot || lines != self.lines(heading, boot, &record) {
+            return None;
+        }
+        Some(match sealed {
+            Some(_) => RejoinEvidence::OtherBoot { instance },
+            None => RejoinEvidence::NoProof { instance },
+        })
     }
 
     /// Removes a record. One that is not there is no error.
@@ -118,6 +131,10 @@ mod tests {
         Instance { generation, io_timeout: IoTimeout::new(20).unwrap() }
     }
 
+    fn proved(generation: u64) -> Option<RejoinEvidence> {
+        Some(RejoinEvidence::OtherBoot { instance: of(generation) })
+    }
+
     fn record(generation: u64) -> RejoinRecord {
         RejoinRecord {
             lockspace: name("LS"),
@@ -138,12 +155,12 @@ mod tests {
         before.note(&record(3)).unwrap();
         before.note(&record(3)).unwrap();
         assert_eq!(before.earlier_boot(&name("LS"), host), None, "it was in this boot");
-        assert_eq!(at("m1", "b2").earlier_boot(&name("LS"), host), Some(of(3)));
+        assert_eq!(at("m1", "b2").earlier_boot(&name("LS"), host), proved(3));
         assert_eq!(at("m2", "b2").earlier_boot(&name("LS"), host), None, "a copied disk");
         assert_eq!(at("m1", "b2").earlier_boot(&name("LS"), HostId::new(8).unwrap()), None);
         assert_eq!(at("m1", "b2").earlier_boot(&name("other"), host), None);
         at("m1", "b2").note(&record(4)).unwrap();
-        assert_eq!(at("m1", "b3").earlier_boot(&name("LS"), host), Some(of(4)));
+        assert_eq!(at("m1", "b3").earlier_boot(&name("LS"), host), proved(4));
         at("m1", "b3").remove(&name("LS"), 7).unwrap();
         at("m1", "b3").remove(&name("LS"), 7).unwrap();
         assert_eq!(at("m1", "b3").earlier_boot(&name("LS"), host), None);
@@ -157,11 +174,40 @@ mod tests {
         before.note(&record(3)).unwrap();
         let path = before.path(&name("LS"), 7);
         let whole = fs::read(&path).unwrap();
+        let host = HostId::new(7).unwrap();
+        assert_eq!(after.earlier_boot(&name("LS"), host), proved(3));
+        // In another boot, and in the one that it is of: a boot that never was is no reboot.
+        let says_nothing = |bytes: &[u8], how: &dyn std::fmt::Display| {
+            fs::write(&path, bytes).unwrap();
+            for reader in [&before, &after] {
+                assert_eq!(reader.earlier_boot(&name("LS"), host), None, "{how}");
+            }
+        };
         for cut in 0..whole.len() {
-            fs::write(&path, &whole[..cut]).unwrap();
-            assert_eq!(after.earlier_boot(&name("LS"), HostId::new(7).unwrap()), None, "cut at {cut}");
+            says_nothing(&whole[..cut], &format_args!("cut at {cut}"));
         }
-        fs::write(&path, [0xff; 9000]).unwrap();
-        assert_eq!(after.earlier_boot(&name("LS"), HostId::new(7).unwrap()), None);
+        for (at, bit) in (0..whole.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1 << bit;
+            says_nothing(&damaged, &format_args!("bit {bit} of byte {at}"));
+        }
+        says_nothing(&[0xff; 9000], &"something else");
+    }
+
+    #[test]
+    fn a_record_of_the_form_without_checksum_tells_of_an_instance_and_proves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let after = Reboots::new(dir.path(), "m".to_owned(), "b2".to_owned());
+        let told = Some(RejoinEvidence::NoProof { instance: of(3) });
+        for (boot, end, found) in
+            [("b1", "end\n", told), ("b2", "end\n", None), ("b1", "end", None), ("b1", "", None)]
+        {
+            let old = format!(
+                "sanlock reboot record 2\nmachine m\nboot {boot}\nlockspace 4c53\nhost_id 7\ngeneration 3\nio_timeout 20\n{end}"
+            );
+            fs::write(after.path(&name("LS"), 7), old).unwrap();
+            let host = HostId::new(7).unwrap();
+            assert_eq!(after.earlier_boot(&name("LS"), host), found, "{boot} {end:?}");
+        }
     }
 }

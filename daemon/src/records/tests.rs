@@ -84,10 +84,24 @@ fn a_damaged_record_proves_nothing() {
     save(&records, &record(vec![own_pid(), 1])).unwrap();
     let path = records.path(&name("LS/1"), HOST);
     let whole = fs::read(&path).unwrap();
-    for cut in 0..whole.len() - 1 {
-        fs::write(&path, &whole[..cut]).unwrap();
-        let found = evidence_in(&records, host());
-        assert_eq!(found, RejoinEvidence::Unusable, "cut at {cut}");
+    // To this daemon, which knows what it wrote, to the next one, and after a reboot.
+    let next = Records::new(dir.path(), None);
+    let rebooted = Records { boot: Some("another".to_owned()), ..Records::new(dir.path(), None) };
+    assert_eq!(evidence_in(&next, host()), this_boot(false, true));
+    assert_eq!(evidence_in(&rebooted, host()), RejoinEvidence::OtherBoot { instance: third() });
+    let proves_nothing = |bytes: &[u8], how: &dyn std::fmt::Display| {
+        fs::write(&path, bytes).unwrap();
+        for reader in [&records, &next, &rebooted] {
+            assert_eq!(evidence_in(reader, host()), RejoinEvidence::Unusable, "{how}");
+        }
+    };
+    for cut in 0..whole.len() {
+        proves_nothing(&whole[..cut], &format_args!("cut at {cut}"));
+    }
+    for (at, bit) in (0..whole.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 1 << bit;
+        proves_nothing(&damaged, &format_args!("bit {bit} of byte {at}"));
     }
     fs::write(&path, [0xff; 100]).unwrap();
     assert_eq!(evidence_in(&records, host()), RejoinEvidence::Unusable);
@@ -96,6 +110,27 @@ fn a_damaged_record_proves_nothing() {
     save(&records, &other).unwrap();
     fs::rename(records.path(&name("other"), HOST), &path).unwrap();
     assert_eq!(evidence_in(&records, host()), RejoinEvidence::Unusable);
+}
+
+#[test]
+fn a_record_of_the_form_without_checksum_tells_of_an_instance_and_proves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let records = Records::new(dir.path(), None);
+    let boot = records.boot.clone().unwrap();
+    for (boot, end, found) in [
+        ("another", "end\n", RejoinEvidence::NoProof { instance: third() }),
+        (&boot, "end\n", RejoinEvidence::NoProof { instance: third() }),
+        ("another", "end", RejoinEvidence::Unusable),
+        ("another", "", RejoinEvidence::Unusable),
+        ("another", "e\nend\n", RejoinEvidence::Unusable),
+    ] {
+        let old = format!(
+            "sanlock rejoin record 3\nboot {boot}\ndaemon d\nlockspace 4c532f31\nhost_id {HOST}\ngeneration 3\nio_timeout 20\n\
+             outlived 0\npid 1 1\n{end}"
+        );
+        fs::write(records.path(&name("LS/1"), HOST), old).unwrap();
+        assert_eq!(evidence_in(&records, host()), found, "{boot} {end:?}");
+    }
 }
 
 #[test]
