@@ -25,8 +25,8 @@ use asking::Desk;
 use form::{seal, unseal};
 use reboot::Reboots;
 use sanlock_lease::delta::Instance;
-use sanlock_lease::geometry::HostId;
 use sanlock_lease::name::Name;
+use sanlock_lease::text::LockspaceSpec;
 use sanlock_lease::timing::IoTimeout;
 use sanlock_manager::rejoin::{RejoinEvidence, RejoinRecord};
 use sanlock_sys::process;
@@ -36,7 +36,7 @@ use crate::log::Log;
 
 /// First line of a record.
 const HEADING: &str = "sanlock rejoin record 4";
-/// That of the form before, without a checksum: of what it says, only the instance counts, which makes a join slower at most.
+/// That of the form before, without place and checksum: of what it says, only the instance counts, which makes a join slower at most.
 const HEADING_UNSEALED: &str = "sanlock rejoin record 3";
 /// Last line of that form.
 const END: &str = "end\n";
@@ -104,23 +104,23 @@ impl Records {
     }
 
     /// What the run directory says of an earlier instance of this host in a lockspace; `None` without a record.
-    fn this_boot(&self, lockspace: &Name, host: HostId) -> Option<RejoinEvidence> {
+    fn this_boot(&self, spec: &LockspaceSpec) -> Option<RejoinEvidence> {
         let mut text = String::new();
-        let read = File::open(self.path(lockspace, host.get()))
+        let read = File::open(self.path(&spec.name, spec.host_id))
             .and_then(|file| file.take(RECORD_BYTES_MAX).read_to_string(&mut text));
         match read {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(_) => Some(RejoinEvidence::Unusable),
-            Ok(_) => Some(self.judge(&text, lockspace, host).unwrap_or(RejoinEvidence::Unusable)),
+            Ok(_) => Some(self.judge(&text, spec).unwrap_or(RejoinEvidence::Unusable)),
         }
     }
 
     /// What is known of an instance of this machine in an earlier boot, if it was not left in good order since.
-    fn before_boot(&self, lockspace: &Name, host: HostId) -> Option<RejoinEvidence> {
-        self.reboots.as_ref()?.earlier_boot(lockspace, host)
+    fn before_boot(&self, spec: &LockspaceSpec) -> Option<RejoinEvidence> {
+        self.reboots.as_ref()?.earlier_boot(spec)
     }
 
-    fn judge(&self, text: &str, lockspace: &Name, host: HostId) -> Option<RejoinEvidence> {
+    fn judge(&self, text: &str, spec: &LockspaceSpec) -> Option<RejoinEvidence> {
         let boot = self.boot.as_ref()?;
         let sealed = unseal(text);
         let mut lines = sealed.or_else(|| text.strip_suffix(END))?.lines();
@@ -130,11 +130,14 @@ impl Records {
         let mut value = |key: &str| lines.next()?.strip_prefix(key)?.strip_prefix(' ').map(str::to_owned);
         let recorded_boot = value("boot")?;
         let own = value("daemon")? == self.daemon;
-        if own && self.newest().saved.get(&(*lockspace, host.get())).is_none_or(|newest| newest != text) {
+        if own && self.newest().saved.get(&(spec.name, spec.host_id)).is_none_or(|newest| newest != text) {
             return None;
         }
-        let matches = value("lockspace")? == hex(lockspace.as_bytes())
-            && value("host_id")?.parse::<u64>().ok()? == host.get();
+        let matches = value("lockspace")? == hex(spec.name.as_bytes())
+            && value("host_id")?.parse::<u64>().ok()? == spec.host_id;
+        let here = sealed.is_some()
+            && format!("path {}\noffset {}\n", value("path")?, value("offset")?)
+                == place(&spec.path, spec.offset);
         let instance = instance(&value("generation")?, &value("io_timeout")?)?;
         let outlived = match value("outlived")?.as_str() {
             "0" => false,
@@ -149,7 +152,7 @@ impl Records {
             let (pid, start) = line.strip_prefix("pid ")?.split_once(' ')?;
             alive |= may_live(pid.parse().ok()?, start.parse().ok()?);
         }
-        Some(if sealed.is_none() {
+        Some(if !here {
             RejoinEvidence::NoProof { instance }
         } else if recorded_boot == *boot {
             RejoinEvidence::ThisBoot { instance, own, alive }
@@ -163,15 +166,16 @@ impl Records {
     /// # Errors
     /// The boot is unknown, or a file operation failed; then the earlier record, if any, may still be there.
     fn save(&self, newest: &mut Newest, record: &RejoinRecord, log: &Log) -> io::Result<()> {
-        newest.saved.remove(&(record.lockspace, record.host_id));
+        let RejoinRecord { spec, instance, pids, outlived } = record;
+        let LockspaceSpec { name, host_id, path, offset } = spec;
+        newest.saved.remove(&(*name, *host_id));
         let boot = self.boot.as_deref().ok_or_else(|| io::Error::other("the boot id is unknown"))?;
-        let RejoinRecord { lockspace, host_id, instance, pids, outlived } = record;
         let Instance { generation, io_timeout } = instance;
         let (outlived, daemon) = (u8::from(*outlived), &self.daemon);
-        let (name, io_timeout) = (hex(lockspace.as_bytes()), io_timeout.secs());
+        let (lockspace, place, io_timeout) = (hex(name.as_bytes()), place(path, *offset), io_timeout.secs());
         let mut text = format!(
-            "{HEADING}\nboot {boot}\ndaemon {daemon}\nlockspace {name}\nhost_id {host_id}\ngeneration {generation}\nio_timeout {io_timeout}\n\
-             outlived {outlived}\n"
+            "{HEADING}\nboot {boot}\ndaemon {daemon}\nlockspace {lockspace}\nhost_id {host_id}\n{place}generation {generation}\n\
+             io_timeout {io_timeout}\noutlived {outlived}\n"
         );
         for pid in pids {
             // 0: it is gone already, or nobody may know. Then only the absence of the pid proves anything.
@@ -179,7 +183,7 @@ impl Records {
             text.push_str(&format!("pid {pid} {start}\n"));
         }
         let text = seal(text);
-        let path = self.path(lockspace, *host_id);
+        let path = self.path(name, *host_id);
         match replace(&self.directory, &path, &text) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.make_directory(newest, log)?;
@@ -188,7 +192,7 @@ impl Records {
             other => other?,
         }
         (newest.stuck, newest.missing) = (false, false);
-        newest.saved.insert((*lockspace, *host_id), text);
+        newest.saved.insert((*name, *host_id), text);
         Ok(())
     }
 
@@ -280,6 +284,11 @@ fn instance(generation: &str, io_timeout: &str) -> Option<Instance> {
     Some(Instance { generation: generation.parse().ok()?, io_timeout })
 }
 
+/// The lines that name a place. What is spelled otherwise counts as another one.
+fn place(path: &[u8], offset: u64) -> String {
+    format!("path {}\noffset {offset}\n", hex(path))
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -361,7 +370,7 @@ fn carry_out(records: &Records, order: &Order, log: &Log) {
                 Err(error) if newest.missing && error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => log.error(format_args!("rejoin record cannot be written: {error}")),
             }
-            (&record.lockspace, record.host_id)
+            (&record.spec.name, record.spec.host_id)
         }
         Order::Drop { lockspace, host_id } => (lockspace, *host_id),
     };

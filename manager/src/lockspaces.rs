@@ -410,8 +410,7 @@ impl Manager {
         lockspace.rejoin_asked += 1;
         let noted = || lockspace.rejoin.keys().filter_map(|conn| self.conns.get(conn));
         let record = RejoinRecord {
-            lockspace: lockspace.spec.name,
-            host_id: lockspace.spec.host_id,
+            spec: lockspace.spec.clone(),
             instance: Instance { generation: lockspace.generation(), io_timeout: lockspace.io_timeout },
             pids: noted().filter(|c| !c.pid_gone).filter_map(|c| c.pid).collect(),
             outlived: writes || noted().any(|c| c.pid_gone && !c.closed),

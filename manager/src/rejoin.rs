@@ -8,7 +8,7 @@
 //! that saw its writes and processes end itself knows that they have; to any other one only a reboot proves it.
 
 use sanlock_lease::delta::Instance;
-use sanlock_lease::name::Name;
+use sanlock_lease::text::LockspaceSpec;
 
 /// A process, safe against pid reuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,13 +19,11 @@ pub struct ProcessId {
     pub start: u64,
 }
 
-/// What the run directory says of one joined lockspace. Boot id and start times are filled in by the daemon.
+/// What the run directory says of one joined lockspace, and where it is. Boot id and start times are filled in by the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RejoinRecord {
-    /// The lockspace.
-    pub lockspace: Name,
-    /// Our host id in it.
-    pub host_id: u64,
+    /// The lockspace, our host id in it, and its place: another one may have the same name, and be as many generations old.
+    pub spec: LockspaceSpec,
     /// The generation it is held with, and the io timeout that others judge us by.
     pub instance: Instance,
     /// Processes that were granted a token in it.
@@ -43,7 +41,7 @@ pub enum RejoinEvidence {
     None,
     /// There is one that cannot be read, or is for another lockspace or host id.
     Unusable,
-    /// It tells of an instance, and nothing of what became of it.
+    /// It tells of an instance, and nothing of what became of it: that was in another place, or it may be damaged.
     NoProof {
         /// The instance recorded.
         instance: Instance,

@@ -251,8 +251,7 @@ impl Worker {
     fn evidence(&self) -> Result<RejoinEvidence, JoinError> {
         let limit = Duration::from_millis(self.shared.io_timeout.millis());
         let wanted = || !self.shared.is_gone() && !self.global.shutting_down();
-        let evidence =
-            asking::evidence(&self.global, self.config.lockspace, self.config.host, limit, &wanted);
+        let evidence = asking::evidence(&self.global, &self.shared.spec, limit, &wanted);
         evidence.map_err(|unread| match unread {
             Unread::Unwanted => JoinError::Stopped { freed: true },
             Unread::Failed(failure) => {

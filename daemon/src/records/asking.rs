@@ -11,9 +11,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use sanlock_lease::geometry::HostId;
 use sanlock_lease::machine::IoFailure;
-use sanlock_lease::name::Name;
+use sanlock_lease::text::LockspaceSpec;
 use sanlock_manager::rejoin::RejoinEvidence;
 
 use super::{AFTER_REBOOT, Records, STACK, evidence_of, reboot};
@@ -28,7 +27,7 @@ const LOOK: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Desk<T> {
     name: &'static str,
-    read: fn(&Records, &Name, HostId) -> T,
+    read: fn(&Records, &LockspaceSpec) -> T,
     /// Which of [`Records`] this one is.
     of: fn(&Records) -> &Desk<T>,
     readers: Mutex<usize>,
@@ -47,8 +46,7 @@ pub(crate) enum Unread {
 /// What is asked.
 struct Question<'a> {
     global: &'a Arc<Global>,
-    lockspace: Name,
-    host: HostId,
+    spec: &'a LockspaceSpec,
     until: Instant,
     wanted: &'a dyn Fn() -> bool,
 }
@@ -70,7 +68,7 @@ impl<T: Send + 'static> Desk<T> {
     /// `read` is called on threads of this name.
     pub(super) const fn new(
         name: &'static str,
-        read: fn(&Records, &Name, HostId) -> T,
+        read: fn(&Records, &LockspaceSpec) -> T,
         of: fn(&Records) -> &Self,
     ) -> Self {
         Self { name, read, of, readers: Mutex::new(0), ended: Condvar::new() }
@@ -91,10 +89,10 @@ impl<T: Send + 'static> Desk<T> {
         *readers += 1;
         drop(readers);
         let (answer, heard) = mpsc::sync_channel(1);
-        let &Question { global, lockspace, host, .. } = question;
-        let (records, read, of) = (Arc::clone(global), self.read, self.of);
+        let &Question { global, spec, .. } = question;
+        let (records, spec, read, of) = (Arc::clone(global), spec.clone(), self.read, self.of);
         let body = move || {
-            let found = read(&records.records, &lockspace, host);
+            let found = read(&records.records, &spec);
             // Before the answer: whoever has heard it may count on this place.
             of(&records.records).end();
             // Nobody may be waiting any more.
@@ -125,7 +123,7 @@ fn errno(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(libc::EAGAIN)
 }
 
-/// What is known of an earlier instance of this host in a lockspace, if both places say so within `limit`, and while it is `wanted`.
+/// What is known of an earlier instance of this host in this lockspace and place, if both places say so within `limit`, and while it is `wanted`.
 ///
 /// A place for the time after a reboot that does not answer says nothing, as one that cannot be read: the join then takes long.
 ///
@@ -133,13 +131,12 @@ fn errno(error: &io::Error) -> i32 {
 /// The run directory did not answer, and may know of an instance that is to be waited for; or it is not wanted any more.
 pub(crate) fn evidence(
     global: &Arc<Global>,
-    lockspace: Name,
-    host: HostId,
+    spec: &LockspaceSpec,
     limit: Duration,
     wanted: &dyn Fn() -> bool,
 ) -> Result<RejoinEvidence, Unread> {
     let (records, until) = (&global.records, Instant::now() + limit);
-    let question = Question { global, lockspace, host, until, wanted };
+    let question = Question { global, spec, until, wanted };
     let here = records.this_boot.ask(&question)?;
     if here.is_some() || records.reboots.is_none() {
         return Ok(evidence_of(here, None));

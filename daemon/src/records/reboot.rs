@@ -9,12 +9,12 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use sanlock_lease::delta::Instance;
-use sanlock_lease::geometry::HostId;
 use sanlock_lease::name::Name;
+use sanlock_lease::text::LockspaceSpec;
 use sanlock_manager::rejoin::{RejoinEvidence, RejoinRecord};
 
 use super::form::{seal, unseal};
-use super::{END, hex, instance, replace, unlink};
+use super::{END, hex, instance, place, replace, unlink};
 
 /// Where the records are, if the run directory is the usual one.
 pub(crate) const STATE_DIR: &str = "/var/lib/sanlock";
@@ -55,12 +55,19 @@ impl Reboots {
         self.directory.join(format!("joined-{}-{host_id}", hex(lockspace.as_bytes())))
     }
 
-    /// The lines of a record, of either form.
-    fn lines(&self, heading: &str, boot: &str, record: &RejoinRecord) -> String {
-        let RejoinRecord { lockspace, host_id, instance: Instance { generation, io_timeout }, .. } = record;
-        let (machine, lockspace, io_timeout) = (&self.machine, hex(lockspace.as_bytes()), io_timeout.secs());
+    /// The lines of a record of an instance; `place` is left out in the form before.
+    fn lines(
+        &self,
+        heading: &str,
+        boot: &str,
+        spec: &LockspaceSpec,
+        place: &str,
+        instance: Instance,
+    ) -> String {
+        let (machine, lockspace, host_id) = (&self.machine, hex(spec.name.as_bytes()), spec.host_id);
+        let (generation, io_timeout) = (instance.generation, instance.io_timeout.secs());
         format!(
-            "{heading}\nmachine {machine}\nboot {boot}\nlockspace {lockspace}\nhost_id {host_id}\ngeneration {generation}\n\
+            "{heading}\nmachine {machine}\nboot {boot}\nlockspace {lockspace}\nhost_id {host_id}\n{place}generation {generation}\n\
              io_timeout {io_timeout}\n"
         )
     }
@@ -70,8 +77,9 @@ impl Reboots {
     /// # Errors
     /// A file operation failed; an earlier record, if any, is still there and speaks of another generation.
     pub(crate) fn note(&self, record: &RejoinRecord) -> io::Result<()> {
-        let path = self.path(&record.lockspace, record.host_id);
-        let text = seal(self.lines(HEADING, &self.boot, record));
+        let RejoinRecord { spec, instance, .. } = record;
+        let path = self.path(&spec.name, spec.host_id);
+        let text = seal(self.lines(HEADING, &self.boot, spec, &place(&spec.path, spec.offset), *instance));
         if read(&path).is_ok_and(|found| found == text) {
             return Ok(());
         }
@@ -79,27 +87,24 @@ impl Reboots {
     }
 
     /// What is known of an instance of this machine in an earlier boot, if it was not left in good order since.
-    pub(crate) fn earlier_boot(&self, lockspace: &Name, host: HostId) -> Option<RejoinEvidence> {
-        let text = read(&self.path(lockspace, host.get())).ok()?;
+    pub(crate) fn earlier_boot(&self, spec: &LockspaceSpec) -> Option<RejoinEvidence> {
+        let text = read(&self.path(&spec.name, spec.host_id)).ok()?;
         let sealed = unseal(&text);
         let lines = sealed.or_else(|| text.strip_suffix(END))?;
         let line = |key: &str| lines.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
         let (boot, instance) = (line("boot")?, instance(line("generation")?, line("io_timeout")?)?);
-        let record = RejoinRecord {
-            lockspace: *lockspace,
-            host_id: host.get(),
-            instance,
-            pids: Vec::new(),
-            outlived: false,
+        let (heading, recorded) = match sealed {
+            Some(_) => (HEADING, format!("path {}\noffset {}\n", line("path")?, line("offset")?)),
+            None => (HEADING_UNSEALED, String::new()),
         };
-        let heading = if sealed.is_some() { HEADING } else { HEADING_UNSEALED };
         // Every other line has to be exactly as this machine would have written it.
-        if boot == self.boot || lines != self.lines(heading, boot, &record) {
+        if boot == self.boot || lines != self.lines(heading, boot, spec, &recorded, instance) {
             return None;
         }
-        Some(match sealed {
-            Some(_) => RejoinEvidence::OtherBoot { instance },
-            None => RejoinEvidence::NoProof { instance },
+        Some(if recorded == place(&spec.path, spec.offset) {
+            RejoinEvidence::OtherBoot { instance }
+        } else {
+            RejoinEvidence::NoProof { instance }
         })
     }
 
@@ -123,6 +128,10 @@ mod tests {
     use super::*;
     use sanlock_lease::timing::IoTimeout;
 
+    fn spec() -> LockspaceSpec {
+        LockspaceSpec { name: name("LS"), host_id: 7, path: b"/dev/a b".to_vec(), offset: 1 << 20 }
+    }
+
     fn name(text: &str) -> Name {
         Name::new(text.as_bytes()).unwrap()
     }
@@ -136,34 +145,35 @@ mod tests {
     }
 
     fn record(generation: u64) -> RejoinRecord {
-        RejoinRecord {
-            lockspace: name("LS"),
-            host_id: 7,
-            instance: of(generation),
-            pids: vec![1],
-            outlived: true,
-        }
+        RejoinRecord { spec: spec(), instance: of(generation), pids: vec![1], outlived: true }
     }
 
     #[test]
     fn only_another_boot_of_the_same_machine_speaks() {
         let dir = tempfile::tempdir().unwrap();
         let at = |machine: &str, boot: &str| Reboots::new(dir.path(), machine.to_owned(), boot.to_owned());
-        let host = HostId::new(7).unwrap();
         let before = at("m1", "b1");
-        assert_eq!(before.earlier_boot(&name("LS"), host), None);
+        assert_eq!(before.earlier_boot(&spec()), None);
         before.note(&record(3)).unwrap();
         before.note(&record(3)).unwrap();
-        assert_eq!(before.earlier_boot(&name("LS"), host), None, "it was in this boot");
-        assert_eq!(at("m1", "b2").earlier_boot(&name("LS"), host), proved(3));
-        assert_eq!(at("m2", "b2").earlier_boot(&name("LS"), host), None, "a copied disk");
-        assert_eq!(at("m1", "b2").earlier_boot(&name("LS"), HostId::new(8).unwrap()), None);
-        assert_eq!(at("m1", "b2").earlier_boot(&name("other"), host), None);
+        assert_eq!(before.earlier_boot(&spec()), None, "it was in this boot");
+        assert_eq!(at("m1", "b2").earlier_boot(&spec()), proved(3));
+        assert_eq!(at("m2", "b2").earlier_boot(&spec()), None, "a copied disk");
+        assert_eq!(at("m1", "b2").earlier_boot(&LockspaceSpec { host_id: 8, ..spec() }), None);
+        assert_eq!(at("m1", "b2").earlier_boot(&LockspaceSpec { name: name("other"), ..spec() }), None);
+        for elsewhere in [
+            LockspaceSpec { path: b"/dev/a".to_vec(), ..spec() },
+            LockspaceSpec { path: b"/dev/./a b".to_vec(), ..spec() },
+            LockspaceSpec { offset: 0, ..spec() },
+        ] {
+            let told = Some(RejoinEvidence::NoProof { instance: of(3) });
+            assert_eq!(at("m1", "b2").earlier_boot(&elsewhere), told, "{elsewhere:?}");
+        }
         at("m1", "b2").note(&record(4)).unwrap();
-        assert_eq!(at("m1", "b3").earlier_boot(&name("LS"), host), proved(4));
+        assert_eq!(at("m1", "b3").earlier_boot(&spec()), proved(4));
         at("m1", "b3").remove(&name("LS"), 7).unwrap();
         at("m1", "b3").remove(&name("LS"), 7).unwrap();
-        assert_eq!(at("m1", "b3").earlier_boot(&name("LS"), host), None);
+        assert_eq!(at("m1", "b3").earlier_boot(&spec()), None);
     }
 
     #[test]
@@ -174,13 +184,12 @@ mod tests {
         before.note(&record(3)).unwrap();
         let path = before.path(&name("LS"), 7);
         let whole = fs::read(&path).unwrap();
-        let host = HostId::new(7).unwrap();
-        assert_eq!(after.earlier_boot(&name("LS"), host), proved(3));
+        assert_eq!(after.earlier_boot(&spec()), proved(3));
         // In another boot, and in the one that it is of: a boot that never was is no reboot.
         let says_nothing = |bytes: &[u8], how: &dyn std::fmt::Display| {
             fs::write(&path, bytes).unwrap();
             for reader in [&before, &after] {
-                assert_eq!(reader.earlier_boot(&name("LS"), host), None, "{how}");
+                assert_eq!(reader.earlier_boot(&spec()), None, "{how}");
             }
         };
         for cut in 0..whole.len() {
@@ -206,8 +215,7 @@ mod tests {
                 "sanlock reboot record 2\nmachine m\nboot {boot}\nlockspace 4c53\nhost_id 7\ngeneration 3\nio_timeout 20\n{end}"
             );
             fs::write(after.path(&name("LS"), 7), old).unwrap();
-            let host = HostId::new(7).unwrap();
-            assert_eq!(after.earlier_boot(&name("LS"), host), found, "{boot} {end:?}");
+            assert_eq!(after.earlier_boot(&spec()), found, "{boot} {end:?}");
         }
     }
 }

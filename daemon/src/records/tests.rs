@@ -12,7 +12,7 @@ use std::time::Duration;
 const HOST: u64 = 7;
 
 fn record(pids: Vec<i32>) -> RejoinRecord {
-    RejoinRecord { lockspace: name("LS/1"), host_id: HOST, instance: third(), pids, outlived: false }
+    RejoinRecord { spec: spec(), instance: third(), pids, outlived: false }
 }
 
 fn this_boot(own: bool, alive: bool) -> RejoinEvidence {
@@ -32,13 +32,17 @@ fn save(records: &Records, record: &RejoinRecord) -> io::Result<()> {
 }
 
 /// What both places say, whoever reads.
-fn evidence_in(records: &Records, host: HostId) -> RejoinEvidence {
-    let lockspace = name("LS/1");
-    evidence_of(records.this_boot(&lockspace, host), records.before_boot(&lockspace, host))
+fn evidence_in(records: &Records, spec: &LockspaceSpec) -> RejoinEvidence {
+    evidence_of(records.this_boot(spec), records.before_boot(spec))
 }
 
-fn host() -> HostId {
-    HostId::new(HOST).unwrap()
+fn spec() -> LockspaceSpec {
+    LockspaceSpec { name: name("LS/1"), host_id: HOST, path: b"/dev/disk:1".to_vec(), offset: 1 << 20 }
+}
+
+/// The same lockspace, as another host.
+fn other_host() -> LockspaceSpec {
+    LockspaceSpec { host_id: 8, ..spec() }
 }
 
 fn own_pid() -> i32 {
@@ -49,7 +53,7 @@ fn own_pid() -> i32 {
 fn a_record_tells_whether_its_processes_live() {
     let dir = tempfile::tempdir().unwrap();
     let records = Records::new(dir.path(), None);
-    let evidence = |records: &Records| evidence_in(records, host());
+    let evidence = |records: &Records| evidence_in(records, &spec());
     assert_eq!(evidence(&records), RejoinEvidence::None);
     save(&records, &record(vec![])).unwrap();
     assert_eq!(evidence(&records), this_boot(true, false));
@@ -63,7 +67,7 @@ fn a_record_tells_whether_its_processes_live() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!(evidence(&records), this_boot(true, false));
-    assert_eq!(evidence_in(&records, HostId::new(8).unwrap()), RejoinEvidence::None);
+    assert_eq!(evidence_in(&records, &other_host()), RejoinEvidence::None);
     let other = Records::new(dir.path(), None);
     assert_eq!(evidence(&other), this_boot(false, false), "another life of the daemon");
     let rebooted = Records { boot: Some("another".to_owned()), ..Records::new(dir.path(), None) };
@@ -87,12 +91,12 @@ fn a_damaged_record_proves_nothing() {
     // To this daemon, which knows what it wrote, to the next one, and after a reboot.
     let next = Records::new(dir.path(), None);
     let rebooted = Records { boot: Some("another".to_owned()), ..Records::new(dir.path(), None) };
-    assert_eq!(evidence_in(&next, host()), this_boot(false, true));
-    assert_eq!(evidence_in(&rebooted, host()), RejoinEvidence::OtherBoot { instance: third() });
+    assert_eq!(evidence_in(&next, &spec()), this_boot(false, true));
+    assert_eq!(evidence_in(&rebooted, &spec()), RejoinEvidence::OtherBoot { instance: third() });
     let proves_nothing = |bytes: &[u8], how: &dyn std::fmt::Display| {
         fs::write(&path, bytes).unwrap();
         for reader in [&records, &next, &rebooted] {
-            assert_eq!(evidence_in(reader, host()), RejoinEvidence::Unusable, "{how}");
+            assert_eq!(evidence_in(reader, &spec()), RejoinEvidence::Unusable, "{how}");
         }
     };
     for cut in 0..whole.len() {
@@ -104,12 +108,32 @@ fn a_damaged_record_proves_nothing() {
         proves_nothing(&damaged, &format_args!("bit {bit} of byte {at}"));
     }
     fs::write(&path, [0xff; 100]).unwrap();
-    assert_eq!(evidence_in(&records, host()), RejoinEvidence::Unusable);
+    assert_eq!(evidence_in(&records, &spec()), RejoinEvidence::Unusable);
     // Another lockspace's record under our name.
-    let other = RejoinRecord { lockspace: name("other"), ..record(vec![]) };
+    let other = LockspaceSpec { name: name("other"), ..spec() };
+    let other = RejoinRecord { spec: other, ..record(vec![]) };
     save(&records, &other).unwrap();
     fs::rename(records.path(&name("other"), HOST), &path).unwrap();
-    assert_eq!(evidence_in(&records, host()), RejoinEvidence::Unusable);
+    assert_eq!(evidence_in(&records, &spec()), RejoinEvidence::Unusable);
+}
+
+#[test]
+fn a_record_of_another_place_tells_of_an_instance_and_proves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let records = Records::new(dir.path(), None);
+    save(&records, &record(vec![])).unwrap();
+    let rebooted = Records { boot: Some("another".to_owned()), ..Records::new(dir.path(), None) };
+    let told = RejoinEvidence::NoProof { instance: third() };
+    for (path, offset) in
+        [("/dev/disk:2", 1 << 20), ("/dev/./disk:1", 1 << 20), ("", 1 << 20), ("/dev/disk:1", 0)]
+    {
+        let elsewhere = LockspaceSpec { path: path.as_bytes().to_vec(), offset, ..spec() };
+        for reader in [&records, &rebooted] {
+            assert_eq!(evidence_in(reader, &elsewhere), told, "{path} {offset}");
+        }
+    }
+    assert_eq!(evidence_in(&records, &spec()), this_boot(true, false));
+    assert_eq!(evidence_in(&rebooted, &spec()), RejoinEvidence::OtherBoot { instance: third() });
 }
 
 #[test]
@@ -129,7 +153,7 @@ fn a_record_of_the_form_without_checksum_tells_of_an_instance_and_proves_nothing
              outlived 0\npid 1 1\n{end}"
         );
         fs::write(records.path(&name("LS/1"), HOST), old).unwrap();
-        assert_eq!(evidence_in(&records, host()), found, "{boot} {end:?}");
+        assert_eq!(evidence_in(&records, &spec()), found, "{boot} {end:?}");
     }
 }
 
@@ -150,7 +174,7 @@ fn a_record_that_cannot_be_written_is_removed() {
     let path = records.path(&name("LS/1"), HOST);
     fs::create_dir(path.with_extension("new")).unwrap();
     carry_out(&records, &Order::Save { record: record(vec![own_pid()]) }, &Log::in_memory());
-    assert_eq!(evidence_in(&records, host()), RejoinEvidence::None);
+    assert_eq!(evidence_in(&records, &spec()), RejoinEvidence::None);
 }
 
 #[test]
@@ -159,7 +183,7 @@ fn a_run_directory_that_was_removed_is_made_anew_or_done_without() {
     let run_dir = dir.path().join("parent").join("run");
     fs::create_dir_all(&run_dir).unwrap();
     let records = Records::new(&run_dir, None);
-    let evidence = || evidence_in(&records, host());
+    let evidence = || evidence_in(&records, &spec());
     let order = |order| carry_out(&records, &order, &Log::in_memory());
     let write = |pids| order(Order::Save { record: record(pids) });
     let this_boot = |alive| this_boot(true, alive);
@@ -193,14 +217,14 @@ fn a_record_that_can_be_neither_replaced_nor_removed_delays_nothing_and_counts_n
     fs::remove_file(&path).unwrap();
     fs::create_dir_all(path.join("in use")).unwrap();
     carry_out(&records, &Order::Save { record: record(vec![own_pid()]) }, &Log::in_memory());
-    assert_eq!(evidence_in(&records, host()), RejoinEvidence::Unusable);
+    assert_eq!(evidence_in(&records, &spec()), RejoinEvidence::Unusable);
     fs::remove_dir_all(&path).unwrap();
     fs::write(&path, old).unwrap();
-    assert_eq!(evidence_in(&records, host()), RejoinEvidence::Unusable);
-    let other = evidence_in(&Records::new(dir.path(), None), host());
+    assert_eq!(evidence_in(&records, &spec()), RejoinEvidence::Unusable);
+    let other = evidence_in(&Records::new(dir.path(), None), &spec());
     assert_eq!(sanlock_manager::rejoin::fast_rejoin(other), None, "nor to another daemon of this boot");
     save(&records, &record(vec![])).unwrap();
-    assert_eq!(evidence_in(&records, host()), this_boot(true, false));
+    assert_eq!(evidence_in(&records, &spec()), this_boot(true, false));
 }
 
 /// A daemon's settings and marks, with records in this run directory.
@@ -231,12 +255,11 @@ fn a_run_directory_that_hangs_is_waited_for_no_longer_than_asked_and_proves_noth
     let global = global_with(Records::new(dir.path(), None));
     let path = global.records.path(&name("LS/1"), HOST);
     hang(&path);
-    let ask = |limit| asking::evidence(&global, name("LS/1"), host(), limit, &|| true);
+    let ask = |limit| asking::evidence(&global, &spec(), limit, &|| true);
     for _ in 0..3 {
         assert_eq!(ask(SHORT), Err(OVERDUE));
     }
-    let other = HostId::new(8).unwrap();
-    let found = asking::evidence(&global, name("LS/1"), other, LONG, &|| true);
+    let found = asking::evidence(&global, &other_host(), LONG, &|| true);
     assert_eq!(found, Ok(RejoinEvidence::None), "others are answered");
     unhang(&path);
     assert_eq!(ask(LONG), Ok(RejoinEvidence::None), "what nobody waits for any more is no answer to this");
@@ -251,7 +274,7 @@ fn a_place_for_the_time_after_a_reboot_that_hangs_says_nothing_and_keeps_nobody_
     reboots("earlier").note(&record(vec![])).unwrap();
     let noted = fs::read_dir(state.path()).unwrap().next().unwrap().unwrap().path();
     let global = global_with(Records::new(dir.path(), Some(reboots("this"))));
-    let ask = |limit| asking::evidence(&global, name("LS/1"), host(), limit, &|| true);
+    let ask = |limit| asking::evidence(&global, &spec(), limit, &|| true);
     assert_eq!(ask(LONG), Ok(RejoinEvidence::OtherBoot { instance: third() }));
     let kept = noted.with_extension("kept");
     fs::rename(&noted, &kept).unwrap();
@@ -274,7 +297,7 @@ fn as_many_as_hang_there_are_no_more_and_who_is_not_wanted_any_more_does_not_wai
     let path = global.records.path(&name("LS/1"), HOST);
     hang(&path);
     let ask = |host, limit, wanted: &dyn Fn() -> bool| {
-        asking::evidence(&global, name("LS/1"), HostId::new(host).unwrap(), limit, wanted)
+        asking::evidence(&global, &LockspaceSpec { host_id: host, ..spec() }, limit, wanted)
     };
     let other = || ask(8, SHORT, &|| true);
     for _ in 1..READERS_MAX {

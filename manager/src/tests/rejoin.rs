@@ -217,13 +217,12 @@ fn what_a_thread_adds_about_its_writes_comes_behind_all_that_was_recorded_before
 }
 
 #[test]
-fn the_record_names_lockspace_host_and_generation() {
+fn the_record_names_lockspace_host_place_and_generation() {
     let mut lab = Lab::new();
     let ls = lab.add("ls");
     let actions = lab.event(Event::JoinDone { ls, result: Ok(joined(GENERATION, lab.now)) });
     let record = RejoinRecord {
-        lockspace: name("ls"),
-        host_id: HOST,
+        spec: ls_spec("ls"),
         instance: Instance { generation: GENERATION, io_timeout: IoTimeout::new(1).unwrap() },
         pids: vec![],
         outlived: false,

@@ -363,7 +363,7 @@ impl World {
             (Thread::Lockspace(ls), message) => self.worker_order(host, ls, message),
             (Thread::Records, Message::Save { ls, serial, disk, record }) => {
                 // A record that cannot be written is removed.
-                let key = (disk, layout::host_id(record.host_id));
+                let key = (disk, layout::host_id(record.spec.host_id));
                 if !self.strikes(Fault::RecordUnsaved) {
                     let (boot, life) = (self.hosts[host].epoch, self.life_of(host));
                     self.hosts[host].records.insert(key, Filed { boot, life, record: *record });

@@ -215,7 +215,7 @@ impl World {
             Action::CancelKillpath { .. } | Action::RunOnFail { .. } => {}
             Action::Kill { conn, signal, .. } => self.kill(host, conn, signal),
             Action::SaveRejoin { ls, serial, record } => {
-                let disk = layout::disk_of_name(record.lockspace);
+                let disk = layout::disk_of_name(record.spec.name);
                 let record = Box::new(record);
                 self.send(host, front, Thread::Records, Message::Save { ls, serial, disk, record });
             }
