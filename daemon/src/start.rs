@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, chown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -260,7 +260,7 @@ fn absolute_run_dir(mut config: Config) -> Result<Config, StartError> {
 struct Prepared {
     front: Front,
     log: Log,
-    socket: PathBuf,
+    socket: SocketFile,
     #[expect(dead_code, reason = "held: the lock ends with it")]
     pid_file: PidFile,
 }
@@ -273,9 +273,32 @@ impl Prepared {
             Err(error) => self.log.error(format_args!("{error}")),
         }
         // A client then sees that there is no daemon. The pid file stays: its lock is what counts.
-        let _ = fs::remove_file(&self.socket);
+        self.socket.remove();
         self.log.flush(LOG_FLUSH);
         result
+    }
+}
+
+/// The name of the socket, and which file that is: where the run directory was removed, another daemon may have made one of that name since.
+struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl SocketFile {
+    /// Of a socket just made.
+    fn made(path: &Path) -> io::Result<Self> {
+        let found = fs::symlink_metadata(path)?;
+        Ok(Self { path: path.to_owned(), device: found.dev(), inode: found.ino() })
+    }
+
+    /// Removes it, if it is still the same. The number of its inode belongs to no other file as long as somebody listens on it.
+    fn remove(&self) {
+        let same = |found: fs::Metadata| (found.dev(), found.ino()) == (self.device, self.inode);
+        if fs::symlink_metadata(&self.path).is_ok_and(same) {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -411,7 +434,7 @@ fn prepare_logged(
     log.debug(format_args!("I/O engine {}", engine.name()));
     let socket = config.run_dir.join(SOCKET_NAME);
     let records = Records::new(&config.run_dir, reboots);
-    let listener = listen(&socket, &config, identity)?;
+    let (listener, socket) = listen(&socket, &config, identity)?;
     let global = Global::new(config, host_name, engine, records, log.clone(), huge);
     let account = Account { user: identity.user, group: identity.group };
     let front = Front::new(global, account, listener, helper).map_err(StartError::Threads)?;
@@ -530,7 +553,11 @@ fn settle_in(config: &Config, log: &Log) -> bool {
     locked
 }
 
-fn listen(path: &Path, config: &Config, identity: &Identity) -> Result<UnixListener, StartError> {
+fn listen(
+    path: &Path,
+    config: &Config,
+    identity: &Identity,
+) -> Result<(UnixListener, SocketFile), StartError> {
     let failed = |error| StartError::Socket { path: path.to_owned(), error };
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
@@ -541,12 +568,13 @@ fn listen(path: &Path, config: &Config, identity: &Identity) -> Result<UnixListe
         let _mask = UmaskGuard::set(0o117);
         UnixListener::bind(path).map_err(failed)?
     };
+    let made = SocketFile::made(path).map_err(failed)?;
     // A daemon that dropped root owns the socket already; one that never had it may not be allowed to give it away.
     let given = chown(path, Some(identity.user.0), Some(identity.group.0));
     if config.privileged {
         given.map_err(failed)?
     }
-    Ok(listener)
+    Ok((listener, made))
 }
 
 #[cfg(test)]

@@ -165,6 +165,21 @@ fn a_daemon_without_lockspaces_ends_by_signal_and_takes_its_socket_along() {
 }
 
 #[test]
+fn a_daemon_whose_run_directory_was_removed_leaves_the_socket_of_the_next_one_alone() {
+    let place = Place::new();
+    let mut removed = Daemon::start(&place.run_dir("a"), "host1");
+    std::fs::remove_dir_all(&removed.run_dir).unwrap();
+    let next = Daemon::start(&place.run_dir("a"), "host2");
+    kill(Pid::from_raw(removed.pid()), Signal::SIGTERM).unwrap();
+    assert_eq!(removed.ended(SHORT), Some(0));
+    next.client().version().unwrap();
+    assert_eq!(
+        std::fs::read_to_string(next.run_dir.join("sanlock.pid")).unwrap(),
+        format!("{}\n", next.pid())
+    );
+}
+
+#[test]
 fn the_helper_ends_with_the_daemon_and_not_before() {
     let place = Place::new();
     let daemon = Daemon::start(&place.run_dir("a"), "host1");
