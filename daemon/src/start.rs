@@ -478,7 +478,8 @@ fn lock_run_dir(config: &Config, identity: &Identity) -> Result<PidFile, StartEr
     chown(dir, Some(identity.user.0), Some(group))
         .map_err(|error| StartError::Chown { path: dir.clone(), error })?;
     let path = dir.join(PID_FILE_NAME);
-    PidFile::lock(&path).map_err(|error| match error {
+    // Of the open file: a client may name the pid file as a disk. The helper was forked before, and nothing is forked later.
+    PidFile::lock_open_file(&path).map_err(|error| match error {
         PidFileError::Open(error) => StartError::PidOpen { path, error },
         PidFileError::Lock(error) => StartError::PidLock { path, error },
         PidFileError::Write(error) => StartError::PidWrite { path, error },

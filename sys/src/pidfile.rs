@@ -25,18 +25,38 @@ pub enum PidFileError {
 
 /// A pid file with a write lock on the whole of it, held until this value is dropped.
 ///
-/// POSIX locks belong to the process: a fork does not inherit them (lock after going into the background), and closing
-/// **any** descriptor of the file in this process gives the lock up, so nothing else here may open it.
+/// Either kind of lock keeps the other one out, in this process and in others (docs/decisions/0027).
 #[derive(Debug)]
 pub struct PidFile(#[expect(dead_code, reason = "the open file is the lock")] File);
 
 impl PidFile {
     /// Opens or makes the file, locks it, then writes this process's pid. A file locked by others is left as it is.
     ///
+    /// The lock is the process's: a fork does not inherit it (lock after going into the background), and closing **any** descriptor of
+    /// the file in this process gives it up, so nothing else here may open it.
+    ///
     /// # Errors
     ///
     /// See [`PidFileError`].
     pub fn lock(path: &Path) -> Result<Self, PidFileError> {
+        Self::locked_by(path, lock_whole)
+    }
+
+    /// The same with a lock of the open file: for a process that opens files that others name, this one among them. It lasts
+    /// as long as any copy of the descriptor, so no process may be forked while this value lives that could outlive this one. Programs that
+    /// are executed lose it.
+    ///
+    /// # Errors
+    ///
+    /// See [`PidFileError`].
+    pub fn lock_open_file(path: &Path) -> Result<Self, PidFileError> {
+        Self::locked_by(path, |file| {
+            fcntl(file, FcntlArg::F_OFD_SETLK(&whole_for_writing()))?;
+            Ok(())
+        })
+    }
+
+    fn locked_by(path: &Path, lock: fn(&File) -> io::Result<()>) -> Result<Self, PidFileError> {
         let mut file = OpenOptions::new()
             .write(true)
             .create(true)
@@ -44,7 +64,7 @@ impl PidFile {
             .mode(PID_FILE_MODE)
             .open(path)
             .map_err(PidFileError::Open)?;
-        lock_whole(&file).map_err(PidFileError::Lock)?;
+        lock(&file).map_err(PidFileError::Lock)?;
         file.set_len(0).map_err(PidFileError::Write)?;
         file.write_all(format!("{}\n", std::process::id()).as_bytes()).map_err(PidFileError::Write)?;
         Ok(Self(file))
@@ -57,6 +77,12 @@ impl PidFile {
 ///
 /// EAGAIN or EACCES: another process has one. ENOLCK: the file system or the kernel has none to give.
 pub fn lock_whole(file: &File) -> io::Result<()> {
+    fcntl(file, FcntlArg::F_SETLK(&whole_for_writing()))?;
+    Ok(())
+}
+
+/// A write lock on all of a file. The pid is 0, as locks of open files want it.
+fn whole_for_writing() -> libc::flock {
     // SAFETY: an all-zero `flock` is valid: integers only.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     // Both constants are small; their types differ between C libraries. Start 0 and length 0: to the end, wherever it is.
@@ -65,8 +91,7 @@ pub fn lock_whole(file: &File) -> io::Result<()> {
         lock.l_type = libc::F_WRLCK as libc::c_short;
         lock.l_whence = libc::SEEK_SET as libc::c_short;
     }
-    fcntl(file, FcntlArg::F_SETLK(&lock))?;
-    Ok(())
+    lock
 }
 
 #[cfg(test)]
@@ -99,6 +124,27 @@ mod tests {
     }
 
     #[test]
+    fn the_lock_of_an_open_file_stays_when_another_descriptor_is_closed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("sanlock.pid");
+        let held = PidFile::lock_open_file(&path).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{}\n", std::process::id()));
+        drop(File::options().write(true).open(&path).unwrap());
+        assert!(!another_process_gets_it(&path));
+        // Not even this process gets it, by a lock of either kind.
+        for again in [PidFile::lock, PidFile::lock_open_file] {
+            let Err(PidFileError::Lock(error)) = again(&path) else { panic!("locked twice") };
+            assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        }
+        // Nor does a program that was started have it.
+        let mut program = Command::new("sleep").arg("60").spawn().unwrap();
+        drop(held);
+        assert!(another_process_gets_it(&path));
+        program.kill().unwrap();
+        program.wait().unwrap();
+    }
+
+    #[test]
     fn a_file_locked_elsewhere_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("sanlock.pid");
@@ -113,9 +159,11 @@ mod tests {
             .spawn()
             .unwrap();
         io::Read::read_exact(holder.stdout.as_mut().unwrap(), &mut [0]).unwrap();
-        let Err(PidFileError::Lock(error)) = PidFile::lock(&path) else { panic!("locked twice") };
-        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "1\n");
+        for lock in [PidFile::lock, PidFile::lock_open_file] {
+            let Err(PidFileError::Lock(error)) = lock(&path) else { panic!("locked twice") };
+            assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), "1\n");
+        }
         drop(holder.stdin.take());
         holder.wait().unwrap();
         PidFile::lock(&path).unwrap();

@@ -16,6 +16,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
 use sanlock_daemon::SOCKET_NAME;
+use sanlock_sys::pidfile::lock_whole;
 use sanlock_wire::code;
 use sanlock_wire::flags::{AddFlags, RemFlags};
 use std::fs::OpenOptions;
@@ -177,6 +178,30 @@ fn a_daemon_whose_run_directory_was_removed_leaves_the_socket_of_the_next_one_al
         std::fs::read_to_string(next.run_dir.join("sanlock.pid")).unwrap(),
         format!("{}\n", next.pid())
     );
+}
+
+#[test]
+fn a_daemon_that_was_killed_leaves_no_lock_with_its_helper() {
+    let place = Place::new();
+    let daemon = Daemon::start(&place.run_dir("a"), "host1");
+    let lock = std::fs::File::options().write(true).open(daemon.run_dir.join("sanlock.pid")).unwrap();
+    assert!(lock_whole(&lock).is_err());
+    // Helper and guard, and programs that the helper has started, may be alive when the daemon is not any more.
+    let helper = daemon.helper_pid();
+    let status = std::fs::read_to_string(format!("/proc/{helper}/status")).unwrap();
+    let guard = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap().trim().parse().unwrap();
+    for pid in [helper, Pid::from_raw(guard)] {
+        kill(pid, Signal::SIGSTOP).unwrap();
+    }
+    daemon.crash();
+    assert!(kill(helper, None).is_ok());
+    lock_whole(&lock).unwrap();
+    drop(lock);
+    Daemon::start(&place.run_dir("a"), "host1");
+    for pid in [helper, Pid::from_raw(guard)] {
+        kill(pid, Signal::SIGCONT).unwrap();
+    }
+    assert!(within(SHORT, || kill(helper, None).is_err()));
 }
 
 #[test]

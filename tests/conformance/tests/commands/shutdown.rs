@@ -63,11 +63,38 @@ fn a_forced_shutdown_kills_holders_leaves_and_answers_at_the_end() {
 fn a_second_daemon_in_the_same_run_directory_does_not_disturb_the_first() {
     let Some(program) = Program::under_test() else { return };
     let host = Host::start(program, "host1");
+    assert_refused(&host);
+}
+
+#[test]
+fn a_daemon_of_either_program_keeps_one_of_the_other_out() {
+    if !Program::both_available() {
+        return;
+    }
+    for (first, second) in [(Program::Ours, Program::Reference), (Program::Reference, Program::Ours)] {
+        let host = Host::start_with(first, second, "host1", &[]);
+        assert_refused(&host);
+    }
+}
+
+#[test]
+fn a_daemon_that_has_read_its_own_pid_file_as_a_disk_still_keeps_others_out() {
+    let fault = "gives up the lock of its run directory with any descriptor of the file that it closes";
+    let Some(program) = Program::ours_under_test(fault) else { return };
+    let host = Host::start(program, "host1");
+    let place = format!("LS:1:{}:0", host.run_dir().join("sanlock.pid").display());
+    assert_ne!(host.client(&["client", "read", "-s", &place]).code, 0, "that is no lockspace");
+    assert_refused(&host);
+}
+
+/// One more daemon, of the program that the host's commands are of.
+fn assert_refused(host: &Host) {
     let mut second =
         host.command(&["daemon", "-D", "-w", "0", "-l", "0", "-h", "0", "-U", "root", "-G", "root"]);
     second.env("SANLOCK_PRIVILEGED", "0");
     let refused = sanlock_conformance::bounded::run(second, SOON);
     assert_ne!(refused.code, 0);
+    assert!(refused.stderr.contains("lockfile setlk error"), "{}", refused.stderr);
     assert_eq!(host.connect().request(cmd::VERSION, 0, 0, 0, &[]).magic, raw::MAGIC);
 }
 
