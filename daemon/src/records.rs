@@ -10,6 +10,7 @@
 
 pub(crate) mod asking;
 mod form;
+mod queue;
 pub(crate) mod reboot;
 
 use sanlock_sys::thread;
@@ -23,11 +24,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use asking::Desk;
 use form::{seal, unseal};
+use queue::{Queue, Queued};
 use reboot::Reboots;
 use sanlock_lease::delta::Instance;
 use sanlock_lease::name::Name;
 use sanlock_lease::text::LockspaceSpec;
 use sanlock_lease::timing::IoTimeout;
+use sanlock_manager::LockspaceId;
 use sanlock_manager::rejoin::{RejoinEvidence, RejoinRecord};
 use sanlock_sys::process;
 
@@ -295,7 +298,7 @@ fn hex(bytes: &[u8]) -> String {
 
 /// Work for the thread that writes.
 #[derive(Debug)]
-pub(crate) enum Order {
+enum Order {
     /// Save, then acknowledge.
     Save {
         /// What.
@@ -310,19 +313,33 @@ pub(crate) enum Order {
     },
 }
 
+impl Order {
+    /// Which record it is about.
+    fn file(&self) -> (&Name, u64) {
+        match self {
+            Self::Save { record } => (&record.spec.name, record.spec.host_id),
+            Self::Drop { lockspace, host_id } => (lockspace, *host_id),
+        }
+    }
+}
+
 /// The thread that writes records, so that a slow run directory delays nobody but who waits for the record.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    orders: mpsc::Sender<(Order, u64)>,
+    orders: Arc<Queue>,
 }
 
 impl Writer {
-    /// Starts the thread. `saved` is called with the number of each order once it is carried out.
+    /// Starts the thread. `saved` is called with lockspace and serial of each save once it, or a newer one of that lockspace, is carried out.
     ///
     /// # Errors
     /// No thread is to be had.
-    pub(crate) fn start(global: Arc<Global>, saved: impl Fn(u64) + Send + 'static) -> io::Result<Self> {
-        let (orders, inbox) = mpsc::channel::<(Order, u64)>();
+    pub(crate) fn start(
+        global: Arc<Global>,
+        saved: impl Fn(LockspaceId, u64) + Send + 'static,
+    ) -> io::Result<Self> {
+        let orders = Arc::new(Queue::default());
+        let inbox = Arc::clone(&orders);
         let (notes, noted) = mpsc::sync_channel::<Order>(NOTES_MAX);
         let noting = Arc::clone(&global);
         // What outlives a reboot lies on a disk of its own, which may hang or be read-only. Nobody waits for it.
@@ -339,9 +356,11 @@ impl Writer {
             }
         })?;
         thread::spawn("sanlock-records", STACK, move || {
-            for (order, number) in inbox {
+            while let Some(Queued { order, tell }) = inbox.next() {
                 carry_out(&global.records, &order, &global.log);
-                saved(number);
+                if let Some((ls, serial)) = tell {
+                    saved(ls, serial);
+                }
                 if notes.try_send(order).is_err() {
                     global.log.error(format_args!(
                         "{}: a record is not written; {AFTER_REBOOT}",
@@ -353,27 +372,40 @@ impl Writer {
         Ok(Self { orders })
     }
 
-    /// Queues an order.
-    pub(crate) fn order(&self, order: Order, number: u64) {
-        // The thread ends only when this sender is dropped.
-        let _ = self.orders.send((order, number));
+    /// Queues the saving of a record, which the manager knows by this serial.
+    pub(crate) fn save(&self, ls: LockspaceId, serial: u64, record: RejoinRecord) {
+        self.orders.push(Queued { order: Order::Save { record }, tell: Some((ls, serial)) });
+    }
+
+    /// Queues the removal of a record.
+    pub(crate) fn forget(&self, lockspace: Name, host_id: u64) {
+        self.orders.push(Queued { order: Order::Drop { lockspace, host_id }, tell: None });
+    }
+
+    /// Saves under way.
+    pub(crate) fn saves(&self) -> usize {
+        self.orders.saves()
+    }
+}
+
+impl Drop for Writer {
+    /// The thread ends when it has carried out what is queued.
+    fn drop(&mut self) {
+        self.orders.close();
     }
 }
 
 /// Ends whether or not it succeeds: grants, the ends of lockspaces and the end of the daemon come after it.
 fn carry_out(records: &Records, order: &Order, log: &Log) {
     let mut newest = records.newest();
-    let (lockspace, host_id) = match order {
-        Order::Save { record } => {
-            match records.save(&mut newest, record, log) {
-                Ok(()) => return,
-                Err(error) if newest.missing && error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => log.error(format_args!("rejoin record cannot be written: {error}")),
-            }
-            (&record.spec.name, record.spec.host_id)
+    if let Order::Save { record } = order {
+        match records.save(&mut newest, record, log) {
+            Ok(()) => return,
+            Err(error) if newest.missing && error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => log.error(format_args!("rejoin record cannot be written: {error}")),
         }
-        Order::Drop { lockspace, host_id } => (lockspace, *host_id),
-    };
+    }
+    let (lockspace, host_id) = order.file();
     // A record that lacks a process would vouch for an end that nobody has seen; one of a lease that was given back speaks of a
     // generation that is over.
     if let Err(error) = records.remove(&mut newest, lockspace, host_id) {

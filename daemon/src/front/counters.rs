@@ -35,7 +35,7 @@ fn depths(front: &Front) -> [usize; DEPTHS.len()] {
         front.slots.kept(),
         front.tools.waiting(),
         front.indexes.len(),
-        front.saving.len(),
+        front.records.saves(),
         front.helper.waiting(),
         front.global.log.waiting(),
     ]

@@ -70,8 +70,6 @@ pub(crate) enum Message {
     Event(Event),
     /// From a lockspace thread.
     Lockspace(lockspace::Report),
-    /// An order to the records' writer was carried out.
-    Recorded(u64),
     /// A tool has the reply to a connection's command.
     Answer(ConnId, Box<Reply>),
     /// The same, of one that the manager knows only as a job.
@@ -108,14 +106,11 @@ pub(crate) struct Front {
     tools: Tools,
     records: records::Writer,
     watchdog: Watchdog,
-    /// Saves under way: number of the order, and what to tell the manager.
-    saving: HashMap<u64, (LockspaceId, u64)>,
     /// Commands on indexes that the manager has not let begin yet.
     indexes: HashMap<ConnId, IndexJob>,
     /// Connections that were closed while a command of theirs worked on disks, until it has ended.
     abandoned: HashSet<ConnId>,
     counters: Counters,
-    next_order: u64,
     next_conn: u64,
     next_age_check: MonoTime,
     events: VecDeque<Event>,
@@ -155,8 +150,8 @@ impl Front {
         let (events, recorded) = (outbox.clone(), outbox.clone());
         let resources =
             Resources::start(Arc::clone(&global), move |event| events.send(Message::Event(event)))?;
-        let records = records::Writer::start(Arc::clone(&global), move |order| {
-            recorded.send(Message::Recorded(order))
+        let records = records::Writer::start(Arc::clone(&global), move |ls, serial| {
+            recorded.send(Message::Event(Event::RejoinSaved { ls, serial }));
         })?;
         let watched = outbox.clone();
         let for_it = Arc::clone(&global);
@@ -185,11 +180,9 @@ impl Front {
             tools,
             records,
             watchdog,
-            saving: HashMap::new(),
             indexes: HashMap::new(),
             abandoned: HashSet::new(),
             counters: Counters::default(),
-            next_order: 0,
             next_conn: 0,
             next_age_check: MonoTime::default(),
             events: VecDeque::new(),
@@ -357,11 +350,6 @@ impl Front {
                     self.event(Event::Left { ls, writes: LeaseWrites::Ended });
                 }
                 Message::Lockspace(lockspace::Report::Hosts { ls, table }) => self.keep_table(ls, table),
-                Message::Recorded(order) => {
-                    if let Some((ls, serial)) = self.saving.remove(&order) {
-                        self.event(Event::RejoinSaved { ls, serial });
-                    }
-                }
                 Message::Answer(id, reply) => {
                     self.abandoned.remove(&id);
                     self.answer(id, &reply);

@@ -21,7 +21,6 @@ use super::{Front, Message, convert};
 use crate::helper::{Program, Purpose};
 use crate::lockspace::{Control, Lockspace, Shared};
 use crate::log;
-use crate::records;
 use crate::resources::{Task, Work};
 use crate::tools::{AREA_BYTES_MIN, IndexJob, IndexReport, Membership};
 use crate::watchdog::{self, Times};
@@ -107,16 +106,8 @@ impl Front {
                     self.global.log.error(format_args!("cannot send {signal} to pid {pid}: {error}"));
                 }
             }
-            Action::SaveRejoin { ls, serial, record } => {
-                self.next_order += 1;
-                self.saving.insert(self.next_order, (ls, serial));
-                self.records.order(records::Order::Save { record }, self.next_order);
-            }
-            Action::DropRejoin { spec } => {
-                self.next_order += 1;
-                let order = records::Order::Drop { lockspace: spec.name, host_id: spec.host_id };
-                self.records.order(order, self.next_order);
-            }
+            Action::SaveRejoin { ls, serial, record } => self.records.save(ls, serial, record),
+            Action::DropRejoin { spec } => self.records.forget(spec.name, spec.host_id),
             Action::Outgoing { ls, event, bitmap } => {
                 if let Some(lockspace) = self.lockspaces.get(&ls) {
                     lockspace.tell(Control::Outgoing { event, bitmap });

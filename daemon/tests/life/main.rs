@@ -18,11 +18,11 @@ use nix::unistd::{Pid, mkfifo};
 use sanlock_daemon::SOCKET_NAME;
 use sanlock_sys::pidfile::lock_whole;
 use sanlock_wire::code;
-use sanlock_wire::flags::{AddFlags, RemFlags};
+use sanlock_wire::flags::{AddFlags, RemFlags, WriteFlags};
 use std::fs::OpenOptions;
 use std::thread::sleep;
 use std::time::Duration;
-use support::{Daemon, Holder, Place, within};
+use support::{Daemon, Holder, Place, in_time, within};
 
 /// For what happens at once, or within a few io timeouts, on a machine that does other things too.
 const SHORT: Duration = Duration::from_secs(30);
@@ -112,6 +112,37 @@ fn a_run_directory_that_hangs_keeps_a_lockspace_from_being_joined_and_nobody_wai
     std::fs::remove_file(&record).unwrap();
     drop(writer);
     place.join(&daemon, 1);
+}
+
+#[test]
+fn who_waits_for_a_record_that_a_newer_one_replaces_is_answered_with_that_one() {
+    let place = Place::new();
+    let daemon = Daemon::start(&place.run_dir("a"), "host1");
+    place.format(&daemon);
+    let offsets: Vec<u64> = (1..=6).map(|area| area << 20).collect();
+    OpenOptions::new().write(true).open(place.leases()).unwrap().set_len(7 << 20).unwrap();
+    let client = daemon.client();
+    for offset in &offsets {
+        in_time(|| client.write_resource(&place.resource_at(*offset), 0, 0, WriteFlags::empty())).unwrap();
+    }
+    place.join(&daemon, 1);
+    let record = daemon.run_dir.join("rejoin-4c53-1");
+    assert!(within(SHORT, || record.exists()));
+    // Making the new record does not end before somebody reads there.
+    let fresh = record.with_extension("new");
+    mkfifo(&fresh, Mode::S_IRWXU).unwrap();
+    let mut holders: Vec<Holder> =
+        offsets.iter().map(|offset| Holder::of(&daemon, &place.leases(), *offset)).collect();
+    sleep(Duration::from_secs(2));
+    let reader = OpenOptions::new().read(true).write(true).open(&fresh).unwrap();
+    std::fs::remove_file(&fresh).unwrap();
+    for holder in &mut holders {
+        assert_eq!(holder.says(), "held");
+    }
+    drop(reader);
+    // The newest one has them all.
+    let pids = || std::fs::read_to_string(&record).unwrap_or_default().matches("\npid ").count();
+    assert!(within(SHORT, || pids() == holders.len()), "{}", pids());
 }
 
 #[test]
