@@ -37,6 +37,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use self::backend::Call;
 pub(crate) use self::backend::{Backend, RawOp, Together};
+pub(crate) use self::table::NEVER_STARTED;
 use self::table::{Slot, State};
 use crate::buffer::MAX_IO_LEN;
 use crate::drive::monotonic_now;
@@ -118,7 +119,14 @@ impl<B: Backend> Shared<B> {
         if unsafe { self.backend.issue_both(&call.first, *how, second) } {
             return self.lock();
         }
-        drop(self.issue(&call.first));
+        let mut state = self.issue(&call.first);
+        // The first one may have taken any time, and nobody could take the second one back meanwhile.
+        if state.is_over(second, monotonic_now()) {
+            state.give_up(second);
+            self.wake_caller();
+            return state;
+        }
+        drop(state);
         self.issue(second)
     }
 

@@ -9,7 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::contexts::Lent;
 use crate::disk::DiskKind;
-use crate::queue::RawOp;
+use crate::drive::monotonic_now;
+use crate::queue::{NEVER_STARTED, RawOp};
 
 /// What is under way beside writes that are being made.
 pub(crate) struct Beside(Mutex<Others>);
@@ -51,7 +52,9 @@ impl Beside {
             return true;
         }
         let put = self.lock().put(lent);
-        sink(write.slot, alone());
+        // Handing the other one over may have taken any time, as on a file system that is frozen, and nobody could take this one back meanwhile.
+        let late = write.until.is_some_and(|until| until <= monotonic_now());
+        sink(write.slot, if late { NEVER_STARTED } else { alone() });
         let mut lent = match put {
             Ok(number) => self.lock().take(number),
             Err(kept) => Some(kept),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use sanlock_blockio::drive::monotonic_now;
 use sanlock_blockio::{AlignedBuf, Disk, Engine, EngineKind, IoErrorKind, IoRequest, MAX_IN_KERNEL, Op};
 use support::{
     AT_ONCE, FrozenMount, LoopDevice, eventually, file_in, on_each, one, open, promptly, reap_within,
@@ -235,6 +236,28 @@ fn two_writes_at_once_that_hang_both_end_afterwards() {
             assert_eq!([written[0], written[2 * 512]], [6, 5]);
         }
     }
+    // Handing the second one over hangs, and the first one's time passes meanwhile: it does not begin.
+    let disk = open(&file);
+    let mut engine = EngineKind::Threads.create().unwrap();
+    engine.defer(PATIENT);
+    frozen.freeze();
+    let until = Some(monotonic_now().plus_millis(300));
+    for (sector, byte) in [(2, 8), (0, 9)] {
+        let mut buf = AlignedBuf::zeroed(512);
+        buf.fill(byte);
+        engine.submit(IoRequest { until, ..IoRequest::write(Arc::clone(&disk), sector * 512, buf) });
+    }
+    engine.start();
+    assert!(reap_within(engine.as_mut(), 1, WATCHED).is_empty(), "both hang");
+    while Some(monotonic_now()) <= until {
+        thread::sleep(AT_ONCE / 1000);
+    }
+    frozen.thaw();
+    let done = reap_within(engine.as_mut(), 2, PATIENT);
+    let ok: Vec<_> = done.iter().map(|done| (done.offset, done.result.is_ok())).collect();
+    assert!(ok.len() == 2 && ok.contains(&(2 * 512, false)) && ok.contains(&(0, true)), "{done:?}");
+    let written = fs::read(&file).unwrap();
+    assert_eq!([written[0], written[2 * 512]], [9, 5]);
 }
 
 #[test]

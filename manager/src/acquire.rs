@@ -175,7 +175,13 @@ impl Manager {
             return Ok(Begun::Held(id));
         }
         let ls = self.usable_lockspace(&request.spec.lockspace)?;
-        if !self.require_watchdog(now, ls, out)? {
+        let adopts = matches!(local, Local::Adopt(_));
+        let armed = if adopts {
+            self.require_watchdog(now, ls, out)?
+        } else {
+            self.require_protection(now, ls, out)?
+        };
+        if !armed {
             return Ok(Begun::Arming(ls));
         }
         if let Local::Adopt(id) = local {

@@ -53,7 +53,7 @@ impl Manager {
         let orphans = setting == Setting::UsedByOrphans(true) && self.has_orphans(ls);
         if setting == Setting::Used(true) || orphans {
             // From the answer on something relies on this host being stopped in time.
-            match self.require_watchdog(now, ls, out) {
+            match self.require_protection(now, ls, out) {
                 Ok(true) => {}
                 Ok(false) => return self.wait_for_watchdog(ls, conn, setting, out),
                 Err(code) => return reply(out, conn, code.0),

@@ -112,7 +112,7 @@ impl Manager {
             log(out, Level::Warning, Some(ls), text);
             return Err(ReturnCode::EBUSY);
         }
-        let armed = !lease || self.require_watchdog(now, ls, out)?;
+        let armed = !lease || self.require_protection(now, ls, out)?;
         Ok((ls, if armed { Phase::Running } else { Phase::Arming }))
     }
 

@@ -106,6 +106,24 @@ impl Manager {
         }
     }
 
+    /// The same for what nobody holds yet: nothing new begins where the device has failed.
+    ///
+    /// # Errors
+    /// As below, or wdmd says that its device does not work.
+    pub(crate) fn require_protection(
+        &mut self,
+        now: MonoTime,
+        ls: LockspaceId,
+        out: &mut Vec<Action>,
+    ) -> Result<bool, ReturnCode> {
+        match self.lockspaces.get(&ls) {
+            Some(lockspace) if lockspace.watch == Watch::Armed && !lockspace.protected => {
+                Err(ReturnCode::WD_ERROR)
+            }
+            _ => self.require_watchdog(now, ls, out),
+        }
+    }
+
     /// Whether a first write in this lockspace may be prepared now: `Ok(false)` says to wait for the watchdog.
     ///
     /// # Errors
@@ -142,7 +160,6 @@ impl Manager {
     ) -> Result<bool, ReturnCode> {
         let lockspace = self.lockspaces.get_mut(&ls).ok_or(ReturnCode::ENOSPC)?;
         match lockspace.watch {
-            Watch::Armed if !lockspace.protected => Err(ReturnCode::WD_ERROR),
             Watch::Off | Watch::Armed => Ok(true),
             Watch::Arming => Ok(false),
             Watch::Checking | Watch::Lost => Err(ReturnCode::WD_ERROR),

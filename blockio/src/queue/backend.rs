@@ -3,6 +3,8 @@
 use std::os::fd::RawFd;
 use std::time::Duration;
 
+use sanlock_lease::timing::MonoTime;
+
 use crate::disk::DiskKind;
 use crate::engine::EngineKind;
 use crate::error::Op;
@@ -20,6 +22,8 @@ pub(crate) struct RawOp {
     pub(crate) len: u32,
     pub(crate) offset: u64,
     pub(crate) slot: u64,
+    /// When it must not be begun any more.
+    pub(crate) until: Option<MonoTime>,
 }
 
 impl RawOp {

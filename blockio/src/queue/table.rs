@@ -16,7 +16,7 @@ use crate::engine::{Completion, Ticket};
 use crate::error::{IoError, IoErrorKind, Op};
 
 /// The result of an operation that nobody has come for in time. No errno is that large.
-const NEVER_STARTED: i64 = i64::MIN;
+pub(crate) const NEVER_STARTED: i64 = i64::MIN;
 
 /// An operation that the engine holds.
 pub(super) struct Slot {
@@ -126,6 +126,19 @@ impl State {
         failed.len() > before
     }
 
+    /// Whether an operation that was popped is not to be issued any more: its time has passed, or its engine is gone.
+    pub(super) fn is_over(&self, popped: &RawOp, now: MonoTime) -> bool {
+        self.stopping || popped.until.is_some_and(|until| until <= now)
+    }
+
+    /// Such an operation was never begun, and will not be.
+    pub(super) fn give_up(&mut self, popped: &RawOp) {
+        self.issued -= 1;
+        if let Ok(index) = usize::try_from(popped.slot) {
+            self.failed.push((index, NEVER_STARTED));
+        }
+    }
+
     /// The next operation to issue, as raw values; its slot stays filled.
     pub(super) fn pop(&mut self) -> Option<RawOp> {
         if self.stopping || self.issued >= MAX_IN_KERNEL {
@@ -147,6 +160,7 @@ impl State {
             len: u32::try_from(slot.len).ok()?, // at most MAX_IO_LEN, checked by submit
             offset: slot.offset,
             slot: index as u64,
+            until: slot.until,
         })
     }
 

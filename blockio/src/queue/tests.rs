@@ -102,6 +102,32 @@ fn what_threads_that_hang_would_leave_waiting_is_the_caller_s() {
     }
 }
 
+/// As who goes over to a shared hold has them where there is no AIO: the second one waits for the first, which may hang.
+#[test]
+fn the_second_of_two_writes_does_not_begin_after_its_time() {
+    for late in [true, false] {
+        let gate = Arc::new((Mutex::new(false), Condvar::new()));
+        let backend = Gated { gate: Arc::clone(&gate), ended: Mutex::default() };
+        let mut engine = QueuedEngine::new(|_| Ok(backend)).unwrap();
+        engine.defer(Duration::MAX);
+        let disk = disk();
+        let until = Some(monotonic_now().plus_millis(if late { 1 } else { 600_000 }));
+        let tickets = [0, 5].map(|sector| write(&mut engine, &disk, sector, until));
+        let errand = engine.errand().unwrap();
+        let caller = thread::spawn(|| errand.run());
+        while monotonic_now() <= until.filter(|_| late).unwrap_or_default() {
+            thread::yield_now();
+        }
+        *gate.0.lock().unwrap() = true;
+        gate.1.notify_all();
+        caller.join().unwrap();
+        let mut all = ended(&mut engine);
+        all.sort_by_key(|(ticket, _)| ticket.0);
+        assert_eq!(all, [(tickets[0], true), (tickets[1], !late)]);
+        assert_eq!(engine.in_flight(), 0);
+    }
+}
+
 fn write(engine: &mut impl Engine, disk: &Arc<Disk>, sector: u64, until: Option<MonoTime>) -> Ticket {
     let mut buf = AlignedBuf::zeroed(512);
     buf.fill(7);

@@ -231,6 +231,47 @@ fn nothing_is_acquired_while_the_device_does_not_work() {
     assert_ne!(lab.acquire(2, Target::Own, &["t"]), [replied(2, -203)]);
 }
 
+/// Giving up needs no more protection than holding does.
+#[test]
+fn what_is_given_up_goes_on_although_the_device_does_not_work() {
+    let (mut lab, ls) = ready();
+    hold(&mut lab, ls);
+    lab.quiet(Event::WatchdogStatus { ls, protects: false });
+    let (task, _) = release_of(&lab.release(0, &["r"]));
+    assert_eq!(lab.released_without_mark(task), [replied(0, 0)]);
+    let all: Vec<_> = (0..5).flat_map(|_| lab.tick()).collect();
+    assert!(all.iter().any(|a| matches!(a, Action::StartRetract { .. })), "{all:?}");
+}
+
+/// An orphan is held by this host already: adopting it and releasing it change no more than its process.
+#[test]
+fn orphans_are_adopted_and_released_although_the_device_does_not_work() {
+    let (mut lab, ls) = ready();
+    hold(&mut lab, ls);
+    let acquire = |lab: &mut Lab, conn, request, orphan| {
+        let flags = AcquireFlags { orphan, ..AcquireFlags::default() };
+        let resources = vec![request];
+        lab.command(conn, Command::Acquire { target: Target::Own, owner_name: name("vm"), resources, flags })
+    };
+    for orphan in ["o", "p"] {
+        let request = ResourceRequest { persistent: true, ..request(orphan) };
+        let started = acquire(&mut lab, 1, request, OrphanUse::Refuse);
+        assert_eq!(lab.acquired(task(&started), 0), [replied(1, 0)]);
+    }
+    lab.pid_gone(1);
+    lab.close(1);
+    lab.quiet(Event::WatchdogStatus { ls, protects: false });
+    assert_eq!(acquire(&mut lab, 2, request("o"), OrphanUse::Only), [replied(2, 0)]);
+    let what = ReleaseWhat::Orphans { lockspace: super::lab::name("ls"), name: None };
+    let released = lab.command(2, Command::Release { target: Target::Own, what });
+    let all: Vec<_> = released.into_iter().chain(lab.tick()).collect();
+    assert!(all.contains(&replied(2, 1)), "{all:?}");
+    assert!(
+        all.iter().any(|a| matches!(a, Action::StartRelease { .. } | Action::StartRetract { .. })),
+        "{all:?}"
+    );
+}
+
 #[test]
 fn a_removed_lockspace_is_disarmed_before_it_is_left() {
     let (mut lab, ls) = ready();
