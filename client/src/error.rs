@@ -8,7 +8,8 @@ use sanlock_wire::{Command, PathError, ReplyError, code};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
     /// A system call on the socket failed. `ENOENT` and `ECONNREFUSED` of `connect` mean that no daemon runs.
-    #[error("{op} on the daemon socket: {}", std::io::Error::from_raw_os_error(*errno))]
+    /// `ETIMEDOUT`: the daemon did not answer within the limit of the call.
+    #[error("{}", socket_failure(op, *errno))]
     Io {
         /// `socket`, `connect`, `send` or `recv`.
         op: &'static str,
@@ -51,6 +52,13 @@ pub enum ClientError {
     /// The daemon's INQUIRE string does not parse.
     #[error("unusable answer of the daemon: {0}")]
     State(#[from] StringError),
+}
+
+fn socket_failure(op: &str, errno: i32) -> String {
+    match errno {
+        nix::libc::ETIMEDOUT => "the daemon does not answer".to_owned(),
+        errno => format!("{op} on the daemon socket: {}", std::io::Error::from_raw_os_error(errno)),
+    }
 }
 
 impl ClientError {

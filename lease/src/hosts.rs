@@ -308,6 +308,13 @@ impl HostTable {
         held.filter_map(move |e| self.status(e.host, now))
     }
 
+    /// How many records were no delta lease of this lockspace when they were looked at last. [`HostTable::status`] does not tell them from
+    /// those of hosts that left.
+    #[must_use]
+    pub fn bad(&self) -> usize {
+        self.entries.iter().filter(|e| e.bad > 0).count()
+    }
+
     fn entry(&self, host: HostId) -> Option<&Entry> {
         self.entries.binary_search_by_key(&host, |e| e.host).ok().and_then(|at| self.entries.get(at))
     }

@@ -170,6 +170,8 @@ fn hosts_and_leases(page: &mut Page, scrape: &Scrape) {
             }
         }
     }
+    let help = "Host ids whose record on the disk is damaged: nobody can take what such a host holds.";
+    each(page, scrape, "sanlock_hosts_damaged", help, |view| view.damaged_hosts.filter(|_| view.joined));
     let help = "Leases of this host; a shared one that is held counts once for each holder.";
     page.family("sanlock_leases", Kind::Gauge, help);
     for (lockspace, view) in &scrape.lockspaces {

@@ -5,7 +5,9 @@
 
 use super::page::printable;
 use super::renewals::Renewals;
-use sanlock_client::wire::counters::{COUNTERS_RECORD, Counters, DEPTHS, LOCKSPACE_COUNTERS_RECORD, number};
+use sanlock_client::wire::counters::{
+    COUNTERS_RECORD, Counters, DAMAGED_HOSTS, DEPTHS, LOCKSPACE_COUNTERS_RECORD, number,
+};
 use sanlock_client::wire::flags::{HostState, ResourceFlags};
 use sanlock_client::wire::{Attachment, Name, StateRecord, StateType};
 use sanlock_client::{Client, ClientError};
@@ -41,6 +43,8 @@ pub(crate) struct LockspaceView {
     pub(crate) joined: bool,
     /// By [`HOST_STATES`]; `None` where the daemon does not know yet.
     pub(crate) hosts: Option<[u64; HOST_STATES.len()]>,
+    /// Host ids with a damaged record, which are none of `hosts`, or one of an earlier state; `None` where the daemon does not say.
+    pub(crate) damaged_hosts: Option<u64>,
     /// By [`LEASE_LISTS`]: exclusive, shared.
     pub(crate) leases: [[u64; 2]; LEASE_LISTS.len()],
     /// `None` where the history cannot be had.
@@ -181,7 +185,7 @@ impl Collector {
 fn sort(scrape: &mut Scrape, records: Vec<StateRecord>) -> BTreeMap<String, Name> {
     let mut names = BTreeMap::new();
     let mut leases: Vec<(String, usize, bool)> = Vec::new();
-    let mut watches: Vec<(String, String)> = Vec::new();
+    let mut watches: Vec<(String, Option<String>, Option<u64>)> = Vec::new();
     for record in records {
         match record.state_type() {
             Some(StateType::Daemon) => scrape.daemon = Some(record),
@@ -222,8 +226,8 @@ fn sort(scrape: &mut Scrape, records: Vec<StateRecord>) -> BTreeMap<String, Name
                 scrape.fire = number(&record, "watchdog_fire").unwrap_or(scrape.fire);
             }
             _ if record.kind == LOCKSPACE_COUNTERS_RECORD => {
-                let watch = record.get("watch").map(printable);
-                watches.extend(watch.map(|watch| (printable(record.name.name_bytes()), watch)));
+                let shown = printable(record.name.name_bytes());
+                watches.push((shown, record.get("watch").map(printable), number(&record, DAMAGED_HOSTS)));
             }
             _ => {}
         }
@@ -234,9 +238,10 @@ fn sort(scrape: &mut Scrape, records: Vec<StateRecord>) -> BTreeMap<String, Name
             *count += 1;
         }
     }
-    for (lockspace, watch) in watches {
+    for (lockspace, watch, damaged_hosts) in watches {
         if let Some(view) = scrape.lockspaces.get_mut(&lockspace) {
-            view.watch.get_or_insert(watch);
+            view.watch = view.watch.take().or(watch);
+            view.damaged_hosts = view.damaged_hosts.or(damaged_hosts);
         }
     }
     names

@@ -25,6 +25,8 @@ use std::time::Duration;
 const LOOK_TO_WRITE: Duration = Duration::from_secs(2);
 /// Between two looks while silent hosts are waited for.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// For the answer of this host's daemon, which it has in memory.
+const DAEMON_PATIENCE: Duration = Duration::from_secs(10);
 /// How often the wait is told of, in looks.
 const TELL_EVERY: u32 = 10;
 
@@ -371,7 +373,7 @@ fn alive(host: HostId) -> Stop {
 
 /// The daemon of this host must not have to do with the lockspace, nor be silent about it.
 fn not_joined_here(name: Name, (path, offset): (&[u8], u64)) -> Result<(), Stop> {
-    let list = match Client::new().get_lockspaces() {
+    let list = match Client::new().within(DAEMON_PATIENCE).get_lockspaces() {
         Ok(list) => list,
         Err(error) if [code::ENOENT, code::ECONNREFUSED].contains(&error.result_code()) => return Ok(()),
         Err(error) => {

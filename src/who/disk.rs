@@ -4,6 +4,7 @@ use super::WhoError;
 use super::judge::{Age, Seen, Silence};
 use crate::direct::{Area, Storage, StorageError};
 use sanlock_blockio::Access;
+use sanlock_lease::fsck::{self, HEAD_BYTES, Kind};
 use sanlock_lease::geometry::{Geometry, HostId};
 use sanlock_lease::limits::SECTOR_BYTES_MAX;
 use sanlock_lease::name::Name;
@@ -19,6 +20,8 @@ const STEP: u64 = 1 << 20;
 const STEPS_MAX: u64 = 1024;
 /// Between two looks at the hosts' records.
 const POLL: Duration = Duration::from_millis(500);
+/// Between two looks at a record that is bad: longer than a write that was under way takes, unless storage hangs.
+const SECOND_LOOK: Duration = Duration::from_millis(200);
 /// Leader and request, before the hosts' blocks.
 const SECTORS_BEFORE_BLOCKS: u64 = 2;
 
@@ -145,6 +148,9 @@ impl Record {
     }
 }
 
+/// What was found at the place of a host's record.
+type Looked = Result<(HostId, RawLeader), (HostId, LeaderError)>;
+
 /// The records of a lockspace on its disk.
 struct Space {
     storage: Storage,
@@ -157,29 +163,81 @@ impl Space {
     fn open(place: &DiskSpec, name: Name) -> Result<Self, WhoError> {
         let mut storage = Storage::open(&place.path, Access::ReadOnly)?;
         let first = RawLeader::from_sector(&storage.read(place.offset, SECTOR_BYTES_MAX)?);
-        verify::delta_magic_version(&first, Purpose::Read)?;
-        if !name.matches(&first.space_name) {
-            let found = Name::from_field(&first.space_name);
-            return Err(LeaderError::Lockspace { expected: name, found }.into());
-        }
-        let geometry = verify::sizes(&first)?;
+        let geometry = match verify::delta(&first, None, Purpose::Read).and_then(|()| verify::sizes(&first)) {
+            Ok(_) if !name.matches(&first.space_name) => {
+                let found = Name::from_field(&first.space_name);
+                return Err(LeaderError::Lockspace { expected: name, found }.into());
+            }
+            Ok(geometry) => geometry,
+            // The record of host id 1 is damaged. What it should say of the area the next one says.
+            Err(error) => {
+                let head = storage.read(place.offset, HEAD_BYTES)?;
+                let found = fsck::identify(&head).filter(|found| found.kind == Kind::Lockspace);
+                found.ok_or(error)?.geometry
+            }
+        };
         Ok(Self { storage, offset: place.offset, geometry, name })
     }
 
-    /// The good records of host ids `first` to `last` that were ever used.
-    fn read(&mut self, first: HostId, last: HostId) -> Result<Vec<(HostId, RawLeader)>, StorageError> {
+    /// All host ids that it has room for.
+    fn all(&self) -> Option<(HostId, HostId)> {
+        Some((HostId::new(1)?, HostId::new(self.geometry.max_hosts().into())?))
+    }
+
+    /// The first and the last of these host ids that exist; of all, if there are none.
+    fn span(&self, wanted: &[HostId]) -> Option<(HostId, HostId)> {
+        let (first, last) = self.all()?;
+        let exist = wanted.iter().copied().filter(|host| *host <= last);
+        Some((exist.clone().min().unwrap_or(first), exist.max().unwrap_or(last)))
+    }
+
+    /// The records of host ids `first` to `last`: those that are good, and what is wrong with the others.
+    fn read(&mut self, first: HostId, last: HostId) -> Result<Vec<Looked>, StorageError> {
         let bytes = self.geometry.sector().slice_len();
         let from = self.offset.saturating_add(self.geometry.offset_of(first.delta_sector()));
         let count = last.index().saturating_sub(first.index()) + 1;
         let sectors = self.storage.read(from, count * bytes)?;
         let ids = (first.index()..).map_while(HostId::from_index);
-        let records =
-            ids.zip(sectors.chunks_exact(bytes)).map(|(host, sector)| (host, RawLeader::from_sector(sector)));
-        Ok(records
-            .filter(|(_, record)| record.owner_id.get() != 0)
-            .filter(|(_, record)| verify::delta(record, Some(&self.name), Purpose::Read).is_ok())
-            .collect())
+        let looked = ids.zip(sectors.chunks_exact(bytes)).map(|(host, sector)| {
+            let record = RawLeader::from_sector(sector);
+            match verify::delta(&record, Some(&self.name), Purpose::Read) {
+                Ok(()) => Ok((host, record)),
+                Err(error) => Err((host, error)),
+            }
+        });
+        Ok(looked.collect())
     }
+
+    fn good(&mut self, first: HostId, last: HostId) -> Result<Vec<(HostId, RawLeader)>, StorageError> {
+        Ok(self.read(first, last)?.into_iter().filter_map(Looked::ok).collect())
+    }
+
+    fn bad(&mut self, first: HostId, last: HostId) -> Result<Vec<(HostId, LeaderError)>, StorageError> {
+        Ok(self.read(first, last)?.into_iter().filter_map(Looked::err).collect())
+    }
+}
+
+/// Which of these hosts (of all, if empty) have a record on the disk that no host can use, and what is wrong with it.
+///
+/// # Errors
+/// No such lockspace there, or its disk cannot be read.
+pub(super) fn damaged_hosts(
+    place: &DiskSpec,
+    name: Name,
+    wanted: &[HostId],
+) -> Result<Vec<(HostId, LeaderError)>, WhoError> {
+    let mut space = Space::open(place, name)?;
+    let (first, last) = space.span(wanted).ok_or(WhoError::NoLease)?;
+    let is_wanted = |host: HostId| wanted.is_empty() || wanted.contains(&host);
+    let mut bad = space.bad(first, last)?;
+    bad.retain(|(host, _)| is_wanted(*host));
+    if !bad.is_empty() {
+        // A write that was under way may be seen in part.
+        std::thread::sleep(SECOND_LOOK);
+        let again = space.bad(first, last)?;
+        bad.retain(|(host, _)| again.iter().any(|(other, _)| other == host));
+    }
+    Ok(bad)
 }
 
 /// Looks at the records of `wanted` (all, if empty), and watches those that are in use until each has changed, or for `watch` (three
@@ -195,22 +253,19 @@ pub(super) fn watch_hosts(
     mut waiting: impl FnMut(Duration),
 ) -> Result<Hosts, WhoError> {
     let mut space = Space::open(place, name)?;
-    let largest = HostId::new(space.geometry.max_hosts().into());
-    let wanted: Vec<HostId> = wanted.iter().copied().filter(|host| Some(*host) <= largest).collect();
-    let (first, last) = match (wanted.iter().min(), wanted.iter().max()) {
-        (Some(first), Some(last)) => (*first, *last),
-        _ => match (HostId::new(1), largest) {
-            (Some(first), Some(last)) => (first, last),
-            _ => return Err(WhoError::NoLease),
+    let (first, last) = space.span(wanted).ok_or(WhoError::NoLease)?;
+    let mut found = space.good(first, last)?;
+    // A member is who has used its record. That of somebody who holds a lease may have been formatted anew since.
+    found.retain(
+        |(host, record)| {
+            if wanted.is_empty() { record.owner_id.get() != 0 } else { wanted.contains(host) }
         },
-    };
-    let found = space.read(first, last)?;
+    );
     // A silence begins at the end of the look that found the record, and lasts to the beginning of the one that found it unchanged:
     // what is written during a look may be seen or not.
     let start = Instant::now();
     let mut records: Vec<Record> = found
         .into_iter()
-        .filter(|(host, _)| wanted.is_empty() || wanted.contains(host))
         .map(|(host, record)| Record { host, first: record, last: record, changed: None })
         .collect();
     let held = |records: &[Record]| {
@@ -229,7 +284,7 @@ pub(super) fn watch_hosts(
         waiting(limit.saturating_sub(now.saturating_duration_since(start)));
         std::thread::sleep(POLL);
         now = Instant::now();
-        let found = space.read(first, last)?;
+        let found = space.good(first, last)?;
         let end = Instant::now();
         for (host, found) in found {
             if let Some(record) = records.iter_mut().find(|record| record.host == host) {

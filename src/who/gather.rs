@@ -19,7 +19,7 @@ use sanlock_lease::name::Name;
 use sanlock_lease::paxos::inspect::{Inspection, inspect};
 use sanlock_lease::text::{DiskSpec, LockspaceSpec, ResourceSpec};
 use sanlock_lease::timing::WatchdogFire;
-use sanlock_lease::verify::Expect;
+use sanlock_lease::verify::{Expect, LeaderError};
 use std::io::IsTerminal;
 use std::time::Duration;
 
@@ -27,6 +27,30 @@ use std::time::Duration;
 enum Subject {
     Lockspace { name: Name, place: DiskSpec },
     Resource { lockspace: Name, name: Name, disks: Vec<DiskSpec> },
+}
+
+/// What a look at the records of hosts on the disk brought. The daemon, which tells when each has changed, does not say whether it is
+/// sound.
+enum Records {
+    /// It is not known where they are, or nobody matters.
+    NotLooked,
+    /// Those that are damaged.
+    Looked(Vec<(HostId, LeaderError)>),
+    /// They cannot be read by this command.
+    Unread(WhoError),
+}
+
+impl Records {
+    /// Looks at the records of these hosts; of all, if there are none.
+    fn look(place: &DiskSpec, lockspace: Name, hosts: &[HostId]) -> Self {
+        disk::damaged_hosts(place, lockspace, hosts).map_or_else(Self::Unread, Self::Looked)
+    }
+
+    /// What is wrong with that of a host.
+    fn damage(&self, host_id: u64) -> Option<&LeaderError> {
+        let Self::Looked(damaged) = self else { return None };
+        damaged.iter().find(|(host, _)| host.get() == host_id).map(|(_, error)| error)
+    }
 }
 
 /// Somebody who holds the resource: host id, generation, how.
@@ -125,13 +149,15 @@ impl<'a> Gatherer<'a> {
             Some(seen) => seen,
             None => self.watch(place, name, &[], &mut source)?,
         };
-        let members = seen.iter().filter(|(_, seen)| seen.timestamp != 0);
-        let hosts = members.map(|(id, seen)| self.host(*id, None, Some(seen), ours)).collect();
+        let records = Records::look(place, name, &[]);
+        // One with a damaged record may be in it.
+        let members = seen.iter().filter(|(id, seen)| seen.timestamp != 0 || records.damage(*id).is_some());
+        let hosts = members.map(|(id, seen)| self.host(*id, None, Some(seen), ours, &records)).collect();
         let processes = match (&self.local, ours) {
             (Ok(local), Some(_)) => local.processes(name, None),
             _ => Vec::new(),
         };
-        let lockspace = Some(lockspace_report(name, place, ours));
+        let lockspace = Some(lockspace_report(name, place, ours, &records));
         Ok(Report { source, lockspace, resource: None, hosts, processes })
     }
 
@@ -145,24 +171,27 @@ impl<'a> Gatherer<'a> {
             None if holders.is_empty() => self.given(lockspace),
             None => self.given(lockspace).or_else(|| search_lockspace(lockspace, disks)),
         };
+        let ids: Vec<HostId> = holders.iter().filter_map(|(id, ..)| HostId::new(*id)).collect();
         let seen = match (self.seen_by_daemon(lockspace, ours, &mut source), &place) {
             (Some(seen), _) => seen,
-            (None, Some(place)) if !holders.is_empty() => {
-                let ids: Vec<HostId> = holders.iter().filter_map(|(id, ..)| HostId::new(*id)).collect();
-                self.watch(place, lockspace, &ids, &mut source)?
-            }
+            (None, Some(place)) if !ids.is_empty() => self.watch(place, lockspace, &ids, &mut source)?,
             (None, _) => Vec::new(),
+        };
+        // Whoever wants the lease has to read these.
+        let records = match &place {
+            Some(place) if !ids.is_empty() => Records::look(place, lockspace, &ids),
+            _ => Records::NotLooked,
         };
         let hosts = holders.iter().map(|(id, generation, mode)| {
             let seen = seen.iter().find(|(host, _)| host == id).map(|(_, seen)| seen);
-            self.host(*id, Some((*generation, *mode)), seen, ours)
+            self.host(*id, Some((*generation, *mode)), seen, ours, &records)
         });
         let processes =
             self.local.as_ref().map(|local| local.processes(lockspace, Some(name))).unwrap_or_default();
         Ok(Report {
             source,
-            lockspace: place.map(|place| lockspace_report(lockspace, &place, ours)),
             hosts: hosts.collect(),
+            lockspace: place.map(|place| lockspace_report(lockspace, &place, ours, &records)),
             resource: Some(report),
             processes,
         })
@@ -201,7 +230,7 @@ impl<'a> Gatherer<'a> {
             let Ok(local) = &self.local else {
                 return Err(failure.map_or(WhoError::NoLease, WhoError::Storage));
             };
-            let (found, hosts) = client::owners(local.client(), lockspace, name, disks)?;
+            let (found, hosts) = client::owners(&local.reading(), lockspace, name, disks)?;
             source.disk = false;
             report.lease_version = found.lver.get();
             hosts
@@ -269,10 +298,17 @@ impl<'a> Gatherer<'a> {
         holding: Option<(u64, Mode)>,
         seen: Option<&Seen>,
         ours: Option<u64>,
+        records: &Records,
     ) -> HostReport {
         let this_host = ours == Some(host_id);
         let generation = holding.map(|(generation, _)| generation);
         let outlook = Outlook::of(generation, seen, this_host, self.fire);
+        let damage = records.damage(host_id);
+        let outlook = match records {
+            _ if damage.is_some() => Outlook::Damaged,
+            Records::Looked(_) => outlook,
+            Records::NotLooked | Records::Unread(_) => outlook.unread(),
+        };
         HostReport {
             host_id,
             generation: generation.or(seen.map(|seen| seen.generation)).unwrap_or(0),
@@ -283,6 +319,7 @@ impl<'a> Gatherer<'a> {
             io_timeout_s: seen.map(|seen| seen.io_timeout.secs()),
             last_renewal_s: seen.and_then(|seen| seen.silence.since_renewal()),
             takeover_s: outlook.takeover_secs(),
+            damage: damage.map(ToString::to_string),
             outlook,
         }
     }
@@ -295,8 +332,9 @@ impl ResourceReport {
         self.agreed = found.agreed;
         self.released_by = found.released.map(|holder| holder.host.get());
         self.contenders = found.contenders.iter().map(|host| host.get()).collect();
-        self.request =
-            found.request.map(|(lease_version, force_mode)| RequestReport { lease_version, force_mode });
+        // What was asked for up to this version somebody has given up meanwhile; the request stays where it is.
+        let request = found.request.filter(|(lease_version, _)| *lease_version > self.lease_version);
+        self.request = request.map(|(lease_version, force_mode)| RequestReport { lease_version, force_mode });
         self.damaged = found.damaged.iter().map(|error| error.host.get()).collect();
     }
 }
@@ -311,12 +349,24 @@ fn disk_report(disk: &DiskSpec, area: &Result<Vec<u8>, StorageError>) -> DiskRep
     DiskReport { path: Text(disk.path.clone()), offset: disk.offset, error }
 }
 
-fn lockspace_report(name: Name, place: &DiskSpec, our_host_id: Option<u64>) -> LockspaceReport {
+fn lockspace_report(
+    name: Name,
+    place: &DiskSpec,
+    our_host_id: Option<u64>,
+    records: &Records,
+) -> LockspaceReport {
+    let (damaged, error) = match records {
+        Records::NotLooked => (None, None),
+        Records::Looked(damaged) => (Some(damaged.iter().map(|(host, _)| host.get()).collect()), None),
+        Records::Unread(error) => (None, Some(error.to_string())),
+    };
     LockspaceReport {
         name: Text::from(name.as_bytes()),
         path: Text(place.path.clone()),
         offset: place.offset,
         our_host_id,
+        damaged,
+        error,
     }
 }
 

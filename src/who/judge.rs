@@ -9,7 +9,7 @@ pub(super) struct Seen {
     pub(super) name: Vec<u8>,
     /// In the record now.
     pub(super) generation: u64,
-    /// Its clock at its last renewal; 0: it has left.
+    /// Its clock at its last renewal; 0: it has left, or, as the daemon has seen it, its record is damaged.
     pub(super) timestamp: u64,
     pub(super) io_timeout: IoTimeout,
     pub(super) silence: Silence,
@@ -52,6 +52,11 @@ impl Silence {
 pub(super) enum Outlook {
     /// Its record is not known.
     NoRecord,
+    /// Its record is damaged on the disk: what it holds can be taken by nobody, whether it lives or not.
+    Damaged,
+    /// By what the daemon says it could be taken, but its record could not be looked at. Of a record that is damaged the daemon says the same
+    /// as of one that is free.
+    Unread,
     /// It has left, or joined again: what it held can be taken.
     Gone,
     /// It counts as dead: what it held can be taken.
@@ -92,6 +97,14 @@ impl Outlook {
         }
     }
 
+    /// What remains of it where the record on the disk could not be looked at.
+    pub(super) fn unread(self) -> Self {
+        match self {
+            Self::Gone | Self::Dead => Self::Unread,
+            other => other,
+        }
+    }
+
     /// The state of a holder.
     pub(super) fn state(self) -> State {
         match self {
@@ -99,7 +112,12 @@ impl Outlook {
             Self::Dead => State::Dead,
             Self::Failing(_) => State::Fail,
             Self::Renewing(_) => State::Live,
-            Self::NoRecord | Self::Unseen(_) | Self::Glimpsed { .. } | Self::AgeUnknown => State::Unknown,
+            Self::NoRecord
+            | Self::Damaged
+            | Self::Unread
+            | Self::Unseen(_)
+            | Self::Glimpsed { .. }
+            | Self::AgeUnknown => State::Unknown,
         }
     }
 
@@ -109,7 +127,7 @@ impl Outlook {
             Self::Gone | Self::Dead => Some(0),
             Self::Failing(wait) | Self::Renewing(wait) | Self::Unseen(wait) => Some(wait),
             // Somebody who has been watching for longer may take it sooner.
-            Self::Glimpsed { .. } | Self::NoRecord | Self::AgeUnknown => None,
+            Self::Glimpsed { .. } | Self::NoRecord | Self::Damaged | Self::Unread | Self::AgeUnknown => None,
         }
     }
 }
@@ -183,6 +201,22 @@ mod tests {
         // As a member it is what its record says.
         assert_eq!(Outlook::of(None, Some(&again), false, WatchdogFire::DEFAULT), Outlook::Renewing(140));
         assert_eq!(Outlook::of(Some(3), None, false, WatchdogFire::DEFAULT), Outlook::NoRecord);
+    }
+
+    /// Of a record that is damaged the daemon says the same as of one that is free.
+    #[test]
+    fn nothing_can_be_taken_by_a_record_that_could_not_be_looked_at() {
+        for (found, left) in [
+            (Outlook::Gone, Outlook::Unread),
+            (Outlook::Dead, Outlook::Unread),
+            (Outlook::Renewing(137), Outlook::Renewing(137)),
+            (Outlook::Failing(0), Outlook::Failing(0)),
+        ] {
+            assert_eq!(found.unread(), left, "{found:?}");
+        }
+        for unknown in [Outlook::Unread, Outlook::Damaged, Outlook::NoRecord] {
+            assert_eq!((unknown.state(), unknown.takeover_secs()), (State::Unknown, None), "{unknown:?}");
+        }
     }
 
     /// An acquire waits here too.

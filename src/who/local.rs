@@ -10,6 +10,12 @@ use sanlock_lease::name::Name;
 use sanlock_lease::text::DiskSpec;
 use sanlock_lease::timing::IoTimeout;
 use sanlock_sys::clock::boottime_seconds;
+use std::time::Duration;
+
+/// For each question. The daemon answers them from memory, whatever its disks do.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// For one that the daemon reads the disks for.
+const READING: Duration = Duration::from_secs(60);
 
 /// The daemon's answers to STATUS and GET_LOCKSPACES.
 pub(super) struct Local {
@@ -22,14 +28,15 @@ impl Local {
     /// # Errors
     /// No daemon, or it does not answer.
     pub(super) fn ask() -> Result<Self, ClientError> {
-        let client = Client::new();
+        let client = Client::new().within(PATIENCE);
         let lockspaces = client.get_lockspaces()?;
         let records = client.status(0)?;
         Ok(Self { client, lockspaces, records })
     }
 
-    pub(super) fn client(&self) -> &Client {
-        &self.client
+    /// The daemon, for what it has to read disks for.
+    pub(super) fn reading(&self) -> Client {
+        self.client.clone().within(READING)
     }
 
     /// Place and own host id of a lockspace that the daemon is in; one that is still being joined has seen nobody yet.

@@ -70,6 +70,10 @@ impl Failure for WhoError {
     fn next(&self) -> Option<&'static str> {
         match self {
             Self::Storage(error) => error.next(),
+            // It runs, and no storage is in its way when it answers from memory.
+            Self::NoDaemon(error) | Self::Daemon(error) if error.result_code() == -libc::ETIMEDOUT => Some(
+                "see whether the daemon is stopped or hangs: 'ps -o pid,stat,wchan,args -C sanlock', and its log",
+            ),
             // What the daemon says goes by its own numbers.
             Self::NoDaemon(error) | Self::Daemon(error) => code::next_step(error.result_code(), None),
             error => first_step(error.code()),

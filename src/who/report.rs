@@ -39,6 +39,10 @@ pub(super) struct LockspaceReport {
     pub(super) offset: u64,
     /// This host's id in it, if its daemon is in it.
     pub(super) our_host_id: Option<u64>,
+    /// Ids whose record is damaged: of all hosts, or of the holders of the resource. `None`: not looked at.
+    pub(super) damaged: Option<Vec<u64>>,
+    /// Why its records could not be looked at on the disk.
+    pub(super) error: Option<String>,
 }
 
 /// A resource.
@@ -108,6 +112,8 @@ pub(super) struct HostReport {
     pub(super) last_renewal_s: Option<u64>,
     /// Until what it holds could be taken by another host if it did not renew any more: 0 at once. `None`: not known.
     pub(super) takeover_s: Option<u64>,
+    /// What is wrong with its record on the disk.
+    pub(super) damage: Option<String>,
     /// What the state and the times rest on.
     #[serde(skip)]
     pub(super) outlook: Outlook,
@@ -125,7 +131,7 @@ pub(super) enum State {
     Dead,
     /// Has left the lockspace, or joined it again, since it took the lease.
     Gone,
-    /// Not seen renewing, and not for long enough.
+    /// Not seen renewing, and not for long enough; or its record is damaged, or not known.
     Unknown,
 }
 

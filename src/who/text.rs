@@ -15,7 +15,7 @@ pub(super) fn of(report: &Report) -> String {
         }
     }
     for host in &report.hosts {
-        out.push_str(&host_lines(host));
+        out.push_str(&host_lines(host, report.lockspace.as_ref()));
     }
     for process in &report.processes {
         out.push_str(&process_line(process, report.resource.is_none()));
@@ -84,25 +84,65 @@ fn hosts(ids: &[u64]) -> String {
     ids.join(", ")
 }
 
+/// Host ids, ascending, of which there may be hundreds: those that follow each other as a range.
+fn ranges(ids: &[u64]) -> String {
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    for id in ids {
+        match ranges.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(*id) => *last = *id,
+            _ => ranges.push((*id, *id)),
+        }
+    }
+    let shown = |(first, last): (u64, u64)| match last - first {
+        0 => format!("host {first}"),
+        1 => format!("host {first}, host {last}"),
+        _ => format!("hosts {first} to {last}"),
+    };
+    ranges.into_iter().map(shown).collect::<Vec<_>>().join(", ")
+}
+
 fn lockspace_line(lockspace: &LockspaceReport) -> String {
     let joined = lockspace.our_host_id.map_or_else(String::new, |id| format!(", this host is host {id}"));
-    format!(
+    let mut out = format!(
         "lockspace {} on {}:{}{joined}\n",
         lockspace.name.shown(),
         lockspace.path.shown(),
         lockspace.offset
+    );
+    if let Some(error) = &lockspace.error {
+        out.push_str(&format!("  whether the records of its hosts are sound is not known: {error}\n"));
+    }
+    if let Some(damaged) = lockspace.damaged.as_ref().filter(|damaged| !damaged.is_empty()) {
+        out.push_str(&format!(
+            "  damaged host id records, so that nobody can take what these hosts hold: {}; see {}\n",
+            ranges(damaged),
+            fsck(Some(lockspace))
+        ));
+    }
+    out
+}
+
+/// The command that says more of a damaged record.
+fn fsck(lockspace: Option<&LockspaceReport>) -> String {
+    lockspace.map_or_else(
+        || "'sanlock fsck PATH'".to_owned(),
+        |lockspace| format!("'sanlock fsck {}:{}'", lockspace.path.shown(), lockspace.offset),
     )
 }
 
-fn host_lines(host: &HostReport) -> String {
+fn host_lines(host: &HostReport, lockspace: Option<&LockspaceReport>) -> String {
     let name = if host.name.is_empty() { String::new() } else { format!(" \"{}\"", host.name.shown()) };
     let this = if host.this_host { ", this host" } else { "" };
     let state = serde_json::to_value(host.state).ok();
     let state = state.as_ref().and_then(serde_json::Value::as_str).unwrap_or_default();
     let holds = host.mode.is_some();
-    let mut out =
-        format!("host {}{name} generation {}{this}: {state}{}\n", host.host_id, host.generation, seen(host));
-    let outlook = outlook(host.outlook, host.this_host);
+    let mut out = format!(
+        "host {}{name} generation {}{this}: {state}{}\n",
+        host.host_id,
+        host.generation,
+        seen(host, lockspace)
+    );
+    let outlook = outlook(host.outlook, host.this_host, lockspace);
     if holds && !outlook.is_empty() {
         out.push_str(&format!("  {outlook}\n"));
     }
@@ -110,9 +150,17 @@ fn host_lines(host: &HostReport) -> String {
 }
 
 /// What the state rests on.
-fn seen(host: &HostReport) -> String {
+fn seen(host: &HostReport, lockspace: Option<&LockspaceReport>) -> String {
     match (host.outlook, host.last_renewal_s) {
         (Outlook::NoRecord, _) => ", its host id lease was not found".to_owned(),
+        (Outlook::Damaged, _) => {
+            let damage = host.damage.as_deref().unwrap_or_default();
+            format!(", its host id record is damaged: {damage}")
+        }
+        (Outlook::Unread, _) => {
+            let error = lockspace.and_then(|lockspace| lockspace.error.as_deref());
+            format!(", its host id record cannot be looked at: {}", error.unwrap_or("its place is not known"))
+        }
         (Outlook::Gone, _) => ", has left the lockspace or joined it again since".to_owned(),
         (Outlook::Glimpsed { watched, .. }, _) => format!(", not seen renewing in {watched} s"),
         (Outlook::Unseen(_), _) => ", not seen renewing yet".to_owned(),
@@ -123,7 +171,7 @@ fn seen(host: &HostReport) -> String {
 }
 
 /// When another host could have it.
-fn outlook(outlook: Outlook, this_host: bool) -> String {
+fn outlook(outlook: Outlook, this_host: bool, lockspace: Option<&LockspaceReport>) -> String {
     match outlook {
         Outlook::Gone | Outlook::Dead => "can be taken now".to_owned(),
         Outlook::Failing(wait) => format!("can be taken in {wait} s at the earliest"),
@@ -137,6 +185,17 @@ fn outlook(outlook: Outlook, this_host: bool) -> String {
             "can be taken when it is released; without that a host that begins to watch now needs {wait} s more, one that has been \
              watching fewer"
         ),
+        Outlook::Damaged => format!(
+            "can be taken by nobody while that record is damaged, and that host may be alive: see {}",
+            fsck(lockspace)
+        ),
+        Outlook::Unread => {
+            "when it can be taken is not known: the host has left or is dead, or its record is damaged".to_owned()
+        }
+        Outlook::NoRecord if lockspace.is_some() => {
+            "when it can be taken is not known: the lockspace has no such host id, or its record was damaged a moment ago"
+                .to_owned()
+        }
         Outlook::NoRecord => {
             "when it can be taken is not known: give its lockspace with -s NAME:0:PATH:OFFSET".to_owned()
         }
@@ -174,5 +233,25 @@ fn source_line(report: &Report) -> String {
         }
         (false, None, Some(error)) => format!("processes of this host are not known: {error}\n"),
         (false, None, None) => format!("this host's daemon is not in the lockspace{read}\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_host_ids_are_told_as_ranges() {
+        for (ids, shown) in [
+            (&[][..], ""),
+            (&[1], "host 1"),
+            (&[1, 2], "host 1, host 2"),
+            (
+                &[1, 2, 3, 7, 9, 10, 11, u64::MAX],
+                "hosts 1 to 3, host 7, hosts 9 to 11, host 18446744073709551615",
+            ),
+        ] {
+            assert_eq!(ranges(ids), shown);
+        }
     }
 }

@@ -47,6 +47,22 @@ fn with_every_host_gone_everything_is_repaired_at_once_and_what_was_there_is_sav
     assert!(disk.bytes() == damaged);
 }
 
+/// Its answer is in its memory: when none comes, nobody can tell what it uses.
+#[test]
+fn a_daemon_that_does_not_answer_is_not_waited_for_without_limit() {
+    let disk = Disk::formatted();
+    disk.poke(MIB + 512, &[0]);
+    let _silent = std::os::unix::net::UnixListener::bind(disk.dir.path().join("sanlock.sock")).unwrap();
+    let before = disk.bytes();
+    let mut command = sanlock();
+    command.args(["fsck", "--repair", "--no-wait"]).arg(&disk.path);
+    let output = command.env("SANLOCK_RUN_DIR", disk.dir.path()).output().unwrap();
+    let text = text(&output);
+    assert_eq!(output.status.code(), Some(REFUSED), "{text}");
+    assert!(text.contains("whether it uses the lockspace: the daemon does not answer\n"), "{text}");
+    assert!(disk.bytes() == before, "{text}");
+}
+
 #[test]
 fn what_cannot_be_repaired_safely_stays() {
     let disk = Disk::formatted();

@@ -42,6 +42,9 @@ pub fn record(kind: u32, name: Name, text: &StateText) -> StateRecord {
 pub const COUNTERS_RECORD: u32 = 0x4000_0001;
 /// Record type of what is known about one lockspace besides its own record; the record's name is the lockspace's.
 pub const LOCKSPACE_COUNTERS_RECORD: u32 = 0x4000_0002;
+/// In a record about a lockspace: how many host ids have a record on the disk that is damaged. The records of HOST_STATUS do not tell them
+/// from those of hosts that left.
+pub const DAMAGED_HOSTS: &str = "damaged_hosts";
 
 /// Upper bounds of the latencies counted together, in microseconds. Longer ones are counted after the last.
 pub const LATENCY_BOUNDS_US: [u64; 16] = [

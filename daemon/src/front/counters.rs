@@ -4,7 +4,7 @@
 //! are renewed; how long renewals take is in their history (RENEWAL).
 
 use sanlock_manager::Watch;
-use sanlock_wire::counters::{COUNTERS_RECORD, DEPTHS, LOCKSPACE_COUNTERS_RECORD, record};
+use sanlock_wire::counters::{COUNTERS_RECORD, DAMAGED_HOSTS, DEPTHS, LOCKSPACE_COUNTERS_RECORD, record};
 use sanlock_wire::{Name, StateRecord, StateText};
 
 use super::{Front, convert};
@@ -16,8 +16,11 @@ pub(super) fn records(front: &Front) -> Vec<StateRecord> {
         text = text.item(&format!("depth_{name}"), depth);
     }
     let mut records = vec![record(COUNTERS_RECORD, Name::EMPTY, &front.counters.text(text))];
-    for (_, lockspace) in front.manager.lockspaces() {
-        let text = StateText::new().item("watch", word(lockspace.watch));
+    for (id, lockspace) in front.manager.lockspaces() {
+        let mut text = StateText::new().item("watch", word(lockspace.watch));
+        if let Some(hosts) = front.shared(id).and_then(|shared| shared.hosts()) {
+            text = text.item(DAMAGED_HOSTS, hosts.bad());
+        }
         let name = convert::wire_name(&lockspace.spec.name);
         records.push(record(LOCKSPACE_COUNTERS_RECORD, name, &text));
     }

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -139,6 +140,26 @@ fn no_complaint(args: &[&str], input: &str) {
 
 fn programs() -> impl Iterator<Item = Program> {
     [Program::Ours, Program::Reference].into_iter().filter(|program| program.available())
+}
+
+/// It is no host that lives, and none that is dead.
+#[test]
+fn a_host_whose_record_is_damaged_is_counted() {
+    let scene = Scene::asked_by(Storage::file(), Program::Ours, Program::Ours, 2, 1);
+    scene.wait_until_all_see_all();
+    let exporter = Exporter::start(scene.host(0), &[]);
+    let (live, damaged) =
+        ("sanlock_hosts{lockspace=\"LS\",state=\"live\"}", "sanlock_hosts_damaged{lockspace=\"LS\"}");
+    let before = exporter.samples();
+    assert!(before.is(live, 2.0) && before.is(damaged, 0.0));
+    let file = std::fs::File::options().write(true).open(scene.storage().path()).unwrap();
+    let after = exporter.until("the damage to be counted", |now| {
+        // A renewal that was under way may have put it back.
+        file.write_all_at(&[0; 512], 512).unwrap();
+        file.sync_all().unwrap();
+        now.is(damaged, 1.0)
+    });
+    assert!(after.is(live, 1.0));
 }
 
 #[test]

@@ -2,13 +2,15 @@
 //! original's, and without one; the original has no such command.
 
 use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
 use sanlock_conformance::bounded::{self, CLIENT_LIMIT, Output};
 use sanlock_conformance::dead_owner::registered;
+use sanlock_conformance::host::pid_of;
 use sanlock_conformance::storage::{LOCKSPACE, StorageKind};
 use sanlock_conformance::{Holder, Host, Program, Scene, Storage, Table};
 
@@ -200,6 +202,32 @@ fn shared_holders_and_requests_are_shown() {
     );
 }
 
+/// It stays on the disk after whoever asked has got what he wanted.
+#[test]
+fn a_request_that_was_fulfilled_is_none_any_more() {
+    let scene = two_hosts(Program::Ours, Storage::file());
+    let (storage, resource) = (scene.storage(), scene.storage().resource_arg(1));
+    let mut owner = registered(scene.host(0));
+    assert_eq!(owner.acquire_one(&storage.resource(1)), 0);
+    let asked = scene.host(1).client(&["request", "-r", &format!("{resource}:2"), "-f", "2"]);
+    assert_eq!(asked.result(), Some(0), "{asked}");
+    let output = who(scene.host(1), &[&resource]).success();
+    assert!(output.stdout.contains("\n  requested: version 2, "), "{output}");
+    assert_eq!(owner.release_one(&storage.resource(1)), 0);
+    let mut next = registered(scene.host(1));
+    assert_eq!(next.acquire_one(&storage.resource(1)), 0);
+    for held in [true, false] {
+        let output = who(scene.host(1), &[&resource]).success();
+        assert!(output.stdout.contains(", lease version 2\n"), "{output}");
+        assert!(!output.stdout.contains("requested: "), "held {held}: {output}");
+        let json = who(scene.host(1), &["--json", &resource]).success();
+        assert!(json.stdout.contains("\"request\": null"), "held {held}: {json}");
+        if held {
+            assert_eq!(next.release_one(&storage.resource(1)), 0);
+        }
+    }
+}
+
 #[test]
 fn of_several_disks_the_majority_counts_and_a_lost_one_is_told() {
     let scene = two_hosts(Program::Ours, Storage::file());
@@ -247,6 +275,80 @@ fn what_cannot_be_found_is_an_error_that_says_what_to_give() {
     let output = who_alone(&scene, &[LOCKSPACE]);
     table.expect(&format!("{output}"), output.code, 1);
     table.expect(&format!("{output}"), output.stderr.contains("no daemon of this host could be asked"), true);
+}
+
+/// Asks once the record of a host id was overwritten with zeros, and the answer has these words; again and again, for a renewal that was
+/// under way may have put it back.
+fn zeroed(storage: &Storage, host_id: u64, word: &str, ask: impl Fn() -> Output) -> Output {
+    let file = std::fs::File::options().write(true).open(storage.path());
+    let file = file.unwrap_or_else(|error| panic!("{}: {error}", storage.path()));
+    bounded::poll_for(word, Duration::from_secs(60), || {
+        let written = file.write_all_at(&[0; 512], (host_id - 1) * 512).and_then(|()| file.sync_all());
+        written.unwrap_or_else(|error| panic!("{}: {error}", storage.path()));
+        std::thread::sleep(Duration::from_secs(3));
+        let output = ask().success();
+        output.stdout.contains(word).then_some(output)
+    })
+}
+
+/// The daemon says of such a record what it says of one of a host that has left.
+#[test]
+fn an_owner_whose_host_id_record_is_damaged_is_not_taken_for_gone() {
+    let scene = two_hosts(Program::Ours, Storage::file());
+    let (storage, resource) = (scene.storage(), scene.storage().resource_arg(1));
+    // Its lockspace fails: the daemon stops whoever uses it.
+    let _owner = Holder::start(scene.host(1), &[&resource]);
+    let title = "\nhost 2 \"host2\" generation 1: UNKNOWN, its host id record is damaged: ";
+    let output = zeroed(storage, 2, title, || who(scene.host(0), &[&resource]));
+    let advice = format!(
+        "\n  can be taken by nobody while that record is damaged, and that host may be alive: see 'sanlock fsck {}:0'\n",
+        storage.path()
+    );
+    assert!(output.stdout.contains(&advice), "{output}");
+    assert!(!output.stdout.contains("can be taken now"), "{output}");
+    let json = who(scene.host(0), &["--json", &resource]).success();
+    for member in ["\"state\": \"UNKNOWN\"", "\"takeover_s\": null", "\"damage\": \"no lease at this place"] {
+        assert!(json.stdout.contains(member), "{member}: {json}");
+    }
+    let members = who(scene.host(0), &[LOCKSPACE]).success();
+    let damaged = "\n  damaged host id records, so that nobody can take what these hosts hold: host 2; see ";
+    assert!(members.stdout.contains(damaged) && members.stdout.contains(title), "{members}");
+    // And nobody can take it.
+    let mut other = registered(scene.host(0));
+    assert_eq!(other.acquire_one(&storage.resource(1)), -223);
+}
+
+/// The first record is the one from which the sizes of a lockspace are read.
+#[test]
+fn without_a_daemon_a_damaged_record_is_told_from_one_that_was_not_found() {
+    let mut scene = two_hosts(Program::Ours, Storage::file());
+    let (resource, lockspace) = (scene.storage().resource_arg(1), scene.storage().lockspace_arg(0));
+    let _owner = Holder::start(scene.host(0), &[&resource]);
+    scene.host_mut(0).kill();
+    let title = "\nhost 1 generation 1: UNKNOWN, its host id record is damaged: ";
+    let output = zeroed(scene.storage(), 1, title, || who_alone(&scene, &["-s", &lockspace, &resource]));
+    assert!(output.stdout.contains("see 'sanlock fsck "), "{output}");
+    assert!(!output.stdout.contains("give its lockspace with -s"), "{output}");
+}
+
+/// It answers from memory: when it does not, it stands still.
+#[test]
+fn a_daemon_that_stands_still_is_not_waited_for_without_limit() {
+    let scene = Scene::asked_by(Storage::file(), Program::Ours, Program::Ours, 1, 1);
+    let (host, storage) = (scene.host(0), scene.storage());
+    // When it goes on its lockspace has failed, and it stops whoever uses it.
+    let _owner = Holder::start(host, &[&storage.resource_arg(1)]);
+    let signal = |signal| kill(pid_of(host.pid()), signal).unwrap_or_else(|error| panic!("{error}"));
+    signal(Signal::SIGSTOP);
+    let read = who(host, &["--watch", "0", &storage.resource_arg(1)]);
+    let unknown = who(host, &[LOCKSPACE]);
+    signal(Signal::SIGCONT);
+    let read = read.success();
+    assert!(read.stdout.contains(": held exclusively, lease version 1\n"), "{read}");
+    assert!(read.stdout.contains("processes are not known: the daemon does not answer\n"), "{read}");
+    assert_eq!(unknown.code, 1, "{unknown}");
+    assert!(unknown.stderr.contains("(the daemon does not answer)"), "{unknown}");
+    assert!(unknown.stderr.contains("next: see whether the daemon is stopped"), "{unknown}");
 }
 
 /// Whoever may use the socket but not the disk gets what the daemon reads.

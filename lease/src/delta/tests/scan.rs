@@ -241,8 +241,10 @@ fn a_checksum_is_looked_at_after_a_change_and_while_it_was_bad() {
     let news = scan(&mut lab, &mut hosts).outcome.news;
     assert!(matches!(news[..], [HostNews::Bad { count: 1, .. }]), "{news:?}");
     assert_eq!(scan(&mut lab, &mut hosts).outcome.news, [], "still bad");
+    assert_eq!(hosts.table().bad(), 1);
     edit(&mut lab, 2, |_| ());
     assert_eq!(scan(&mut lab, &mut hosts).outcome.news, [HostNews::Good { host: host(2) }]);
+    assert_eq!(hosts.table().bad(), 0);
 }
 
 #[test]

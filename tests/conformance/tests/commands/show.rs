@@ -86,6 +86,7 @@ fn counters_come_after_the_listing_for_who_asks_and_for_nobody_else() {
         if program == Program::Ours {
             assert_eq!((counters.get("acquire_done"), counters.get("acquire_local")), (Some("1"), Some("0")));
             assert_eq!((lockspace.name.as_str(), lockspace.get("watch")), ("LS", Some("off")));
+            assert_eq!(lockspace.get("damaged_hosts"), Some("0"));
         }
     }
 }
