@@ -1,7 +1,7 @@
 //! How an action ends: its result line, the reason of a failure, the exit status.
 
 use crate::output::{FAILURE, failure_text, print, print_error, status_of};
-use sanlock_wire::code;
+use sanlock_wire::{Command, code};
 use std::fmt::Display;
 
 /// A failure that has a result number.
@@ -35,9 +35,7 @@ pub(crate) fn first_step(result: i32) -> Option<&'static str> {
         code::EACCES => Some(
             "run it as root, or as a user who may read and write the file or device, mostly one of group sanlock: 'ls -lL PATH'",
         ),
-        code::ENOSPC => Some(
-            "compare the offset with the size of the device ('blockdev --getsize64 PATH'); of a file, 'df' shows whether there is room",
-        ),
+        code::ENOSPC => code::next_step(result, Some(Command::WriteResource)),
         code::ERANGE | code::ENXIO => Some(SHOWN_IN_HELP),
         _ => code::advice(result).and_then(|advice| advice.steps.first().copied()),
     }

@@ -10,7 +10,7 @@ use crate::command::Command;
 ///
 /// ```
 /// use sanlock_wire::{Command, code};
-/// assert_eq!(code::explain(-28, Some(Command::Acquire)), Some("the lockspace of the resource is not joined"));
+/// assert_eq!(code::explain(-28, Some(Command::Acquire)), Some("the lockspace is not joined, or it has failed or is being left"));
 /// ```
 #[must_use]
 pub fn explain(code: i32, command: Option<Command>) -> Option<&'static str> {
@@ -36,12 +36,14 @@ fn specific(result: i32, command: Command) -> Option<&'static str> {
             | C::SetEvent
             | C::SetConfig
             | C::SetHost
-            | C::UpdateRindex
-            | C::CreateResource
-            | C::DeleteResource
-            | C::LookupRindex
             | C::RebuildRindex,
         ) => "the lockspace is not joined, or there is no such entry or file",
+        (code::ENOENT, C::LookupRindex | C::UpdateRindex | C::DeleteResource) => {
+            "there is no such entry, or no such file, or the lockspace is not joined"
+        }
+        (code::ENOENT, C::CreateResource) => {
+            "the index is full, or there is no such file, or the lockspace is not joined"
+        }
         (code::ENOENT, C::Convert) => "the process does not hold this lease",
         (code::ENOENT, C::SetLvb | C::GetLvb) => "no process of this host holds this lease",
         (code::ENOENT, C::Acquire) => "the lease file does not exist, or there is no orphan to adopt",
@@ -62,6 +64,9 @@ fn specific(result: i32, command: Command) -> Option<&'static str> {
         (code::EBUSY, C::Shutdown | C::ShutdownWait) => {
             "lockspaces are joined; force the shutdown or remove them"
         }
+        (code::EBUSY, C::WriteLockspace | C::WriteResource | C::FormatRindex) => {
+            "refused: something there is in use by this daemon; its log says what"
+        }
         (code::EBUSY, C::SetEvent) => "another event is still being shown to the host",
         (code::EEXIST, C::AddLockspace) => "the lockspace is joined already",
         (code::EEXIST, C::Acquire) => "the lease is held on this host already",
@@ -77,7 +82,13 @@ fn specific(result: i32, command: Command) -> Option<&'static str> {
         }
         (code::EINVAL, C::SetConfig) => "not exactly one configuration command",
         (code::EINVAL, C::SetEvent) => "the name is missing, or the host id is out of range",
-        (code::ENOSPC, C::Acquire | C::Request) => "the lockspace of the resource is not joined",
+        (code::ENOSPC, C::Acquire | C::Request) => {
+            "the lockspace is not joined, or it has failed or is being left"
+        }
+        (code::ENOSPC, C::WriteLockspace | C::WriteResource | C::FormatRindex) => "the storage is full",
+        (code::ENOSPC, C::CreateResource) => {
+            "the storage is full, or the lockspace has failed or is being left"
+        }
         (code::ENOSPC, C::HostStatus | C::Renewal) => "no such lockspace",
         (code::ENOSPC, C::SetConfig) => "the lockspace is failing or being removed",
         (code::E2BIG, C::Acquire | C::Release) => "too many resources in one request",
@@ -91,6 +102,19 @@ fn specific(result: i32, command: Command) -> Option<&'static str> {
         (code::SANLK_LEADER_MAGIC, C::AddLockspace | C::ReadLockspace) => "no lockspace is initialised there",
         (code::SANLK_LEADER_LOCKSPACE, C::AddLockspace | C::ReadLockspace) => {
             "the lockspace on disk has another name"
+        }
+        // An acquire reads the lease, and of a lease that has an owner his record in the lockspace.
+        (code::SANLK_LEADER_MAGIC, C::Acquire) => {
+            "no lease is initialised at the place of this lease, or of its owner's host id record"
+        }
+        (code::SANLK_LEADER_VERSION, C::Acquire) => {
+            "the record of this lease, or its owner's host id record, has a format version that is not understood"
+        }
+        (code::SANLK_LEADER_LOCKSPACE, C::Acquire) => {
+            "the record of this lease, or its owner's host id record, is of another lockspace"
+        }
+        (code::SANLK_LEADER_CHECKSUM, C::Acquire) => {
+            "the record of this lease, or its owner's host id record, is damaged (checksum)"
         }
         (code::SANLK_ERROR, C::AddLockspace) => "joining was given up because the lockspace is being removed",
         _ => return None,

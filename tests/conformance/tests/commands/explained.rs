@@ -66,7 +66,7 @@ fn refusals_name_what_failed_on_what_why_and_what_to_do() {
             "acquire",
             &for_us(&nowhere),
             -223,
-            &["no lease is initialised", "sanlock direct dump"],
+            &["of its owner's host id record", "next: 'sanlock fsck PATH'"],
         ),
         (
             &["acquire", "-r", &misnamed, "-p", &pid],
@@ -109,7 +109,7 @@ fn refusals_name_what_failed_on_what_why_and_what_to_do() {
             "add_lockspace",
             &lockspace(&joined),
             -17,
-            &["joined already", "gets"],
+            &["joined already", "unless acquires give -28"],
         ),
         (
             &["add_lockspace", "-s", &empty_ls],

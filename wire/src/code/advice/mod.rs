@@ -270,4 +270,40 @@ mod tests {
         assert!(acquire.is_some_and(|step| step.contains("add_lockspace")), "{acquire:?}");
         assert_eq!(next_step(-252, None), next_step(-250, None), "renumbered");
     }
+
+    /// What an acquire cannot read may be the record of a living owner, and the lease itself sound.
+    #[test]
+    fn nothing_leads_from_a_record_that_cannot_be_read_to_a_format_before_fsck() {
+        for number in [
+            code::SANLK_LEADER_MAGIC,
+            code::SANLK_LEADER_VERSION,
+            code::SANLK_LEADER_LOCKSPACE,
+            code::SANLK_LEADER_CHECKSUM,
+        ] {
+            let phrase = explain(number, Some(Command::Acquire)).unwrap();
+            assert!(phrase.contains("its owner's host id record"), "{number}: {phrase}");
+            let step = next_step(number, Some(Command::Acquire)).unwrap();
+            assert!(step.starts_with("'sanlock fsck PATH'"), "{number}: {step}");
+        }
+        for advice in all() {
+            let at = |word: &str| advice.steps.iter().position(|step| step.contains(word));
+            if let Some(init) = at("direct init") {
+                assert!(at("sanlock fsck").is_some_and(|fsck| fsck < init), "{}", advice.code);
+            }
+        }
+    }
+
+    /// -28 means a lockspace to some commands, and room to others.
+    #[test]
+    fn full_storage_is_not_told_as_a_lockspace_that_is_not_joined() {
+        for command in [Command::WriteLockspace, Command::WriteResource, Command::FormatRindex] {
+            let phrase = explain(code::ENOSPC, Some(command)).unwrap();
+            let step = next_step(code::ENOSPC, Some(command)).unwrap();
+            assert!(!phrase.contains("lockspace") && !step.contains("add_lockspace"), "{phrase}; {step}");
+            let refused = explain(code::EBUSY, Some(command)).unwrap();
+            assert!(refused.contains("in use by this daemon"), "{refused}");
+        }
+        let created = explain(code::ENOSPC, Some(Command::CreateResource)).unwrap();
+        assert!(created.contains("full") && created.contains("failed"), "{created}");
+    }
 }

@@ -11,6 +11,7 @@ const LATENCY: &str =
 const READ_LEADER: &str = "'sanlock direct read_leader -r RESOURCE' (-s LOCKSPACE) shows what is on the disk";
 const DUMP: &str =
     "'sanlock direct dump PATH:OFFSET' lists what is on the disk, with names, owners and offsets";
+const FSCK: &str = "'sanlock fsck PATH' says what is wrong there, and whether it can be repaired; it writes nothing without --repair";
 const WHO: &str = "'sanlock who RESOURCE' shows who holds the lease, on which host, and when it can be had";
 const RETRY: &str = "try again: the race is over";
 const UPGRADE: &str =
@@ -120,11 +121,13 @@ pub(super) const ADVICE: &[Advice] = &[
             "the offset or the path is not that of the lease",
             "the lease was never initialised, or was cleared",
             "the device was replaced or wiped",
+            "of an acquire also: the lease is sound, and its owner's host id record in the lockspace was overwritten",
         ],
         steps: &[
             DUMP,
+            FSCK,
             "'sanlock direct next_free PATH' finds the next unused place",
-            "'sanlock direct init -s LOCKSPACE' or '-r RESOURCE' makes a new one: not where another lease may be",
+            "'sanlock direct init -s LOCKSPACE' or '-r RESOURCE' makes a new one, only where dump and fsck show none: it destroys a lease, whoever holds it",
         ],
     },
     Advice {
@@ -171,9 +174,11 @@ pub(super) const ADVICE: &[Advice] = &[
             "the record was overwritten or edited",
             "the storage returned old or mixed data",
             "two programs use overlapping offsets",
+            "of an acquire also: the lease is sound, and its owner's host id record in the lockspace is damaged",
         ],
         steps: &[
             READ_LEADER,
+            FSCK,
             "find out what wrote there before anything else; initialise the lease anew only when no host can hold it",
         ],
     },

@@ -13,6 +13,10 @@ const STATUS: &str = "'sanlock client status' lists what is registered, joined a
 const PATH: &str = "check the path and the offset: 'sanlock direct dump PATH:OFFSET' lists what is there";
 const JOIN: &str =
     "join it: 'sanlock client add_lockspace -s LOCKSPACE'; 'sanlock client gets' lists those that are joined";
+const JOIN_OR_FAILED: &str = "'sanlock client status' or 'sanlock top' shows whether it has failed; if it is not there, join it: \
+     'sanlock client add_lockspace -s LOCKSPACE'";
+const ROOM: &str = "compare the offset with the size of the device ('blockdev --getsize64 PATH'); of a file, 'df' shows whether there is room";
+const ENTRIES: &str = "'sanlock direct dump PATH:OFFSET' lists the entries";
 
 /// In the order of the numbers.
 pub(super) const ADVICE: &[Advice] = &[
@@ -172,7 +176,7 @@ pub(super) const ADVICE: &[Advice] = &[
             "the lockspace is not joined, is still being joined, or has failed",
             "the file system or thin pool is full",
         ],
-        steps: &[JOIN, "'df', 'lvs' show what is full"],
+        steps: &[JOIN_OR_FAILED, "'df', 'lvs' show what is full"],
     },
     Advice {
         code: -30,
@@ -350,6 +354,7 @@ pub(super) fn step_after(result: i32, command: Command) -> Option<&'static str> 
         }
         (code::ENOENT, C::Convert) => "'sanlock client inquire -p PID' lists what the process holds",
         (code::ENOENT, C::SetLvb | C::GetLvb) => STATUS,
+        (code::ENOENT, C::LookupRindex | C::UpdateRindex | C::DeleteResource) => ENTRIES,
         (code::EAGAIN, C::Acquire | C::Convert) => {
             "'sanlock who RESOURCE' shows the holders; try again when they have released it"
         }
@@ -360,8 +365,14 @@ pub(super) fn step_after(result: i32, command: Command) -> Option<&'static str> 
         (code::EBUSY, C::Shutdown | C::ShutdownWait) => {
             "remove the lockspaces ('sanlock client rem_lockspace'), or use -f 1, which kills their users"
         }
+        (code::EBUSY, C::WriteLockspace | C::WriteResource | C::FormatRindex) => {
+            "release that lease, or leave that lockspace, on this host first; check the place with 'sanlock direct dump PATH:OFFSET'"
+        }
         (code::EBUSY, C::SetEvent) => "try again in a few seconds",
-        (code::EEXIST, C::AddLockspace) => "nothing needs to be done; 'sanlock client gets' lists it",
+        (code::EEXIST, C::AddLockspace) => {
+            "nothing needs to be done, unless acquires give -28: then it has failed, and must end before it can be added anew; \
+             'sanlock client status' and 'sanlock top' show what keeps it"
+        }
         (code::EEXIST, C::Acquire) => "'sanlock client status' shows which process holds it",
         (code::EINVAL, C::AddLockspace) => {
             "the form is NAME:HOST_ID:PATH:OFFSET; 'sanlock client gets' lists what is joined; the log says what did not fit"
@@ -371,10 +382,21 @@ pub(super) fn step_after(result: i32, command: Command) -> Option<&'static str> 
         (code::EINVAL, C::SetEvent) => "give -s LOCKSPACE and -i HOST_ID (1 to 2000)",
         (code::EINVAL, C::ReadResourceOwners) => PATH,
         (code::EINVAL, C::SetLvb | C::GetLvb) => "acquire the lease with SANLK_ACQUIRE_LVB",
+        (code::ENOSPC, C::WriteLockspace | C::WriteResource | C::FormatRindex | C::CreateResource) => ROOM,
         (code::ENOSPC, C::HostStatus | C::Renewal) => {
             "'sanlock client gets' lists the lockspaces that are joined"
         }
         (code::ENOSPC, C::SetConfig) => "wait until it is gone, then add it again",
+        (
+            code::SANLK_LEADER_MAGIC
+            | code::SANLK_LEADER_VERSION
+            | code::SANLK_LEADER_LOCKSPACE
+            | code::SANLK_LEADER_CHECKSUM,
+            C::Acquire,
+        ) => {
+            "'sanlock fsck PATH', of the lease and of its lockspace, says which of the two it is, as the daemon's log does; \
+             do not initialise anything before"
+        }
         (code::E2BIG, C::SetLvb) => "a value block has one sector: 512 or 4096 bytes",
         _ => return None,
     })
