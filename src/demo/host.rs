@@ -1,6 +1,6 @@
 //! One host of the demo: a daemon with its own run directory, and processes that hold leases.
 
-use super::IO_TIMEOUT;
+use super::{IO_TIMEOUT, cleanup};
 use sanlock_client::Client;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(15);
 const POLL: Duration = Duration::from_millis(20);
 
-/// A child process that ends with the demo, whatever happens.
+/// A child process that ends with the demo, whatever happens: here when nothing does, else by [`cleanup`].
 pub(super) struct Process(Child);
 
 impl Process {
@@ -70,18 +70,14 @@ impl Host {
     pub(super) fn start(scratch: &Path, name: &'static str) -> Result<Self, String> {
         let run_dir = scratch.join(name);
         let program = std::env::current_exe().map_err(|e| format!("cannot find this program: {e}"))?;
-        let log = std::fs::File::create(scratch.join(format!("{name}.log"))).map_err(|e| e.to_string())?;
+        let log = cleanup::make_file(&scratch.join(format!("{name}.log"))).map_err(|e| e.to_string())?;
         let uid = nix::unistd::getuid().to_string();
         let gid = nix::unistd::getgid().to_string();
         let mut host = Self { name, run_dir, program, daemon: None };
-        let child = host
-            .command([
-                "daemon", "-D", "-w", "0", "-l", "0", "-L", "-1", "-S", "-1", "-U", &uid, "-G", &gid, "-e",
-                name,
-            ])
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
+        let mut daemon = host.command([
+            "daemon", "-D", "-w", "0", "-l", "0", "-L", "-1", "-S", "-1", "-U", &uid, "-G", &gid, "-e", name,
+        ]);
+        let child = cleanup::spawn(daemon.stdout(Stdio::null()).stderr(log))
             .map_err(|e| format!("cannot start {}: {e}", host.program.display()))?;
         let mut daemon = Process(child);
         let deadline = Instant::now() + PATIENCE;
@@ -115,7 +111,7 @@ impl Host {
 
     /// Runs a `sanlock` command on this host to its end.
     pub(super) fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<Output, String> {
-        self.command(args).output().map_err(|e| e.to_string())
+        self.spawn(args)?.output()
     }
 
     /// Like `run`, but a status other than 0 is an error with everything that was printed.
@@ -132,11 +128,8 @@ impl Host {
         &self,
         args: impl IntoIterator<Item = S>,
     ) -> Result<Process, String> {
-        let child = self
-            .command(args)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
+        let mut command = self.command(args);
+        let child = cleanup::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()))
             .map_err(|e| e.to_string())?;
         Ok(Process(child))
     }

@@ -1,6 +1,7 @@
 //! `sanlock demo`: two daemons as two hosts on one scratch lease file, from the first join to the take-over of a dead host's
 //! lease. It starts the same program that it is part of and uses only its public commands.
 
+mod cleanup;
 mod host;
 mod storage;
 mod story;
@@ -47,6 +48,10 @@ pub(crate) fn run(args: &DemoArgs) -> i32 {
     // Where that is refused, a step fails that waits for a command.
     let _ = keep_until_waited_for();
     let narrator = Narrator { started: Instant::now() };
+    if let Err(error) = cleanup::watch_signals() {
+        note("demo", &format!("cannot wait for signals, which would leave everything behind: {error}"));
+        return 1;
+    }
     match story::tell(args, &narrator) {
         Ok(()) => {
             narrator.say("done: every step did what it should");

@@ -1,5 +1,6 @@
 //! Where the demo keeps its leases.
 
+use super::cleanup::{self, Dir};
 use crate::cli::command::DemoArgs;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// The scratch lease file (removed with its directory at the end) or the device named by the user.
 pub(super) struct Storage {
     /// Holds the run directories, and the lease file unless a device is used.
-    pub(super) dir: tempfile::TempDir,
+    pub(super) dir: Dir,
     /// Where the leases are.
     pub(super) leases: PathBuf,
 }
@@ -37,12 +38,10 @@ impl Storage {
     }
 
     fn in_dir(dir: &Path) -> Result<Self, String> {
-        let scratch = tempfile::Builder::new()
-            .prefix("sanlock-demo-")
-            .tempdir_in(dir)
+        let scratch = cleanup::make_dir(dir)
             .map_err(|e| format!("cannot make a directory in {}: {e}", dir.display()))?;
         let leases = scratch.path().join("leases");
-        std::fs::File::create(&leases).map_err(|e| format!("cannot create {}: {e}", leases.display()))?;
+        cleanup::make_file(&leases).map_err(|e| format!("cannot create {}: {e}", leases.display()))?;
         check_direct(&leases)?;
         Ok(Self { dir: scratch, leases })
     }
@@ -59,9 +58,7 @@ impl Storage {
             return Err(format!("{} is not a block device; use --dir for files", device.display()));
         }
         check_direct(device)?;
-        let dir = tempfile::Builder::new()
-            .prefix("sanlock-demo-")
-            .tempdir()
+        let dir = cleanup::make_dir(&std::env::temp_dir())
             .map_err(|e| format!("cannot make a temporary directory: {e}"))?;
         Ok(Self { dir, leases: device.to_path_buf() })
     }

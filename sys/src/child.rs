@@ -1,14 +1,17 @@
 //! A child process that runs a function of this program, for work that has to stay apart from the daemon's threads and
-//! memory (the helper that kills processes and runs killpath programs).
+//! memory (the helper that kills processes and runs killpath programs); and children that end with their parent.
 
 use crate::pidfd::PidFd;
 use crate::process::thread_count;
+use nix::sys::prctl;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::{ForkResult, Pid, fork};
+use nix::unistd::{ForkResult, Pid, fork, getpid, getppid};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::process::CommandExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
 
 /// Exit status of a child whose function panicked.
 pub const PANICKED: u8 = 101;
@@ -42,6 +45,20 @@ pub fn keep_until_waited_for() -> io::Result<()> {
     // which harms no memory; nothing here sets one for SIGCHLD.
     unsafe { sigaction(Signal::SIGCHLD, &default) }?;
     Ok(())
+}
+
+/// Has what this command starts killed when the thread that starts it ends, as it does when its process is killed.
+///
+/// The kernel forgets it when the child changes its user or group, and it does not go for what the child starts.
+pub fn dies_with_parent(command: &mut Command) -> &mut Command {
+    let parent = getpid();
+    let ask = move || {
+        prctl::set_pdeathsig(Signal::SIGKILL)?;
+        // It may have ended before that.
+        if getppid() == parent { Ok(()) } else { Err(io::Error::from(io::ErrorKind::NotFound)) }
+    };
+    // SAFETY: between fork and exec the closure makes two system calls, and allocates nothing: its error has no payload.
+    unsafe { command.pre_exec(ask) }
 }
 
 /// Forks a child that runs `body` and exits with its result; buffers and exit handlers of this process are left alone there.
