@@ -40,6 +40,10 @@ const PROBLEMS: u8 = 2;
 
 /// Carries out the command and returns the exit status.
 pub(crate) fn run(args: &CheckArgs) -> u8 {
+    if let Err(error) = std::fs::read_dir(&args.sysroot) {
+        note(ACTION, &format!("--sysroot {}: {error}", args.sysroot.display()));
+        return UNKNOWN;
+    }
     let root = Root::new(&args.sysroot);
     let mut config = Config::default();
     if let Some(text) = root.text(CONFIG_PATH) {
@@ -57,7 +61,7 @@ pub(crate) fn run(args: &CheckArgs) -> u8 {
     let (mut found, mut measured) = (Findings::default(), None);
     host::judge(&check.root, &check.config, io_timeout, &mut found);
     if let Some(place) = &args.place {
-        match Place::parse(place.as_bytes(), true) {
+        match Place::parse(place.as_bytes(), false) {
             Ok(place) => measured = check.place(&place, &mut found),
             Err(error) => {
                 note(ACTION, &format!("{}: {error}", place.to_string_lossy()));
@@ -189,7 +193,7 @@ impl Check {
 
     /// Reads only: there may be leases.
     fn leases(&self, path: &Path, place: &Place, found: &mut Findings) -> Option<Samples> {
-        let mut storage = storage::open(path, found)?;
+        let mut storage = storage::open(path, place.offset, found)?;
         if storage.disk().size() == 0 {
             return None;
         }

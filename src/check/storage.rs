@@ -57,11 +57,11 @@ pub(super) fn target(path: &Path, found: &mut Findings) -> Option<(Target, Metad
     None
 }
 
-/// Opens it read-only as the daemon does.
-pub(super) fn open(path: &Path, found: &mut Findings) -> Option<Storage> {
+/// Opens it read-only as the daemon does, for what begins at this offset.
+pub(super) fn open(path: &Path, offset: u64, found: &mut Findings) -> Option<Storage> {
     match Storage::open(path.as_os_str().as_bytes(), Access::ReadOnly) {
         Ok(storage) => {
-            sizes(path, &storage, found);
+            sizes(path, offset, &storage, found);
             Some(storage)
         }
         Err(error) => {
@@ -88,12 +88,18 @@ fn cannot_open(path: &Path, error: &StorageError, found: &mut Findings) {
     }
 }
 
-fn sizes(path: &Path, storage: &Storage, found: &mut Findings) {
+fn sizes(path: &Path, offset: u64, storage: &Storage, found: &mut Findings) {
     let disk = storage.disk();
-    if disk.size() < AREA_MIN {
+    if disk.size() < offset.saturating_add(AREA_MIN) {
+        let seen = match offset {
+            0 => format!("{} has {} bytes", path.display(), disk.size()),
+            offset => {
+                format!("{} has {} bytes, and the place is at offset {offset}", path.display(), disk.size())
+            }
+        };
         found.problem(
             "too-small",
-            format!("{} has {} bytes", path.display(), disk.size()),
+            seen,
             "a lockspace needs 1 MiB with 512-byte sectors, 1 to 8 MiB with 4096-byte sectors, and each resource as much again",
             "make it larger; a file grows when it is formatted",
         );

@@ -9,7 +9,8 @@ mod table;
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -72,6 +73,12 @@ fn what_cannot_be_leases_at_all() {
     system.expect(Some(Path::new("/proc/version")), &[], PROBLEMS, "no-direct-io");
     fs::File::create(system.file()).unwrap().set_len(65_536).unwrap();
     system.expect(Some(&system.file()), &[], PROBLEMS, "too-small");
+    // Nor where it ends before the place.
+    fs::File::create(system.file()).unwrap().set_len(4 << 20).unwrap();
+    let place = |offset: &str| PathBuf::from(format!("{}:{offset}", system.file().display()));
+    system.expect(Some(&place("3M")), &["--seconds", "0"], FINE, "");
+    let text = system.expect(Some(&place("4M")), &["--seconds", "0"], PROBLEMS, "too-small");
+    assert!(text.contains("has 4194304 bytes, and the place is at offset 4194304\n"), "{text}");
 }
 
 #[test]
@@ -81,6 +88,15 @@ fn mistakes_in_the_arguments() {
         let output = system.check(None, options);
         assert_eq!(output.status.code(), Some(UNUSABLE), "{options:?}: {}", text(&output));
     }
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_sanlock")).args(["check", "--sysroot", "/nonexistent"]).output();
+    let output = output.unwrap();
+    assert_eq!(output.status.code(), Some(UNUSABLE), "{}", text(&output));
+    assert!(
+        text(&output).contains("check: --sysroot /nonexistent: No such file or directory"),
+        "{}",
+        text(&output)
+    );
 }
 
 #[test]
@@ -251,6 +267,15 @@ fn what_the_leases_show() {
     file.write_all_at(&[0; 512], 1024).unwrap();
     let text = system.expect(Some(&system.file()), &[], PROBLEMS, "damage");
     assert!(text.contains("sanlock fsck "), "{text}");
+    // All leases are looked at, not only the first one.
+    let system = System::formatted();
+    system.direct(&["init", "-r", "LS:R:DISK:2M"]);
+    system.expect(Some(&system.file()), &[], FINE, "");
+    let file = fs::OpenOptions::new().write(true).open(system.file()).unwrap();
+    file.write_all_at(&[9], (2 << 20) + 48).unwrap();
+    system.expect(Some(&system.file()), &[], PROBLEMS, "damage");
+    let first = PathBuf::from(format!("{}:0:1M", system.file().display()));
+    system.expect(Some(&first), &[], FINE, "");
 }
 
 #[test]
