@@ -368,3 +368,56 @@ fn no_disk_gets_a_lease_before_the_old_one_is_gone_everywhere() {
             && left[MIB + 512..] == before[MIB + 512..]
     );
 }
+
+/// The original's renew_id refuses it so, too.
+#[test]
+fn a_host_id_record_of_another_host_is_neither_renewed_nor_released() {
+    let disk = Disk::formatted();
+    disk.ok(&["acquire_id", "-s", "LS:2:DISK:0", "-e", "host", "-o", "1"]);
+    let fields = disk.path.with_extension("fields");
+    std::fs::write(&fields, "owner_id 5\n").unwrap();
+    let (_, stderr, status) =
+        disk.run(&["write_leader", "-s", "LS:2:DISK:0", "-F", fields.to_str().unwrap()]);
+    assert_eq!(status, Some(0), "{stderr}");
+    let before = disk.bytes();
+    for (action, in_result) in [("renew_id", "rewew_id"), ("release_id", "release_id")] {
+        let (stdout, stderr, status) = disk.run(&[action, "-s", "LS:2:DISK:0", "-e", "host", "-o", "1"]);
+        assert_eq!((stdout, status), (format!("{in_result} done -260\n"), Some(1)), "{stderr}");
+        assert!(stderr.contains("the record names host id 5 as its owner, expected 2"), "{stderr}");
+        assert!(disk.bytes() == before, "{action} wrote");
+    }
+}
+
+#[test]
+fn an_area_that_the_storage_cuts_short_is_told_beside_the_table() {
+    let disk = Disk::formatted();
+    let cut = |bytes: u64| {
+        std::fs::OpenOptions::new().write(true).open(&disk.path).unwrap().set_len(bytes).unwrap()
+    };
+    let dump = || disk.run(&["dump", "DISK"]);
+    let whole = dump();
+    assert_eq!((whole.1.as_str(), whole.2), ("", Some(0)));
+    // Where nothing begins nothing is cut.
+    cut(5 << 19);
+    assert_eq!(dump(), whole);
+    cut(3 << 19);
+    let (stdout, stderr, status) = dump();
+    assert_eq!((stdout.lines().count(), status), (1, Some(0)), "{stdout}");
+    assert!(stderr.contains("the area at 1048576 ends after 524288 of 1048576 bytes"), "{stderr}");
+    assert!(stderr.contains("see 'sanlock fsck'"), "{stderr}");
+    // An acquire needs the whole area, and says so with the number that it always had.
+    for (bytes, result, left) in [(3 << 19, -210, 524_288), ((1 << 20) + 512, -90, 512), (1 << 20, -90, 0)] {
+        cut(bytes);
+        let why = format!(
+            "{} ends after {left} of the 1048576 bytes of the lease at offset 1048576: ",
+            disk.path.display()
+        );
+        let (stdout, stderr, status) = disk.run(&["acquire", "-r", "LS:R:DISK:1M", "-i", "1", "-g", "1"]);
+        assert_eq!((stdout, status), (format!("acquire done {result}\n"), Some(1)), "{stderr}");
+        assert!(stderr.contains(&why), "{stderr}");
+    }
+    cut(1 << 19);
+    let (stdout, stderr, status) = disk.run(&["dump", "DISK"]);
+    assert_eq!((stdout.lines().count(), status), (1, Some(0)), "{stdout}");
+    assert!(stderr.contains("the area at 0 ends after 524288 of 1048576 bytes"), "{stderr}");
+}

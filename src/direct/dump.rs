@@ -8,10 +8,12 @@ use crate::output::{FAILURE, SUCCESS, note, print};
 use crate::subject;
 use sanlock_blockio::Access;
 use sanlock_lease::geometry::Geometry;
+use sanlock_lease::limits::SECTOR_BYTES_MAX;
 use sanlock_lease::name::Name;
 use sanlock_lease::record::{
     Bitmap, DELTA_MAGIC, HostBlock, RawLeader, RequestRecord, RindexEntry, RindexHeader,
 };
+use sanlock_lease::text::DiskSpec;
 use sanlock_lease::text::strict::DumpRange;
 
 /// The offset that areas are expected at a multiple of.
@@ -89,7 +91,10 @@ fn dump_areas(storage: &mut Storage, range: &DumpRange, detail: DumpDetail, geom
                 None if size.is_none() => break,
                 None => {}
             },
-            Err(error) if error.is_beyond_end() => break,
+            Err(error) if error.is_beyond_end() => {
+                tell_cut_short(storage, &range.disk, offset, align);
+                break;
+            }
             Err(error) => {
                 return failed(ACTION, &subject::place(&range.disk), &error);
             }
@@ -97,6 +102,21 @@ fn dump_areas(storage: &mut Storage, range: &DumpRange, detail: DumpDetail, geom
         distance = distance.saturating_add(align);
     }
     SUCCESS
+}
+
+/// Says so where the storage ends within an area that holds something: the table ends there, as the original's does.
+pub(super) fn tell_cut_short(storage: &mut Storage, disk: &DiskSpec, offset: u64, align: u64) {
+    let left = storage.disk().size().saturating_sub(offset);
+    let Ok(head) = storage.read(offset, SECTOR_BYTES_MAX) else { return };
+    if left < align && Area::of(&head).is_some() {
+        let path = subject::place(&DiskSpec { path: disk.path.clone(), offset });
+        note(
+            ACTION,
+            &format!(
+                "{path}: the area at {offset} ends after {left} of {align} bytes, and is not shown; see 'sanlock fsck'"
+            ),
+        );
+    }
 }
 
 /// What a size given counts as (observed): whole sectors, and less than one as none given.

@@ -65,6 +65,8 @@ enum HostIdError {
     Record(LeaderError),
     #[error("nobody ever owned this host id, use acquire_id")]
     NeverOwned,
+    #[error("the record names host id {found} as its owner, expected {expected}")]
+    OfAnother { found: u64, expected: u64 },
     #[error(transparent)]
     Join(JoinError),
     #[error(transparent)]
@@ -84,6 +86,7 @@ impl Failure for HostIdError {
             }
             Self::HostId(_) | Self::Join(JoinError::HostId { .. }) => ReturnCode::LEADER_MAGIC.0,
             Self::Storage(error) => error.code(),
+            Self::OfAnother { .. } => ReturnCode::RENEW_OWNER.0,
             Self::HostName(_) => ReturnCode::GENERIC.0,
             Self::Read(error) => error.code(),
             Self::Record(error) => ReturnCode::from(error).0,
@@ -101,6 +104,9 @@ impl Failure for HostIdError {
             Self::Open(error) | Self::Storage(error) => error.next(),
             Self::NeverOwned => {
                 Some("'sanlock direct dump PATH:OFFSET' lists the host ids that were ever used")
+            }
+            Self::OfAnother { .. } => {
+                Some("give the host id that is meant; 'sanlock fsck PATH' says whether the record is damaged")
             }
             Self::NoPath | Self::NoHost => Some(SHOWN_IN_HELP),
             Self::Unaligned { .. } => Some(ALIGN_OFFSET),
@@ -205,8 +211,12 @@ impl<'a> Target<'a> {
         let leader: RawLeader = found.record;
         // Later versions may be looked at, but not written.
         verify::delta(&leader, Some(&self.config.lockspace), Purpose::Use).map_err(HostIdError::Record)?;
-        if leader.owner_id.get() == 0 {
+        let (found, expected) = (leader.owner_id.get(), self.config.host.get());
+        if found == 0 {
             return Err(HostIdError::NeverOwned);
+        }
+        if found != expected {
+            return Err(HostIdError::OfAnother { found, expected });
         }
         let geometry = verify::sizes(&leader).map_err(HostIdError::Record)?;
         Ok(Joined { geometry, leader, last_good: monotonic_now() })

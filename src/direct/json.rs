@@ -1,6 +1,6 @@
 //! What lies on storage, as objects of docs/json.md: `read_leader`, `read`, `dump`.
 
-use super::dump::{FIRST_HOST_SECTOR, whole_sectors};
+use super::dump::{FIRST_HOST_SECTOR, tell_cut_short, whole_sectors};
 use super::leader::{self, Found, Names};
 use super::report::{Failure, failed};
 use super::scan::{Area, find_geometry};
@@ -263,7 +263,10 @@ fn dump_areas(range: &DumpRange, geometry: Option<Geometry>) -> Result<Dump, Dum
                 None if size.is_none() => break,
                 None => {}
             },
-            Err(error) if error.is_beyond_end() => break,
+            Err(error) if error.is_beyond_end() => {
+                tell_cut_short(&mut storage, &range.disk, offset, align);
+                break;
+            }
             Err(error) => return Err(error.into()),
         }
         distance = distance.saturating_add(align);

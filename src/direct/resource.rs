@@ -65,6 +65,28 @@ enum LeaseError {
     Acquire(AcquireError),
     #[error(transparent)]
     Release(ReleaseError),
+    #[error("{path} ends after {left} of the {size} bytes of the lease at offset {offset}: {error}")]
+    CutShort { path: String, offset: u64, size: u64, left: u64, error: Box<LeaseError> },
+}
+
+impl LeaseError {
+    /// Adds where storage ends within the lease, if it does and that may be why.
+    fn at_the_end(self, spec: &ResourceSpec, geometry: Geometry) -> Self {
+        if ![ReturnCode::EMSGSIZE.0, ReturnCode::DBLOCK_READ.0, ReturnCode::LEADER_READ.0]
+            .contains(&self.code())
+        {
+            return self;
+        }
+        let size = geometry.align().bytes();
+        let short = spec.disks.iter().find_map(|disk| {
+            let storage = Storage::open(&disk.path, Access::ReadOnly).ok()?;
+            let left = storage.disk().size().saturating_sub(disk.offset);
+            (left < size).then_some((disk, left))
+        });
+        let Some((disk, left)) = short else { return self };
+        let path = String::from_utf8_lossy(&disk.path).into_owned();
+        Self::CutShort { path, offset: disk.offset, size, left, error: Box::new(self) }
+    }
 }
 
 impl Failure for LeaseError {
@@ -82,6 +104,7 @@ impl Failure for LeaseError {
             Self::Owned { .. } | Self::OthersUnknown => ReturnCode::ACQUIRE_LOCKSPACE.0,
             Self::Acquire(error) => ReturnCode::from(error).0,
             Self::Release(error) => ReturnCode::from(error).0,
+            Self::CutShort { error, .. } => error.code(),
         }
     }
 
@@ -90,6 +113,9 @@ impl Failure for LeaseError {
             Self::NoLease(error) => first_step(ReturnCode::from(error).0),
             Self::NoResource | Self::NoDisk | Self::NoIdentity => Some(SHOWN_IN_HELP),
             Self::Storage(error) => error.next(),
+            Self::CutShort { .. } => Some(
+                "check the offset; else make the file or device larger, which loses nothing of what is in it: 'sanlock fsck PATH' says more",
+            ),
             error => first_step(error.code()),
         }
     }
@@ -220,6 +246,7 @@ fn try_acquire(action: &str, args: &DirectLease) -> Result<(), LeaseError> {
         return Err(LeaseError::NoResource);
     }
     let (host, generation) = identity(args)?;
+    let spec = args.resource.as_ref().ok_or(LeaseError::NoResource)?;
     let lease = Lease::find(args, Some(host)).map_err(|error| match error {
         // The record of a lockspace states sizes, with which the original looks further.
         LeaseError::Leader(error @ LeaderError::Magic { found: DELTA_MAGIC, .. }) => {
@@ -228,7 +255,8 @@ fn try_acquire(action: &str, args: &DirectLease) -> Result<(), LeaseError> {
         LeaseError::Leader(error @ (LeaderError::Magic { .. } | LeaderError::Cleared)) => {
             LeaseError::NoLease(error)
         }
-        error => error,
+        // Its sizes may not be known.
+        error => error.at_the_end(spec, Geometry::B512_M1),
     })?;
     if lease.spec.shared {
         note(action, "SH means nothing here: the lease is taken exclusively");
@@ -261,7 +289,7 @@ fn try_acquire(action: &str, args: &DirectLease) -> Result<(), LeaseError> {
             Err(match error {
                 // The area of the lockspace is not open, so nobody's host id lease can be read.
                 AcquireError::Io(IoFailure::NotOpen(_)) => LeaseError::OthersUnknown,
-                error => LeaseError::Acquire(error),
+                error => LeaseError::Acquire(error).at_the_end(lease.spec, lease.geometry),
             })
         }
     }

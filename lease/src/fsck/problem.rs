@@ -51,7 +51,7 @@ macro_rules! problems {
 problems! {
     /// The area does not fit the storage.
     AreaShort = "area-short", Damage,
-        "hosts read whole areas: a lockspace cut short is lost at the first renewal, a lease cut short cannot be acquired (-90)",
+        "whole areas are read: a lockspace cut short is lost by hosts of the original at their next renewal, a lease cut short cannot be acquired",
         "make the file or device larger; nothing that was inside it is lost by that";
 
     /// A host id's sector holds something else.
