@@ -54,7 +54,7 @@ pub(super) fn open_step(error: &OpenError) -> Option<&'static str> {
     match error {
         OpenError::NotADisk { .. } => Some("name a file or a block device"),
         OpenError::NoDirectIo { .. } => {
-            Some("use a block device, or a file on a file system with direct I/O (tmpfs has none)")
+            Some("use a block device, or a file on a file system with direct I/O")
         }
         error => first_step(error.code()),
     }

@@ -142,7 +142,7 @@ pub(super) const ADVICE: &[Advice] = &[
         causes: &[
             "a name, number or path is missing or out of range",
             "the offset is no multiple of the sector or align size",
-            "the file system has no direct I/O (tmpfs, some FUSE and encrypted ones), or not with this sector size",
+            "the file system has no direct I/O (tmpfs before Linux 6.6, some FUSE and encrypted ones), or not with this sector size",
         ],
         steps: &[
             "compare with 'sanlock help'; offsets are multiples of the align size (1M with 512-byte sectors, 8M with 4096)",
