@@ -12,7 +12,8 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// For the end of children that were killed. One in an uninterruptible call does not end.
@@ -33,12 +34,33 @@ fn traces() -> MutexGuard<'static, Traces> {
     TRACES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The signals that end the demo.
+const SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
+
+/// Whether one of them has come.
+#[derive(Debug)]
+pub(super) struct Signalled(Arc<AtomicBool>);
+
+impl Signalled {
+    /// Does not return after a signal: the thread that waits for signals ends the demo. The children that had the signal too may be what made a
+    /// step fail.
+    pub(super) fn leave_the_end_to_it(&self) {
+        while self.0.load(Ordering::SeqCst) {
+            std::thread::park();
+        }
+    }
+}
+
 /// From now on SIGINT, SIGTERM and SIGHUP end the demo in order.
 ///
 /// # Errors
 /// There is no room for a thread, or for handlers.
-pub(super) fn watch_signals() -> io::Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+pub(super) fn watch_signals() -> io::Result<Signalled> {
+    let signalled = Signalled(Arc::new(AtomicBool::new(false)));
+    for signal in SIGNALS {
+        signal_hook::flag::register(signal, Arc::clone(&signalled.0))?;
+    }
+    let mut signals = Signals::new(SIGNALS)?;
     let wait = move || {
         let Some(signal) = signals.forever().next() else { return };
         let traces = traces();
@@ -59,7 +81,8 @@ pub(super) fn watch_signals() -> io::Result<()> {
             let _ends_here = nix::sys::signal::kill(nix::unistd::Pid::this(), Signal::SIGKILL);
         }
     };
-    std::thread::Builder::new().name("signals".to_owned()).spawn(wait).map(drop)
+    std::thread::Builder::new().name("signals".to_owned()).spawn(wait)?;
+    Ok(signalled)
 }
 
 /// A directory of the demo's own in `parent`.

@@ -48,11 +48,16 @@ pub(crate) fn run(args: &DemoArgs) -> i32 {
     // Where that is refused, a step fails that waits for a command.
     let _ = keep_until_waited_for();
     let narrator = Narrator { started: Instant::now() };
-    if let Err(error) = cleanup::watch_signals() {
-        note("demo", &format!("cannot wait for signals, which would leave everything behind: {error}"));
-        return 1;
-    }
-    match story::tell(args, &narrator) {
+    let signalled = match cleanup::watch_signals() {
+        Ok(signalled) => signalled,
+        Err(error) => {
+            note("demo", &format!("cannot wait for signals, which would leave everything behind: {error}"));
+            return 1;
+        }
+    };
+    let told = story::tell(args, &narrator);
+    signalled.leave_the_end_to_it();
+    match told {
         Ok(()) => {
             narrator.say("done: every step did what it should");
             0
