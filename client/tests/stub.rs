@@ -310,7 +310,8 @@ fn a_peer_that_is_no_daemon_is_an_error() {
 /// A daemon that has gone: an error, not a signal that ends this process.
 #[test]
 fn a_closing_daemon_raises_no_signal() {
-    let (_dir, client, daemon) = stub(1, |_, stream| drop(stream));
+    // Not before it has been introduced: that would fail as well.
+    let (_dir, client, daemon) = stub(1, |_, mut stream| stream.read_exact(&mut [0; 32]).unwrap());
     let mut process = client.register().unwrap();
     daemon.join().unwrap();
     let error = process.inquire().unwrap_err();
