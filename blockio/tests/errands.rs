@@ -4,7 +4,7 @@
 
 mod support;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -84,12 +84,10 @@ fn each_of_two_reads_has_its_own_result() {
     assert_eq!(done[1].result.as_ref().unwrap_err().kind, IoErrorKind::Short { got: 0 });
 }
 
-/// As a release does: its block, and the leader beside it, which lies before it. On a file and on block devices.
-#[test]
-fn one_call_makes_a_write_and_a_read_of_something_else() {
-    let dir = tempfile::tempdir().unwrap();
+/// A file of zeros, and block devices of both sector sizes.
+fn file_and_devices(dir: &Path) -> (Vec<PathBuf>, Vec<LoopDevice>) {
     let zeros = |name| {
-        let path = file_in(dir.path(), name, 0);
+        let path = file_in(dir, name, 0);
         std::fs::write(&path, [0; 64 << 10]).unwrap();
         path
     };
@@ -97,6 +95,14 @@ fn one_call_makes_a_write_and_a_read_of_something_else() {
     let devices: Vec<_> =
         devices.iter().filter_map(|(name, size)| LoopDevice::over(&zeros(name), *size)).collect();
     let paths = [zeros("file")].into_iter().chain(devices.iter().map(|device| device.path.clone()));
+    (paths.collect(), devices)
+}
+
+/// As a release does: its block, and the leader beside it, which lies before it. On a file and on block devices.
+#[test]
+fn one_call_makes_a_write_and_a_read_of_something_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let (paths, _devices) = file_and_devices(dir.path());
     for (n, path) in (1..).zip(paths) {
         let disk = open(&path);
         let size = disk.logical_block_size() as usize;
@@ -134,15 +140,7 @@ fn one_call_makes_a_write_and_a_read_of_something_else() {
 #[test]
 fn one_call_makes_two_writes() {
     let dir = tempfile::tempdir().unwrap();
-    let zeros = |name| {
-        let path = file_in(dir.path(), name, 0);
-        std::fs::write(&path, [0; 64 << 10]).unwrap();
-        path
-    };
-    let devices = [("512", 512), ("4096", 4096)];
-    let devices: Vec<_> =
-        devices.iter().filter_map(|(name, size)| LoopDevice::over(&zeros(name), *size)).collect();
-    let paths = [zeros("file")].into_iter().chain(devices.iter().map(|device| device.path.clone()));
+    let (paths, _devices) = file_and_devices(dir.path());
     for path in paths {
         let disk = open(&path);
         let size = disk.logical_block_size() as usize;
