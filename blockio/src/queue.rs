@@ -103,10 +103,7 @@ impl<B: Backend> Shared<B> {
         let issued = unsafe { self.backend.issue(raw) };
         let mut state = self.lock();
         if let Err(errno) = issued {
-            state.issued -= 1;
-            if let Ok(index) = usize::try_from(raw.slot) {
-                state.failed.push((index, -i64::from(errno)));
-            }
+            state.fail(raw, -i64::from(errno));
             self.wake_caller();
         }
         state
@@ -122,7 +119,7 @@ impl<B: Backend> Shared<B> {
         let mut state = self.issue(&call.first);
         // The first one may have taken any time, and nobody could take the second one back meanwhile.
         if state.is_over(second, monotonic_now()) {
-            state.give_up(second);
+            state.fail(second, NEVER_STARTED);
             self.wake_caller();
             return state;
         }

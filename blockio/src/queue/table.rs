@@ -131,11 +131,11 @@ impl State {
         self.stopping || popped.until.is_some_and(|until| until <= now)
     }
 
-    /// Such an operation was never begun, and will not be.
-    pub(super) fn give_up(&mut self, popped: &RawOp) {
+    /// An operation that was popped has ended without the kernel, with a negative errno or [`NEVER_STARTED`].
+    pub(super) fn fail(&mut self, popped: &RawOp, result: i64) {
         self.issued -= 1;
         if let Ok(index) = usize::try_from(popped.slot) {
-            self.failed.push((index, NEVER_STARTED));
+            self.failed.push((index, result));
         }
     }
 
