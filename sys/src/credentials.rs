@@ -82,6 +82,15 @@ pub fn find_user(name_or_number: &str) -> io::Result<Option<UserId>> {
     Ok(named.map(|user| user.uid.as_raw()).or_else(|| number(name_or_number)).map(UserId))
 }
 
+/// The name of a user, if the user database has one.
+///
+/// # Errors
+///
+/// The user database could not be read.
+pub fn user_name(user: UserId) -> io::Result<Option<String>> {
+    Ok(User::from_uid(Uid::from_raw(user.0))?.map(|found| found.name))
+}
+
 /// Finds a group by name, else by number; see [`find_user`].
 ///
 /// # Errors

@@ -1,21 +1,22 @@
 //! Start and end of the daemon (command-line.md 9.1, 12.2, lease-algorithms.md 12.1, socket-protocol.md 1.2).
 
+mod error;
+mod identity;
+mod socket;
+
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
-use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{DirBuilderExt, chown};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use sanlock_blockio::{EngineError, EngineKind, HugePages};
+use sanlock_blockio::{EngineKind, HugePages};
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
 use sanlock_sys::background::{Background, go_into_background};
 use sanlock_sys::capability::set_user_but_keep_kill;
-use sanlock_sys::credentials::{
-    GroupId, UmaskGuard, UserId, find_group, find_user, set_group, set_supplementary_groups,
-};
+use sanlock_sys::credentials::{UmaskGuard, set_group, set_supplementary_groups};
 use sanlock_sys::heap::keep_heap;
 use sanlock_sys::notify;
 use sanlock_sys::pidfile::{PidFile, PidFileError};
@@ -32,13 +33,15 @@ use crate::log::{LOG_FILE, Log};
 use crate::records::reboot::{Reboots, STATE_DIR, machine};
 use crate::records::{AFTER_REBOOT, RUN_DIR_MODE, Records};
 
+pub use error::StartError;
+use identity::Identity;
+use socket::{SocketFile, listen};
+
 /// Name of the socket in the run directory.
 pub const SOCKET_NAME: &str = "sanlock.sock";
 /// Name of the lock and pid file in the run directory.
 pub const PID_FILE_NAME: &str = "sanlock.pid";
 
-/// User and group of the daemon unless configured, if both exist.
-const DEFAULT_USER: &str = "sanlock";
 /// Free heap that is kept ready: lists, messages and log lines of a recovery with a thousand clients need less. While it happens
 /// the system's own disk may be dead, and a request for memory may wait for it.
 const HEAP_RESERVE: usize = 4 << 20;
@@ -46,142 +49,6 @@ const HEAP_RESERVE: usize = 4 << 20;
 const FAILURE: u8 = 1;
 /// How long the end of the daemon waits for the last log lines.
 const LOG_FLUSH: Duration = Duration::from_secs(2);
-
-/// Why the daemon did not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// It could not be put into the background.
-    #[error("cannot go into the background: {0}")]
-    Background(io::Error),
-    /// The configured user or group does not exist. The original goes on as root.
-    #[error("{kind} '{name}' not found")]
-    Unknown {
-        /// `user` or `group`.
-        kind: &'static str,
-        /// As configured.
-        name: String,
-    },
-    /// The user database cannot be read.
-    #[error("cannot look up {name}: {error}")]
-    Lookup {
-        /// What was looked up.
-        name: String,
-        /// Why not.
-        error: io::Error,
-    },
-    /// Supplementary groups cannot be set.
-    #[error("cannot set the supplementary groups of {user}: {error}")]
-    Groups {
-        /// Whose.
-        user: String,
-        /// Why not.
-        error: io::Error,
-    },
-    /// The helper cannot be forked.
-    #[error("cannot start the helper process: {0}")]
-    Helper(io::Error),
-    /// The run directory cannot be made.
-    #[error("cannot make the run directory {}: {error}", path.display())]
-    RunDir {
-        /// The directory.
-        path: PathBuf,
-        /// Why not.
-        error: io::Error,
-    },
-    /// The run directory cannot be given to the daemon's user.
-    #[error("lockfile chown error {}: {error}", path.display())]
-    Chown {
-        /// The directory.
-        path: PathBuf,
-        /// Why not.
-        error: io::Error,
-    },
-    /// The pid file cannot be opened.
-    #[error("lockfile open error {}: {error}", path.display())]
-    PidOpen {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        error: io::Error,
-    },
-    /// Another daemon runs here, or the file system has no locks.
-    #[error("lockfile setlk error {}: {error}", path.display())]
-    PidLock {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        error: io::Error,
-    },
-    /// The pid cannot be written.
-    #[error("lockfile write error {}: {error}", path.display())]
-    PidWrite {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        error: io::Error,
-    },
-    /// No host name can be generated.
-    #[error("cannot generate a host name: {0}")]
-    HostName(io::Error),
-    /// The I/O engine that was named does not work here, or is none.
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-    /// The socket cannot be made.
-    #[error("cannot make the socket {}: {error}", path.display())]
-    Socket {
-        /// The socket.
-        path: PathBuf,
-        /// Why not.
-        error: io::Error,
-    },
-    /// Threads or descriptors are lacking.
-    #[error("cannot start: {0}")]
-    Threads(io::Error),
-    /// Waiting for events failed, while running.
-    #[error("the main loop failed: {0}")]
-    Running(io::Error),
-}
-
-impl StartError {
-    /// What to do about it, as a phrase.
-    #[must_use]
-    pub fn next(&self) -> &'static str {
-        match self {
-            Self::Background(_) => "start it in the foreground (-D), where it forks less",
-            Self::Unknown { .. } => {
-                "make the account ('systemd-sysusers'), or name one that exists with -U and -G, or uname and gname in sanlock.conf"
-            }
-            Self::Lookup { .. } => {
-                "check the user database ('getent passwd', nsswitch.conf): it has to answer without network"
-            }
-            Self::Groups { .. } | Self::Chown { .. } => {
-                "start it as root; without root set SANLOCK_PRIVILEGED=0, name your own user and group with -U and -G, and a run directory of your own with SANLOCK_RUN_DIR"
-            }
-            Self::Helper(_) | Self::Threads(_) => {
-                "check the limits of processes, memory and descriptors ('ulimit -a', TasksMax of the unit)"
-            }
-            Self::RunDir { .. } => {
-                "make the directory that it is to be in, or name another one with SANLOCK_RUN_DIR; only root may write /run"
-            }
-            Self::PidOpen { .. } | Self::PidWrite { .. } => {
-                "check what lies there, who may write it, and that the file system has room"
-            }
-            Self::PidLock { .. } => {
-                "another daemon runs with this run directory ('sanlock client status' asks it): end it, or name another directory with SANLOCK_RUN_DIR"
-            }
-            Self::HostName(_) => "give a name with -e, or our_host_name in sanlock.conf",
-            Self::Engine(_) => {
-                "unset SANLOCK_IO_ENGINE, or allow what it names (a container's seccomp profile, kernel.io_uring_disabled, fs.aio-max-nr)"
-            }
-            Self::Socket { .. } => {
-                "check what lies there and who may write the directory; a path of more than 107 bytes is too long for a socket"
-            }
-            Self::Running(_) => {
-                "add the lockspaces again once a new daemon runs; its log tells what came before"
-            }
-        }
-    }
-}
 
 /// Runs the daemon to its end and returns the exit status: in the foreground if so configured, or if a service manager waits for this
 /// process to be ready, else in the background. Then the calling process gets the status of the start, and the one in the background that of the end.
@@ -276,70 +143,6 @@ impl Prepared {
         self.socket.remove();
         self.log.flush(LOG_FLUSH);
         result
-    }
-}
-
-/// The name of the socket, and which file that is: where the run directory was removed, another daemon may have made one of that name since.
-struct SocketFile {
-    path: PathBuf,
-    device: u64,
-    inode: u64,
-}
-
-impl SocketFile {
-    /// Of a socket just made.
-    fn made(path: &Path) -> io::Result<Self> {
-        let found = fs::symlink_metadata(path)?;
-        Ok(Self { path: path.to_owned(), device: found.dev(), inode: found.ino() })
-    }
-
-    /// Removes it, if it is still the same. The number of its inode belongs to no other file as long as somebody listens on it.
-    fn remove(&self) {
-        let same = |found: fs::Metadata| (found.dev(), found.ino()) == (self.device, self.inode);
-        if fs::symlink_metadata(&self.path).is_ok_and(same) {
-            let _ = fs::remove_file(&self.path);
-        }
-    }
-}
-
-/// Whom the daemon runs as.
-#[derive(Clone, Debug)]
-struct Identity {
-    user: UserId,
-    group: GroupId,
-    /// The user's name, for its groups.
-    user_name: Option<String>,
-}
-
-impl Identity {
-    fn of(config: &Config) -> Result<Self, StartError> {
-        let user =
-            |name: &str| find_user(name).map_err(|error| StartError::Lookup { name: name.to_owned(), error });
-        let group = |name: &str| {
-            find_group(name).map_err(|error| StartError::Lookup { name: name.to_owned(), error })
-        };
-        let default = match (user(DEFAULT_USER)?, group(DEFAULT_USER)?) {
-            (Some(user), Some(group)) => Some((user, group)),
-            _ => None,
-        };
-        let chosen_user = match &config.uname {
-            Some(name) => {
-                Some(user(name)?.ok_or_else(|| StartError::Unknown { kind: "user", name: name.clone() })?)
-            }
-            None => default.map(|(user, _)| user),
-        };
-        let chosen_group = match &config.gname {
-            Some(name) => {
-                Some(group(name)?.ok_or_else(|| StartError::Unknown { kind: "group", name: name.clone() })?)
-            }
-            None => default.map(|(_, group)| group),
-        };
-        let default_name = default.map(|_| DEFAULT_USER.to_owned());
-        Ok(Self {
-            user: chosen_user.unwrap_or(UserId(0)),
-            group: chosen_group.unwrap_or(GroupId(0)),
-            user_name: config.uname.clone().or(default_name),
-        })
     }
 }
 
@@ -552,53 +355,4 @@ fn settle_in(config: &Config, log: &Log) -> bool {
         }
     }
     locked
-}
-
-fn listen(
-    path: &Path,
-    config: &Config,
-    identity: &Identity,
-) -> Result<(UnixListener, SocketFile), StartError> {
-    let failed = |error| StartError::Socket { path: path.to_owned(), error };
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-        _ => {}
-    }
-    let listener = {
-        // The mode is right from the first moment on.
-        let _mask = UmaskGuard::set(0o117);
-        UnixListener::bind(path).map_err(failed)?
-    };
-    let made = SocketFile::made(path).map_err(failed)?;
-    // A daemon that dropped root owns the socket already; one that never had it may not be allowed to give it away.
-    let given = chown(path, Some(identity.user.0), Some(identity.group.0));
-    if config.privileged {
-        given.map_err(failed)?
-    }
-    Ok((listener, made))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_user_and_group_of_the_package_or_root() {
-        let ids = |uname: Option<&str>, gname: Option<&str>| {
-            let config = Config {
-                uname: uname.map(str::to_owned),
-                gname: gname.map(str::to_owned),
-                ..Config::default()
-            };
-            Identity::of(&config).map(|identity| (identity.user.0, identity.group.0))
-        };
-        let package = find_user("sanlock").unwrap().zip(find_group("sanlock").unwrap());
-        let default = package.map_or((0, 0), |(user, group)| (user.0, group.0));
-        assert_eq!(ids(None, None).unwrap(), default);
-        assert_eq!(ids(Some("root"), Some("root")).unwrap(), (0, 0));
-        assert_eq!(ids(Some("4711"), Some("4712")).unwrap(), (4711, 4712));
-        for (user, group) in [(Some("no-such-user"), None), (None, Some("no-such-group"))] {
-            assert!(matches!(ids(user, group), Err(StartError::Unknown { .. })), "{user:?} {group:?}");
-        }
-    }
 }
