@@ -119,7 +119,13 @@ fn describe_owner(title: &str, owner: &Host, seen: Option<&Seen>, now: u64) -> V
     };
     let holder = format!("{title} is {how} by host {host_id} {:?} generation {generation}", seen.name);
     if seen.timestamp == 0 || seen.generation != generation.get() {
-        return vec![format!("{holder}, which has left the lockspace or joined again since: try again now")];
+        // HOST_STATUS says the same of a record that was overwritten, which frees nothing.
+        return vec![
+            format!("{holder}, which has left the lockspace or joined again since: try again now"),
+            format!(
+                "if that is refused too, its host id record may be damaged, and it may be at work: 'sanlock who {title}' tells"
+            ),
+        ];
     }
     if seen.last_live == 0 {
         return vec![format!("{holder}, which this host has not seen renewing yet")];
@@ -192,7 +198,7 @@ impl Waiting {
 fn awaited(title: &str, owner: &Host, seen: &Seen, now: u64) -> (String, u64) {
     let what = format!("{title} is held by host {} {:?}", owner.host_id, seen.name);
     if seen.timestamp == 0 || seen.generation != owner.generation.get() || seen.last_live == 0 {
-        return (format!("{what}, which has left or was not seen yet"), 0);
+        return (format!("{what}, which has left or was not seen yet, or whose record is damaged"), 0);
     }
     let age = now.saturating_sub(seen.last_live);
     let wait = (seen.io_timeout.host_dead_secs(fire_timeout()) + 1).saturating_sub(age);
@@ -277,6 +283,7 @@ mod tests {
                 lines[0].ends_with("has left the lockspace or joined again since: try again now"),
                 "{lines:?}"
             );
+            assert!(lines[1].contains("its host id record may be damaged"), "{lines:?}");
         }
         assert!(describe_owner("LS:R", &owner(7), None, 1000)[0].contains("knows nothing more yet"));
         assert!(describe_owner("LS:R", &owner(7), Some(&seen(0)), 1000)[0].contains("not seen renewing yet"));

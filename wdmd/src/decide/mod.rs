@@ -36,6 +36,8 @@ const HURRIED_PING_MS: i64 = 1000;
 const OVERDUE_MS: i64 = 5000;
 /// Test lines are repeated after this.
 const REPORT_EVERY_MS: i64 = 1000;
+/// How long a stop that has to wait is remembered: as long as a service manager waits for it with our unit, twice.
+const STOP_REMEMBERED_MS: i64 = 60_000;
 /// Clients named in the log per report; a host with thousands of expired clients is not to drown in its log.
 pub const MAX_TEST_LINES: usize = 16;
 
@@ -77,7 +79,8 @@ pub struct Machine {
     unfed_since: Option<Time>,
     /// The device should have fired and has not. This machine trusts it no more, whatever it does from now on.
     broken: bool,
-    terminate: bool,
+    /// When the daemon was told to stop, as long as that is remembered.
+    told_to_stop: Option<Time>,
     stop_deferred: bool,
 }
 
@@ -103,7 +106,7 @@ impl Machine {
             starving: false,
             unfed_since: None,
             broken: false,
-            terminate: false,
+            told_to_stop: None,
             stop_deferred: false,
         }
     }
@@ -201,7 +204,7 @@ impl Machine {
             }
             Event::Script { .. } => {}
             Event::Terminate => {
-                self.terminate = true;
+                self.told_to_stop = Some(now);
                 self.stop_deferred = false;
             }
             Event::Tick => self.tick(now, &mut actions),
@@ -397,7 +400,7 @@ impl Machine {
     fn disarmed(&mut self, now: Time, ok: bool, actions: &mut Vec<Action>) {
         if ok {
             self.device = None;
-            self.stop_if_told(actions);
+            self.stop_if_told(now, actions);
         } else if let Some(device) = &mut self.device {
             device.next_disarm = now.plus_millis(RETRY_MS);
         }
@@ -410,7 +413,7 @@ impl Machine {
         }
         self.report(now, actions);
         self.feed_or_starve(now, actions);
-        self.stop_if_told(actions);
+        self.stop_if_told(now, actions);
     }
 
     /// Disarms a device that nobody needs, pings one that may be pinged.
@@ -445,15 +448,18 @@ impl Machine {
         }
     }
 
-    fn stop_if_told(&mut self, actions: &mut Vec<Action>) {
-        if !self.terminate {
-            return;
-        }
+    /// Ends the daemon if it was told to stop and nobody relies on it. Who told it waits for a minute at most; later, when a lock manager
+    /// holds nothing for a moment, nobody wants that stop any more, and nobody would start the daemon again.
+    fn stop_if_told(&mut self, now: Time, actions: &mut Vec<Action>) {
+        let Some(told) = self.told_to_stop else { return };
         let sources = self.sources.values().filter(|source| source.needs_device()).count();
         let scripts = if self.enabled.is_some() { self.bad_scripts.len() } else { 0 };
         let no_way_out = self.device.as_ref().is_some_and(|device| !device.can_disarm);
         if sources > 0 || scripts > 0 || no_way_out {
-            if !std::mem::replace(&mut self.stop_deferred, true) {
+            if now.millis_since(told) >= STOP_REMEMBERED_MS {
+                self.told_to_stop = None;
+                actions.push(Action::Log(Notice::StopForgotten));
+            } else if !std::mem::replace(&mut self.stop_deferred, true) {
                 actions.push(Action::Log(Notice::StopDeferred { sources, scripts, no_way_out }));
             }
         } else if self.device.is_none() {

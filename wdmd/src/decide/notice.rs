@@ -158,6 +158,8 @@ pub enum Notice {
         /// The device cannot be disarmed.
         no_way_out: bool,
     },
+    /// It still has to wait, and goes on as if it had not been told.
+    StopForgotten,
 }
 
 impl Notice {
@@ -170,7 +172,7 @@ impl Notice {
             | Self::Opened { .. }
             | Self::ClientGone { .. }
             | Self::Unused => Level::Debug,
-            Self::StopDeferred { .. } => Level::Info,
+            Self::StopDeferred { .. } | Self::StopForgotten => Level::Info,
             _ => Level::Error,
         }
     }
@@ -244,6 +246,7 @@ impl fmt::Display for Notice {
                 }
                 Ok(())
             }
+            Self::StopForgotten => f.write_str("told to stop, which had to wait for too long: it goes on"),
         }
     }
 }

@@ -530,6 +530,30 @@ fn stopping_waits_for_references_and_expiries_and_is_remembered() {
 }
 
 #[test]
+fn a_stop_that_had_to_wait_for_more_than_a_minute_is_forgotten() {
+    let forgotten = |host: &Host| host.log.contains(&Notice::StopForgotten);
+    let mut host = Host::new();
+    host.connect(1, 2);
+    host.open(1, 2, 60);
+    host.send(1, 2, refcount(true));
+    host.event(2, Event::Terminate);
+    (2..40).for_each(|second| host.tick(second));
+    // Asked again, as by a service manager before it gives up.
+    host.event(40, Event::Terminate);
+    (40..100).for_each(|second| host.tick(second));
+    assert!(!forgotten(&host));
+    host.tick(100);
+    assert!(forgotten(&host));
+    host.send(101, 2, refcount(false));
+    host.end(102, 2);
+    host.tick(103);
+    assert!(!host.quit, "a lock manager may hold nothing for a moment");
+    host.event(104, Event::Terminate);
+    host.tick(104);
+    assert!(host.quit);
+}
+
+#[test]
 fn a_dump_does_not_take_the_name_away() {
     let mut host = Host::new();
     host.connect(1, 2);
