@@ -412,7 +412,7 @@ impl Manager {
 
     /// Whether the lockspace is alive with the generation the resource was acquired with. The age is looked at here too: after
     /// this process stood still, a request may be looked at before the tick.
-    fn still_valid(&self, now: MonoTime, resource: &Resource) -> bool {
+    pub(crate) fn still_valid(&self, now: MonoTime, resource: &Resource) -> bool {
         let Work::Held { held, .. } = &resource.work else { return false };
         self.lockspaces.get(&resource.ls).is_some_and(|ls| {
             let age = ls.last_good.map_or(0, |good| now.secs_since(good));

@@ -155,6 +155,8 @@ impl Manager {
         }
         let Some(resource) = self.resources.get(&id) else { return };
         let code = match &result {
+            // As with an acquire: nobody is told of a new right for which the host id does not stand any more (rule R10).
+            Ok(()) if !held.is_shared() && !self.still_valid(now, resource) => ReturnCode::ENOSPC.0,
             Ok(()) => 0,
             Err(e) => {
                 let code = ReturnCode::from(e).0;

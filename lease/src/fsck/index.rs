@@ -48,7 +48,14 @@ pub fn check_index(
     let mut used = 0;
     for slot in 0..view.count() {
         used += u32::from(!view.entry(slot).is_free());
+        let checked = findings.len();
         check_entry(&view, slot, leases.get(&slot), &names, &mut findings);
+        // A name that a repair enters is taken for those after it.
+        for finding in findings.iter().skip(checked) {
+            if let Some(Fix::Enter { name, .. }) = finding.fix {
+                names.entry(name).or_insert(slot);
+            }
+        }
     }
     IndexReport { view: Some(view), used, findings }
 }
@@ -90,6 +97,13 @@ fn check_lease(view: &IndexView, lease: &RawLeader, findings: &mut Vec<Finding>)
             let what = "the header of the index".to_owned();
             let found = format!("lockspace {:?}", view.lockspace());
             (Problem::IndexLockspace, at, what, found, format!("{lockspace:?}, as the internal lease says"))
+        }
+        // Sectors of either size have the lease at one place if areas are of one size.
+        Ok(sizes) if sizes != view.geometry() => {
+            let at = offset_of!(RindexHeader, sector_size);
+            let found = format!("{:?}", view.geometry());
+            let expected = format!("{sizes:?}, as the internal lease says");
+            (Problem::IndexSizes, at, "the header of the index".to_owned(), found, expected)
         }
         Ok(_) => return,
     };

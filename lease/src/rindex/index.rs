@@ -187,6 +187,10 @@ impl Index {
         (0..self.layout.count).find(|slot| !self.entry(*slot).is_free() && self.name(*slot) == name)
     }
 
+    pub(super) fn slots(&self) -> core::ops::Range<u32> {
+        0..self.layout.count
+    }
+
     pub(super) fn first_free(&self) -> Option<u32> {
         (0..self.layout.count).find(|slot| self.entry(*slot).is_free())
     }

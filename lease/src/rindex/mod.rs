@@ -25,6 +25,7 @@ mod error;
 mod index;
 mod lease;
 mod operation;
+mod rebuild;
 mod sizes;
 
 pub use error::RindexError;

@@ -1,8 +1,8 @@
 //! One operation on an index, from its first read to the release of the internal lease.
 
-use super::index::{Index, Layout, header, resource_in};
+use super::index::{Index, Layout, header};
 use super::{
-    Answer, Entry, LEASE_NAME, Limit, Member, RindexCommand, RindexConfig, RindexError, Want, sizes,
+    Answer, Entry, LEASE_NAME, Limit, Member, RindexCommand, RindexConfig, RindexError, Want, rebuild, sizes,
 };
 use crate::format::{self, Resource};
 use crate::geometry::Geometry;
@@ -42,7 +42,7 @@ enum Then {
 enum Phase {
     Start,
     Header,
-    /// Without the internal lease: looking whether it agrees with the header.
+    /// Without taking the internal lease: looking whether it agrees with the header.
     Sizes {
         /// Places looked at before.
         looked: usize,
@@ -203,8 +203,7 @@ impl RindexOperation {
                 let machine = Box::new(PaxosAcquire::new(self.paxos(&member), options));
                 self.want(Phase::Acquiring, Want::Acquire { machine, offset: layout.lease() })
             }
-            None if self.command.takes_lease() => self.look_for_lease(&layout, 0),
-            _ => self.read_index(&layout),
+            _ => self.look_for_lease(&layout, 0),
         }
     }
 
@@ -262,9 +261,15 @@ impl RindexOperation {
         self.unsettled |= outstanding > 0;
         match outcome {
             AcquireOutcome::Acquired(held) => {
-                self.lease_geometry = held.geometry;
+                let lease = held.geometry;
+                self.lease_geometry = lease;
                 self.held = Some(held);
                 match self.layout {
+                    // With sectors of either size the lease is at one place if areas are of one size.
+                    Some(layout) if lease != layout.geometry => {
+                        let (stated, at) = (layout.geometry, layout.lease());
+                        self.fail(RindexError::Contradiction { stated, at, lease })
+                    }
                     Some(layout) => self.read_index(&layout),
                     None => self.fail(RindexError::Driver),
                 }
@@ -328,6 +333,10 @@ impl RindexOperation {
             }
             RindexCommand::Add { name, offset, .. } => {
                 let slot = layout.slot(offset)?;
+                // Two areas of one name: of hosts that look it up, each could go to another one.
+                if let Some(other) = index.find(name).filter(|other| *other != slot) {
+                    return Err(RindexError::Exists { name, offset: layout.area(other) });
+                }
                 index.set(slot, name);
                 self.queue_entry(ENTRY, &index, slot);
                 self.entry = Entry { name, offset };
@@ -358,7 +367,7 @@ impl RindexOperation {
             return self.fail(e);
         }
         if slot >= layout.count {
-            return self.rebuilt(env, &layout, &index);
+            return self.rebuilt(env, (index, before));
         }
         let want = Want::Read { offset: layout.area(slot), len: layout.geometry.sector().slice_len() };
         self.want(Phase::Scan { index, before, slot }, want)
@@ -371,23 +380,21 @@ impl RindexOperation {
         slot: u32,
         result: Result<&[u8], IoFailure>,
     ) -> Want {
-        let Some(layout) = self.layout else { return self.fail(RindexError::Driver) };
         match result {
             Ok(sector) => {
-                if let Some(name) = resource_in(sector) {
-                    enter(&mut index, &before, slot, name);
-                }
+                rebuild::enter(&mut index, &before, slot, sector);
                 self.scan(env, (index, before), slot + 1)
             }
             // The end of the disk: there are no areas behind it.
-            Err(IoFailure::Short) => self.rebuilt(env, &layout, &index),
+            Err(IoFailure::Short) => self.rebuilt(env, (index, before)),
             // An area that cannot be read may be somebody's: an index without it would give it away.
             Err(failure) => self.fail(RindexError::Io { what: "reading a resource's area", failure }),
         }
     }
 
-    fn rebuilt(&mut self, env: &Env<'_>, layout: &Layout, index: &Index) -> Want {
-        self.queue("writing the index", layout.base(), index.bytes().to_vec(), Limit::Init);
+    fn rebuilt(&mut self, env: &Env<'_>, (mut index, before): (Index, Index)) -> Want {
+        rebuild::settle(&mut index, &before);
+        self.queue("writing the index", self.config.offset, index.bytes().to_vec(), Limit::Init);
         self.next_write(env)
     }
 
@@ -465,14 +472,14 @@ impl RindexOperation {
         self.want(Phase::Releasing, Want::Release { machine, offset: layout.lease() })
     }
 
-    /// A release that the disk did not answer is tried again until it does or the lockspace is gone: otherwise no other host
-    /// could change the index.
+    /// A release that the disk did not answer, or whose block could not be marked, is tried again until it does or the lockspace is gone:
+    /// otherwise no other host could change the index, in the second case where one is about to write a leader in our name.
     fn after_release(&mut self, outcome: ReleaseOutcome, outstanding: u32) -> Want {
         self.unsettled |= outstanding > 0;
-        let then = match outcome.result {
-            Err(e) if e.is_retryable() => Then::Pause,
-            _ if self.unsettled => Then::Done,
-            _ => return Want::Done,
+        let then = match (outcome.needs_retract(), self.unsettled) {
+            (true, _) => Then::Pause,
+            (false, true) => Then::Done,
+            (false, false) => return Want::Done,
         };
         self.want(Phase::Settling(then), Want::Settle)
     }
@@ -485,24 +492,6 @@ fn lease_name() -> Name {
 
 fn read<'a>(what: &'static str, result: Result<&'a [u8], IoFailure>) -> Result<&'a [u8], RindexError> {
     result.map_err(|failure| RindexError::Io { what, failure })
-}
-
-/// Enters what lies in the area of a slot.
-///
-/// A host that dies while it deletes a resource leaves its area as it was; if the resource was created again elsewhere, two areas have
-/// the name. Which of them is the resource the index knew before: were both entered, hosts could go to different areas for one name
-/// and both own it. If it did not know, as after damage, both are: an area that may be somebody's is not to be given away.
-fn enter(index: &mut Index, before: &Index, slot: u32, name: Name) {
-    let Some(other) = index.find(name) else { return index.set(slot, name) };
-    let [was_here, was_there] = [slot, other].map(|slot| before.name(slot) == name);
-    match (was_here, was_there) {
-        (true, false) => {
-            index.clear(other);
-            index.set(slot, name);
-        }
-        (false, true) => {}
-        _ => index.set(slot, name),
-    }
 }
 
 /// disk-format.md 8.3.

@@ -1,7 +1,8 @@
 //! Do the sizes that an index's header states agree with its internal lease?
 //!
-//! The header has no checksum. Whoever takes the internal lease finds out that the sizes are wrong, because it is not where they put it.
-//! Whoever works without it (no lockspace) would look for areas where there are none, and write over what lies behind a shorter index.
+//! The header has no checksum. Whoever takes the internal lease finds out that the sizes are wrong: it is not where they put it, or has
+//! others itself. Whoever works without it (no lockspace, or a lookup) would look for areas where there are none, and write over what lies
+//! behind a shorter index.
 
 use super::LEASE_NAME;
 use super::index::{Layout, resource_in};

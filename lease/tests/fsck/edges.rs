@@ -8,7 +8,7 @@ use sanlock_lease::fsck::{
 };
 use sanlock_lease::geometry::Geometry;
 use sanlock_lease::name::Name;
-use sanlock_lease::record::{RawLeader, RequestRecord};
+use sanlock_lease::record::{RawLeader, RequestRecord, RindexEntry};
 use sanlock_lease::timing::{IoTimeout, MonoTime, WatchdogFire};
 
 /// The two hosts that share it are 1 and 2000.
@@ -240,6 +240,26 @@ fn no_name_is_entered_twice() {
         entry(i, 2, |e| e.name = names(b"resA").to_field());
     });
     assert_eq!(wrong(&image, RX_BASE), [(Problem::EntryName, 528, false), (Problem::EntryName, 656, true)]);
+}
+
+#[test]
+fn of_two_areas_of_one_name_without_entries_one_is_entered() {
+    let image = changed(RX, |i| {
+        leader(i, 4 << 20, |l| l.resource_name = names(b"resA").to_field());
+        [0, 2].into_iter().for_each(|slot| entry(i, slot, |e| *e = RindexEntry::from_bytes(&[0; 64])));
+    });
+    assert_eq!(
+        wrong(&image, RX_BASE),
+        [(Problem::EntryMissing, 512, true), (Problem::EntryMissing, 640, false)]
+    );
+}
+
+#[test]
+fn sizes_of_an_index_are_those_of_its_lease() {
+    let report = index(|i| i[12..16].copy_from_slice(&4096_u32.to_le_bytes()));
+    let sizes = report.findings.iter().find(|finding| finding.problem == Problem::IndexSizes).unwrap();
+    assert_eq!((sizes.spot.sector, sizes.spot.at), (0, 12));
+    assert!(sizes.expected.starts_with("512/1M") && sizes.fix.is_none(), "{sizes:?}");
 }
 
 #[test]

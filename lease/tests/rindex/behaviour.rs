@@ -62,12 +62,12 @@ fn the_order_of_transfers() {
     assert_eq!(rig.trace, [(base, 4096), (base, whole), (base + 512, -512), (area, -512), (area, -whole)]);
     rig.trace.clear();
     rig.run(lookup("a", 0)).unwrap_err();
-    assert_eq!(rig.trace, [(base, 4096), (base, whole)]);
+    assert_eq!(rig.trace, [(base, 4096), (2 * MIB, 4096), (base, whole)]);
 }
 
-/// It changes nothing, so that it needs no lease that agrees with the index.
+/// It changes nothing; but what it answers is where others go, so the lease must agree with the header, or be gone.
 #[test]
-fn a_lookup_without_a_lockspace_reads_nothing_but_the_index() {
+fn a_lookup_takes_no_lease_and_looks_whether_there_is_one_that_says_otherwise() {
     let mut rig = Rig::usual();
     rig.run(create("a")).unwrap();
     for (command, expected) in
@@ -75,8 +75,10 @@ fn a_lookup_without_a_lockspace_reads_nothing_but_the_index() {
     {
         rig.trace.clear();
         assert_eq!(rig.run_as(None, command), expected);
-        assert_eq!(rig.trace, [(MIB, 4096), (MIB, 1 << 20)]);
+        assert_eq!(rig.trace, [(MIB, 4096), (2 * MIB, 4096), (MIB, 1 << 20)]);
     }
+    rig.lab.disk.edit(Place::Resource(0), SectorSize::B512, 0, |sector| sector.fill(0));
+    assert_eq!(rig.run_as(None, lookup("a", 0)), entry("a", 3 * MIB));
 }
 
 #[test]
@@ -246,9 +248,9 @@ fn rebuild_finds_what_lies_in_the_areas_up_to_the_end_of_the_disk() {
     }
 }
 
-/// The header has no checksum. Whoever takes the internal lease finds out; whoever does not would write over what lies behind.
+/// The header has no checksum. Whoever went by it would write over leases, or over what lies behind.
 #[test]
-fn an_index_whose_lease_contradicts_its_header_is_not_changed_without_it() {
+fn an_index_whose_lease_contradicts_its_header_is_not_changed() {
     let damaged = |geometry: Geometry, sector: u32, align_flag: u32| {
         let mut rig = Rig::formatted(geometry, 8 * MIB);
         for resource in ["a", "b"] {
@@ -285,6 +287,26 @@ fn an_index_whose_lease_contradicts_its_header_is_not_changed_without_it() {
             assert!(error.to_string().contains(&format!("written for {geometry:?}")), "{case}: {error}");
             refused(Err(error), -22);
             assert!(rig.trace.iter().all(|(_, len)| *len > 0), "{case} writes: {:?}", rig.trace);
+        }
+        let mut rig = damaged(geometry, sector, align_flag);
+        for by_name in [lookup("a", 0), lookup("", 0)] {
+            refused(rig.run(by_name), -22);
+        }
+    }
+    // The lease is where the header says, so that who takes it has it: with other sectors.
+    for (geometry, sector) in [(b4096(AlignSize::M1), 512), (Geometry::B512_M1, 4096)] {
+        for command in [
+            create("c"),
+            delete("a"),
+            RindexCommand::Add { name: name("c"), offset: 10 * MIB, seed: 0 },
+            RindexCommand::Remove { offset: 10 * MIB, seed: 0 },
+            RindexCommand::Rebuild { seed: 0 },
+        ] {
+            let mut rig = damaged(geometry, sector, 1);
+            let member = rig.member(1, 1);
+            refused(rig.run_as(Some(member), command), -22);
+            assert!(rig.trace.iter().all(|(_, len)| *len > 0), "{command:?} writes: {:?}", rig.trace);
+            assert_eq!(rig.leader(9 * MIB).timestamp.get(), 0, "{command:?} keeps the lease");
         }
     }
 }
@@ -343,11 +365,65 @@ fn of_two_areas_of_one_name_a_rebuild_keeps_the_one_that_was_entered() {
     assert_eq!(rig.names().len(), 2);
 }
 
+/// Of more than two as well, and the one that was entered may be the last of them.
+#[test]
+fn of_three_areas_of_one_name_a_rebuild_keeps_the_one_that_was_entered() {
+    let mut rig = Rig::usual();
+    for (slot, other) in [(0, "x"), (1, "y")] {
+        rig.run(create("a")).unwrap();
+        rig.run(RindexCommand::Add { name: name(other), offset: rig.area(slot), seed: 0 }).unwrap();
+    }
+    rig.run(create("a")).unwrap();
+    for slot in [0, 1] {
+        rig.run(RindexCommand::Remove { offset: rig.area(slot), seed: 0 }).unwrap();
+    }
+    assert_eq!(rig.names(), [(2, "a".to_owned())]);
+    rig.run(RindexCommand::Rebuild { seed: 0 }).unwrap();
+    assert_eq!(rig.names(), [(2, "a".to_owned())]);
+}
+
+/// A lease that was renamed to what another entry is called keeps its entry, and its name does not lead elsewhere.
+#[test]
+fn an_area_with_an_entry_is_not_given_away_for_its_name() {
+    let mut rig = Rig::usual();
+    rig.run(create("b")).unwrap();
+    rig.run(RindexCommand::Add { name: name("a"), offset: rig.area(0), seed: 0 }).unwrap();
+    rig.run(create("c")).unwrap();
+    rig.run(create("b")).unwrap();
+    let expected = [(0, "a".to_owned()), (1, "c".to_owned()), (2, "b".to_owned())];
+    assert_eq!(rig.names(), expected);
+    rig.run(RindexCommand::Rebuild { seed: 0 }).unwrap();
+    assert_eq!(rig.names(), expected);
+    assert_eq!(rig.run(lookup("b", 0)).unwrap().offset, rig.area(2));
+}
+
+#[test]
+fn a_name_is_not_entered_twice() {
+    let mut rig = Rig::usual();
+    for resource in ["a", "b"] {
+        rig.run(create(resource)).unwrap();
+    }
+    let add = |slot: u64, resource, rig: &Rig| RindexCommand::Add {
+        name: name(resource),
+        offset: rig.area(slot),
+        seed: 0,
+    };
+    let (elsewhere, same) = (add(1, "a", &rig), add(0, "a", &rig));
+    refused(rig.run(elsewhere), -17);
+    assert_eq!(rig.names(), [(0, "a".to_owned()), (1, "b".to_owned())]);
+    rig.run(same).unwrap();
+}
+
 #[test]
 fn a_rebuild_gives_nothing_away_that_it_cannot_read() {
     let mut rig = Rig::usual();
     rig.run(create("a")).unwrap();
     rig.run(create("b")).unwrap();
+    // Nor is it, without its magic, if it had an entry.
+    rig.lab.disk.edit(Place::Resource(2), SectorSize::B512, 0, |sector| sector[0] ^= 1);
+    rig.run(RindexCommand::Rebuild { seed: 0 }).unwrap();
+    assert_eq!(rig.names(), [(0, "a".to_owned()), (1, "b".to_owned())]);
+    rig.lab.disk.edit(Place::Resource(2), SectorSize::B512, 0, |sector| sector[0] ^= 1);
     // A lease that is damaged, or of another lockspace, is in use all the same.
     rig.lab.disk.edit(Place::Resource(2), SectorSize::B512, 0, |sector| sector[100] ^= 1);
     rig.trace.clear();

@@ -227,6 +227,22 @@ fn a_release_that_is_not_answered_is_tried_until_it_is() {
     assert_eq!(lease(&rig).timestamp.get(), 0);
 }
 
+/// The leader is free then; but where another host is about to commit our value once more, only the mark says that we have let go.
+#[test]
+fn a_release_whose_mark_failed_is_tried_until_it_is_there() {
+    let mut rig = with_a();
+    let writes = Cell::new(0);
+    rig.lab.fates(move |op| {
+        writes.set(writes.get() + u32::from(op.is_write()));
+        // Three writes take the lease; the fourth is the mark.
+        if op.is_write() && writes.get() == 4 { Fate::fail(IoFailure::Os(28)) } else { Fate::prompt() }
+    });
+    assert_eq!(code(rig.run(create("b"))), 0);
+    assert_eq!(lease(&rig).timestamp.get(), 0);
+    let block = HostBlock::from_sector(&rig.bytes((2 << 20) + 1024, 512));
+    assert_eq!(block.dblock.flags.get() & DBLOCK_RELEASED, DBLOCK_RELEASED);
+}
+
 /// Whatever the release came to: who formats something in the way of a write that may still land has to wait for it.
 #[test]
 fn a_release_that_left_a_write_in_flight_is_settled_before_the_end() {

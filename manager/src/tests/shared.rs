@@ -116,6 +116,26 @@ fn an_undone_request_gives_only_its_own_token_up() {
     assert_eq!(lab.list("s"), Some(ResourceList::Held));
 }
 
+/// While the commit was under way this process stood still, or the lockspace ended: others may have the lease by now.
+#[test]
+fn nobody_becomes_exclusive_in_a_lockspace_that_is_not_valid_any_more() {
+    let upgrade = |before: fn(&mut Lab, LockspaceId)| {
+        let (mut lab, ls) = Lab::ready();
+        share(&mut lab, 0, "r");
+        let task = convert_task(&convert(&mut lab, 0, "r", false));
+        before(&mut lab, ls);
+        let done = converted(&mut lab, task, Ok(()), held(GENERATION, 8), (false, 0));
+        assert_eq!(lab.list("r"), Some(ResourceList::Held));
+        done
+    };
+    assert_eq!(upgrade(|lab, _| lab.now = lab.now.plus_secs(7)), [replied(0, 0)]);
+    assert_eq!(upgrade(|lab, _| lab.now = lab.now.plus_secs(8)), [replied(0, -28)]);
+    let lost = |lab: &mut Lab, ls| {
+        lab.quiet(Event::Corrupt { ls, code: -260, text: String::new() });
+    };
+    assert_eq!(upgrade(lost), [replied(0, -28)]);
+}
+
 #[test]
 fn only_the_holder_converts_and_only_to_the_other_mode() {
     let (mut lab, _) = Lab::ready();
