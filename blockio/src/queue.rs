@@ -116,15 +116,21 @@ impl<B: Backend> Shared<B> {
         if unsafe { self.backend.issue_both(&call.first, *how, second) } {
             return self.lock();
         }
-        let mut state = self.issue(&call.first);
-        // The first one may have taken any time, and nobody could take the second one back meanwhile.
-        if state.is_over(second, monotonic_now()) {
-            state.fail(second, NEVER_STARTED);
+        // What was tried, and then the first one, may have taken any time, and nobody could take either back meanwhile.
+        drop(self.issue_in_time(&call.first));
+        self.issue_in_time(second)
+    }
+
+    /// Likewise, unless its time is over.
+    fn issue_in_time(&self, raw: &RawOp) -> MutexGuard<'_, State> {
+        let mut state = self.lock();
+        if state.is_over(raw, monotonic_now()) {
+            state.fail(raw, NEVER_STARTED);
             self.wake_caller();
             return state;
         }
         drop(state);
-        self.issue(second)
+        self.issue(raw)
     }
 
     /// Body of a submitter thread.

@@ -45,15 +45,16 @@ impl Beside {
         if !unsafe { lent.submit(other) } {
             return false;
         }
+        // Handing the other one over may have taken any time, as on a file system that is frozen or a device whose queue is full, and nobody could
+        // take this one back meanwhile.
+        let late = write.until.is_some_and(|until| until <= monotonic_now());
         // SAFETY: likewise.
-        let submitted = write.kind == DiskKind::Block && unsafe { lent.submit(write) };
+        let submitted = !late && write.kind == DiskKind::Block && unsafe { lent.submit(write) };
         if submitted {
             lent.wait(sink);
             return true;
         }
         let put = self.lock().put(lent);
-        // Handing the other one over may have taken any time, as on a file system that is frozen, and nobody could take this one back meanwhile.
-        let late = write.until.is_some_and(|until| until <= monotonic_now());
         sink(write.slot, if late { NEVER_STARTED } else { alone() });
         let mut lent = match put {
             Ok(number) => self.lock().take(number),
@@ -89,5 +90,44 @@ impl Others {
     fn take(&mut self, number: u64) -> Option<Lent> {
         let at = self.lent.iter().position(|(of, _)| *of == number)?;
         Some(self.lent.swap_remove(at).1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Op;
+    use sanlock_lease::timing::MonoTime;
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+
+    /// Whatever it is written to: until the other one was handed over it could not be taken back.
+    #[test]
+    fn a_write_whose_time_is_over_once_the_other_one_is_handed_over_is_not_made() {
+        for kind in [DiskKind::File, DiskKind::Block] {
+            let mut file = tempfile::NamedTempFile::new_in(".").unwrap();
+            file.write_all(&[1; 1024]).unwrap();
+            let (mut written, mut read) = ([2; 512], [0; 512]);
+            let raw = |op, slot, offset, buffer: &mut [u8; 512]| RawOp {
+                op,
+                fd: file.as_raw_fd(),
+                kind,
+                ptr: buffer.as_mut_ptr(),
+                len: 512,
+                offset,
+                slot,
+                until: Some(MonoTime::from_secs(0)),
+            };
+            let (write, other) = (raw(Op::Write, 7, 0, &mut written), raw(Op::Read, 8, 512, &mut read));
+            let mut told = Vec::new();
+            let alone = || panic!("it is made");
+            // SAFETY: file and buffers live until both were told of.
+            assert!(unsafe {
+                Beside::new().write_and(&write, &other, alone, |slot, end| told.push((slot, end)))
+            });
+            told.sort_unstable();
+            assert_eq!(told, [(7, NEVER_STARTED), (8, 512)], "{kind:?}");
+            assert_eq!(std::fs::read(file.path()).unwrap(), [1; 1024]);
+        }
     }
 }

@@ -112,7 +112,7 @@ fn the_second_of_two_writes_does_not_begin_after_its_time() {
         engine.defer(Duration::MAX);
         let disk = disk();
         let until = Some(monotonic_now().plus_millis(if late { 1 } else { 600_000 }));
-        let tickets = [0, 5].map(|sector| write(&mut engine, &disk, sector, until));
+        let tickets = [(0, None), (5, until)].map(|(sector, until)| write(&mut engine, &disk, sector, until));
         let errand = engine.errand().unwrap();
         let caller = thread::spawn(|| errand.run());
         while monotonic_now() <= until.filter(|_| late).unwrap_or_default() {

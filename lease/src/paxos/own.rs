@@ -60,13 +60,17 @@ impl OwnBlock {
     }
 
     /// Phase 1 of a ballot for `lver`. A value we accepted earlier for the same version is kept with its ballot and its
-    /// RELEASED flag (rule R1); of an older version nothing needs to be remembered.
-    pub(super) fn phase1(&mut self, lver: u64, mbal: u64) -> HostBlock {
+    /// RELEASED flag (rule R1); of an older version nothing but the flag needs to be remembered.
+    ///
+    /// The flag still says that we gave the older version up: where another host writes a leader of that version in our name only now, hosts
+    /// that look at nothing else (the original) would be refused until we come again. With several disks (not `single`) it goes: on one that
+    /// phase 2 does not reach it would speak, to who reads that one alone, for a value that we hold.
+    pub(super) fn phase1(&mut self, lver: u64, mbal: u64, single: bool) -> HostBlock {
         if self.lver != lver {
             self.lver = lver;
             self.bal = 0;
             self.value = None;
-            self.released = false;
+            self.released &= single;
         }
         self.mbal = mbal;
         self.encode()

@@ -36,7 +36,7 @@ impl PaxosAcquire {
         self.contending_since.get_or_insert(now);
         self.ballot_started = now;
         self.value = None;
-        let block = self.own.phase1(self.next_lver(), mbal);
+        let block = self.own.phase1(self.next_lver(), mbal, self.config.disks == 1);
         let tally = self.write_all(now, self.config.host.block_sector(), &Content::Block(block));
         self.submit_writes(now, env, Phase::Write1(tally))
     }

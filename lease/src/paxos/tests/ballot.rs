@@ -294,7 +294,7 @@ fn a_value_given_up_by_flag_is_kept_and_not_taken_for_success() {
     assert_eq!(written[1], Content::Block(released(block([4001, 4001, US, 1, 950, 1]))));
     let Content::Leader(first) = written[2] else { panic!() };
     assert_eq!((state(&first), first.timestamp.get()), ((US, 1, true, 1, US), 950));
-    assert_eq!(written[3], Content::Block(block([6001, 0, 0, 0, 0, 2])));
+    assert_eq!(written[3], Content::Block(released(block([6001, 0, 0, 0, 0, 2]))));
     assert_eq!(written[4], Content::Block(block([6001, 6001, US, 1, 1000, 2])));
     assert_eq!(state(&leader_of(&lab)), (US, 1, true, 2, US));
 }

@@ -44,6 +44,17 @@ fn a_live_holder_refuses_before_anything_but_our_ballot_number_is_written() {
     assert_eq!(fields(&block_of(&lab, 1)), [1, 0, 0, 0, 0, 6]);
 }
 
+/// We gave version 4 up, and another host that had found our value is about to commit it once more: only our flag says that we have let go,
+/// to hosts that look at nothing else.
+#[test]
+fn a_refused_acquire_does_not_take_back_that_an_older_version_was_given_up() {
+    let mut lab = shared_lab();
+    put_block(&mut lab, US, released(block([1, 1, US, 1, 300, 4])));
+    let done = acquire_plain(&mut lab);
+    assert_eq!((failure(&done).1, failure(&done).2), (-11, false));
+    assert_eq!(block_of(&lab, US), released(block([2001, 0, 0, 0, 0, 6])));
+}
+
 /// 16.4, with the holder judged before the value is written as well, and its ballot record kept (rule R2).
 #[test]
 fn a_dead_holders_mode_block_is_cleared_and_its_ballot_record_kept() {

@@ -52,11 +52,25 @@ fn accepting_a_value_again_keeps_a_flag_and_makes_none() {
         (block([1, 1, US, 1, 777, 5]), other, false),
     ] {
         let mut own = merged(&[first]);
-        own.phase1(5, 2001);
+        own.phase1(5, 2001, true);
         let written = own.phase2(second);
         assert_eq!(written.dblock.is_released(), expected, "{first:?} {second:?}");
         assert_eq!(fields(&written), [2001, 2001, US, 1, second.timestamp, 5]);
     }
+}
+
+#[test]
+fn a_ballot_for_a_new_version_keeps_the_flag_of_the_old_one_on_a_single_disk_until_a_value_is_accepted() {
+    for single in [true, false] {
+        let mut own = merged(&[released(block([1, 1, US, 1, 777, 5]))]);
+        let bare = own.phase1(6, 2001, single);
+        assert_eq!((bare.dblock.is_released(), fields(&bare)), (single, [2001, 0, 0, 0, 0, 6]));
+        assert_eq!(own.phase1(7, 4001, single).dblock.is_released(), single);
+        // Not even of the value that it was set for: of that version it was given up, of this one it is not.
+        assert!(!own.phase2(OURS).dblock.is_released());
+    }
+    let mut own = merged(&[block([1, 1, US, 1, 777, 5])]);
+    assert!(!own.phase1(6, 2001, true).dblock.is_released());
 }
 
 /// It leaves something in flight; what else went wrong does not.
