@@ -66,6 +66,17 @@ pub enum LeaderError {
         /// The size on disk.
         found: u32,
     },
+    /// A record of a lockspace says another align size than the first one, from which everybody takes the sizes.
+    #[error(
+        "the host id record is of a lockspace with areas of {} MiB, the first record of one with {} MiB: one of the two is damaged ('sanlock fsck')",
+        found.mib(), first.mib()
+    )]
+    OtherAlign {
+        /// What this record says.
+        found: AlignSize,
+        /// What the first one says.
+        first: AlignSize,
+    },
     /// The record combines sizes that do not go together.
     #[error(transparent)]
     Sizes(GeometryError),
@@ -96,6 +107,7 @@ impl LeaderError {
             Self::NumHosts { .. }
             | Self::Checksum { .. }
             | Self::SectorSize { .. }
+            | Self::OtherAlign { .. }
             | Self::Sizes(_)
             | Self::Owner { .. } => false,
         }

@@ -235,6 +235,7 @@ impl Manager {
             unsettled: None,
             attempts: 0,
             for_op: Some(number),
+            to_examine: false,
         };
         self.resources.insert(id, resource);
         self.tasks.insert(task, id);
@@ -407,6 +408,7 @@ impl Manager {
             }
         }
         self.end_op(number, 0, out);
+        self.examine_granted(&acquired, out);
         true
     }
 

@@ -131,14 +131,39 @@ impl Manager {
                 && resource.is_none_or(|name| r.spec.name == name)
                 // Nobody is recorded as the holder of a lease held shared.
                 && !r.spec.shared
-                && r.is_granted()
         };
-        let found: Vec<(ResourceId, LockspaceId)> =
-            self.resources.iter().filter(|(_, r)| wanted(r)).map(|(id, r)| (*id, r.ls)).collect();
+        let mut found: Vec<(ResourceId, LockspaceId)> = Vec::new();
+        for (id, r) in self.resources.iter_mut().filter(|(_, r)| wanted(r)) {
+            if r.is_granted() {
+                found.push((*id, r.ls));
+            } else {
+                r.to_examine = true;
+            }
+        }
+        self.look_for(&found, !again, out);
+    }
+
+    /// The look that was asked for before these were granted: a bit stands for some seconds only, and a request may wait longer for its
+    /// other leases than that.
+    pub(crate) fn examine_granted(&mut self, granted: &[ResourceId], out: &mut Vec<Action>) {
+        let mut asked: BTreeMap<LockspaceId, Vec<(ResourceId, LockspaceId)>> = BTreeMap::new();
+        for id in granted {
+            let Some(resource) = self.resources.get_mut(id) else { continue };
+            if std::mem::take(&mut resource.to_examine) && !resource.spec.shared {
+                asked.entry(resource.ls).or_default().push((*id, resource.ls));
+            }
+        }
+        for found in asked.values() {
+            self.look_for(found, true, out);
+        }
+    }
+
+    /// Leases of one lockspace.
+    fn look_for(&mut self, found: &[(ResourceId, LockspaceId)], wanted: bool, out: &mut Vec<Action>) {
         let Some((_, ls)) = found.first().copied() else { return };
         if let Some(lockspace) = self.lockspaces.get_mut(&ls) {
-            lockspace.looking.left.extend(found.into_iter().map(|(id, _)| id));
-            lockspace.looking.wanted |= !again;
+            lockspace.looking.left.extend(found.iter().map(|(id, _)| *id));
+            lockspace.looking.wanted |= wanted;
         }
         self.look_on(ls, out);
     }

@@ -311,6 +311,8 @@ pub struct Resource {
     pub(crate) attempts: u32,
     /// The command that waits for the release that runs.
     pub(crate) for_op: Option<OpNumber>,
+    /// Somebody asked to look for requests while nobody was there to be told of one.
+    pub(crate) to_examine: bool,
 }
 
 /// Which list of STATUS a resource is on.

@@ -17,13 +17,13 @@
 //! much longer than ours that our lease would age beyond 4T in the second wait, the lease is checked and renewed on the way.
 
 use super::{DeltaConfig, Instance, JoinError, JoinOutcome, Joined};
-use crate::geometry::{Geometry, SectorSize};
+use crate::geometry::{AlignSize, Geometry, SectorSize};
 use crate::limits::SECTOR_BYTES_MAX;
 use crate::machine::{Action, Env, Input, IoFailure, LockspaceNow, Machine, Op, OpId, Place, Step, View};
 use crate::name::Name;
 use crate::record::{Bitmap, RawLeader};
 use crate::timing::{IoTimeout, MonoTime};
-use crate::verify::{self, Purpose};
+use crate::verify::{self, LeaderError, Purpose};
 use arrayvec::ArrayVec;
 
 /// Spacing of the looks at a lease that is not ours (W24).
@@ -226,7 +226,12 @@ impl DeltaAcquire {
     fn own_record(&self, result: Result<View<'_>, IoFailure>) -> Result<RawLeader, JoinError> {
         let record = self.config.own_record(result).map_err(JoinError::Read)?;
         self.config.check(&record, self.geometry).map_err(JoinError::Leader)?;
-        Ok(record)
+        // The first record's flags were believed without its checksum. By a wrong one hosts would be overlooked for as long as this one is joined.
+        let (found, first) = (AlignSize::from_flags(record.flags.get()), self.geometry.align());
+        match found.filter(|found| *found != first) {
+            Some(found) => Err(JoinError::Leader(LeaderError::OtherAlign { found, first })),
+            None => Ok(record),
+        }
     }
 
     /// Step 2: free, ours, or somebody else's.

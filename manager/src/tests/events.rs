@@ -168,6 +168,30 @@ fn a_request_written_soon_after_another_one_is_found_too() {
     }
 }
 
+/// The bit stands for six io timeouts; a request for several leases may wait for much longer for the last of them.
+#[test]
+fn a_request_for_a_lease_that_is_granted_only_later_is_found() {
+    let (mut lab, ls) = Lab::ready();
+    let noticed = Event::Noticed { ls, from: host(2), generation: 6, event: event(0) };
+    let first = task(&lab.acquire(0, Target::Own, &["r", "s"]));
+    let second = task(&lab.acquired(first, 0));
+    assert_eq!(lab.quiet(noticed), [], "nobody is there to be told");
+    (0..100).for_each(|_| assert!(lab.tick().is_empty()));
+    let granted = lab.acquired(second, 0);
+    let [r, s] = ["r", "s"].map(|name| lab.resource(name).unwrap());
+    let leases = |actions: &[Action]| match actions {
+        [.., Action::LookForRequests { leases, .. }] => leases.iter().map(|(id, _)| *id).collect(),
+        _ => Vec::new(),
+    };
+    assert_eq!(leases(&granted), [r, s], "{granted:?}");
+    let kill = Action::Kill { conn: ConnId(0), pid: 100, signal: Signal::Kill };
+    assert_eq!(lab.looked(ls, vec![Request { resource: r, lver: 8, force_mode: 1 }]), [kill]);
+    // Once: what is granted after it was asked for by nobody.
+    lab.release(0, &["s"]);
+    let third = task(&lab.acquire(1, Target::Own, &["t"]));
+    assert_eq!(lab.acquired(third, 0), [replied(1, 0)]);
+}
+
 #[test]
 fn a_written_request_shows_the_owners_bit() {
     let (mut lab, _) = Lab::ready();

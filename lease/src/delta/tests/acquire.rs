@@ -1,6 +1,7 @@
 use super::*;
 use crate::code::ReturnCode;
 use crate::delta::{Instance, JoinError, JoinOutcome};
+use crate::geometry::AlignSize;
 use crate::machine::{IoFailure, LockspaceNow};
 use crate::testing::{Fate, Finished};
 use crate::verify::LeaderError;
@@ -110,6 +111,25 @@ fn wrong_sizes_in_the_first_record_do_not_lead_to_another_hosts_sector() {
     });
     let finished = lab.run(&mut DeltaAcquire::new(DeltaConfig { host: host(3), ..config() }, None));
     assert_eq!(finished.outcome, Err(JoinError::Leader(LeaderError::SectorSize { found: 512 })));
+}
+
+/// One bit of the first record's flags, and hosts from 251 on would not be there for who joins.
+#[test]
+fn a_wrong_align_size_in_the_first_record_is_noticed_by_the_own_one() {
+    let joined = |id: u64, flags: u32| {
+        let mut lab = lab_with(Geometry::new(SectorSize::B4096, AlignSize::M8).unwrap(), 1);
+        lab.disk.edit(Place::Lockspace, SectorSize::B4096, host(id).delta_sector(), |sector| {
+            let mut leader = RawLeader::from_sector(sector);
+            leader.flags = flags.into();
+            leader.seal();
+            leader.encode(None, sector);
+        });
+        lab.run(&mut DeltaAcquire::new(DeltaConfig { host: host(3), ..config() }, None)).outcome
+    };
+    let (found, first) = (AlignSize::M8, AlignSize::M1);
+    assert_eq!(joined(1, 0x90), Err(JoinError::Leader(LeaderError::OtherAlign { found, first })));
+    // A record that says nothing of it is of any size.
+    assert!(joined(3, 0).is_ok() && joined(1, 0).is_ok());
 }
 
 #[test]
