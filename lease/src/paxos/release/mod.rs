@@ -131,6 +131,8 @@ pub struct PaxosRelease {
     patient: bool,
     /// Whether it is known which disks answer.
     probed: bool,
+    /// Our block was read before the value is written.
+    looked: bool,
     /// A majority has the lease under this name instead. Then leaders are neither asked nor written: our block gives it up.
     other_name: Option<Name>,
     /// A leader under another name is of this host's writing.
@@ -192,6 +194,7 @@ impl PaxosRelease {
             mode: ModeBlock::zeroed(),
             patient: false,
             probed: false,
+            looked: false,
             other_name: None,
             newer_hold: false,
             not_renamed: None,
@@ -388,6 +391,10 @@ impl PaxosRelease {
             }
             return self.submit(now, env, Phase::Probe(Probe::default()));
         }
+        if self.value_waits() {
+            self.read_block(now);
+            return self.submit(now, env, Phase::ReadBlock(OwnRead::default()));
+        }
         let Some(value) = self.value.take() else { return self.begin(now, env) };
         if !self.may_write(env) {
             return self.done(Err(ReleaseError::LockspaceGone));
@@ -405,6 +412,11 @@ impl PaxosRelease {
             Some(failure) if failure.may_still_land() => ReleaseError::Io(failure),
             other => ReleaseError::Value(other.unwrap_or(IoFailure::TimedOut)),
         }))
+    }
+
+    /// Whether there is a value that is not written before our block was read: of a hold that is given up once more, which may be over.
+    fn value_waits(&self) -> bool {
+        self.what == What::Whatever && self.value.is_some() && self.hold.is_some() && !self.looked
     }
 
     fn after_value(&mut self, now: MonoTime, env: &Env<'_>, tally: Tally) -> Step<ReleaseOutcome> {
@@ -437,6 +449,7 @@ impl PaxosRelease {
         let mode = self.mode;
         let mut phase = std::mem::replace(&mut self.phase, Phase::Done);
         match &mut phase {
+            Phase::ReadBlock(read) if purpose == For::Leader => read.leader(&self.decode_leader(result)),
             Phase::ReadBlock(read) if !self.ops.is_known(disk) => {
                 read.unread(result.err().or(self.ops.unseen(disk)))
             }

@@ -1,7 +1,9 @@
 //! What a retract reads first: our block, of which it is not known what the attempt before left in it.
 
+use super::probe::same_value;
 use super::*;
 use crate::paxos::HostId;
+use crate::record::Dblock;
 
 /// What was read of our block so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -18,9 +20,19 @@ pub(super) struct OwnRead {
     damaged: u32,
     io: Option<IoFailure>,
     bad: Option<DblockError>,
+    /// No lease of this lockspace lies there.
+    other: Option<LeaderError>,
 }
 
 impl OwnRead {
+    /// What the leader of a single disk says. Under another name it may be this lease all the same.
+    pub(super) fn leader(&mut self, leader: &Result<RawLeader, LeaderFail>) {
+        if let Err(LeaderFail::Leader(error)) = leader {
+            let other = error.is_of_another() && !matches!(error, LeaderError::Resource { .. });
+            self.other = other.then_some(*error);
+        }
+    }
+
     /// A disk that was not read, or not seen to have this lease.
     pub(super) fn unread(&mut self, why: Option<IoFailure>) {
         self.io = self.io.or(why);
@@ -54,6 +66,10 @@ impl PaxosRelease {
             let sector = self.config.host.block_sector();
             self.ops.read(disk, self.geometry.sector(), sector, 1, self.deadline(now), For::OwnBlock);
         }
+        if self.config.disks == 1 {
+            // Of several disks it was seen which have the lease. What has waited to be given up may have been formatted meanwhile.
+            self.ask_for_leaders(now);
+        }
     }
 
     pub(super) fn after_read_block(
@@ -62,6 +78,9 @@ impl PaxosRelease {
         env: &Env<'_>,
         read: &OwnRead,
     ) -> Step<ReleaseOutcome> {
+        if let Some(other) = read.other {
+            return self.done(Err(ReleaseError::Leader(other)));
+        }
         // Of the copies of the block that is furthest on: a disk may have kept the number of a ballot that got no further, from before.
         // And its value's ballot, where it has one: an attempt before this may have raised the other number, below.
         let ballot = read.best.map_or(0, |HostBlock { dblock, .. }| match dblock.bal.get() {
@@ -71,9 +90,19 @@ impl PaxosRelease {
         if self.hold.is_some_and(|hold| ballot > hold.dblock.mbal.get()) {
             return self.done(Ok(Released::NothingToDo));
         }
-        // What we wrote ourselves, where no disk that answers has it.
-        let attempt =
-            self.attempt.filter(|left| read.best.is_some_and(|best| left.dblock.written_after(&best.dblock)));
+        if self.value_waits() && read.readable >= self.config.majority() {
+            self.looked = true;
+            // It may be the next owner's by now.
+            if read.best.zip(self.hold).is_some_and(|(best, hold)| is_of_hold(&best.dblock, &hold.dblock)) {
+                return self.start(now, env);
+            }
+            self.value = None;
+        }
+        // What we wrote ourselves, where no disk that answers has it: not of a single one, from which it cannot have been away.
+        let several = self.config.disks > 1;
+        let attempt = self
+            .attempt
+            .filter(|left| several && read.best.is_some_and(|best| left.dblock.written_after(&best.dblock)));
         let unmarked = read.unmarked || attempt.is_some();
         let Some(mut block) = attempt.or(read.best).filter(|_| read.readable >= self.config.majority())
         else {
@@ -99,4 +128,9 @@ impl PaxosRelease {
             self.read_leader(now, env)
         }
     }
+}
+
+/// Whether our block is still the one with which the lease was held, but for what a release has done to it.
+fn is_of_hold(block: &Dblock, hold: &Dblock) -> bool {
+    same_value(block, hold) || (hold.bal.get() == 0 && (block.lver, block.mbal) == (hold.lver, hold.mbal))
 }

@@ -56,7 +56,7 @@ impl Identify {
 }
 
 /// Whether two blocks have the same value, accepted in the same ballot of the same version.
-fn same_value(one: &Dblock, other: &Dblock) -> bool {
+pub(super) fn same_value(one: &Dblock, other: &Dblock) -> bool {
     let value = |block: &Dblock| (block.lver, block.bal, block.inp, block.inp2, block.inp3);
     one.bal.get() != 0 && value(one) == value(other)
 }

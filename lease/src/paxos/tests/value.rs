@@ -152,6 +152,37 @@ fn nothing_is_given_up_while_the_value_is_not_on_disk() {
     }
 }
 
+/// Formatted meanwhile, it may be the next owner's: neither its value nor what else lies there is ours to write.
+#[test]
+fn the_value_of_a_hold_that_is_over_is_not_written() {
+    let (_, held) = owned();
+    let again = || {
+        PaxosRelease::retract(config(US), held.geometry).of_hold(Some(held.block)).with_value(Some(sector(9)))
+    };
+    let mut later = held.block;
+    later.dblock.mbal = 4001.into();
+    later.dblock.bal = 4001.into();
+    later.dblock.lver = 2.into();
+    later.dblock.seal();
+    for block in [HostBlock::zeroed(), released(block([1, 1, 2, 1, 7, 1])), later] {
+        let mut lab = lab(leader(1, owned_by(2, 1)));
+        put_block(&mut lab, US, block);
+        put_value(&mut lab, 7);
+        let done = lab.run(&mut again());
+        assert!(done.outcome.result.is_ok() && !done.outcome.value_written, "{:?}", done.outcome);
+        assert_eq!(on_disk(&lab), vec![7; 512], "{block:?}");
+    }
+    // Where it cannot be told, it is tried again.
+    let (mut lab, _) = owned();
+    nth_op(&mut lab, 0, Fate::fail(IoFailure::Os(5)));
+    let done = lab.run(&mut again());
+    assert!(done.outcome.needs_retract() && !done.outcome.value_written, "{:?}", done.outcome);
+    lab.no_faults();
+    let done = lab.run(&mut again());
+    assert!(done.outcome.value_written && done.outcome.result == Ok(Released::LeaderFreed));
+    assert_eq!(on_disk(&lab), vec![9; 512]);
+}
+
 #[test]
 fn no_value_is_written_without_the_lockspace() {
     let (mut lab, held) = owned();
