@@ -100,7 +100,7 @@ impl Manager {
     /// What has no watchdog behind it yet waits.
     pub(crate) fn acquire_next(&mut self, now: MonoTime, number: OpNumber, out: &mut Vec<Action>) {
         loop {
-            let tasks = self.tasks.len();
+            let tasks = self.tasks_running();
             let Some(Op { target, kind: OpKind::Acquire { takings, flags }, .. }) = self.ops.get(&number)
             else {
                 return;

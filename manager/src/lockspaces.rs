@@ -7,8 +7,8 @@ use crate::ids::{ConnId, LockspaceId, ResourceId};
 use crate::killing::look;
 use crate::rejoin::RejoinRecord;
 use crate::requests::Looking;
-use crate::state::{Dead, Lockspace, LockspaceList, RenewalEntry, Work};
-use crate::{LOCKSPACES_MAX, Level, Manager, WAITERS_MAX, log, reply};
+use crate::state::{Dead, Lockspace, LockspaceList, OpKind, RenewalEntry, Work};
+use crate::{LOCKSPACES_MAX, Level, Manager, Op, WAITERS_MAX, log, reply};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::delta::{Instance, JoinError, Joined};
 use sanlock_lease::geometry::HostId;
@@ -234,7 +234,7 @@ impl Manager {
         if lockspace.list == LockspaceList::Rem {
             return reply(out, conn, ReturnCode::EINPROGRESS.0);
         }
-        if self.index_busy(ls) {
+        if self.index_busy(ls) || (unused && self.is_waited_for(lockspace)) {
             return reply(out, conn, ReturnCode::EBUSY.0);
         }
         let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
@@ -246,6 +246,12 @@ impl Manager {
             return reply(out, conn, ReturnCode::EBUSY.0);
         }
         self.begin_removal(ls, out);
+    }
+
+    /// Whether somebody is about to use it: where that waits for the watchdog there is no resource yet.
+    fn is_waited_for(&self, lockspace: &Lockspace) -> bool {
+        let waits = |op: &Op| matches!(&op.kind, OpKind::Acquire { takings, .. } if takings.waits_for(&lockspace.spec.name));
+        !lockspace.used_waiters.is_empty() || self.ops.values().any(waits)
     }
 
     /// A joined lockspace is marked dead by the check that follows every event.

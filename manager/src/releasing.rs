@@ -3,7 +3,7 @@
 
 use crate::action::Action;
 use crate::event::{ReleaseWhat, Target};
-use crate::ids::{ConnId, ResourceId, TaskId};
+use crate::ids::{ConnId, LockspaceId, ResourceId, TaskId};
 use crate::side::Givings;
 use crate::state::{Op, OpKind, OpNumber, Resource, Work};
 use crate::value::value_was_refused;
@@ -98,7 +98,7 @@ impl Manager {
     /// Releases what may be released now of a command's resources, or ends it.
     pub(crate) fn release_next(&mut self, number: OpNumber, out: &mut Vec<Action>) {
         loop {
-            let tasks = self.tasks.len();
+            let tasks = self.tasks_running();
             let Some(Op { target, kind: OpKind::Release { givings, .. }, .. }) = self.ops.get(&number) else {
                 return;
             };
@@ -273,6 +273,16 @@ impl Manager {
         out.push(Action::StartRetract { task, ls, config, geometry, hold, attempt, value, rename, disks });
     }
 
+    /// How many tasks do something: not those of which only a write may still land, perhaps for hours.
+    pub(crate) fn tasks_running(&self) -> usize {
+        let runs = |id: &ResourceId| {
+            self.resources.get(id).is_some_and(|r| {
+                matches!(r.work, Work::Acquiring { .. } | Work::Releasing { .. }) || r.converting.is_some()
+            })
+        };
+        self.tasks.values().filter(|id| runs(id)).count()
+    }
+
     /// The resource of a task that is done. While writes of it are outstanding the task stays known, to be told of their end.
     pub(crate) fn task_done(&mut self, task: TaskId, outstanding: u32) -> Option<ResourceId> {
         if outstanding > 0 { self.tasks.get(&task).copied() } else { self.tasks.remove(&task) }
@@ -391,6 +401,15 @@ impl Manager {
             } else {
                 self.retry_later(now, id);
             }
+        }
+    }
+
+    /// What is due to be given up once more in a lockspace that has no watchdog behind it: not asked for again with every tick.
+    pub(crate) fn put_releases_off(&mut self, now: MonoTime, ls: LockspaceId) {
+        let due = |r: &&mut Resource| r.ls == ls && matches!(r.work, Work::Retry { at } if at <= now);
+        let t = self.lockspaces.get(&ls).map_or(1, |ls| ls.io_timeout.secs());
+        for resource in self.resources.values_mut().filter(due) {
+            resource.work = Work::Retry { at: now.plus_secs(2 * t) };
         }
     }
 

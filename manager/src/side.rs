@@ -18,6 +18,7 @@
 
 use crate::event::ResourceRequest;
 use crate::ids::{LockspaceId, ResourceId, TaskId};
+use sanlock_lease::name::Name;
 
 /// Resources of one command that are worked on at a time.
 pub(crate) const SIDE_BY_SIDE_MAX: usize = 8;
@@ -99,6 +100,13 @@ impl Takings {
             Taking::Arming(ls) => Some(ls),
             _ => None,
         })
+    }
+
+    /// Whether it has still to begin with a resource of this lockspace.
+    pub(crate) fn waits_for(&self, lockspace: &Name) -> bool {
+        let left = self.0.iter().take(self.bound());
+        let begins = |state: Taking| matches!(state, Taking::Waiting { .. } | Taking::Arming(_));
+        left.into_iter().any(|(request, state)| begins(*state) && request.spec.lockspace == *lockspace)
     }
 
     pub(crate) fn acquired(&self) -> impl Iterator<Item = ResourceId> + '_ {

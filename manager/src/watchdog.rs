@@ -205,6 +205,7 @@ impl Manager {
         lockspace.protected = true;
         if let Err(text) = &result {
             log(out, Level::Error, Some(ls), format!("the watchdog cannot be armed: {text}"));
+            self.put_releases_off(now, ls);
         }
         self.answer_used(ls, result.is_err().then_some(ReturnCode::WD_ERROR), out);
         self.index_armed(ls, result.as_ref().map(drop).map_err(|_| ReturnCode::WD_ERROR), out);

@@ -182,6 +182,29 @@ fn watched() -> (Lab, LockspaceId) {
     (lab, ls)
 }
 
+/// Each time is a thread, a question to wdmd and a line in the log.
+#[test]
+fn wdmd_that_refuses_is_not_asked_every_second_for_an_orphan_that_is_to_be_released() {
+    let (mut lab, ls) = watched();
+    let wanted = ResourceRequest { persistent: true, ..asking("r", false) };
+    ask(&mut lab, 0, vec![wanted], OrphanUse::Refuse);
+    let started = lab.quiet(Event::WatchdogArmed { ls, result: Ok(()) });
+    lab.acquired(task(&started), 0);
+    lab.close(0);
+    lab.register(1, 101);
+    let asks = |actions: &[Action]| actions.iter().any(|a| matches!(a, Action::WatchdogArm { .. }));
+    let mut asked = usize::from(asks(&release_orphans(&mut lab, 1, None)));
+    for _ in 0..60 {
+        lab.quiet(Event::WatchdogArmed { ls, result: Err("no".to_owned()) });
+        asked += usize::from(asks(&lab.tick()));
+    }
+    assert!((15..=31).contains(&asked), "{asked} times in a minute, with an io timeout of a second");
+    lab.quiet(Event::WatchdogArmed { ls, result: Err("no".to_owned()) });
+    assert!((0..5).any(|_| asks(&lab.tick())));
+    lab.quiet(Event::WatchdogArmed { ls, result: Ok(()) });
+    assert!((0..2).any(|_| lab.tick().iter().any(|a| matches!(a, Action::StartRetract { .. }))));
+}
+
 #[test]
 fn an_orphan_that_does_not_count_needs_no_watchdog_and_one_that_does_has_it_before_the_answer() {
     let (mut lab, ls) = watched();

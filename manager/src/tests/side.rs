@@ -227,6 +227,22 @@ fn where_very_many_tasks_run_a_command_has_one_at_a_time() {
     assert_eq!(lab.acquired(third, 0), [replied(0, 0)]);
 }
 
+/// They do nothing, and may be so for hours.
+#[test]
+fn tasks_whose_writes_may_still_land_are_not_under_way() {
+    let (mut lab, _) = Lab::ready();
+    for resource in EIGHT {
+        lab.hold(1, resource);
+    }
+    for n in 0..u64::try_from(TASKS_MANY).unwrap() {
+        lab.register(200 + n, 200 + i32::try_from(n).unwrap());
+        let started = task(&lab.acquire(200 + n, Target::Own, &[&format!("hung{n}")]));
+        lab.failed(started, live_owner(), true, 1);
+    }
+    let all = Command::Release { target: Target::Own, what: ReleaseWhat::All };
+    assert_eq!(releases(&lab.command(1, all)).len(), EIGHT.len());
+}
+
 /// What the disk says of one resource, however often it is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {

@@ -303,6 +303,21 @@ fn a_request_that_waits_for_the_watchdog_ends_with_its_lockspace() {
 }
 
 #[test]
+fn a_lockspace_that_somebody_is_about_to_use_is_not_unused() {
+    let remove_unused = || Command::RemLockspace { spec: ls_spec("ls"), asynchronous: false, unused: true };
+    let (mut lab, ls) = ready();
+    arms(&lab.acquire(0, Target::Own, &["r"]));
+    assert_eq!(lab.command(9, remove_unused()), [replied(9, -16)]);
+    let started = task(&armed(&mut lab, ls));
+    assert_eq!(lab.acquired(started, 0).last(), Some(&replied(0, 0)));
+
+    let (mut lab, ls) = ready();
+    arms(&lab.command(0, set_used(true)));
+    assert_eq!(lab.command(9, remove_unused()), [replied(9, -16)]);
+    assert_eq!(armed(&mut lab, ls), [replied(0, 0)]);
+}
+
+#[test]
 fn writes_that_may_still_land_keep_the_watchdog_armed_without_limit() {
     let (mut lab, ls) = ready();
     arms(&lab.acquire(0, Target::Own, &["r"]));
