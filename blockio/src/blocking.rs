@@ -64,10 +64,8 @@ impl BlockingIo {
         timeout: Duration,
     ) -> Result<(), IoError> {
         let aligned = self.buffer(Op::Read, disk, offset, buf.len(), timeout)?;
-        let done = self.run(
-            IoRequest { len: buf.len(), ..IoRequest::read(Arc::clone(disk), offset, aligned) },
-            timeout,
-        )?;
+        let request = IoRequest { len: buf.len(), ..IoRequest::read(Arc::clone(disk), offset, aligned) };
+        let done = self.run(request, timeout, || true)?;
         if done.result.is_ok() {
             buf.copy_from_slice(&done.buf[..buf.len()]);
         }
@@ -86,12 +84,26 @@ impl BlockingIo {
         data: &[u8],
         timeout: Duration,
     ) -> Result<(), IoError> {
+        self.write_all_at_while(disk, offset, data, timeout, || true)
+    }
+
+    /// The same, unless `may_begin` says no when there is a place for it: that may have been waited for, and whoever asked may have lost the
+    /// right to write meanwhile.
+    ///
+    /// # Errors
+    /// As [`BlockingIo::write_all_at`]; [`IoErrorKind::NeverStarted`] if it may not begin.
+    pub fn write_all_at_while(
+        &mut self,
+        disk: &Arc<Disk>,
+        offset: u64,
+        data: &[u8],
+        timeout: Duration,
+        may_begin: impl Fn() -> bool,
+    ) -> Result<(), IoError> {
         let mut aligned = self.buffer(Op::Write, disk, offset, data.len(), timeout)?;
         aligned[..data.len()].copy_from_slice(data);
-        let done = self.run(
-            IoRequest { len: data.len(), ..IoRequest::write(Arc::clone(disk), offset, aligned) },
-            timeout,
-        )?;
+        let request = IoRequest { len: data.len(), ..IoRequest::write(Arc::clone(disk), offset, aligned) };
+        let done = self.run(request, timeout, may_begin)?;
         self.spare = Some(done.buf);
         done.result
     }
@@ -166,7 +178,12 @@ impl BlockingIo {
         }
     }
 
-    fn run(&mut self, mut request: IoRequest, timeout: Duration) -> Result<Completion, IoError> {
+    fn run(
+        &mut self,
+        mut request: IoRequest,
+        timeout: Duration,
+        may_begin: impl Fn() -> bool,
+    ) -> Result<Completion, IoError> {
         let overdue = IoError {
             path: request.disk.shared_path(),
             op: request.op,
@@ -177,6 +194,9 @@ impl BlockingIo {
         let start = Instant::now();
         let place = self.place(&request.disk, timeout);
         request.place = place.map_err(|kind| IoError { kind, ..overdue.clone() })?;
+        if !may_begin() {
+            return Err(IoError { kind: IoErrorKind::NeverStarted, ..overdue });
+        }
         let ticket = self.engine.submit(request);
         loop {
             // Measured before looking, so that a completion present at the deadline counts.
@@ -286,6 +306,18 @@ mod tests {
         let (fd, ending) = (EventFd::new().unwrap(), Arc::clone(ending));
         let engine = Box::new(Held { requests: Vec::new(), submitted: 0, ending, fd });
         BlockingIo { engine, reaped: Vec::new(), spare: None, asker: None, in_doubt_since: None }
+    }
+
+    #[test]
+    fn a_write_that_may_not_begin_is_not_made() {
+        let file = tempfile::NamedTempFile::new_in(".").unwrap();
+        let disk = Arc::new(Disk::open(file.path(), Access::ReadWrite).unwrap());
+        let mut io = held(&Ending::default());
+        let failed = io.write_all_at_while(&disk, 0, &[1; 512], LONG, || false).unwrap_err();
+        assert_eq!((failed.kind, io.outstanding()), (IoErrorKind::NeverStarted, 0));
+        assert!(io.settled(LONG));
+        let overdue = io.write_all_at_while(&disk, 0, &[1; 512], SOON, || true).unwrap_err();
+        assert_eq!((overdue.kind, io.outstanding()), (IoErrorKind::TimedOut, 1));
     }
 
     #[test]

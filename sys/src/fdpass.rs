@@ -75,7 +75,8 @@ impl FdSocket {
         let flags = flags | MsgFlags::MSG_CMSG_CLOEXEC;
         let message = recvmsg::<()>(self.0.as_raw_fd(), &mut parts, Some(&mut control), flags)?;
         let mut fd = None;
-        for part in message.cmsgs()? {
+        // Where no descriptor is free the message comes without the one that was sent along. What was sent with it counts all the same.
+        for part in message.cmsgs().into_iter().flatten() {
             if let ControlMessageOwned::ScmRights(fds) = part {
                 for raw in fds {
                     // SAFETY: the kernel has just made this descriptor for us and nobody else knows it.
@@ -116,6 +117,31 @@ mod tests {
         drop(one);
         let end = other.receive(&mut buffer).unwrap();
         assert!(end.len == 0 && end.fd.is_none());
+    }
+
+    #[test]
+    fn a_message_arrives_without_its_descriptor_where_none_is_free() {
+        let (one, other) = fd_socket_pair().unwrap();
+        one.send(b"k", File::open("/proc/self/comm").unwrap().as_fd()).unwrap();
+        // In a process of its own: the limit is the whole process's.
+        // SAFETY: the child makes a few system calls and ends; the C library makes its allocator usable there.
+        let ended = unsafe {
+            match libc::fork() {
+                0 => {
+                    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+                    libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none);
+                    let mut buffer = [0; 8];
+                    let well = matches!(other.receive_now(&mut buffer), Ok(Received { len: 1, fd: None }));
+                    libc::_exit(i32::from(!(well && buffer[0] == b'k')))
+                }
+                child => {
+                    let mut status = -1;
+                    libc::waitpid(child, &raw mut status, 0);
+                    status
+                }
+            }
+        };
+        assert_eq!(ended, 0);
     }
 
     #[test]

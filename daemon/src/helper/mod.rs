@@ -178,6 +178,15 @@ impl Helper {
                 Ok(received) => received,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error)
+                    if [libc::ENOBUFS, libc::ENOMEM]
+                        .iter()
+                        .any(|errno| error.raw_os_error() == Some(*errno)) =>
+                {
+                    // It is there when there is memory again.
+                    log.error(format_args!("helper: {error}"));
+                    return;
+                }
                 Err(error) => {
                     log.error(format_args!("helper: {error}"));
                     self.dead = true;

@@ -122,7 +122,8 @@ pub fn entry_of_failure(error: &ToolError) -> Rentry {
     }
 }
 
-/// Does one transfer of an operation and gives the operation its result.
+/// Does one transfer of an operation and gives the operation its result. `may_write`: whether a write may still begin when there is a place
+/// for it.
 ///
 /// # Errors
 /// Gives back what is no transfer.
@@ -130,6 +131,7 @@ pub(crate) fn transfer(
     io: &mut Io,
     disk: &Arc<Disk>,
     want: Want,
+    may_write: impl Fn() -> bool,
     answer: impl FnOnce(Answer<'_>) -> Want,
 ) -> Result<Want, Want> {
     match want {
@@ -142,7 +144,7 @@ pub(crate) fn transfer(
                 Limit::IoTimeout => io.limits.io_timeout,
                 Limit::Init => io.limits.write_init,
             };
-            let result = io.engine.write_all_at(disk, offset, &bytes, limit);
+            let result = io.engine.write_all_at_while(disk, offset, &bytes, limit, may_write);
             Ok(answer(Answer::Written(result.map_err(|error| error.kind.failure()))))
         }
         other => Err(other),
@@ -168,7 +170,7 @@ fn run(io: &mut Io, disk: &Arc<Disk>, request: &Rindex, command: RindexCommand) 
     let now = || MonoTime::from_secs(boottime_seconds());
     let mut want = operation.step(now(), &env, Answer::Start);
     // Without a lease everything else it may want follows the result: writes that may still land are left to the caller.
-    while let Ok(next) = transfer(io, disk, want, |answer| operation.step(now(), &env, answer)) {
+    while let Ok(next) = transfer(io, disk, want, || true, |answer| operation.step(now(), &env, answer)) {
         want = next;
     }
     operation.result().unwrap_or(Err(RindexError::Driver)).map_err(ToolError::from)

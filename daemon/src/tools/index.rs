@@ -304,7 +304,14 @@ impl<'a> Runner<'a> {
             let now = monotonic_now();
             envs.with_env(&(), now, |env| operation.step(now, env, answer))
         };
-        rindex::transfer(io, disk, want, step).unwrap_or_else(|other| other)
+        // Rule R10, after the wait for a place, which may take a minute.
+        let lockspace = &envs.lockspace;
+        let before = lockspace.state(monotonic_now());
+        let may_write = || {
+            let state = lockspace.state(monotonic_now());
+            state == before && state != LockspaceNow::Gone
+        };
+        rindex::transfer(io, disk, want, may_write, step).unwrap_or_else(|other| other)
     }
 
     fn acquire(&mut self, machine: LeaseMachine, offset: u64) -> Want {
@@ -361,6 +368,11 @@ impl<'a> Runner<'a> {
                 }
             }
             self.wait();
+            let now = monotonic_now();
+            if self.envs.lockspace.state(now) == LockspaceNow::Gone {
+                // What waits for a place is not handed over any more.
+                self.driver.withdraw_writes(now, &self.envs, |()| true, &mut reports);
+            }
             self.driver.poll(monotonic_now, &self.envs, &mut reports);
         }
     }
