@@ -278,6 +278,24 @@ fn a_retract_writes_nothing_where_something_else_lies_by_now() {
     }
 }
 
+/// It may be this lease: renamed by its next owner, say, or with a leader that is damaged for the moment.
+#[test]
+fn a_retract_marks_its_block_under_another_name_and_beside_a_damaged_leader() {
+    let kinds: [fn(&mut RawLeader); 2] =
+        [|leader| leader.resource_name = name("other").to_field(), |leader| leader.lver = 77.into()];
+    for (at, kind) in kinds.into_iter().enumerate() {
+        let (mut lab, held) = held_lab();
+        let mut other = leader_of(&lab);
+        kind(&mut other);
+        if at == 0 {
+            other.seal();
+        }
+        put_leader(&mut lab, other);
+        retract(&mut lab);
+        assert_eq!(block_of(&lab, US), released(held.block), "{other:?}");
+    }
+}
+
 /// A single disk that does not have the block of an attempt never had it, and nobody has seen it.
 #[test]
 fn a_block_that_never_came_to_be_on_a_single_disk_is_not_marked() {

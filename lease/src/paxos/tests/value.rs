@@ -172,6 +172,15 @@ fn the_value_of_a_hold_that_is_over_is_not_written() {
         assert!(done.outcome.result.is_ok() && !done.outcome.value_written, "{:?}", done.outcome);
         assert_eq!(on_disk(&lab), vec![7; 512], "{block:?}");
     }
+    // A hold without a value in its block, as after a conversion to exclusive that was refused, is known by the ballot.
+    let bare = |mbal, lver| block([mbal, 0, 0, 0, 0, lver]);
+    for (found, written) in [(bare(2001, 2), true), (bare(1, 2), false), (bare(2001, 1), false)] {
+        let mut lab = lab(leader(1, owned_by(2, 1)));
+        put_block(&mut lab, US, found);
+        let machine = PaxosRelease::retract(config(US), held.geometry).of_hold(Some(bare(2001, 2)));
+        let done = lab.run(&mut machine.with_value(Some(sector(9))));
+        assert_eq!(done.outcome.value_written, written, "{found:?}");
+    }
     // Where it cannot be told, it is tried again.
     let (mut lab, _) = owned();
     nth_op(&mut lab, 0, Fate::fail(IoFailure::Os(5)));
