@@ -47,15 +47,16 @@ impl Beside {
         }
         // Handing the other one over may have taken any time, as on a file system that is frozen or a device whose queue is full, and nobody could
         // take this one back meanwhile.
-        let late = write.until.is_some_and(|until| until <= monotonic_now());
+        let is_late = || write.until.is_some_and(|until| until <= monotonic_now());
         // SAFETY: likewise.
-        let submitted = !late && write.kind == DiskKind::Block && unsafe { lent.submit(write) };
+        let submitted = write.kind == DiskKind::Block && !is_late() && unsafe { lent.submit(write) };
         if submitted {
             lent.wait(sink);
             return true;
         }
         let put = self.lock().put(lent);
-        sink(write.slot, if late { NEVER_STARTED } else { alone() });
+        // So may a submission that was refused.
+        sink(write.slot, if is_late() { NEVER_STARTED } else { alone() });
         let mut lent = match put {
             Ok(number) => self.lock().take(number),
             Err(kept) => Some(kept),

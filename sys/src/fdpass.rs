@@ -19,6 +19,8 @@ pub struct Received {
     pub len: usize,
     /// The descriptor that came with it.
     pub fd: Option<OwnedFd>,
+    /// One was sent with it, for which there was no place here.
+    pub lost_fd: bool,
 }
 
 /// A new pair.
@@ -84,7 +86,8 @@ impl FdSocket {
                 }
             }
         }
-        Ok(Received { len: message.bytes, fd })
+        let lost_fd = fd.is_none() && message.flags.contains(MsgFlags::MSG_CTRUNC);
+        Ok(Received { len: message.bytes, fd, lost_fd })
     }
 }
 
@@ -113,7 +116,7 @@ mod tests {
         assert_eq!(other.receive_now(&mut buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         one.send_bytes(b"bare").unwrap();
         let bare = other.receive_now(&mut buffer).unwrap();
-        assert!(bare.len == 4 && bare.fd.is_none());
+        assert!(bare.len == 4 && bare.fd.is_none() && !bare.lost_fd);
         drop(one);
         let end = other.receive(&mut buffer).unwrap();
         assert!(end.len == 0 && end.fd.is_none());
@@ -131,7 +134,10 @@ mod tests {
                     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
                     libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none);
                     let mut buffer = [0; 8];
-                    let well = matches!(other.receive_now(&mut buffer), Ok(Received { len: 1, fd: None }));
+                    let well = matches!(
+                        other.receive_now(&mut buffer),
+                        Ok(Received { len: 1, fd: None, lost_fd: true })
+                    );
                     libc::_exit(i32::from(!(well && buffer[0] == b'k')))
                 }
                 child => {

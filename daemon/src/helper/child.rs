@@ -127,7 +127,7 @@ impl Worker<'_> {
                 return Ok(End::Guard);
             }
             let mut buffer = [0; MESSAGE_BYTES_MAX];
-            let Received { len, fd } = match self.socket.receive_now(&mut buffer) {
+            let Received { len, fd, lost_fd } = match self.socket.receive_now(&mut buffer) {
                 Ok(received) => received,
                 Err(error)
                     if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) =>
@@ -143,7 +143,12 @@ impl Worker<'_> {
             match Order::decode(buffer.get(..len).unwrap_or_default()) {
                 Some(Order::Bell) => fetch = true,
                 Some(Order::Run { id, until, words }) => {
-                    let report = self.run(id, until, process.as_ref(), &words);
+                    // Without it nobody knows whether the process that the words name is still that one.
+                    let report = if lost_fd {
+                        Report::Refused { id, errno: libc::EMFILE }
+                    } else {
+                        self.run(id, until, process.as_ref(), &words)
+                    };
                     self.report(report);
                     fetch = true;
                 }

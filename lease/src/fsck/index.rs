@@ -37,6 +37,8 @@ pub fn check_index(
         }
     };
     check_lease(&view, lease, &mut findings);
+    // Entries are looked for by the sizes that the header states. Where its lease contradicts it nothing that is found there is to be changed.
+    let contradicted = !findings.is_empty();
     let mut names: BTreeMap<Name, u32> = BTreeMap::new();
     for slot in 0..view.count() {
         let entry = view.entry(slot);
@@ -50,6 +52,9 @@ pub fn check_index(
         used += u32::from(!view.entry(slot).is_free());
         let checked = findings.len();
         check_entry(&view, slot, leases.get(&slot), &names, &mut findings);
+        if contradicted {
+            findings.iter_mut().skip(checked).for_each(|finding| finding.fix = None);
+        }
         // A name that a repair enters is taken for those after it.
         for finding in findings.iter().skip(checked) {
             if let Some(Fix::Enter { name, .. }) = finding.fix {

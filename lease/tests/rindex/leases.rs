@@ -127,6 +127,32 @@ fn a_lockspace_that_goes_between_two_writes_stops_the_second() {
     }
 }
 
+/// The lockspace may lie on another disk, and end while the index's cannot be read: nothing would ever be written again, and the lockspace
+/// would wait for this operation.
+#[test]
+fn a_release_that_cannot_read_is_not_tried_again_once_the_lockspace_is_gone() {
+    for gone_at in [false, true] {
+        let mut rig = with_a();
+        let config = RindexConfig { member: Some(rig.member(1, 1)), ..rig.config() };
+        let mut operation = RindexOperation::new(config, create("b"));
+        let mut want = rig.step(&mut operation, Answer::Start);
+        while !matches!(want, Want::Release { .. }) {
+            want = rig.carry_out(&mut operation, want).unwrap();
+        }
+        rig.lab.fates(|_| Fate::fail(IoFailure::Os(5)));
+        // Before the pause, or in it.
+        while !matches!(want, Want::Settle) {
+            want = rig.carry_out(&mut operation, want).unwrap();
+        }
+        if gone_at {
+            want = rig.carry_out(&mut operation, want).unwrap();
+            assert!(matches!(want, Want::Pause(_)), "{want:?}");
+        }
+        rig.lockspace(LockspaceNow::Gone);
+        assert_eq!(rig.carry_out(&mut operation, want), Some(Want::Done));
+    }
+}
+
 #[test]
 fn a_transfer_that_fails_ends_the_operation_and_the_lease_is_given_back() {
     // Header, index, area, entry.

@@ -4,6 +4,7 @@ use crate::clients::Asked;
 use crate::layout;
 use crate::sabotage::Sabotage;
 use crate::world::World;
+use sanlock_lease::code::ReturnCode;
 use sanlock_manager::{Action, Command, ConnId, Target};
 
 impl World {
@@ -92,7 +93,9 @@ impl World {
             self.checks.converted_up(resource, id, pid);
             self.granted(host, pid, resource, false);
         } else {
-            self.checks.converted(resource, writer, pid, success, &self.disk);
+            // It may be exclusive on disk by then, and nobody is told.
+            let lost = code == ReturnCode::ENOSPC.0;
+            self.checks.converted(resource, writer, pid, (success, lost), &self.disk);
         }
         let after = self.hold_time();
         self.answered(host, pid, after);

@@ -186,6 +186,7 @@ impl Machine {
     /// Tells what happened at `now`, which never goes back; returns what to do about it, in this order.
     pub fn handle(&mut self, now: Time, event: Event) -> Vec<Action> {
         let mut actions = Vec::new();
+        self.forget_stop(now, &mut actions);
         match event {
             Event::Connected(id, peer) => {
                 self.sources.insert(id, Source::new(peer));
@@ -400,7 +401,7 @@ impl Machine {
     fn disarmed(&mut self, now: Time, ok: bool, actions: &mut Vec<Action>) {
         if ok {
             self.device = None;
-            self.stop_if_told(now, actions);
+            self.stop_if_told(actions);
         } else if let Some(device) = &mut self.device {
             device.next_disarm = now.plus_millis(RETRY_MS);
         }
@@ -413,7 +414,7 @@ impl Machine {
         }
         self.report(now, actions);
         self.feed_or_starve(now, actions);
-        self.stop_if_told(now, actions);
+        self.stop_if_told(actions);
     }
 
     /// Disarms a device that nobody needs, pings one that may be pinged.
@@ -448,18 +449,31 @@ impl Machine {
         }
     }
 
-    /// Ends the daemon if it was told to stop and nobody relies on it. Who told it waits for a minute at most; later, when a lock manager
-    /// holds nothing for a moment, nobody wants that stop any more, and nobody would start the daemon again.
-    fn stop_if_told(&mut self, now: Time, actions: &mut Vec<Action>) {
-        let Some(told) = self.told_to_stop else { return };
+    /// What a stop has to wait for: sources that need the device, failing scripts, a device that cannot be disarmed.
+    fn stop_waits_for(&self) -> Option<(usize, usize, bool)> {
         let sources = self.sources.values().filter(|source| source.needs_device()).count();
         let scripts = if self.enabled.is_some() { self.bad_scripts.len() } else { 0 };
         let no_way_out = self.device.as_ref().is_some_and(|device| !device.can_disarm);
-        if sources > 0 || scripts > 0 || no_way_out {
-            if now.millis_since(told) >= STOP_REMEMBERED_MS {
-                self.told_to_stop = None;
-                actions.push(Action::Log(Notice::StopForgotten));
-            } else if !std::mem::replace(&mut self.stop_deferred, true) {
+        (sources > 0 || scripts > 0 || no_way_out).then_some((sources, scripts, no_way_out))
+    }
+
+    /// Who told the daemon to stop waits for a minute at most. Later, when a lock manager holds nothing for a moment, nobody wants that stop
+    /// any more, and nobody would start the daemon again. Looked at before anything that happens now counts.
+    fn forget_stop(&mut self, now: Time, actions: &mut Vec<Action>) {
+        let over = self.told_to_stop.is_some_and(|told| now.millis_since(told) >= STOP_REMEMBERED_MS);
+        if over && self.stop_waits_for().is_some() {
+            self.told_to_stop = None;
+            actions.push(Action::Log(Notice::StopForgotten));
+        }
+    }
+
+    /// Ends the daemon if it was told to stop and nobody relies on it.
+    fn stop_if_told(&mut self, actions: &mut Vec<Action>) {
+        if self.told_to_stop.is_none() {
+            return;
+        }
+        if let Some((sources, scripts, no_way_out)) = self.stop_waits_for() {
+            if !std::mem::replace(&mut self.stop_deferred, true) {
                 actions.push(Action::Log(Notice::StopDeferred { sources, scripts, no_way_out }));
             }
         } else if self.device.is_none() {

@@ -20,17 +20,28 @@ pub(super) struct OwnRead {
     damaged: u32,
     io: Option<IoFailure>,
     bad: Option<DblockError>,
-    /// No lease of this lockspace lies there.
+    /// What is wrong with the leader of a single disk, if something else than this lease lies there.
     other: Option<LeaderError>,
 }
 
 impl OwnRead {
-    /// What the leader of a single disk says. Under another name it may be this lease all the same.
+    /// What the leader of a single disk says.
     pub(super) fn leader(&mut self, leader: &Result<RawLeader, LeaderFail>) {
         if let Err(LeaderFail::Leader(error)) = leader {
-            let other = error.is_of_another() && !matches!(error, LeaderError::Resource { .. });
-            self.other = other.then_some(*error);
+            self.other = error.is_of_another().then_some(*error);
         }
+    }
+
+    /// Whether the block that is furthest on is still the one that was known, but for what a release has done to it.
+    fn is(&self, known: Option<HostBlock>) -> bool {
+        self.best.zip(known).is_some_and(|(best, known)| is_of_hold(&best.dblock, &known.dblock))
+    }
+
+    /// What lies there instead of the lease, if so. Under another name it is this lease all the same where our block is the one that was
+    /// known; and where none was, as before anything is given up.
+    fn instead(&self, known: Option<HostBlock>) -> Option<LeaderError> {
+        let renamed = |error: &LeaderError| matches!(error, LeaderError::Resource { .. });
+        self.other.filter(|error| !renamed(error) || (known.is_some() && !self.is(known)))
     }
 
     /// A disk that was not read, or not seen to have this lease.
@@ -78,7 +89,7 @@ impl PaxosRelease {
         env: &Env<'_>,
         read: &OwnRead,
     ) -> Step<ReleaseOutcome> {
-        if let Some(other) = read.other {
+        if let Some(other) = read.instead(self.hold.or(self.attempt)) {
             return self.done(Err(ReleaseError::Leader(other)));
         }
         // Of the copies of the block that is furthest on: a disk may have kept the number of a ballot that got no further, from before.
@@ -93,7 +104,7 @@ impl PaxosRelease {
         if self.value_waits() && read.readable >= self.config.majority() {
             self.looked = true;
             // It may be the next owner's by now.
-            if read.best.zip(self.hold).is_some_and(|(best, hold)| is_of_hold(&best.dblock, &hold.dblock)) {
+            if read.is(self.hold) {
                 return self.start(now, env);
             }
             self.value = None;

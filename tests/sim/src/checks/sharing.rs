@@ -104,8 +104,16 @@ impl Checks {
         }
     }
 
-    /// The end of a conversion: the process is told that it has not got what it asked for, or that it shares from now on.
-    pub fn converted(&mut self, resource: u8, writer: Writer, pid: i32, success: bool, disk: &SimDisk) {
+    /// The end of a conversion: the process is told that it has not got what it asked for, or that it shares from now on. `lost`: its
+    /// lockspace is no more, and a hold that was to be exclusive may be, on disk.
+    pub fn converted(
+        &mut self,
+        resource: u8,
+        writer: Writer,
+        pid: i32,
+        (success, lost): (bool, bool),
+        disk: &SimDisk,
+    ) {
         let host = writer.host;
         let r = self.resources.or_default(resource);
         let Some(sharer) = r.sharers.get_mut(&(host, pid)) else { return };
@@ -126,6 +134,7 @@ impl Checks {
                 self.marks.converted_down += 1;
                 self.mode_block_stays(resource, writer, disk);
             }
+            Some(Converting::Up) if lost => sharer.converting = Some(Converting::Up),
             Some(Converting::Up) | None => self.mode_block_stays(resource, writer, disk),
         }
     }
