@@ -4,6 +4,7 @@ use super::support::served::served_over;
 use super::support::{Daemon, Holder, Place, RESOURCE_OFFSET, within};
 use sanlock_served::Trouble;
 use sanlock_wire::flags::WriteFlags;
+use sanlock_wire::{Name, StateRecord};
 use std::fs::{self, File};
 use std::thread::sleep;
 use std::time::Duration;
@@ -21,6 +22,17 @@ fn threads(daemon: &Daemon) -> usize {
         .filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok())
         .filter(|name| name.starts_with("sanlock-resourc"))
         .count()
+}
+
+/// Whether the last look at a host has seen nothing new.
+fn is_silent(daemon: &Daemon, host_id: u32) -> bool {
+    let number = |record: &StateRecord, key| {
+        std::str::from_utf8(record.get(key).unwrap()).unwrap().parse::<u64>().unwrap()
+    };
+    let hosts = daemon.client().host_status(Name::truncated("LS")).unwrap();
+    hosts
+        .iter()
+        .any(|record| record.data32 == host_id && number(record, "last_check") > number(record, "last_live"))
 }
 
 /// Acquires that wait for a silent owner: three threads have them all, and a free lease does not wait for them. Afterwards the threads go.
@@ -46,6 +58,8 @@ fn there_are_no_more_than_wanted_and_they_end() {
         (1..=TAKEN).map(|n| Holder::of(&other, &place.leases(), offset(n))).collect();
     assert!(owners.iter_mut().all(|owner| owner.says() == "held"));
     other.crash();
+    // Whoever was seen to renew a moment ago is no silent owner, and who wants its leases is refused at once.
+    assert!(within(LIMIT, || is_silent(&ours, 2)), "a renewal is seen again and again");
 
     let waiting: Vec<Holder> = (1..=TAKEN).map(|n| Holder::of(&ours, &place.leases(), offset(n))).collect();
     assert!(within(LIMIT, || threads(&ours) > 4), "{} threads", threads(&ours));
