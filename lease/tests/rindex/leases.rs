@@ -102,17 +102,23 @@ fn in_a_lockspace_that_is_gone_nothing_is_written() {
     }
 }
 
+/// A member's create, carried out until it wants this.
+fn up_to(rig: &mut Rig, wanted: impl Fn(&Want) -> bool) -> (RindexOperation, Want) {
+    let config = RindexConfig { member: Some(rig.member(1, 1)), ..rig.config() };
+    let mut operation = RindexOperation::new(config, create("b"));
+    let mut want = rig.step(&mut operation, Answer::Start);
+    while !wanted(&want) {
+        want = rig.carry_out(&mut operation, want).unwrap();
+    }
+    (operation, want)
+}
+
 #[test]
 fn a_lockspace_that_goes_between_two_writes_stops_the_second() {
     // Gone, or joined anew meanwhile: the lease is that of a former life.
     for now in [LockspaceNow::Gone, LockspaceNow::Alive { generation: 2 }] {
         let mut rig = with_a();
-        let config = RindexConfig { member: Some(rig.member(1, 1)), ..rig.config() };
-        let mut operation = RindexOperation::new(config, create("b"));
-        let mut want = rig.step(&mut operation, Answer::Start);
-        while !matches!(want, Want::Write { .. }) {
-            want = rig.carry_out(&mut operation, want).unwrap();
-        }
+        let (mut operation, mut want) = up_to(&mut rig, |want| matches!(want, Want::Write { .. }));
         rig.lockspace(now);
         while want != Want::Done {
             assert!(
@@ -133,12 +139,7 @@ fn a_lockspace_that_goes_between_two_writes_stops_the_second() {
 fn a_release_that_cannot_read_is_not_tried_again_once_the_lockspace_is_gone() {
     for gone_at in [false, true] {
         let mut rig = with_a();
-        let config = RindexConfig { member: Some(rig.member(1, 1)), ..rig.config() };
-        let mut operation = RindexOperation::new(config, create("b"));
-        let mut want = rig.step(&mut operation, Answer::Start);
-        while !matches!(want, Want::Release { .. }) {
-            want = rig.carry_out(&mut operation, want).unwrap();
-        }
+        let (mut operation, mut want) = up_to(&mut rig, |want| matches!(want, Want::Release { .. }));
         rig.lab.fates(|_| Fate::fail(IoFailure::Os(5)));
         // Before the pause, or in it.
         while !matches!(want, Want::Settle) {
@@ -274,12 +275,7 @@ fn a_release_whose_mark_failed_is_tried_until_it_is_there() {
 fn a_release_that_left_a_write_in_flight_is_settled_before_the_end() {
     for outstanding in [0, 1, 2] {
         let mut rig = with_a();
-        let config = RindexConfig { member: Some(rig.member(1, 1)), ..rig.config() };
-        let mut operation = RindexOperation::new(config, create("b"));
-        let mut want = rig.step(&mut operation, Answer::Start);
-        while !matches!(want, Want::Release { .. }) {
-            want = rig.carry_out(&mut operation, want).unwrap();
-        }
+        let (mut operation, _) = up_to(&mut rig, |want| matches!(want, Want::Release { .. }));
         let outcome =
             ReleaseOutcome { result: Ok(Released::LeaderFreed), block_failure: None, value_written: false };
         let want = rig.step(&mut operation, Answer::Released(outcome, outstanding));

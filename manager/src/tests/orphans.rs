@@ -182,15 +182,21 @@ fn watched() -> (Lab, LockspaceId) {
     (lab, ls)
 }
 
-/// Each time is a thread, a question to wdmd and a line in the log.
-#[test]
-fn wdmd_that_refuses_is_not_asked_every_second_for_an_orphan_that_is_to_be_released() {
+/// And an orphan "r" in it, behind which no watchdog stands.
+fn watched_orphan() -> (Lab, LockspaceId) {
     let (mut lab, ls) = watched();
     let wanted = ResourceRequest { persistent: true, ..asking("r", false) };
     ask(&mut lab, 0, vec![wanted], OrphanUse::Refuse);
     let started = lab.quiet(Event::WatchdogArmed { ls, result: Ok(()) });
     lab.acquired(task(&started), 0);
     lab.close(0);
+    (lab, ls)
+}
+
+/// Each time is a thread, a question to wdmd and a line in the log.
+#[test]
+fn wdmd_that_refuses_is_not_asked_every_second_for_an_orphan_that_is_to_be_released() {
+    let (mut lab, ls) = watched_orphan();
     lab.register(1, 101);
     let asks = |actions: &[Action]| actions.iter().any(|a| matches!(a, Action::WatchdogArm { .. }));
     let mut asked = usize::from(asks(&release_orphans(&mut lab, 1, None)));
@@ -280,12 +286,7 @@ fn who_joins_a_lease_that_waits_to_be_given_up_is_its_last_holder() {
 
 #[test]
 fn an_orphan_is_adopted_with_the_watchdog_behind_it() {
-    let (mut lab, ls) = watched();
-    let wanted = ResourceRequest { persistent: true, ..asking("r", false) };
-    ask(&mut lab, 0, vec![wanted], OrphanUse::Refuse);
-    let started = lab.quiet(Event::WatchdogArmed { ls, result: Ok(()) });
-    lab.acquired(task(&started), 0);
-    lab.close(0);
+    let (mut lab, ls) = watched_orphan();
 
     lab.register(1, 101);
     let armed = ask(&mut lab, 1, vec![asking("r", false)], OrphanUse::Adopt);
