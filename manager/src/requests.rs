@@ -132,40 +132,41 @@ impl Manager {
                 // Nobody is recorded as the holder of a lease held shared.
                 && !r.spec.shared
         };
-        let mut found: Vec<(ResourceId, LockspaceId)> = Vec::new();
+        let mut found = Vec::new();
         for (id, r) in self.resources.iter_mut().filter(|(_, r)| wanted(r)) {
             if r.is_granted() {
-                found.push((*id, r.ls));
+                found.push(*id);
             } else {
                 r.to_examine = true;
             }
         }
-        self.look_for(&found, !again, out);
+        self.look_for(found, !again, out);
     }
 
     /// The look that was asked for before these were granted: a bit stands for some seconds only, and a request may wait longer for its
     /// other leases than that.
     pub(crate) fn examine_granted(&mut self, granted: &[ResourceId], out: &mut Vec<Action>) {
-        let mut asked: BTreeMap<LockspaceId, Vec<(ResourceId, LockspaceId)>> = BTreeMap::new();
+        let mut asked = Vec::new();
         for id in granted {
-            let Some(resource) = self.resources.get_mut(id) else { continue };
-            if std::mem::take(&mut resource.to_examine) && !resource.spec.shared {
-                asked.entry(resource.ls).or_default().push((*id, resource.ls));
+            let resource = self.resources.get_mut(id).filter(|r| !r.spec.shared);
+            if resource.is_some_and(|r| std::mem::take(&mut r.to_examine)) {
+                asked.push(*id);
             }
         }
-        for found in asked.values() {
-            self.look_for(found, true, out);
-        }
+        self.look_for(asked, true, out);
     }
 
-    /// Leases of one lockspace.
-    fn look_for(&mut self, found: &[(ResourceId, LockspaceId)], wanted: bool, out: &mut Vec<Action>) {
-        let Some((_, ls)) = found.first().copied() else { return };
-        if let Some(lockspace) = self.lockspaces.get_mut(&ls) {
-            lockspace.looking.left.extend(found.iter().map(|(id, _)| *id));
-            lockspace.looking.wanted |= wanted;
+    fn look_for(&mut self, leases: Vec<ResourceId>, wanted: bool, out: &mut Vec<Action>) {
+        let mut concerned = BTreeSet::new();
+        for id in leases {
+            let Some(ls) = self.resources.get(&id).map(|r| r.ls) else { continue };
+            if let Some(lockspace) = self.lockspaces.get_mut(&ls) {
+                lockspace.looking.left.insert(id);
+                lockspace.looking.wanted |= wanted;
+                concerned.insert(ls);
+            }
         }
-        self.look_on(ls, out);
+        concerned.into_iter().for_each(|ls| self.look_on(ls, out));
     }
 
     fn look_on(&mut self, ls: LockspaceId, out: &mut Vec<Action>) {

@@ -178,11 +178,7 @@ impl Helper {
                 Ok(received) => received,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error)
-                    if [libc::ENOBUFS, libc::ENOMEM]
-                        .iter()
-                        .any(|errno| error.raw_os_error() == Some(*errno)) =>
-                {
+                Err(error) if matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM)) => {
                     // It is there when there is memory again.
                     log.error(format_args!("helper: {error}"));
                     return;

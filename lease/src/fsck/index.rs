@@ -52,11 +52,9 @@ pub fn check_index(
         used += u32::from(!view.entry(slot).is_free());
         let checked = findings.len();
         check_entry(&view, slot, leases.get(&slot), &names, &mut findings);
-        if contradicted {
-            findings.iter_mut().skip(checked).for_each(|finding| finding.fix = None);
-        }
-        // A name that a repair enters is taken for those after it.
-        for finding in findings.iter().skip(checked) {
+        for finding in findings.iter_mut().skip(checked) {
+            finding.fix = finding.fix.filter(|_| !contradicted);
+            // A name that a repair enters is taken for those after it.
             if let Some(Fix::Enter { name, .. }) = finding.fix {
                 names.entry(name).or_insert(slot);
             }

@@ -38,16 +38,6 @@ enum Then {
     Done,
 }
 
-impl Then {
-    /// A release is tried once all the same, which looks for itself.
-    const fn without_lockspace(self) -> Self {
-        match self {
-            Self::Release => Self::Release,
-            Self::Retract | Self::Pause | Self::Done => Self::Done,
-        }
-    }
-}
-
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Phase {
     Start,
@@ -137,9 +127,9 @@ impl RindexOperation {
             (Phase::Settling(then), Answer::Settled) => {
                 self.unsettled = false;
                 // Without the lockspace nothing is written any more, and its end says that the lease is free: what cannot be read now is
-                // not waited for.
-                let then = if self.check_env(env).is_ok() { then } else { then.without_lockspace() };
-                self.settled(now, then)
+                // not waited for. A first release looks for itself.
+                let goes_on = then == Then::Release || self.check_env(env).is_ok();
+                self.settled(now, if goes_on { then } else { Then::Done })
             }
             (Phase::Pausing, Answer::Resumed) if self.check_env(env).is_err() => Want::Done,
             (Phase::Pausing, Answer::Resumed) => self.retract(),

@@ -1,5 +1,7 @@
 //! The decisions, one rule at a time. The bound itself is proved in `tests/bound`.
 
+mod stop;
+
 use super::*;
 
 const PEER: Peer = Peer { fd: 8, pid: 4711 };
@@ -503,54 +505,6 @@ fn a_device_that_could_not_be_stopped_is_pinged_and_told_to_stop_again() {
     host.connect(1, 2);
     assert_eq!(host.open(1, 2, 60), 0);
     assert_eq!(host.took(), ["arm", "disarm"]);
-}
-
-#[test]
-fn stopping_waits_for_references_and_expiries_and_is_remembered() {
-    let mut host = Host::new();
-    host.event(1, Event::Terminate);
-    host.tick(1);
-    assert!(host.quit, "nobody there");
-
-    let mut host = Host::new();
-    host.connect(1, 2);
-    host.open(1, 2, 60);
-    host.send(1, 2, refcount(true));
-    host.event(2, Event::Terminate);
-    (2..5).for_each(|second| host.tick(second));
-    let deferred = host.log.iter().filter(|notice| matches!(notice, Notice::StopDeferred { .. })).count();
-    assert_eq!((deferred, host.quit), (1, false));
-    host.send(5, 2, live(5, 85));
-    host.send(6, 2, refcount(false));
-    assert!(!host.quit, "an expiry is pending");
-    host.took();
-    host.send(7, 2, live(0, 0));
-    assert_eq!(host.took(), ["disarm"], "an idle connection does not keep it");
-    assert!(host.quit);
-}
-
-#[test]
-fn a_stop_that_had_to_wait_for_more_than_a_minute_is_forgotten() {
-    let forgotten = |host: &Host| host.log.contains(&Notice::StopForgotten);
-    let mut host = Host::new();
-    host.connect(1, 2);
-    host.open(1, 2, 60);
-    host.send(1, 2, refcount(true));
-    host.event(2, Event::Terminate);
-    (2..40).for_each(|second| host.tick(second));
-    // Asked again, as by a service manager before it gives up.
-    host.event(40, Event::Terminate);
-    (40..100).for_each(|second| host.tick(second));
-    assert!(!forgotten(&host));
-    // A tick may come late: what relied on the device until now counts.
-    host.send(101, 2, refcount(false));
-    assert!(forgotten(&host));
-    host.end(102, 2);
-    host.tick(103);
-    assert!(!host.quit, "a lock manager may hold nothing for a moment");
-    host.event(104, Event::Terminate);
-    host.tick(104);
-    assert!(host.quit);
 }
 
 #[test]
