@@ -38,10 +38,11 @@ impl OwnRead {
     }
 
     /// What lies there instead of the lease, if so. Under another name it is this lease all the same where our block is the one that was
-    /// known; and where none was, as before anything is given up.
+    /// known; and it may be where none was, or where our block cannot be read.
     fn instead(&self, known: Option<HostBlock>) -> Option<LeaderError> {
         let renamed = |error: &LeaderError| matches!(error, LeaderError::Resource { .. });
-        self.other.filter(|error| !renamed(error) || (known.is_some() && !self.is(known)))
+        let newer = self.best.is_some() && known.is_some() && !self.is(known);
+        self.other.filter(|error| newer || !renamed(error))
     }
 
     /// A disk that was not read, or not seen to have this lease.

@@ -299,6 +299,23 @@ fn a_retract_marks_its_block_under_another_name_and_beside_a_damaged_leader() {
     }
 }
 
+/// Nothing is known of it then: it is tried again.
+#[test]
+fn a_retract_whose_block_cannot_be_read_is_not_over_because_of_another_name() {
+    let (mut lab, held) = held_lab();
+    let mut renamed = leader_of(&lab);
+    renamed.resource_name = name("other").to_field();
+    renamed.seal();
+    put_leader(&mut lab, renamed);
+    let again = || PaxosRelease::retract(config(US), held.geometry).of_hold(Some(held.block));
+    nth_op(&mut lab, 0, Fate::fail(IoFailure::Os(5)));
+    let done = lab.run(&mut again());
+    assert!(done.outcome.needs_retract(), "{:?}", done.outcome);
+    lab.no_faults();
+    lab.run(&mut again());
+    assert_eq!(block_of(&lab, US), released(held.block));
+}
+
 /// A single disk that does not have the block of an attempt never had it, and nobody has seen it.
 #[test]
 fn a_block_that_never_came_to_be_on_a_single_disk_is_not_marked() {
