@@ -162,8 +162,10 @@ impl PaxosConvert {
     fn after_release(&mut self, outcome: ReleaseOutcome, outstanding: u32) -> Step<ConvertOutcome> {
         let erase = outcome.result.is_err() || outcome.block_failure.is_some();
         match &self.stage {
-            Stage::Undo(result, _) => {
+            Stage::Undo(result, undo) => {
                 let result = *result;
+                // On several disks it may have got a larger number.
+                self.held.block = undo.written().unwrap_or(self.held.block);
                 let flags = self.held.block.dblock.flags.get() | DBLOCK_RELEASED;
                 self.held.block.dblock.flags = flags.into();
                 self.done(result, erase, outstanding)

@@ -36,7 +36,7 @@ impl PaxosRelease {
             }
             // Whoever owned the lease after us has renamed it: our flag has released it.
             Verdict::Failed(LeaderFail::Leader(LeaderError::Resource { .. }))
-                if self.flagged && self.block_failure.is_none() =>
+                if self.mark.is_some() && self.block_failure.is_none() =>
             {
                 return self.done(Ok(Released::ByFlag));
             }
@@ -73,7 +73,7 @@ impl PaxosRelease {
                 }
             }
             Err(e) if self.leader_first() => self.mark(now, env, Err(e)),
-            Ok(false) => match (self.flagged, self.block_failure) {
+            Ok(false) => match (self.mark.is_some(), self.block_failure) {
                 // The flag is all that could release the lease, and it is not on disk.
                 (true, Some(failure)) => self.done(Err(ReleaseError::DblockWrite(failure))),
                 (true, None) => self.done(Ok(Released::ByFlag)),

@@ -122,8 +122,8 @@ pub struct PaxosRelease {
     phase: Phase,
     ops: Ops,
     block_failure: Option<IoFailure>,
-    /// Whether this attempt had to mark our block.
-    flagged: bool,
+    /// Our block as this attempt had to mark it.
+    mark: Option<HostBlock>,
     /// What our block says of a shared hold from now on.
     mode: ModeBlock,
     /// Whether a process goes on using the lease: then nothing is given up before the shared hold is known to be on disk, and a
@@ -190,7 +190,7 @@ impl PaxosRelease {
             phase: Phase::Start,
             ops: Ops::of(&config),
             block_failure: None,
-            flagged: false,
+            mark: None,
             mode: ModeBlock::zeroed(),
             patient: false,
             probed: false,
@@ -249,6 +249,11 @@ impl PaxosRelease {
     /// Writes that timed out and have not ended.
     pub(super) fn outstanding(&self) -> u32 {
         self.ops.outstanding()
+    }
+
+    /// Our block as it is on disk now, or may be: `None` if it was not written.
+    pub(super) fn written(&self) -> Option<HostBlock> {
+        self.mark
     }
 
     /// Whether the shared hold is known to be on a majority of the disks, so that others may come to share the lease.
@@ -335,7 +340,7 @@ impl PaxosRelease {
     fn marked(&mut self, mut block: HostBlock) -> HostBlock {
         block.dblock.flags = (block.dblock.flags.get() | DBLOCK_RELEASED).into();
         block.mode = self.mode;
-        self.flagged = true;
+        self.mark = Some(block);
         block
     }
 

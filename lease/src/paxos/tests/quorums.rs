@@ -1,6 +1,6 @@
 //! Schedules of several disks, and of slow commits, played by hand: which of two machines' operations comes first, and on which disk.
 
-use super::disks::{disk, lab3, leader_on, three};
+use super::disks::{block_on, disk, lab3, leader_on, three};
 use super::*;
 use crate::machine::{Action, Env, Input, Machine, NoSectors, Step};
 use crate::paxos::acquire::Mode;
@@ -244,6 +244,28 @@ fn a_retract_that_raised_the_ballot_number_does_nothing_the_next_time() {
     lab.no_faults();
     lab.run(&mut again.clone());
     assert!(!state(&leader_on(&lab, 0)).2, "the lease stays owned");
+}
+
+/// What takes back a failed conversion raises it too, under the hold, which is given up later.
+#[test]
+fn a_shared_hold_whose_ballot_number_was_raised_is_given_up_all_the_same() {
+    let mut lab = lab_of(leader(4, NOBODY));
+    // A conversion got no further than its number, and disk 2 was away; it has a larger one, from before.
+    let ours = HostBlock { mode: ModeBlock::shared(1), ..block([4001, 0, 0, 0, 0, 5]) };
+    let before = block([6001, 0, 0, 0, 0, 4]);
+    (0..3).for_each(|n| put(&mut lab, disk(n), 2, Content::Block(if n == 2 { before } else { ours })));
+    let held = Held { leader: leader(4, NOBODY), block: ours, geometry: Geometry::B512_M1 };
+    let erased = lab.run(&mut PaxosConvert::erase(three(), held)).outcome;
+    assert_eq!((erased.result, erased.erase, erased.held.is_shared()), (Ok(()), false, true));
+    assert_eq!(erased.held.block, block_on(&lab, 0, 1), "what is on the disks is known");
+    // The first release cannot be written anywhere.
+    failing(&mut lab, |op| matches!(op.action, Action::Write { .. }));
+    let hold = erased.held.block;
+    assert!(lab.run(&mut PaxosRelease::new(three(), erased.held)).outcome.needs_retract());
+    lab.no_faults();
+    let again = PaxosRelease::retract(three(), Geometry::B512_M1).of_hold(Some(hold));
+    assert!(!lab.run(&mut again.clone()).outcome.needs_retract());
+    assert!(taken_by_2(&mut lab), "nobody holds it");
 }
 
 #[test]
