@@ -157,7 +157,10 @@ impl Log {
     /// The text in memory, as LOG_DUMP sends it.
     #[must_use]
     pub fn dump(&self) -> Vec<u8> {
-        self.shared.ring.lock().unwrap_or_else(PoisonError::into_inner).dump()
+        // Where memory is short that may take its time, and whoever logs would wait for it: renewals too.
+        let mut text = ring::room();
+        self.shared.ring.lock().unwrap_or_else(PoisonError::into_inner).dump(&mut text);
+        text
     }
 
     /// Lines that wait for the writer that has most of them.

@@ -31,31 +31,43 @@ impl Ring {
         }
     }
 
-    /// The text, oldest first. Without its last newline while nothing was overwritten; exactly the capacity afterwards.
-    pub(super) fn dump(&self) -> Vec<u8> {
+    /// Puts the text, oldest first, into `text`. Without its last newline while nothing was overwritten; exactly the capacity afterwards.
+    pub(super) fn dump(&self, text: &mut Vec<u8>) {
         let wrapped = self.bytes.len() == self.capacity;
         let (newest, oldest) = self.bytes.split_at(if wrapped { self.next } else { 0 });
-        let mut text = Vec::with_capacity(self.bytes.len());
+        text.clear();
         text.extend_from_slice(oldest);
         text.extend_from_slice(newest);
         if !wrapped && text.last() == Some(&b'\n') {
             text.pop();
         }
-        text
     }
+}
+
+/// Room for all the text there may be, which the kernel has given already.
+pub(super) fn room() -> Vec<u8> {
+    let mut room = vec![1; RING_BYTES];
+    room.clear();
+    room
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn dump(ring: &Ring) -> Vec<u8> {
+        let mut text = Vec::new();
+        ring.dump(&mut text);
+        text
+    }
+
     #[test]
     fn a_ring_that_has_not_wrapped_gives_lines_without_the_last_newline() {
         let mut ring = Ring::new(16);
-        assert_eq!(ring.dump(), b"");
+        assert_eq!(dump(&ring), b"");
         ring.push(b"one\n");
         ring.push(b"two\n");
-        assert_eq!(ring.dump(), b"one\ntwo");
+        assert_eq!(dump(&ring), b"one\ntwo");
     }
 
     #[test]
@@ -64,11 +76,22 @@ mod tests {
         for line in ["aaaa\n", "bbbb\n", "cc\n"] {
             ring.push(line.as_bytes());
         }
-        assert_eq!(ring.dump(), b"a\nbbbb\ncc\n");
+        assert_eq!(dump(&ring), b"a\nbbbb\ncc\n");
         for n in 0..100 {
             ring.push(format!("{n}\n").as_bytes());
-            assert_eq!(ring.dump().len(), 10);
+            assert_eq!(dump(&ring).len(), 10);
         }
-        assert_eq!(ring.dump(), b"\n97\n98\n99\n");
+        assert_eq!(dump(&ring), b"\n97\n98\n99\n");
+    }
+
+    /// Whoever logs waits for the lock meanwhile, renewals too: nothing is allocated under it.
+    #[test]
+    fn a_full_ring_has_room_in_what_was_made_ready() {
+        let mut ring = Ring::new(RING_BYTES);
+        (0..RING_BYTES).for_each(|_| ring.push(b"\n"));
+        let mut text = room();
+        let (place, capacity) = (text.as_ptr(), text.capacity());
+        ring.dump(&mut text);
+        assert_eq!((text.len(), text.as_ptr(), text.capacity()), (RING_BYTES, place, capacity));
     }
 }
