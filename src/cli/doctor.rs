@@ -36,9 +36,9 @@ pub(crate) struct FsckArgs {
     /// Longest io timeout that any host uses, for hosts whose records cannot be read
     #[arg(long, value_name = "SECONDS", default_value_t = 255, value_parser = clap::value_parser!(u32).range(1..=255))]
     pub(crate) io_timeout: u32,
-    /// Watchdog fire timeout of the hosts
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(4..=3600))]
-    pub(crate) fire_timeout: u32,
+    /// Watchdog fire timeout of the hosts [default: that of sanlock.conf, or 60]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(4..=3600))]
+    pub(crate) fire_timeout: Option<u32>,
     /// Print an object of docs/json.md
     #[arg(long, conflicts_with = "repair")]
     pub(crate) json: bool,

@@ -53,7 +53,7 @@ pub(crate) fn run(args: &FsckArgs) -> u8 {
         return UNKNOWN;
     }
     if !scan.damaged() {
-        return SUCCESS;
+        return if scan.nothing { UNKNOWN } else { SUCCESS };
     }
     if !args.repair {
         return FAILURE;
@@ -73,6 +73,10 @@ fn again(places: &[Place]) -> u8 {
             let left = scan.findings().filter(|(_, f)| f.problem.level() == Level::Damage).count();
             print(format!("checked again: {left} damaged place(s) left\n"));
             FAILURE
+        }
+        Ok(scan) if scan.nothing => {
+            print("checked again: what was found is repaired, but one of the places has no lease\n");
+            UNKNOWN
         }
         Ok(_) => {
             print("checked again: nothing is wrong any more\n");

@@ -14,6 +14,7 @@ use crate::output::{note, print};
 use sanlock_blockio::Access;
 use sanlock_client::Client;
 use sanlock_client::wire::{Name as WireName, code};
+use sanlock_daemon::config::{Config, Environment, Overrides};
 use sanlock_lease::fsck::{Finding, Fix, Gone, Kind, LockspaceReport, Mended, Silence, Verdict, mend};
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::name::Name;
@@ -182,7 +183,7 @@ impl Repair<'_> {
             io_timeout,
             fire,
         );
-        self.wait(&mut storage, &silence)?;
+        self.wait(&mut storage, &silence, fire)?;
         let mut done = 0;
         for area in areas {
             done += self.area(area, &mut storage, &mut silence, saved)?;
@@ -192,7 +193,11 @@ impl Repair<'_> {
 
     fn timeouts(&self) -> Result<(IoTimeout, WatchdogFire), Stop> {
         let io_timeout = IoTimeout::new(self.args.io_timeout).map_err(|e| Stop::Failed(e.to_string()))?;
-        let fire = WatchdogFire::new(self.args.fire_timeout).map_err(|e| Stop::Failed(e.to_string()))?;
+        let fire = match self.args.fire_timeout {
+            Some(seconds) => WatchdogFire::new(seconds).map_err(|e| Stop::Failed(e.to_string()))?,
+            // All hosts have the same.
+            None => Config::load(&Overrides::default(), &Environment::of_process()).fire,
+        };
         Ok((io_timeout, fire))
     }
 
@@ -214,7 +219,8 @@ impl Repair<'_> {
     }
 
     /// Waits until nobody who matters can be alive.
-    fn wait(&self, storage: &mut Storage, silence: &Silence) -> Result<(), Stop> {
+    fn wait(&self, storage: &mut Storage, silence: &Silence, fire: WatchdogFire) -> Result<(), Stop> {
+        let fire = fire.secs();
         let mut looks = 0;
         loop {
             match self.look(storage, silence)? {
@@ -224,14 +230,14 @@ impl Repair<'_> {
                     let left = until.secs().saturating_sub(clock::boottime_seconds());
                     if self.args.no_wait {
                         return Err(Stop::Refused(format!(
-                            "{hosts} host id(s) may be in use; if they stay silent for {left} s their hosts are dead (leave out --no-wait)"
+                            "{hosts} host id(s) may be in use; if they stay silent for {left} s their hosts are dead, with a watchdog fire timeout of {fire} s (leave out --no-wait)"
                         )));
                     }
                     if looks % TELL_EVERY == 0 {
                         note(
                             ACTION,
                             &format!(
-                                "lockspace {:?}: {hosts} host id(s) may be in use; waiting up to {left} s to see whether they renew",
+                                "lockspace {:?}: {hosts} host id(s) may be in use; waiting up to {left} s to see whether they renew (watchdog fire timeout {fire} s)",
                                 self.report.name
                             ),
                         );

@@ -9,7 +9,8 @@ use crate::direct::storage::{Storage, StorageError};
 use sanlock_blockio::Access;
 use sanlock_lease::fsck::{
     Finding, Found, HEAD_BYTES, IndexReport, Kind, Level, LockspaceReport, Problem, ResourceReport, Spot,
-    check_against, check_disks, check_index, check_lockspace, check_resource, identify,
+    check_against, check_disks, check_index, check_lockspace, check_resource, identify, identify_within,
+    is_behind,
 };
 use sanlock_lease::geometry::{AlignSize, Geometry, HostId, SectorSize};
 use sanlock_lease::name::Name;
@@ -25,6 +26,8 @@ const STEP: u64 = 1 << 20;
 const AREA_STEPS_MAX: u64 = 8;
 /// After so many places without anything the search ends: 1 GiB.
 const EMPTY_MAX: u64 = 1024;
+/// Where records of a lockspace are looked for whose first ones are lost, as by a partition table: bytes from the start of its area.
+const FURTHER: [u64; 4] = [64 << 10, 256 << 10, 512 << 10, 768 << 10];
 /// Between two looks at something odd: longer than a write that was under way takes, unless storage hangs.
 const SECOND_LOOK: Duration = Duration::from_millis(200);
 
@@ -123,6 +126,8 @@ pub(crate) struct Scan {
     pub(crate) areas: Vec<Area>,
     /// What else is worth saying.
     pub(crate) remarks: Vec<String>,
+    /// One of the places has no area.
+    pub(super) nothing: bool,
 }
 
 impl Scan {
@@ -172,9 +177,9 @@ impl Scan {
         let end = place.size.map_or(end, |size| end.min(place.offset.saturating_add(size)));
         let (mut offset, mut empty) = (place.offset, 0);
         while offset < end && empty < EMPTY_MAX {
-            let found = match head(storage, offset)? {
-                head if head.is_empty() => None,
-                head => identify(&head),
+            let found = match identify(&head(storage, offset)?) {
+                None => further(storage, offset)?,
+                found => found,
             };
             let Some(found) = found else {
                 if place.only_area {
@@ -194,6 +199,14 @@ impl Scan {
             // A size that was only guessed may be too large, and hide what comes next.
             let certain = found.by_first || found.kind == Kind::Lockspace;
             offset += if certain { geometry.align().bytes() } else { STEP };
+        }
+        if self.areas.iter().all(|area| area.place != number) {
+            self.remarks.push(format!(
+                "{}:{}: no lockspace, lease or index was found there; if there was one, its first records are lost",
+                place.shown(),
+                place.offset
+            ));
+            self.nothing = true;
         }
         if empty == EMPTY_MAX && offset < end {
             self.remarks.push(format!(
@@ -290,6 +303,7 @@ impl Scan {
         }
         for numbers in copies.values().filter(|numbers| numbers.len() > 1) {
             found.extend(self.compare(numbers));
+            self.excuse(&self.disks(numbers));
         }
         for name in without {
             self.remarks.push(format!(
@@ -303,27 +317,43 @@ impl Scan {
         }
     }
 
+    /// What a leader's disk has of later versions is no damage where another disk of the resource has the leader that goes with it.
+    fn excuse(&mut self, disks: &[usize]) {
+        let leaders = disks.iter().filter_map(|n| self.areas.get(*n)).filter_map(|area| match &area.body {
+            Body::Resource(report) => report.known.map(|known| known.lver),
+            _ => None,
+        });
+        let newest = leaders.max().unwrap_or(0);
+        for number in disks {
+            let Some(area) = self.areas.get_mut(*number) else { continue };
+            let excused = matches!(&area.body, Body::Resource(report) if is_behind(report, newest));
+            area.findings.retain(|f| !(excused && f.problem == Problem::BallotAhead));
+        }
+    }
+
+    /// Of leases of one name, the first one in each place: the disks of one resource.
+    fn disks(&self, numbers: &[usize]) -> Vec<usize> {
+        let place = |n: &usize| self.areas.get(*n).map(|area| area.place);
+        let first = |n: &usize| numbers.iter().find(|other| place(other) == place(n)) == Some(n);
+        numbers.iter().copied().filter(first).collect()
+    }
+
     /// Leases of one name: the disks of one resource, or two leases that pass for one.
     fn compare(&self, numbers: &[usize]) -> Vec<(usize, Finding)> {
         let mut found = Vec::new();
-        let (mut disks, mut on): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
-        for number in numbers {
-            let Some(area) = self.areas.get(*number) else { continue };
-            if on.contains(&area.place) {
-                let first = disks.iter().filter_map(|n| self.areas.get(*n)).find(|a| a.place == area.place);
-                let finding = Finding {
-                    problem: Problem::ResourceTwice,
-                    spot: Spot { sector: 0, at: 0 },
-                    what: "the leader record".to_owned(),
-                    found: format!("the name of the lease at offset {}", first.map_or(0, |a| a.offset)),
-                    expected: "a name of its own".to_owned(),
-                    fix: None,
-                };
-                found.push((*number, finding));
-            } else {
-                on.push(area.place);
-                disks.push(*number);
-            }
+        let disks = self.disks(numbers);
+        for number in numbers.iter().filter(|number| !disks.contains(number)) {
+            let place = self.areas.get(*number).map(|area| area.place);
+            let first = disks.iter().filter_map(|n| self.areas.get(*n)).find(|a| Some(a.place) == place);
+            let finding = Finding {
+                problem: Problem::ResourceTwice,
+                spot: Spot { sector: 0, at: 0 },
+                what: "the leader record".to_owned(),
+                found: format!("the name of the lease at offset {}", first.map_or(0, |a| a.offset)),
+                expected: "a name of its own".to_owned(),
+                fix: None,
+            };
+            found.push((*number, finding));
         }
         let reports: Vec<&ResourceReport> = disks
             .iter()
@@ -350,6 +380,17 @@ pub(super) fn largest(claims: &[(HostId, u64)]) -> BTreeMap<HostId, u64> {
 /// The start of an area, shorter at the end of the storage.
 fn head(storage: &mut Storage, offset: u64) -> Result<Vec<u8>, StorageError> {
     up_to(storage, offset, HEAD_BYTES)
+}
+
+/// A lockspace whose first records are lost.
+fn further(storage: &mut Storage, offset: u64) -> Result<Option<Found>, StorageError> {
+    for at in FURTHER {
+        let records = head(storage, offset.saturating_add(at))?;
+        if let Some(geometry) = identify_within(&records) {
+            return Ok(Some(Found { kind: Kind::Lockspace, geometry, by_first: false }));
+        }
+    }
+    Ok(None)
 }
 
 /// At most `len` bytes: what there is of them, in whole blocks.

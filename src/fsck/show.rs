@@ -118,12 +118,14 @@ pub(super) fn summary(area: &Area) -> String {
 
 fn total(scan: &Scan, repairing: bool) -> String {
     if scan.areas.is_empty() {
-        return "no lockspace, lease or index was found\n".to_owned();
+        // As it was said of each place.
+        return String::new();
     }
     let count = |level| scan.findings().filter(|(_, f)| f.problem.level() == level).count();
     let (damage, notes) = (count(Level::Damage), count(Level::Note));
     let fixes = scan.findings().filter(|(_, f)| f.fix.is_some()).count();
     let found = match (damage, notes) {
+        (0, 0) if scan.nothing => "nothing is wrong with what was found".to_owned(),
         (0, 0) => "nothing is wrong".to_owned(),
         (0, notes) => format!("no damage, {notes} note(s)"),
         (damage, notes) => format!("{damage} damaged place(s), {notes} note(s)"),

@@ -246,6 +246,64 @@ fn what_only_several_areas_show_is_found() {
     disk.untouched(&["DISK:2M:1M", &place], CLEAN, &["note disks-behind"]);
 }
 
+/// A leader that only missed some versions is no damage: another disk has the one that goes with the ballots.
+#[test]
+fn a_disk_that_is_behind_is_judged_by_the_others() {
+    let disk = Disk::formatted();
+    let other = disk.dir.path().join("other");
+    let place = format!("{}:2M:1M", other.to_str().unwrap());
+    let take = |id: &str| {
+        disk.direct(&["acquire", "-r", "LS:R2:DISK:2M", "-i", id, "-g", "5"]);
+        disk.direct(&["release", "-r", "LS:R2:DISK:2M", "-i", id, "-g", "5"]);
+    };
+    take("3");
+    std::fs::copy(&disk.path, &other).unwrap();
+    (4..8).for_each(|id| take(&id.to_string()));
+    let leader = std::fs::read(&other).unwrap()[2 * MIB..2 * MIB + 512].to_vec();
+    std::fs::copy(&disk.path, &other).unwrap();
+    disk.poke(2 * MIB, &leader);
+    let alone = disk.untouched(
+        &["DISK:2M:1M", "--lockspace", "DISK"],
+        DAMAGED,
+        &["DAMAGE ballot-ahead", "version 6"],
+    );
+    assert!(alone.contains("found     version 5, while the leader has 1"), "{alone}");
+    disk.untouched(&["DISK:2M:1M", &place], CLEAN, &["note disks-behind", "1 note"]);
+    // What is repaired of one disk alone is nobody's, and agrees with what the others have.
+    disk.expect(
+        &["DISK:2M:1M", "--lockspace", "DISK", "--repair", "--io-timeout", "1", "--fire-timeout", "4"],
+        REPAIRED,
+        &["repaired"],
+    );
+    disk.untouched(
+        &["DISK:2M:1M", &place],
+        CLEAN,
+        &["version 6, free", "version 5, free", "note disks-behind"],
+    );
+}
+
+#[test]
+fn a_lockspace_whose_first_records_are_lost_is_found_by_the_others() {
+    let disk = Disk::formatted();
+    disk.poke(0, &[0; 34 * 512]);
+    disk.untouched(
+        &["DISK"],
+        DAMAGED,
+        &[
+            "DISK:0  lockspace \"LS\", 512/1M: 0 host ids held",
+            "34 damaged",
+            "29 more of host-id-magic",
+            "3 area(s)",
+        ],
+    );
+    disk.expect(
+        &["DISK", "--repair", "--io-timeout", "1", "--fire-timeout", "4"],
+        REPAIRED,
+        &["34 host id(s)"],
+    );
+    disk.untouched(&["DISK"], CLEAN, &["3 area(s): nothing is wrong"]);
+}
+
 #[test]
 fn an_area_that_does_not_fit_is_found() {
     let disk = Disk::formatted();
@@ -257,6 +315,19 @@ fn an_area_that_does_not_fit_is_found() {
 fn where_nothing_can_be_said_the_exit_status_says_so() {
     let disk = Disk::of_size(4 << 20);
     disk.untouched(&["DISK"], UNUSABLE, &["no lockspace, lease or index was found"]);
+    // One of several disks is empty.
+    let full = Disk::formatted();
+    let place = full.named("DISK:1M:1M");
+    let text = disk.untouched(
+        &[&place, "DISK:1M:1M"],
+        UNUSABLE,
+        &[
+            "DISK:1048576: no lockspace, lease or index was found there",
+            "nothing is wrong with what was found",
+        ],
+    );
+    assert!(text.contains("1 area(s)"), "{text}");
+    disk.untouched(&[&place, "--lockspace", "DISK"], UNUSABLE, &["DISK:0: no lockspace, lease or index"]);
     disk.expect(&["DISK-not-there"], UNUSABLE, &["disk-not-there"]);
     disk.expect(&[], UNUSABLE, &["PATH[:OFFSET[:SIZE]]"]);
     disk.expect(&["DISK:x"], UNUSABLE, &["offset"]);

@@ -145,6 +145,36 @@ fn a_silent_host_is_waited_for_and_its_leases_are_repaired_then() {
     disk.untouched(&["DISK"], CLEAN, &["owned by host id 3, generation 5"]);
 }
 
+/// By a shorter one, hosts pass for dead whose watchdog still gives their processes time.
+#[test]
+fn the_fire_timeout_is_that_of_the_configuration() {
+    let disk = Disk::formatted();
+    disk.held(3, 5, 7);
+    disk.poke(MIB + 512, &[0]);
+    let etc = disk.dir.path().join("etc/sanlock");
+    std::fs::create_dir_all(&etc).unwrap();
+    std::fs::write(etc.join("sanlock.conf"), "watchdog_fire_timeout = 300\n").unwrap();
+    let left = |args: &[&str]| {
+        let output = Command::new("unshare")
+            .args(["--mount", "sh", "-c", "mount --bind \"$0\" /etc && exec \"$@\""])
+            .arg(disk.dir.path().join("etc"))
+            .arg(env!("CARGO_BIN_EXE_sanlock"))
+            .args(["fsck", "--repair", "--no-wait"])
+            .args(args)
+            .arg(&disk.path)
+            .env("SANLOCK_RUN_DIR", "/nonexistent")
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(REFUSED));
+        text(&output)
+    };
+    let text = left(&[]);
+    assert!(text.contains("with a watchdog fire timeout of 300 s"), "{text}");
+    assert!((300..=309).any(|s| text.contains(&format!("silent for {s} s"))), "{text}");
+    let text = left(&["--fire-timeout", "4"]);
+    assert!((4..=13).any(|s| text.contains(&format!("silent for {s} s"))), "{text}");
+}
+
 #[test]
 fn without_its_lockspace_nothing_of_a_lease_is_repaired() {
     let disk = Disk::formatted();

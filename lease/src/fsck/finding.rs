@@ -29,9 +29,9 @@ pub enum Fix {
     LeaderMaxHosts,
     /// Free the leader of an owner that cannot exist.
     LeaderFree,
-    /// Bring the leader forward to this version, as free.
+    /// Bring the leader forward, as free and nobody's.
     LeaderForward {
-        /// The largest version of any ballot record.
+        /// To this version: the one after the largest of any ballot record.
         lver: u64,
     },
     /// Write a request record without a request.

@@ -69,14 +69,11 @@ fn mend_resource(area: &mut [u8], geometry: Geometry, fix: Fix) {
         Fix::LeaderMaxHosts => {
             leader(area, |record| record.max_hosts = u64::from(geometry.max_hosts()).into())
         }
-        Fix::LeaderFree => leader(area, |record| {
-            record.owner_id = 0.into();
-            record.owner_generation = 0.into();
-            record.timestamp = 0.into();
-        }),
+        Fix::LeaderFree => leader(area, freed),
+        // Nobody's: the disks of one resource have different owners of before, and of one version there is one.
         Fix::LeaderForward { lver } => leader(area, |record| {
             record.lver = lver.into();
-            record.timestamp = 0.into();
+            freed(record);
         }),
         Fix::Request => {
             if let Some(sector) = sector_mut(area, geometry, REQUEST_SECTOR) {
@@ -87,6 +84,12 @@ fn mend_resource(area: &mut [u8], geometry: Geometry, fix: Fix) {
         Fix::Mode(host) => block(area, geometry, host, |block| block.mode = ModeBlock::zeroed()),
         Fix::FreeHost { .. } | Fix::Enter { .. } | Fix::Remove { .. } => {}
     }
+}
+
+fn freed(record: &mut RawLeader) {
+    record.owner_id = 0.into();
+    record.owner_generation = 0.into();
+    record.timestamp = 0.into();
 }
 
 /// Changes a leader whose checksum is right.

@@ -38,7 +38,7 @@ pub use index::{IndexReport, check_index};
 pub use lockspace::{Host, LockspaceReport, check_lockspace};
 pub use mend::{Mended, mend};
 pub use problem::{Level, Problem};
-pub use resource::{Known, ResourceReport, check_against, check_disks, check_resource};
+pub use resource::{Known, ResourceReport, check_against, check_disks, check_resource, is_behind};
 pub use silence::{Silence, Verdict};
 
 use crate::geometry::{AlignSize, Geometry, SectorSize};
@@ -69,7 +69,7 @@ pub struct Found {
     pub kind: Kind,
     /// Its sizes: stated by the first record that states possible ones.
     pub geometry: Geometry,
-    /// Whether the first sector is what made it known. If not, the second one did.
+    /// Whether the first sector is what made it known. If not, the second one did, or one further on.
     pub by_first: bool,
 }
 
@@ -91,6 +91,17 @@ pub fn identify(head: &[u8]) -> Option<Found> {
             Some(Found { kind, geometry, by_first: false })
         }
     }
+}
+
+/// The sizes of a lockspace whose first records say nothing, by others, from a byte of its area on that is a multiple of the larger sector size: those
+/// of the first one that is right. That the area begins where it is thought to does not follow.
+#[must_use]
+pub fn identify_within(records: &[u8]) -> Option<Geometry> {
+    records.chunks(SectorSize::B512.slice_len()).find_map(|sector| {
+        let record = RawLeader::from_sector(sector);
+        let right = record.magic.get() == DELTA_MAGIC && record.computed_checksum() == record.checksum.get();
+        right.then(|| verify::sizes(&record).ok()).flatten()
+    })
 }
 
 /// The sizes on which the first two records of a lockspace agree, or those of the one that states possible ones. A first record

@@ -49,6 +49,8 @@ pub struct ResourceReport {
     pub shared: Vec<(HostId, u64)>,
     /// Every host id and generation that owns it, shares it, or was proposed as its owner.
     pub claims: Vec<(HostId, u64)>,
+    /// The largest version of any ballot record whose checksum is right.
+    pub furthest: u64,
     /// What is wrong.
     pub findings: Vec<Finding>,
 }
@@ -76,6 +78,7 @@ pub fn check_resource(area: &[u8], geometry: Geometry) -> ResourceReport {
         cleared: false,
         shared: Vec::new(),
         claims: Vec::new(),
+        furthest: 0,
         findings: Vec::new(),
     };
     check_leader(&mut report, &RawLeader::from_sector(sector_of(area, geometry, 0)));
@@ -98,6 +101,7 @@ pub fn check_resource(area: &[u8], geometry: Geometry) -> ResourceReport {
             newest = Some((host, lver));
         }
     }
+    report.furthest = newest.map_or(0, |(_, lver)| lver);
     check_ahead(&mut report, newest);
     report
 }
@@ -289,7 +293,10 @@ fn check_ahead(report: &mut ResourceReport, newest: Option<(HostId, u64)>) {
     }
     let sector = host.block_sector();
     let at = report.geometry.offset_of(sector) + offset_of!(Dblock, lver) as u64;
-    let fix = (lver - known.lver < FORWARD_MAX).then_some(Fix::LeaderForward { lver });
+    // To a version that no owner had: on another disk, which is not among these bytes, the largest one may have an owner.
+    let forward =
+        lver.checked_add(1).filter(|forward| *forward < u64::MAX && forward - known.lver <= FORWARD_MAX);
+    let fix = forward.map(|lver| Fix::LeaderForward { lver });
     report.add(
         Problem::BallotAhead,
         Spot { sector, at },
@@ -351,6 +358,13 @@ pub fn check_against(report: &ResourceReport, lockspace: &LockspaceReport) -> Ve
         }
     }
     findings
+}
+
+/// Whether what a disk's ballot records say goes with the newest leader on any disk of its resource: [`Problem::BallotAhead`] says of one disk
+/// alone that its leader cannot be right, and of several one that is behind is as after a failure ([`Problem::DisksBehind`]).
+#[must_use]
+pub fn is_behind(report: &ResourceReport, newest: u64) -> bool {
+    report.furthest <= newest.saturating_add(1)
 }
 
 /// The disks of one resource against each other (disk-format.md 7.11): for each finding, which disk.

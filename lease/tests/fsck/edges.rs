@@ -332,7 +332,7 @@ fn the_newest_ballot_is_that_of_the_first_valid_record_that_is_furthest() {
     let [ahead] = ahead[..] else { panic!("{ahead:#?}") };
     assert_eq!(
         (ahead.spot.sector, ahead.fix),
-        (host(4).block_sector(), Some(Fix::LeaderForward { lver: 9 }))
+        (host(4).block_sector(), Some(Fix::LeaderForward { lver: 10 }))
     );
 }
 
@@ -347,10 +347,11 @@ fn a_leader_is_brought_forward_to_what_somebody_may_have_counted_up_to() {
         ahead.map(|f| f.fix)
     };
     assert_eq!(of(6), None, "the next version is being acquired");
-    assert_eq!(of(7), Some(Some(Fix::LeaderForward { lver: 7 })));
+    assert_eq!(of(7), Some(Some(Fix::LeaderForward { lver: 8 })));
     let most = 5 + (1 << 32);
-    assert_eq!(of(most - 1), Some(Some(Fix::LeaderForward { lver: most - 1 })));
+    assert_eq!(of(most - 1), Some(Some(Fix::LeaderForward { lver: most })));
     assert_eq!(of(most), Some(None));
+    assert_eq!(of(u64::MAX), Some(None));
     // A leader that counts further than any ballot is as it should be.
     assert_eq!(of(1), None);
 }
