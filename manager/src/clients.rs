@@ -1,7 +1,7 @@
 //! Connections and the processes behind them (socket-protocol.md 2).
 
 use crate::ids::{ConnId, ResourceId};
-use crate::state::{Op, OpKind, OpNumber};
+use crate::state::{Op, OpKind, OpNumber, Resource};
 use crate::{Action, Level, Manager, Reply, Target, log, reply};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::name::Name;
@@ -102,6 +102,23 @@ impl Manager {
         number
     }
 
+    /// A process that is being stopped, and has given up in time what it had in lockspaces that have failed, is left alone (socket-protocol.md 7.8),
+    /// whatever it holds in other ones: when these fail it is to be asked again.
+    pub(crate) fn spare(&mut self, conn: ConnId, out: &mut Vec<Action>) {
+        let Some(client) = self.conns.get_mut(&conn).filter(|client| client.kill_count > 0) else { return };
+        let dead = |ls| self.lockspaces.get(&ls).is_some_and(|ls| ls.dead.is_some());
+        let has = |r: &Resource| r.tokens().iter().any(|t| t.granted && t.conn == conn);
+        if self.resources.values().any(|r| has(r) && dead(r.ls)) {
+            return;
+        }
+        client.kill_count = 0;
+        client.kill_last = None;
+        client.kill_hard = false;
+        if std::mem::take(&mut client.killpath_run) {
+            out.push(Action::CancelKillpath { conn });
+        }
+    }
+
     /// Ends a command: the target is free, the requester gets its answer, and a target that died meanwhile is cleaned up.
     pub(crate) fn end_op(&mut self, number: OpNumber, code: i32, out: &mut Vec<Action>) {
         let Some(op) = self.ops.remove(&number) else { return };
@@ -109,21 +126,8 @@ impl Manager {
         if let Some(client) = self.conns.get_mut(&op.target) {
             client.busy = None;
             closed = client.closed;
-            let dead = |id| {
-                let ls = self.resources.get(&id).map(|r| r.ls);
-                ls.and_then(|ls| self.lockspaces.get(&ls)).is_some_and(|ls| ls.dead.is_some())
-            };
-            if client.kill_count > 0 && !client.held().any(dead) {
-                // It gave everything up in time and is left alone (socket-protocol.md 7.8), whatever it holds in other lockspaces: when these
-                // fail it is to be asked again.
-                client.kill_count = 0;
-                client.kill_last = None;
-                client.kill_hard = false;
-                if std::mem::take(&mut client.killpath_run) {
-                    out.push(Action::CancelKillpath { conn: op.target });
-                }
-            }
         }
+        self.spare(op.target, out);
         if let Some(requester) = op.requester {
             reply(out, requester, code);
         }

@@ -60,6 +60,15 @@ impl Manager {
             }
         }
         self.apply_setting(ls, setting, out);
+        // What a client that is gone has asked for before this, and still waits for the watchdog, is taken back with it.
+        let taken_back = match setting {
+            Setting::Used(false) => Some(Setting::Used(true)),
+            Setting::UsedByOrphans(false) => Some(Setting::UsedByOrphans(true)),
+            _ => None,
+        };
+        if let Some(lockspace) = self.lockspaces.get_mut(&ls) {
+            lockspace.used_waiters.retain(|(waiter, wish)| waiter.is_some() || Some(*wish) != taken_back);
+        }
         reply(out, conn, 0);
     }
 

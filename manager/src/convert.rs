@@ -75,17 +75,20 @@ impl Manager {
         Ok(task)
     }
 
-    /// What conversions have left in leaders is taken back while the hold goes on: it keeps other hosts out.
+    /// What conversions have left in leaders is taken back while the hold goes on: it keeps other hosts out. So does that of an orphan, behind
+    /// which there may be no watchdog.
     pub(crate) fn erase_due(&mut self, now: MonoTime, out: &mut Vec<Action>) {
         let due = |r: &Resource| {
-            r.erase
-                && r.erase_due.0 <= now
-                && r.is_granted()
-                && r.converting.is_none()
-                && r.unsettled.is_none()
+            r.waits_to_erase() && r.erase_due.0 <= now && r.converting.is_none() && r.unsettled.is_none()
         };
         let all: Vec<ResourceId> = self.resources.iter().filter(|(_, r)| due(r)).map(|(id, _)| *id).collect();
         for id in all {
+            let Some((ls, granted)) = self.resources.get(&id).map(|r| (r.ls, r.is_granted())) else {
+                continue;
+            };
+            if !granted && self.require_watchdog_quietly(now, ls, out) != Ok(true) {
+                continue;
+            }
             let task = TaskId(self.next_id());
             let Some(resource) = self.resources.get(&id) else { continue };
             let Work::Held { held, .. } = &resource.work else { continue };

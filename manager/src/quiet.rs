@@ -14,7 +14,7 @@ impl Manager {
     /// Tests of random histories hold that against what ticks really do.
     #[must_use]
     pub fn quiet_until(&self) -> Option<MonoTime> {
-        let waits = |r: &Resource| matches!(r.work, Work::Retry { .. }) || (r.erase && r.is_granted());
+        let waits = |r: &Resource| matches!(r.work, Work::Retry { .. }) || r.waits_to_erase();
         let never = MonoTime::from_millis(u64::MAX);
         let first = self.lockspaces.values().try_fold(never, |first, ls| Some(first.min(late_at(ls)?)))?;
         (!self.shutting_down && !self.resources.values().any(waits)).then_some(first)

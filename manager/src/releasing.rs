@@ -93,6 +93,8 @@ impl Manager {
         let kind = OpKind::Release { givings: Givings::new(left, result), rename };
         let number = self.begin_op(conn, target, kind);
         self.release_next(number, out);
+        // What it had in lockspaces that have failed is gone, however long the rest may take.
+        self.spare(target, out);
     }
 
     /// Releases what may be released now of a command's resources, or ends it.
@@ -404,12 +406,16 @@ impl Manager {
         }
     }
 
-    /// What is due to be given up once more in a lockspace that has no watchdog behind it: not asked for again with every tick.
+    /// What is due to be given up, or taken back, once more in a lockspace that has no watchdog behind it: not asked for again with every tick.
     pub(crate) fn put_releases_off(&mut self, now: MonoTime, ls: LockspaceId) {
-        let due = |r: &&mut Resource| r.ls == ls && matches!(r.work, Work::Retry { at } if at <= now);
         let t = self.lockspaces.get(&ls).map_or(1, |ls| ls.io_timeout.secs());
-        for resource in self.resources.values_mut().filter(due) {
-            resource.work = Work::Retry { at: now.plus_secs(2 * t) };
+        let later = now.plus_secs(2 * t);
+        for resource in self.resources.values_mut().filter(|r| r.ls == ls) {
+            match &mut resource.work {
+                Work::Retry { at } if *at <= now => *at = later,
+                Work::Held { .. } => resource.erase_due.0 = resource.erase_due.0.max(later),
+                _ => {}
+            }
         }
     }
 

@@ -356,6 +356,11 @@ impl Resource {
         matches!(&self.work, Work::Held { tokens, .. } if tokens.iter().all(|t| t.adopts && !t.granted))
     }
 
+    /// Whether what a conversion has left in its leader is to be taken back under the hold that goes on: a client's, or an orphan's.
+    pub(crate) fn waits_to_erase(&self) -> bool {
+        self.erase && matches!(self.list(), ResourceList::Held | ResourceList::Orphan)
+    }
+
     /// It is about to be given up: whatever is tried for that goes by our block as it is now.
     pub(crate) fn note_hold(&mut self) {
         let Work::Held { held, .. } = &self.work else { return };

@@ -303,6 +303,7 @@ impl Manager {
     /// unless something about it is still being written.
     fn depends(&self, resource: &Resource) -> bool {
         let idle = resource.list() == ResourceList::Orphan
+            && !resource.erase
             && resource.converting.is_none()
             && resource.unsettled.is_none();
         !idle || self.lockspaces.get(&resource.ls).is_some_and(|ls| ls.used_by_orphans)

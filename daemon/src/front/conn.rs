@@ -4,7 +4,6 @@
 //! what one client can make the daemon hold is one request and one reply.
 
 use std::io::{self, Read, Write};
-use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
@@ -67,6 +66,8 @@ pub(super) struct Conn {
     pub(super) hung_up: bool,
     /// Nothing is read any more: message boundaries are lost, or it left a reply unread. Kept open because leases hang on it.
     pub(super) deaf: bool,
+    /// A reply was cut: nothing that is sent behind it would be understood.
+    cut: bool,
     /// Closed once the reply is sent.
     pub(super) closing: bool,
     /// REGISTER came.
@@ -92,6 +93,7 @@ impl Conn {
             only_answer: false,
             hung_up: false,
             deaf: false,
+            cut: false,
             closing: false,
             registered: None,
             restrict: RestrictFlags::empty(),
@@ -129,13 +131,11 @@ impl Conn {
         self.stuck_since.filter(|_| self.writes())
     }
 
-    /// Forgets the reply that waits. What was sent of it is cut, so nothing more is sent, nor read: the peer sees an end, and may keep the
-    /// connection open.
+    /// Forgets the reply that waits. What was sent of it is cut, so nothing more is sent, nor read. The connection stays as it is: shut for
+    /// writing, one that its peer shuts too looks as if it were closed, and leases may hang on it.
     pub(super) fn drop_reply(&mut self) {
         (self.out, self.sent, self.stuck_since) = (Vec::new(), 0, None);
-        self.deaf = true;
-        // A peer that is gone needs no end.
-        let _ = self.stream.shutdown(Shutdown::Write);
+        (self.deaf, self.cut) = (true, true);
     }
 
     /// Reads until a request is complete, nothing more is there, or the stream ends.
@@ -177,6 +177,9 @@ impl Conn {
 
     /// Queues a reply and sends what the socket takes.
     pub(super) fn reply(&mut self, reply: &Reply, now: MonoTime) {
+        if self.cut {
+            return;
+        }
         if self.out.is_empty() {
             self.out = reply.encode();
             self.sent = 0;
@@ -189,7 +192,9 @@ impl Conn {
 
     /// Sends all of a message, or says that it cannot be: an earlier one waits, the socket is full, or the peer is gone.
     pub(super) fn send_whole(&mut self, message: &[u8]) -> bool {
-        !self.writes() && matches!(self.stream.write(message), Ok(count) if count == message.len())
+        !self.writes()
+            && !self.cut
+            && matches!(self.stream.write(message), Ok(count) if count == message.len())
     }
 
     /// Looks at what the client of a stream said, four bytes at a time and without waiting: whether it is to be parted with. It is
@@ -315,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_that_is_dropped_ends_what_the_peer_reads_and_leaves_the_connection_open() {
+    fn a_reply_that_is_dropped_leaves_the_connection_open_whatever_the_peer_shuts() {
         let (mut peer, mut conn) = pair();
         conn.registered = Some(1);
         let header = Header::request(Command::LogDump, 0, 0, 0, 0);
@@ -324,11 +329,14 @@ mod tests {
         conn.drop_reply();
         assert!(!conn.writes() && !conn.reads() && conn.kept() == 0);
         assert_eq!(conn.waits_since(), None);
-        assert!(peer.read_to_end(&mut Vec::new()).unwrap() < 1 << 20);
+        peer.set_nonblocking(true).unwrap();
+        let mut got = Vec::new();
+        assert!(peer.read_to_end(&mut got).is_err() && got.len() < 1 << 20);
         peer.write_all(&Request::version().encode()).unwrap();
         assert!(!conn.is_read_to_the_end(), "the peer is still there");
         conn.reply(&Reply::shutdown_done(), T0);
-        assert!(!conn.writes());
+        assert!(!conn.writes() && !conn.send_whole(b"more"));
+        assert!(peer.read_to_end(&mut got).is_err() && got.len() < 1 << 20, "nothing behind what was cut");
     }
 
     #[test]

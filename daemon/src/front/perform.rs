@@ -30,7 +30,7 @@ impl Front {
         match action {
             Action::Reply { conn, reply } => self.reply(conn, &reply),
             Action::Forget { conn } => {
-                self.cancel_killpath(conn);
+                self.helper.cancel(|purpose| matches!(purpose, Purpose::Killpath(of, ..) if of == conn));
                 self.indexes.remove(&conn);
                 self.slots.forget(conn, &self.poller);
             }
@@ -45,7 +45,10 @@ impl Front {
                     self.events.push_back(Event::KillpathLost { conn, request });
                 }
             }
-            Action::CancelKillpath { conn } => self.cancel_killpath(conn),
+            Action::CancelKillpath { conn } => {
+                // What another host asks of it stays.
+                self.helper.cancel(|purpose| matches!(purpose, Purpose::Killpath(of, _, None) if of == conn));
+            }
             Action::RunOnFail { ls, lockspace, arguments } => {
                 let Some(path) = self.global.config.on_fail.program(&lockspace) else { return };
                 let mut words = vec![path.as_os_str().as_bytes().to_vec()];
@@ -131,10 +134,6 @@ impl Front {
             Action::Log { level, ls, text } => self.log(level, ls, &text),
             Action::Exit => self.exit = true,
         }
-    }
-
-    fn cancel_killpath(&mut self, conn: ConnId) {
-        self.helper.cancel(|purpose| matches!(purpose, Purpose::Killpath(of, ..) if of == conn));
     }
 
     fn log(&self, level: Level, ls: Option<LockspaceId>, text: &str) {

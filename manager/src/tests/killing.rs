@@ -110,6 +110,22 @@ fn what_is_held_in_another_lockspace_does_not_prolong_the_end_of_one() {
     assert_eq!(fail(&mut lab, two)[1..], [run(0, &["/p"])]);
 }
 
+/// Its lease in the lockspace that failed needs no disk, the one in the other does, and hangs: the program is not to be started any more.
+#[test]
+fn who_gives_up_what_has_failed_is_left_alone_while_the_rest_is_released() {
+    let (mut lab, ls) = Lab::ready();
+    lab.join("two");
+    lab.result(0, killpath("/p", "", false));
+    lab.hold(0, "r");
+    lab.hold(0, "two:s");
+    assert_eq!(fail(&mut lab, ls)[1..], [run(0, &["/p"])]);
+    let all = Command::Release { target: Target::Own, what: ReleaseWhat::All };
+    let actions = lab.command(0, all);
+    assert!(actions.contains(&Action::CancelKillpath { conn: ConnId(0) }), "{actions:?}");
+    let (task, _) = releases(&actions).remove(0);
+    assert_eq!(lab.released(task, Ok(Released::LeaderFreed), 0), [replied(0, 0)]);
+}
+
 /// A release of eight leases on storage that hangs, of which a ninth in another lockspace waits for its turn.
 #[test]
 fn a_lease_that_waits_for_its_turn_to_be_released_keeps_no_failed_lockspace() {

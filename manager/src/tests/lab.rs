@@ -435,7 +435,7 @@ pub(super) fn check_invariants(m: &Manager) {
     for (id, ls) in &m.lockspaces {
         let watched = m.index_watched().any(|ls| ls == *id);
         let counts = |r: &Resource| {
-            let busy = r.converting.is_some() || r.unsettled.is_some();
+            let busy = r.converting.is_some() || r.unsettled.is_some() || r.erase;
             r.list() != ResourceList::Orphan || busy || ls.used_by_orphans
         };
         let needed = ls.used || watched || m.resources.values().any(|r| r.ls == *id && counts(r));

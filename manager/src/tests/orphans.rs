@@ -6,6 +6,7 @@ use sanlock_lease::delta::Event as HostEvent;
 use sanlock_lease::geometry::{Geometry, HostId};
 use sanlock_lease::name::Name;
 use sanlock_lease::paxos::acquire::AcquireOutcome;
+use sanlock_lease::paxos::convert::ConvertOutcome;
 use sanlock_lease::paxos::release::Released;
 use sanlock_lease::record::ModeBlock;
 
@@ -191,6 +192,49 @@ fn watched_orphan() -> (Lab, LockspaceId) {
     lab.acquired(task(&started), 0);
     lab.close(0);
     (lab, ls)
+}
+
+/// An orphan is a hold, too. What a conversion has left keeps other hosts out, whoever adopts it and when.
+#[test]
+fn what_a_conversion_left_is_taken_back_under_an_orphan() {
+    for (mut lab, ls) in [Lab::ready(), watched()] {
+        let watchdog = lab.m.lockspaces().any(|(_, l)| l.watch != Watch::Off);
+        let wanted = ResourceRequest { persistent: true, ..asking("r", false) };
+        let mut actions = ask(&mut lab, 0, vec![wanted], OrphanUse::Refuse);
+        if watchdog {
+            actions = lab.quiet(Event::WatchdogArmed { ls, result: Ok(()) });
+        }
+        assert_eq!(lab.acquired(task(&actions), 0), [replied(0, 0)]);
+        let (lockspace, name) = (name("ls"), name("r"));
+        let convert =
+            Command::Convert { target: Target::Own, lockspace, name, shared: true, owner_nowait: false };
+        let actions = lab.command(0, convert);
+        let [Action::StartConvert { task: down, .. }] = actions[..] else { panic!("{actions:?}") };
+        let done = |lab: &mut Lab, task, erase| {
+            let mut held = held(GENERATION, 7);
+            held.block.mode = ModeBlock::shared(GENERATION);
+            let outcome = Box::new(ConvertOutcome { result: Ok(()), held, erase, value_written: false });
+            lab.quiet(Event::ConvertDone { task, outcome, outstanding: 0 })
+        };
+        assert_eq!(done(&mut lab, down, true), [replied(0, 0)]);
+        assert_eq!(lab.close(0), [Action::Forget { conn: ConnId(0) }], "the watchdog stays");
+        assert_eq!(lab.list("r"), Some(ResourceList::Orphan));
+        let erase = |lab: &mut Lab| {
+            assert!(lab.m.quiet_until().is_none());
+            lab.tick().into_iter().find_map(|action| match action {
+                Action::StartErase { task, .. } => Some(task),
+                _ => None,
+            })
+        };
+        let first = erase(&mut lab).expect("begins");
+        assert_eq!(done(&mut lab, first, true), []);
+        assert_eq!(erase(&mut lab), None, "not with every tick");
+        let second = erase(&mut lab).expect("begins again");
+        let idle = if watchdog { vec![Action::WatchdogDisarm { ls }] } else { Vec::new() };
+        assert_eq!(done(&mut lab, second, false), idle, "nothing depends on it any more");
+        lab.tick();
+        assert!(lab.m.quiet_until().is_some());
+    }
 }
 
 /// Each time is a thread, a question to wdmd and a line in the log.

@@ -372,6 +372,23 @@ fn what_used_stands_for_has_a_watchdog_before_the_answer() {
     assert!(end.contains(&replied(1, -28)), "{end:?}");
 }
 
+/// The last word counts, though the one before it still waits for wdmd when its client is gone. One that waits for its answer still gets what it asked for.
+#[test]
+fn what_is_said_to_be_used_no_more_is_not_used_when_the_watchdog_comes() {
+    let (mut lab, ls) = ready();
+    lab.open(20);
+    arms(&lab.command(20, set_used(true)));
+    lab.close(20);
+    assert_eq!(lab.command(1, set_used(false)), [replied(1, 0)]);
+    assert_eq!(armed(&mut lab, ls), [Action::WatchdogDisarm { ls }]);
+    let used = |lab: &Lab| lab.m.lockspaces().any(|(id, l)| id == ls && l.used);
+    assert!(!used(&lab));
+    arms(&lab.command(0, set_used(true)));
+    assert_eq!(lab.command(1, set_used(false)), [replied(1, 0)]);
+    assert_eq!(armed(&mut lab, ls), [replied(0, 0)]);
+    assert!(used(&lab));
+}
+
 #[test]
 fn after_the_loss_of_wdmd_little_time_is_left_to_end_gently() {
     let (mut lab, ls) = ready();

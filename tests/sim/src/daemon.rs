@@ -137,7 +137,7 @@ pub struct Daemon {
     pub(crate) links: Table<u64, Link>,
     pub(crate) calls: Table<SourceId, Call>,
     /// The disk of each lockspace there was ever an order about.
-    pub(crate) watched: Table<u64, u8>,
+    pub(crate) watched: Table<u64, (u8, u64)>,
     /// What was seen of the hosts in earlier memberships.
     pub(crate) tables: Table<u8, HostTable>,
     /// What threads that ask, or look, are about.

@@ -263,8 +263,9 @@ impl World {
     fn note_disk(&mut self, host: usize, ls: u64) {
         let Some(daemon) = self.daemon(host) else { return };
         let found = daemon.manager.lockspaces().find(|(id, _)| id.0 == ls);
-        if let Some(disk) = found.map(|(_, l)| layout::disk_of_spec(&l.spec)) {
-            daemon.watched.insert(ls, disk);
+        let told = found.map(|(_, l)| (layout::disk_of_spec(&l.spec), l.io_timeout.renewal_fail_secs()));
+        if let Some(told) = told {
+            daemon.watched.insert(ls, told);
         }
     }
 

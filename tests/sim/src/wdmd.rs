@@ -51,6 +51,8 @@ struct Conn {
     /// The daemon of ours that made it.
     life: u32,
     disk: u8,
+    /// How long after a renewal the lockspace fails that it is for.
+    fail_secs: u64,
     /// The wdmd it leads to.
     wdmd: u32,
     /// When the last message of either direction arrives.
@@ -180,12 +182,12 @@ impl World {
         let daemon = self.hosts[host].daemon.as_ref()?;
         let (life, now) = (daemon.life, self.now);
         // The thread may be late, and the lockspace gone.
-        let disk = daemon.watched.get(&ls).copied().unwrap_or(0);
+        let (disk, fail_secs) = daemon.watched.get(&ls).copied().unwrap_or_default();
         let watchdog = &mut self.hosts[host].watchdog;
         let wdmd = watchdog.process.as_ref()?.life;
         watchdog.next_conn += 1;
         let id = watchdog.next_conn;
-        watchdog.conns.insert(id, Conn { life, disk, wdmd, last: now, closed: false });
+        watchdog.conns.insert(id, Conn { life, disk, fail_secs, wdmd, last: now, closed: false });
         self.wd_input(host, id, Told::Connected(id, Peer { fd: 0, pid: 1 }));
         Some(id)
     }
@@ -335,8 +337,7 @@ impl World {
             Told::Message(conn, message) if message.cmd == Command::TestLive.number() => {
                 let Some(c) = self.hosts[host].watchdog.conns.get(conn).copied() else { return };
                 if message.expire_time != 0 {
-                    let fail = self.hosts[host].io_timeout_in(c.disk).renewal_fail_secs();
-                    return self.checks.expires(id, c.disk, message.expire_time, fail);
+                    return self.checks.expires(id, c.disk, message.expire_time, c.fail_secs);
                 }
                 if self.hosts[host].watchdog.covers(c.disk) {
                     return; // on another connection
