@@ -44,6 +44,7 @@ impl Front {
                 let spots = resource.disks().iter().map(|disk| Spot::areas(disk, 1, Some(AREA_BYTES_MIN)));
                 let written = late.enter(Kind::Request, spots.collect()).and_then(|place| {
                     let written = write_request(&mut io, &resource, sector, header.data, next);
+                    io.close();
                     let doubt = Duration::from_millis(io_timeout.doubt_ms(global.config.fire));
                     place.keep(io, doubt);
                     written

@@ -23,6 +23,7 @@ use sanlock_blockio::{
 };
 use sanlock_lease::geometry::Geometry;
 use sanlock_wire::types;
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -45,10 +46,14 @@ impl Default for Limits {
     }
 }
 
+/// How long an answer waits for disks to be closed.
+const CLOSE_MAX: Duration = Duration::from_secs(2);
+
 /// What a command needs to reach storage; one per worker.
 pub struct Io {
     engine: BlockingIo,
     limits: Limits,
+    opened: RefCell<Vec<Arc<Disk>>>,
 }
 
 impl Io {
@@ -57,7 +62,7 @@ impl Io {
     /// # Errors
     /// As [`EngineKind::create`].
     pub fn new(kind: EngineKind, limits: Limits) -> Result<Self, EngineError> {
-        Ok(Self { engine: BlockingIo::new(kind)?, limits })
+        Ok(Self { engine: BlockingIo::new(kind)?, limits, opened: RefCell::default() })
     }
 
     /// For the daemon: what it reads and writes has a place among the calls of commands, or is not begun
@@ -84,7 +89,20 @@ impl Io {
 
     fn open(&self, path: &[u8]) -> Result<Arc<Disk>, OpenError> {
         let path = Path::new(OsStr::from_bytes(path));
-        Disk::open_timeout(path, Access::ReadWrite, Asker::Command, self.limits.io_timeout)
+        let disk = Disk::open_timeout(path, Access::ReadWrite, Asker::Command, self.limits.io_timeout)?;
+        self.opened.borrow_mut().push(Arc::clone(&disk));
+        Ok(disk)
+    }
+
+    /// Closes the disks that were opened, before a client hears that its command is over: it may want to deactivate the volume, or unmount the
+    /// file system. Waits for that, but not for long; and not for disks that are still in use, by an operation that has not ended.
+    pub(crate) fn close(&self) {
+        let until = Instant::now() + CLOSE_MAX;
+        for disk in self.opened.take() {
+            if Arc::strong_count(&disk) == 1 {
+                let _late = Disk::close_within(disk, until.saturating_duration_since(Instant::now()));
+            }
+        }
     }
 
     /// The only disk of a lockspace; every failure of opening it is the same to the client.

@@ -158,7 +158,7 @@ pub(super) fn run(
     report: &dyn Fn(IndexReport),
 ) {
     match Runner::new(global, late, job, membership) {
-        Ok(mut runner) => runner.run(report),
+        Ok(runner) => runner.run(report),
         Err(error) => report(IndexReport::Done(Some(refusal(global, &job.header, &error)))),
     }
 }
@@ -232,7 +232,15 @@ impl<'a> Runner<'a> {
         let mut driver = Driver::new(global.engine)?;
         driver.count_as(Some(Asker::Command));
         let disk = io.open_resource(&job.index.disk)?;
-        let command = command.map_err(|error| rindex::index_first(&mut io, &disk, &job.index, error))?;
+        let command = match command {
+            Ok(command) => command,
+            Err(error) => {
+                let error = rindex::index_first(&mut io, &disk, &job.index, error);
+                drop(disk);
+                io.close();
+                return Err(error);
+            }
+        };
         let config = RindexConfig {
             member: Some(membership.member),
             fire: membership.fire,
@@ -258,7 +266,7 @@ impl<'a> Runner<'a> {
         self.envs.with_env(&(), now, |env| operation.step(now, env, answer))
     }
 
-    fn run(&mut self, report: &dyn Fn(IndexReport)) {
+    fn run(mut self, report: &dyn Fn(IndexReport)) {
         let mut answered = false;
         let mut want = self.step(Answer::Start);
         loop {
@@ -271,9 +279,11 @@ impl<'a> Runner<'a> {
             }
             want = match want {
                 Want::Done => {
+                    let reply = (!answered).then(|| self.reply());
                     // Before the next command on this index is told that it may begin.
                     self.place = None;
-                    return report(IndexReport::Done((!answered).then(|| self.reply())));
+                    self.close();
+                    return report(IndexReport::Done(reply));
                 }
                 Want::Acquire { machine, offset } => self.acquire(LeaseMachine::Acquire(machine), offset),
                 Want::Release { machine, offset } => self.release(LeaseMachine::Release(machine), offset),
@@ -289,6 +299,12 @@ impl<'a> Runner<'a> {
                 transfer @ (Want::Read { .. } | Want::Write { .. }) => self.transfer(transfer),
             };
         }
+    }
+
+    fn close(self) {
+        let Self { io, disk, driver, .. } = self;
+        drop((driver, disk));
+        io.close();
     }
 
     fn reply(&self) -> Reply {

@@ -193,6 +193,7 @@ fn carry_out(global: &Global, header: &Header, job: &Job, place: Option<Place>) 
             Err(error) => Reply::read_resource_owners(header, failed(error), *request.resource(), Vec::new()),
         },
     };
+    io.close();
     if let Some(place) = place {
         place.keep(io, doubt(global, header, job));
     }

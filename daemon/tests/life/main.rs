@@ -1,6 +1,7 @@
 //! The life of daemons as processes: what their end and their standing still do to leases.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+mod closing;
 mod failed_writes;
 mod hang_ups;
 mod hanging_disks;

@@ -1,0 +1,58 @@
+//! What a command has opened is closed when it is answered: whoever asked may deactivate the volume then, or unmount the file system.
+
+use super::support::{Daemon, Place};
+use sanlock_wire::Name;
+use sanlock_wire::flags::{RindexCmdFlags, WriteFlags};
+use sanlock_wire::types::{Disk, Lockspace, Rentry, Resource, ResourceSpec, Rindex};
+use std::fs::File;
+use std::path::Path;
+
+fn is_open(daemon: &Daemon, path: &Path) -> bool {
+    let fds = std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap();
+    fds.flatten().any(|fd| std::fs::read_link(fd.path()).is_ok_and(|target| target == path))
+}
+
+#[test]
+fn what_a_command_has_opened_is_closed_when_it_is_answered() {
+    let place = Place::new();
+    let daemon = Daemon::start(&place.run_dir("a"), "host1");
+    let client = daemon.client();
+    place.format(&daemon);
+    place.join(&daemon, 1);
+    // On storage of its own: that of the lockspace stays open.
+    let path = place.leases().with_file_name("others");
+    File::create(&path).unwrap().set_len(16 << 20).unwrap();
+    let disk = |offset| Disk::new(path.as_os_str().as_encoded_bytes(), offset).unwrap();
+    let (name, other) = (Name::truncated("LS"), Name::truncated("OTHER"));
+    let resource = ResourceSpec::new(Resource::new(name, Name::truncated("R")), vec![disk(1 << 20)]).unwrap();
+    let missing = ResourceSpec::new(Resource::new(name, other), vec![disk(1 << 20)]).unwrap();
+    let lockspace = Lockspace::new(other, 1, disk(0));
+    let index = Rindex::new(name, disk(2 << 20));
+    let (flags, entry) = (RindexCmdFlags::empty(), |name: &str| Rentry::new(Name::truncated(name), 0));
+    client.format_rindex(&index, flags).unwrap();
+    for round in 0..20 {
+        let closed = |what: &str| assert!(!is_open(&daemon, &path), "{what}, round {round}");
+        client.write_lockspace(&lockspace, 0, 1).unwrap();
+        closed("write_lockspace");
+        client.read_lockspace(&lockspace).unwrap();
+        closed("read_lockspace");
+        client.write_resource(&resource, 0, 0, WriteFlags::empty()).unwrap();
+        closed("write_resource");
+        client.read_resource(&resource).unwrap();
+        closed("read_resource");
+        assert!(client.read_resource(&missing).is_err());
+        closed("read_resource that fails");
+        client.read_resource_owners(&resource).unwrap();
+        closed("read_resource_owners");
+        client.align(&disk(0)).unwrap();
+        closed("align");
+        client.create_resource(&index, &entry("A"), flags, 0, 0).unwrap();
+        closed("create_resource");
+        client.lookup_rindex(&index, &entry("A"), flags).unwrap();
+        closed("lookup_rindex");
+        assert!(client.create_resource(&index, &entry("A"), flags, 0, 0).is_err());
+        closed("create_resource that fails");
+        client.delete_resource(&index, &entry("A"), flags).unwrap();
+        closed("delete_resource");
+    }
+}
