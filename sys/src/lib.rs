@@ -8,6 +8,7 @@ pub mod clock;
 pub mod credentials;
 pub mod fdpass;
 pub mod heap;
+pub mod kernel;
 pub mod notify;
 pub mod pidfd;
 pub mod pidfile;

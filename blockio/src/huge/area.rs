@@ -57,8 +57,8 @@ impl Area {
         check("madvise", unsafe { libc::madvise(area.start.as_ptr().cast(), len, libc::MADV_HUGEPAGE) })?;
         let before = faults();
         for at in (0..len).step_by(TOUCH) {
-            // By a fault for each huge page, not by one call for all: kernels since 6.4 serve a fault without the lock on all of the
-            // process's memory, which another thread's mapping would wait for.
+            // By a fault for each huge page, not by one call for all: newer kernels serve a fault without the lock on all of the
+            // process's memory, which another thread's mapping would wait for (docs/decisions/0014).
             // SAFETY: inside the mapping, which is writable and which nobody else refers to. Volatile: the write is its purpose.
             unsafe { ptr::write_volatile(area.start.as_ptr().add(at), 0) };
         }

@@ -18,6 +18,7 @@ use sanlock_sys::background::{Background, go_into_background};
 use sanlock_sys::capability::set_user_but_keep_kill;
 use sanlock_sys::credentials::{UmaskGuard, set_group, set_supplementary_groups};
 use sanlock_sys::heap::keep_heap;
+use sanlock_sys::kernel::faults_hold_no_lock;
 use sanlock_sys::notify;
 use sanlock_sys::pidfile::{PidFile, PidFileError};
 use sanlock_sys::priority::{Limit, MemoryLock, lock_memory, max_round_robin_priority, set_round_robin};
@@ -326,13 +327,15 @@ fn raise_descriptors(log: &Log) {
 }
 
 /// The stock of huge pages (`use_hugepages`). Its thread is the only one that moves pages to make room, which a marked one may not and nobody waits
-/// for; so it is started while the mark can be taken away.
+/// for; so it is started while the mark can be taken away. Where the kernel holds the lock on all of the process's memory meanwhile, others
+/// would wait for it, and it for a disk that does not answer: there it is marked too, and makes what can be had at once.
 fn huge_pages(config: &Config, log: &Log) -> Option<Arc<HugePages>> {
     if !config.hugepages {
         return None;
     }
     let notes = log.clone();
-    let stock = without_io_flusher(|| HugePages::start(move |text| notes.debug(format_args!("{text}"))));
+    let start = || HugePages::start(move |text| notes.debug(format_args!("{text}")));
+    let stock = if faults_hold_no_lock() { without_io_flusher(start) } else { start() };
     stock.inspect_err(|error| log.debug(format_args!("{error}; ordinary memory is used"))).ok()
 }
 
