@@ -4,7 +4,7 @@ use super::{EX, LS, RX, RX_BASE, block, entry, findings, host, leader, leases, r
 use crate::images::load;
 use sanlock_lease::fsck::{
     Finding, Fix, IndexReport, Kind, LockspaceReport, Problem, ResourceReport, Silence, Verdict,
-    check_against, check_index, check_resource, mend,
+    check_against, check_index, check_resource, identify_within, is_behind, mend,
 };
 use sanlock_lease::geometry::Geometry;
 use sanlock_lease::name::Name;
@@ -447,6 +447,63 @@ fn every_fix_says_what_it_does() {
     ];
     for (fix, text) in all {
         assert_eq!(fix.text(), text);
+    }
+}
+
+/// Brought forward it is nobody's: the disks of one lease may have had different owners.
+#[test]
+fn a_leader_that_is_brought_forward_has_no_owner() {
+    let image = changed(EX, |i| ballot(i, 3, [2003, 0, 0, 7]));
+    let before = RawLeader::from_sector(&image);
+    assert!(before.timestamp.get() != 0 && before.owner_id.get() != 0);
+    let changes = mend(&image, 0, Kind::Resource, Geometry::B512_M1, &[Fix::LeaderForward { lver: 8 }]);
+    let [change] = &changes[..] else { panic!("{changes:?}") };
+    let after = RawLeader::from_sector(&change.after);
+    let owner = (after.owner_id.get(), after.owner_generation.get(), after.timestamp.get());
+    assert_eq!((owner, after.lver.get(), after.num_hosts), ((0, 0, 0), 8, before.num_hosts));
+    assert_eq!(after.computed_checksum(), after.checksum.get());
+}
+
+/// To which leader ballots go is told by the newest one of all disks.
+#[test]
+fn a_disk_is_behind_whose_ballots_go_with_a_leader_on_another_one() {
+    let report = resource(|i| {
+        leader(i, 0, |l| l.lver = 5.into());
+        ballot(i, 3, [2003, 0, 0, 9]);
+        ballot(i, 4, [2004, 0, 0, 7]);
+    });
+    assert_eq!(report.furthest, 9);
+    let found: Vec<bool> = [5, 7, 8, 9, u64::MAX].map(|newest| is_behind(&report, newest)).to_vec();
+    assert_eq!(found, [false, false, true, true, true]);
+    // The largest version there is has none after it.
+    let last = |lver: u64| {
+        let report = resource(|i| {
+            leader(i, 0, |l| l.lver = (u64::MAX - 9).into());
+            ballot(i, 3, [2003, 0, 0, lver]);
+        });
+        report.findings.iter().find(|f| f.problem == Problem::BallotAhead).map(|f| f.fix)
+    };
+    assert_eq!(last(u64::MAX - 2), Some(Some(Fix::LeaderForward { lver: u64::MAX - 1 })));
+    assert_eq!(last(u64::MAX - 1), Some(None));
+    assert_eq!(last(u64::MAX), Some(None));
+}
+
+#[test]
+fn a_lockspace_is_known_by_any_record_that_is_right() {
+    for (image, geometry) in [(LS, Geometry::B512_M1), ("v38-ls-4k-8m-init", Geometry::B4096_M8)] {
+        let image = load(image);
+        for from in [8192, 64 << 10] {
+            assert_eq!(identify_within(&image[from..from + 8192]), Some(geometry), "{from}");
+        }
+    }
+    let records = load(LS)[8192..16384].to_vec();
+    let mut damaged = records.clone();
+    damaged.chunks_mut(512).for_each(|record| record[40] ^= 1);
+    assert_eq!(identify_within(&damaged), None, "no checksum is right");
+    damaged[15 * 512..].copy_from_slice(&records[15 * 512..]);
+    assert_eq!(identify_within(&damaged), Some(Geometry::B512_M1), "one is");
+    for other in [load(EX)[..8192].to_vec(), vec![0; 8192], Vec::new()] {
+        assert_eq!(identify_within(&other), None);
     }
 }
 
