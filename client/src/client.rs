@@ -63,7 +63,7 @@ impl Client {
     }
 
     /// The same daemon, but no call takes longer than this: it fails then, `Io` with `ETIMEDOUT`. For commands that only look: the
-    /// daemon goes on with one that was given up.
+    /// daemon goes on with one that was given up. Commands on a [`Registered`] connection take as long as they take.
     #[must_use]
     pub fn within(self, limit: Duration) -> Self {
         Self { limit: Some(limit), ..self }
@@ -80,7 +80,8 @@ impl Client {
     /// # Errors
     /// [`ClientError::Io`]. The daemon does not answer, so a refusal shows only with the next command.
     pub fn register(&self) -> Result<Registered, ClientError> {
-        Registered::new(open(&self.socket, true, Until::NEVER)?)
+        let until = Until::within(self.limit);
+        Registered::new(open(&self.socket, true, until)?, until)
     }
 
     /// The daemon's version (7.27).

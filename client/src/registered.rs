@@ -52,8 +52,8 @@ pub struct Registered {
 
 impl Registered {
     /// Sends REGISTER on a fresh connection. There is no answer to wait for.
-    pub(crate) fn new(fd: OwnedFd) -> Result<Self, ClientError> {
-        send_request(fd.as_fd(), &Request::register(), Until::NEVER)?;
+    pub(crate) fn new(fd: OwnedFd, until: Until) -> Result<Self, ClientError> {
+        send_request(fd.as_fd(), &Request::register(), until)?;
         Ok(Self { fd, desynchronised: false })
     }
 

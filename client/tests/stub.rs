@@ -386,3 +386,26 @@ fn a_client_is_shared_between_threads() {
     });
     daemon.join().unwrap();
 }
+
+/// A daemon that stands still, with as many connections waiting to be accepted as there may be.
+#[test]
+fn a_daemon_that_accepts_nothing_is_not_waited_for_beyond_the_limit() {
+    use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
+    use std::os::fd::AsRawFd;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("sanlock.sock");
+    let listener = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+    bind(listener.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
+    listen(&listener, Backlog::new(1).unwrap()).unwrap();
+    let client = Client::with_run_dir(dir.path()).within(std::time::Duration::from_millis(200));
+    let mut waiting = Vec::new();
+    let error = loop {
+        match client.register() {
+            Ok(registered) => waiting.push(registered),
+            Err(error) => break error,
+        }
+        assert!(waiting.len() < 10);
+    };
+    assert_eq!(error.result_code(), -nix::libc::ETIMEDOUT);
+    assert_eq!(client.version().unwrap_err().result_code(), -nix::libc::ETIMEDOUT);
+}
