@@ -1,13 +1,15 @@
 //! The watchdog link: one connection to wdmd for each lockspace that needs it (wdmd.md 11; docs/decisions/0008).
 //!
 //! One thread owns the connections, moves the expiries and watches for their end. Whatever has to wait for an answer of wdmd,
-//! asking and arming, runs on a short-lived thread, so that a busy wdmd delays nobody's renewals.
+//! asking and arming, runs on a short-lived thread ([`asker`]), so that a busy wdmd delays nobody's renewals.
 //!
 //! A connection is kept for a while after its expiry was taken back: the next acquire then finds the device open. It is closed
 //! after [`LINGER_SECS`], and wdmd may disarm the device; an idle host then has nothing to fear from the end of wdmd either.
 //!
 //! Leases age while the machine sleeps; the clock of wdmd does not go on then (decision 23). Every expiry is converted as it is sent, and
 //! sent again after the machine has slept: sooner by as much.
+
+mod asker;
 
 use std::collections::HashMap;
 use std::io;
@@ -25,6 +27,7 @@ use sanlock_sys::{clock, thread};
 use sanlock_wdmd::client::{ClientError, Connection, REPLY_WITHIN};
 use sanlock_wdmd::decide::test_interval;
 
+use self::asker::Asker;
 use crate::log::Log;
 use crate::mailbox::{self, Mailbox, Sender};
 use crate::nap;
@@ -109,7 +112,7 @@ impl Watchdog {
         report: impl Fn(Event) + Send + Clone + 'static,
     ) -> io::Result<Self> {
         let (orders, inbox) = mailbox::mailbox()?;
-        let own = orders.clone();
+        let (own, asker) = (orders.clone(), Asker::start()?);
         thread::spawn("sanlock-wd", STACK, move || {
             prepare();
             let mut thread = Thread {
@@ -118,6 +121,7 @@ impl Watchdog {
                 asleep_ms,
                 orders: own,
                 inbox,
+                asker,
                 report,
                 links: HashMap::new(),
                 unanswered: Vec::new(),
@@ -180,6 +184,7 @@ struct Thread<R> {
     asleep_ms: fn() -> u64,
     orders: Sender<Order>,
     inbox: Mailbox<Order>,
+    asker: Asker,
     report: R,
     links: HashMap<LockspaceId, Link>,
     /// Until when each is kept.
@@ -259,16 +264,16 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
     fn check(&self, ls: LockspaceId, fire: WatchdogFire) {
         let (socket, report) = (self.socket.clone(), self.report.clone());
         let failed = self.report.clone();
-        let asked = spawn(move || {
+        let asking = move || {
             let result = ask(&socket, fire).map_err(|error| error.to_string());
             report(Event::WatchdogChecked { ls, result });
-        });
-        if let Err(error) = asked {
+        };
+        self.asker.ask(asking, move |error| {
             failed(Event::WatchdogChecked {
                 ls,
                 result: Err(format!("no thread to ask wdmd with: {error}")),
             });
-        }
+        });
     }
 
     fn arm(&mut self, ls: LockspaceId, name: String, fire: WatchdogFire, times: Times) {
@@ -280,17 +285,18 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
             _ => None,
         };
         let (socket, orders, asleep_ms) = (self.socket.clone(), self.orders.clone(), self.asleep_ms);
-        let armed = spawn(move || {
+        let failed = orders.clone();
+        let arming = move || {
             let result = {
                 let wish = Wish { name, fire, times, asleep_ms, cancelled, within: REPLY_WITHIN };
                 arm(&socket, kept, &wish)
             };
             orders.send(Order::Armed { ls, result });
-        });
-        if let Err(error) = armed {
+        };
+        self.asker.ask(arming, move |error| {
             let text = format!("no thread to arm it with: {error}");
-            self.armed(ls, Err(Unarmed { text, withdrawn: Vec::new() }));
-        }
+            failed.send(Order::Armed { ls, result: Err(Unarmed { text, withdrawn: Vec::new() }) });
+        });
     }
 
     fn armed(&mut self, ls: LockspaceId, result: Result<Connection, Unarmed>) {
@@ -435,10 +441,6 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
         self.links.remove(&ls);
         (self.report)(Event::WatchdogLost { ls, text: text.to_owned() });
     }
-}
-
-fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    thread::spawn("sanlock-wd-ask", STACK, work)
 }
 
 /// Whether a device can be had that fires after this time: wdmd's test interval. The device is not left open for it.

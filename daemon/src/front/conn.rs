@@ -251,6 +251,7 @@ impl Conn {
 mod tests {
     use super::*;
     use sanlock_wire::Command;
+    use std::net::Shutdown;
 
     const T0: MonoTime = MonoTime::from_secs(5);
 

@@ -1,0 +1,92 @@
+//! Short-lived threads for whatever waits for an answer of wdmd, started by a thread of their own: where memory is short a start may take long, and
+//! whoever moves the expiries of all lockspaces does not wait for it.
+
+use std::io;
+use std::sync::mpsc;
+
+use sanlock_sys::thread;
+
+use super::STACK;
+
+/// What is to be asked, and what becomes of it if there is no thread for it.
+struct Question {
+    ask: Box<dyn FnOnce() + Send>,
+    failed: Box<dyn FnOnce(io::Error) + Send>,
+}
+
+/// The way to it.
+pub(super) struct Asker(mpsc::Sender<Question>);
+
+impl Asker {
+    /// Starts the thread, which ends with this.
+    ///
+    /// # Errors
+    /// It is not to be had.
+    pub(super) fn start() -> io::Result<Self> {
+        Self::start_with(|ask| thread::spawn("sanlock-wd-ask", STACK, ask))
+    }
+
+    /// The same, with the way threads are had.
+    fn start_with(
+        hire: impl Fn(Box<dyn FnOnce() + Send>) -> io::Result<()> + Send + 'static,
+    ) -> io::Result<Self> {
+        let (questions, asked) = mpsc::channel::<Question>();
+        thread::spawn("sanlock-wd-hire", STACK, move || {
+            for Question { ask, failed } in asked {
+                if let Err(error) = hire(ask) {
+                    failed(error);
+                }
+            }
+        })?;
+        Ok(Self(questions))
+    }
+
+    /// Has `ask` run on a thread of its own, or `failed` if there is none. Waits for nothing.
+    pub(super) fn ask(
+        &self,
+        ask: impl FnOnce() + Send + 'static,
+        failed: impl FnOnce(io::Error) + Send + 'static,
+    ) {
+        let question = Question { ask: Box::new(ask), failed: Box::new(failed) };
+        if let Err(mpsc::SendError(question)) = self.0.send(question) {
+            (question.failed)(io::ErrorKind::BrokenPipe.into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{TryRecvError, channel, sync_channel};
+    use std::time::Duration;
+
+    /// For what happens at once, on a machine that does other things too.
+    const SHORT: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn nobody_waits_for_a_thread_that_is_long_in_coming() {
+        let (come, comes) = sync_channel::<()>(0);
+        let asker = Asker::start_with(move |ask| {
+            comes.recv().map_err(|_| io::ErrorKind::OutOfMemory)?;
+            ask();
+            Ok(())
+        })
+        .unwrap();
+        let (told, tells) = channel();
+        for number in 0..3 {
+            let (asked, failed) = (told.clone(), told.clone());
+            asker.ask(
+                move || asked.send((number, None)).unwrap(),
+                move |error| failed.send((number, Some(error.kind()))).unwrap(),
+            );
+        }
+        assert_eq!(tells.try_recv(), Err(TryRecvError::Empty), "this is here, and no thread has come");
+        come.send(()).unwrap();
+        assert_eq!(tells.recv_timeout(SHORT), Ok((0, None)));
+        // No more are to be had.
+        drop(come);
+        for number in 1..3 {
+            assert_eq!(tells.recv_timeout(SHORT), Ok((number, Some(io::ErrorKind::OutOfMemory))));
+        }
+    }
+}
