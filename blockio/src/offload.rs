@@ -41,10 +41,10 @@ pub const CLOSERS_FOR_PATHS: usize = MAX_CLOSERS / 2;
 /// How long an idle thread waits for work before it ends.
 const IDLE_LINGER: Duration = Duration::from_secs(2);
 
-static CLOSERS: Pool<Closes> = Pool::new("sanlock-close", MAX_CLOSERS, Closes::new());
+static CLOSERS: Pool<Closes> = Pool::new("sanlock-close", MAX_CLOSERS, Closes::new(), hire);
 // As many as there may be opens: none waits for another one that hangs.
-static OPENERS: Pool<VecDeque<Errand>> =
-    Pool::new("sanlock-open", MAX_BACKGROUND_OPENS + SECOND_OPENS_MAX, VecDeque::new());
+static OPENERS: Pool<Opens> =
+    Pool::new("sanlock-open", MAX_BACKGROUND_OPENS + SECOND_OPENS_MAX, Opens::new(), hire);
 
 /// Closes `fd` soon, on another thread. Never blocks.
 pub(crate) fn close(place: Place, fd: OwnedFd, told: Option<Told>) {
@@ -93,15 +93,35 @@ impl Drop for ClosePermit {
 /// will not happen.
 pub(crate) fn open(errand: Errand) -> bool {
     let mut openers = OPENERS.lock();
-    openers.work.push_back(errand);
-    match OPENERS.staff(openers) {
-        Ok(()) => true,
-        Err(mut openers) => {
-            let last = openers.work.pop_back();
-            drop(openers);
-            drop(last);
-            false
-        }
+    let number = openers.work.add(errand);
+    let Err(mut openers) = OPENERS.staff(openers) else { return true };
+    // Whoever came meanwhile counted on that thread, too.
+    let idle = openers.idle;
+    let dropped = openers.work.drop_beyond(idle);
+    drop(openers);
+    dropped.iter().all(|(other, _)| *other != number)
+}
+
+/// Opens that wait, numbered.
+struct Opens {
+    waiting: VecDeque<(u64, Errand)>,
+    added: u64,
+}
+
+impl Opens {
+    const fn new() -> Self {
+        Self { waiting: VecDeque::new(), added: 0 }
+    }
+
+    fn add(&mut self, errand: Errand) -> u64 {
+        self.added += 1;
+        self.waiting.push_back((self.added, errand));
+        self.added
+    }
+
+    /// Takes away all but the first ones: as many as there are threads to come for them. Dropped, each tells those who wait for it.
+    fn drop_beyond(&mut self, threads: usize) -> VecDeque<(u64, Errand)> {
+        self.waiting.split_off(threads.min(self.waiting.len()))
     }
 }
 
@@ -119,16 +139,16 @@ trait Work: Send {
     fn end(&mut self, done: Self::Done);
 }
 
-impl Work for VecDeque<Errand> {
+impl Work for Opens {
     type Piece = Errand;
     type Done = ();
 
     fn ready(&self) -> usize {
-        self.len()
+        self.waiting.len()
     }
 
     fn next(&mut self) -> Option<Errand> {
-        self.pop_front()
+        self.waiting.pop_front().map(|(_, errand)| errand)
     }
 
     fn carry_out(piece: Errand) {
@@ -174,12 +194,17 @@ struct Pool<W: 'static> {
     max: usize,
     state: Mutex<State<W>>,
     wake: Condvar,
+    /// Starts a thread; `false` if there is none.
+    hire: fn(&'static str, Body) -> bool,
 }
 
+/// What a thread of a pool does.
+type Body = Box<dyn FnOnce() + Send>;
+
 impl<W: Work> Pool<W> {
-    const fn new(name: &'static str, max: usize, work: W) -> Self {
+    const fn new(name: &'static str, max: usize, work: W, hire: fn(&'static str, Body) -> bool) -> Self {
         let state = Mutex::new(State { work, threads: 0, idle: 0 });
-        Self { name, max, state, wake: Condvar::new() }
+        Self { name, max, state, wake: Condvar::new(), hire }
     }
 
     fn lock(&self) -> MutexGuard<'_, State<W>> {
@@ -200,13 +225,18 @@ impl<W: Work> Pool<W> {
             self.wake.notify_one();
             return Ok(());
         }
-        if !spawn(self.name, || self.serve()) {
-            self.wake.notify_one();
-            return Err(state);
-        }
+        // Without the lock, for which threads wait that may not: where memory is short one more is long in coming.
         state.threads += 1;
         state.idle += 1;
-        Ok(())
+        drop(state);
+        if (self.hire)(self.name, Box::new(|| self.serve())) {
+            return Ok(());
+        }
+        let mut state = self.lock();
+        state.threads -= 1;
+        state.idle -= 1;
+        self.wake.notify_one();
+        Err(state)
     }
 
     /// Body of a thread.
@@ -234,7 +264,79 @@ impl<W: Work> Pool<W> {
     }
 }
 
+fn hire(name: &'static str, body: Body) -> bool {
+    spawn(name, body)
+}
+
 /// Starts a detached thread; false if the system has none to give.
 pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> bool {
     thread::spawn(name, STACK, body).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{self, Receiver, Sender};
+
+    /// For what happens at once, on a machine that does other things too.
+    const SHORT: Duration = Duration::from_secs(30);
+
+    type Gate = (Sender<()>, Receiver<bool>);
+    /// Tells that a thread is wanted, and whether there is one.
+    static GATE: Mutex<Option<Gate>> = Mutex::new(None);
+    static POOL: Pool<Opens> = Pool::new("test", 8, Opens::new(), hire_by_gate);
+
+    fn hire_by_gate(name: &'static str, body: Body) -> bool {
+        let gate = GATE.lock().unwrap().take();
+        let Some((wanted, is_there)) = gate else { return spawn(name, body) };
+        wanted.send(()).unwrap();
+        is_there.recv_timeout(SHORT).unwrap() && spawn(name, body)
+    }
+
+    #[test]
+    fn nobody_waits_for_a_thread_that_is_long_in_coming() {
+        let (told, tells) = mpsc::channel();
+        let add = |number: u32| {
+            let told = told.clone();
+            let mut state = POOL.lock();
+            state.work.add(Errand::new(move || told.send(number).unwrap()));
+            state
+        };
+        let gate = || {
+            let ((wanted, wants), (there, is_there)) = (mpsc::channel(), mpsc::channel());
+            *GATE.lock().unwrap() = Some((wanted, is_there));
+            (wants, there)
+        };
+        std::thread::scope(|scope| {
+            // It comes at last; meanwhile another one asks, and counts on it.
+            let (wants, there) = gate();
+            let first = scope.spawn(|| POOL.staff(add(1)).is_ok());
+            wants.recv_timeout(SHORT).unwrap();
+            assert!(POOL.staff(add(2)).is_ok(), "a thread of its own");
+            assert_eq!(tells.recv_timeout(SHORT).map(|n| n == 1 || n == 2), Ok(true));
+            assert_eq!(tells.recv_timeout(SHORT).map(|n| n == 1 || n == 2), Ok(true));
+            there.send(true).unwrap();
+            assert!(first.join().unwrap());
+        });
+        // It does not come: of those who counted on it there is one too many.
+        let idle = || POOL.lock().idle;
+        while idle() > 0 {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let (wants, there) = gate();
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| {
+                let mut left = POOL.staff(add(3)).err().unwrap();
+                let idle = left.idle;
+                left.work.drop_beyond(idle).len()
+            });
+            wants.recv_timeout(SHORT).unwrap();
+            there.send(false).unwrap();
+            assert_eq!(first.join().unwrap(), 1);
+        });
+        let state = POOL.lock();
+        assert_eq!((state.threads, state.idle, state.work.ready()), (0, 0, 0));
+        drop(state);
+        assert!(tells.try_recv().is_err());
+    }
 }
