@@ -1,6 +1,6 @@
 //! Spare memory for transfers.
 
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use crate::buffer::AlignedBuf;
 use crate::huge::HugePages;
@@ -21,6 +21,9 @@ const SHARED_BYTES_MAX: usize = 256 << 10;
 /// How many of them.
 const SHARED_BUFFERS: usize = 8;
 
+/// Bytes that are there if one of them is.
+const PAGE: usize = 4096;
+
 /// Larger buffers kept for reuse by each driver.
 const LARGE_BUFFERS: usize = 1;
 
@@ -33,6 +36,23 @@ fn shared<R>(then: impl FnOnce(&mut Vec<AlignedBuf>) -> R) -> Option<R> {
         Ok(mut spare) => Some(then(&mut spare)),
         Err(TryLockError::Poisoned(spare)) => Some(then(&mut spare.into_inner())),
         Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// Sees to it that so many pieces of an area, or as many as are kept at most, are ready for all drivers of the process, on memory that is there. What one
+/// disk that hangs keeps others then need not ask the system for, which may take long where memory is short. May take long itself.
+pub fn keep_ready(pieces: usize) {
+    let lock = || SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    let missing = pieces.min(SHARED_BUFFERS).saturating_sub(lock().len());
+    let made: Vec<AlignedBuf> =
+        (0..missing).map_while(|_| AlignedBuf::try_zeroed(SHARED_BYTES_MAX)).collect();
+    for mut buf in made {
+        buf.iter_mut().step_by(PAGE).for_each(|byte| *byte = 1);
+        let mut spare = lock();
+        // Others may have come back meanwhile.
+        if spare.len() < SHARED_BUFFERS {
+            spare.push(buf);
+        }
     }
 }
 
@@ -174,5 +194,19 @@ mod tests {
         assert!(places.contains(&(again.as_ptr() as usize)), "another driver gets what one gave back");
         two.give(again);
         assert!(shared(|spare| spare.len()).unwrap() <= SHARED_BUFFERS);
+        // What is to be ready is made, once.
+        let ready = || shared(|spare| spare.len()).unwrap();
+        let taken: Vec<_> = (0..ready()).map(|_| one.take(256 << 10).unwrap()).collect();
+        for (wanted, expected) in [(3, 3), (2, 3), (SHARED_BUFFERS + 5, SHARED_BUFFERS)] {
+            keep_ready(wanted);
+            assert_eq!(ready(), expected);
+        }
+        one.allocate = |_| None;
+        assert_eq!(
+            (0..20).map_while(|_| one.take(256 << 10)).count(),
+            SHARED_BUFFERS,
+            "nothing else is asked for"
+        );
+        drop(taken);
     }
 }

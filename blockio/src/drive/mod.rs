@@ -19,6 +19,7 @@ mod room;
 mod tests;
 
 pub use blocking::{Finished, run_blocking};
+pub use buffers::keep_ready;
 pub use event::{Driver, EngineFactory, MACHINES_MAX};
 pub use lane::{IDLE_ENGINE_LINGER_MS, LANES_MAX, OPS_WAITING_MAX};
 pub use report::{EnvSource, Report, RunId, Spare};

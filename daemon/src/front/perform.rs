@@ -223,7 +223,8 @@ impl Front {
         let log = self.global.log.with_prefix(&format!("s{}", ls.0));
         let outbox = self.outbox.clone();
         let report = move |report| outbox.send(Message::Lockspace(report));
-        match Lockspace::start(ls, shared, table, Arc::clone(&self.global), log, report) {
+        let others = self.lockspaces.len();
+        match Lockspace::start(ls, shared, others, table, Arc::clone(&self.global), log, report) {
             Ok(lockspace) => {
                 self.lockspaces.insert(ls, lockspace);
             }

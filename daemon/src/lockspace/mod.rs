@@ -11,6 +11,8 @@ mod worker;
 use std::io;
 use std::sync::Arc;
 
+use sanlock_blockio::drive::keep_ready;
+use sanlock_lease::delta::scan::STUCK_WHOLE_READS_MAX;
 use sanlock_lease::delta::{Event as HostEvent, JoinError};
 use sanlock_lease::hosts::HostTable;
 use sanlock_lease::record::Bitmap;
@@ -73,13 +75,15 @@ pub(crate) struct Lockspace {
 }
 
 impl Lockspace {
-    /// Starts the thread, which joins at once.
+    /// Starts the thread, which joins at once. `others`: lockspaces that there are besides. What their disks may keep, should they hang, is made up
+    /// for first.
     ///
     /// # Errors
     /// No thread or descriptor is to be had.
     pub(crate) fn start(
         ls: LockspaceId,
         shared: Arc<Shared>,
+        others: usize,
         table: Option<HostTable>,
         global: Arc<Global>,
         log: Log,
@@ -88,6 +92,9 @@ impl Lockspace {
         let (control, mailbox) = mailbox::mailbox()?;
         let seen = Arc::clone(&shared);
         thread::spawn(&thread_name(ls), STACK, move || {
+            if others > 0 {
+                keep_ready(others.saturating_mul(STUCK_WHOLE_READS_MAX).saturating_add(1));
+            }
             worker::run(ls, seen, table, global, log, mailbox, Box::new(reports));
         })?;
         Ok(Self { shared, control })
