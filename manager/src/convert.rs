@@ -83,17 +83,15 @@ impl Manager {
         };
         let all: Vec<ResourceId> = self.resources.iter().filter(|(_, r)| due(r)).map(|(id, _)| *id).collect();
         for id in all {
-            let Some((ls, granted)) = self.resources.get(&id).map(|r| (r.ls, r.is_granted())) else {
-                continue;
-            };
-            if !granted && self.require_watchdog_quietly(now, ls, out) != Ok(true) {
+            let of = |r: &Resource| (r.ls, r.is_granted(), self.in_usable_lockspace(r));
+            let Some((ls, granted, usable)) = self.resources.get(&id).map(of) else { continue };
+            if !usable || !(granted || self.require_watchdog_quietly(now, ls, out) == Ok(true)) {
                 continue;
             }
             let task = TaskId(self.next_id());
             let Some(resource) = self.resources.get(&id) else { continue };
             let Work::Held { held, .. } = &resource.work else { continue };
-            let config = self.task_config(resource).filter(|_| self.in_usable_lockspace(resource));
-            let Some(config) = config else { continue };
+            let Some(config) = self.task_config(resource) else { continue };
             let (held, ls, disks) = (*held, resource.ls, resource.spec.disks.clone());
             if let Some(resource) = self.resources.get_mut(&id) {
                 resource.converting = Some(task);
