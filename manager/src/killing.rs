@@ -422,7 +422,7 @@ impl Manager {
             }
             let comma = if count > 1 { ", " } else { "" };
             let _ = write!(text, "{comma}{}", process(client));
-            if client.killpath.is_some() && self.settings.kill_grace_secs > 0 {
+            if client.killpath.is_some() && !client.pid_gone && self.settings.kill_grace_secs > 0 {
                 text.push_str(" by killpath");
             }
         }
@@ -508,10 +508,17 @@ fn lost_grace_secs(fire: WatchdogFire) -> u64 {
 /// A process as the log names it.
 fn process(client: &Conn) -> String {
     let pid = client.pid.unwrap_or(0);
-    match client.owner_name {
+    let mut text = match client.owner_name {
         Some(name) if !name.is_empty() => format!("pid {pid} ({name})"),
         _ => format!("pid {pid}"),
+    };
+    // Nobody knows which: it gets no signal, and only its end, or the watchdog's, ends this.
+    if client.pid_gone && !client.closed {
+        text.push_str(
+            " (ended; a process that it started holds its connection, and is to be stopped by hand)",
+        );
     }
+    text
 }
 
 /// Second from which a renewal of this one is late; ages are differences of whole seconds. `None` before the first one.

@@ -69,6 +69,21 @@ fn a_killpath_runs_instead_of_sigterm_and_once() {
     assert_eq!(counts, [49, 49, 49], "attempts without effect count");
 }
 
+/// It gets no signal, so what is said of it is all that tells why the host is going to be reset.
+#[test]
+fn a_failed_lockspace_that_a_descendant_of_an_ended_process_keeps_says_so() {
+    let (mut lab, ls) = Lab::ready();
+    lab.result(0, killpath("/p", "", false));
+    lab.hold(0, "r");
+    lab.pid_gone(0);
+    let said = lines(&mut lab, Event::Corrupt { ls, code: -260, text: "another owner".to_owned() });
+    let expected = "users to stop: pid 100 (owner) (ended; a process that it started holds its connection, and is to be stopped by hand)";
+    assert!(
+        said.iter().any(|(level, line)| *level == Level::Durable && line.ends_with(expected)),
+        "{said:?}"
+    );
+}
+
 #[test]
 fn a_killpath_that_could_not_be_ordered_is_ordered_again() {
     let (mut lab, ls) = Lab::ready();
