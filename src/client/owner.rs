@@ -118,6 +118,13 @@ fn describe_owner(title: &str, owner: &Host, seen: Option<&Seen>, now: u64) -> V
         )];
     };
     let holder = format!("{title} is {how} by host {host_id} {:?} generation {generation}", seen.name);
+    if seen.generation < generation.get() {
+        // The table is older than the lease.
+        return vec![format!(
+            "{holder}, of which this host has seen only generation {} yet",
+            seen.generation
+        )];
+    }
     if seen.timestamp == 0 || seen.generation != generation.get() {
         // HOST_STATUS says the same of a record that was overwritten, which frees nothing.
         return vec![
@@ -197,6 +204,13 @@ impl Waiting {
 /// An owner that is waited for, and the seconds until it must be dead.
 fn awaited(title: &str, owner: &Host, seen: &Seen, now: u64) -> (String, u64) {
     let what = format!("{title} is held by host {} {:?}", owner.host_id, seen.name);
+    if seen.generation < owner.generation.get() {
+        let (held, seen) = (owner.generation, seen.generation);
+        return (
+            format!("{what} generation {held}, of which this host has seen only generation {seen} yet"),
+            0,
+        );
+    }
     if seen.timestamp == 0 || seen.generation != owner.generation.get() || seen.last_live == 0 {
         return (format!("{what}, which has left or was not seen yet, or whose record is damaged"), 0);
     }
@@ -290,6 +304,17 @@ mod tests {
         assert!(
             describe_owner("LS:R", &owner(0), Some(&seen(990)), 1000)[0].contains("is held shared by host 1")
         );
+    }
+
+    /// What is known of an earlier instance says nothing of the one that holds the lease.
+    #[test]
+    fn an_owner_that_has_joined_again_and_was_not_seen_since_is_not_gone() {
+        for timestamp in [0, 500] {
+            let earlier = Seen { generation: 2, timestamp, ..seen(700) };
+            let expected = "LS:R is held by host 1 \"hostA\" generation 3, of which this host has seen only generation 2 yet";
+            assert_eq!(describe_owner("LS:R", &owner(7), Some(&earlier), 1000), [expected]);
+            assert_eq!(awaited("LS:R", &owner(7), &earlier, 1000), (expected.to_owned(), 0));
+        }
     }
 
     #[test]

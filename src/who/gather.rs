@@ -317,7 +317,9 @@ impl<'a> Gatherer<'a> {
             mode: holding.map(|(_, mode)| mode),
             state: outlook.state(),
             io_timeout_s: seen.map(|seen| seen.io_timeout.secs()),
-            last_renewal_s: seen.and_then(|seen| seen.silence.since_renewal()),
+            last_renewal_s: seen
+                .filter(|_| outlook != Outlook::Earlier)
+                .and_then(|seen| seen.silence.since_renewal()),
             takeover_s: outlook.takeover_secs(),
             damage: damage.map(ToString::to_string),
             outlook,

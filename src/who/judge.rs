@@ -72,6 +72,8 @@ pub(super) enum Outlook {
     Glimpsed { watched: u64, wait: u64 },
     /// Its record is there, and nothing is known of its age.
     AgeUnknown,
+    /// The daemon of this host has seen an earlier instance of it only, whose silence says nothing of the one that holds the lease.
+    Earlier,
 }
 
 impl Outlook {
@@ -79,9 +81,13 @@ impl Outlook {
     pub(super) fn of(holding: Option<u64>, seen: Option<&Seen>, ours: bool, fire: WatchdogFire) -> Self {
         let Some(seen) = seen else { return Self::NoRecord };
         let held = holding.unwrap_or(seen.generation);
-        // A free record of an older generation is the late release of an earlier instance: the holder is silent, not gone.
         if seen.generation > held || (seen.timestamp == 0 && seen.generation == held) {
             return Self::Gone;
+        }
+        // An acquire does not go by what the table says of an older generation either, and counts from its own first look. On the disk such a
+        // record is the late release of an earlier instance: the holder is silent, not gone.
+        if seen.generation < held && !matches!(seen.silence, Silence::Glimpsed(_)) {
+            return Self::Earlier;
         }
         let dead = seen.io_timeout.host_dead_secs(fire);
         let wait = |silent: u64| (dead + 1).saturating_sub(silent);
@@ -117,7 +123,8 @@ impl Outlook {
             | Self::Unread
             | Self::Unseen(_)
             | Self::Glimpsed { .. }
-            | Self::AgeUnknown => State::Unknown,
+            | Self::AgeUnknown
+            | Self::Earlier => State::Unknown,
         }
     }
 
@@ -127,7 +134,12 @@ impl Outlook {
             Self::Gone | Self::Dead => Some(0),
             Self::Failing(wait) | Self::Renewing(wait) | Self::Unseen(wait) => Some(wait),
             // Somebody who has been watching for longer may take it sooner.
-            Self::Glimpsed { .. } | Self::NoRecord | Self::Damaged | Self::Unread | Self::AgeUnknown => None,
+            Self::Glimpsed { .. }
+            | Self::NoRecord
+            | Self::Damaged
+            | Self::Unread
+            | Self::AgeUnknown
+            | Self::Earlier => None,
         }
     }
 }
@@ -219,11 +231,24 @@ mod tests {
         }
     }
 
+    /// It may have joined again a moment ago. An acquire does not count the silence of an earlier instance either.
+    #[test]
+    fn the_silence_of_an_earlier_instance_says_nothing_of_the_holder() {
+        for silence in [since(4), since(100), since(9000), watched(100), watched(9000), Silence::Unknown] {
+            for timestamp in [500, 0] {
+                let older = Seen { timestamp, generation: 2, ..seen(silence) };
+                let found = judged(&older);
+                assert_eq!(found, Outlook::Earlier, "{silence:?}");
+                assert_eq!((found.state(), found.takeover_secs()), (State::Unknown, None));
+            }
+        }
+    }
+
     /// An acquire waits here too.
     #[test]
     fn a_free_record_of_an_older_generation_frees_nothing() {
-        let older = Seen { timestamp: 0, generation: 2, ..seen(since(50)) };
-        assert_eq!(judged(&older), Outlook::Renewing(91));
+        let older = Seen { timestamp: 0, generation: 2, ..seen(Silence::Glimpsed(50)) };
+        assert_eq!(judged(&older), Outlook::Glimpsed { watched: 50, wait: 91 });
     }
 
     #[test]

@@ -165,6 +165,7 @@ fn seen(host: &HostReport, lockspace: Option<&LockspaceReport>) -> String {
         (Outlook::Glimpsed { watched, .. }, _) => format!(", not seen renewing in {watched} s"),
         (Outlook::Unseen(_), _) => ", not seen renewing yet".to_owned(),
         (Outlook::AgeUnknown, _) => ", its last renewal is not known".to_owned(),
+        (Outlook::Earlier, _) => ", which this host has not seen yet: only an earlier generation".to_owned(),
         (_, Some(age)) => format!(", last renewal seen {age} s ago"),
         (_, None) => String::new(),
     }
@@ -200,6 +201,8 @@ fn outlook(outlook: Outlook, this_host: bool, lockspace: Option<&LockspaceReport
             "when it can be taken is not known: give its lockspace with -s NAME:0:PATH:OFFSET".to_owned()
         }
         Outlook::AgeUnknown => "when it can be taken is not known yet: ask again in a moment".to_owned(),
+        Outlook::Earlier => "when it can be taken is not known yet: ask again in a moment; an acquire on this host counts from its own first look"
+            .to_owned(),
     }
 }
 
