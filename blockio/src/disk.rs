@@ -168,6 +168,17 @@ impl Disk {
         opens::open_timeout(path, access, asker, timeout)
     }
 
+    /// Whether both are the same file or device, whatever the paths they were opened by.
+    #[must_use]
+    pub fn is_same_as(&self, other: &Self) -> bool {
+        self.kind == other.kind
+            && match self.kind {
+                DiskKind::File => self.identity == other.identity,
+                // A device may have any number of nodes.
+                DiskKind::Block => self.identity.device(self.kind) == other.identity.device(other.kind),
+            }
+    }
+
     /// The path it was opened by.
     #[must_use]
     pub fn path(&self) -> &Path {

@@ -57,6 +57,19 @@ pub(super) fn identify(place: &DiskSpec) -> Result<Found, WhoError> {
     }
 }
 
+/// Whether both are the same place. The daemon may have its path by a link, or by another name of the device.
+pub(super) fn is_same_place(joined: &DiskSpec, asked: &DiskSpec) -> bool {
+    if joined == asked {
+        return true;
+    }
+    // A path that is not absolute leads elsewhere from the daemon's working directory.
+    if joined.offset != asked.offset || !joined.path.starts_with(b"/") {
+        return false;
+    }
+    let open = |place: &DiskSpec| Storage::open(&place.path, Access::ReadOnly).ok();
+    open(joined).zip(open(asked)).is_some_and(|(joined, asked)| joined.disk().is_same_as(asked.disk()))
+}
+
 /// Looks for a lease on `path`, from `start` on in steps of a MiB.
 ///
 /// # Errors

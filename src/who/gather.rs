@@ -143,7 +143,7 @@ impl<'a> Gatherer<'a> {
 
     fn lockspace(&self, name: Name, place: &DiskSpec) -> Result<Report, WhoError> {
         let mut source = self.source();
-        let joined = self.joined(name).filter(|(joined, _)| joined == place);
+        let joined = self.joined(name).filter(|(joined, _)| disk::is_same_place(joined, place));
         let ours = joined.map(|(_, id)| id);
         let seen = match self.seen_by_daemon(name, ours, &mut source) {
             Some(seen) => seen,

@@ -110,6 +110,29 @@ fn a_lockspace_is_shown_with_its_hosts_and_what_is_held_here() {
     }
 }
 
+/// What the daemon has joined it calls by one name; a link, or a path from here, leads there too.
+#[test]
+fn a_lockspace_is_known_by_another_spelling_of_its_path() {
+    let scene = two_hosts(Program::Ours, Storage::file());
+    let storage = scene.storage();
+    let holder = Holder::start(scene.host(1), &[&storage.resource_arg(1)]);
+    let link = storage.dir().join("link");
+    std::os::unix::fs::symlink(storage.path(), &link).unwrap_or_else(|error| panic!("{error}"));
+    let other = storage.dir().join("other");
+    std::fs::copy(storage.path(), &other).unwrap_or_else(|error| panic!("{error}"));
+    let output = who(scene.host(1), &[&format!("{}:0", link.display())]).success();
+    for line in [
+        format!("lockspace {LOCKSPACE} on {}:0, this host is host 2\n", link.display()),
+        format!("on this host: process {} (sleep) holds R1, version 1\n", holder.pid()),
+        "hosts as this host's daemon sees them\n".to_owned(),
+    ] {
+        assert!(output.stdout.contains(&line), "{line}: {output}");
+    }
+    // Not what only has the same name.
+    let output = who(scene.host(1), &["--watch", "0", &format!("{}:0", other.display())]).success();
+    assert!(output.stdout.contains("this host's daemon is not in the lockspace"), "{output}");
+}
+
 /// The disk says enough, on every kind of storage.
 #[test]
 fn without_a_daemon_the_disk_is_watched() {
