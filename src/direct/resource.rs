@@ -21,9 +21,10 @@ use sanlock_lease::geometry::{Geometry, HostId};
 use sanlock_lease::limits::SECTOR_BYTES_MAX;
 use sanlock_lease::machine::IoFailure;
 use sanlock_lease::paxos::acquire::{AcquireOptions, AcquireOutcome, Mode};
+use sanlock_lease::paxos::inspect::{InspectError, inspect};
 use sanlock_lease::paxos::{AcquireError, PaxosAcquire, PaxosConfig, PaxosRelease, ReleaseError};
 use sanlock_lease::record::{DELTA_MAGIC, HostBlock, RawLeader};
-use sanlock_lease::text::ResourceSpec;
+use sanlock_lease::text::{DiskSpec, ResourceSpec};
 use sanlock_lease::timing::{IoTimeout, IoTimeoutError, WatchdogFire};
 use sanlock_lease::verify::{self, Expect, LeaderError, Purpose};
 
@@ -46,6 +47,8 @@ enum LeaseError {
     NoLease(LeaderError),
     #[error(transparent)]
     Leader(LeaderError),
+    #[error(transparent)]
+    Disks(InspectError),
     #[error("the lease has sectors of {sector} bytes in areas of {align} bytes, other sizes were given")]
     Sizes { sector: u32, align: u64 },
     #[error(
@@ -99,7 +102,9 @@ impl Failure for LeaseError {
             Self::NoDisk | Self::NoLease(_) => ReturnCode::GENERIC.0,
             Self::HostId(_) => ReturnCode::LEADER_NUMHOSTS.0,
             Self::Storage(error) => error.code(),
-            Self::Leader(error) => ReturnCode::from(error).0,
+            Self::Leader(error) | Self::Disks(InspectError::Leader(error)) => ReturnCode::from(error).0,
+            Self::Disks(InspectError::TooFew { .. }) => ReturnCode::LEADER_READ.0,
+            Self::Disks(InspectError::Differ) => ReturnCode::LEADER_DIFF.0,
             Self::Shared { .. } => ReturnCode::EAGAIN.0,
             Self::Owned { .. } | Self::OthersUnknown => ReturnCode::ACQUIRE_LOCKSPACE.0,
             Self::Acquire(error) => ReturnCode::from(error).0,
@@ -139,38 +144,28 @@ fn object(args: &DirectLease) -> String {
     args.resource.as_ref().map(subject::resource).unwrap_or_default()
 }
 
-/// A lease on its disks, and what its leader says.
+/// A lease on its disks, and what the leader in force says.
 struct Lease<'a> {
     spec: &'a ResourceSpec,
     areas: Areas,
     disks: u8,
     leader: RawLeader,
     geometry: Geometry,
-    /// The block of the host that is acted for, if there is one.
+    /// The block of the host that is acted for, if there is one: of a disk that has a shared hold, of its latest generation.
     block: Option<HostBlock>,
 }
 
 impl<'a> Lease<'a> {
-    /// Opens the disks and reads the leader on the first one that there is; a minority of them may be missing.
+    /// Opens the disks and reads their leaders; a minority of them may be missing, unreadable or behind.
     fn find(args: &'a DirectLease, host: Option<HostId>) -> Result<Self, LeaseError> {
         let spec = args.resource.as_ref().ok_or(LeaseError::NoResource)?;
         let mut storages: Vec<_> =
             spec.disks.iter().map(|disk| Storage::open(&disk.path, Access::ReadWrite)).collect();
         let areas = storages.iter().zip(&spec.disks).map(|(storage, disk)| area(storage, disk.offset));
         let areas = Areas::new().with_resource(areas);
-        let count = storages.len();
-        let open = storages.iter().filter(|storage| storage.is_ok()).count();
-        if 2 * open <= count {
-            let missing = storages.into_iter().find_map(Result::err);
-            return Err(missing.map_or(LeaseError::NoDisk, LeaseError::Storage));
-        }
-        let found = storages
-            .iter_mut()
-            .zip(&spec.disks)
-            .find_map(|(storage, disk)| storage.as_mut().ok().map(|storage| (storage, disk.offset)));
-        let Some((storage, offset)) = found else { return Err(LeaseError::NoDisk) };
-        let leader = RawLeader::from_sector(&storage.read(offset, SECTOR_BYTES_MAX)?);
+        let leaders = read_most(&mut storages, &spec.disks, 0, SECTOR_BYTES_MAX)?;
         let expect = Expect { lockspace: Some(spec.lockspace), resource: Some(spec.name), host_id: host };
+        let leader = leader_in_force(&leaders, &expect)?;
         let geometry = verify::paxos(&leader, &expect, Purpose::Use).map_err(LeaseError::Leader)?;
         let (sector, align) = (geometry.sector(), geometry.align());
         if args.sizes.sector.is_some_and(|size| size != sector)
@@ -181,20 +176,22 @@ impl<'a> Lease<'a> {
         let block = match host {
             None => None,
             Some(host) => {
-                let read = |storage: &mut Storage, offset: u64| {
-                    let at = offset.saturating_add(host.block_sector() * u64::from(sector.bytes()));
-                    storage.read(at, sector.slice_len()).map(|bytes| HostBlock::from_sector(&bytes))
+                let at = host.block_sector() * u64::from(sector.bytes());
+                let sectors = read_most(&mut storages, &spec.disks, at, sector.slice_len())?;
+                // What lies on a disk that has another lease says nothing of this one.
+                let has_lease = |leader: &Option<Vec<u8>>| {
+                    leader.as_ref().is_some_and(|sector| {
+                        verify::paxos(&RawLeader::from_sector(sector), &expect, Purpose::Use) == Ok(geometry)
+                    })
                 };
-                let first = read(storage, offset)?;
-                // A shared hold may be on some of the disks only.
-                let mut all = storages
-                    .iter_mut()
-                    .zip(&spec.disks)
-                    .filter_map(|(storage, disk)| read(storage.as_mut().ok()?, disk.offset).ok());
-                all.find(|block| block.mode.is_shared()).or(Some(first))
+                let ours = sectors.iter().zip(&leaders).filter(|(_, leader)| has_lease(leader));
+                let blocks = ours.filter_map(|(sector, _)| Some(HostBlock::from_sector(sector.as_ref()?)));
+                // A shared hold may be on some of the disks only, or lag behind on others.
+                blocks.max_by_key(|block| (block.mode.is_shared(), block.mode.generation.get()))
             }
         };
-        Ok(Self { spec, areas, disks: u8::try_from(count).unwrap_or(u8::MAX), leader, geometry, block })
+        let disks = u8::try_from(spec.disks.len()).unwrap_or(u8::MAX);
+        Ok(Self { spec, areas, disks, leader, geometry, block })
     }
 
     fn config(&self, host: HostId, generation: u64, io_timeout: IoTimeout) -> PaxosConfig {
@@ -229,6 +226,45 @@ impl<'a> Lease<'a> {
             note(action, &format!("the host's ballot record could not be marked as released: {failure}"));
         }
         finished.outcome.result.map(drop).map_err(LeaseError::Release)
+    }
+}
+
+/// So many bytes from each disk, `at` bytes behind the beginning of the lease; `None` from one that is missing or cannot be read.
+///
+/// # Errors
+/// Only half of them can be read, or fewer: what is wrong with the first of the others.
+fn read_most(
+    storages: &mut [Result<Storage, StorageError>],
+    disks: &[DiskSpec],
+    at: u64,
+    len: usize,
+) -> Result<Vec<Option<Vec<u8>>>, LeaseError> {
+    let mut failure = None;
+    let read: Vec<_> = storages
+        .iter_mut()
+        .zip(disks)
+        .map(|(storage, disk)| {
+            let storage = storage.as_mut().map_err(|error| error.clone());
+            let bytes = storage.and_then(|storage| storage.read(disk.offset.saturating_add(at), len));
+            bytes.map_err(|error| failure = failure.take().or(Some(error))).ok()
+        })
+        .collect();
+    if 2 * read.iter().flatten().count() > disks.len() {
+        return Ok(read);
+    }
+    Err(failure.map_or(LeaseError::NoDisk, LeaseError::Storage))
+}
+
+/// What a majority of the disks has for a leader, or the newest one, as for the machines. Of a single disk it is what lies there.
+fn leader_in_force(leaders: &[Option<Vec<u8>>], expect: &Expect) -> Result<RawLeader, LeaseError> {
+    if let [Some(sector)] = leaders {
+        return Ok(RawLeader::from_sector(sector));
+    }
+    let read: Vec<Option<&[u8]>> = leaders.iter().map(Option::as_deref).collect();
+    match inspect(&read, expect) {
+        Ok(found) => Ok(found.leader),
+        Err(InspectError::Leader(error)) => Err(LeaseError::Leader(error)),
+        Err(error) => Err(LeaseError::Disks(error)),
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) const FORMAT_TIMEOUT: Duration = Duration::from_secs(60);
 const EIO: i32 = -5;
 
 /// Why storage could not be used.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum StorageError {
     /// It cannot be opened.
     #[error(transparent)]
