@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::errand::Errand;
-use crate::error::OpenError;
+use crate::error::{OpenError, TooSmall};
 use crate::offload::{self, ClosePermit, Place, Told};
 use crate::opens::{self, Asker, PendingOpen};
 use crate::stat::{Device, Identity, Stat};
@@ -232,6 +232,21 @@ impl Disk {
     #[must_use]
     pub fn size(&self) -> u64 {
         self.size
+    }
+
+    /// Whether so many bytes can be written at an offset, as far as the size of a device tells; a file grows. An offset that is no multiple of the
+    /// block is for the write to refuse.
+    ///
+    /// # Errors
+    /// [`TooSmall`]: a device that ends before.
+    pub fn has_room(&self, offset: u64, len: usize) -> Result<(), TooSmall> {
+        let end = u64::try_from(len).ok().and_then(|len| offset.checked_add(len));
+        let fits = end.is_some_and(|end| end <= self.size);
+        let aligned = offset % u64::from(self.logical_block_size.max(1)) == 0;
+        if fits || !aligned || self.kind == DiskKind::File {
+            return Ok(());
+        }
+        Err(TooSmall { path: self.shared_path(), offset, len, size: self.size })
     }
 }
 

@@ -194,6 +194,28 @@ impl OpenError {
     }
 }
 
+/// What is to be written does not fit on a device.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("an area of {len} bytes at offset {offset} does not fit on {}, which has {size} bytes", path.display())]
+pub struct TooSmall {
+    /// The device.
+    pub path: Arc<Path>,
+    /// Byte offset of the area.
+    pub offset: u64,
+    /// Bytes of the area.
+    pub len: usize,
+    /// Bytes of the device.
+    pub size: u64,
+}
+
+impl TooSmall {
+    /// The number that a write of the area would have: -90 (`-EMSGSIZE`) where its beginning fits, else -28 (`-ENOSPC`).
+    #[must_use]
+    pub const fn code(&self) -> i32 {
+        if self.offset < self.size { -libc::EMSGSIZE } else { -libc::ENOSPC }
+    }
+}
+
 /// No engine, or not the one that was asked for.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum EngineError {

@@ -56,7 +56,7 @@ pub use calls::CallPlace;
 pub use disk::{Access, Disk, DiskKind};
 pub use engine::{Completion, ENGINE_VARIABLE, Engine, EngineKind, IoRequest, Ticket};
 pub use errand::Errand;
-pub use error::{EngineError, IoError, IoErrorKind, Op, OpenError, TIMED_OUT_CODE};
+pub use error::{EngineError, IoError, IoErrorKind, Op, OpenError, TIMED_OUT_CODE, TooSmall};
 pub use huge::{HUGE_BUFFER_MIN, HUGE_MEMORY_MAX, HugePages, NoHugePages};
 pub use offload::{CLOSERS_FOR_PATHS, CLOSERS_OF_A_PATH, MAX_CLOSERS};
 pub use opens::unescape as unescape_mount;

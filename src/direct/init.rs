@@ -162,7 +162,9 @@ fn init_lockspace(
     record(&text);
     let mut storage = Storage::open(&spec.path, Access::ReadWrite).map_err(InitError::LockspaceOpen)?;
     let lockspace = Lockspace { name: spec.name, geometry: choose(sizes, &storage)?, io_timeout };
-    format_at(&mut storage, (&spec.path, spec.offset), &lockspace.writes(), step)?;
+    let writes = lockspace.writes();
+    storage.has_room(spec.offset, &writes)?;
+    format_at(&mut storage, (&spec.path, spec.offset), &writes, step)?;
     Ok(())
 }
 
@@ -192,6 +194,8 @@ fn init_resource(
         let writes = resource.writes(storage.disk().logical_block_size());
         disks.push((storage, disk, writes));
     }
+    // The first write destroys what is there, on whichever disk.
+    disks.iter().try_for_each(|(storage, disk, writes)| storage.has_room(disk.offset, writes))?;
     let counts: Vec<usize> = disks.iter().map(|(_, _, writes)| writes.len()).collect();
     for (disk, number) in format::order(&counts) {
         if let Some((storage, place, writes)) = disks.get_mut(disk) {

@@ -3,6 +3,7 @@
 use super::report::{ALIGN_OFFSET, Failure, first_step};
 use sanlock_blockio::{
     Access, Asker, BlockingIo, Disk, DiskKind, EngineError, EngineKind, IoError, IoErrorKind, OpenError,
+    TooSmall,
 };
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -26,6 +27,9 @@ pub(crate) enum StorageError {
     /// A transfer failed.
     #[error(transparent)]
     Io(#[from] IoError),
+    /// What is to be formatted does not fit.
+    #[error(transparent)]
+    TooSmall(#[from] TooSmall),
     /// Nothing to do I/O with.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -36,6 +40,7 @@ impl Failure for StorageError {
         match self {
             Self::Open(error) => error.code(),
             Self::Io(error) => error.code(),
+            Self::TooSmall(error) => error.code(),
             Self::Engine(_) => EIO,
         }
     }
@@ -44,6 +49,9 @@ impl Failure for StorageError {
         match self {
             Self::Open(error) => open_step(error),
             Self::Io(IoError { kind: IoErrorKind::Os(libc::EINVAL), .. }) => Some(ALIGN_OFFSET),
+            Self::TooSmall(_) => Some(
+                "give an offset at which the whole area fits, or make the device larger; nothing was written",
+            ),
             error => first_step(error.code()),
         }
     }
@@ -124,6 +132,15 @@ impl Storage {
         timeout: Duration,
     ) -> Result<(), StorageError> {
         Ok(self.io.write_all_at(&self.disk, offset, bytes, timeout)?)
+    }
+
+    /// Whether writes at this offset fit.
+    ///
+    /// # Errors
+    /// [`StorageError::TooSmall`].
+    pub(super) fn has_room(&self, offset: u64, writes: &[Vec<u8>]) -> Result<(), StorageError> {
+        let longest = writes.iter().map(Vec::len).max().unwrap_or(0);
+        Ok(self.disk.has_room(offset, longest)?)
     }
 
     /// # Errors

@@ -1,6 +1,6 @@
 //! Why a one-shot command failed, and the number its client sees.
 
-use sanlock_blockio::{EngineError, IoError, OpenError};
+use sanlock_blockio::{EngineError, IoError, OpenError, TooSmall};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::format::SizesError;
 use sanlock_lease::record::RequestError;
@@ -34,6 +34,9 @@ pub enum ToolError {
     /// A transfer failed.
     #[error(transparent)]
     Io(#[from] IoError),
+    /// What is to be formatted does not fit on a device.
+    #[error(transparent)]
+    TooSmall(#[from] TooSmall),
     /// A place that no disk reaches.
     #[error("offset {offset} is beyond what a disk can have")]
     Offset {
@@ -163,6 +166,7 @@ impl ToolError {
             Self::Open(error) => ReturnCode(error.code()),
             Self::NoDisks | Self::TooManyDisks(_) => ReturnCode::ERANGE,
             Self::Io(error) => ReturnCode(error.code()),
+            Self::TooSmall(error) => ReturnCode(error.code()),
             Self::Sizes(SizesError::OnlyOne | SizesError::Pair(_)) => ReturnCode::GENERIC,
             Self::HostId { .. } => ReturnCode::LEADER_MAGIC,
             Self::Leader(error) => error.into(),

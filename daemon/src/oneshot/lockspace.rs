@@ -1,7 +1,7 @@
 //! Reading one record of a lockspace, and formatting a lockspace (socket-protocol.md 7.17, 7.19).
 
 use super::sizes::{Hints, with_sizes_of};
-use super::{Io, ToolError, room_for_format};
+use super::{Io, ToolError, fits, room_for_format};
 use sanlock_blockio::Disk;
 use sanlock_lease::format;
 use sanlock_lease::geometry::{HostId, SectorSize};
@@ -119,12 +119,12 @@ pub fn look_for_lockspace(io: &mut Io, request: &Lockspace) -> Result<(), ToolEr
 
 /// Formats a lockspace for hosts of this io timeout in seconds, 0 for the default. What was there is lost, whoever uses it.
 ///
-/// Several writes, the last of which makes the first record valid (disk-format.md 6.3). After a failure of any of them nobody can join;
+/// Nothing is written unless the area fits on the device. Several writes, the last of which makes the first record valid (disk-format.md 6.3). After a failure of any of them nobody can join;
 /// after -202 the write may still happen at any time.
 ///
 /// # Errors
 /// -19: no path, or not to be opened. -1: sizes that do not go together. -22: an io timeout above 255, or sectors that the
-/// storage cannot write; then nothing was written. I/O: -202 no answer in time, -90 beyond the end of a device, or the errno.
+/// storage cannot write; then nothing was written. I/O: -202 no answer in time, -90 or -28 beyond the end of a device, or the errno.
 pub fn write_lockspace(io: &mut Io, request: &Lockspace, io_timeout: u32) -> Result<(), ToolError> {
     let disk = io.open_device(&request.host_id_disk)?;
     let geometry = Hints::from_flags(request.flags.get()).to_format(&disk)?;
@@ -138,5 +138,7 @@ pub fn write_lockspace(io: &mut Io, request: &Lockspace, io_timeout: u32) -> Res
     let lockspace = format::Lockspace { name, geometry, io_timeout };
     let offset = request.host_id_disk.offset.get();
     room_for_format(&disk, offset, geometry)?;
-    lockspace.writes().iter().try_for_each(|bytes| io.write(&disk, offset, bytes))
+    let writes = lockspace.writes();
+    fits(&disk, offset, &writes)?;
+    writes.iter().try_for_each(|bytes| io.write(&disk, offset, bytes))
 }

@@ -140,6 +140,15 @@ fn room_for_format(disk: &Arc<Disk>, offset: u64, geometry: Geometry) -> Result<
     room(len.saturating_mul(2)).map(drop).ok_or_else(|| no_memory(disk, Op::Write, offset, len))
 }
 
+/// Whether writes at this offset fit on a disk: the first one destroys what is there.
+///
+/// # Errors
+/// -90, -28.
+fn fits(disk: &Disk, offset: u64, writes: &[Vec<u8>]) -> Result<(), ToolError> {
+    let longest = writes.iter().map(Vec::len).max().unwrap_or(0);
+    Ok(disk.has_room(offset, longest)?)
+}
+
 /// An empty vector for so many bytes; `None` without memory for them.
 fn room(bytes: usize) -> Option<Vec<u8>> {
     let mut room = Vec::new();

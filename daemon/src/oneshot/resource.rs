@@ -1,7 +1,7 @@
 //! Reading a resource and its owners, and formatting a resource (socket-protocol.md 7.18, 7.20, 7.23).
 
 use super::sizes::{Hints, with_sizes_of};
-use super::{Io, ToolError, room_for_format};
+use super::{Io, ToolError, fits, room_for_format};
 use sanlock_blockio::Disk;
 use sanlock_lease::format;
 use sanlock_lease::geometry::{AlignSize, Geometry, HostId, SectorSize};
@@ -149,11 +149,11 @@ fn host(id: u64, generation: u64, timestamp: u64) -> Host {
 /// Formats a resource on all its disks. `num_hosts` is the request's `data` as it came: 0, and what the sizes cannot hold,
 /// mean as many as fit. What was there is lost, whoever holds it.
 ///
-/// Nothing is written unless all disks could be opened; then they are written in turns, up to the first failure ([`format::order`]).
+/// Nothing is written unless all disks could be opened, and it fits on all of them; then they are written in turns, up to the first failure ([`format::order`]).
 ///
 /// # Errors
 /// -34: no disk. The errno of opening one. -1: sizes that do not go together. -22: a negative number, or disks that cannot have
-/// the same sizes. I/O: -202 no answer in time (the write may still happen), -90 beyond the end of a device, or the errno.
+/// the same sizes. I/O: -202 no answer in time (the write may still happen), -90 or -28 beyond the end of a device, or the errno.
 pub fn write_resource(
     io: &mut Io,
     request: &ResourceSpec,
@@ -184,6 +184,9 @@ pub fn write_resource(
     let offset = request.disks().first().map_or(0, |disk| disk.offset.get());
     room_for_format(first, offset, geometry)?;
     let writes = resource.writes(block);
+    for (disk, place) in disks.iter().zip(request.disks()) {
+        fits(disk, place.offset.get(), &writes)?;
+    }
     for (disk, number) in format::order(&vec![writes.len(); disks.len()]) {
         if let (Some(on), Some(place)) = (disks.get(disk), request.disks().get(disk)) {
             writes.get(number).map_or(Ok(()), |bytes| io.write(on, place.offset.get(), bytes))?;
