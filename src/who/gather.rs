@@ -26,7 +26,24 @@ use std::time::Duration;
 /// What is asked about, found.
 enum Subject {
     Lockspace { name: Name, place: DiskSpec },
-    Resource { lockspace: Name, name: Name, disks: Vec<DiskSpec> },
+    Resource { lockspace: Name, name: Name, disks: Disks },
+}
+
+/// The disks of a resource.
+enum Disks {
+    /// All of them, as they were given or as the daemon has them.
+    Known(Vec<DiskSpec>),
+    /// One that was found by the resource's name. There may be others.
+    Found([DiskSpec; 1]),
+}
+
+impl Disks {
+    fn places(&self) -> &[DiskSpec] {
+        match self {
+            Self::Known(disks) => disks,
+            Self::Found(disk) => disk,
+        }
+    }
 }
 
 /// What a look at the records of hosts on the disk brought. The daemon, which tells when each has changed, does not say whether it is
@@ -106,7 +123,7 @@ impl<'a> Gatherer<'a> {
             WhoTarget::Place(place) => Ok(match disk::identify(place)? {
                 Found::Lockspace(name) => Subject::Lockspace { name, place: place.clone() },
                 Found::Resource(lockspace, name) => {
-                    Subject::Resource { lockspace, name, disks: vec![place.clone()] }
+                    Subject::Resource { lockspace, name, disks: Disks::Known(vec![place.clone()]) }
                 }
             }),
         }
@@ -121,15 +138,18 @@ impl<'a> Gatherer<'a> {
                 return Ok(Subject::Lockspace { name: lockspace, place: place.clone() });
             }
         }
-        let disks =
-            if spec.disks.is_empty() { self.search_resource(lockspace, name)? } else { spec.disks.clone() };
+        let disks = if spec.disks.is_empty() {
+            self.search_resource(lockspace, name)?
+        } else {
+            Disks::Known(spec.disks.clone())
+        };
         Ok(Subject::Resource { lockspace, name, disks })
     }
 
     /// The place of a resource of which only the names are known: where it is held here, else on the lockspace's device.
-    fn search_resource(&self, lockspace: Name, name: Name) -> Result<Vec<DiskSpec>, WhoError> {
+    fn search_resource(&self, lockspace: Name, name: Name) -> Result<Disks, WhoError> {
         if let Some(disks) = self.local.as_ref().ok().and_then(|local| local.disks_of(lockspace, name)) {
-            return Ok(disks);
+            return Ok(Disks::Known(disks));
         }
         let place = self.joined(lockspace).map(|(place, _)| place).or_else(|| self.given(lockspace));
         let Some(place) = place else { return Err(self.without(WhoError::ResourcePlace)) };
@@ -138,7 +158,7 @@ impl<'a> Gatherer<'a> {
                 && lockspace.matches(&leader.space_name)
                 && name.matches(&leader.resource_name)
         })?;
-        found.map(|disk| vec![disk]).ok_or(WhoError::ResourcePlace)
+        found.map(|disk| Disks::Found([disk])).ok_or(WhoError::ResourcePlace)
     }
 
     fn lockspace(&self, name: Name, place: &DiskSpec) -> Result<Report, WhoError> {
@@ -161,7 +181,7 @@ impl<'a> Gatherer<'a> {
         Ok(Report { source, lockspace, resource: None, hosts, processes })
     }
 
-    fn resource(&self, lockspace: Name, name: Name, disks: &[DiskSpec]) -> Result<Report, WhoError> {
+    fn resource(&self, lockspace: Name, name: Name, disks: &Disks) -> Result<Report, WhoError> {
         let mut source = self.source();
         let (report, holders) = self.read_resource(lockspace, name, disks, &mut source)?;
         let joined = self.joined(lockspace);
@@ -169,7 +189,7 @@ impl<'a> Gatherer<'a> {
         let place = match joined {
             Some((place, _)) => Some(place),
             None if holders.is_empty() => self.given(lockspace),
-            None => self.given(lockspace).or_else(|| search_lockspace(lockspace, disks)),
+            None => self.given(lockspace).or_else(|| search_lockspace(lockspace, disks.places())),
         };
         let ids: Vec<HostId> = holders.iter().filter_map(|(id, ..)| HostId::new(*id)).collect();
         let seen = match (self.seen_by_daemon(lockspace, ours, &mut source), &place) {
@@ -202,14 +222,17 @@ impl<'a> Gatherer<'a> {
         &self,
         lockspace: Name,
         name: Name,
-        disks: &[DiskSpec],
+        disks: &Disks,
         source: &mut Source,
     ) -> Result<(ResourceReport, Vec<Holder>), WhoError> {
+        let found_by_name = matches!(disks, Disks::Found(_));
+        let disks = disks.places();
         let areas: Vec<Result<Vec<u8>, StorageError>> = disks.iter().map(disk::read_lease).collect();
         let mut report = ResourceReport {
             lockspace: Text::from(lockspace.as_bytes()),
             name: Text::from(name.as_bytes()),
             disks: disks.iter().zip(&areas).map(|(disk, area)| disk_report(disk, area)).collect(),
+            found_by_name,
             lease_version: 0,
             sector_size: None,
             agreed: true,

@@ -51,6 +51,8 @@ pub(super) struct ResourceReport {
     pub(super) lockspace: Text,
     pub(super) name: Text,
     pub(super) disks: Vec<DiskReport>,
+    /// Whether it was found by its name, on one disk; a lease does not say whether it has others.
+    pub(super) found_by_name: bool,
     pub(super) lease_version: u64,
     /// Bytes; `None` when the daemon read the lease.
     pub(super) sector_size: Option<u32>,

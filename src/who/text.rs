@@ -44,6 +44,12 @@ fn resource_lines(resource: &ResourceReport) -> String {
             disk.error.as_ref().map_or_else(String::new, |error| format!(": cannot be read: {error}"));
         out.push_str(&format!("  on {}:{}{error}\n", disk.path.shown(), disk.offset));
     }
+    if resource.found_by_name {
+        out.push_str(
+            "  found on one disk by its name; if the lease has several disks, name them all: \
+             LOCKSPACE:RESOURCE:PATH:OFFSET:PATH:OFFSET...\n",
+        );
+    }
     if !resource.agreed {
         out.push_str("  its disks differ: what the newest one says counts\n");
     }

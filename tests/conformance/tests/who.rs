@@ -270,6 +270,40 @@ fn of_several_disks_the_majority_counts_and_a_lost_one_is_told() {
     assert!(output.stderr.contains("1 of 3 disks of the lease can be used"), "{output}");
 }
 
+/// A lease does not say how many disks it has. By its name one is found, and that one may be behind.
+#[test]
+fn a_lease_that_was_found_by_its_name_is_said_to_be_of_one_disk() {
+    let scene = two_hosts(Program::Ours, Storage::file());
+    let storage = scene.storage();
+    let others: Vec<String> = (0..2).map(|n| storage.extra_file(&format!("disk-{n}"), 1)).collect();
+    let resource = format!("{LOCKSPACE}:M:{}:{}:0:{}:0", place(storage, 1), others[0], others[1]);
+    let _ = scene.host(0).client(&["init", "-r", &resource]).success();
+    let file = std::fs::File::options().read(true).write(true).open(storage.path());
+    let file = file.unwrap_or_else(|error| panic!("{}: {error}", storage.path()));
+    let mut behind = vec![0; 1 << 20];
+    file.read_exact_at(&mut behind, storage.offset(1)).unwrap_or_else(|error| panic!("{error}"));
+    let _holder = Holder::start(scene.host(0), &[&resource]);
+    file.write_all_at(&behind, storage.offset(1)).unwrap_or_else(|error| panic!("{error}"));
+
+    let name = format!("{LOCKSPACE}:M");
+    let warning = "\n  found on one disk by its name; if the lease has several disks, name them all: \
+                   LOCKSPACE:RESOURCE:PATH:OFFSET:PATH:OFFSET...\n";
+    let ask = |host: usize, target: &str| {
+        let text = who(scene.host(host), &[target]).success();
+        (text, who(scene.host(host), &["--json", target]).success())
+    };
+    let (text, json) = ask(1, &name);
+    assert!(text.stdout.contains(": free, ") && text.stdout.contains(warning), "{text}");
+    assert!(json.stdout.contains("\"found_by_name\": true"), "{json}");
+    // Who holds it knows its disks.
+    for (host, target) in [(0, &name), (1, &resource)] {
+        let (text, json) = ask(host, target);
+        assert!(text.stdout.contains(": held exclusively, "), "{target}: {text}");
+        assert!(!text.stdout.contains("by its name"), "{target}: {text}");
+        assert!(json.stdout.contains("\"found_by_name\": false"), "{target}: {json}");
+    }
+}
+
 #[test]
 fn what_cannot_be_found_is_an_error_that_says_what_to_give() {
     let scene = two_hosts(Program::Ours, Storage::file());
