@@ -192,15 +192,17 @@ impl<'a> Gatherer<'a> {
             None => self.given(lockspace).or_else(|| search_lockspace(lockspace, disks.places())),
         };
         let ids: Vec<HostId> = holders.iter().filter_map(|(id, ..)| HostId::new(*id)).collect();
-        let seen = match (self.seen_by_daemon(lockspace, ours, &mut source), &place) {
-            (Some(seen), _) => seen,
-            (None, Some(place)) if !ids.is_empty() => self.watch(place, lockspace, &ids, &mut source)?,
-            (None, _) => Vec::new(),
-        };
-        // Whoever wants the lease has to read these.
-        let records = match &place {
-            Some(place) if !ids.is_empty() => Records::look(place, lockspace, &ids),
-            _ => Records::NotLooked,
+        // Whoever wants the lease has to read the records of its holders.
+        let wanted = place.as_ref().filter(|_| !ids.is_empty());
+        let look = || wanted.map_or(Records::NotLooked, |place| Records::look(place, lockspace, &ids));
+        let (seen, records) = match (self.seen_by_daemon(lockspace, ours, &mut source), wanted) {
+            (Some(seen), _) => (seen, look()),
+            (None, Some(place)) => match self.watch(place, lockspace, &ids, &mut source) {
+                Ok(seen) => (seen, look()),
+                // What the lease says is known all the same.
+                Err(error) => (Vec::new(), Records::Unread(error)),
+            },
+            (None, None) => (Vec::new(), Records::NotLooked),
         };
         let hosts = holders.iter().map(|(id, generation, mode)| {
             let seen = seen.iter().find(|(host, _)| host == id).map(|(_, seen)| seen);
@@ -330,6 +332,7 @@ impl<'a> Gatherer<'a> {
         let outlook = match records {
             _ if damage.is_some() => Outlook::Damaged,
             Records::Looked(_) => outlook,
+            Records::Unread(_) if outlook == Outlook::NoRecord => Outlook::Unreadable,
             Records::NotLooked | Records::Unread(_) => outlook.unread(),
         };
         HostReport {

@@ -57,6 +57,8 @@ pub(super) enum Outlook {
     /// By what the daemon says it could be taken, but its record could not be looked at. Of a record that is damaged the daemon says the same
     /// as of one that is free.
     Unread,
+    /// Its record could not be looked at, and the daemon of this host has seen nothing of it.
+    Unreadable,
     /// It has left, or joined again: what it held can be taken.
     Gone,
     /// It counts as dead: what it held can be taken.
@@ -121,6 +123,7 @@ impl Outlook {
             Self::NoRecord
             | Self::Damaged
             | Self::Unread
+            | Self::Unreadable
             | Self::Unseen(_)
             | Self::Glimpsed { .. }
             | Self::AgeUnknown
@@ -138,6 +141,7 @@ impl Outlook {
             | Self::NoRecord
             | Self::Damaged
             | Self::Unread
+            | Self::Unreadable
             | Self::AgeUnknown
             | Self::Earlier => None,
         }
@@ -226,7 +230,7 @@ mod tests {
         ] {
             assert_eq!(found.unread(), left, "{found:?}");
         }
-        for unknown in [Outlook::Unread, Outlook::Damaged, Outlook::NoRecord] {
+        for unknown in [Outlook::Unread, Outlook::Unreadable, Outlook::Damaged, Outlook::NoRecord] {
             assert_eq!((unknown.state(), unknown.takeover_secs()), (State::Unknown, None), "{unknown:?}");
         }
     }

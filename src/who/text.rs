@@ -163,7 +163,7 @@ fn seen(host: &HostReport, lockspace: Option<&LockspaceReport>) -> String {
             let damage = host.damage.as_deref().unwrap_or_default();
             format!(", its host id record is damaged: {damage}")
         }
-        (Outlook::Unread, _) => {
+        (Outlook::Unread | Outlook::Unreadable, _) => {
             let error = lockspace.and_then(|lockspace| lockspace.error.as_deref());
             format!(", its host id record cannot be looked at: {}", error.unwrap_or("its place is not known"))
         }
@@ -199,6 +199,7 @@ fn outlook(outlook: Outlook, this_host: bool, lockspace: Option<&LockspaceReport
         Outlook::Unread => {
             "when it can be taken is not known: the host has left or is dead, or its record is damaged".to_owned()
         }
+        Outlook::Unreadable => "when it can be taken is not known: its lockspace cannot be read".to_owned(),
         Outlook::NoRecord if lockspace.is_some() => {
             "when it can be taken is not known: the lockspace has no such host id, or its record was damaged a moment ago"
                 .to_owned()

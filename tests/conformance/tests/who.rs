@@ -388,6 +388,32 @@ fn without_a_daemon_a_damaged_record_is_told_from_one_that_was_not_found() {
     assert!(!output.stdout.contains("give its lockspace with -s"), "{output}");
 }
 
+/// What the lease says is known without its lockspace.
+#[test]
+fn where_the_lockspace_cannot_be_read_the_lease_is_shown() {
+    let scene = two_hosts(Program::Ours, Storage::file());
+    let resource = scene.storage().resource_arg(1);
+    let _holder = Holder::start(scene.host(0), &[&resource]);
+    let empty = scene.storage().extra_file("empty", 1);
+    for (path, why) in [("/nonexistent/lockspace", "No such file"), (&empty, "no lease at this place")] {
+        let lockspace = format!("{LOCKSPACE}:0:{path}:0");
+        let output = who_alone(&scene, &["-s", &lockspace, &resource]).success();
+        assert!(output.stdout.contains(": held exclusively, lease version 1\n"), "{path}: {output}");
+        let owner = "\nhost 1 generation 1: UNKNOWN, its host id record cannot be looked at: ";
+        let reason = output.stdout.split_once(owner).and_then(|(_, rest)| rest.lines().next());
+        assert!(reason.is_some_and(|reason| reason.contains(why)), "{path}: {output}");
+        let unknown = "\n  when it can be taken is not known: its lockspace cannot be read\n";
+        assert!(output.stdout.contains(unknown), "{path}: {output}");
+        let json = who_alone(&scene, &["--json", "-s", &lockspace, &resource]).success();
+        for member in ["\"state\": \"UNKNOWN\"", "\"takeover_s\": null", "\"generation\": 1", why] {
+            assert!(json.stdout.contains(member), "{path}: {member}: {json}");
+        }
+        // Of a lockspace that is asked for itself nothing is left.
+        let output = who_alone(&scene, &["-s", &lockspace, LOCKSPACE]);
+        assert_eq!(output.code, 1, "{path}: {output}");
+    }
+}
+
 /// It answers from memory: when it does not, it stands still.
 #[test]
 fn a_daemon_that_stands_still_is_not_waited_for_without_limit() {
