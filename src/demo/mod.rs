@@ -5,6 +5,7 @@ mod cleanup;
 mod host;
 mod storage;
 mod story;
+mod taken;
 
 use crate::cli::command::DemoArgs;
 use crate::output::note;
@@ -14,6 +15,10 @@ use std::time::Instant;
 
 /// The io timeout of the demo, in seconds; joins take three of them.
 const IO_TIMEOUT: &str = "1";
+
+/// The demo's names, by which what it has left on a device is known again.
+const LOCKSPACE: &str = "demo";
+const RESOURCE: &str = "disk1";
 
 /// Which step failed, and why.
 #[derive(Debug)]

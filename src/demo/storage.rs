@@ -1,11 +1,16 @@
 //! Where the demo keeps its leases.
 
 use super::cleanup::{self, Dir};
+use super::taken;
 use crate::cli::command::DemoArgs;
+use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+
+/// What a file has for blocks.
+const FILE_BLOCK: u32 = 512;
 
 /// The scratch lease file (removed with its directory at the end) or the device named by the user.
 pub(super) struct Storage {
@@ -13,6 +18,8 @@ pub(super) struct Storage {
     pub(super) dir: Dir,
     /// Where the leases are.
     pub(super) leases: PathBuf,
+    /// Offset of the resource there.
+    pub(super) resource_at: u64,
 }
 
 impl Storage {
@@ -42,8 +49,8 @@ impl Storage {
             .map_err(|e| format!("cannot make a directory in {}: {e}", dir.display()))?;
         let leases = scratch.path().join("leases");
         cleanup::make_file(&leases).map_err(|e| format!("cannot create {}: {e}", leases.display()))?;
-        check_direct(&leases)?;
-        Ok(Self { dir: scratch, leases })
+        check_direct(&leases, OFlag::empty())?;
+        Ok(Self { dir: scratch, leases, resource_at: taken::resource_offset(FILE_BLOCK) })
     }
 
     fn on_device(args: &DemoArgs, device: &Path) -> Result<Self, String> {
@@ -57,17 +64,24 @@ impl Storage {
         if !kind.is_block_device() {
             return Err(format!("{} is not a block device; use --dir for files", device.display()));
         }
-        check_direct(device)?;
+        // A mounted file system, and another device that lies on this one, have it to themselves.
+        check_direct(device, OFlag::O_EXCL)?;
+        let resource_at = taken::check(device)?;
         let dir = cleanup::make_dir(&std::env::temp_dir())
             .map_err(|e| format!("cannot make a temporary directory: {e}"))?;
-        Ok(Self { dir, leases: device.to_path_buf() })
+        Ok(Self { dir, leases: device.to_path_buf(), resource_at })
     }
 }
 
-/// Leases need direct I/O: through a cache one host would not see what another has written.
-fn check_direct(path: &Path) -> Result<(), String> {
-    match open(path, OFlag::O_RDWR | OFlag::O_DIRECT | OFlag::O_SYNC | OFlag::O_CLOEXEC, Mode::empty()) {
+/// Leases need direct I/O: through a cache one host would not see what another has written. `how` may add to it.
+fn check_direct(path: &Path, how: OFlag) -> Result<(), String> {
+    let direct = OFlag::O_RDWR | OFlag::O_DIRECT | OFlag::O_SYNC | OFlag::O_CLOEXEC;
+    match open(path, direct | how, Mode::empty()) {
         Ok(_fd) => Ok(()),
+        Err(Errno::EBUSY) => Err(format!(
+            "{} is in use: it is mounted, or part of another device ('lsblk' shows which); name a device that nobody uses",
+            path.display()
+        )),
         Err(e) => Err(format!("{} cannot be opened for direct I/O (O_DIRECT): {}", path.display(), e.desc())),
     }
 }

@@ -2,10 +2,9 @@
 
 use super::host::{Host, Process, text};
 use super::storage::Storage;
-use super::{Narrator, StepFailed};
+use super::{LOCKSPACE, Narrator, RESOURCE, StepFailed};
 use crate::cli::command::DemoArgs;
 use nix::sys::signal::Signal;
-use sanlock_blockio::{Access, Disk};
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -24,7 +23,7 @@ impl<T> InStep<T> for Result<T, String> {
 pub(super) fn tell(args: &DemoArgs, narrator: &Narrator) -> Result<(), StepFailed> {
     let storage = Storage::prepare(args).step("prepare storage")?;
     let path = storage.leases.display().to_string().replace('\\', "\\\\").replace(':', "\\:");
-    let resource = format!("demo:disk1:{path}:{}", area_of(args)?);
+    let resource = format!("{LOCKSPACE}:{RESOURCE}:{path}:{}", storage.resource_at);
     narrator.say(format_args!("two hosts, alpha and beta, share nothing but {}", storage.leases.display()));
     if !args.quick {
         narrator.detail(
@@ -37,7 +36,7 @@ pub(super) fn tell(args: &DemoArgs, narrator: &Narrator) -> Result<(), StepFaile
     narrator.say("both daemons run, without watchdog: nothing would reset a host that hangs");
 
     alpha
-        .expect(["direct", "init", "-s", &format!("demo:0:{path}:0"), "-o", super::IO_TIMEOUT])
+        .expect(["direct", "init", "-s", &format!("{LOCKSPACE}:0:{path}:0"), "-o", super::IO_TIMEOUT])
         .step("init lockspace")?;
     alpha.expect(["direct", "init", "-r", &resource]).step("init resource")?;
     narrator.say("lockspace \"demo\" and resource \"disk1\" are initialised");
@@ -75,18 +74,11 @@ pub(super) fn tell(args: &DemoArgs, narrator: &Narrator) -> Result<(), StepFaile
     Ok(())
 }
 
-/// Offset of the resource: the area after the lockspace's.
-fn area_of(args: &DemoArgs) -> Result<&'static str, StepFailed> {
-    let Some(device) = &args.device else { return Ok("1M") };
-    let disk = Disk::open(device, Access::ReadWrite).map_err(|e| e.to_string()).step("prepare storage")?;
-    Ok(if disk.logical_block_size() == 4096 { "8M" } else { "1M" })
-}
-
 fn join_both(alpha: &Host, beta: &Host, path: &str, narrator: &Narrator) -> Result<(), StepFailed> {
     let begun = Instant::now();
     let joins = [
-        (alpha, alpha.join(&format!("demo:1:{path}:0")).step("join")?),
-        (beta, beta.join(&format!("demo:2:{path}:0")).step("join")?),
+        (alpha, alpha.join(&format!("{LOCKSPACE}:1:{path}:0")).step("join")?),
+        (beta, beta.join(&format!("{LOCKSPACE}:2:{path}:0")).step("join")?),
     ];
     for (host, join) in joins {
         let output = join.output().step("join")?;
