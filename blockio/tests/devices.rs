@@ -59,6 +59,49 @@ fn write_in_turn(kind: EngineKind, disk: &Arc<Disk>, count: u64) {
 }
 
 #[test]
+fn a_device_is_the_same_by_each_of_its_nodes_and_a_file_by_each_of_its_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let [one, two] = ["one", "two"].map(|name| file_in(dir.path(), name, 1 << 20));
+    let [disk, other] = [&one, &two].map(|path| open(path));
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink(&one, &link).unwrap();
+    assert!(disk.is_same_as(&open(&link)) && !disk.is_same_as(&other));
+    let Some(device) = LoopDevice::over(&one, 512) else { return };
+    let node = dir.path().join("node");
+    let number = nix::sys::stat::stat(&device.path).unwrap().st_rdev;
+    let mode = nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR;
+    nix::sys::stat::mknod(&node, nix::sys::stat::SFlag::S_IFBLK, mode, number).unwrap();
+    let device = open(&device.path);
+    assert!(!device.is_same_as(&disk));
+    match Disk::open(&node, sanlock_blockio::Access::ReadWrite) {
+        Ok(node) => assert!(node.is_same_as(&device)),
+        // A file system that is mounted with nodev.
+        Err(error) => eprintln!("skipped: {error}"),
+    }
+}
+
+#[test]
+fn a_device_has_room_for_what_fits_and_a_file_for_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = file_in(dir.path(), "file", 1 << 20);
+    let Some(device) = LoopDevice::over(&file, 4096) else { return };
+    let (file, device) = (open(&file), open(&device.path));
+    let code = |disk: &Disk, offset: u64| disk.has_room(offset, 8192).map_err(|error| error.code());
+    for (offset, expected) in [
+        (0, Ok(())),
+        ((1 << 20) - 8192, Ok(())),
+        ((1 << 20) - 4096, Err(-90)),
+        (1 << 20, Err(-28)),
+        (u64::MAX & !4095, Err(-28)),
+        // The write says what is wrong with that.
+        ((1 << 20) - 512, Ok(())),
+    ] {
+        assert_eq!(code(&device, offset), expected, "{offset}");
+        assert_eq!(code(&file, offset), Ok(()), "{offset}");
+    }
+}
+
+#[test]
 fn a_write_is_flushed_before_it_is_over_and_only_once() {
     const COUNT: u64 = 20;
     let dir = tempfile::tempdir().unwrap();
