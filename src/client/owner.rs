@@ -119,11 +119,13 @@ fn describe_owner(title: &str, owner: &Host, seen: Option<&Seen>, now: u64) -> V
     };
     let holder = format!("{title} is {how} by host {host_id} {:?} generation {generation}", seen.name);
     if seen.generation < generation.get() {
-        // The table is older than the lease.
-        return vec![format!(
-            "{holder}, of which this host has seen only generation {} yet",
-            seen.generation
-        )];
+        // The table is older than the lease; or the record was damaged before this host joined.
+        return vec![
+            format!("{holder}, of which this host has seen only generation {} yet", seen.generation),
+            format!(
+                "if that stays so, its host id record may be damaged, and it may be at work: 'sanlock who {title}' tells"
+            ),
+        ];
     }
     if seen.timestamp == 0 || seen.generation != generation.get() {
         // HOST_STATUS says the same of a record that was overwritten, which frees nothing.
@@ -312,7 +314,9 @@ mod tests {
         for timestamp in [0, 500] {
             let earlier = Seen { generation: 2, timestamp, ..seen(700) };
             let expected = "LS:R is held by host 1 \"hostA\" generation 3, of which this host has seen only generation 2 yet";
-            assert_eq!(describe_owner("LS:R", &owner(7), Some(&earlier), 1000), [expected]);
+            let lines = describe_owner("LS:R", &owner(7), Some(&earlier), 1000);
+            assert_eq!(lines[0], expected);
+            assert!(lines[1].starts_with("if that stays so, its host id record may be damaged"), "{lines:?}");
             assert_eq!(awaited("LS:R", &owner(7), &earlier, 1000), (expected.to_owned(), 0));
         }
     }
