@@ -90,14 +90,14 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts the thread, which calls `prepare` first. It connects to nobody before it is told to.
+    /// Starts the threads, which call `prepare` first. They connect to nobody before it is told to.
     ///
     /// # Errors
     /// No thread or descriptor is to be had.
     pub(crate) fn start(
         socket: PathBuf,
         log: Log,
-        prepare: impl FnOnce() + Send + 'static,
+        prepare: impl FnOnce() + Clone + Send + 'static,
         report: impl Fn(Event) + Send + Clone + 'static,
     ) -> io::Result<Self> {
         Self::start_with(socket, log, clock::asleep_ms, prepare, report)
@@ -108,11 +108,11 @@ impl Watchdog {
         socket: PathBuf,
         log: Log,
         asleep_ms: fn() -> u64,
-        prepare: impl FnOnce() + Send + 'static,
+        prepare: impl FnOnce() + Clone + Send + 'static,
         report: impl Fn(Event) + Send + Clone + 'static,
     ) -> io::Result<Self> {
         let (orders, inbox) = mailbox::mailbox()?;
-        let (own, asker) = (orders.clone(), Asker::start()?);
+        let (own, asker) = (orders.clone(), Asker::start(prepare.clone())?);
         thread::spawn("sanlock-wd", STACK, move || {
             prepare();
             let mut thread = Thread {

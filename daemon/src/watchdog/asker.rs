@@ -18,20 +18,22 @@ struct Question {
 pub(super) struct Asker(mpsc::Sender<Question>);
 
 impl Asker {
-    /// Starts the thread, which ends with this.
+    /// Starts the thread, which calls `prepare` first, and ends with this. Those that it starts inherit how urgent it is.
     ///
     /// # Errors
     /// It is not to be had.
-    pub(super) fn start() -> io::Result<Self> {
-        Self::start_with(|ask| thread::spawn("sanlock-wd-ask", STACK, ask))
+    pub(super) fn start(prepare: impl FnOnce() + Send + 'static) -> io::Result<Self> {
+        Self::start_with(prepare, |ask| thread::spawn("sanlock-wd-ask", STACK, ask))
     }
 
     /// The same, with the way threads are had.
     fn start_with(
+        prepare: impl FnOnce() + Send + 'static,
         hire: impl Fn(Box<dyn FnOnce() + Send>) -> io::Result<()> + Send + 'static,
     ) -> io::Result<Self> {
         let (questions, asked) = mpsc::channel::<Question>();
         thread::spawn("sanlock-wd-hire", STACK, move || {
+            prepare();
             for Question { ask, failed } in asked {
                 if let Err(error) = hire(ask) {
                     failed(error);
@@ -66,11 +68,14 @@ mod tests {
     #[test]
     fn nobody_waits_for_a_thread_that_is_long_in_coming() {
         let (come, comes) = sync_channel::<()>(0);
-        let asker = Asker::start_with(move |ask| {
-            comes.recv().map_err(|_| io::ErrorKind::OutOfMemory)?;
-            ask();
-            Ok(())
-        })
+        let asker = Asker::start_with(
+            || (),
+            move |ask| {
+                comes.recv().map_err(|_| io::ErrorKind::OutOfMemory)?;
+                ask();
+                Ok(())
+            },
+        )
         .unwrap();
         let (told, tells) = channel();
         for number in 0..3 {
