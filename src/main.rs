@@ -6,6 +6,7 @@
 mod check;
 mod cli;
 mod client;
+mod configured;
 mod daemon;
 mod demo;
 mod direct;

@@ -4,13 +4,13 @@
 //! what this host has seen of it. Both answers may be newer than the refusal; the text says what they say.
 
 use super::convert::name;
+use crate::configured::fire_timeout;
 use crate::output::note;
 use crate::progress::{left, passed_since};
 use sanlock_client::wire::{Host, StateRecord, code};
 use sanlock_client::{Client, ClientError};
-use sanlock_daemon::config::{Config, Environment, Overrides};
 use sanlock_lease::text::ResourceSpec;
-use sanlock_lease::timing::{IoTimeout, WatchdogFire};
+use sanlock_lease::timing::IoTimeout;
 use sanlock_sys::clock::boottime_seconds;
 use std::time::Duration;
 
@@ -219,11 +219,6 @@ fn awaited(title: &str, owner: &Host, seen: &Seen, now: u64) -> (String, u64) {
     let age = now.saturating_sub(seen.last_live);
     let wait = (seen.io_timeout.host_dead_secs(fire_timeout()) + 1).saturating_sub(age);
     (format!("{what}, silent for {age} s: waiting until that must be dead"), wait)
-}
-
-/// The fire timeout of this host's configuration, which is that of every host.
-fn fire_timeout() -> WatchdogFire {
-    Config::load(&Overrides::default(), &Environment::of_process()).fire
 }
 
 #[cfg(test)]

@@ -9,12 +9,12 @@ use super::save::Saved;
 use super::scan::{self, Area, Body, Place, Scan};
 use super::{ACTION, show};
 use crate::cli::doctor::FsckArgs;
+use crate::configured::fire_timeout;
 use crate::direct::storage::Storage;
 use crate::output::{note, print};
 use sanlock_blockio::Access;
 use sanlock_client::Client;
 use sanlock_client::wire::{Name as WireName, code};
-use sanlock_daemon::config::{Config, Environment, Overrides};
 use sanlock_lease::fsck::{Finding, Fix, Gone, Kind, LockspaceReport, Mended, Silence, Verdict, mend};
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::name::Name;
@@ -196,7 +196,7 @@ impl Repair<'_> {
         let fire = match self.args.fire_timeout {
             Some(seconds) => WatchdogFire::new(seconds).map_err(|e| Stop::Failed(e.to_string()))?,
             // All hosts have the same.
-            None => Config::load(&Overrides::default(), &Environment::of_process()).fire,
+            None => fire_timeout(),
         };
         Ok((io_timeout, fire))
     }

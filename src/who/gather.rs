@@ -9,11 +9,11 @@ use super::report::{
 use super::{ACTION, WhoError};
 use crate::cli::who::{WhoArgs, WhoTarget};
 use crate::client;
+use crate::configured::fire_timeout;
 use crate::direct::{Area, StorageError};
 use crate::json::Text;
 use crate::output::note;
 use sanlock_client::ClientError;
-use sanlock_daemon::config::{Config, Environment, Overrides};
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::name::Name;
 use sanlock_lease::paxos::inspect::{Inspection, inspect};
@@ -89,8 +89,7 @@ struct Gatherer<'a> {
 
 impl<'a> Gatherer<'a> {
     fn new(args: &'a WhoArgs) -> Self {
-        let config = Config::load(&Overrides::default(), &Environment::of_process());
-        Self { args, local: Local::ask(), fire: config.fire }
+        Self { args, local: Local::ask(), fire: fire_timeout() }
     }
 
     /// Place and own host id of a lockspace that the daemon is in.
