@@ -3,11 +3,13 @@
 use crate::checks::Marks;
 use crate::clock::SECOND;
 use crate::fault::Struck;
+use crate::record::Standing;
 use crate::sabotage::Sabotage;
 use crate::settings::{Kind, Settings};
 use crate::world::World;
 use nix::time::{ClockId, clock_gettime};
 use std::fmt;
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -159,7 +161,7 @@ impl Totals {
         self.marks.add(&other.marks);
     }
 
-    fn of(case: &Case, world: &World, cpu: Duration) -> Self {
+    pub(crate) fn of(case: &Case, world: &World, cpu: Duration) -> Self {
         Self {
             runs: 1,
             mixed: u64::from(case.settings.references > 0),
@@ -195,6 +197,12 @@ impl Plan {
         let host_hours = vec![(Kind::Dense, dense), (Kind::Long, host_hours - dense)];
         Self { first, host_hours, threads, peer_every: PEER_EVERY }
     }
+
+    /// The run with this number among those of a kind, given by its place.
+    pub(crate) fn case(&self, at: usize, number: u64) -> Case {
+        let references = u64::from((number + 1).checked_rem(self.peer_every) == Some(0));
+        Case::drawn(self.host_hours[at].0, self.first + number, references)
+    }
 }
 
 /// What a campaign came to so far.
@@ -218,62 +226,45 @@ impl Report {
     }
 }
 
-/// What the threads share.
-struct State {
-    report: Report,
-    /// Runs begun of each kind.
-    begun: Vec<u64>,
-}
-
-impl State {
-    /// The next case: of the kind that is the furthest behind.
-    fn next(&mut self, plan: &Plan) -> Option<(usize, Case)> {
-        if self.report.failure.is_some() {
-            return None;
-        }
-        let part = |at: usize| {
-            let (_, wanted) = plan.host_hours[at];
-            self.report.kinds[at].1.host_hours() / wanted
-        };
-        let open = (0..plan.host_hours.len()).filter(|at| plan.host_hours[*at].1 > 0.0 && part(*at) < 1.0);
-        let at = open.min_by(|a, b| part(*a).total_cmp(&part(*b)))?;
-        let number = self.begun[at];
-        self.begun[at] += 1;
-        let references = u64::from((number + 1).checked_rem(plan.peer_every) == Some(0));
-        Some((at, Case::drawn(plan.host_hours[at].0, plan.first + number, references)))
-    }
-}
-
 fn thread_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default()
 }
 
-/// Runs a plan to its end or to the first violation. `progress` is told of every run that ended.
-pub fn run(plan: &Plan, progress: impl Fn(&Report) + Sync) -> Report {
-    let kinds = plan.host_hours.iter().map(|(kind, _)| (*kind, Totals::default())).collect();
-    let report = Report { kinds, failure: None };
-    let state = Mutex::new(State { report, begun: vec![0; plan.host_hours.len()] });
-    let locked = || -> MutexGuard<'_, State> { state.lock().unwrap_or_else(PoisonError::into_inner) };
-    let work = || loop {
-        let Some((at, case)) = locked().next(plan) else { return };
-        let before = thread_time();
-        let ended = case.run();
-        let cpu = thread_time().saturating_sub(before);
+/// Runs a plan from where it stands to its end, to the first violation, or until `progress` breaks off. That is told of every run that
+/// ended; those that are under way then still end.
+pub fn run(plan: &Plan, from: Standing, progress: impl Fn(&Standing) -> ControlFlow<()> + Sync) -> Standing {
+    let state = Mutex::new((from, ControlFlow::Continue(())));
+    let locked = || -> MutexGuard<'_, _> { state.lock().unwrap_or_else(PoisonError::into_inner) };
+    let next = || {
         let mut state = locked();
-        match ended {
-            Ok(world) => state.report.kinds[at].1.add(&Totals::of(&case, &world, cpu)),
-            Err(failure) => {
-                state.report.failure.get_or_insert(failure);
+        if state.1.is_break() { None } else { state.0.next(plan) }
+    };
+    let work = || {
+        while let Some((at, number)) = next() {
+            let case = plan.case(at, number);
+            let before = thread_time();
+            let ended = case.run();
+            let cpu = thread_time().saturating_sub(before);
+            let mut state = locked();
+            let (standing, goes_on) = &mut *state;
+            standing.under_way.remove(&(at, number));
+            match ended {
+                Ok(world) => standing.report.kinds[at].1.add(&Totals::of(&case, &world, cpu)),
+                Err(failure) => {
+                    standing.report.failure.get_or_insert(failure);
+                }
+            }
+            if progress(standing).is_break() {
+                *goes_on = ControlFlow::Break(());
             }
         }
-        progress(&state.report);
     };
     std::thread::scope(|scope| {
         for _ in 0..plan.threads.max(1) {
             scope.spawn(work);
         }
     });
-    state.into_inner().unwrap_or_else(PoisonError::into_inner).report
+    state.into_inner().unwrap_or_else(PoisonError::into_inner).0
 }
 
 #[cfg(test)]
@@ -284,7 +275,7 @@ mod tests {
     fn a_campaign_runs_what_was_planned() {
         let host_hours = vec![(Kind::Dense, 2.0), (Kind::Long, 3.0)];
         let plan = Plan { first: 5, host_hours, threads: 2, peer_every: 2 };
-        let report = run(&plan, |_| {});
+        let report = run(&plan, Standing::new(&plan), |_| ControlFlow::Continue(())).report;
         assert_eq!(report.failure, None);
         for ((kind, totals), (_, wanted)) in report.kinds.iter().zip(&plan.host_hours) {
             assert!(totals.host_hours() >= *wanted && totals.runs > 0, "{kind:?} {totals:?}");

@@ -196,6 +196,11 @@ impl Struck {
         self.0[fault as usize] += 1;
     }
 
+    /// So often.
+    pub fn count_times(&mut self, fault: Fault, times: u64) {
+        self.0[fault as usize] += times;
+    }
+
     /// How often this one did.
     #[must_use]
     pub fn of(&self, fault: Fault) -> u64 {

@@ -75,6 +75,7 @@ mod notes;
 mod orphans;
 pub mod peer;
 pub mod queue;
+pub mod record;
 pub mod reference;
 pub mod report;
 mod requests;

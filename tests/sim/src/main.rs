@@ -2,12 +2,14 @@
 #![forbid(unsafe_code)]
 
 use clap::{Args, Parser, Subcommand};
-use sanlock_sim::campaign::{self, Case, PEER_EVERY, Plan, Report};
+use sanlock_sim::campaign::{self, Case, PEER_EVERY, Plan};
+use sanlock_sim::record::Standing;
 use sanlock_sim::report;
 use sanlock_sim::sabotage::Sabotage;
 use sanlock_sim::settings::{Kind, Settings};
 use sanlock_sim::shrink;
 use std::io::{IsTerminal, Write};
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -15,6 +17,8 @@ use std::time::{Duration, Instant};
 
 /// How often progress is told.
 const PROGRESS: Duration = Duration::from_secs(10);
+/// How often the record is written.
+const SAVES: Duration = Duration::from_secs(60);
 
 #[derive(Parser)]
 #[command(about = "Simulates many hosts on faulty disks", disable_help_subcommand = true)]
@@ -45,6 +49,12 @@ enum Command {
         /// Writes the figures there, too
         #[arg(long)]
         json: Option<PathBuf>,
+        /// Keeps there how far it is, and goes on from there if it was interrupted; refused if the code, or the plan, is another one
+        #[arg(long, requires = "code")]
+        record: Option<PathBuf>,
+        /// What names the code that runs
+        #[arg(long, requires = "record")]
+        code: Option<String>,
     },
     /// Repeats one run and prints its log
     Replay {
@@ -103,10 +113,12 @@ impl CaseArguments {
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
-        Command::Campaign { host_hours, seed, threads, kind, peer_every, json } => {
+        Command::Campaign { host_hours, seed, threads, kind, peer_every, json, record, code } => {
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
             let mixed = Plan::mixed(seed, host_hours, threads.unwrap_or(cores));
-            planned(Plan { peer_every, ..mixed }, &kind, host_hours).and_then(|plan| campaign(&plan, json))
+            let record = record.zip(code).map(|(path, code)| Record { path, code });
+            planned(Plan { peer_every, ..mixed }, &kind, host_hours)
+                .and_then(|plan| campaign(&plan, json, record.as_ref()))
         }
         Command::Replay { case, lines } => case.case().map(|case| replay(&case, lines)),
         Command::Shrink { case, tries } => case.case().map(|case| shrunk(&case, tries)),
@@ -125,26 +137,51 @@ fn planned(plan: Plan, kind: &str, host_hours: f64) -> Result<Plan, String> {
     Ok(Plan { host_hours: vec![(kind_named(kind)?, host_hours)], ..plan })
 }
 
-fn campaign(plan: &Plan, json: Option<PathBuf>) -> Result<ExitCode, String> {
+/// The file in which a campaign keeps how far it is, and the code that it is of.
+struct Record {
+    path: PathBuf,
+    code: String,
+}
+
+fn campaign(plan: &Plan, json: Option<PathBuf>, record: Option<&Record>) -> Result<ExitCode, String> {
     let host_hours: f64 = plan.host_hours.iter().map(|(_, hours)| hours).sum();
     let begun = Instant::now();
-    let told = Mutex::new(begun);
-    let progress = |report: &Report| {
-        let Ok(mut told) = told.lock() else { return };
+    let from = record.map(|record| Standing::load(&record.path, plan, &record.code)).transpose()?.flatten();
+    let from = from.unwrap_or_else(|| Standing::new(plan));
+    let before = from.took;
+    let save = |at: &Standing| match record {
+        Some(record) => at.save(&record.path, plan, &record.code, begun.elapsed()),
+        None => Ok(()),
+    };
+    save(&from)?;
+    let told = Mutex::new((begun, begun, Ok(())));
+    let progress = |at: &Standing| {
+        let Ok(mut last) = told.lock() else { return ControlFlow::Break(()) };
+        let (told, saved, result) = &mut *last;
         if told.elapsed() >= PROGRESS {
             *told = Instant::now();
             let end = if std::io::stderr().is_terminal() { "\r" } else { "\n" };
             eprint!(
                 "{} of {host_hours} host-hours, {} s{end}",
-                report::brief(report),
+                report::brief(&at.report),
                 begun.elapsed().as_secs()
             );
         }
+        if saved.elapsed() >= SAVES {
+            *saved = Instant::now();
+            *result = save(at);
+        }
+        if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     };
-    let report = campaign::run(plan, progress);
-    print!("{}", report::text(&report, begun.elapsed()));
+    let at = campaign::run(plan, from, progress);
+    save(&at)?;
+    let (report, took) = (&at.report, before + begun.elapsed());
+    print!("{}", report::text(report, took));
+    if at.sittings > 1 {
+        println!("in {} sittings", at.sittings);
+    }
     if let Some(path) = json {
-        let text = report::json(&report, begun.elapsed());
+        let text = report::json(report, took);
         std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
     }
     Ok(if report.failure.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

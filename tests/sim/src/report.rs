@@ -73,7 +73,8 @@ pub fn text(report: &Report, took: Duration) -> String {
     out
 }
 
-fn totals_json(totals: &Totals) -> Value {
+/// What runs came to, as a JSON object.
+pub(crate) fn totals_json(totals: &Totals) -> Value {
     let faults: Map<String, Value> =
         totals.struck.all().map(|(fault, times)| (fault.name().to_owned(), times.into())).collect();
     let reached: Map<String, Value> =

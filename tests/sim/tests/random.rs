@@ -8,8 +8,10 @@
 
 use sanlock_sim::campaign::{self, Case, Plan};
 use sanlock_sim::checks::Marks;
+use sanlock_sim::record::Standing;
 use sanlock_sim::report;
 use sanlock_sim::settings::Kind;
+use std::ops::ControlFlow;
 use std::time::Instant;
 
 /// Host-hours of each of two tests.
@@ -31,7 +33,7 @@ fn run(first: u64, peer_every: u64) -> Marks {
     }
     let begun = Instant::now();
     let plan = Plan { first, host_hours: HOST_HOURS.to_vec(), threads: 1, peer_every };
-    let report = campaign::run(&plan, |_| {});
+    let report = campaign::run(&plan, Standing::new(&plan), |_| ControlFlow::Continue(())).report;
     println!("{}", report::text(&report, begun.elapsed()));
     if let Some(failure) = &report.failure {
         panic!("{failure}");

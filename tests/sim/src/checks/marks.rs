@@ -16,6 +16,11 @@ macro_rules! marks {
                 [$((stringify!($name), self.$name)),*].into_iter()
             }
 
+            /// Counters by their names; `None` if one of them is unknown.
+            pub fn counted(of: impl Fn(&str) -> Option<u64>) -> Option<Self> {
+                Some(Self { $($name: of(stringify!($name))?,)* })
+            }
+
             /// Adds another run's.
             pub fn add(&mut self, other: &Self) {
                 $(self.$name += other.$name;)*
