@@ -89,6 +89,28 @@ fn what_does_not_fit_on_a_device_overwrites_nothing() {
 }
 
 #[test]
+fn an_index_that_does_not_fit_with_its_lease_overwrites_nothing() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let Some((device, _)) = devices(dir.path()) else { return };
+    let daemon = Daemon::start(dir.path());
+    let program = env!("CARGO_BIN_EXE_sanlock");
+    // The lease would begin before the end, or at it; the index would end behind it, or begin there.
+    for (offset, code) in [(2 * MIB, -90), (5 * MIB / 2, -28), (3 * MIB, -90), (7 * MIB / 2, -28)] {
+        let target = format!("LS:{}:{offset}", device.0.display());
+        let target = ["format", "-x", &target, "-Z", "512", "-A", "1M"];
+        let direct = Command::new(program).arg("direct").args(target).output().unwrap();
+        for output in [&direct, &daemon.client(&target)] {
+            let (stdout, stderr) = result(output);
+            assert!(stdout.contains(&format!("format done {code}\n")), "{offset}: {stdout}{stderr}");
+        }
+        let told = format!("does not fit on {}, which has 3670016 bytes", device.0.display());
+        assert!(result(&direct).1.contains(&told), "{offset}: {direct:?}");
+        let there = fs::read(dir.path().join("device")).unwrap();
+        assert!(there.iter().all(|byte| *byte == 0x5a), "{offset}");
+    }
+}
+
+#[test]
 fn what_just_fits_is_formatted_and_a_file_grows() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let Some((device, other)) = devices(dir.path()) else { return };

@@ -15,14 +15,19 @@ use sanlock_wire::name as wire;
 use sanlock_wire::types::{Rentry, Rindex};
 use std::sync::Arc;
 
-/// Formats an index and its lease. What was there is lost.
+/// Formats an index and its lease, which lies behind it. What was there is lost. Nothing is written unless both fit on the device.
 ///
 /// # Errors
 /// The errno of opening the disk. -1: sizes that do not go together. -22: an index so far up that its areas have no offsets. I/O:
-/// -202 no answer in time (the write may still happen), -90 beyond the end of a device, or the errno.
+/// -202 no answer in time (the write may still happen), -90 or -28 beyond the end of a device, or the errno.
 pub fn format_rindex(io: &mut Io, request: &Rindex) -> Result<(), ToolError> {
     let disk = io.open_resource(&request.disk)?;
     let geometry = Hints::from_flags(request.flags.get()).to_format(&disk)?;
+    let offset = request.disk.offset.get();
+    let area = geometry.align().bytes();
+    for begin in [offset, offset.saturating_add(area)] {
+        disk.has_room(begin, usize::try_from(area).unwrap_or(usize::MAX))?;
+    }
     let command = RindexCommand::Format { geometry, max_resources: request.max_resources.get() };
     run(io, &disk, request, command).map(drop)
 }
