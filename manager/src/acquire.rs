@@ -167,6 +167,7 @@ impl Manager {
     ) -> Result<Begun, ReturnCode> {
         self.beside_index(request.spec.names(), out)?;
         let token = Token::new(target, request.persistent);
+        self.forget_gone(&request.spec, out);
         let local = self.local_state(&request.spec, flags.orphan)?;
         if let Local::Join(id) = local {
             self.add_holder(id, token)?;
@@ -234,6 +235,7 @@ impl Manager {
             erase_due: (MonoTime::default(), 0),
             unsettled: None,
             attempts: 0,
+            gone_since: None,
             for_op: Some(number),
             to_examine: false,
         };
@@ -326,7 +328,7 @@ impl Manager {
                 resource.converting = None;
                 self.start_retract(id, out);
             }
-            Work::Releasing { task: t } if t == task => self.release_ended(now, id, Err((code, true)), out),
+            Work::Releasing { task: t } if t == task => self.release_not_begun(now, id, code, out),
             _ => {}
         }
     }

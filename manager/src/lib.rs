@@ -35,6 +35,7 @@ mod config;
 mod convert;
 mod event;
 mod events;
+mod gone;
 mod ids;
 mod index;
 mod killing;

@@ -26,21 +26,6 @@ pub(crate) enum Local {
     Adopt(ResourceId),
 }
 
-/// Whether a release that has given its lease the name of `spec` has not ended completely: what it has left to do, or may still
-/// write, would reach the new hold (rule R3).
-fn still_renaming(resource: &Resource, spec: &ResourceSpec) -> bool {
-    resource.renamed.is_some_and(|name| (resource.spec.lockspace, name) == spec.names())
-}
-
-/// Whether this is the lease of `spec` under another name, as it may be called since another host renamed it. What this host has left
-/// to do under the name it knew, or may still write, would reach the new hold (rule R3); and of a lease that it still holds the disk
-/// says that it may have it.
-fn other_name_of(resource: &Resource, spec: &ResourceSpec) -> bool {
-    resource.spec.lockspace == spec.lockspace
-        && resource.spec.name != spec.name
-        && resource.spec.disks.iter().any(|disk| spec.disks.contains(disk))
-}
-
 impl Manager {
     /// Whether a lockspace has orphans, those included that are about to be adopted.
     pub(crate) fn has_orphans(&self, ls: LockspaceId) -> bool {
@@ -54,7 +39,7 @@ impl Manager {
             if orphan == OrphanUse::Only {
                 return Err(ReturnCode::ENOENT);
             }
-            let renamed = self.resources.values().find(|r| still_renaming(r, spec) || other_name_of(r, spec));
+            let renamed = self.resources.values().find(|r| r.stands_for(spec));
             return match renamed.map(|found| &found.work) {
                 None => Ok(Local::Nothing),
                 // As far as this host knows the name is wrong, and as a rule the disk would say so too.

@@ -299,7 +299,8 @@ impl Manager {
         out: &mut Vec<Action>,
     ) {
         let Some(id) = self.task_done(task, outstanding) else { return };
-        let Some(resource) = self.resources.get(&id) else { return };
+        let Some(resource) = self.resources.get_mut(&id) else { return };
+        resource.gone_since = None;
         if !matches!(resource.work, Work::Releasing { task: t } if t == task) {
             return;
         }

@@ -309,6 +309,8 @@ pub struct Resource {
     pub(crate) unsettled: Option<TaskId>,
     /// Attempts to release it so far.
     pub(crate) attempts: u32,
+    /// Since when attempts to release it have not found its disk; `None` if the last one did, or failed otherwise.
+    pub(crate) gone_since: Option<MonoTime>,
     /// The command that waits for the release that runs.
     pub(crate) for_op: Option<OpNumber>,
     /// Somebody asked to look for requests while nobody was there to be told of one.
@@ -359,6 +361,17 @@ impl Resource {
     /// Whether what a conversion has left in its leader is to be taken back under the hold that goes on: a client's, or an orphan's.
     pub(crate) fn waits_to_erase(&self) -> bool {
         self.erase && matches!(self.list(), ResourceList::Held | ResourceList::Orphan)
+    }
+
+    /// Whether a hold of the lease of `spec` would be reached by what this host has left to do, or may still write, under another name (rule R3): the lease has
+    /// that name since its release, which has not ended completely, or lies where this one does, as when another host renamed it; and of one that
+    /// this host still holds the disk says that it may have it.
+    pub(crate) fn stands_for(&self, spec: &ResourceSpec) -> bool {
+        let renamed = self.renamed.is_some_and(|name| (self.spec.lockspace, name) == spec.names());
+        let other_name = self.spec.lockspace == spec.lockspace
+            && self.spec.name != spec.name
+            && self.spec.disks.iter().any(|disk| spec.disks.contains(disk));
+        renamed || other_name
     }
 
     /// It is about to be given up: whatever is tried for that goes by our block as it is now.

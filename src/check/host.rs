@@ -1,6 +1,7 @@
 //! The machine: clock, watchdog, wdmd, limits, the daemon that may run.
 
 use super::finding::Findings;
+use super::options;
 use super::rate;
 use super::root::Root;
 use sanlock_daemon::config::Config;
@@ -20,14 +21,16 @@ const SLACK_SECS: u64 = 2;
 pub(super) fn judge(root: &Root, config: &Config, io_timeout: IoTimeout, found: &mut Findings) {
     clock(root, found);
     rate::judge(root, io_timeout, config.fire, found);
-    if config.use_watchdog == 0 {
+    let without = options::without_watchdog(root, config);
+    for place in &without {
         found.warning(
             "watchdog-not-used",
-            "sanlock.conf says use_watchdog = 0",
+            place.as_str(),
             "a process that cannot be killed in time may still write when another host has taken its lease over",
-            "use it where data matters: leave the setting out, and start wdmd before sanlock",
+            "use it where data matters: leave that out, start wdmd before sanlock, and start sanlock again",
         );
-    } else {
+    }
+    if without.is_empty() {
         watchdog(root, config.fire, found);
         interval(io_timeout, config.fire, found);
     }

@@ -10,6 +10,7 @@ mod latency;
 mod leases;
 mod mount;
 mod multipath;
+mod options;
 mod rate;
 mod root;
 mod storage;

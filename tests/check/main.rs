@@ -217,6 +217,19 @@ fn the_watchdog() {
     System::broken(WARNINGS, "watchdog-not-used", |s| {
         s.write("etc/sanlock/sanlock.conf", "use_watchdog = 0\n")
     });
+    // Debian's own file, which a package that replaces the original's keeps.
+    let said = System::broken(WARNINGS, "watchdog-not-used", |s| {
+        s.write("etc/default/sanlock", "# options\nsanlock_opts=\"-w 0\"\n")
+    });
+    assert!(said.contains("sanlock_opts in /etc/default/sanlock has -w 0"), "{said}");
+    let said = System::broken(WARNINGS, "watchdog-not-used", |s| {
+        s.write("proc/77/cmdline", "/usr/sbin/sanlock\0daemon\0-w\00\0-e\0node1\0")
+    });
+    assert!(said.contains("the daemon (process 77) was started with -w 0"), "{said}");
+    let system = System::good();
+    system.write("etc/default/sanlock", "sanlock_opts=\"-w 1\"\n");
+    system.write("etc/sanlock/sanlock.conf", "use_watchdog = 0\n");
+    system.expect(None, &[], FINE, "");
     let system = System::good();
     system.expect(None, &["--io-timeout", "1"], PROBLEMS, "io-timeout-too-short");
     system.expect(None, &["--io-timeout", "2"], WARNINGS, "io-timeout-short");

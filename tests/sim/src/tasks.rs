@@ -211,12 +211,13 @@ impl World {
         let Some(daemon) = self.daemon(host) else { return };
         let id = task.id;
         let (millis, life) = (task.config.io_timeout.millis(), daemon.life);
-        let (mut open, mut hangs) = (0, false);
+        let (mut open, mut hangs, mut code) = (0, false, -5);
         for leg in 0..self.settings.legs {
             let disk = task.resource.map_or(0, |resource| layout::leg_disk(resource, leg));
             let path = self.hosts[host].path(disk, self.now);
             if task.resource.is_some_and(|resource| self.is_withheld(resource, task.takes())) {
-                continue; // somebody is about to format it
+                code = ReturnCode::ENOENT.0;
+                continue; // somebody is about to make it anew
             }
             if path == Path::Good || self.dice.per_mille(500) {
                 open |= 1 << leg;
@@ -230,7 +231,7 @@ impl World {
         if hangs {
             self.at(self.now + millis * 1000, Event::OpenFailed { host, life, task: id.0 });
         } else {
-            self.opened(host, id.0, -5);
+            self.opened(host, id.0, code);
         }
     }
 

@@ -36,8 +36,8 @@ const HURRIED_PING_MS: i64 = 1000;
 const OVERDUE_MS: i64 = 5000;
 /// Test lines are repeated after this.
 const REPORT_EVERY_MS: i64 = 1000;
-/// How long a stop that has to wait is remembered: as long as a service manager waits for it with our unit, twice.
-const STOP_REMEMBERED_MS: i64 = 60_000;
+/// How long a stop that has to wait is remembered: as long as a service manager waits for it with our unit, before it asks once more and then gives up.
+const STOP_REMEMBERED_MS: i64 = 30_000;
 /// Clients named in the log per report; a host with thousands of expired clients is not to drown in its log.
 pub const MAX_TEST_LINES: usize = 16;
 
@@ -457,7 +457,7 @@ impl Machine {
         (sources > 0 || scripts > 0 || no_way_out).then_some((sources, scripts, no_way_out))
     }
 
-    /// Who told the daemon to stop waits for a minute at most. Later, when a lock manager holds nothing for a moment, nobody wants that stop
+    /// Who told the daemon to stop waits for half a minute, as systemd does (`TimeoutStopSec`), and tells it once more then. Later, when a lock manager holds nothing for a moment, nobody wants that stop
     /// any more, and nobody would start the daemon again. Looked at before anything that happens now counts.
     fn forget_stop(&mut self, now: Time, actions: &mut Vec<Action>) {
         let over = self.told_to_stop.is_some_and(|told| now.millis_since(told) >= STOP_REMEMBERED_MS);
