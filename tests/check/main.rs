@@ -223,7 +223,7 @@ fn the_watchdog() {
     });
     assert!(said.contains("sanlock_opts in /etc/default/sanlock has -w 0"), "{said}");
     let said = System::broken(WARNINGS, "watchdog-not-used", |s| {
-        s.write("proc/77/cmdline", "/usr/sbin/sanlock\0daemon\0-w\00\0-e\0node1\0")
+        s.write("proc/77/cmdline", &["/usr/sbin/sanlock", "daemon", "-w", "0", "-e", "node1", ""].join("\0"))
     });
     assert!(said.contains("the daemon (process 77) was started with -w 0"), "{said}");
     let system = System::good();

@@ -3,6 +3,7 @@
 
 mod closing;
 mod failed_writes;
+mod gone;
 mod hang_ups;
 mod hanging_disks;
 mod index;
