@@ -117,6 +117,8 @@ pub(crate) struct Front {
     /// Whether actions are being carried out.
     acting: bool,
     exit: bool,
+    /// Who is answered last of all ([`Front::has_ended`]).
+    wait_for_end: Vec<ConnId>,
 }
 
 impl Front {
@@ -188,6 +190,7 @@ impl Front {
             events: VecDeque::new(),
             acting: false,
             exit: false,
+            wait_for_end: Vec::new(),
             global,
             account,
         })
@@ -232,6 +235,14 @@ impl Front {
         self.finish_programs();
         self.watchdog.finish(WATCHDOG_FINISH);
         Ok(())
+    }
+
+    /// Answers those who wait for the end of the daemon. Nothing is left to do then but to end.
+    pub(crate) fn has_ended(&mut self) {
+        for conn in std::mem::take(&mut self.wait_for_end) {
+            self.answer(conn, &Reply::shutdown_done());
+        }
+        self.flush_all();
     }
 
     /// A lockspace that failed just now is told of before this process ends, and the helper with it.

@@ -174,7 +174,8 @@ impl Front {
                 }
             },
             Answer::Value(bytes) => Reply::get_lvb(&header, bytes.to_vec()),
-            Answer::ShutdownDone => Reply::shutdown_done(),
+            // Whoever waits for the end may start the next daemon with it.
+            Answer::ShutdownDone => return self.wait_for_end.push(conn),
         };
         self.answer(conn, &reply);
     }

@@ -129,7 +129,7 @@ struct Prepared {
     front: Front,
     log: Log,
     socket: SocketFile,
-    #[expect(dead_code, reason = "held: the lock ends with it")]
+    /// The lock ends with it.
     pid_file: PidFile,
 }
 
@@ -143,6 +143,9 @@ impl Prepared {
         // A client then sees that there is no daemon. The pid file stays: its lock is what counts.
         self.socket.remove();
         self.log.flush(LOG_FLUSH);
+        // Only now another daemon can start here.
+        drop(self.pid_file);
+        self.front.has_ended();
         result
     }
 }

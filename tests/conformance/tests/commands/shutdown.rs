@@ -1,7 +1,10 @@
 //! SHUTDOWN and SHUTDOWN_WAIT (socket-protocol.md 7.4, 7.28), and signals.
 
+use std::fs::File;
 use std::time::Duration;
 
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
 use nix::sys::signal::{Signal, kill};
 use sanlock_conformance::host::pid_of;
 
@@ -60,6 +63,27 @@ fn a_forced_shutdown_kills_holders_leaves_and_answers_at_the_end() {
 }
 
 #[test]
+fn who_has_waited_for_the_end_of_a_daemon_can_start_the_next_one() {
+    let fault = "answers a moment before it has ended, so that the next daemon may find its lock taken";
+    let Some(program) = Program::ours_under_test(fault) else { return };
+    for _ in 0..10 {
+        let mut host = Host::start(program, "host1");
+        let pid_file = File::options().write(true).open(host.run_dir().join("sanlock.pid")).unwrap();
+        shut_down(&host);
+        let whole = libc::flock {
+            l_type: libc::F_WRLCK as libc::c_short,
+            l_whence: libc::SEEK_SET as libc::c_short,
+            l_start: 0,
+            l_len: 0,
+            l_pid: 0,
+        };
+        assert_eq!(fcntl(&pid_file, FcntlArg::F_SETLK(&whole)), Ok(0), "its lock is free");
+        assert!(!host.run_dir().join("sanlock.sock").exists());
+        assert!(host.wait_for_end(SOON).success());
+    }
+}
+
+#[test]
 fn a_second_daemon_in_the_same_run_directory_does_not_disturb_the_first() {
     let Some(program) = Program::under_test() else { return };
     let host = Host::start(program, "host1");
@@ -88,6 +112,13 @@ fn a_daemon_that_has_read_its_own_pid_file_as_a_disk_still_keeps_others_out() {
 }
 
 /// One more daemon, of the program that the host's commands are of.
+/// Ends a daemon, and waits for its word that it has ended.
+fn shut_down(host: &Host) {
+    let mut waiter = host.connect();
+    waiter.send_message(Header::request(cmd::SHUTDOWN_WAIT, 0), &[]);
+    assert_eq!(waiter.receive().data, 0);
+}
+
 fn assert_refused(host: &Host) {
     let mut second =
         host.command(&["daemon", "-D", "-w", "0", "-l", "0", "-h", "0", "-U", "root", "-G", "root"]);
