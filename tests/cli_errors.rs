@@ -281,6 +281,27 @@ fn explain_prints_what_is_known() {
     assert!(stdout.contains("EIO (-5)") && stderr.contains("\"-200\""), "{stdout}{stderr}");
 }
 
+/// libsanlock's clients cut an address to 106 bytes: they would find nobody at a longer one, which the kernel has room for.
+#[test]
+fn a_socket_that_clients_do_not_find_is_not_made() {
+    const SOCKET: &str = "/sanlock.sock";
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().to_str().unwrap();
+    let run_dir = format!("{at}/{}", "r".repeat(107 - SOCKET.len() - at.len() - 1));
+    let output = Command::new(env!("CARGO_BIN_EXE_sanlock"))
+        .args(["daemon", "-D", "-w", "0", "-e", "test", "-U", &nix::unistd::geteuid().to_string()])
+        .args(["-G", &nix::unistd::getegid().to_string()])
+        .env("SANLOCK_RUN_DIR", &run_dir)
+        .env("SANLOCK_PRIVILEGED", "0")
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("ENAMETOOLONG") || text.contains("File name too long"), "{text}");
+    assert!(text.contains("more than 106 bytes is too long for its clients"), "{text}");
+    assert!(!Path::new(&format!("{run_dir}{SOCKET}")).exists());
+}
+
 /// A daemon that cannot start: the reason with the object, and the next step; in the background as in the foreground.
 #[test]
 fn a_daemon_that_cannot_start_says_why_and_what_to_do() {

@@ -7,6 +7,7 @@ use crate::conf::{self, FILE_BYTES_MAX, Setting, WARNINGS_MAX, Warning, excerpt}
 use sanlock_lease::limits::NAME_BYTES;
 use sanlock_lease::name::Name;
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
+use sanlock_wdmd::decide::wanted_device_timeout;
 use std::ffi::OsString;
 use std::io::Read;
 use std::ops::RangeInclusive;
@@ -172,6 +173,8 @@ impl Default for Config {
 pub struct Overrides {
     /// `-D`
     pub foreground: bool,
+    /// Whether there is an `-o`, which 3.8.5 accepts and ignores.
+    pub io_timeout_ignored: bool,
     /// `-Q`
     pub quiet_fail: Option<u32>,
     /// `-R`
@@ -236,7 +239,8 @@ impl Config {
         }
         config.apply_overrides(overrides);
         config.apply_environment(environment);
-        if let Some(text) = config.read_extend_excess(config.io_timeout) {
+        let excess = [config.read_extend_excess(config.io_timeout), config.grace_excess()];
+        for text in excess.into_iter().flatten() {
             config.warn(Warning::general(text));
         }
         config
@@ -254,6 +258,22 @@ impl Config {
             (30..=59, false) => 15,
             (30..=59, true) => 10,
             _ => 0,
+        })
+    }
+
+    /// What it means, if a grace is configured that outlasts the watchdog of our wdmd (docs/decisions/0006).
+    #[must_use]
+    pub fn grace_excess(&self) -> Option<String> {
+        let grace = u64::from(self.kill_grace.filter(|_| self.use_watchdog != 0)?);
+        let device = wanted_device_timeout(u32::try_from(self.fire.secs()).ok()?)?;
+        // It is pinged for the last time by F - 2D - 1 after the expiry, and resets the host D later.
+        let reset = self.fire.secs().saturating_sub(u64::from(device) + 2);
+        (grace >= reset).then(|| {
+            format!(
+                "kill_grace_seconds {grace}: with a fire timeout of {} s the watchdog resets this host some {reset} s after a lockspace has \
+                 failed, so no process gets SIGKILL before",
+                self.fire.secs()
+            )
         })
     }
 
@@ -401,6 +421,10 @@ impl Config {
             }
         }
         self.foreground = given.foreground;
+        if given.io_timeout_ignored {
+            let text = "-o is without effect here, as in 3.8.5: set io_timeout in sanlock.conf, or give -o to add_lockspace";
+            self.warn(Warning::general(text.to_owned()));
+        }
         set(&mut self.quiet_fail, given.quiet_fail);
         set(&mut self.debug_renew, given.debug_renew);
         set(&mut self.use_watchdog, given.use_watchdog);

@@ -121,6 +121,7 @@ fn parse_daemon(given: &Given<'_>) -> Result<Parsed, UsageError> {
     };
     let overrides = Overrides {
         foreground: given.debug,
+        io_timeout_ignored: given.value(b'o').is_some(),
         quiet_fail: given.number(b'Q', SWITCH)?,
         debug_renew: given.number(b'R', SWITCH)?,
         renewal_history_size: given.number(b'H', SWITCH)?,

@@ -322,3 +322,30 @@ fn a_missing_file_is_no_error_and_a_directory_is() {
     std::fs::write(dir.path().join("conf"), "a = 1\n").unwrap();
     assert_eq!(read_file(&dir.path().join("conf")).unwrap().unwrap(), b"a = 1\n");
 }
+
+#[test]
+fn a_grace_that_the_watchdog_ends_is_told() {
+    let excess = |fire: &str, grace: &str, use_watchdog| {
+        let overrides = Overrides { use_watchdog: Some(use_watchdog), ..common() };
+        load(&format!("{fire}kill_grace_seconds = {grace}\n"), &overrides).grace_excess()
+    };
+    for (fire, last) in
+        [("", 42), ("watchdog_fire_timeout = 120\n", 60), ("watchdog_fire_timeout = 30\n", 17)]
+    {
+        assert_eq!(excess(fire, &last.to_string(), 1), None, "{fire}{last}");
+        let next = (last + 1).to_string();
+        assert_eq!(excess(fire, &next, 1).is_some(), last < 60, "{fire}{next}");
+        assert_eq!(excess(fire, &next, 0), None, "nothing resets that host");
+    }
+    let told = excess("", "43", 1).unwrap();
+    assert!(told.contains("resets this host some 43 s after"), "{told}");
+    assert_eq!(load("watchdog_fire_timeout = 10\n", &common()).grace_excess(), None, "nothing was given");
+}
+
+#[test]
+fn an_option_that_3_8_5_ignores_is_said_to_be_without_effect() {
+    let mut config = Config::default();
+    config.apply_overrides(&Overrides { io_timeout_ignored: true, ..Overrides::default() });
+    assert_eq!(config.io_timeout, Config::default().io_timeout);
+    assert!(config.warnings[0].to_string().contains("-o is without effect"), "{:?}", config.warnings);
+}

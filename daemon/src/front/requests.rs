@@ -247,14 +247,25 @@ impl Front {
         let Ok(spec) = convert::lockspace(wire) else {
             return self.finish(id, &Reply::result(&header, code::EINVAL));
         };
+        let flags = AddFlags::from_bits_truncate(header.cmd_flags);
         let command = match body {
             RequestBody::AddLockspace(_) if self.manager.lacks_only_a_host_id(&spec, header.data) => {
+                if flags.contains(AddFlags::ASYNC) {
+                    // The answer comes before anything is tried, as to every request of this kind, and the join that would follow fails.
+                    self.global.log.error(format_args!(
+                        "add_lockspace {}:{} refused: {}: there is no such host id",
+                        spec.name,
+                        spec.host_id,
+                        code::SANLK_ADDLS_INVALID_HOSTID
+                    ));
+                    return self.finish(id, &Reply::result(&header, 0));
+                }
                 return self.tool(id, header, Job::BeyondHosts(wire.clone()));
             }
             RequestBody::AddLockspace(_) => Order::AddLockspace {
                 spec,
                 io_timeout: header.data,
-                asynchronous: AddFlags::from_bits_truncate(header.cmd_flags).contains(AddFlags::ASYNC),
+                asynchronous: flags.contains(AddFlags::ASYNC),
             },
             RequestBody::RemLockspace(_) => {
                 let flags = RemFlags::from_bits_truncate(header.cmd_flags);

@@ -132,7 +132,7 @@ impl StartError {
                 "unset SANLOCK_IO_ENGINE, or allow what it names (a container's seccomp profile, kernel.io_uring_disabled, fs.aio-max-nr)"
             }
             Self::Socket { .. } => {
-                "check what lies there and who may write the directory; a path of more than 107 bytes is too long for a socket"
+                "check what lies there and who may write the directory; a path of more than 106 bytes is too long for its clients"
             }
             Self::Running(_) => {
                 "add the lockspaces again once a new daemon runs; its log tells what came before"

@@ -12,6 +12,9 @@ use super::error::StartError;
 use super::identity::Identity;
 use crate::config::Config;
 
+/// Bytes of a path that libsanlock's clients connect to; what is longer they cut (socket-protocol.md 1.1).
+const PATH_BYTES_MAX: usize = 106;
+
 /// Makes the socket, with the mode and owner that clients expect (socket-protocol.md 1.2).
 pub(super) fn listen(
     path: &Path,
@@ -19,6 +22,9 @@ pub(super) fn listen(
     identity: &Identity,
 ) -> Result<(UnixListener, SocketFile), StartError> {
     let failed = |error| StartError::Socket { path: path.to_owned(), error };
+    if path.as_os_str().len() > PATH_BYTES_MAX {
+        return Err(failed(io::Error::from_raw_os_error(libc::ENAMETOOLONG)));
+    }
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         _ => {}

@@ -18,12 +18,19 @@ struct Question {
 pub(super) struct Asker(mpsc::Sender<Question>);
 
 impl Asker {
-    /// Starts the thread, which calls `prepare` first, and ends with this. Those that it starts inherit how urgent it is.
+    /// Starts the thread, which ends with this. It calls `prepare` first, and so does each that it starts: how urgent a thread is, is not inherited.
     ///
     /// # Errors
     /// It is not to be had.
-    pub(super) fn start(prepare: impl FnOnce() + Send + 'static) -> io::Result<Self> {
-        Self::start_with(prepare, |ask| thread::spawn("sanlock-wd-ask", STACK, ask))
+    pub(super) fn start(prepare: impl FnOnce() + Clone + Send + 'static) -> io::Result<Self> {
+        let each = prepare.clone();
+        Self::start_with(prepare, move |ask| {
+            let prepare = each.clone();
+            thread::spawn("sanlock-wd-ask", STACK, move || {
+                prepare();
+                ask();
+            })
+        })
     }
 
     /// The same, with the way threads are had.
@@ -61,6 +68,20 @@ mod tests {
     use super::*;
     use std::sync::mpsc::{TryRecvError, channel, sync_channel};
     use std::time::Duration;
+
+    #[test]
+    fn every_thread_is_prepared() {
+        thread_local! {
+            static READY: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+        }
+        let asker = Asker::start(|| READY.set(true)).unwrap();
+        let (told, tells) = channel();
+        for _ in 0..3 {
+            let told = told.clone();
+            asker.ask(move || told.send(READY.get()).unwrap(), |error| panic!("{error}"));
+            assert_eq!(tells.recv_timeout(SHORT), Ok(true));
+        }
+    }
 
     /// For what happens at once, on a machine that does other things too.
     const SHORT: Duration = Duration::from_secs(30);

@@ -401,6 +401,7 @@ fn daemon_options() {
     };
     assert_eq!(daemon("daemon"), Overrides::default());
     let expected = Overrides {
+        io_timeout_ignored: false,
         foreground: true,
         quiet_fail: Some(0),
         debug_renew: Some(1),
@@ -422,8 +423,8 @@ fn daemon_options() {
         "daemon -D -Q 0 -R 1 -H 9 -L -1 -S 7 -U root -G disk -t 20 -g 5 -w 0 -h 1 -l 2 -a 0 -b 30 -e hostA";
     assert_eq!(daemon(line), expected);
     assert_eq!(daemon("daemon -a 7").use_aio, Some(1));
-    // 3.8.5 has no -o for the daemon and ignores it.
-    assert_eq!(daemon("daemon -o 3"), Overrides::default());
+    // 3.8.5 has no -o for the daemon and ignores it; ours says so.
+    assert_eq!(daemon("daemon -o 3"), Overrides { io_timeout_ignored: true, ..Overrides::default() });
     assert_eq!(refused("daemon -q 1").0, "unknown option: q\n");
     assert_eq!(refused("daemon -w0").0, "unknown option -w0\nspace required before option value\n");
     assert!(refused("daemon -w yes").1.contains("-w yes: expected a number"));

@@ -71,8 +71,8 @@ fn who_has_waited_for_the_end_of_a_daemon_can_start_the_next_one() {
         let pid_file = File::options().write(true).open(host.run_dir().join("sanlock.pid")).unwrap();
         shut_down(&host);
         let whole = libc::flock {
-            l_type: libc::F_WRLCK as libc::c_short,
-            l_whence: libc::SEEK_SET as libc::c_short,
+            l_type: i16::try_from(libc::F_WRLCK).unwrap(),
+            l_whence: 0, // from the beginning
             l_start: 0,
             l_len: 0,
             l_pid: 0,

@@ -51,6 +51,11 @@ fn add_lockspace() {
     }
     arena.refused("no name, asynchronously", &add(&named(b"")).flags(flag::ADD_ASYNC), -22);
     arena.refused("joined, asynchronously", &add(&joined).flags(flag::ADD_ASYNC), -17);
+    arena.refused(
+        "a host id above the maximum, asynchronously",
+        &add(&host_id(2001)).flags(flag::ADD_ASYNC),
+        0,
+    );
     arena.refused("a path without NUL", &add(&path(endless_path())), ours_only(-22));
     for io_timeout in [256, 0x7fff_ffff, u32::MAX] {
         arena.refused(&format!("io timeout {io_timeout}"), &add(&right).data(io_timeout), ours_only(-22));
