@@ -202,6 +202,16 @@ impl LibvirtHost {
         self.run(&self.program.path(), args).success().stdout
     }
 
+    /// Runs libvirt's `virt-sanlock-cleanup`, which deletes the leases that nobody holds, with the programs in `tools` before all others.
+    ///
+    /// # Panics
+    /// When it does not end.
+    #[must_use]
+    pub fn clean_up(&self, tools: &Path) -> Output {
+        let path = format!("PATH={}:/usr/sbin:/usr/bin:/sbin:/bin", tools.display());
+        self.run(Path::new("/usr/bin/env"), &[&path, "/usr/sbin/virt-sanlock-cleanup"])
+    }
+
     /// The leases held, one line of `sanlock client status` each, without the owning process.
     #[must_use]
     pub fn leases(&self) -> Vec<String> {

@@ -1,5 +1,7 @@
 //! Stock libvirt with its sanlock plugin: two hosts, and domains that must not run on both.
 
+use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::Duration;
 
@@ -151,6 +153,37 @@ fn disks_marked_as_shareable_are_used_by_both_hosts_but_not_exclusively() {
     let refused = second.create(&Domain::new("vm1", 1));
     assert_eq!(refused.code, 1, "exclusive use beside a shared one: {refused}");
     assert!(refused.stderr.contains("Failed to acquire lock"), "{refused}");
+}
+
+/// It deletes their files while it holds them, so that nothing can be given back.
+#[test]
+fn leases_of_disks_are_cleaned_up_and_made_anew() {
+    let Some(program) = under_test() else { return };
+    let dir = scratch_dir("leases");
+    let (leases, tools) = (dir.path().join("leases"), dir.path().join("tools"));
+    fs::create_dir_all(&leases).unwrap();
+    fs::create_dir_all(&tools).unwrap();
+    let setting = format!("#!/bin/sh\necho \"$2 = {}\"\n", leases.display());
+    sanlock_executable::script(&tools.join("augtool"), &setting, 0o755);
+    symlink(program.path(), tools.join("sanlock")).unwrap();
+    let [first, second] = two_hosts(program, Leases::OfDisks(&leases));
+    let [running, ended] = ["running", "ended"].map(|name| Domain::new(name, 1));
+    let files = || fs::read_dir(&leases).unwrap().count();
+
+    let _ = first.create(&running).success();
+    let _ = first.create(&ended).success();
+    let _ = first.virsh(&["destroy", "ended"]).success();
+    bounded::wait_until("the lease to be released", STOP_LIMIT, || first.leases().len() == 1);
+    assert_eq!(files(), 3, "the lockspace, and a lease for each disk");
+
+    let cleaned = second.clean_up(&tools).success();
+    assert_eq!(cleaned.stdout.matches("PASS").count(), 1, "{cleaned}");
+    assert_eq!(cleaned.stdout.matches("FAIL").count(), 1, "that of the domain that runs: {cleaned}");
+    assert_eq!(files(), 2);
+    let _ = second.create(&ended).success();
+    assert_refused(&second, &running);
+    assert_refused(&first, &ended);
+    assert_eq!((files(), second.leases().len()), (3, 1));
 }
 
 #[test]
