@@ -546,3 +546,30 @@ fn a_leader_committed_by_another_is_left_to_the_flag() {
     let done = acquire_as(&mut lab, config(4), AcquireOptions::default());
     assert_eq!(code(&done), -11);
 }
+
+/// As after a release that its daemon gave up, because the disk was away: this host has it on disk, and no process of it does.
+#[test]
+fn what_this_host_never_gave_back_it_can_take_again_in_either_mode() {
+    for (first, second) in [(true, true), (true, false), (false, true), (false, false)] {
+        let mut lab = free_lab();
+        let take = |lab: &mut Lab, shared: bool| {
+            if shared { held(&share(lab, 1)) } else { held(&acquire_plain(lab)) }
+        };
+        let lost = take(&mut lab, first);
+        let again = take(&mut lab, second);
+        assert!(again.lver() > lost.lver(), "{first} {second}");
+        assert_eq!(again.is_shared(), second);
+        assert_eq!(mode_of(&lab, 1).0, second, "{first} {second}: the earlier mode is not left");
+        // Others see this hold, and nothing else once it is given back.
+        lab.trace.clear();
+        lab.hosts = seen(1, 1, 800, 990, 990);
+        let other = share(&mut lab, 2).outcome;
+        assert_eq!(matches!(other, AcquireOutcome::Acquired(_)), second, "{first} {second}: {other:?}");
+        if let AcquireOutcome::Acquired(theirs) = other {
+            release_as(&mut lab, 2, theirs);
+        }
+        release_as(&mut lab, 1, again);
+        let next = lab.run_noisy(&mut PaxosAcquire::new(config(2), AcquireOptions::default())).outcome;
+        assert!(matches!(next, AcquireOutcome::Acquired(_)), "{first} {second}: {next:?}");
+    }
+}
