@@ -18,7 +18,7 @@ pub(super) fn status(client: &Client, order: StatusOrder, debug: bool) -> u8 {
         Ok(records) => records,
         Err(error) => return silent_failure("status", "", &error),
     };
-    if !can_be_listed(records.len(), order) {
+    if !can_be_listed(records.iter().filter(|record| is_listed(record)).count(), order) {
         print(format!("cannot sort over {SORTED_RECORDS_MAX}\n"));
         return FAILURE;
     }
@@ -30,9 +30,18 @@ fn can_be_listed(records: usize, order: StatusOrder) -> bool {
     order == StatusOrder::Unsorted || records <= SORTED_RECORDS_MAX
 }
 
-/// All records as text.
+/// Whether a record has a line. What later versions send beside these, such as the workers of 5.1.1, is skipped with all its words, as
+/// 3.8.5 does it (socket-protocol.md 13): without a heading, its words would be taken for those of the record before it.
+fn is_listed(record: &StateRecord) -> bool {
+    use StateType::{Client, Daemon, Lockspace, Resource};
+    matches!(record.state_type(), Some(Daemon | Client | Lockspace | Resource))
+}
+
+/// All records that are listed, as text.
 fn listing(records: &[StateRecord], order: StatusOrder, debug: bool) -> Vec<u8> {
-    let mut listing = Listing { records, printed: vec![false; records.len()], out: Vec::new(), debug };
+    // Neither printed later nor left over.
+    let printed = records.iter().map(|record| !is_listed(record)).collect();
+    let mut listing = Listing { records, printed, out: Vec::new(), debug };
     let is = |kind: StateType| move |record: &StateRecord| record.state_type() == Some(kind);
     let unregistered = |record: &StateRecord| pid_of(record) == -1;
     match order {
@@ -64,6 +73,7 @@ fn listing(records: &[StateRecord], order: StatusOrder, debug: bool) -> Vec<u8> 
 
 struct Listing<'a> {
     records: &'a [StateRecord],
+    /// What needs no line any more, or has none.
     printed: Vec<bool>,
     out: Vec<u8>,
     debug: bool,
@@ -123,13 +133,8 @@ fn write_record(out: &mut Vec<u8>, record: &StateRecord, debug: bool) {
             out.extend_from_slice(format!("p {} ", pid_of(record)).as_bytes());
             out.extend_from_slice(record.name.name_bytes());
         }
-        // Records of later versions, such as workers: only their words, and only on demand.
-        (Attachment::None, _) => {
-            if debug {
-                write_words(out, record);
-            }
-            return;
-        }
+        // Not listed.
+        (Attachment::None, _) => return,
     }
     out.push(b'\n');
     if debug {
