@@ -6,6 +6,8 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use sanlock_wire::{Lockspace, Name, Reply, Request};
+
 #[expect(dead_code, reason = "other tests read all transcripts")]
 #[path = "../wire/tests/wire/transcript.rs"]
 mod transcript;
@@ -50,4 +52,53 @@ fn what_a_daemon_of_5_1_1_shows_is_printed_as_3_8_5_printed_it() {
     let output = run(&["status", "-D"], REQUEST, &recorded_reply("cross/01"));
     assert_eq!(text(&output.stdout), recorded_output("cross/01-385-status-511.txt"));
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
+}
+
+/// The exit status is 0, as the original's: a script that looks for a lockspace sees those that came.
+#[test]
+fn a_status_that_breaks_off_is_printed_as_far_as_it_came() {
+    let reply = recorded_reply("cross/01");
+    let expected = recorded_output("cross/01-385-status-511.txt");
+    let output = run(&["status", "-D"], REQUEST, &reply[..reply.len() - 1]);
+    let (before_lockspace, _) = expected.split_once("s LS5").unwrap();
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), before_lockspace.to_owned()));
+    assert!(text(&output.stderr).contains("so this is not all: the daemon closed"), "{output:?}");
+    // Nothing but the header came, and a daemon that is gone before it has read the request.
+    let output = run(&["status"], REQUEST - 1, &reply[..32]);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), String::new()));
+    assert!(text(&output.stderr).contains("so this is not all: "), "{output:?}");
+    let output = run(&["status"], REQUEST, &reply[..31]);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()));
+    assert!(text(&output.stderr).contains("without a complete answer (-1)"), "{output:?}");
+}
+
+#[test]
+fn a_log_that_breaks_off_is_printed_as_far_as_it_came() {
+    let header = Request::log_dump().header.reply(11).encode();
+    for (came, printed) in [
+        ("one\ntwo\nend", "one\ntwo\nend\n"),
+        ("one\ntwo", "one\ntwo\npartial dump 7 of 11\n"),
+        ("", "\npartial dump 0 of 11\n"),
+    ] {
+        let output = run(&["log_dump"], REQUEST, &[header.as_slice(), came.as_bytes()].concat());
+        assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), printed.to_owned()));
+        assert_eq!(output.stderr.is_empty(), came.len() == 11, "{output:?}");
+    }
+}
+
+#[test]
+fn of_more_lockspaces_than_an_answer_holds_those_that_came_are_printed() {
+    let request = Request::get_lockspaces().header;
+    let named = |n: usize| Lockspace::named(Name::new(format!("LS{n}")).unwrap());
+    let reply = Reply::get_lockspaces(&request, (0..950).map(named).collect()).encode();
+    let printed = |count: usize| -> String { (0..count).map(|n| format!("s LS{n}:0::0 \n")).collect() };
+    let output = run(&["gets"], REQUEST, &reply);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), printed(949)));
+    assert!(text(&output.stderr).contains("more than its answer holds"), "{output:?}");
+    let output = run(&["gets"], REQUEST, &reply[..32 + 2 * Lockspace::SIZE + 7]);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), printed(2)));
+    // An answer that says that it holds all, and does not.
+    let reply = Reply::get_lockspaces(&request, (0..3).map(named).collect()).encode();
+    let output = run(&["gets"], REQUEST, &reply[..reply.len() - 1]);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), "gets error -1\n".to_owned()));
 }

@@ -79,7 +79,7 @@ pub(crate) fn read_reply(fd: BorrowedFd<'_>, command: Command, until: Until) -> 
     loop {
         let wanted = decoder.wants().clamp(1, READ_CHUNK);
         let buffer = chunk.get_mut(..wanted).unwrap_or(&mut []);
-        let got = timed(until, fd, || recv(fd.as_raw_fd(), buffer, MsgFlags::empty())).map_err(io("recv"))?;
+        let got = receive(fd, buffer, until)?;
         if got == 0 {
             return decoder.end().map_err(|_| ClientError::Closed);
         }
@@ -87,6 +87,11 @@ pub(crate) fn read_reply(fd: BorrowedFd<'_>, command: Command, until: Until) -> 
             return Ok(reply);
         }
     }
+}
+
+/// Reads what is there, as far as `buffer` has room, or waits for it; 0 at the end of the stream.
+pub(crate) fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8], until: Until) -> Result<usize, ClientError> {
+    timed(until, fd, || recv(fd.as_raw_fd(), buffer, MsgFlags::empty())).map_err(io("recv"))
 }
 
 /// Sends a request on a fresh connection and reads its reply, whatever the result.

@@ -1,7 +1,7 @@
 //! `status` and `host_status`: the daemon's records, a line each (command-line.md 7.1, 7.2).
 
 use super::convert::{lockspace_text, name, resource_text};
-use super::{explain, shown, silent_failure};
+use super::{explain, shown, silent_failure, tell_cut};
 use crate::cli::command::StatusOrder;
 use crate::output::{FAILURE, SUCCESS, print};
 use crate::subject;
@@ -13,16 +13,19 @@ use sanlock_lease::name::Name;
 /// Records that are sorted; above that the original gives up, and so do we.
 const SORTED_RECORDS_MAX: usize = 1024;
 
+/// Exits with 0 also where the answer broke off after some records, as the original does.
 pub(super) fn status(client: &Client, order: StatusOrder, debug: bool) -> u8 {
-    let records = match client.status(0) {
-        Ok(records) => records,
+    let (records, cut) = match client.status_arrived(0) {
+        Ok(arrived) => (arrived.items, arrived.cut),
         Err(error) => return silent_failure("status", "", &error),
     };
     if !can_be_listed(records.iter().filter(|record| is_listed(record)).count(), order) {
         print(format!("cannot sort over {SORTED_RECORDS_MAX}\n"));
         return FAILURE;
     }
-    shown(&listing(&records, order, debug))
+    let status = shown(&listing(&records, order, debug));
+    tell_cut("status", cut.as_ref());
+    status
 }
 
 /// Whether that many records can be brought into this order.
