@@ -31,6 +31,7 @@ mod renewals;
 
 pub use arrived::Arrived;
 pub use client::{Client, DEFAULT_RUN_DIR, DaemonVersion, RUN_DIR_VARIABLE, SOCKET_NAME};
+pub use connection::SOCKET_PATH_MAX;
 pub use error::ClientError;
 pub use owners::{OwnersError, test_resource_owners};
 pub use registered::{Inquiry, Registered};

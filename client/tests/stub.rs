@@ -296,6 +296,33 @@ fn an_early_end_is_minus_one() {
     }
 }
 
+/// Clients of the original cut a longer path, and reach another socket than the one that is named.
+#[test]
+fn a_socket_path_that_clients_of_the_original_would_cut_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    for (length, expected) in [(106, None), (107, Some(36)), (108, Some(36)), (200, Some(36))] {
+        let fill = length - dir.path().as_os_str().len() - "//sanlock.sock".len();
+        let run_dir = dir.path().join("r".repeat(fill));
+        std::fs::create_dir(&run_dir).unwrap();
+        let client = Client::with_run_dir(run_dir);
+        assert_eq!(client.socket_path().as_os_str().len(), length);
+        // It has room for one byte more than the original's address, whose last one is always NUL.
+        let listener = (length < 108).then(|| UnixListener::bind(client.socket_path()).unwrap());
+        match (client.register(), expected) {
+            (Ok(_), None) => {}
+            (Err(error), Some(errno)) => {
+                assert_eq!(error, ClientError::Io { op: "connect", errno });
+                assert!(error.to_string().contains("at most 106 bytes"), "{error}");
+            }
+            (other, _) => panic!("{length} bytes: {other:?}"),
+        }
+        if let Some(listener) = listener {
+            listener.set_nonblocking(true).unwrap();
+            assert_eq!(listener.accept().is_ok(), expected.is_none(), "{length} bytes");
+        }
+    }
+}
+
 /// A daemon that reads `read` bytes of one request, sends `reply`, and closes.
 fn answering(read: usize, reply: Vec<u8>) -> (TempDir, Client, JoinHandle<()>) {
     stub(1, move |_, mut stream| {
