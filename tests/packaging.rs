@@ -1,9 +1,13 @@
 //! What can be said of `packaging/` without installing anything. `packaging/test-deb` and `packaging/test-units` try the rest.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use sanlock_manual::{has, repository};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs::read_to_string;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::process::Command;
 
 const SCRIPTS: [&str; 10] = [
@@ -26,6 +30,127 @@ fn the_shell_understands_the_scripts() {
         let output = Command::new("sh").arg("-n").arg(&path).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
+}
+
+/// A directory that stands for the root of a system without systemd, with a daemon's socket, and programs that say how they were called.
+struct Root(tempfile::TempDir);
+
+impl Root {
+    fn new() -> Self {
+        let root = Self(tempfile::tempdir().unwrap());
+        for dir in ["run/sanlock", "run/wdmd", "var/lib/sanlock", "usr/sbin", "bin"] {
+            std::fs::create_dir_all(root.path().join(dir)).unwrap();
+        }
+        drop(UnixListener::bind(root.path().join("run/sanlock/sanlock.sock")).unwrap());
+        root.program(
+            "usr/sbin/sanlock",
+            "case $2 in status) printf \"$STATUS\" ;; *) printf \"$ANSWER\" ;; esac",
+        );
+        root.program("bin/getent", "[ $1 = passwd ] || exit $GROUP");
+        root.program("bin/userdel", "exit $USERDEL");
+        root.program("bin/groupdel", "exit 8");
+        for program in ["dpkg-query", "deb-systemd-helper", "deb-systemd-invoke", "systemctl"] {
+            root.program(&format!("bin/{program}"), "");
+        }
+        root
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn program(&self, path: &str, text: &str) {
+        let name = path.rsplit('/').next().unwrap();
+        let file = self.path().join(path);
+        std::fs::write(&file, format!("#!/bin/sh\necho \"{name} $*\" >>\"$ROOT/calls\"\n{text}\n")).unwrap();
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+
+    /// The process of the number in the pid file, and its program.
+    fn runs(&self, name: &str, pid: u32, program: &str) {
+        std::fs::write(self.path().join(format!("run/{name}/{name}.pid")), format!("{pid}\n")).unwrap();
+        let process = self.path().join(format!("proc/{pid}"));
+        std::fs::create_dir_all(&process).unwrap();
+        std::os::unix::fs::symlink(program, process.join("exe")).unwrap();
+    }
+
+    /// Runs a script of the package with each of its absolute paths in here; exit status, what was called, stderr.
+    fn run(&self, script: &str, action: &str, variables: &[(&str, &str)]) -> (Option<i32>, String, String) {
+        let text = read_to_string(repository(&format!("packaging/debian/{script}"))).unwrap();
+        let (root, mut moved, mut before) = (self.path().to_str().unwrap(), String::new(), ' ');
+        for (at, letter) in text.char_indices() {
+            let begins = letter == '/' && !before.is_alphanumeric() && !"/*.}_-".contains(before);
+            if begins && !text[at..].starts_with("/dev/null") {
+                moved.push_str(root);
+            }
+            moved.push(letter);
+            before = letter;
+        }
+        std::fs::write(self.path().join("calls"), "").unwrap();
+        let output = Command::new("sh")
+            .args(["-c", &moved, script, action])
+            .env_clear()
+            .env("PATH", format!("{root}/bin:/usr/bin:/bin"))
+            .env("ROOT", root)
+            .envs(variables.iter().copied())
+            .output()
+            .unwrap();
+        let calls = read_to_string(self.path().join("calls")).unwrap();
+        (output.status.code(), calls, String::from_utf8(output.stderr).unwrap())
+    }
+}
+
+/// `userdel` says 8 while a process runs as the user.
+#[test]
+fn a_purge_goes_on_where_the_account_is_in_use_and_says_what_is_left() {
+    for (in_use, userdel) in [(true, "8"), (false, "0")] {
+        let root = Root::new();
+        root.runs("sanlock", 7, if in_use { "/usr/sbin/sanlock (deleted)" } else { "/usr/bin/another" });
+        std::fs::write(root.path().join("run/wdmd/wdmd.pid"), "8\n").unwrap();
+        let (status, calls, said) = root.run("postrm", "purge", &[("USERDEL", userdel), ("GROUP", "2")]);
+        assert_eq!(status, Some(0), "{said}");
+        assert!(calls.contains("userdel sanlock\n"), "{calls}");
+        for left in ["the user sanlock and its group are left", "as process 7, and", "/run/sanlock is left"] {
+            assert_eq!(said.contains(left), in_use, "{said}");
+        }
+        assert_eq!(root.path().join("run/sanlock").exists(), in_use, "its socket is there");
+        assert!(!root.path().join("run/wdmd").exists() && !root.path().join("var/lib/sanlock").exists());
+    }
+    // Somebody else's first group.
+    let (status, _, said) = Root::new().run("postrm", "purge", &[("USERDEL", "0"), ("GROUP", "0")]);
+    assert!(status == Some(0) && said.contains("the group sanlock is left"), "{said}");
+}
+
+#[test]
+fn without_systemd_the_removal_ends_a_daemon_that_has_no_lockspace() {
+    const SHUTDOWN: &str = "sanlock client shutdown -w 1\n";
+    let root = Root::new();
+    let idle = ("STATUS", "daemon host\\np -1 helper\\n");
+    let ended = ("ANSWER", "shutdown force 0 wait 1\\nshutdown done 0\\n");
+    let (status, calls, said) = root.run("prerm", "remove", &[idle, ended]);
+    assert_eq!((status, said.as_str()), (Some(0), ""));
+    assert!(calls.ends_with(SHUTDOWN), "{calls}");
+    // Nobody listens any more.
+    let gone = ("ANSWER", "shutdown force 0 wait 1\\nshutdown done -111\\n");
+    assert_eq!(root.run("prerm", "remove", &[("STATUS", ""), gone]).0, Some(0));
+    // A lockspace is joined, or joined meanwhile.
+    let joined = ("STATUS", "daemon host\\ns LS:1:/dev/vg/leases:0\\n");
+    let (status, calls, said) = root.run("prerm", "remove", &[joined, ended]);
+    assert!(
+        status == Some(1) && said.contains("lockspaces are joined") && !calls.contains(SHUTDOWN),
+        "{calls}"
+    );
+    let refused = ("ANSWER", "shutdown force 0 wait 1\\nshutdown done -16\\n");
+    let (status, _, said) = root.run("prerm", "remove", &[idle, refused]);
+    assert!(status == Some(1) && said.contains("lockspaces are joined"), "{said}");
+    // An upgrade leaves it alone, and systemd ends it by itself.
+    assert_eq!(root.run("prerm", "upgrade", &[idle, ended]), (Some(0), String::new(), String::new()));
+    std::fs::create_dir_all(root.path().join("run/systemd/system")).unwrap();
+    let (status, calls, _) = root.run("prerm", "remove", &[idle, ended]);
+    assert!(
+        status == Some(0) && calls.contains("deb-systemd-invoke stop") && !calls.contains(SHUTDOWN),
+        "{calls}"
+    );
 }
 
 /// A unit that kills what must not be killed, or starts what the package does not have, is found late.

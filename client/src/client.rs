@@ -13,6 +13,7 @@ use sanlock_wire::{
     ResourceSpec, Rindex, StateRecord, Target, counters,
 };
 
+use crate::arrived::{self, Arrived};
 use crate::connection::{Until, call, count, open, send_request, success};
 use crate::error::ClientError;
 use crate::registered::{Inquiry, Registered};
@@ -227,7 +228,15 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub fn status(&self, last_type: u32) -> Result<Vec<StateRecord>, ClientError> {
-        Ok(records(self.ok(Command::Status, &Request::status(last_type))?))
+        self.status_arrived(last_type)?.whole()
+    }
+
+    /// State records, also where the answer breaks off.
+    ///
+    /// # Errors
+    /// [`ClientError`], where no answer has begun or it is none that a daemon sends.
+    pub fn status_arrived(&self, last_type: u32) -> Result<Arrived<StateRecord>, ClientError> {
+        arrived::status(&self.socket, last_type, Until::within(self.limit))
     }
 
     /// All state records, and those of the daemon's [`counters`](sanlock_wire::counters), if it has any: 3.8.5 does not.
@@ -261,23 +270,31 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub fn log_dump(&self) -> Result<Vec<u8>, ClientError> {
-        let reply = self.call(Command::LogDump, &Request::log_dump())?;
-        count(Command::LogDump, &reply)?;
-        match reply.body {
-            ReplyBody::Log(text) => Ok(text),
-            _ => Ok(Vec::new()),
-        }
+        self.log_dump_arrived()?.whole()
+    }
+
+    /// The log kept in memory, also where the answer breaks off.
+    ///
+    /// # Errors
+    /// As [`Client::status_arrived`].
+    pub fn log_dump_arrived(&self) -> Result<Arrived<u8>, ClientError> {
+        arrived::log_dump(&self.socket, Until::within(self.limit))
     }
 
     /// All lockspaces: joined, being removed, being added (7.21).
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`]; `Daemon` with -28 when there are more than an answer holds.
     pub fn get_lockspaces(&self) -> Result<Vec<Lockspace>, ClientError> {
-        match self.ok(Command::GetLockspaces, &Request::get_lockspaces())?.body {
-            ReplyBody::Lockspaces(list) => Ok(list),
-            _ => Ok(Vec::new()),
-        }
+        self.lockspaces_arrived()?.whole()
+    }
+
+    /// Lockspaces, also where there are more than an answer holds.
+    ///
+    /// # Errors
+    /// As [`Client::status_arrived`], and where an answer that should hold all breaks off.
+    pub fn lockspaces_arrived(&self) -> Result<Arrived<Lockspace>, ClientError> {
+        arrived::lockspaces(&self.socket, Until::within(self.limit))
     }
 
     /// Hosts of a lockspace (7.22); host_id 0 for all that have ever been seen alive.

@@ -11,8 +11,11 @@ use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, co
 use nix::sys::time::{TimeVal, TimeValLike};
 use sanlock_wire::{Command, Reply, ReplyDecoder, Request};
 
-use crate::error::ClientError;
+use crate::error::{CONNECT, ClientError};
 
+/// Longest path of a socket. It is one byte less than an address has room for: the original's clients cut longer ones to this, and would
+/// reach another socket, or none (socket-protocol.md 1.1).
+pub const SOCKET_PATH_MAX: usize = 106;
 /// Bytes read in one `recv` at most.
 const READ_CHUNK: usize = 16 * 1024;
 
@@ -53,10 +56,12 @@ impl Until {
 
 /// Connects to `path`. `inheritable`: the descriptor survives `execve` (socket-protocol.md 2.5).
 pub(crate) fn open(path: &Path, inheritable: bool, until: Until) -> Result<OwnedFd, ClientError> {
-    let address = UnixAddr::new(path).map_err(io("connect"))?;
+    let fits = path.as_os_str().len() <= SOCKET_PATH_MAX;
+    let address = if fits { UnixAddr::new(path) } else { Err(Errno::ENAMETOOLONG) };
+    let address = address.map_err(io(CONNECT))?;
     let flags = if inheritable { SockFlag::empty() } else { SockFlag::SOCK_CLOEXEC };
     let fd = socket(AddressFamily::Unix, SockType::Stream, flags, None).map_err(io("socket"))?;
-    timed(until, fd.as_fd(), || connect(fd.as_raw_fd(), &address)).map_err(io("connect"))?;
+    timed(until, fd.as_fd(), || connect(fd.as_raw_fd(), &address)).map_err(io(CONNECT))?;
     Ok(fd)
 }
 
@@ -79,7 +84,7 @@ pub(crate) fn read_reply(fd: BorrowedFd<'_>, command: Command, until: Until) -> 
     loop {
         let wanted = decoder.wants().clamp(1, READ_CHUNK);
         let buffer = chunk.get_mut(..wanted).unwrap_or(&mut []);
-        let got = timed(until, fd, || recv(fd.as_raw_fd(), buffer, MsgFlags::empty())).map_err(io("recv"))?;
+        let got = receive(fd, buffer, until)?;
         if got == 0 {
             return decoder.end().map_err(|_| ClientError::Closed);
         }
@@ -87,6 +92,11 @@ pub(crate) fn read_reply(fd: BorrowedFd<'_>, command: Command, until: Until) -> 
             return Ok(reply);
         }
     }
+}
+
+/// Reads what is there, as far as `buffer` has room, or waits for it; 0 at the end of the stream.
+pub(crate) fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8], until: Until) -> Result<usize, ClientError> {
+    timed(until, fd, || recv(fd.as_raw_fd(), buffer, MsgFlags::empty())).map_err(io("recv"))
 }
 
 /// Sends a request on a fresh connection and reads its reply, whatever the result.

@@ -54,9 +54,15 @@ pub enum ClientError {
     State(#[from] StringError),
 }
 
+/// The operation that a path is needed for.
+pub(crate) const CONNECT: &str = "connect";
+/// [`SOCKET_PATH_MAX`](crate::SOCKET_PATH_MAX) in words.
+const PATH_TOO_LONG: &str = "the path is too long, that of a socket has at most 106 bytes";
+
 fn socket_failure(op: &str, errno: i32) -> String {
     match errno {
         nix::libc::ETIMEDOUT => "the daemon does not answer".to_owned(),
+        nix::libc::ENAMETOOLONG if op == CONNECT => format!("{op} on the daemon socket: {PATH_TOO_LONG}"),
         errno => format!("{op} on the daemon socket: {}", std::io::Error::from_raw_os_error(errno)),
     }
 }
@@ -88,6 +94,7 @@ impl ClientError {
     pub fn explain(&self) -> Option<&'static str> {
         match self {
             Self::Daemon { code, command } => code::explain(*code, Some(*command)),
+            Self::Io { op: CONNECT, errno: nix::libc::ENAMETOOLONG } => Some(PATH_TOO_LONG),
             Self::Io { errno, .. } => code::explain(-*errno, None),
             _ => None,
         }

@@ -21,6 +21,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod arrived;
 mod client;
 mod connection;
 mod error;
@@ -28,7 +29,9 @@ mod owners;
 mod registered;
 mod renewals;
 
+pub use arrived::Arrived;
 pub use client::{Client, DEFAULT_RUN_DIR, DaemonVersion, RUN_DIR_VARIABLE, SOCKET_NAME};
+pub use connection::SOCKET_PATH_MAX;
 pub use error::ClientError;
 pub use owners::{OwnersError, test_resource_owners};
 pub use registered::{Inquiry, Registered};

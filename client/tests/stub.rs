@@ -8,7 +8,8 @@ use std::thread::JoinHandle;
 use sanlock_client::wire::flags::*;
 use sanlock_client::wire::request::Refusal;
 use sanlock_client::wire::{
-    Disk, Lockspace, Name, Options, Request, RequestBody, RequestDecoder, Resource, ResourceSpec, Target,
+    Command, Disk, Header, Lockspace, Name, Options, Reply, Request, RequestBody, RequestDecoder, Resource,
+    ResourceSpec, Target,
 };
 use sanlock_client::{Client, ClientError, Registered};
 use tempfile::TempDir;
@@ -291,6 +292,131 @@ fn an_early_end_is_minus_one() {
         });
         let error = client.version().unwrap_err();
         assert_eq!((&error, error.result_code()), (&ClientError::Closed, -1), "{answered} bytes");
+        daemon.join().unwrap();
+    }
+}
+
+/// Clients of the original cut a longer path, and reach another socket than the one that is named.
+#[test]
+fn a_socket_path_that_clients_of_the_original_would_cut_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    for (length, expected) in [(106, None), (107, Some(36)), (108, Some(36)), (200, Some(36))] {
+        let fill = length - dir.path().as_os_str().len() - "//sanlock.sock".len();
+        let run_dir = dir.path().join("r".repeat(fill));
+        std::fs::create_dir(&run_dir).unwrap();
+        let client = Client::with_run_dir(run_dir);
+        assert_eq!(client.socket_path().as_os_str().len(), length);
+        // It has room for one byte more than the original's address, whose last one is always NUL.
+        let listener = (length < 108).then(|| UnixListener::bind(client.socket_path()).unwrap());
+        match (client.register(), expected) {
+            (Ok(_), None) => {}
+            (Err(error), Some(errno)) => {
+                assert_eq!(error, ClientError::Io { op: "connect", errno });
+                assert!(error.to_string().contains("at most 106 bytes"), "{error}");
+            }
+            (other, _) => panic!("{length} bytes: {other:?}"),
+        }
+        if let Some(listener) = listener {
+            listener.set_nonblocking(true).unwrap();
+            assert_eq!(listener.accept().is_ok(), expected.is_none(), "{length} bytes");
+        }
+    }
+}
+
+/// A daemon that reads `read` bytes of one request, sends `reply`, and closes.
+fn answering(read: usize, reply: Vec<u8>) -> (TempDir, Client, JoinHandle<()>) {
+    stub(1, move |_, mut stream| {
+        stream.read_exact(&mut vec![0; read]).unwrap();
+        stream.write_all(&reply).unwrap();
+    })
+}
+
+/// A stream of state records, ended at many places: the records before it, whole, and whether that was an end between two.
+#[test]
+fn of_a_status_that_breaks_off_the_records_that_came_are_kept() {
+    let reply = transcript::load("385/37").stream(1, Direction::ToClient);
+    let (_dir, client, daemon) = answering(32, reply.clone());
+    let all = client.status_arrived(0).unwrap();
+    assert_eq!((all.cut, all.announced), (None, None));
+    daemon.join().unwrap();
+    let lengths = all.items.iter().map(|record| {
+        let mut bytes = Vec::new();
+        record.encode(&mut bytes);
+        bytes.len()
+    });
+    let ends: Vec<usize> = lengths.scan(32, |end, len| Some(std::mem::replace(end, *end + len))).collect();
+    for cut in (32..reply.len()).step_by(53).chain(ends.clone()) {
+        let (_dir, client, daemon) = answering(32, reply[..cut].to_vec());
+        let arrived = client.status_arrived(0).unwrap();
+        let whole = ends.iter().filter(|end| **end <= cut).count() - 1;
+        assert_eq!(arrived.items, all.items[..whole], "{cut} bytes");
+        let between = ends.contains(&cut);
+        assert_eq!(arrived.cut, (!between).then_some(ClientError::Closed), "{cut} bytes");
+        daemon.join().unwrap();
+    }
+    // Before the header is complete there is no answer.
+    let (_dir, client, daemon) = answering(32, reply[..31].to_vec());
+    assert_eq!(client.status_arrived(0).unwrap_err(), ClientError::Closed);
+    daemon.join().unwrap();
+    // Whoever needs all of it is not content with some.
+    let (_dir, client, daemon) = answering(32, reply[..33].to_vec());
+    assert_eq!(client.status(0).unwrap_err(), ClientError::Closed);
+    daemon.join().unwrap();
+    // A daemon that was killed before it had read all: the kernel says so where an end would be.
+    let (_dir, client, daemon) = answering(31, reply[..ends[1]].to_vec());
+    let arrived = client.status_arrived(0).unwrap();
+    assert_eq!((arrived.items.len(), arrived.cut), (1, Some(ClientError::Io { op: "recv", errno: 104 })));
+    daemon.join().unwrap();
+}
+
+#[test]
+fn of_a_log_that_breaks_off_the_text_that_came_is_kept() {
+    let header = Request::log_dump().header.reply(11);
+    let reply = |text: &str| [header.encode().as_slice(), text.as_bytes()].concat();
+    for (text, cut) in [("", true), ("one\ntwo", true), ("one\ntwo\nend", false)] {
+        let (_dir, client, daemon) = answering(32, reply(text));
+        let arrived = client.log_dump_arrived().unwrap();
+        assert_eq!((arrived.items.as_slice(), arrived.announced), (text.as_bytes(), Some(11)));
+        assert_eq!(arrived.cut, cut.then_some(ClientError::Closed));
+        daemon.join().unwrap();
+    }
+    let (_dir, client, daemon) = answering(32, reply("one\ntwo"));
+    assert_eq!(client.log_dump().unwrap_err(), ClientError::Closed);
+    daemon.join().unwrap();
+}
+
+/// -28: there are more than an answer holds. The original announces all, this project's daemon those that it sends.
+#[test]
+fn of_too_many_lockspaces_those_that_came_are_kept() {
+    let all: Vec<Lockspace> =
+        (0..949).map(|n| Lockspace::named(Name::new(format!("LS{n}")).unwrap())).collect();
+    let reply = |result: i32, announced: u32, bytes: usize| {
+        let request = Request::get_lockspaces().header;
+        let header = Header { data2: announced, ..request.reply(result) };
+        let list = Reply::get_lockspaces(&request, all.clone()).encode();
+        [header.encode().as_slice(), &list[32..][..bytes]].concat()
+    };
+    let more = ClientError::Daemon { code: -28, command: Command::GetLockspaces };
+    for (announced, came, cut) in [
+        (1000, 949 * 1104, more.clone()),
+        (949, 949 * 1104, more.clone()),
+        (1000, 2 * 1104 + 7, ClientError::Closed),
+        (1000, 0, ClientError::Closed),
+        (0, 0, more.clone()),
+    ] {
+        let (_dir, client, daemon) = answering(32, reply(-28, announced, came));
+        let arrived = client.lockspaces_arrived().unwrap();
+        assert_eq!(arrived.items, all[..came / 1104]);
+        assert_eq!((arrived.announced, arrived.cut), (Some(announced as usize), Some(cut)));
+        daemon.join().unwrap();
+    }
+    let (_dir, client, daemon) = answering(32, reply(-28, 949, 949 * 1104));
+    assert_eq!(client.get_lockspaces().unwrap_err(), more);
+    daemon.join().unwrap();
+    // An answer that should hold all and does not is none, and neither is a refusal.
+    for (result, announced, came, code) in [(0, 2, 1104, -1), (0, 950, 1104, -1), (-22, 1, 1104, -22)] {
+        let (_dir, client, daemon) = answering(32, reply(result, announced, came));
+        assert_eq!(client.lockspaces_arrived().unwrap_err().result_code(), code);
         daemon.join().unwrap();
     }
 }

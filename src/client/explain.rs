@@ -20,7 +20,8 @@ fn explanation(action: &str, object: &str, error: &ClientError) -> String {
         ClientError::Io { op, .. } => {
             let client = Client::new();
             let socket = format!("{op} on {}", client.socket_path().display());
-            failure_text(action, &socket, cause(result, None), result, code::next_step(result, None))
+            let cause = error.explain().unwrap_or(UNKNOWN);
+            failure_text(action, &socket, cause, result, code::next_step(result, None))
         }
         ClientError::Closed | ClientError::Reply(_) | ClientError::Desynchronised | ClientError::State(_) => {
             failure_text(action, object, &error.to_string(), result, code::next_step(code::EPIPE, None))
@@ -40,14 +41,16 @@ fn explanation(action: &str, object: &str, error: &ClientError) -> String {
 pub(super) fn reason(error: &ClientError) -> String {
     match error {
         ClientError::Daemon { code, command } => cause(*code, Some(*command)).to_owned(),
-        ClientError::Io { .. } => cause(error.result_code(), None).to_owned(),
+        ClientError::Io { .. } => error.explain().unwrap_or(UNKNOWN).to_owned(),
         other => other.to_string(),
     }
 }
 
+const UNKNOWN: &str = "the reason is not known";
+
 /// What a result usually means.
 fn cause(result: i32, command: Option<Command>) -> &'static str {
-    code::explain(result, command).unwrap_or("the reason is not known")
+    code::explain(result, command).unwrap_or(UNKNOWN)
 }
 
 #[cfg(test)]
@@ -82,6 +85,13 @@ mod tests {
                 explains(&explanation("status", "", &error), "status", &format!("{op} on /"), -errno);
             }
         }
+    }
+
+    #[test]
+    fn a_socket_path_that_is_too_long_is_told_with_its_limit() {
+        let error = ClientError::Io { op: "connect", errno: 36 };
+        let limit = format!("at most {} bytes", sanlock_client::SOCKET_PATH_MAX);
+        assert!(explanation("status", "", &error).contains(&limit) && reason(&error).contains(&limit));
     }
 
     #[test]

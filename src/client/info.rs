@@ -1,7 +1,7 @@
 //! What the daemon knows and is: `gets`, `renewal`, `log_dump`, `version`, `shutdown` (command-line.md 6, 7.3 to 7.6).
 
 use super::convert::{lockspace_text, name};
-use super::{done, explain, failed, result_of, shown, silent_failure};
+use super::{done, explain, failed, result_of, shown, silent_failure, tell_cut};
 use crate::output::{FAILURE, SUCCESS, note, print};
 use crate::progress::{Signs, show, so_far};
 use crate::subject;
@@ -9,12 +9,13 @@ use crate::version::{COMPATIBLE, Version};
 use sanlock_client::wire::flags::{HostState, LockspaceFlags};
 use sanlock_client::wire::limits::PROTOCOL_VERSION;
 use sanlock_client::wire::{Host, Lockspace, StateRecord, code};
-use sanlock_client::{Client, DaemonVersion};
+use sanlock_client::{Arrived, Client, DaemonVersion};
 use sanlock_lease::name::Name;
 
+/// Exits with 0 also where the daemon has more lockspaces than its answer holds, as the original does.
 pub(super) fn gets(client: &Client, with_hosts: bool) -> u8 {
-    let lockspaces = match client.get_lockspaces() {
-        Ok(lockspaces) => lockspaces,
+    let (lockspaces, cut) = match client.lockspaces_arrived() {
+        Ok(arrived) => (arrived.items, arrived.cut),
         Err(error) => return failed("gets", "", &error),
     };
     for lockspace in lockspaces {
@@ -43,6 +44,7 @@ pub(super) fn gets(client: &Client, with_hosts: bool) -> u8 {
         }
         print(out);
     }
+    tell_cut("gets", cut.as_ref());
     SUCCESS
 }
 
@@ -82,14 +84,18 @@ fn renewal_line(record: &StateRecord) -> Vec<u8> {
 
 /// Exits with 1 even when the log was printed, as the original does (command-line.md 5.3).
 pub(super) fn log_dump(client: &Client) -> u8 {
-    match client.log_dump() {
-        Ok(mut log) => {
-            log.push(b'\n');
-            print(log);
-            FAILURE
-        }
-        Err(error) => silent_failure("log_dump", "", &error),
+    let Arrived { items: mut text, announced, cut } = match client.log_dump_arrived() {
+        Ok(arrived) => arrived,
+        Err(error) => return silent_failure("log_dump", "", &error),
+    };
+    let (came, announced) = (text.len(), announced.unwrap_or(0));
+    text.push(b'\n');
+    if came < announced {
+        text.extend_from_slice(format!("partial dump {came} of {announced}\n").as_bytes());
     }
+    print(text);
+    tell_cut("log_dump", cut.as_ref());
+    FAILURE
 }
 
 pub(super) fn version(client: &Client) -> u8 {

@@ -19,7 +19,7 @@ mod status;
 mod storage;
 
 use crate::cli::command::ClientAction;
-use crate::output::{FAILURE, SUCCESS, print, status_of};
+use crate::output::{FAILURE, SUCCESS, note, print, status_of};
 use crate::progress::Signs;
 use explain::{explain, reason};
 use sanlock_client::wire::types::HostEvent;
@@ -121,6 +121,17 @@ fn done<T>(action: &str, object: &str, outcome: &Result<T, ClientError>) -> u8 {
         explain(action, object, error);
     }
     status_of(result)
+}
+
+/// Says that an answer of which some was printed had more to come.
+fn tell_cut(action: &str, cut: Option<&ClientError>) {
+    match cut {
+        None => {}
+        Some(ClientError::Daemon { .. }) => {
+            note(action, "the daemon has more than its answer holds, so these are not all")
+        }
+        Some(error) => note(action, &format!("the answer broke off, so this is not all: {}", reason(error))),
+    }
 }
 
 /// For actions that print nothing on stdout when they fail.

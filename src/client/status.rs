@@ -1,7 +1,7 @@
 //! `status` and `host_status`: the daemon's records, a line each (command-line.md 7.1, 7.2).
 
 use super::convert::{lockspace_text, name, resource_text};
-use super::{explain, shown, silent_failure};
+use super::{explain, shown, silent_failure, tell_cut};
 use crate::cli::command::StatusOrder;
 use crate::output::{FAILURE, SUCCESS, print};
 use crate::subject;
@@ -13,16 +13,19 @@ use sanlock_lease::name::Name;
 /// Records that are sorted; above that the original gives up, and so do we.
 const SORTED_RECORDS_MAX: usize = 1024;
 
+/// Exits with 0 also where the answer broke off after some records, as the original does.
 pub(super) fn status(client: &Client, order: StatusOrder, debug: bool) -> u8 {
-    let records = match client.status(0) {
-        Ok(records) => records,
+    let (records, cut) = match client.status_arrived(0) {
+        Ok(arrived) => (arrived.items, arrived.cut),
         Err(error) => return silent_failure("status", "", &error),
     };
-    if !can_be_listed(records.len(), order) {
+    if !can_be_listed(records.iter().filter(|record| is_listed(record)).count(), order) {
         print(format!("cannot sort over {SORTED_RECORDS_MAX}\n"));
         return FAILURE;
     }
-    shown(&listing(&records, order, debug))
+    let status = shown(&listing(&records, order, debug));
+    tell_cut("status", cut.as_ref());
+    status
 }
 
 /// Whether that many records can be brought into this order.
@@ -30,9 +33,18 @@ fn can_be_listed(records: usize, order: StatusOrder) -> bool {
     order == StatusOrder::Unsorted || records <= SORTED_RECORDS_MAX
 }
 
-/// All records as text.
+/// Whether a record has a line. What later versions send beside these, such as the workers of 5.1.1, is skipped with all its words, as
+/// 3.8.5 does it (socket-protocol.md 13): without a heading, its words would be taken for those of the record before it.
+fn is_listed(record: &StateRecord) -> bool {
+    use StateType::{Client, Daemon, Lockspace, Resource};
+    matches!(record.state_type(), Some(Daemon | Client | Lockspace | Resource))
+}
+
+/// All records that are listed, as text.
 fn listing(records: &[StateRecord], order: StatusOrder, debug: bool) -> Vec<u8> {
-    let mut listing = Listing { records, printed: vec![false; records.len()], out: Vec::new(), debug };
+    // Neither printed later nor left over.
+    let printed = records.iter().map(|record| !is_listed(record)).collect();
+    let mut listing = Listing { records, printed, out: Vec::new(), debug };
     let is = |kind: StateType| move |record: &StateRecord| record.state_type() == Some(kind);
     let unregistered = |record: &StateRecord| pid_of(record) == -1;
     match order {
@@ -64,6 +76,7 @@ fn listing(records: &[StateRecord], order: StatusOrder, debug: bool) -> Vec<u8> 
 
 struct Listing<'a> {
     records: &'a [StateRecord],
+    /// What needs no line any more, or has none.
     printed: Vec<bool>,
     out: Vec<u8>,
     debug: bool,
@@ -123,13 +136,8 @@ fn write_record(out: &mut Vec<u8>, record: &StateRecord, debug: bool) {
             out.extend_from_slice(format!("p {} ", pid_of(record)).as_bytes());
             out.extend_from_slice(record.name.name_bytes());
         }
-        // Records of later versions, such as workers: only their words, and only on demand.
-        (Attachment::None, _) => {
-            if debug {
-                write_words(out, record);
-            }
-            return;
-        }
+        // Not listed.
+        (Attachment::None, _) => return,
     }
     out.push(b'\n');
     if debug {

@@ -90,11 +90,18 @@ fn debug_adds_the_words() {
 }
 
 #[test]
-fn records_of_later_versions_show_only_on_demand() {
-    let worker = StateRecord { kind: 99, ..StateRecord::client(name("worker0"), -1, words("busy=0")) };
-    let records = [worker];
-    assert_eq!(text(&records, StatusOrder::Unsorted, false), "");
-    assert_eq!(text(&records, StatusOrder::Unsorted, true), "    busy=0\n");
+fn records_of_later_versions_are_skipped_with_their_words_and_are_not_left_over() {
+    let later = |kind| StateRecord { kind, ..StateRecord::client(name("worker0"), -1, words("busy=0")) };
+    for order in [StatusOrder::Unsorted, StatusOrder::ByProcess, StatusOrder::ByLockspace] {
+        for debug in [false, true] {
+            let mut records = scene();
+            let expected = text(&records, order, debug);
+            // Where 5.1.1 has its workers, and elsewhere.
+            records.splice(1..1, [later(7), later(7), later(8)]);
+            records.push(later(99));
+            assert_eq!(text(&records, order, debug), expected, "{order:?}, debug {debug}");
+        }
+    }
 }
 
 #[test]
