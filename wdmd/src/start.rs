@@ -175,7 +175,7 @@ fn prepare<'a>(options: &'a Options, log: &'a Log) -> Result<Prepared<'a>, Faile
     }
     make_run_dir()?;
     let pid_file = PidFile::lock(Path::new(PID_FILE)).map_err(|error| lock_failed(&error))?;
-    let marker = match Marker::create() {
+    let marker = match Marker::create(|text| log.error(text)) {
         Ok(marker) => marker,
         Err(error) => {
             remove_pid_file(pid_file);
