@@ -228,6 +228,23 @@ fn a_slow_script_keeps_clients_waiting_on_the_original_only() {
     let _ = wdmd.dump();
 }
 
+/// Ours starts threads for its scripts, which may take long where memory is short.
+#[test]
+fn a_thread_that_is_long_in_coming_keeps_no_client_waiting() {
+    let Some(program) = Program::wdmd_under_test() else { return };
+    if program == Program::Reference {
+        return; // It forks.
+    }
+    let machine = Machine::new(program);
+    script(&machine, "fine", 0o755, "exit 0");
+    let (wdmd, mut client) = start(&machine, &[]);
+    bounded::wait_until("a good run", SOON, || count(&wdmd, "fine", "good") >= 1);
+    machine.devices().delay_threads(SOON * 4);
+    client.send(&Message::new(cmd::STATUS));
+    assert!(client.hears_within(SOON));
+    wdmd.wait_for_log("script fine pid 0 ");
+}
+
 #[test]
 fn an_unfinished_script_is_killed_when_that_is_asked_for_and_ours_kills_its_children_too() {
     let Some(program) = Program::wdmd_under_test() else { return };
