@@ -445,7 +445,8 @@ fn execute(path: &Path) -> Spawned {
     spawned.map_or_else(Spawned::Failed, Spawned::Child)
 }
 
-/// The standard library gives the child an empty signal mask; descriptors that it may have are all close-on-exec.
+/// The child inherits this thread's signal mask, which is empty, as `main` has set it before there were threads; descriptors that it may have
+/// are all close-on-exec.
 fn spawn(program: &OsStr, arguments: &[&OsStr]) -> io::Result<Child> {
     without_io_flusher(|| command(program, arguments).spawn())
 }

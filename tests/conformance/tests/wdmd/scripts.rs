@@ -335,6 +335,22 @@ fn what_a_script_inherits() {
 }
 
 #[test]
+fn a_script_has_no_signals_blocked_that_were_when_the_daemon_was_started() {
+    let Some(program) = Program::wdmd_under_test() else { return };
+    let machine = Machine::new(program);
+    let body = "while read -r word mask; do case $word in SigBlk:) echo \"$mask\";; esac; done \
+                < /proc/$$/status > \"$0.new\"; mv \"$0.new\" \"$0.mask\"";
+    script(&machine, "look", 0o755, body);
+    let dir = machine.scripts().join("d");
+    let wdmd = machine.start_with_blocked_signals(&["-S", "1", "-s", text(&dir)]);
+    let (_client, _) = wdmd.armed_with(29, 10);
+    let mask =
+        bounded::poll_for("the script's note", SOON, || fs::read_to_string(note(&machine, "look.mask")).ok());
+    let why = "defect 15: scripts inherit blocked signals";
+    assert_eq!(mask, program.differs("0000000000004003\n", "0000000000000000\n", why));
+}
+
+#[test]
 fn a_short_fire_timeout_leaves_scripts_a_second() {
     let Some(program) = Program::wdmd_under_test() else { return };
     if program == Program::Reference {
