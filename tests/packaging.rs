@@ -166,6 +166,9 @@ fn the_units_kill_nobody_and_start_what_the_package_installs() {
         assert_eq!(setting("KillMode"), ["mixed"], "{name}");
         assert_eq!(setting("Restart"), ["no"], "{name}");
         assert_eq!(setting("Type"), ["notify"], "{name}");
+        // Both need the account, and which of them is started first, or alone, is open.
+        let account = "-+/usr/bin/systemd-sysusers sanlock-rs.conf";
+        assert!(setting("ExecStartPre").contains(&account), "{name}: the account may be missing");
         let start = setting("ExecStart");
         assert!(start[0].starts_with(&format!("/usr/sbin/{name} ")), "{name}: {start:?}");
         for before in setting("ExecStartPre") {

@@ -23,6 +23,7 @@ mod start;
 mod sysfs;
 
 use cli::Command;
+use nix::sys::signal::SigSet;
 use sanlock_sys::child::keep_until_waited_for;
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -33,6 +34,9 @@ const USAGE: u8 = 2;
 fn main() -> ExitCode {
     // Where that is refused, scripts fail as they would have.
     let _ = keep_until_waited_for();
+    // Whoever starts this may have signals blocked: those that end it or have it look for scripts would wait for ever, and scripts would
+    // have them blocked too. Threads and programs inherit it from here.
+    let _ = SigSet::empty().thread_set_mask();
     let command = match cli::parse(std::env::args_os().skip(1)) {
         Ok(command) => command,
         Err(text) if text == cli::FORCE_FIRE_ALONE => {

@@ -15,7 +15,8 @@ pub(crate) const IN_USE: &str = "'wdmd -d' asks the daemon that runs; if none do
 pub(crate) const UNCLEAN: &str =
     "reboot; only if the device is certainly not running, remove /dev/shm/wdmd and start wdmd again";
 /// The marker cannot be made, for another reason than that it is there.
-pub(crate) const MARKER: &str = "start it as root, with a /dev/shm that can be written";
+pub(crate) const MARKER: &str =
+    "start it as root, with a /dev/shm that can be written, and nothing mounted on /dev/shm/wdmd";
 /// Another daemon runs.
 pub(crate) const RUNNING: &str =
     "'wdmd -d' asks the daemon that runs; one is enough for all programs of this host";

@@ -151,7 +151,7 @@ pub(crate) fn try_timeout(named: Option<&OsStr>, timeout: u32, force_fire: bool)
 
 fn try_devices(named: Option<&OsStr>, mut works: impl FnMut(&Path, &mut Report) -> bool) -> u8 {
     let mut report = Report::begin();
-    let marker = match Marker::create() {
+    let marker = match Marker::create(|text| report.err(text)) {
         Ok(marker) => Marked(Some(marker)),
         Err(error) => {
             report.release();

@@ -1,18 +1,20 @@
 //! Script tests (specification 8), run beside everything else: they never delay a client's test or a ping. Looking for scripts,
-//! looking at one and executing it may wait for a disk, so threads of their own do that; only the start of the daemon, when
-//! there is nothing to ping, looks for scripts itself.
+//! looking at one and executing it may wait for a disk, so threads of their own do that, and another one starts these ([`hire`]); only
+//! the start of the daemon, when there is nothing to ping, looks for scripts itself.
 //!
 //! Each script runs in a process group of its own, with a clean signal mask and no descriptors of ours. Not even between its fork and
 //! the end of its exec, which hangs with the disk that the program or its interpreter lies on: the device stops with the last copy of
 //! its descriptor that is closed, so a child that had one would keep it running after it was disarmed.
 
+mod hire;
+
 use crate::log::Log;
+use hire::Hirer;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use sanlock_sys::notify::SOCKET_VARIABLE;
 use sanlock_sys::process::forget_descriptors_from;
 use sanlock_sys::reclaim::without_io_flusher;
-use sanlock_sys::thread;
 use sanlock_wdmd::decide::{Time, test_interval};
 use sanlock_wdmd::protocol::Escaped;
 use std::ffi::{OsStr, OsString};
@@ -24,7 +26,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, TryRecvError};
 
 /// Scripts at most; further ones are ignored.
 const MAX_SCRIPTS: usize = 8;
@@ -38,8 +40,6 @@ const KILLED: i32 = 4;
 const NOT_EXECUTABLE: i32 = 1;
 /// Name of a thread that executes a script. It has none of the descriptors of the others, that of the system log included.
 pub(crate) const EXECUTING_THREAD: &str = "wdmd-script";
-/// Stack of a thread that looks for scripts or executes one.
-const STACK: usize = 256 * 1024;
 /// Longest name in the dump.
 const SHOWN_NAME: usize = 64;
 
@@ -100,6 +100,7 @@ type Found = io::Result<Vec<(OsString, Result<(), Unfit>)>>;
 pub(crate) struct Scripts {
     dir: PathBuf,
     kill_after_seconds: u32,
+    hirer: Hirer,
     slots: [Option<Script>; MAX_SCRIPTS],
     next_cycle: Option<Time>,
     /// A thread looks for scripts. At most one does: the directory may hang, and so would all of them.
@@ -109,10 +110,20 @@ pub(crate) struct Scripts {
 }
 
 impl Scripts {
-    pub(crate) fn new(dir: PathBuf, kill_after_seconds: u32) -> Self {
+    /// None yet. Starts the thread that starts others for them.
+    ///
+    /// # Errors
+    ///
+    /// It is not to be had.
+    pub(crate) fn new(dir: PathBuf, kill_after_seconds: u32) -> io::Result<Self> {
+        Ok(Self::with(dir, kill_after_seconds, Hirer::start()?))
+    }
+
+    fn with(dir: PathBuf, kill_after_seconds: u32, hirer: Hirer) -> Self {
         Self {
             dir,
             kill_after_seconds,
+            hirer,
             slots: [const { None }; MAX_SCRIPTS],
             next_cycle: None,
             scanning: None,
@@ -128,17 +139,14 @@ impl Scripts {
     }
 
     /// Has a thread look for new scripts; a later turn adds them. If one still looks, it is done again after that.
-    pub(crate) fn rescan(&mut self, log: &Log) {
+    pub(crate) fn rescan(&mut self) {
         if self.scanning.is_some() {
             self.scan_again = true;
             return;
         }
         self.scan_again = false;
         let dir = self.dir.clone();
-        match on_thread("wdmd-scan", move || find(&dir)) {
-            Ok(result) => self.scanning = Some(result),
-            Err(error) => self.add(Err(error), log),
-        }
+        self.scanning = Some(self.hirer.hire("wdmd-scan", move || find(&dir), Err));
     }
 
     /// Adds what the thread has found, if it has come back.
@@ -152,7 +160,7 @@ impl Scripts {
         self.scanning = None;
         self.add(found, log);
         if self.scan_again {
-            self.rescan(log);
+            self.rescan();
         }
     }
 
@@ -218,20 +226,18 @@ impl Scripts {
         let interval = i64::from(test_interval(fire_timeout)) * 1000;
         let limit = (interval - 1000).max(1000);
         let mut verdicts = Vec::new();
-        let mut judge = |slot: usize, script: &mut Script, good: bool| {
-            script.bad = !good;
-            verdicts.extend(u8::try_from(slot).map(|slot| Verdict { slot, good }));
-        };
         for (slot, entry) in self.slots.iter_mut().enumerate() {
             let Some(script) = entry else { continue };
-            match script.look(now, self.kill_after_seconds, log) {
-                Looked::Nothing => {}
-                Looked::Good => judge(slot, script, true),
-                Looked::Bad => judge(slot, script, false),
-                Looked::Gone => {
-                    judge(slot, script, true);
-                    *entry = None;
-                }
+            let looked = script.look(now, self.kill_after_seconds, log);
+            let good = match looked {
+                Looked::Nothing => continue,
+                Looked::Good | Looked::Gone => true,
+                Looked::Bad => false,
+            };
+            script.bad = !good;
+            verdicts.extend(u8::try_from(slot).map(|slot| Verdict { slot, good }));
+            if matches!(looked, Looked::Gone) {
+                *entry = None;
             }
         }
         if !enabled {
@@ -240,13 +246,12 @@ impl Scripts {
             return verdicts;
         }
         if self.next_cycle.is_none_or(|at| now >= at) {
-            for (slot, script) in self.slots.iter_mut().enumerate() {
-                let Some(script) = script else { continue };
+            for script in self.slots.iter_mut().flatten() {
                 let fresh = script.last_result == 0
                     && !script.bad
                     && script.started.is_some_and(|at| now.millis_since(at) < interval - 1000);
-                if script.doing.is_nothing() && !fresh && !script.start(&self.dir, now, limit, log) {
-                    judge(slot, script, false);
+                if script.doing.is_nothing() && !fresh {
+                    script.start(&self.dir, now, limit, &self.hirer);
                 }
             }
             self.next_cycle = Some(now.plus_millis(interval));
@@ -382,37 +387,16 @@ impl Script {
         false
     }
 
-    /// Has the script executed. `false`, logged and counted: there is no thread for it.
-    fn start(&mut self, dir: &Path, now: Time, limit: i64, log: &Log) -> bool {
+    /// Has the script executed.
+    fn start(&mut self, dir: &Path, now: Time, limit: i64, hirer: &Hirer) {
         let path = dir.join(&self.name);
         self.started = Some(now);
         self.long_at = now.plus_millis(limit);
         self.is_long = false;
         self.run += 1;
-        match on_thread(EXECUTING_THREAD, move || execute_alone(&path)) {
-            Ok(result) => {
-                self.doing = Doing::Starting(result);
-                true
-            }
-            Err(error) => {
-                self.cannot_run(&error, log);
-                false
-            }
-        }
+        let result = hirer.hire(EXECUTING_THREAD, move || execute_alone(&path), Spawned::Failed);
+        self.doing = Doing::Starting(result);
     }
-}
-
-/// Starts a thread that may wait for a disk. What it comes back with.
-fn on_thread<T: Send + 'static>(
-    name: &str,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> io::Result<Receiver<T>> {
-    let (sender, result) = sync_channel(1);
-    thread::spawn(name, STACK, move || {
-        // Nobody waits any more when the daemon ends.
-        let _ = sender.send(work());
-    })?;
-    Ok(result)
 }
 
 /// Everything in the directory but hidden files. One that does not exist is empty.
@@ -461,7 +445,8 @@ fn execute(path: &Path) -> Spawned {
     spawned.map_or_else(Spawned::Failed, Spawned::Child)
 }
 
-/// The standard library gives the child an empty signal mask; descriptors that it may have are all close-on-exec.
+/// The child inherits this thread's signal mask, which is empty, as `main` has set it before there were threads; descriptors that it may have
+/// are all close-on-exec.
 fn spawn(program: &OsStr, arguments: &[&OsStr]) -> io::Result<Child> {
     without_io_flusher(|| command(program, arguments).spawn())
 }

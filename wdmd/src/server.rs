@@ -56,7 +56,8 @@ pub(crate) struct Server<'a> {
     log: &'a Log,
     machine: Machine,
     device: Device,
-    scripts: Scripts,
+    /// With `-S 1`.
+    scripts: Option<Scripts>,
     listener: UnixListener,
     signals: Signals,
     poller: Poller,
@@ -92,7 +93,7 @@ impl<'a> Server<'a> {
         socket_gid: u32,
         log: &'a Log,
         device: Device,
-        scripts: Scripts,
+        scripts: Option<Scripts>,
         listener: UnixListener,
         signals: Signals,
     ) -> io::Result<Self> {
@@ -141,8 +142,8 @@ impl<'a> Server<'a> {
                     }
                     Token::Rescan => {
                         self.signals.take_rescan();
-                        if self.options.scripts {
-                            self.scripts.rescan(self.log);
+                        if let Some(scripts) = &mut self.scripts {
+                            scripts.rescan();
                         }
                     }
                     Token::Listener => self.accept(),
@@ -151,9 +152,9 @@ impl<'a> Server<'a> {
             }
             self.look_for_overdue();
             self.resume_accepting();
-            if self.options.scripts {
+            if let Some(scripts) = &mut self.scripts {
                 let (enabled, fire_timeout) = (self.machine.enabled(), self.machine.fire_timeout());
-                for verdict in self.scripts.turn(now(), enabled, fire_timeout, self.log) {
+                for verdict in scripts.turn(now(), enabled, fire_timeout, self.log) {
                     self.tell(Event::Script { slot: verdict.slot, good: verdict.good });
                 }
             }
@@ -166,7 +167,7 @@ impl<'a> Server<'a> {
     fn wait_ms(&self) -> u16 {
         let now = now();
         let mut at = now.plus_millis(MAX_WAIT_MS);
-        let scripts = if self.options.scripts { self.scripts.wake_at(now) } else { None };
+        let scripts = self.scripts.as_ref().and_then(|scripts| scripts.wake_at(now));
         for due in [self.machine.wake_at(now), scripts, self.accept_again, self.look_for_overdue] {
             at = due.map_or(at, |due| at.min(due));
         }
@@ -355,7 +356,9 @@ impl<'a> Server<'a> {
             identity: self.device.identity(),
         };
         dump::head(&mut text, &head);
-        self.scripts.dump(now, &mut text);
+        if let Some(scripts) = &self.scripts {
+            scripts.dump(now, &mut text);
+        }
         let internal = [
             (SIGNAL_SLOT, b"signal".as_slice(), self.signals.stop().as_raw_fd()),
             (LISTEN_SLOT, b"listen".as_slice(), self.listener.as_raw_fd()),

@@ -1,4 +1,5 @@
-//! Signals as something to read. No signal is blocked, so scripts inherit nothing.
+//! Signals as something to read. No signal is blocked: `main` has taken back what this program was started with, so scripts inherit
+//! nothing.
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;

@@ -175,7 +175,7 @@ fn prepare<'a>(options: &'a Options, log: &'a Log) -> Result<Prepared<'a>, Faile
     }
     make_run_dir()?;
     let pid_file = PidFile::lock(Path::new(PID_FILE)).map_err(|error| lock_failed(&error))?;
-    let marker = match Marker::create() {
+    let marker = match Marker::create(|text| log.error(text)) {
         Ok(marker) => marker,
         Err(error) => {
             remove_pid_file(pid_file);
@@ -201,10 +201,7 @@ fn prepare<'a>(options: &'a Options, log: &'a Log) -> Result<Prepared<'a>, Faile
 fn prepare_marked<'a>(options: &'a Options, socket_gid: u32, log: &'a Log) -> Result<Server<'a>, Failed> {
     let signals = Signals::install()
         .map_err(|error| Failed::new(format!("cannot handle signals: {error}"), next::LIMITS))?;
-    let mut scripts = Scripts::new(options.script_dir.clone(), options.kill_script_after);
-    if options.scripts {
-        scripts.scan(log);
-    }
+    let scripts = if options.scripts { Some(find_scripts(options, log)?) } else { None };
     let listener = listen(socket_gid).map_err(|error| {
         Failed::new(format!("cannot make the socket {SOCKET_PATH}: {error}"), next::FILES)
     })?;
@@ -222,6 +219,15 @@ fn prepare_marked<'a>(options: &'a Options, socket_gid: u32, log: &'a Log) -> Re
     ));
     Server::new(options, socket_gid, log, device, scripts, listener, signals)
         .map_err(|error| Failed::new(format!("cannot set up the main loop: {error}"), next::LIMITS))
+}
+
+fn find_scripts(options: &Options, log: &Log) -> Result<Scripts, Failed> {
+    let mut scripts =
+        Scripts::new(options.script_dir.clone(), options.kill_script_after).map_err(|error| {
+            Failed::new(format!("cannot start the thread that has scripts run: {error}"), next::LIMITS)
+        })?;
+    scripts.scan(log);
+    Ok(scripts)
 }
 
 /// `-H 1`. A host without the means runs on with the ordinary priority.

@@ -18,6 +18,9 @@
  *               delay N      every ioctl takes N milliseconds
  *               options N    the option bits GETSUPPORT reports (default: settimeout, magic close, keepalive)
  *
+ * In $WATCHDOG_SHIM_DIR itself:
+ *   thread_delay  every thread takes that many seconds to be started; thread_delayed is there once one does
+ *
  * Every call is one line in $WATCHDOG_SHIM_DIR/log:
  *   MONOTONIC_SECONDS.NANOSECONDS PID DEVICE CALL ARGUMENT RESULT TIMEOUT
  * where RESULT is the value returned or the negative errno, and TIMEOUT the driver's timeout after it.
@@ -30,6 +33,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -373,6 +377,18 @@ int close(int fd)
 	note(entry->device, "close", "-", 0);
 	raw_close(entry->lock_fd);
 	return REAL(close)(fd);
+}
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *), void *argument)
+{
+	char text[32];
+	struct timespec pause = { 0, 0 };
+	if (read_file(NULL, "thread_delay", text, sizeof(text))) {
+		pause.tv_sec = atoi(text);
+		raw_close(raw_open(NULL, "thread_delayed", O_WRONLY | O_CREAT));
+		nanosleep(&pause, NULL);
+	}
+	return REAL(pthread_create)(thread, attributes, body, argument);
 }
 
 #define STAT_BODY(name, ...)                                                \

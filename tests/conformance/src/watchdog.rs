@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 
+use crate::bounded;
 use crate::program::compiled;
+use crate::wdmd::SOON;
 
 const SHIM_SOURCE: &str = include_str!("../shim/watchdog.c");
 
@@ -142,6 +144,17 @@ impl Devices {
     /// When the file cannot be written.
     pub fn set_faults(&self, name: &str, faults: &str) {
         self.write(name, "faults", faults);
+    }
+
+    /// From now on a thread takes this long to be started. Returns when the first one is being waited for.
+    ///
+    /// # Panics
+    /// When the file cannot be written, or no thread is started.
+    pub fn delay_threads(&self, delay: Duration) {
+        let path = self.dir.join("thread_delay");
+        fs::write(&path, format!("{}\n", delay.as_secs()))
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        bounded::wait_until("a thread to be started", SOON, || self.dir.join("thread_delayed").exists());
     }
 
     /// The driver's timeout now.

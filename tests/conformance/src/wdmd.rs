@@ -241,8 +241,21 @@ impl Machine {
     /// When it does not answer.
     #[must_use]
     pub fn start_ignoring_children(&self, options: &[&str]) -> Wdmd<'_> {
+        self.start_through_env("--ignore-signal=CHLD", options)
+    }
+
+    /// Like [`Self::start`], by somebody who has the signals blocked that a daemon listens to.
+    ///
+    /// # Panics
+    /// When it does not answer.
+    #[must_use]
+    pub fn start_with_blocked_signals(&self, options: &[&str]) -> Wdmd<'_> {
+        self.start_through_env("--block-signal=TERM,INT,HUP", options)
+    }
+
+    fn start_through_env(&self, signals: &str, options: &[&str]) -> Wdmd<'_> {
         let wdmd = self.program.wdmd_path();
-        let mut args = vec!["--ignore-signal=CHLD", text(&wdmd), "-D", "-G", "root"];
+        let mut args = vec![signals, text(&wdmd), "-D", "-G", "root"];
         args.extend(options);
         self.once_ready(self.running(self.command_of(Path::new("env"), &args)))
     }

@@ -4,7 +4,9 @@ use super::*;
 use crate::hung::with_hung_directory;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sanlock_sys::clock::monotonic_ms;
+use sanlock_sys::thread;
 use std::os::fd::AsFd;
+use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -17,10 +19,14 @@ struct Dir {
 
 impl Dir {
     fn new(kill_after: u32) -> Self {
+        Self::with(kill_after, Hirer::start().unwrap())
+    }
+
+    fn with(kill_after: u32, hirer: Hirer) -> Self {
         // Beside this program: where things may be executed.
         let here = std::env::current_exe().unwrap();
         let dir = tempfile::tempdir_in(here.parent().unwrap()).unwrap();
-        let scripts = Scripts::new(dir.path().to_owned(), kill_after);
+        let scripts = Scripts::with(dir.path().to_owned(), kill_after, hirer);
         Self { dir, scripts, log: Log::start(false).unwrap() }
     }
 
@@ -171,7 +177,7 @@ fn files_that_are_no_scripts_and_those_that_are_too_many() {
     assert!(!dir.dump().contains("name s0 "), "{}", dir.dump());
     dir.scripts.scan(&dir.log);
     assert!(dir.dump().contains("script 0 name s8 "), "{}", dir.dump());
-    Scripts::new(PathBuf::from("/no/such/directory"), 0).scan(&dir.log);
+    Scripts::new(PathBuf::from("/no/such/directory"), 0).unwrap().scan(&dir.log);
 }
 
 #[test]
@@ -180,10 +186,35 @@ fn a_new_script_is_found_beside_the_loop() {
     fs::create_dir(dir.dir.path().join("directory")).unwrap();
     let path = dir.dir.path().join("new");
     sanlock_executable::script(&path, "exit 0\n", 0o755);
-    dir.scripts.rescan(&dir.log);
+    dir.scripts.rescan();
     dir.until(60, true);
     assert!(dir.dump().starts_with("script 0 name new "), "{}", dir.dump());
     assert_eq!(dir.dump().lines().count(), 1);
+}
+
+#[test]
+fn a_thread_that_is_long_in_coming_holds_up_nobody_and_one_that_does_not_come_is_a_failure() {
+    let (come, comes) = sync_channel::<()>(0);
+    let hirer = Hirer::start_with(move |name, work| {
+        comes.recv().map_err(|_| io::ErrorKind::OutOfMemory)?;
+        thread::spawn(name, 1 << 18, work)
+    });
+    let mut dir = Dir::with(0, hirer.unwrap());
+    dir.add("script", "exit 0\n", 0o755);
+    dir.scripts.rescan();
+    // Goes on, although there is no thread, and does not take that for a good script.
+    dir.until(9, false);
+    assert_eq!((dir.field("run"), dir.field("long"), dir.field("fail")), (1, 1, 0));
+    // For the search and the script.
+    come.send(()).unwrap();
+    come.send(()).unwrap();
+    dir.until(9, true);
+    assert_eq!((dir.field("good"), dir.field("fail")), (1, 0));
+    // No more are to be had.
+    drop(come);
+    dir.until(9, false);
+    assert_eq!((dir.field("run"), dir.field("fail"), dir.field("last_result")), (2, 1, 1));
+    assert!(dir.scripts.wake_at(Time::from_millis(monotonic_ms())).is_some(), "it is tried again");
 }
 
 /// Threads that have this thread's mounts, itself included.
@@ -200,15 +231,18 @@ fn a_directory_that_hangs_holds_up_nobody_and_is_read_again_later() {
         fs::write(&path, "exit 0\n").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         let log = Log::start(false).unwrap();
-        let mut scripts = Scripts::new(hung.dir().to_owned(), 0);
         hung.hang();
+        let mut scripts = Scripts::new(hung.dir().to_owned(), 0).unwrap();
         let now = || Time::from_millis(monotonic_ms());
         for _ in 0..5 {
-            scripts.rescan(&log);
+            scripts.rescan();
             assert_eq!(scripts.turn(now(), true, 60, &log), []);
             assert!(scripts.wake_at(now()).is_some(), "the result is waited for");
         }
-        assert_eq!(threads_here(), 2, "one scan at a time");
+        // Whoever counts comes after all that was asked for.
+        let counted = scripts.hirer.hire("wdmd-test", threads_here, |_| 0);
+        let threads = counted.recv_timeout(LONG / 2).unwrap();
+        assert_eq!(threads, 4, "this, the one that starts others, one scan at a time, and whoever counts");
         hung.end();
         // The scan that hung fails; the signals that came meanwhile are not forgotten.
         let end = Instant::now() + LONG;
@@ -242,13 +276,13 @@ fn has_unexecuted_child() -> bool {
 #[test]
 fn a_script_whose_execution_hangs_holds_none_of_our_files_open() {
     with_hung_directory(|hung| {
+        hung.hang();
         let mut dir = Dir::new(0);
         // The file itself is at hand, what it is to be run by is not.
         let text = format!("#!{}\n", hung.dir().join("interpreter").display());
         dir.add("script", &text, 0o755);
         // Stands for the device: stopped only when the last copy of its descriptor is closed.
         let (reader, device) = std::io::pipe().unwrap();
-        hung.hang();
         dir.turn(60);
         let end = Instant::now() + LONG / 2;
         while !has_unexecuted_child() {

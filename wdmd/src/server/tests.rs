@@ -34,9 +34,8 @@ impl Daemon {
         let (signals, stop) = Signals::pretended().unwrap();
         let thread = std::thread::spawn(move || {
             let (options, log) = (Options::default(), Log::start(false).unwrap());
-            let scripts = Scripts::new(PathBuf::from("/no/such/directory"), 0);
             let device = pretended::device(None);
-            let mut server = Server::new(&options, 0, &log, device, scripts, listener, signals).unwrap();
+            let mut server = Server::new(&options, 0, &log, device, None, listener, signals).unwrap();
             change(&mut server);
             server.run().unwrap();
             pretended::calls()

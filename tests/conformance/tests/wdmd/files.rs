@@ -1,7 +1,7 @@
 //! The files of the daemon, and the rule that there is only one (wdmd.md 3.2 to 3.4).
 
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -144,6 +144,36 @@ fn the_marker_of_an_unclean_stop_forbids_a_start() {
     assert!(machine.marker().exists(), "the next start is refused too");
     assert!(!machine.run_file("wdmd.pid").exists());
     assert_eq!(machine.devices().calls(), Vec::<String>::new(), "no device was touched");
+}
+
+/// Everybody may make files in `/dev/shm`.
+#[test]
+fn a_marker_that_another_user_has_made_keeps_ours_from_nothing() {
+    let Some(program) = Program::wdmd_under_test() else { return };
+    let machine = Machine::new(program);
+    let somebody = Some(65_534);
+    let replaced = "/dev/shm/wdmd belonged to user 65534, so it was no wdmd's, and was replaced";
+    let why = "any user could keep a host without wdmd";
+
+    fs::write(machine.marker(), "").unwrap();
+    chown(machine.marker(), somebody, somebody).unwrap();
+    let probe = machine.run(&["-p"]);
+    assert_eq!(probe.code, program.differs(1, 0, why), "{probe}");
+    assert_eq!(probe.stderr.contains(replaced), program == Program::Ours, "{probe}");
+    assert_eq!(machine.marker().exists(), program.differs(true, false, why));
+    if program == Program::Reference {
+        assert_eq!(machine.start_unready(&[]).finish().code, 255);
+        return;
+    }
+    fs::create_dir_all(machine.marker().join("full")).unwrap();
+    chown(machine.marker(), somebody, somebody).unwrap();
+    let mut wdmd = machine.start(&[]);
+    wdmd.wait_for_log(replaced);
+    let marker = fs::symlink_metadata(machine.marker()).unwrap();
+    assert!(marker.is_file() && marker.uid() == 0, "{marker:?}");
+    wdmd.signal(Signal::SIGTERM);
+    assert_eq!(wdmd.finish().code, 0);
+    assert!(!machine.marker().exists());
 }
 
 #[test]

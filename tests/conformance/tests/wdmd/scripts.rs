@@ -228,6 +228,23 @@ fn a_slow_script_keeps_clients_waiting_on_the_original_only() {
     let _ = wdmd.dump();
 }
 
+/// Ours starts threads for its scripts, which may take long where memory is short.
+#[test]
+fn a_thread_that_is_long_in_coming_keeps_no_client_waiting() {
+    let Some(program) = Program::wdmd_under_test() else { return };
+    if program == Program::Reference {
+        return; // It forks.
+    }
+    let machine = Machine::new(program);
+    script(&machine, "fine", 0o755, "exit 0");
+    let (wdmd, mut client) = start(&machine, &[]);
+    bounded::wait_until("a good run", SOON, || count(&wdmd, "fine", "good") >= 1);
+    machine.devices().delay_threads(SOON * 4);
+    client.send(&Message::new(cmd::STATUS));
+    assert!(client.hears_within(SOON));
+    wdmd.wait_for_log("script fine pid 0 ");
+}
+
 #[test]
 fn an_unfinished_script_is_killed_when_that_is_asked_for_and_ours_kills_its_children_too() {
     let Some(program) = Program::wdmd_under_test() else { return };
@@ -315,6 +332,22 @@ fn what_a_script_inherits() {
         table.expect("SIGPIPE is ignored", mask("SigIgn") & (1 << 12) != 0, false);
     }
     drop(wdmd);
+}
+
+#[test]
+fn a_script_has_no_signals_blocked_that_were_when_the_daemon_was_started() {
+    let Some(program) = Program::wdmd_under_test() else { return };
+    let machine = Machine::new(program);
+    let body = "while read -r word mask; do case $word in SigBlk:) echo \"$mask\";; esac; done \
+                < /proc/$$/status > \"$0.new\"; mv \"$0.new\" \"$0.mask\"";
+    script(&machine, "look", 0o755, body);
+    let dir = machine.scripts().join("d");
+    let wdmd = machine.start_with_blocked_signals(&["-S", "1", "-s", text(&dir)]);
+    let (_client, _) = wdmd.armed_with(29, 10);
+    let mask =
+        bounded::poll_for("the script's note", SOON, || fs::read_to_string(note(&machine, "look.mask")).ok());
+    let why = "defect 15: scripts inherit blocked signals";
+    assert_eq!(mask, program.differs("0000000000004003\n", "0000000000000000\n", why));
 }
 
 #[test]

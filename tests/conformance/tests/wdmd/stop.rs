@@ -49,6 +49,19 @@ fn a_daemon_without_clients_stops_cleanly() {
     }
 }
 
+#[test]
+fn signals_that_were_blocked_when_the_daemon_was_started_are_heard() {
+    let Some(program) = Program::wdmd_under_test() else { return };
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let machine = Machine::new(program);
+        let mut wdmd = machine.start_with_blocked_signals(&[]);
+        assert!(obeys(&mut wdmd, signal, true), "{signal}");
+        let end = wdmd.finish();
+        assert_eq!(end.code, 0, "{end}");
+        assert!(!machine.marker().exists(), "{signal}: the marker is removed");
+    }
+}
+
 /// What each state of the clients means for SIGTERM.
 #[test]
 fn a_client_in_need_of_the_device_keeps_the_daemon() {
