@@ -99,6 +99,10 @@ sabotages! {
     BlocksForget,
     /// A release erases the value of its block.
     ReleasesErase,
+    /// A release does not mark its block.
+    MarksForgotten,
+    /// Renewals that are close to each other have one timestamp.
+    RenewalsRepeated,
     /// Blocks go back to an older version.
     BlocksGoBack,
     /// wdmd is asked to arm the device, but given no expiry.
@@ -181,6 +185,14 @@ impl Sabotage {
             (Self::ReleasesErase, Content::Block(block)) if block.dblock.is_released() => {
                 block.dblock.bal = 0.into();
                 block.dblock.inp = 0.into();
+            }
+            (Self::MarksForgotten, Content::Block(block)) if block.dblock.is_released() => {
+                block.dblock.flags = (block.dblock.flags.get() & !DBLOCK_RELEASED).into();
+                block.dblock.seal();
+            }
+            (Self::RenewalsRepeated, Content::Delta { leader, .. }) if leader.timestamp.get() > 0 => {
+                leader.timestamp = (leader.timestamp.get() / 128 * 128).max(1).into();
+                leader.seal();
             }
             (Self::ValuesElsewhere, Content::Value(value)) if *sector == LVB_SECTOR => {
                 *value = value.iter().map(|byte| byte ^ 1).collect::<Vec<u8>>().into();

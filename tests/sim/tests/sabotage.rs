@@ -471,6 +471,7 @@ noticed! {
     r2_blocks_that_go_back: BlocksGoBack, "R2:";
     r2_refusals_that_erase: RefusalsErase, "R2:";
     r3_forgotten_writes: WritesForgotten, "R3:";
+    r12_renewals_with_one_timestamp: RenewalsRepeated, "R12:";
     w1_a_reset_without_a_reason: FiresAtWill, "W1:";
     w2_an_idle_lockspace: NeverDisarms, "W2:";
     w3_a_signal_for_a_bystander: KillsBystanders, "is signalled";
@@ -482,6 +483,7 @@ noticed! {
     v3_values_not_written: ValuesForgotten, "V3:";
     n1_names_of_others: NamesMixed, "N1:";
     n2_names_not_given: RenamesForgotten, "N2:";
+    n3_releases_without_their_mark: MarksForgotten, "N3:";
     d1_any_version: DemandsIgnored, "D1:";
     i1_released_and_used: KeepsUsing, "I1:";
     l_nobody_shares: NobodyShares, "never shared";
