@@ -11,13 +11,12 @@ use crate::cli::command::AcquireArgs;
 use crate::output::{FAILURE, note, print, print_error};
 use crate::progress::{Signs, show};
 use crate::subject::resources;
+use nix::unistd::execv;
 use sanlock_client::Client;
-use std::ffi::OsString;
+use sanlock_sys::sigpipe;
+use std::ffi::CString;
 use std::io::IsTerminal;
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStringExt;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 
 /// Exit status when the program does not exist, as shells use it.
 const NOT_FOUND: u8 = 127;
@@ -95,16 +94,21 @@ pub(super) fn command(client: &Client, args: &AcquireArgs, argv: &[Vec<u8>], sig
     if error.kind() == std::io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }
 }
 
-/// Replaces this process. Returns only if that fails.
+/// Replaces this process. Returns only if that fails. Not by the standard library, which would change what becomes of SIGPIPE, and of blocked signals.
 fn run_in_place(program: &[u8], arguments: &[Vec<u8>]) -> std::io::Error {
     // A name without a slash is looked for in the working directory, not in PATH: which program runs under a lease must not
     // depend on the environment.
     let mut path = if program.contains(&b'/') { Vec::new() } else { b"./".to_vec() };
     path.extend_from_slice(program);
-    Command::new(OsString::from_vec(path))
-        .arg0(OsString::from_vec(program.to_vec()))
-        .args(arguments.iter().map(|argument| OsString::from_vec(argument.clone())))
-        .exec()
+    let words = std::iter::once(program).chain(arguments.iter().map(Vec::as_slice));
+    let made = words.map(CString::new).collect::<Result<Vec<_>, _>>();
+    let (Ok(path), Ok(words)) = (CString::new(path), made) else {
+        return std::io::ErrorKind::InvalidInput.into();
+    };
+    sigpipe::restore();
+    let Err(errno) = execv(&path, &words);
+    sigpipe::ignore();
+    errno.into()
 }
 
 /// The system's text for an error, without the number that the standard library appends.

@@ -15,6 +15,7 @@ pub mod pidfile;
 pub mod priority;
 pub mod process;
 pub mod reclaim;
+pub mod sigpipe;
 pub mod terminal;
 pub mod thread;
 pub mod watchdog;

@@ -6,18 +6,14 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// `_IOR('W', 0, struct watchdog_info)`.
-const WDIOC_GETSUPPORT: libc::Ioctl = 0x8028_5700_u32 as libc::Ioctl;
-/// `_IOR('W', 5, int)`.
-const WDIOC_KEEPALIVE: libc::Ioctl = 0x8004_5705_u32 as libc::Ioctl;
-/// `_IOWR('W', 6, int)`.
-const WDIOC_SETTIMEOUT: libc::Ioctl = 0xc004_5706_u32 as libc::Ioctl;
-/// `_IOR('W', 7, int)`.
-const WDIOC_GETTIMEOUT: libc::Ioctl = 0x8004_5707_u32 as libc::Ioctl;
-/// `_IOWR('W', 8, int)`.
-const WDIOC_SETPRETIMEOUT: libc::Ioctl = 0xc004_5708_u32 as libc::Ioctl;
-/// `_IOR('W', 9, int)`.
-const WDIOC_GETPRETIMEOUT: libc::Ioctl = 0x8004_5709_u32 as libc::Ioctl;
+/// The group of these ioctls. How a number is made of it is not the same on all processors.
+const GROUP: u32 = b'W' as u32;
+const WDIOC_GETSUPPORT: libc::Ioctl = libc::_IOR::<Info>(GROUP, 0);
+const WDIOC_KEEPALIVE: libc::Ioctl = libc::_IOR::<libc::c_int>(GROUP, 5);
+const WDIOC_SETTIMEOUT: libc::Ioctl = libc::_IOWR::<libc::c_int>(GROUP, 6);
+const WDIOC_GETTIMEOUT: libc::Ioctl = libc::_IOR::<libc::c_int>(GROUP, 7);
+const WDIOC_SETPRETIMEOUT: libc::Ioctl = libc::_IOWR::<libc::c_int>(GROUP, 8);
+const WDIOC_GETPRETIMEOUT: libc::Ioctl = libc::_IOR::<libc::c_int>(GROUP, 9);
 
 /// `struct watchdog_info`.
 #[repr(C)]

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use sanlock_conformance::bounded::{self, Running};
@@ -102,6 +103,24 @@ fn a_process_that_is_not_registered_is_no_error_in_the_log() {
     let output = scene.host(0).client(&["client", "inquire", "-p", "999999"]);
     assert_eq!((output.result(), output.code), (Some(-3), 1));
     assert!(!scene.host(0).log().contains("999999"), "{}", scene.host(0).log());
+}
+
+/// As units of systemd have it ignored, and shells do not.
+#[test]
+fn a_command_is_left_what_was_decided_about_broken_pipes() {
+    const SIGPIPE: u64 = 1 << 12;
+    let Some(program) = Program::under_test() else { return };
+    let host = Host::start(program, "host1");
+    for ignored in [false, true] {
+        let script = if ignored { "trap '' PIPE; exec \"$@\"" } else { "exec \"$@\"" };
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script, "sh"]).arg(program.path()).env("SANLOCK_RUN_DIR", host.run_dir());
+        command.args(["client", "command", "-c", "/bin/grep", "SigIgn", "/proc/self/status"]);
+        let output = bounded::run(command, SOON).success();
+        let mask = output.stdout.lines().find_map(|line| line.strip_prefix("SigIgn:\t"));
+        let mask = u64::from_str_radix(mask.unwrap_or_default(), 16).unwrap();
+        assert_eq!(mask & SIGPIPE != 0, ignored, "{output}");
+    }
 }
 
 /// 5.2: nothing of the action is left in the output of the program that it became.
