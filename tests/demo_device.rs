@@ -111,6 +111,26 @@ fn leases_of_others_are_not_overwritten() {
 }
 
 #[test]
+fn what_is_no_lease_is_not_overwritten_either() {
+    let Some(disk) = Loop::new(4, "512") else { return };
+    // The superblock of ext4, the label of LVM, the table of a GPT; the last byte that would be overwritten.
+    for offset in [1024, 512, 513, 2 * MIB as u64 - 1] {
+        disk.clear();
+        let file = OpenOptions::new().write(true).custom_flags(libc::O_SYNC).open(&disk.device).unwrap();
+        file.write_all_at(&[1], offset).unwrap();
+        let area = offset / MIB as u64 * MIB as u64;
+        disk.refused(&format!(
+            "DEV has something else, as a file system, at offset {area}, which the demo would"
+        ));
+    }
+    disk.clear();
+    let file = OpenOptions::new().write(true).custom_flags(libc::O_SYNC).open(&disk.device).unwrap();
+    file.write_all_at(&[1], 2 * MIB as u64).unwrap();
+    let (success, text) = disk.demo();
+    assert!(success, "what lies behind is not looked at: {text}");
+}
+
+#[test]
 fn larger_sectors_are_looked_at_as_far_as_the_demo_writes() {
     let Some(disk) = Loop::new(24, "4096") else { return };
     disk.init("LS:R:DEV:8388608");

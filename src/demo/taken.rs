@@ -11,6 +11,8 @@ use std::path::Path;
 
 /// Distance of the places where something may begin: the smallest align size.
 const STEP: u64 = 1 << 20;
+/// The same, for a read.
+const STEP_BYTES: usize = 1 << 20;
 
 /// Offset of the demo's resource on a device with blocks of this size: the area after the lockspace's. It has the same size, so that the demo
 /// writes up to twice this.
@@ -27,14 +29,26 @@ pub(super) fn check(device: &Path) -> Result<u64, String> {
         Storage::open(device.as_os_str().as_bytes(), Access::ReadOnly).map_err(|e| e.to_string())?;
     let resource_at = resource_offset(storage.disk().logical_block_size());
     let end = 2 * resource_at;
+    let mut read = |offset, len| match storage.read(offset, len) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.is_beyond_end() => Ok(None),
+        Err(error) => Err(format!("whether anything is there cannot be told: {error}")),
+    };
     let mut offset = 0;
+    // Until where what an earlier demo left reaches.
+    let mut own = 0;
     while offset < end {
-        let head = match storage.read(offset, HEAD_BYTES) {
-            Ok(head) => head,
-            Err(error) if error.is_beyond_end() => break,
-            Err(error) => return Err(format!("whether anything is there cannot be told: {error}")),
-        };
-        if let Some(what) = foreign(&head, offset, resource_at) {
+        let Some(head) = read(offset, HEAD_BYTES)? else { break };
+        let mut found = foreign(&head, offset, resource_at);
+        if found.is_none() && fsck::identify(&head).is_some() {
+            own = offset + resource_at;
+        }
+        if found.is_none() && offset >= own {
+            let area = read(offset, STEP_BYTES)?.unwrap_or(head);
+            found =
+                area.iter().any(|byte| *byte != 0).then(|| "something else, as a file system,".to_owned());
+        }
+        if let Some(what) = found {
             let device = device.display();
             return Err(format!(
                 "{device} has {what} at offset {offset}, which the demo would overwrite; name another device, or, if no host uses what is \
