@@ -167,7 +167,6 @@ impl Manager {
     ) -> Result<Begun, ReturnCode> {
         self.beside_index(request.spec.names(), out)?;
         let token = Token::new(target, request.persistent);
-        self.forget_gone(&request.spec, out);
         let local = self.local_state(&request.spec, flags.orphan)?;
         if let Local::Join(id) = local {
             self.add_holder(id, token)?;
@@ -218,6 +217,7 @@ impl Manager {
         let id = ResourceId(self.next_id());
         let spec = ResourceSpec { lver: None, ..request.spec.clone() };
         let disks = spec.disks.clone();
+        let instead_of = self.displaced(&spec);
         let resource = Resource {
             spec,
             ls,
@@ -236,6 +236,7 @@ impl Manager {
             unsettled: None,
             attempts: 0,
             gone_since: None,
+            instead_of,
             for_op: Some(number),
             to_examine: false,
         };
@@ -268,6 +269,7 @@ impl Manager {
         let ls = resource.ls;
         match outcome {
             AcquireOutcome::Acquired(held) => {
+                resource.instead_of = None;
                 let target = number.and_then(|n| self.ops.get(&n)).map(|op| op.target);
                 let Some((number, conn)) = number.zip(target) else {
                     return self.give_back(id, task, outstanding, out);
@@ -297,9 +299,11 @@ impl Manager {
                 log(out, if quiet { Level::Debug } else { Level::Error }, Some(ls), text);
                 let left = retract.is_some() || outstanding > 0;
                 if left {
+                    // What this host has there by now, whenever it wrote that, is taken back.
+                    resource.instead_of = None;
                     self.give_back(id, task, outstanding, out);
                 } else {
-                    self.resources.remove(&id);
+                    self.back_to_release(now, id);
                 }
                 if let Some(number) = number {
                     // What was left is in the way of another attempt, and would be its result.
@@ -318,7 +322,7 @@ impl Manager {
                 let number = resource.for_op.take();
                 let text = format!("open {}:{}: {code}", resource.spec.lockspace, resource.spec.name);
                 log(out, Level::Error, Some(resource.ls), text);
-                self.resources.remove(&id);
+                self.back_to_release(now, id);
                 if let Some(number) = number {
                     self.taken(now, number, task, Err(Refused { code, again: false }), out);
                 }

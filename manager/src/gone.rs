@@ -1,8 +1,13 @@
 //! Leases that cannot be given back because there is nothing at their path any more.
 //!
-//! That is no storage that may answer again later: the file was deleted, or the volume removed, with the lease, as libvirt's `virt-sanlock-cleanup` does
-//! it while it holds the lease. So such a release is tried for as long as any storage may be away, and then dropped; and it is in nobody's way meanwhile. Should
-//! the disk come back later, the lease is this host's on it until it is acquired and given back here, or the lockspace left: as after any release that is lost.
+//! As a rule that is no storage that may answer again later: the file was deleted, or the volume removed, with the lease, as libvirt's
+//! `virt-sanlock-cleanup` does it while it holds the lease. So such a release is tried for as long as any storage may be away, and then dropped. Should the disk
+//! come back after that, the lease is this host's on it until it is acquired and given back here, or the lockspace left: as after any release that is lost.
+//!
+//! Meanwhile it is in nobody's way who asks for that very lease: an acquire takes the place of the release, and gives it back if it comes to nothing, since the
+//! volume may just be away for a moment, with a lease on it that is this host's for all others. What an earlier hold has left on disk the acquire knows how to treat.
+//!
+//! Only of leases on one disk: of several, others than the last one may have failed otherwise.
 
 use crate::action::Action;
 use crate::ids::ResourceId;
@@ -12,8 +17,22 @@ use sanlock_lease::code::ReturnCode;
 use sanlock_lease::text::ResourceSpec;
 use sanlock_lease::timing::MonoTime;
 
-/// What an open says of a path that leads nowhere: ENOENT, ENXIO, ENODEV, ENOTDIR.
-const NOWHERE: [i32; 4] = [ReturnCode::ENOENT.0, -6, -19, -20];
+/// What an open says of a path that leads nowhere: ENOENT, ENOTDIR. Not ENXIO, which is what a disk says whose paths are down.
+const NOWHERE: [i32; 2] = [ReturnCode::ENOENT.0, -20];
+
+impl Resource {
+    /// Whether an acquire of this lease takes the place of its release, which waits for another attempt because nothing was at its path at the last one. A
+    /// value that was set, and is not on disk yet, is nothing that could be left out.
+    pub(crate) fn makes_room_for(&self, spec: &ResourceSpec) -> bool {
+        self.gone_since.is_some()
+            && matches!(self.work, Work::Retry { .. })
+            && self.spec.names() == spec.names()
+            && self.spec.disks == spec.disks
+            && self.renamed.is_none()
+            && self.converting.or(self.unsettled).is_none()
+            && self.unwritten_value().is_none()
+    }
+}
 
 impl Manager {
     /// A release could not open its disks.
@@ -25,18 +44,28 @@ impl Manager {
         out: &mut Vec<Action>,
     ) {
         let Some(resource) = self.resources.get_mut(&id) else { return };
+        if code == ReturnCode::EAGAIN.0 {
+            // Nothing was tried: its place is being formatted, or this host has no room for the task.
+            return self.release_ended(now, id, Err((code, true)), out);
+        }
         let gone = NOWHERE.contains(&code) && resource.spec.disks.len() == 1;
         let since = resource.gone_since.take().unwrap_or(now);
         if gone {
             resource.gone_since = Some(since);
         }
+        let Some(resource) = self.resources.get(&id) else { return };
         let patience = self.lockspaces.get(&resource.ls).map_or(0, |ls| ls.io_timeout.renewal_fail_secs());
         let waited = now.secs_since(since);
-        let lost = gone && waited >= patience;
+        let lost = gone && waited >= patience && self.in_usable_lockspace(resource);
         if lost {
+            let without = if resource.unwritten_value().is_some() {
+                "; the value block that was set is LOST"
+            } else {
+                ""
+            };
             let text = format!(
-                "release {}:{}: its disk has not been there for {waited} s ({code}), given up: should it come back, this host has the lease \
-                 until it is acquired and released here, or the lockspace left",
+                "release {}:{}: its disk has not been there for {waited} s ({code}), given up{without}: should it come back, this host has the \
+                 lease until it is acquired and released here, or the lockspace left",
                 resource.spec.lockspace, resource.spec.name
             );
             log(out, Level::Error, Some(resource.ls), text);
@@ -44,22 +73,19 @@ impl Manager {
         self.release_ended(now, id, Err((code, !lost)), out);
     }
 
-    /// What could not be given up because its disk is not there is in nobody's way who asks for a lease of that name, or at that place: nothing of it
-    /// is under way, and an acquire knows what an earlier hold of this host may have left.
-    pub(crate) fn forget_gone(&mut self, spec: &ResourceSpec, out: &mut Vec<Action>) {
-        let in_the_way = |r: &Resource| r.spec.names() == spec.names() || r.stands_for(spec);
-        let gone = |r: &Resource| r.gone_since.is_some() && matches!(r.work, Work::Retry { .. });
-        let found: Vec<ResourceId> =
-            self.resources.iter().filter(|(_, r)| gone(r) && in_the_way(r)).map(|(id, _)| *id).collect();
-        for id in found {
-            if let Some(resource) = self.resources.get(&id) {
-                let text = format!(
-                    "release {}:{}: given up, its disk was not there, and it is asked for anew",
-                    resource.spec.lockspace, resource.spec.name
-                );
-                log(out, Level::Error, Some(resource.ls), text);
-            }
-            self.drop_resource(id);
+    /// Takes out the release whose place an acquire of this lease takes, for the case that the acquire comes to nothing.
+    pub(crate) fn displaced(&mut self, spec: &ResourceSpec) -> Option<Box<Resource>> {
+        let found = self.resources.iter().find(|(_, r)| r.makes_room_for(spec)).map(|(id, _)| *id)?;
+        self.resources.remove(&found).map(Box::new)
+    }
+
+    /// An acquire has come to nothing, and left nothing behind: the release whose place it took is tried again, if there was one. Otherwise there
+    /// is nothing to do for that resource any more.
+    pub(crate) fn back_to_release(&mut self, now: MonoTime, id: ResourceId) {
+        let Some(resource) = self.resources.remove(&id) else { return };
+        if let Some(earlier) = resource.instead_of {
+            self.resources.insert(id, *earlier);
+            self.retry_later(now, id);
         }
     }
 }

@@ -35,7 +35,9 @@ impl Manager {
     /// What this host already has under that name decides first (lease-algorithms.md 7.2).
     pub(crate) fn local_state(&self, spec: &ResourceSpec, orphan: OrphanUse) -> Result<Local, ReturnCode> {
         let same = |r: &Resource| r.spec.names() == spec.names();
-        let Some((id, found)) = self.resources.iter().find(|(_, r)| same(r)) else {
+        // Of what is about to be given up no orphan is left, wherever its disk is.
+        let room = |r: &Resource| orphan != OrphanUse::Only && r.makes_room_for(spec);
+        let Some((id, found)) = self.resources.iter().find(|(_, r)| same(r) && !room(r)) else {
             if orphan == OrphanUse::Only {
                 return Err(ReturnCode::ENOENT);
             }

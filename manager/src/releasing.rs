@@ -374,7 +374,7 @@ impl Manager {
     }
 
     /// The next attempt: at once, then after T, then every 2T (lease-algorithms.md 6.4).
-    fn retry_later(&mut self, now: MonoTime, id: ResourceId) {
+    pub(crate) fn retry_later(&mut self, now: MonoTime, id: ResourceId) {
         let Some(resource) = self.resources.get(&id) else { return };
         let Some(ls) = self.lockspaces.get(&resource.ls).filter(|ls| ls.usable()) else {
             self.resources.remove(&id);

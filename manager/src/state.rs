@@ -311,6 +311,8 @@ pub struct Resource {
     pub(crate) attempts: u32,
     /// Since when attempts to release it have not found its disk; `None` if the last one did, or failed otherwise.
     pub(crate) gone_since: Option<MonoTime>,
+    /// The release whose place this acquire has taken ([`gone`](crate::gone)).
+    pub(crate) instead_of: Option<Box<Resource>>,
     /// The command that waits for the release that runs.
     pub(crate) for_op: Option<OpNumber>,
     /// Somebody asked to look for requests while nobody was there to be told of one.

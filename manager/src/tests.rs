@@ -4,6 +4,7 @@ mod acquire;
 mod clients;
 mod crowd;
 mod events;
+mod gone;
 mod index;
 mod killing;
 mod lab;

@@ -5,9 +5,6 @@ use sanlock_lease::machine::IoFailure;
 use sanlock_lease::paxos::release::Released;
 use sanlock_lease::paxos::{AcquireError, ReleaseError};
 
-/// The io timeout of the lockspaces here.
-const T: u64 = 1;
-
 const FREED: Result<Released, ReleaseError> = Ok(Released::LeaderFreed);
 
 #[test]
@@ -186,56 +183,6 @@ fn a_lease_given_back_by_a_closed_connection_is_tried_until_it_is_free() {
     assert_eq!(lab.quiet(Event::StartFailed { task: retract, code: -5 }), []);
     assert_eq!(lab.list("a"), Some(ResourceList::Rem));
     retract_of(&lab.tick());
-}
-
-/// As `virt-sanlock-cleanup` of libvirt has it: a program that holds the lease deletes its file.
-#[test]
-fn a_lease_whose_file_is_gone_is_tried_for_a_while_and_in_nobodys_way() {
-    let (mut lab, _) = Lab::ready();
-    lab.hold(0, "a");
-    let (task, _) = release_of(&lab.release(0, &["a"]));
-    assert_eq!(lab.quiet(Event::StartFailed { task, code: -2 }), [replied(0, -2)]);
-    let begun = lab.now;
-    let mut attempts = 0;
-    while lab.list("a").is_some() {
-        assert!(lab.now.secs_since(begun) <= 8 * T + 2 * T, "{attempts} attempts");
-        let actions = lab.tick();
-        if let [Action::StartRetract { task, .. }] = actions[..] {
-            attempts += 1;
-            lab.quiet(Event::StartFailed { task, code: -2 });
-        }
-    }
-    assert!(lab.now.secs_since(begun) >= 8 * T && attempts > 3, "{attempts} attempts, {:?}", lab.now);
-
-    // Whoever makes it anew gets it.
-    lab.hold(0, "b");
-    let (task, _) = release_of(&lab.release(0, &["b"]));
-    assert_eq!(lab.acquire(1, Target::Own, &["b"]), [replied(1, -11)], "being given up just now");
-    lab.quiet(Event::StartFailed { task, code: -2 });
-    let again = task_of(&lab.acquire(1, Target::Own, &["b"]));
-    assert_eq!(lab.list("b"), Some(ResourceList::Add));
-    assert_eq!(lab.acquired(again, 0), [replied(1, 0)]);
-    (0..20).for_each(|_| assert_eq!(lab.tick(), [], "nothing is left of the release"));
-}
-
-#[test]
-fn a_disk_that_is_there_again_or_fails_otherwise_is_tried_without_limit() {
-    let (mut lab, _) = Lab::ready();
-    lab.hold(0, "a");
-    let (mut task, _) = release_of(&lab.release(0, &["a"]));
-    for attempt in 0..40 {
-        // Gone for most of the time, but never for eight io timeouts.
-        match attempt % 4 {
-            0 => drop(lab.quiet(Event::StartFailed { task, code: -5 })),
-            1 => drop(lab.released(task, timed_out(), 0)),
-            _ => drop(lab.quiet(Event::StartFailed { task, code: -2 })),
-        }
-        let found = (0..=2 * T).find_map(|_| match lab.tick()[..] {
-            [Action::StartRetract { task, .. }] => Some(task),
-            _ => None,
-        });
-        task = found.unwrap_or_else(|| panic!("attempt {attempt} was the last one"));
-    }
 }
 
 #[test]

@@ -88,7 +88,17 @@ impl Host {
     /// When the daemon does not answer in time.
     #[must_use]
     pub fn start_ignoring_children(program: Program, name: &str) -> Self {
-        let place = Place { ignores_children: true, ..Place::default() };
+        let place = Place { signals: Some("--ignore-signal=CHLD"), ..Place::default() };
+        Self::start_somewhere(scratch_dir("run"), (program, program), name, &[], &place)
+    }
+
+    /// Like [`Self::start`], by somebody who has the signals blocked that end a daemon.
+    ///
+    /// # Panics
+    /// When the daemon does not answer in time.
+    #[must_use]
+    pub fn start_with_blocked_signals(program: Program, name: &str) -> Self {
+        let place = Place { signals: Some("--block-signal=TERM,INT,HUP"), ..Place::default() };
         Self::start_somewhere(scratch_dir("run"), (program, program), name, &[], &place)
     }
 
@@ -347,8 +357,8 @@ struct Place<'a> {
     /// The machine whose wdmd it uses, if any.
     machine: Option<&'a Machine>,
     sleep: Option<&'a Sleep>,
-    /// Whoever starts the daemon ignores SIGCHLD, and so does what is started until it says otherwise.
-    ignores_children: bool,
+    /// What whoever starts the daemon has decided about signals, as an option of `env`: that holds for what is started until it says otherwise.
+    signals: Option<&'a str>,
 }
 
 const LOG_NAME: &str = "debug-log";
@@ -365,13 +375,14 @@ fn spawn_daemon(program: Program, name: &str, run_dir: &Path, options: &[&str], 
     args.extend(options);
     let mut command = match place.machine {
         Some(machine) => machine.plain_command_of(&program.path(), &args),
-        None if place.ignores_children => {
-            let mut command = bounded::dying_with_us(Path::new("env"));
-            command.arg("--ignore-signal=CHLD").arg(program.path()).args(args);
-            command
-        }
         None => {
-            let mut command = bounded::dying_with_us(&program.path());
+            let mut command = match place.signals {
+                Some(_) => bounded::dying_with_us(Path::new("env")),
+                None => bounded::dying_with_us(&program.path()),
+            };
+            if let Some(signals) = place.signals {
+                command.arg(signals).arg(program.path());
+            }
             command.args(args);
             command
         }

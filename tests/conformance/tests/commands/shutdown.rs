@@ -130,6 +130,16 @@ fn assert_refused(host: &Host) {
 }
 
 #[test]
+fn signals_that_were_blocked_when_the_daemon_was_started_end_it_all_the_same() {
+    let Some(program) = Program::ours_under_test("never hears them") else { return };
+    for signal in [Signal::SIGINT, Signal::SIGHUP, Signal::SIGTERM] {
+        let mut host = Host::start_with_blocked_signals(program, "host1");
+        kill(pid_of(host.pid()), signal).unwrap();
+        assert!(host.wait_for_end(SOON).success(), "{signal}");
+    }
+}
+
+#[test]
 fn every_signal_of_an_administrator_ends_an_idle_daemon() {
     let Some(program) = Program::under_test() else { return };
     for signal in [Signal::SIGINT, Signal::SIGHUP, Signal::SIGTERM] {
