@@ -110,3 +110,47 @@ fn what_a_slow_machine_brings_about_is_forgiven() {
     let nothing = Command::new(repository("tests/forgivable")).arg("/nonexistent").output().unwrap();
     assert!(!nothing.status.success(), "an output that cannot be read shows nothing");
 }
+
+/// Plays cargo, which has one test program, of a package: `NAMES` are the argument of `tests/only`.
+fn only(names: &str, package: &str, program: &str) -> Output {
+    let cargo =
+        r#"runner=$(env | sed -n 's/^CARGO_TARGET_.*_RUNNER=//p'); CARGO_PKG_NAME=$1 $runner "$2" "$3""#;
+    let mut command = Command::new(repository("tests/only"));
+    command.args([names, "sh", "-c", cargo, "cargo", package, program, "it runs"]).output().unwrap()
+}
+
+#[test]
+fn a_phase_without_tests_fails() {
+    let dir = tempfile::tempdir().unwrap();
+    // As cargo names them.
+    let program = dir.path().join("fsck-0123456789abcdef");
+    std::os::unix::fs::symlink("/bin/echo", &program).unwrap();
+    let program = program.to_str().unwrap();
+    for (names, package, runs) in [
+        ("sanlock-sim", "sanlock-sim", true),
+        ("sanlock-sim", "sanlock-simulator", false),
+        ("sanlock-sim", "sanlock", false),
+        ("/sanlock-sim,life", "sanlock", true),
+        ("/sanlock-sim,fsck", "sanlock", false),
+        ("/sanlock-sim,fsck", "sanlock-sim", false),
+    ] {
+        let output = only(names, package, program);
+        let (said, complaint) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.status.success(), runs, "{names} of {package}: {complaint}");
+        assert_eq!(said, if runs { "it runs\n" } else { "" }, "{names} of {package}");
+        assert_eq!(complaint.contains("nothing was tested"), !runs, "{names} of {package}: {complaint}");
+    }
+    let failed = only("sanlock-sim", "sanlock-sim", "/bin/false");
+    assert_eq!(failed.status.code(), Some(1), "a test that fails has the last word");
+    assert_eq!(String::from_utf8_lossy(&failed.stderr), "");
+}
+
+#[test]
+fn the_shell_understands_the_scripts() {
+    for script in ["run", "long", "of", "only", "forgivable"] {
+        let output =
+            Command::new("sh").arg("-n").arg(repository(&format!("tests/{script}"))).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
