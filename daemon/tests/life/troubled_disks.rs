@@ -1,13 +1,14 @@
-//! Leases on several disks of which one fails: it is told, though nobody has to wait for it.
+//! Leases on several disks of which one fails: it is told, though nobody has to wait for it. Sectors that cannot be read, and disks that are
+//! slow.
 
 use super::SHORT;
 use super::support::served::{disk as at, served, served_over};
 use super::support::{Daemon, Place, RESOURCE_OFFSET, within};
 use nix::errno::Errno;
 use sanlock_served::Trouble;
-use sanlock_wire::Name;
-use sanlock_wire::flags::{AcquireFlags, AddFlags, HostState, ReleaseFlags, WriteFlags};
+use sanlock_wire::flags::{AcquireFlags, AddFlags, HostState, ReleaseFlags, RemFlags, WriteFlags};
 use sanlock_wire::types::{Disk, Lockspace, Resource, ResourceSpec};
+use sanlock_wire::{Name, code};
 use std::fs::File;
 use std::path::Path;
 use std::thread::sleep;
@@ -102,4 +103,35 @@ fn a_sector_that_cannot_be_read_hides_only_its_own_host_and_is_in_the_log() {
     assert_eq!(told(failed), 1, "not with every look");
     disk.spoil(0..0);
     assert!(within(SHORT, || told("all hosts can be read again") == 1));
+}
+
+/// Nobody is shown as absent who has not been looked at.
+#[test]
+fn the_hosts_are_not_told_before_they_were_looked_at() {
+    const DELAY: Duration = Duration::from_millis(500);
+    let place = Place::new();
+    let daemon = Daemon::start(&place.run_dir("a"), "a");
+    place.format(&daemon);
+    let Some(slow) = served_over(&place, &place.leases(), Trouble::slow(DELAY)) else { return };
+    let lockspace = Lockspace::new(Name::truncated("LS"), 1, at(slow.path(), 0));
+    let client = daemon.client();
+    let hosts = || match client.get_hosts(Name::truncated("LS"), 0) {
+        Ok(hosts) => Ok(hosts.iter().map(|host| host.host_id.get()).collect::<Vec<_>>()),
+        Err(error) => Err(error.result_code()),
+    };
+    assert_eq!(hosts(), Err(code::ENOENT));
+    // A machine that stands still for longer than a look takes shows it to nobody.
+    let early = (0..5).any(|_| {
+        client.add_lockspace_timeout(&lockspace, AddFlags::empty(), 5).unwrap();
+        let first = hosts();
+        let mut last = first.clone();
+        assert!(within(SHORT, || {
+            last = hosts();
+            last != Err(code::EAGAIN)
+        }));
+        assert_eq!(last, Ok(vec![1]));
+        client.rem_lockspace(&lockspace, RemFlags::empty()).unwrap();
+        first == Err(code::EAGAIN)
+    });
+    assert!(early, "the hosts were told at once, five times");
 }

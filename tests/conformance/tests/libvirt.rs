@@ -28,6 +28,8 @@ fn two_hosts(program: Program, leases: Leases<'_>) -> [LibvirtHost; 2] {
 #[track_caller]
 fn assert_refused(host: &LibvirtHost, domain: &Domain) {
     let refused = host.create(domain);
+    // These words are never forgiven (tests/forgivable).
+    assert_ne!(refused.code, 0, "DOUBLE OWNER: {refused}");
     assert_eq!(refused.code, 1, "{refused}");
     assert!(refused.stderr.contains(HELD_ELSEWHERE), "{refused}");
 }
@@ -73,6 +75,7 @@ fn a_paused_domain_lets_another_host_go_on() {
     let _ = second.create(&domain).success();
 
     let refused = first.virsh(&["resume", "vm1"]);
+    assert_ne!(refused.code, 0, "DOUBLE OWNER: {refused}");
     assert_eq!(refused.code, 1, "{refused}");
     assert!(refused.stderr.contains(HELD_ELSEWHERE), "{refused}");
     assert_eq!(first.state("vm1"), "paused");
@@ -151,7 +154,8 @@ fn disks_marked_as_shareable_are_used_by_both_hosts_but_not_exclusively() {
 
     let _ = second.virsh(&["destroy", "vm1"]).success();
     let refused = second.create(&Domain::new("vm1", 1));
-    assert_eq!(refused.code, 1, "exclusive use beside a shared one: {refused}");
+    assert_ne!(refused.code, 0, "DOUBLE OWNER: exclusive use beside a shared one: {refused}");
+    assert_eq!(refused.code, 1, "{refused}");
     assert!(refused.stderr.contains("Failed to acquire lock"), "{refused}");
 }
 
@@ -205,6 +209,7 @@ fn a_named_lease_decides_who_may_run() {
     assert_eq!(hosts[0].leases(), [format!("{}:1", storage.resource_arg(1))]);
     assert_refused(&hosts[1], &rival);
     let refused = hosts[0].create(&rival);
+    assert_ne!(refused.code, 0, "DOUBLE OWNER: {refused}");
     assert_eq!(refused.code, 1, "{refused}");
     assert!(refused.stderr.contains("Failed to acquire lock"), "{refused}");
     let refused = hosts[1].create(&without);

@@ -192,6 +192,7 @@ fn the_mode_block_of_a_host_that_left_is_cleared() {
         assert_eq!(first.release_one(&shared), 0);
         let lver = block_of(scene, 2).lver;
         scene.host(1).leave(scene.storage(), 2);
+        assert_eq!(block_of(scene, 2).shared, Some(1), "leaving releases nothing on disk");
         drop(holder);
         bounded::wait_until("the lease to be had alone", SOON, || match first.acquire_one(&exclusive) {
             0 => true,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::play::{FAILING, WAITING};
+use crate::play::{FAILING, TURNS, WAITING};
 use crate::scenario::{Device, Fault, Outcome, Scenario, Stake};
 use crate::timeline::{Event, GuestNo, What};
 
@@ -63,6 +63,25 @@ fn is_write(what: &What, of: GuestNo) -> bool {
     matches!(what, What::Stamp(host, _) | What::LeaseDiskStamp(host, _) if *host == of)
 }
 
+/// When the first host was seen to have renewed its host id in a lockspace.
+fn renewals(events: &[Event], of: usize) -> impl Iterator<Item = Duration> + Clone {
+    events.iter().filter_map(move |event| match event.what {
+        What::Renewal { space, host: FAILING, timestamp } if space == of && timestamp != 0 => Some(event.at),
+        _ => None,
+    })
+}
+
+/// How often it went without for `seconds` or longer, and then renewed again, from event number `fault` on.
+fn outages(events: &[Event], fault: usize, space: usize, seconds: u64) -> usize {
+    let (before, after) = events.split_at(fault);
+    let since = renewals(before, space).last().into_iter().chain(renewals(after, space));
+    since
+        .clone()
+        .zip(since.skip(1))
+        .filter(|(last, next)| next.saturating_sub(*last).as_secs() >= seconds)
+        .count()
+}
+
 /// Judges `events`.
 pub(crate) fn judge(scenario: &Scenario, events: &[Event]) -> Verdict {
     let Some(fault) = events.iter().position(|event| matches!(event.what, What::Fault)) else {
@@ -110,6 +129,8 @@ pub(crate) fn judge(scenario: &Scenario, events: &[Event]) -> Verdict {
     let overlap =
         take_over.is_some_and(|at| after.iter().skip(at).any(|event| is_write(&event.what, FAILING)));
     require(!overlap, "OVERLAP: the first host wrote after the second one had the lease");
+    let blind = events.iter().any(|event| matches!(event.what, What::Blind(_)));
+    require(!blind, "the images were not looked at to the end: an overlap may have gone unseen");
     require(find(&|what| is_reset(what, WAITING)).is_none(), "the host that did not fail was reset");
     require(line(WAITING, is_recovery).is_none(), "the host that did not fail gave its lockspace up");
 
@@ -181,10 +202,21 @@ pub(crate) fn judge(scenario: &Scenario, events: &[Event]) -> Verdict {
                 "process killed although the storage came back in time",
             );
             require(take_over.is_none(), "the second host got a lease that is held");
+            // Who never lost the storage is not disturbed either. An outage begins right after a renewal.
+            let (spaces, times, seconds) = match scenario.fault {
+                Fault::ShortCut(_, seconds) => (1, 1, seconds),
+                Fault::TwoDisksByTurns(_, seconds) => (2, TURNS, seconds),
+                _ => (0, 0, 0),
+            };
+            let seen = (0..spaces).all(|space| outages(events, fault, space, seconds) >= times);
+            require(seen, "the first host went on renewing: it has not lost the storage");
         }
         Outcome::NoReset => {
             require(reset.is_none(), "reset although nothing was held");
             require(take_over.is_some(), "the second host did not get the free lease");
+            // One may have been under way.
+            let renewed = renewals(after, 0).count() > 1;
+            require(!renewed, "the first host went on renewing: nothing has befallen it");
         }
     }
     Verdict { moments, problems }
@@ -289,15 +321,72 @@ mod tests {
     fn a_kill_or_a_reset_after_a_short_outage_is_wrong() {
         let line = |text: &str| (3, What::Line(FAILING, text.into()));
         let scenario = scenario("e-back-errors");
-        assert!(judge(scenario, &events(&[renewal(1), (1, What::Fault), renewal(5)])).problems.is_empty());
-        for bad in [
-            line("sanlock: s1 kill 144 sig 9 count 1"),
-            line("sanlock: s1 check_our_lease failed 16"),
-            taken(4),
-        ] {
-            assert_eq!(judge(scenario, &events(&[renewal(1), (1, What::Fault), bad])).problems.len(), 1);
-        }
+        let with = |extra: &[(u64, What)]| {
+            let list = [&[renewal(1), (1, What::Fault)], extra, &[renewal(11)]].concat();
+            judge(scenario, &events(&list)).problems
+        };
+        assert_eq!(with(&[]), Vec::<String>::new());
         let [watchdog, _] = fired(4);
-        assert_eq!(judge(scenario, &events(&[renewal(1), (1, What::Fault), watchdog])).problems.len(), 1);
+        for (bad, problem) in [
+            (
+                line("sanlock: s1 kill 144 sig 9 count 1"),
+                "process killed although the storage came back in time",
+            ),
+            (
+                line("sanlock: s1 check_our_lease failed 16"),
+                "lockspace given up although the storage came back in time",
+            ),
+            (taken(4), "the second host got a lease that is held"),
+            (watchdog, "reset although the storage came back in time"),
+        ] {
+            let problems = with(&[bad]);
+            assert!(problems.iter().any(|said| said == problem), "{problems:?}");
+        }
+    }
+
+    #[test]
+    fn a_storage_that_was_never_away_shows_nothing() {
+        let problems =
+            |name: &str, list: &[(u64, What)]| judge(scenario(name), &events(list)).problems.join("; ");
+        let went_on = "the first host went on renewing: it has not lost the storage";
+        let all_the_time = [renewal(1), (1, What::Fault), renewal(5), renewal(9), renewal(13)];
+        assert_eq!(problems("e-back-hang", &all_the_time), went_on);
+        // What was away before does not count.
+        let before = [renewal(1), renewal(11), (11, What::Fault), renewal(15), renewal(19)];
+        assert_eq!(problems("e-back-hang", &before), went_on);
+
+        let second = |at: u64| (at, What::Renewal { space: 1, host: FAILING, timestamp: at });
+        let three = [7, 14, 21].map(renewal);
+        let both =
+            [&[renewal(0), second(1), (1, What::Fault)], &three[..], &[8, 15, 22].map(second)].concat();
+        assert_eq!(problems("g-by-turns", &both), "");
+        let one = [&[renewal(0), second(1), (1, What::Fault)], &three[..], &[5, 9, 13].map(second)].concat();
+        assert_eq!(problems("g-by-turns", &one), went_on);
+        let twice = [&[renewal(0), second(1), (1, What::Fault)], &three[..], &[8, 15].map(second)].concat();
+        assert_eq!(problems("g-by-turns", &twice), went_on);
+    }
+
+    #[test]
+    fn an_idle_host_to_which_nothing_happens_shows_nothing() {
+        let problems =
+            |list: &[(u64, What)]| judge(scenario("f-idle-hang"), &events(list)).problems.join("; ");
+        // What hung may be carried out when the emulator ends.
+        for late in [&[][..], &[renewal(30)]] {
+            assert_eq!(problems(&[&[renewal(1), (1, What::Fault), taken(4)], late].concat()), "");
+        }
+        assert_eq!(
+            problems(&[renewal(1), (1, What::Fault), taken(4), renewal(5), renewal(9)]),
+            "the first host went on renewing: nothing has befallen it"
+        );
+    }
+
+    #[test]
+    fn what_nobody_looked_at_to_the_end_is_no_success() {
+        let [watchdog, shutdown] = fired(20);
+        let list = [renewal(1), (1, What::Fault), watchdog, shutdown, taken(27)];
+        assert!(judge(scenario("c-kill-daemon"), &events(&list)).problems.is_empty());
+        let blind = [&list[..], &[(28, What::Blind("Input/output error".into()))]].concat();
+        let problems = judge(scenario("c-kill-daemon"), &events(&blind)).problems;
+        assert!(matches!(&problems[..], [one] if one.contains("not looked at to the end")), "{problems:?}");
     }
 }

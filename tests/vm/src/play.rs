@@ -17,6 +17,8 @@ use crate::watch::{Images, Watcher};
 pub(crate) const FAILING: GuestNo = 0;
 /// The host that waits for the lease.
 pub(crate) const WAITING: GuestNo = 1;
+/// How often either disk is away in [`Fault::TwoDisksByTurns`].
+pub(crate) const TURNS: usize = 3;
 
 /// Longest wait for a short order: the machine may be busy.
 const ORDER_LIMIT: Duration = Duration::from_secs(60);
@@ -202,10 +204,10 @@ fn perform_fault(scenario: &Scenario, failing: &mut Guest, timeline: &Timeline) 
     }
 }
 
-/// Each disk is away for `seconds`, the second one starting in the middle of the first one's outage; three times. An
+/// Each disk is away for `seconds`, the second one starting in the middle of the first one's outage; [`TURNS`] times. An
 /// outage begins right after a renewal, so it is over before its own deadline.
 fn by_turns(failing: &mut Guest, timeline: &Timeline, how: Cut, seconds: u64) -> Result<(), String> {
-    for _ in 0..3 {
+    for _ in 0..TURNS {
         for disk in [0, 1] {
             let mark = timeline.mark();
             timeline.expect(mark, PATIENCE, "renewal between the outages", |what| match what {

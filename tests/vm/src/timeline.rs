@@ -29,6 +29,8 @@ pub(crate) enum What {
     Did(String),
     /// The fault begins here.
     Fault,
+    /// The disks are not looked at any more, for this reason: who writes from here on is not seen.
+    Blind(String),
 }
 
 impl fmt::Display for What {
@@ -48,6 +50,7 @@ impl fmt::Display for What {
             }
             Self::Did(text) => write!(f, "------  {text}"),
             Self::Fault => write!(f, "------  FAULT"),
+            Self::Blind(why) => write!(f, "------  the images are not looked at any more: {why}"),
         }
     }
 }

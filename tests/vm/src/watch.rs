@@ -29,6 +29,7 @@ pub(crate) struct Images {
 pub(crate) struct Watcher {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+    timeline: Arc<Timeline>,
 }
 
 impl Watcher {
@@ -40,7 +41,7 @@ impl Watcher {
         let mut looker = Looker {
             leases: images.leases.iter().map(|path| open(path)).collect::<Result<_, _>>()?,
             stamps: open(&images.stamps)?,
-            timeline,
+            timeline: Arc::clone(&timeline),
             renewals: vec![[0; HOSTS]; images.leases.len()],
             leader: None,
             counters: [[0; HOSTS + 1]; 2],
@@ -50,12 +51,12 @@ impl Watcher {
         let thread = thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
                 if let Err(error) = looker.look() {
-                    return looker.timeline.did(format!("cannot read the images any more: {error}"));
+                    return looker.timeline.push(What::Blind(error.to_string()));
                 }
                 thread::sleep(LOOK_EVERY);
             }
         });
-        Ok(Self { stop, thread: Some(thread) })
+        Ok(Self { stop, thread: Some(thread), timeline })
     }
 }
 
@@ -63,8 +64,10 @@ impl Drop for Watcher {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic in it has been printed; the scenario fails for want of events.
-            let _ = thread.join();
+            // A panic in it has been printed.
+            if thread.join().is_err() {
+                self.timeline.push(What::Blind("the thread that looks panicked".to_owned()));
+            }
         }
     }
 }

@@ -387,7 +387,10 @@ fn count_of(resources: &[Resource]) -> u32 {
     u32::try_from(resources.len()).unwrap_or_else(|_| panic!("too many resources"))
 }
 
-/// A disk on the wire: 1040 bytes.
+/// Bytes of a disk on the wire.
+pub const DISK_LEN: usize = 1040;
+
+/// A disk on the wire.
 #[must_use]
 pub fn disk(path: &[u8], offset: u64) -> Vec<u8> {
     let mut bytes = padded(path, 1024);

@@ -5,7 +5,7 @@ use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
 use sanlock_conformance::raw::{self, Header, cmd, killpath};
-use sanlock_conformance::{Connection, Lockspace, Program, Scene, bounded};
+use sanlock_conformance::{Connection, Lockspace, Program, Resource, Scene, bounded};
 
 use crate::Table;
 
@@ -140,6 +140,88 @@ fn unknown_flags_are_ignored() {
         host.connect().request(cmd::STATUS, 0xfff0, 1, 0, &[]).result(),
     );
     table.expect("VERSION and STATUS", (version, status), (0, 0));
+}
+
+/// The two fields behind the offset of a place.
+#[test]
+fn the_pads_of_a_disk_are_ignored() {
+    let Some(program) = Program::under_test() else { return };
+    let scene = Scene::one_host(program, 1);
+    let host = scene.host(0);
+    let padded = |mut payload: Vec<u8>, end: usize| {
+        payload[end - 8..end].copy_from_slice(&[0xff, 0xfe, 0xfd, 0x7f, 0x01, 0x02, 0x03, 0x04]);
+        payload
+    };
+    let mut table = Table::default();
+    let lockspace = padded(scene.storage().lockspace(1).encode(), Lockspace::LEN);
+    let resource = scene.storage().resource(1);
+    let disk_end = Resource::LEN + raw::DISK_LEN;
+    let ask = |command, data, payload: &[u8]| host.connect().request(command, 0, data, 0, payload).result();
+    table.expect("INQ_LOCKSPACE", ask(cmd::INQ_LOCKSPACE, 0, &lockspace), 0);
+    table.expect("ADD_LOCKSPACE of the same", ask(cmd::ADD_LOCKSPACE, 1, &lockspace), -17);
+    table.expect("READ_LOCKSPACE", ask(cmd::READ_LOCKSPACE, 0, &lockspace), 0);
+    table.expect("READ_RESOURCE", ask(cmd::READ_RESOURCE, 0, &padded(resource.encode(), disk_end)), 0);
+    let align = raw::disk(scene.storage().path().as_bytes(), 0);
+    table.expect("ALIGN", ask(cmd::ALIGN, 0, &padded(align, raw::DISK_LEN)), 1 << 20);
+
+    let mut client = host.connect();
+    client.register();
+    let (count, payload) = raw::acquire_payload(std::slice::from_ref(&resource));
+    let acquired = client.request(cmd::ACQUIRE, 0, count, raw::SELF, &padded(payload, disk_end));
+    table.expect("ACQUIRE", acquired.result(), 0);
+    table.expect(
+        "what is held",
+        client.inquire(None).items(),
+        vec![format!("{}:1", scene.storage().resource_arg(1))],
+    );
+    table.expect("RELEASE", client.release_one(&resource), 0);
+    table.expect("REM_LOCKSPACE", ask(cmd::REM_LOCKSPACE, 0, &lockspace), 0);
+    table.expect("ADD_LOCKSPACE", ask(cmd::ADD_LOCKSPACE, 1, &lockspace), 0);
+}
+
+/// 1 is the number of SANLK_OK: what is done has the result 0, unless something is counted (ALIGN, LOG_DUMP, released orphans).
+#[test]
+fn what_is_done_has_the_result_0_and_not_1() {
+    let Some(program) = Program::under_test() else { return };
+    let scene = Scene::one_host(program, 2);
+    let host = scene.host(0);
+    let resource = scene.storage().resource(1);
+    let (count, acquire) = raw::acquire_payload(std::slice::from_ref(&resource));
+    let (bare, place) = (resource.encode_bare(), resource.encode());
+    let mut table = Table::default();
+    let mut client = host.connect();
+    client.register();
+    for (command, data, data2, payload) in [
+        (cmd::ACQUIRE, count, raw::SELF, &acquire),
+        (cmd::CONVERT, 0, raw::SELF, &resource.shared().encode_bare()),
+        (cmd::RELEASE, 1, raw::SELF, &bare),
+        (cmd::RESTRICT, 0, raw::SELF, &vec![]),
+        (cmd::KILLPATH, 0, raw::SELF, &killpath("/bin/true", "")),
+        (cmd::INQUIRE, 0, raw::SELF, &vec![]),
+    ] {
+        let result = client.request(command, 0, data, data2, payload).result();
+        table.expect(&format!("command {command} of a process"), result, 0);
+    }
+    let lockspace = scene.storage().lockspace(1).encode();
+    let other = scene.storage().resource(2).encode();
+    for (command, data, payload) in [
+        (cmd::READ_LOCKSPACE, 0, &lockspace),
+        (cmd::READ_RESOURCE, 0, &place),
+        (cmd::READ_RESOURCE_OWNERS, 0, &place),
+        (cmd::REQUEST, 1, &other),
+        (cmd::EXAMINE_RESOURCE, 0, &bare),
+        (cmd::WRITE_RESOURCE, 0, &other),
+        (cmd::REM_LOCKSPACE, 0, &lockspace),
+        (cmd::ADD_LOCKSPACE, 1, &lockspace),
+        (cmd::INQ_LOCKSPACE, 0, &lockspace),
+    ] {
+        let result = host.connect().request(command, 0, data, 0, payload).result();
+        table.expect(&format!("command {command}"), result, 0);
+    }
+    for (command, payload, _) in commands().into_iter().filter(|(command, ..)| *command != cmd::LOG_DUMP) {
+        let result = host.connect().request(command, 0, 0, raw::SELF, &payload).result();
+        table.expect(&format!("command {command}: {result} is positive"), result > 0, false);
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use sanlock_conformance::dead_owner::registered;
 use sanlock_conformance::raw::flag;
 use sanlock_conformance::{Holder, Host, Lockspace, Program, Scene, bounded};
 
@@ -46,6 +47,38 @@ fn a_used_lockspace_stays_when_only_an_unused_one_may_go() {
     assert_eq!(client.release_one(&scene.storage().resource(1)), 0);
     assert_eq!(host.connect().rem_lockspace(&lockspace, flag::REM_UNUSED), 0);
     assert_eq!(host.connect().inq_lockspace(&lockspace, 0), -2);
+}
+
+/// Whether the host leaves or its daemon is made to end: its leases are free for others because it is gone, not because of a write.
+#[test]
+fn what_is_held_is_not_released_on_disk_when_its_holder_is_killed() {
+    let Some(program) = Program::under_test() else { return };
+    let parts = [false, true].map(|ends| {
+        let case = move || {
+            let mut scene = Scene::two_hosts(program, 2);
+            scene.wait_until_all_see_all();
+            let resources =
+                [scene.storage().resource_arg(1), format!("{}:SH", scene.storage().resource_arg(2))];
+            let mut holder = Holder::start(scene.host(1), &[&resources[0], &resources[1]]);
+            if ends {
+                let _ = scene.host(1).client(&["client", "shutdown", "-f", "1", "-w", "1"]).success();
+                assert!(scene.host_mut(1).wait_for_end(SOON).success());
+            } else {
+                scene.host(1).leave(scene.storage(), 2);
+            }
+            assert_eq!(holder.finish(SOON).code, 128 + 9, "SIGKILL ends the holder");
+            // Exclusive, and shared.
+            assert_eq!((scene.owner(1), scene.owner(2)), (Some((2, 1)), Some((2, 1))));
+            let mut other = registered(scene.host(0));
+            for n in [1, 2] {
+                let acquired = || other.acquire_one(&scene.storage().resource(n)) == 0;
+                bounded::wait_until("the lease to be had", SOON, acquired);
+            }
+        };
+        let part: Box<dyn FnOnce() + Send> = Box::new(case);
+        (if ends { "the daemon ends" } else { "the host leaves" }.to_owned(), part)
+    });
+    bounded::side_by_side(Vec::from(parts));
 }
 
 #[test]

@@ -19,6 +19,9 @@ mod request;
 mod side;
 mod state;
 
+use std::sync::{Arc, Mutex, PoisonError};
+
+use play::Tally;
 use sanlock_conformance::{Program, bounded};
 
 /// Seeds and steps of an ordinary run.
@@ -35,16 +38,24 @@ fn the_same_requests_have_the_same_answers() {
     if !Program::both_available() {
         return;
     }
-    let steps = usize::try_from(number("TWINS_STEPS").unwrap_or(STEPS)).unwrap_or(usize::MAX);
+    let asked = number("TWINS_STEPS");
+    let steps = usize::try_from(asked.unwrap_or(STEPS)).unwrap_or(usize::MAX);
     if let Some(first) = number("TWINS_SEED") {
         for seed in first..first + number("TWINS_SEEDS").unwrap_or(1) {
             play::seed(seed, steps);
         }
         return;
     }
+    let all = Arc::new(Mutex::new(Tally::default()));
     let parts = (1..=SEEDS).map(|seed| {
-        let part: Box<dyn FnOnce() + Send> = Box::new(move || play::seed(seed, steps));
+        let all = Arc::clone(&all);
+        let part: Box<dyn FnOnce() + Send> = Box::new(move || {
+            let tally = play::seed(seed, steps);
+            all.lock().unwrap_or_else(PoisonError::into_inner).add(tally);
+        });
         (format!("seed {seed}"), part)
     });
     bounded::side_by_side(parts.collect());
+    let all = all.lock().unwrap_or_else(PoisonError::into_inner);
+    all.assert_enough(SEEDS * steps as u64, asked.is_none());
 }

@@ -3,12 +3,36 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use sanlock_conformance::raw::cmd;
+
 use crate::chance::Steps;
 use crate::pair::{Divergence, LOOK_EVERY, Outcome, Pair};
 use crate::request::Step;
 
 /// How often a failed run is repeated to make it shorter, unless `TWINS_SHRINK` says otherwise.
 const SHRINK: u64 = 40;
+
+/// How often the eight ordinary runs compare the answers to a command at least, and how often it must have been done: about a third of what
+/// they usually do. The choice of steps rarely leads to a conversion that is done, or to a value that is set.
+const LEAST: [(u32, u64, u64); 17] = [
+    (cmd::ADD_LOCKSPACE, 12, 2),
+    (cmd::ACQUIRE, 90, 25),
+    (cmd::RELEASE, 85, 20),
+    (cmd::INQUIRE, 20, 12),
+    (cmd::REQUEST, 25, 12),
+    (cmd::CONVERT, 35, 0),
+    (cmd::SET_LVB, 12, 0),
+    (cmd::WRITE_RESOURCE, 7, 5),
+    (cmd::READ_RESOURCE, 6, 5),
+    (cmd::READ_RESOURCE_OWNERS, 8, 6),
+    (cmd::GET_HOSTS, 4, 3),
+    (cmd::REG_EVENT, 10, 8),
+    (cmd::SET_EVENT, 10, 7),
+    (cmd::CREATE_RESOURCE, 10, 8),
+    (cmd::UPDATE_RINDEX, 5, 2),
+    (cmd::LOOKUP_RINDEX, 8, 3),
+    (cmd::REBUILD_RINDEX, 3, 3),
+];
 
 /// A run that failed.
 struct Failed {
@@ -19,10 +43,14 @@ struct Failed {
     logs: String,
 }
 
-/// What a run consisted of.
+/// What a run consisted of, or several.
 #[derive(Debug, Default)]
-struct Tally {
+pub(crate) struct Tally {
     outcomes: BTreeMap<String, u64>,
+    /// Steps that were compared.
+    compared: u64,
+    /// Of each command how many answers were the same, and how many of these said that it was done.
+    answers: BTreeMap<u32, (u64, u64)>,
 }
 
 /// Makes the steps that were not avoided the history of a failure.
@@ -38,6 +66,9 @@ fn run(steps: impl Iterator<Item = Step>, tally: &mut Tally) -> Result<(), Faile
             Ok(Outcome::Avoided(why)) => tally.count(&format!("avoided: {why}")),
             Ok(outcome) => {
                 tally.count(&name_of(&step, &outcome));
+                if let Outcome::Same(result) = &outcome {
+                    tally.same(&step, *result);
+                }
                 made.push(step);
             }
             Err(divergence) => {
@@ -52,6 +83,54 @@ fn run(steps: impl Iterator<Item = Step>, tally: &mut Tally) -> Result<(), Faile
 impl Tally {
     fn count(&mut self, what: &str) {
         *self.outcomes.entry(what.to_owned()).or_default() += 1;
+    }
+
+    fn same(&mut self, step: &Step, result: Option<i32>) {
+        self.compared += 1;
+        if let Step::Ask(_, request) | Step::Listen(request) = step {
+            let (answers, done) = self.answers.entry(request.cmd).or_default();
+            *answers += 1;
+            *done += u64::from(result.is_some_and(|code| code >= 0));
+        }
+    }
+
+    /// Adds what another run consisted of.
+    pub(crate) fn add(&mut self, other: Self) {
+        for (what, count) in other.outcomes {
+            *self.outcomes.entry(what).or_default() += count;
+        }
+        self.compared += other.compared;
+        for (number, (answers, done)) in other.answers {
+            let sum = self.answers.entry(number).or_default();
+            *sum = (sum.0 + answers, sum.1 + done);
+        }
+    }
+
+    /// What is avoided, excused or ends a run is a part of it: at least half of all `steps` were compared. In the `ordinary` runs so was
+    /// every command, and the most important ones often enough.
+    ///
+    /// # Panics
+    /// When it was less: the two may differ in anything, and nobody would see it.
+    pub(crate) fn assert_enough(&self, steps: u64, ordinary: bool) {
+        let Self { outcomes, compared, answers } = self;
+        assert!(compared * 2 >= steps, "of {steps} steps only {compared} were compared: {outcomes:#?}");
+        if !ordinary {
+            return;
+        }
+        let of = |number: u32| answers.get(&number).copied().unwrap_or_default();
+        // Number 4 would end the run.
+        let never: Vec<u32> = (cmd::ADD_LOCKSPACE..=cmd::REBUILD_RINDEX)
+            .filter(|number| *number != cmd::SHUTDOWN && of(*number).0 == 0)
+            .collect();
+        assert!(never.is_empty(), "commands {never:?} were never compared: {outcomes:#?}");
+        for (number, least, least_done) in LEAST {
+            let (same, done) = of(number);
+            assert!(
+                same >= least && done >= least_done,
+                "command {number}: {same} answers were compared and {done} said that it was done, at least {least} and {least_done} \
+                 are usual: {outcomes:#?}"
+            );
+        }
     }
 }
 
@@ -71,11 +150,11 @@ fn name_of(step: &Step, outcome: &Outcome) -> String {
     }
 }
 
-/// Plays a seed.
+/// Plays a seed, and says what was compared.
 ///
 /// # Panics
 /// When the two differ, with the shortest history of it that was found.
-pub(crate) fn seed(seed: u64, count: usize) {
+pub(crate) fn seed(seed: u64, count: usize) -> Tally {
     let mut dice = Steps::new(seed);
     let begin = Instant::now();
     let mut tally = Tally::default();
@@ -85,7 +164,7 @@ pub(crate) fn seed(seed: u64, count: usize) {
         if std::env::var_os("TWINS_TALLY").is_some() {
             eprintln!("{:#?}", tally.outcomes);
         }
-        return;
+        return tally;
     };
     let at = failed.steps.len();
     eprintln!("seed {seed}: they differ at step {at}:{}\n{}", shown(&failed.divergence), failed.logs);
