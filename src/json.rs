@@ -24,6 +24,20 @@ impl Text {
         out
     }
 
+    /// For a terminal or a log: nothing in it begins a line, or does anything else than to be read.
+    pub(crate) fn plain(&self) -> String {
+        let mut out = String::new();
+        for c in self.shown().chars() {
+            if c.is_control() {
+                let mut bytes = [0; 4];
+                c.encode_utf8(&mut bytes).bytes().for_each(|byte| out.push_str(&format!("\\x{byte:02x}")));
+            } else {
+                out.push(c);
+            }
+        }
+        out
+    }
+
     /// Whether there are no bytes.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -111,7 +125,10 @@ mod tests {
             (b"a\xffb\xc3", "a\\xffb\\xc3"),
         ] {
             assert_eq!(Text::from(bytes).shown(), shown);
+            assert_eq!(Text::from(bytes).plain(), shown);
         }
+        let forged = Text::from(&b"a\" LIVE\nhost 9 \"\x1b[2Jx\xc2\x85"[..]);
+        assert_eq!(forged.plain(), "a\" LIVE\\x0ahost 9 \"\\x1b[2Jx\\xc2\\x85");
     }
 
     #[test]

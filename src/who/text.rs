@@ -35,14 +35,14 @@ fn resource_lines(resource: &ResourceReport) -> String {
     };
     let mut out = format!(
         "resource {}:{}: {held}, lease version {}\n",
-        resource.lockspace.shown(),
-        resource.name.shown(),
+        resource.lockspace.plain(),
+        resource.name.plain(),
         resource.lease_version
     );
     for disk in &resource.disks {
         let error =
             disk.error.as_ref().map_or_else(String::new, |error| format!(": cannot be read: {error}"));
-        out.push_str(&format!("  on {}:{}{error}\n", disk.path.shown(), disk.offset));
+        out.push_str(&format!("  on {}:{}{error}\n", disk.path.plain(), disk.offset));
     }
     if resource.found_by_name {
         out.push_str(
@@ -111,8 +111,8 @@ fn lockspace_line(lockspace: &LockspaceReport) -> String {
     let joined = lockspace.our_host_id.map_or_else(String::new, |id| format!(", this host is host {id}"));
     let mut out = format!(
         "lockspace {} on {}:{}{joined}\n",
-        lockspace.name.shown(),
-        lockspace.path.shown(),
+        lockspace.name.plain(),
+        lockspace.path.plain(),
         lockspace.offset
     );
     if let Some(error) = &lockspace.error {
@@ -132,12 +132,12 @@ fn lockspace_line(lockspace: &LockspaceReport) -> String {
 fn fsck(lockspace: Option<&LockspaceReport>) -> String {
     lockspace.map_or_else(
         || "'sanlock fsck PATH'".to_owned(),
-        |lockspace| format!("'sanlock fsck {}:{}'", lockspace.path.shown(), lockspace.offset),
+        |lockspace| format!("'sanlock fsck {}:{}'", lockspace.path.plain(), lockspace.offset),
     )
 }
 
 fn host_lines(host: &HostReport, lockspace: Option<&LockspaceReport>) -> String {
-    let name = if host.name.is_empty() { String::new() } else { format!(" \"{}\"", host.name.shown()) };
+    let name = if host.name.is_empty() { String::new() } else { format!(" \"{}\"", host.name.plain()) };
     let this = if host.this_host { ", this host" } else { "" };
     let state = serde_json::to_value(host.state).ok();
     let state = state.as_ref().and_then(serde_json::Value::as_str).unwrap_or_default();
@@ -214,9 +214,9 @@ fn outlook(outlook: Outlook, this_host: bool, lockspace: Option<&LockspaceReport
 }
 
 fn process_line(process: &ProcessReport, with_resource: bool) -> String {
-    let name = if process.name.is_empty() { String::new() } else { format!(" ({})", process.name.shown()) };
+    let name = if process.name.is_empty() { String::new() } else { format!(" ({})", process.name.plain()) };
     let who = process.pid.map_or_else(|| "an orphan".to_owned(), |pid| format!("process {pid}{name}"));
-    let resource = if with_resource { process.resource.shown() } else { "it".to_owned() };
+    let resource = if with_resource { process.resource.plain() } else { "it".to_owned() };
     let mode = if process.mode == Mode::Shared { " shared" } else { "" };
     let does = match process.list.0.as_slice() {
         b"add" => format!("is acquiring {resource}{mode}"),

@@ -197,9 +197,10 @@ pub(crate) fn health(lockspace: &Lockspace, passed: u64) -> Health {
     let age = lockspace.age.saturating_add(passed);
     match (lockspace.stage, lockspace.io_timeout) {
         (Stage::Joining, _) => Health::Joining,
-        _ if lockspace.dead || lockspace.killing => Health::Failed,
-        (Stage::Leaving, _) => Health::Leaving,
-        (_, Some(t)) if age >= t.renewal_fail_secs() => Health::Failed,
+        _ if lockspace.failed => Health::Failed,
+        // Nobody renews one that is being left.
+        (Stage::Joined, Some(t)) if age >= t.renewal_fail_secs() => Health::Failed,
+        _ if lockspace.stage == Stage::Leaving || lockspace.ending => Health::Leaving,
         (_, Some(t)) if age >= t.renewal_warn_secs() => Health::Warning,
         // Due at two; one more is what a renewal may take.
         (_, Some(t)) if age > t.renewal_secs() + t.secs() => Health::Late,
@@ -216,4 +217,30 @@ pub(crate) fn left(lockspace: &Lockspace, passed: u64) -> Option<u64> {
 /// Milliseconds of the last renewal's read and write.
 pub(crate) fn last_ms(lockspace: &Lockspace) -> u64 {
     lockspace.renewals.last().map_or(0, |last| last.read_ms.saturating_add(last.write_ms))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sanlock_lease::timing::IoTimeout;
+
+    #[test]
+    fn what_is_removed_has_not_failed() {
+        let good = Lockspace { io_timeout: Some(IoTimeout::DEFAULT), age: 5, ..Lockspace::default() };
+        let removed = Lockspace { ending: true, ..good.clone() };
+        let leaving = Lockspace { stage: Stage::Leaving, age: 300, ..removed.clone() };
+        let failed = Lockspace { failed: true, ..leaving.clone() };
+        // Whoever does not say that it has failed, but is too old for anything else.
+        let silent = Lockspace { age: 80, ..removed.clone() };
+        let expected = [
+            (good, Health::Good),
+            (removed, Health::Leaving),
+            (leaving, Health::Leaving),
+            (failed, Health::Failed),
+            (silent, Health::Failed),
+        ];
+        for (lockspace, expected) in expected {
+            assert_eq!(health(&lockspace, 0), expected, "{lockspace:?}");
+        }
+    }
 }

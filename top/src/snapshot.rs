@@ -41,10 +41,10 @@ pub(crate) struct Lockspace {
     pub(crate) io_timeout: Option<IoTimeout>,
     /// Seconds since the last good renewal when the daemon answered.
     pub(crate) age: u64,
-    /// The daemon has given it up.
-    pub(crate) dead: bool,
-    /// Processes that are being stopped.
-    pub(crate) killing: bool,
+    /// Its lease is lost: its users are stopped for that.
+    pub(crate) failed: bool,
+    /// It comes to an end, for that or because it is removed.
+    pub(crate) ending: bool,
     /// Oldest first.
     pub(crate) renewals: Vec<Renewal>,
     /// `None` while they are not known.
@@ -146,8 +146,9 @@ fn listed(records: &[StateRecord]) -> Snapshot {
                         .ok()
                         .and_then(|seconds| IoTimeout::new(seconds).ok()),
                     age: snapshot.monotime.saturating_sub(number(record, "renewal_last_success")),
-                    dead: number(record, "space_dead") != 0 || number(record, "renew_fail") != 0,
-                    killing: number(record, "killing_pids") != 0,
+                    failed: number(record, "renew_fail") != 0 || number(record, "corrupt_result") != 0,
+                    // Of one that failed, too.
+                    ending: number(record, "space_dead") != 0 || number(record, "killing_pids") != 0,
                     renewals: Vec::new(),
                     hosts: None,
                 });

@@ -36,7 +36,7 @@ pub(super) struct Orders {
     given: Vec<Given>,
     /// Not started for a reason that may pass.
     refused: Vec<Program>,
-    running: HashMap<u64, Purpose>,
+    running: HashMap<u64, Program>,
     next_id: u64,
     /// When the helper last fetched one, or another helper was to begin.
     fetched: MonoTime,
@@ -104,30 +104,34 @@ impl Orders {
 
     /// Its program runs.
     pub(super) fn started(&mut self, id: u64) -> Option<Purpose> {
-        let purpose = self.take_given(id)?.purpose;
-        self.running.insert(id, purpose);
+        let program = self.take_given(id)?;
+        let purpose = program.purpose;
+        self.running.insert(id, program);
         Some(purpose)
     }
 
     /// Its program was not started, or could not be executed. One that was not for a reason that may pass is lost: whoever wanted it may
     /// want it again.
     pub(super) fn refused(&mut self, id: u64, errno: i32) -> Option<Purpose> {
-        let Some(program) = self.take_given(id) else { return self.running.get(&id).copied() };
-        let purpose = program.purpose;
-        if may_pass(errno) {
-            self.refused.push(program);
+        if !may_pass(errno) {
+            let running = self.running.get(&id).map(|program| program.purpose);
+            return self.take_given(id).map(|program| program.purpose).or(running);
         }
+        // As a rule it is known by now that there is a process for it, which then could not become the program.
+        let program = self.take_given(id).or_else(|| self.running.remove(&id))?;
+        let purpose = program.purpose;
+        self.refused.push(program);
         Some(purpose)
     }
 
     /// Its program has ended.
     pub(super) fn ended(&mut self, id: u64) -> Option<Purpose> {
-        self.running.remove(&id)
+        self.running.remove(&id).map(|program| program.purpose)
     }
 
     /// What ran under a helper that has ended.
     pub(super) fn forget_running(&mut self) -> impl Iterator<Item = Purpose> + '_ {
-        self.running.drain().map(|(_, purpose)| purpose)
+        self.running.drain().map(|(_, program)| program.purpose)
     }
 
     /// What has come to nothing by now. Orders that wait go on waiting, however many there are and however long they take: that the helper
@@ -212,13 +216,24 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_was_started_or_is_not_wanted_any_more_is_not_lost() {
+    fn a_process_that_could_not_become_the_program_is_lost_for_the_same_reasons() {
         let mut orders = Orders::default();
         let killpath = Purpose::Killpath(ConnId(1), 100, None);
         let id = given(&mut orders, killpath);
         assert_eq!(orders.started(id), Some(killpath));
-        assert_eq!(orders.refused(id, libc::EAGAIN), Some(killpath), "the log says of which");
+        assert_eq!(orders.refused(id, libc::ENOMEM), Some(killpath));
+        assert_eq!(lost(&mut orders), [killpath]);
+        assert_eq!(orders.ended(id), None, "nothing ran");
+        let id = given(&mut orders, killpath);
+        assert_eq!(orders.started(id), Some(killpath));
+        assert_eq!(orders.refused(id, libc::ENOENT), Some(killpath), "the log says of which");
         assert_eq!((lost(&mut orders), orders.ended(id)), (vec![], Some(killpath)));
+    }
+
+    #[test]
+    fn a_program_that_is_not_wanted_any_more_is_not_lost() {
+        let mut orders = Orders::default();
+        let killpath = Purpose::Killpath(ConnId(1), 100, None);
         let id = given(&mut orders, killpath);
         orders.refused(id, libc::EAGAIN);
         orders.cancel(|purpose| purpose == killpath);
