@@ -6,6 +6,7 @@
 mod killed;
 
 use killed::{Scratch, everywhere, strace};
+use std::cell::Cell;
 use std::process::Command;
 
 const MIB: usize = 1 << 20;
@@ -78,13 +79,20 @@ fn a_lease_can_be_taken_whatever_a_take_or_a_release_left() {
         let take = format!("acquire -r {resource} -i 1 -g 7");
         let release = format!("release -r {resource} -i 1 -g 7");
         for (contents, operation) in [(&free, &take), (&held, &release)] {
+            let still_held = Cell::new(0);
             let killed = everywhere(&scratch, contents, operation, |call| {
                 let (dump, why) = scratch.run("dump @a:1M");
                 assert!(dump.contains("R"), "{operation}, killed at call {call}: {dump}{why}");
+                let unchanged = scratch.get() == held;
                 // Another host is told why not, or gets it, but never both.
                 let (other, why) = scratch.run(&format!("acquire -r {resource} -i 2 -g 1"));
                 let refused = other.contains("done -241") || other.contains("done -24") && !why.is_empty();
                 assert!(refused || other.contains(" done 0\n"), "killed at call {call}: {other}{why}");
+                // Before anything was given up, it is told that somebody owns it, of whom it cannot tell whether he lives.
+                if unchanged {
+                    assert_eq!(other, "acquire done -241\n", "{operation}, killed at call {call}: {why}");
+                    still_held.set(still_held.get() + 1);
+                }
                 if other.contains(" done 0\n") {
                     scratch.ok(&format!("release -r {resource} -i 2 -g 1"));
                 }
@@ -93,6 +101,10 @@ fn a_lease_can_be_taken_whatever_a_take_or_a_release_left() {
                 scratch.ok(&format!("acquire -r {resource} -i 2 -g 2"));
             });
             assert!(killed >= 3, "{operation}: {killed}");
+            assert!(
+                *operation == take || still_held.get() >= 1,
+                "{operation}: never killed before its first write"
+            );
         }
     }
 }

@@ -76,13 +76,23 @@ impl Host {
         holder
     }
 
+    /// A process that asks for leases when told to, until it is killed.
+    pub(crate) fn process(&self) -> Holder {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sanlock"));
+        command.args(["client", "command", "-c", "/bin/sleep", "600"]);
+        command.env("SANLOCK_RUN_DIR", self.dir.join(self.name));
+        let process = Holder { process: quiet(command).spawn().unwrap() };
+        until("a process to be registered", || self.library().inquire(process.pid()).is_ok());
+        process
+    }
+
     pub(crate) fn ok(&self, what: &str, args: &[String]) {
         let output = self.client(args).output().unwrap();
         assert!(output.status.success(), "{what}: {} {args:?}: {}", self.name, both(&output));
     }
 }
 
-/// A process that holds a lease, killed when it goes.
+/// A process that holds a lease, or may, killed when it goes.
 pub(crate) struct Holder {
     process: Child,
 }
@@ -100,7 +110,7 @@ impl Drop for Holder {
     }
 }
 
-pub(crate) fn quiet(mut command: Command) -> Command {
+fn quiet(mut command: Command) -> Command {
     command.stdout(Stdio::null()).stderr(Stdio::null());
     command
 }

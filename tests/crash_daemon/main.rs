@@ -9,15 +9,17 @@
 mod host;
 mod operations;
 
-use host::{Holder, both, direct, kill_at, quiet, until};
+use host::{Holder, both, direct, kill_at, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use operations::{OPERATIONS, Operation, Scene};
 use sanlock_served::{ServedFile, Trouble};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use std::process::Stdio;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 /// Leases are read and written by ordinary calls, lockspaces through an engine of the kernel.
 const CALLS: &str = "pread64,pwrite64,io_submit,io_uring_enter";
@@ -29,6 +31,15 @@ const LIMIT: Duration = Duration::from_secs(120);
 const IO_TIMEOUT: &str = "2";
 /// From the signal to the end of all threads of the daemon, so that none sees how its write ended.
 const DYING: Duration = Duration::from_millis(100);
+
+/// For so long a host that has ended cannot be known to be dead: 8 io timeouts and the watchdog's 4 s after its last renewal, which is
+/// hardly older than 2 io timeouts.
+const ALIVE: Duration = Duration::from_secs(10);
+/// What somebody hears who does not wait for an owner: it is alive, or nothing is known of it.
+const REFUSED_AT_ONCE: [i32; 2] = [-243, -247];
+/// What somebody may hear who waits: the owner is alive; it decided a version of its own, or one of a host that was before; it holds the lease
+/// shared. Or an I/O was delayed by a busy machine.
+const REFUSED: [i32; 5] = [-243, -244, -245, -11, -202];
 
 /// Where the daemon is killed.
 #[derive(Clone, Copy, Debug)]
@@ -74,8 +85,8 @@ fn kill_in(scene: &mut Scene, at: At, operation: &Operation, holder: Option<&Hol
     assert_eq!(ended.and_then(|status| status.signal()), Some(9), "{what}: {ended:?}");
 }
 
-/// One case.
-fn killed(at: At, operation: &Operation) {
+/// One case. Whether the lease was owned when the daemon had been killed.
+fn killed(at: At, operation: &Operation) -> bool {
     let what = format!("{}, killed at {at:?}", operation.name);
     let dir = tempfile::tempdir().unwrap();
     let mut scene = Scene::new(dir.path(), matches!(at, At::Write(_)));
@@ -88,6 +99,7 @@ fn killed(at: At, operation: &Operation) {
     let generation = scene.generation(1);
 
     kill_in(&mut scene, at, operation, holder.as_ref(), &what);
+    let end = Instant::now();
     drop(holder);
     // What is on disk can be read, and is nobody's but ours.
     let resource = scene.resource_on_disk();
@@ -101,12 +113,26 @@ fn killed(at: At, operation: &Operation) {
     assert!(left >= generation, "{what}: generation {left} after {generation}");
     (operation.look)(&scene, &what);
 
+    // Until the dead one must be dead, it is refused.
+    let owned = scene.is_owned_by_the_first();
+    if owned {
+        let code = scene.takes_without_waiting();
+        let refused = REFUSED_AT_ONCE.contains(&code);
+        let late = code == 0 && end.elapsed() > ALIVE;
+        assert!(refused || late, "{what}: {code} after {:?}", end.elapsed());
+    }
+
     // The other host waits for the dead one as long as it has to, and gets the lease.
-    let mut other = quiet(scene.second.client(&scene.takes(2))).spawn().unwrap();
+    let mut other = scene.second.client(&scene.takes(2));
+    let other = other.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     scene.first.restart();
     scene.join(1);
     assert!(scene.generation(1) > left, "{what}: generation {} after {left}", scene.generation(1));
-    if !other.wait().unwrap().success() {
+    let taken = other.wait_with_output().unwrap();
+    if !taken.status.success() {
+        let said = both(&taken);
+        let documented = REFUSED.iter().any(|code| said.contains(&format!("acquire done {code}\n")));
+        assert!(documented, "{what}: {said}");
         // A shared holder may have been alive, and then the version being decided was the dead host's: after that nothing is in the way.
         let again = scene.second.client(&scene.takes(2)).output().unwrap();
         if !again.status.success() {
@@ -119,19 +145,21 @@ fn killed(at: At, operation: &Operation) {
     });
     (operation.again)(&scene, &what);
     println!("{what}: well");
+    owned
 }
 
 fn all_of_them(cases: Vec<(At, &Operation)>) {
-    let cases = Mutex::new(cases.into_iter());
+    let (cases, owned) = (Mutex::new(cases.into_iter()), AtomicU32::new(0));
     std::thread::scope(|scope| {
         for _ in 0..AT_A_TIME {
             scope.spawn(|| {
                 while let Some((at, operation)) = next(&cases) {
-                    killed(at, operation);
+                    owned.fetch_add(killed(at, operation).into(), Ordering::Relaxed);
                 }
             });
         }
     });
+    assert!(owned.into_inner() > 0, "nobody was refused a lease of the dead host");
 }
 
 fn next<T>(cases: &Mutex<std::vec::IntoIter<T>>) -> Option<T> {

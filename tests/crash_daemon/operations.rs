@@ -120,6 +120,29 @@ impl Scene {
         line.unwrap_or_else(|| panic!("{output}")).parse().unwrap()
     }
 
+    /// Whether the image says that the first host owns the lease alone.
+    pub(crate) fn is_owned_by_the_first(&self) -> bool {
+        let leader = both(&direct(&["read_leader", "-r", &self.resource_on_disk()]));
+        leader.contains("\nowner_id 1\n") && !leader.contains("\ntimestamp 0\n")
+    }
+
+    /// What a process of the second host hears that does not want to wait for an owner; 0 if it gets the lease. An I/O that a busy machine
+    /// delayed says nothing.
+    pub(crate) fn takes_without_waiting(&self) -> i32 {
+        const DELAYED: i32 = -202;
+        let process = self.second.process();
+        let disk = Disk::new(self.disk(2), MIB).unwrap();
+        let spec = ResourceSpec::new(resource(self.name_on_disk()), vec![disk]).unwrap();
+        let (flags, library) = (AcquireFlags::OWNER_NOWAIT, self.second.library());
+        let mut code = DELAYED;
+        until("an answer about a lease", || {
+            let taken = library.acquire(process.pid(), flags, std::slice::from_ref(&spec), None);
+            code = taken.map_or_else(|error| error.result_code(), |()| 0);
+            code != DELAYED
+        });
+        code
+    }
+
     fn is_free(&self) -> bool {
         let leader = both(&direct(&["read_leader", "-r", &self.resource_on_disk()]));
         leader.contains("\ntimestamp 0\n")

@@ -6,6 +6,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
+use nix::sys::resource::{Resource as Limited, getrlimit, setrlimit};
 use sanlock_conformance::raw::{self, HEADER_LEN, Header, MAGIC, cmd, flag};
 use sanlock_conformance::{Connection, Holder, Host, Program, Resource, Scene, bounded};
 
@@ -13,6 +14,9 @@ use sanlock_conformance::{Connection, Holder, Host, Program, Resource, Scene, bo
 const PROMPT: Duration = Duration::from_secs(8);
 /// For what the daemon does at once, on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
+
+/// The daemon serves 1022 connections at a time.
+const MORE_THAN_ARE_SERVED: usize = 1100;
 
 /// The original's main loop stops in these cases.
 const HANGS: &str = "stops its main loop";
@@ -417,19 +421,16 @@ fn more_connections_than_the_daemon_serves_are_turned_away_and_later_ones_work()
     let Some(program) = Program::ours_under_test("never answers the one too many, and leaks it") else {
         return;
     };
+    let (_, most) = getrlimit(Limited::RLIMIT_NOFILE).unwrap();
+    setrlimit(Limited::RLIMIT_NOFILE, most.min(65_536), most).unwrap();
     let victim = Victim::new(program);
-    let mut connections = Vec::new();
-    for _ in 0..1100 {
-        match Connection::open(victim.host().run_dir()) {
-            Ok(connection) => connections.push(connection),
-            Err(_) => break,
-        }
-    }
-    assert!(connections.len() > 900, "{} connections", connections.len());
+    let open = |_| Connection::open(victim.host().run_dir()).unwrap();
+    let mut connections: Vec<_> = (0..MORE_THAN_ARE_SERVED).map(open).collect();
+    // Nothing was said on it: without the daemon's close it would wait for its first message.
     let last = connections.last_mut().unwrap();
-    last.set_limit(Duration::from_secs(5));
-    // Served, closed, or waiting in the queue; but it must not stop the others.
-    let _ = last.version();
+    last.set_limit(SOON);
+    let said = last.stream().read(&mut [0]);
+    assert!(matches!(said, Ok(0)), "the one too many is to be closed: {said:?}");
     assert!(connections[0].version().is_ok(), "an early connection is served");
     drop(connections);
     bounded::wait_until("the daemon to serve new connections", SOON, || {

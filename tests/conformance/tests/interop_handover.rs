@@ -1,7 +1,7 @@
 //! One host of each program in one lockspace: initialise, join, contend, hand over, leave, come
 //! back; on every kind of storage, started by either program.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sanlock_conformance::dead_owner::registered;
 use sanlock_conformance::scene::acquire_soon;
@@ -9,6 +9,9 @@ use sanlock_conformance::{Holder, Program, Scene, Storage, StorageKind, bounded}
 
 /// A release by one host is visible to the other at once; a waiting host asks again soon.
 const HAND_OVER_LIMIT: Duration = Duration::from_secs(40);
+
+/// A killed process is noticed at once and its lease freed: far above what that takes on a busy machine, far below the limit.
+const AFTER_A_KILL: Duration = Duration::from_secs(10);
 
 const RESOURCES: u64 = 3;
 
@@ -68,10 +71,9 @@ fn killed_process_makes_way(scene: &Scene) {
     for holder_host in [0, 1] {
         let mut holder = Holder::start(scene.host(holder_host), &[&scene.storage().resource_arg(1)]);
         holder.kill();
-        let begin = Instant::now();
         let (mut other, took) =
             acquire_soon(scene.host(1 - holder_host), scene.storage(), 1, HAND_OVER_LIMIT);
-        assert!(took <= begin.elapsed());
+        assert!(took < AFTER_A_KILL, "{took:?} after a process was killed on host {}", holder_host + 1);
         assert_eq!(other.release_one(&scene.storage().resource(1)), 0);
     }
 }
