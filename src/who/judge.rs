@@ -74,6 +74,8 @@ pub(super) enum Outlook {
     Glimpsed { watched: u64, wait: u64 },
     /// Its record is there, and nothing is known of its age.
     AgeUnknown,
+    /// The daemon of this host has not looked at its record for this many seconds, as when its disk is away from here: what the host did meanwhile is not known.
+    NotLooked(u64),
     /// The daemon of this host has seen an earlier instance of it only, whose silence says nothing of the one that holds the lease.
     Earlier,
 }
@@ -91,12 +93,19 @@ impl Outlook {
         if seen.generation < held && !matches!(seen.silence, Silence::Glimpsed(_)) {
             return Self::Earlier;
         }
-        let dead = seen.io_timeout.host_dead_secs(fire);
+        // Whoever acquires goes by the instance that holds, of which no io timeout is known then.
+        let io_timeout = if seen.generation < held { IoTimeout::LONGEST } else { seen.io_timeout };
+        let dead = io_timeout.host_dead_secs(fire);
         let wait = |silent: u64| (dead + 1).saturating_sub(silent);
         let fail = seen.io_timeout.renewal_fail_secs();
         match seen.silence {
             Silence::Unknown => Self::AgeUnknown,
             Silence::Since(age) | Silence::Watched(age) if age.confirmed > dead && !ours => Self::Dead,
+            Silence::Since(age) | Silence::Watched(age)
+                if age.secs > fail && age.confirmed <= fail && !ours =>
+            {
+                Self::NotLooked(age.secs.saturating_sub(age.confirmed))
+            }
             Silence::Since(age) | Silence::Watched(age) if age.secs > fail => Self::Failing(wait(age.secs)),
             Silence::Since(age) => Self::Renewing(wait(age.secs)),
             Silence::Watched(age) => Self::Unseen(wait(age.secs)),
@@ -127,6 +136,7 @@ impl Outlook {
             | Self::Unseen(_)
             | Self::Glimpsed { .. }
             | Self::AgeUnknown
+            | Self::NotLooked(_)
             | Self::Earlier => State::Unknown,
         }
     }
@@ -143,6 +153,7 @@ impl Outlook {
             | Self::Unread
             | Self::Unreadable
             | Self::AgeUnknown
+            | Self::NotLooked(_)
             | Self::Earlier => None,
         }
     }
@@ -200,7 +211,8 @@ mod tests {
             (150, 139, Outlook::Failing(0)),
             (150, 140, Outlook::Failing(0)),
             (150, 141, Outlook::Dead),
-            (9000, 4, Outlook::Failing(0)),
+            (150, 80, Outlook::NotLooked(70)),
+            (9000, 4, Outlook::NotLooked(8996)),
         ] {
             let age = Age { secs, confirmed };
             for silence in [Silence::Since(age), Silence::Watched(age)] {
@@ -252,7 +264,14 @@ mod tests {
     #[test]
     fn a_free_record_of_an_older_generation_frees_nothing() {
         let older = Seen { timestamp: 0, generation: 2, ..seen(Silence::Glimpsed(50)) };
-        assert_eq!(judged(&older), Outlook::Glimpsed { watched: 50, wait: 91 });
+        // By the longest io timeout there is: that of the holder is not known.
+        let dead = IoTimeout::LONGEST.host_dead_secs(WatchdogFire::DEFAULT);
+        assert_eq!(judged(&older), Outlook::Glimpsed { watched: 50, wait: dead + 1 - 50 });
+        let watched = Seen { timestamp: 900, silence: Silence::Glimpsed(141), ..older };
+        assert!(
+            matches!(judged(&watched), Outlook::Glimpsed { .. }),
+            "dead by its own io timeout, which was another"
+        );
     }
 
     #[test]

@@ -171,6 +171,11 @@ fn seen(host: &HostReport, lockspace: Option<&LockspaceReport>) -> String {
         (Outlook::Glimpsed { watched, .. }, _) => format!(", not seen renewing in {watched} s"),
         (Outlook::Unseen(_), _) => ", not seen renewing yet".to_owned(),
         (Outlook::AgeUnknown, _) => ", its last renewal is not known".to_owned(),
+        (Outlook::NotLooked(secs), _) => {
+            format!(
+                ", its host id record has not been looked at for {secs} s: see the log of this host's daemon"
+            )
+        }
         (Outlook::Earlier, _) => ", which this host has not seen yet: only an earlier generation".to_owned(),
         (_, Some(age)) => format!(", last renewal seen {age} s ago"),
         (_, None) => String::new(),
@@ -206,6 +211,9 @@ fn outlook(outlook: Outlook, this_host: bool, lockspace: Option<&LockspaceReport
         }
         Outlook::NoRecord => {
             "when it can be taken is not known: give its lockspace with -s NAME:0:PATH:OFFSET".to_owned()
+        }
+        Outlook::NotLooked(_) => {
+            "when it can be taken is not known: this host does not see whether that one renews".to_owned()
         }
         Outlook::AgeUnknown => "when it can be taken is not known yet: ask again in a moment".to_owned(),
         Outlook::Earlier => "when it can be taken is not known yet: ask again in a moment; an acquire on this host counts from its own first look"
