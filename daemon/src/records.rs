@@ -255,9 +255,15 @@ fn evidence_of(this_boot: Option<RejoinEvidence>, before_boot: Option<RejoinEvid
 /// Replaces a record as a whole. When this has succeeded it is on stable storage, its name too.
 fn replace(directory: &Path, path: &Path, text: &str) -> io::Result<()> {
     let fresh = path.with_extension("new");
-    // One that was left belongs to whoever the daemon ran as then, and may not be written now.
-    unlink(&fresh)?;
-    let mut file = File::create(&fresh)?;
+    let made = match File::create(&fresh) {
+        // One that was left belongs to whoever the daemon ran as then.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            unlink(&fresh)?;
+            File::create(&fresh)
+        }
+        made => made,
+    };
+    let mut file = made?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     fs::rename(&fresh, path)?;
