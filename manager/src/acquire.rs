@@ -217,7 +217,10 @@ impl Manager {
         let id = ResourceId(self.next_id());
         let spec = ResourceSpec { lver: None, ..request.spec.clone() };
         let disks = spec.disks.clone();
-        let instead_of = self.displaced(&spec);
+        let instead_of = match local {
+            Local::InsteadOf(release) => self.resources.remove(&release).map(Box::new),
+            Local::Nothing | Local::Join(_) | Local::Adopt(_) => None,
+        };
         let resource = Resource {
             spec,
             ls,

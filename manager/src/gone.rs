@@ -21,12 +21,11 @@ use sanlock_lease::timing::MonoTime;
 const NOWHERE: [i32; 2] = [ReturnCode::ENOENT.0, -20];
 
 impl Resource {
-    /// Whether an acquire of this lease takes the place of its release, which waits for another attempt because nothing was at its path at the last one. A
+    /// Whether an acquire of the lease of this name takes the place of its release, which waits for another attempt because nothing was at its path at the last one. A
     /// value that was set, and is not on disk yet, is nothing that could be left out.
     pub(crate) fn makes_room_for(&self, spec: &ResourceSpec) -> bool {
         self.gone_since.is_some()
             && matches!(self.work, Work::Retry { .. })
-            && self.spec.names() == spec.names()
             && self.spec.disks == spec.disks
             && self.renamed.is_none()
             && self.converting.or(self.unsettled).is_none()
@@ -71,12 +70,6 @@ impl Manager {
             log(out, Level::Error, Some(resource.ls), text);
         }
         self.release_ended(now, id, Err((code, !lost)), out);
-    }
-
-    /// Takes out the release whose place an acquire of this lease takes, for the case that the acquire comes to nothing.
-    pub(crate) fn displaced(&mut self, spec: &ResourceSpec) -> Option<Box<Resource>> {
-        let found = self.resources.iter().find(|(_, r)| r.makes_room_for(spec)).map(|(id, _)| *id)?;
-        self.resources.remove(&found).map(Box::new)
     }
 
     /// An acquire has come to nothing, and left nothing behind: the release whose place it took is tried again, if there was one. Otherwise there

@@ -20,6 +20,8 @@ use sanlock_lease::timing::MonoTime;
 pub(crate) enum Local {
     /// Nothing: the lease is taken from disk.
     Nothing,
+    /// Only a release that waits, of a lease whose path leads nowhere: the acquire takes its place ([`gone`](crate::gone)).
+    InsteadOf(ResourceId),
     /// It is held shared: one more holder joins.
     Join(ResourceId),
     /// An orphan of the same mode.
@@ -35,15 +37,16 @@ impl Manager {
     /// What this host already has under that name decides first (lease-algorithms.md 7.2).
     pub(crate) fn local_state(&self, spec: &ResourceSpec, orphan: OrphanUse) -> Result<Local, ReturnCode> {
         let same = |r: &Resource| r.spec.names() == spec.names();
+        let found = self.resources.iter().find(|(_, r)| same(r));
         // Of what is about to be given up no orphan is left, wherever its disk is.
-        let room = |r: &Resource| orphan != OrphanUse::Only && r.makes_room_for(spec);
-        let Some((id, found)) = self.resources.iter().find(|(_, r)| same(r) && !room(r)) else {
+        let gone = found.filter(|(_, r)| orphan != OrphanUse::Only && r.makes_room_for(spec));
+        let Some((id, found)) = found.filter(|_| gone.is_none()) else {
             if orphan == OrphanUse::Only {
                 return Err(ReturnCode::ENOENT);
             }
             let renamed = self.resources.values().find(|r| r.stands_for(spec));
             return match renamed.map(|found| &found.work) {
-                None => Ok(Local::Nothing),
+                None => Ok(gone.map_or(Local::Nothing, |(id, _)| Local::InsteadOf(*id))),
                 // As far as this host knows the name is wrong, and as a rule the disk would say so too.
                 Some(Work::Held { .. }) => Err(ReturnCode::LEADER_RESOURCE),
                 Some(_) => Err(ReturnCode::EAGAIN),

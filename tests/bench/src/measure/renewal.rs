@@ -70,21 +70,19 @@ fn io_timeout_note(io_timeout: u32) -> String {
 }
 
 fn all_rows([original, ours]: [Cost; 2], load: Load) -> Vec<Row> {
-    let rows = |name, unit, of: fn(&Cost) -> Vec<f64>| {
-        let row = Row::new(name, unit, of(&original), of(&ours)).sized(load.spaces, "lockspaces");
+    let of_parts = |name, unit, original, ours| {
+        let row = Row::new(name, unit, original, ours).sized(load.spaces, "lockspaces");
         row.noting(io_timeout_note(load.io_timeout))
     };
-    let row = |name, unit, of: fn(&Cost) -> f64| {
-        let row = Row::new(name, unit, vec![of(&original)], vec![of(&ours)]).sized(load.spaces, "lockspaces");
-        row.noting(io_timeout_note(load.io_timeout))
-    };
+    let row = |name, unit, of: fn(&Cost) -> f64| of_parts(name, unit, vec![of(&original)], vec![of(&ours)]);
     let kept =
         "4 MiB of heap are kept ready, for a recovery while the disk of the system may be dead as well";
     let kept = if load.spaces == 1 { kept } else { "" };
     let resident = row("resident memory", Unit::Kibibytes, |cost| cost.resident_kib).noting(kept);
     let family = row("memory with its helpers", Unit::Kibibytes, |cost| cost.family_kib).noting(kept);
     vec![
-        rows("processor time per renewal", Unit::Micros, |cost| cost.cpu_us.clone()).ratio_wanted(0.5),
+        of_parts("processor time per renewal", Unit::Micros, original.cpu_us.clone(), ours.cpu_us.clone())
+            .ratio_wanted(0.5),
         row("KiB read per renewal", Unit::Kibibytes, |cost| cost.read_kib).not_slower(),
         row("context switches per renewal", Unit::Count, |cost| cost.switches).not_slower(),
         if load.spaces == 40 { resident.ratio_wanted(0.25) } else { resident.not_slower() },
