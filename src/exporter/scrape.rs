@@ -9,9 +9,9 @@ use sanlock_client::wire::counters::{
     COUNTERS_RECORD, Counters, DAMAGED_HOSTS, DEPTHS, LOCKSPACE_COUNTERS_RECORD, number,
 };
 use sanlock_client::wire::flags::{HostState, ResourceFlags};
-use sanlock_client::wire::{Attachment, Name, StateRecord, StateType};
-use sanlock_client::{Client, ClientError};
-use sanlock_lease::timing::WatchdogFire;
+use sanlock_client::wire::{Attachment, Host, Name, StateRecord, StateType};
+use sanlock_client::{Client, ClientError, state_as_looked_at};
+use sanlock_lease::timing::{IoTimeout, WatchdogFire};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -154,10 +154,9 @@ impl Collector {
             let Some(view) = scrape.lockspaces.get_mut(shown).filter(|view| view.joined) else { continue };
             match self.until(end).get_hosts(*name, 0) {
                 Ok(hosts) => {
-                    let counts = HOST_STATES.map(|(state, _)| {
-                        let is = |flags| HostState::from_flags(flags) == Some(state);
-                        hosts.iter().filter(|host| is(host.flags.get())).count() as u64
-                    });
+                    let states = self.states(*name, &hosts, end);
+                    let counts =
+                        HOST_STATES.map(|(state, _)| states.iter().filter(|s| **s == state).count() as u64);
                     view.hosts = Some(counts);
                 }
                 // Shortly after the join nothing is known; and it may have been left since it was listed.
@@ -178,6 +177,27 @@ impl Collector {
             }
             view.renewals = self.renewals.get(shown).cloned();
         }
+    }
+}
+
+impl Collector {
+    /// The states of hosts, as far as their records have been looked at.
+    fn states(&self, lockspace: Name, hosts: &[Host], end: Instant) -> Vec<HostState> {
+        let silent = |host: &&Host| {
+            matches!(HostState::from_flags(host.flags.get()), Some(HostState::Fail | HostState::Dead))
+        };
+        // Asked only where it matters: in a lockspace of two thousand hosts the answer is long.
+        let records = match hosts.iter().find(silent) {
+            Some(_) => self.until(end).host_status(lockspace).unwrap_or_default(),
+            None => Vec::new(),
+        };
+        let state = |host: &Host| {
+            let record = records.iter().find(|record| u64::from(record.data32) == host.host_id.get());
+            let io_timeout = u16::try_from(host.io_timeout.get()).unwrap_or(u16::MAX);
+            let io_timeout = IoTimeout::from_disk(io_timeout, IoTimeout::DEFAULT);
+            state_as_looked_at(host, record, io_timeout.renewal_fail_secs())
+        };
+        hosts.iter().filter_map(state).collect()
     }
 }
 

@@ -33,7 +33,7 @@ const HELP: [&str; 21] = [
     "       millisecond to the io timeout in powers of ten; ! a failed attempt",
     "",
     "LIVE   a host renews    FAIL  it has not for 8 io timeouts",
-    "DEAD   its leases may be taken    FREE  it has left    UNKNOWN  not known yet",
+    "DEAD   its leases may be taken    FREE  it has left    UNKNOWN  not known",
     "SILENT seconds since its record was seen to change",
     "",
     "'sanlock who' and 'sanlock explain' say more about a lease and a number.",

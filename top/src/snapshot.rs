@@ -2,7 +2,7 @@
 
 use sanlock_client::wire::flags::{HostState, ResourceFlags};
 use sanlock_client::wire::{self, Attachment, Name, StateRecord, StateType};
-use sanlock_client::{Client, ClientError, Renewal};
+use sanlock_client::{Client, ClientError, Renewal, state_as_looked_at};
 use sanlock_lease::timing::IoTimeout;
 
 /// Everything that is shown.
@@ -67,7 +67,7 @@ pub(crate) struct Host {
     /// Empty if it is not known.
     pub(crate) name: String,
     pub(crate) generation: u64,
-    /// `None` for a state of a later release.
+    /// As far as its record has been looked at. `None` for a state of a later release.
     pub(crate) state: Option<HostState>,
     pub(crate) io_timeout: u32,
     /// Seconds since its record was seen to change; `None` if it never was.
@@ -177,11 +177,13 @@ fn listed(records: &[StateRecord]) -> Snapshot {
 
 fn host(wire: &wire::Host, records: &[StateRecord], now: u64) -> Host {
     let record = records.iter().find(|record| u64::from(record.data32) == wire.host_id.get());
+    let io_timeout = u16::try_from(wire.io_timeout.get()).unwrap_or(u16::MAX);
+    let fail_secs = IoTimeout::from_disk(io_timeout, IoTimeout::DEFAULT).renewal_fail_secs();
     Host {
         host_id: wire.host_id.get(),
         name: shown(record.and_then(|record| record.get("owner_name")).unwrap_or_default()),
         generation: wire.generation.get(),
-        state: HostState::from_flags(wire.flags.get()),
+        state: state_as_looked_at(wire, record, fail_secs),
         io_timeout: wire.io_timeout.get(),
         silent: record
             .map(|record| number(record, "last_live"))

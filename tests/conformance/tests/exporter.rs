@@ -162,6 +162,32 @@ fn a_host_whose_record_is_damaged_is_counted() {
     assert!(after.is(live, 1.0));
 }
 
+/// The disk of a host goes away from it: what the others do meanwhile it does not know, whatever GET_HOSTS says of their silence.
+#[test]
+fn hosts_that_could_not_be_looked_at_have_not_failed() {
+    for program in programs() {
+        let mut scene = Scene::asked_by(Storage::file(), program, Program::Ours, 2, 1);
+        scene.wait_until_all_see_all();
+        let exporter = Exporter::start(scene.host(0), &[]);
+        let state = |state| format!("sanlock_hosts{{lockspace=\"LS\",state=\"{state}\"}}");
+        scene.host_mut(1).kill();
+        // It is silent for 6 of the 8 s after which a host counts as failed, then this one is blind, and has 6 s itself.
+        std::thread::sleep(Duration::from_secs(6));
+        let host = scene.host(0);
+        let file = std::fs::File::options().write(true).open(scene.storage().path()).unwrap();
+        file.set_len(0).unwrap();
+        let silent = bounded::poll_for("the silent host to count as failed", SOON, || {
+            let (_, hosts) = host.connect().get_hosts("LS", 2);
+            hosts.first().map(|host| host.flags & 0xf).filter(|state| *state != 3)
+        });
+        assert_eq!(silent, 4, "{program:?}");
+        let seen = exporter.samples();
+        assert!(seen.is(&state("unknown"), 1.0) && seen.is(&state("fail"), 0.0), "{program:?} {seen:?}");
+        let shown = host.client(&["top", "--once"]).success().stdout;
+        assert!(shown.contains("UNKNOWN") && !shown.contains("FAIL "), "{program:?} {shown}");
+    }
+}
+
 #[test]
 fn a_daemon_under_load_moves_its_metrics_and_promtool_has_nothing_to_say() {
     for program in programs() {
