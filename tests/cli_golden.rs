@@ -321,7 +321,11 @@ fn a_leader_that_cannot_be_read_shows_zeros() {
 }
 
 fn image(dir: &Path, name: &str) {
-    let packed = std::fs::File::open(golden("disk", &format!("{name}.img.gz"))).unwrap();
+    unpack(&golden("disk", &format!("{name}.img.gz")), dir, name);
+}
+
+fn unpack(image: &Path, dir: &Path, name: &str) {
+    let packed = std::fs::File::open(image).unwrap();
     let mut file = std::fs::File::create(dir.join(name)).unwrap();
     std::io::copy(&mut flate2::read::GzDecoder::new(packed), &mut file).unwrap();
 }
@@ -345,6 +349,21 @@ fn dumps_of_recorded_images() {
         }
     }
     assert_eq!(dumps, 24);
+}
+
+/// A lockspace of 5.1.1 in which an administrator declared host 1 dead.
+#[test]
+fn who_was_declared_dead_is_dead() {
+    let dir = lease_dir();
+    let name = "v51-ls-512-1m-dead-ext";
+    let images = Path::new(env!("CARGO_MANIFEST_DIR")).join("lease/tests/golden/disk");
+    unpack(&images.join(format!("{name}.img.gz")), dir.path(), name);
+    let args = ["who", "--watch", "1", &format!("{RECORDED_DIR}/{name}:0")].map(str::to_owned);
+    let output = run(dir.path(), &args);
+    let shown = text(&output.stdout);
+    let said = "host 1 \"gamma\" generation 2: DEAD, declared dead by an administrator (DEAD_EXT)";
+    assert!(shown.contains(said), "{shown}{}", text(&output.stderr));
+    assert!(shown.contains("host 77 \"delta\" generation 1: UNKNOWN"), "{shown}");
 }
 
 /// Sizes that do not fit what is there, and damage, end in a message, never in a panic.

@@ -12,9 +12,8 @@ use sanlock_wire::{Host, StateRecord};
 #[must_use]
 pub fn state_as_looked_at(host: &Host, record: Option<&StateRecord>, fail_secs: u64) -> Option<HostState> {
     let state = HostState::from_flags(host.flags.get())?;
-    let silent = record.and_then(|record| {
-        Some(number(record, "last_check")?.saturating_sub(number(record, "last_live")?))
-    });
+    let silent = record
+        .and_then(|record| Some(number(record, "last_check")?.saturating_sub(number(record, "last_live")?)));
     Some(match (state, silent) {
         (HostState::Fail | HostState::Dead, Some(silent)) if silent <= fail_secs => HostState::Unknown,
         _ => state,

@@ -1,7 +1,7 @@
 //! What the disks say: a resource's lease, the records of a lockspace's hosts, and where leases are.
 
 use super::WhoError;
-use super::judge::{Age, Seen, Silence};
+use super::judge::{Age, Later, Seen, Silence};
 use crate::direct::{Area, Storage, StorageError};
 use sanlock_blockio::Access;
 use sanlock_lease::fsck::{self, HEAD_BYTES, Kind};
@@ -68,6 +68,18 @@ pub(super) fn is_same_place(joined: &DiskSpec, asked: &DiskSpec) -> bool {
     }
     let open = |place: &DiskSpec| Storage::open(&place.path, Access::ReadOnly).ok();
     open(joined).zip(open(asked)).is_some_and(|(joined, asked)| joined.disk().is_same_as(asked.disk()))
+}
+
+/// Whether these are known to be different places: another offset, or files or devices that are both there and not the same one.
+pub(super) fn is_other_place(held: &DiskSpec, asked: &DiskSpec) -> bool {
+    if held.offset != asked.offset {
+        return true;
+    }
+    if held.path == asked.path || !held.path.starts_with(b"/") {
+        return false;
+    }
+    let open = |place: &DiskSpec| Storage::open(&place.path, Access::ReadOnly).ok();
+    open(held).zip(open(asked)).is_some_and(|(held, asked)| !held.disk().is_same_as(asked.disk()))
 }
 
 /// Looks for a lease on `path`, from `start` on in steps of a MiB.
@@ -157,8 +169,15 @@ impl Record {
                 let secs = since(at);
                 Silence::Since(Age { secs, confirmed: secs })
             }),
+            later: later(&self.last),
         }
     }
+}
+
+/// The flags of lockspaces of version 4 on; in earlier ones these bits mean nothing (disk-format.md 11.1).
+fn later(record: &RawLeader) -> Later {
+    let flags = if record.version.get() >> 16 >= 4 { record.flags.get() } else { 0 };
+    Later { no_timeout: flags & 0x2 != 0, declared_dead: flags & 0x4 != 0 }
 }
 
 /// What was found at the place of a host's record.

@@ -103,6 +103,17 @@ impl<'a> Gatherer<'a> {
         (*found == name && !path.is_empty()).then(|| DiskSpec { path: path.clone(), offset: *offset })
     }
 
+    /// Where a lockspace is: as given, or as the daemon has it; and the host id, if the daemon is in that one. It may be in another one of
+    /// that name.
+    fn known(&self, name: Name) -> Option<(DiskSpec, Option<u64>)> {
+        match (self.given(name), self.joined(name)) {
+            (Some(given), Some((joined, _))) if !disk::is_same_place(&joined, &given) => Some((given, None)),
+            (_, Some((joined, host_id))) => Some((joined, Some(host_id))),
+            (Some(given), None) => Some((given, None)),
+            (None, None) => None,
+        }
+    }
+
     /// Why the daemon did not help.
     fn without(&self, missing: WhoError) -> WhoError {
         match &self.local {
@@ -114,7 +125,7 @@ impl<'a> Gatherer<'a> {
     fn find(&self) -> Result<Subject, WhoError> {
         match &self.args.target {
             WhoTarget::Lockspace(name) => {
-                let place = self.joined(*name).map(|(place, _)| place).or_else(|| self.given(*name));
+                let place = self.known(*name).map(|(place, _)| place);
                 let place = place.ok_or_else(|| self.without(WhoError::LockspacePlace))?;
                 Ok(Subject::Lockspace { name: *name, place })
             }
@@ -150,8 +161,9 @@ impl<'a> Gatherer<'a> {
         if let Some(disks) = self.local.as_ref().ok().and_then(|local| local.disks_of(lockspace, name)) {
             return Ok(Disks::Known(disks));
         }
-        let place = self.joined(lockspace).map(|(place, _)| place).or_else(|| self.given(lockspace));
-        let Some(place) = place else { return Err(self.without(WhoError::ResourcePlace)) };
+        let Some((place, _)) = self.known(lockspace) else {
+            return Err(self.without(WhoError::ResourcePlace));
+        };
         let found = disk::search(&place.path, place.offset, |area, leader| {
             area == Area::Resource
                 && lockspace.matches(&leader.space_name)
@@ -183,12 +195,10 @@ impl<'a> Gatherer<'a> {
     fn resource(&self, lockspace: Name, name: Name, disks: &Disks) -> Result<Report, WhoError> {
         let mut source = self.source();
         let (report, holders) = self.read_resource(lockspace, name, disks, &mut source)?;
-        let joined = self.joined(lockspace);
-        let ours = joined.as_ref().map(|(_, id)| *id);
-        let place = match joined {
-            Some((place, _)) => Some(place),
-            None if holders.is_empty() => self.given(lockspace),
-            None => self.given(lockspace).or_else(|| search_lockspace(lockspace, disks.places())),
+        let (place, ours) = match self.known(lockspace) {
+            Some((place, ours)) => (Some(place), ours),
+            None if holders.is_empty() => (None, None),
+            None => (search_lockspace(lockspace, disks.places()), None),
         };
         let ids: Vec<HostId> = holders.iter().filter_map(|(id, ..)| HostId::new(*id)).collect();
         // Whoever wants the lease has to read the records of its holders.
@@ -207,8 +217,11 @@ impl<'a> Gatherer<'a> {
             let seen = seen.iter().find(|(host, _)| host == id).map(|(_, seen)| seen);
             self.host(*id, Some((*generation, *mode)), seen, ours, &records)
         });
-        let processes =
-            self.local.as_ref().map(|local| local.processes(lockspace, Some(name))).unwrap_or_default();
+        let processes = self
+            .local
+            .as_ref()
+            .map(|local| local.processes(lockspace, Some((name, disks.places()))))
+            .unwrap_or_default();
         Ok(Report {
             source,
             hosts: hosts.collect(),

@@ -13,6 +13,16 @@ pub(super) struct Seen {
     pub(super) timestamp: u64,
     pub(super) io_timeout: IoTimeout,
     pub(super) silence: Silence,
+    pub(super) later: Later,
+}
+
+/// What hosts of 5.1.1 go by in lockspaces of later versions, which this program's daemon does not join (disk-format.md 11.2, 11.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Later {
+    /// NO_TIMEOUT: nobody takes a silent host for dead.
+    pub(super) no_timeout: bool,
+    /// DEAD_EXT: this generation was declared dead by an administrator.
+    pub(super) declared_dead: bool,
 }
 
 /// Seconds of silence.
@@ -63,6 +73,10 @@ pub(super) enum Outlook {
     Gone,
     /// It counts as dead: what it held can be taken.
     Dead,
+    /// It was declared dead: what it held can be taken, for others than 3.8.5 and this project's daemon, which cannot join such a lockspace.
+    Declared,
+    /// Seen to be so, and whatever its silence, what it holds can be taken by nobody before it was declared dead, or joins again.
+    Kept(State),
     /// Silent for too long for itself, not yet for others: in this many seconds.
     Failing(u64),
     /// Renewing: in this many seconds if it stopped now.
@@ -93,6 +107,23 @@ impl Outlook {
         if seen.generation < held && !matches!(seen.silence, Silence::Glimpsed(_)) {
             return Self::Earlier;
         }
+        if seen.later.declared_dead && seen.generation == held {
+            return Self::Declared;
+        }
+        match Self::of_silence(seen, held, ours, fire) {
+            // Dead is who nobody waits for any more.
+            Self::Dead if seen.later.no_timeout => Self::Kept(State::Fail),
+            found @ (Self::Failing(_) | Self::Renewing(_) | Self::Unseen(_) | Self::Glimpsed { .. })
+                if seen.later.no_timeout =>
+            {
+                Self::Kept(found.state())
+            }
+            found => found,
+        }
+    }
+
+    /// Where silence is what counts.
+    fn of_silence(seen: &Seen, held: u64, ours: bool, fire: WatchdogFire) -> Self {
         // Whoever acquires goes by the instance that holds, of which no io timeout is known then.
         let io_timeout = if seen.generation < held { IoTimeout::LONGEST } else { seen.io_timeout };
         let dead = io_timeout.host_dead_secs(fire);
@@ -117,7 +148,7 @@ impl Outlook {
     /// What remains of it where the record on the disk could not be looked at.
     pub(super) fn unread(self) -> Self {
         match self {
-            Self::Gone | Self::Dead => Self::Unread,
+            Self::Gone | Self::Dead | Self::Declared => Self::Unread,
             other => other,
         }
     }
@@ -126,7 +157,8 @@ impl Outlook {
     pub(super) fn state(self) -> State {
         match self {
             Self::Gone => State::Gone,
-            Self::Dead => State::Dead,
+            Self::Dead | Self::Declared => State::Dead,
+            Self::Kept(state) => state,
             Self::Failing(_) => State::Fail,
             Self::Renewing(_) => State::Live,
             Self::NoRecord
@@ -144,10 +176,11 @@ impl Outlook {
     /// Seconds until what it holds could be taken if it did not renew any more; `None` if that is not known.
     pub(super) fn takeover_secs(self) -> Option<u64> {
         match self {
-            Self::Gone | Self::Dead => Some(0),
+            Self::Gone | Self::Dead | Self::Declared => Some(0),
             Self::Failing(wait) | Self::Renewing(wait) | Self::Unseen(wait) => Some(wait),
             // Somebody who has been watching for longer may take it sooner.
             Self::Glimpsed { .. }
+            | Self::Kept(_)
             | Self::NoRecord
             | Self::Damaged
             | Self::Unread
@@ -173,7 +206,8 @@ mod tests {
 
     fn seen(silence: Silence) -> Seen {
         let io_timeout = IoTimeout::new(10).unwrap();
-        Seen { name: b"a".to_vec(), generation: 3, timestamp: 500, io_timeout, silence }
+        let later = Later::default();
+        Seen { name: b"a".to_vec(), generation: 3, timestamp: 500, io_timeout, silence, later }
     }
 
     fn judged(seen: &Seen) -> Outlook {
@@ -229,6 +263,33 @@ mod tests {
         // As a member it is what its record says.
         assert_eq!(Outlook::of(None, Some(&again), false, WatchdogFire::DEFAULT), Outlook::Renewing(140));
         assert_eq!(Outlook::of(Some(3), None, false, WatchdogFire::DEFAULT), Outlook::NoRecord);
+    }
+
+    #[test]
+    fn where_silence_frees_nothing_it_frees_nothing() {
+        let kept = |silence| {
+            let later = Later { no_timeout: true, declared_dead: false };
+            let found = judged(&Seen { later, ..seen(silence) });
+            (found, found.takeover_secs())
+        };
+        for (silence, expected) in [
+            (since(4), Outlook::Kept(State::Live)),
+            (since(81), Outlook::Kept(State::Fail)),
+            (since(9000), Outlook::Kept(State::Fail)),
+            (watched(9000), Outlook::Kept(State::Fail)),
+            (watched(5), Outlook::Kept(State::Unknown)),
+            (Silence::Glimpsed(30), Outlook::Kept(State::Unknown)),
+            (Silence::Glimpsed(9000), Outlook::Kept(State::Fail)),
+            (Silence::Unknown, Outlook::AgeUnknown),
+        ] {
+            assert_eq!(kept(silence), (expected, None), "{silence:?}");
+        }
+        // Who has joined again holds nothing, and neither does who was declared dead since it took the lease.
+        let later = Later { no_timeout: true, declared_dead: true };
+        let declared = Seen { later, ..seen(since(4)) };
+        let of = |held| Outlook::of(Some(held), Some(&declared), false, WatchdogFire::DEFAULT);
+        assert_eq!((of(3), of(2), of(4)), (Outlook::Declared, Outlook::Gone, Outlook::Earlier));
+        assert_eq!((of(3).state(), of(3).takeover_secs()), (State::Dead, Some(0)));
     }
 
     /// Of a record that is damaged the daemon says the same as of one that is free.

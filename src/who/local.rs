@@ -1,6 +1,7 @@
 //! What the daemon of this host knows: its lockspaces, what it has seen of other hosts, and the processes that hold leases here.
 
-use super::judge::{Age, Seen, Silence};
+use super::disk::is_other_place;
+use super::judge::{Age, Later, Seen, Silence};
 use super::report::{Mode, ProcessReport};
 use crate::json::Text;
 use sanlock_client::wire::flags::{HostState, LockspaceFlags, ResourceFlags};
@@ -64,9 +65,19 @@ impl Local {
         })
     }
 
-    /// The processes of this host that hold, acquire or release the resource, or anything in the lockspace.
-    pub(super) fn processes(&self, lockspace: Name, resource: Option<Name>) -> Vec<ProcessReport> {
-        let held = self.resources().filter(|(_, spec)| is(spec, lockspace, resource));
+    /// The processes of this host that hold, acquire or release the resource, or anything in the lockspace. A copy of the resource, elsewhere
+    /// than on `disks`, is another one.
+    pub(super) fn processes(
+        &self,
+        lockspace: Name,
+        resource: Option<(Name, &[DiskSpec])>,
+    ) -> Vec<ProcessReport> {
+        let asked = |spec: &ResourceSpec| {
+            let Some((name, disks)) = resource else { return is(spec, lockspace, None) };
+            let elsewhere = |held: &DiskSpec| disks.iter().all(|disk| is_other_place(held, disk));
+            is(spec, lockspace, Some(name)) && !spec.disks().iter().map(place).all(|held| elsewhere(&held))
+        };
+        let held = self.resources().filter(|(_, spec)| asked(spec));
         held.map(|(record, spec)| {
             let list = record.get("list").unwrap_or(b"held");
             let pid = i32::from_ne_bytes(record.data32.to_ne_bytes());
@@ -137,6 +148,11 @@ fn seen(record: &StateRecord, judged: &[Host], now: u64) -> Option<(u64, Seen)> 
         timestamp: number("timestamp")?,
         io_timeout: IoTimeout::from_disk(io_timeout, IoTimeout::DEFAULT),
         silence,
+        // Of a daemon of 5.1.1.
+        later: Later {
+            no_timeout: number("no_timeout").is_some_and(|set| set != 0),
+            declared_dead: number("dead_ext").is_some_and(|set| set != 0),
+        },
     };
     Some((host_id, seen))
 }
@@ -174,6 +190,7 @@ mod tests {
             timestamp: 500,
             io_timeout: IoTimeout::new(10).unwrap(),
             silence,
+            later: Later::default(),
         };
         for (last_live, judged, silence) in [
             (996, vec![host(3)], Silence::Since(Age { secs: 4, confirmed: 3 })),

@@ -1,7 +1,9 @@
 //! The answer for people.
 
 use super::judge::Outlook;
-use super::report::{HostReport, LockspaceReport, Mode, ProcessReport, Report, ResourceReport, Source};
+use super::report::{
+    HostReport, LockspaceReport, Mode, ProcessReport, Report, ResourceReport, Source, State,
+};
 
 /// The whole answer, a line for each thing.
 pub(super) fn of(report: &Report) -> String {
@@ -163,6 +165,7 @@ fn seen(host: &HostReport, lockspace: Option<&LockspaceReport>) -> String {
             let damage = host.damage.as_deref().unwrap_or_default();
             format!(", its host id record is damaged: {damage}")
         }
+        (Outlook::Declared, _) => ", declared dead by an administrator (DEAD_EXT)".to_owned(),
         (Outlook::Unread | Outlook::Unreadable, _) => {
             let error = lockspace.and_then(|lockspace| lockspace.error.as_deref());
             format!(", its host id record cannot be looked at: {}", error.unwrap_or("its place is not known"))
@@ -177,6 +180,10 @@ fn seen(host: &HostReport, lockspace: Option<&LockspaceReport>) -> String {
             )
         }
         (Outlook::Earlier, _) => ", which this host has not seen yet: only an earlier generation".to_owned(),
+        // Of one that has been silent for that long the daemon does not say whether it ever saw it renew, or only its record.
+        (Outlook::Failing(_) | Outlook::Dead | Outlook::Kept(State::Fail), Some(age)) => {
+            format!(", no renewal seen for {age} s")
+        }
         (_, Some(age)) => format!(", last renewal seen {age} s ago"),
         (_, None) => String::new(),
     }
@@ -185,7 +192,10 @@ fn seen(host: &HostReport, lockspace: Option<&LockspaceReport>) -> String {
 /// When another host could have it.
 fn outlook(outlook: Outlook, this_host: bool, lockspace: Option<&LockspaceReport>) -> String {
     match outlook {
-        Outlook::Gone | Outlook::Dead => "can be taken now".to_owned(),
+        Outlook::Gone | Outlook::Dead | Outlook::Declared => "can be taken now".to_owned(),
+        Outlook::Kept(_) => "can be taken when it is released, or when that host joins again or is declared dead (set_host of 5.1.1): its \
+             lockspace has NO_TIMEOUT, so that silence frees nothing"
+            .to_owned(),
         Outlook::Failing(wait) => format!("can be taken in {wait} s at the earliest"),
         Outlook::Renewing(wait) | Outlook::Unseen(wait) => {
             let host = if this_host { "this host" } else { "that host" };

@@ -131,6 +131,14 @@ fn a_lockspace_is_known_by_another_spelling_of_its_path() {
     // Not what only has the same name.
     let output = who(scene.host(1), &["--watch", "0", &format!("{}:0", other.display())]).success();
     assert!(output.stdout.contains("this host's daemon is not in the lockspace"), "{output}");
+    // Neither where it is named, nor a copy of what is held.
+    let space = format!("{LOCKSPACE}:0:{}:0", other.display());
+    for target in [LOCKSPACE.to_owned(), format!("{LOCKSPACE}:R1:{}:{}", other.display(), storage.offset(1))]
+    {
+        let output = who(scene.host(1), &["--watch", "0", "-s", &space, &target]).success();
+        assert!(output.stdout.contains("this host's daemon is not in the lockspace"), "{output}");
+        assert!(!output.stdout.contains("on this host"), "{output}");
+    }
 }
 
 /// The disk says enough, on every kind of storage.
@@ -178,9 +186,9 @@ fn a_silent_holder_is_counted_down_to_its_death() {
     scene.host_mut(0).kill();
     let failing = bounded::poll_for("host 1 to fail", Duration::from_secs(30), || {
         let output = who(scene.host(1), &[&resource]).success();
-        output.stdout.contains("generation 1: FAIL, last renewal seen ").then_some(output)
+        output.stdout.contains("generation 1: FAIL, no renewal seen for ").then_some(output)
     });
-    let age = number_before(&failing.stdout, " s ago");
+    let age = number_before(&failing.stdout, " s\n");
     let wait = number_before(&failing.stdout, " s at the earliest");
     assert_eq!(age.zip(wait).map(|(age, wait)| age + wait), Some(DEAD), "{failing}");
     assert!(failing.stdout.contains("\n  can be taken in "), "{failing}");
