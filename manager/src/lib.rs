@@ -82,9 +82,11 @@ pub const WAITERS_MAX: usize = 1024;
 /// its host_id lease (lease-algorithms.md 1.2, draining; rule R3).
 pub const DRAIN_SECS: u64 = 120;
 
-/// How long the end of the daemon waits for commands of clients that work on disks, in io timeouts of the daemon: what works takes less,
-/// and the service manager waits longer than the 40 seconds that these are by default.
+/// How long the end of the daemon waits for commands of clients that work on disks, in io timeouts of the daemon, and in seconds at the most:
+/// what works takes less, and the service manager waits no longer than a minute for all that the end takes.
 pub const JOB_WAIT: u64 = 4;
+/// The most of it.
+pub const JOB_WAIT_SECS_MAX: u64 = 30;
 
 /// Settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

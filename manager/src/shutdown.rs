@@ -1,7 +1,7 @@
 //! The end of the daemon (lease-algorithms.md 12.2, socket-protocol.md 7.4, 7.28).
 
 use crate::ids::{ConnId, LockspaceId};
-use crate::{Action, JOB_WAIT, Level, Manager, Reply, log, reply};
+use crate::{Action, JOB_WAIT, JOB_WAIT_SECS_MAX, Level, Manager, Reply, log, reply};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::timing::MonoTime;
 
@@ -55,7 +55,7 @@ impl Manager {
             return;
         }
         if self.jobs > 0 || self.index_waited_for() {
-            let wait = JOB_WAIT * self.settings.io_timeout.secs();
+            let wait = (JOB_WAIT * self.settings.io_timeout.secs()).min(JOB_WAIT_SECS_MAX);
             if now < *self.exit_at.get_or_insert(now.plus_secs(wait)) {
                 return;
             }

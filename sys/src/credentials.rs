@@ -52,15 +52,28 @@ fn refused(errno: nix::Error, pid: i32) -> io::Error {
 /// tick in question counts as having had it.
 fn process_since(pid: i32, ms: u64) -> io::Result<PidFd> {
     let process = PidFd::open(pid)?;
-    let start = start_time(pid).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => io::Error::from_raw_os_error(libc::ESRCH),
-        _ => error,
-    })?;
+    let start = start_time(pid);
+    started_by(process, start, ms)
+}
+
+/// Whether a process, whose start `/proc` was asked for after it was opened, is there since `ms` after boot.
+fn started_by(process: PidFd, start: io::Result<u64>, ms: u64) -> io::Result<PidFd> {
     // The descriptor was opened first: if the pid has changed hands since, the process it stands for is gone.
-    if process.is_gone()? || start > ms.saturating_mul(TICKS_PER_SECOND) / 1000 {
+    if process.is_gone()? {
         return Err(io::Error::from_raw_os_error(libc::ESRCH));
     }
-    Ok(process)
+    match start {
+        Ok(ticks) if ticks > ms.saturating_mul(TICKS_PER_SECOND) / 1000 => {
+            Err(io::Error::from_raw_os_error(libc::ESRCH))
+        }
+        Ok(_) => Ok(process),
+        // It lives, and /proc does not show it to this user (hidepid). That its pid had another owner a moment ago is so unlikely that it must
+        // not keep the process from being stopped.
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => {
+            Ok(process)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// A numeric user id.
@@ -202,6 +215,25 @@ mod tests {
         assert!(process_since(own, accepted).is_ok());
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    /// With `hidepid`, who is not root sees no process of another user in `/proc`.
+    #[test]
+    fn a_process_that_proc_does_not_show_is_taken_as_it_is() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let open = || PidFd::open(pid).unwrap();
+        let hidden = |errno| Err(io::Error::from_raw_os_error(errno));
+        let held = open();
+        for errno in [libc::ENOENT, libc::EPERM, libc::EACCES] {
+            assert!(!started_by(open(), hidden(errno), 0).unwrap().is_gone().unwrap(), "{errno}");
+        }
+        assert_eq!(started_by(open(), hidden(libc::EIO), 0).unwrap_err().raw_os_error(), Some(libc::EIO));
+        assert_eq!(started_by(open(), Ok(1), 0).unwrap_err().raw_os_error(), Some(libc::ESRCH));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let gone = started_by(held, hidden(libc::ENOENT), 0).unwrap_err();
+        assert_eq!(gone.raw_os_error(), Some(libc::ESRCH));
     }
 
     #[test]

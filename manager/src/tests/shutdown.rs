@@ -124,13 +124,17 @@ fn commands_that_work_on_disks_are_waited_for_but_not_without_limit() {
     let done = Action::Reply { conn: ConnId(9), reply: Reply::ShutdownDone };
     assert_eq!(lab.event(Event::JobDone), [done, Action::Exit]);
 
-    let mut lab = Lab::new();
-    lab.event(Event::JobBegun);
-    assert_eq!(lab.event(Event::Signal), [Action::ShuttingDown]);
-    let limit = JOB_WAIT * lab.m.settings().io_timeout.secs();
-    for _ in 1..limit {
-        assert_eq!(lab.tick(), []);
+    // No longer than a service manager waits, however long the io timeout.
+    for (io_timeout, limit) in [(1, 4), (7, 28), (10, 30), (100, 30)] {
+        let settings =
+            Settings { io_timeout: IoTimeout::new(io_timeout).unwrap(), ..*Lab::new().m.settings() };
+        let mut lab = Lab { m: Manager::new(settings), ..Lab::new() };
+        lab.event(Event::JobBegun);
+        assert_eq!(lab.event(Event::Signal), [Action::ShuttingDown]);
+        for _ in 1..limit {
+            assert_eq!(lab.tick(), [], "{io_timeout}");
+        }
+        assert_eq!(lab.tick(), [Action::Exit], "{io_timeout}");
+        assert_eq!(lab.event(Event::JobDone), []);
     }
-    assert_eq!(lab.tick(), [Action::Exit]);
-    assert_eq!(lab.event(Event::JobDone), []);
 }
