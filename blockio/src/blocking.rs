@@ -10,9 +10,13 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::buffer::{AlignedBuf, MAX_IO_LEN};
 use crate::calls::{CallPlace, RETRY_MS};
 use crate::disk::Disk;
+use crate::drive::monotonic_now;
 use crate::engine::{Completion, Engine, EngineKind, IoRequest, Ticket};
 use crate::error::{EngineError, IoError, IoErrorKind, Op};
 use crate::opens::Asker;
+
+/// A write begins within this time, or not at all: whoever was allowed to make it may have lost the right later.
+const BEGIN_MAX: Duration = Duration::from_secs(5);
 
 /// Synchronous transfers with a deadline over an [`Engine`].
 ///
@@ -53,7 +57,7 @@ impl BlockingIo {
     ///
     /// # Errors
     /// [`IoErrorKind::TimedOut`] after `timeout`, the operation then goes on; [`IoErrorKind::NeverStarted`] if there is no place for it
-    /// meanwhile; [`IoErrorKind::Short`] at the end of the disk;
+    /// meanwhile, or no thread; [`IoErrorKind::Short`] at the end of the disk;
     /// otherwise the errno: -22 for a misaligned offset or length, an empty or too long `buf` (over [`MAX_IO_LEN`]), or a
     /// zero timeout (lease-algorithms.md 1.5). `buf` is unchanged after an error.
     pub fn read_exact_at(
@@ -197,6 +201,9 @@ impl BlockingIo {
         if !may_begin() {
             return Err(IoError { kind: IoErrorKind::NeverStarted, ..overdue });
         }
+        let begin = if request.op == Op::Write { timeout.min(BEGIN_MAX) } else { timeout };
+        let begin = u64::try_from(begin.as_millis()).unwrap_or(u64::MAX);
+        request.until = Some(monotonic_now().plus_millis(begin));
         let ticket = self.engine.submit(request);
         loop {
             // Measured before looking, so that a completion present at the deadline counts.
@@ -205,7 +212,12 @@ impl BlockingIo {
                 return Ok(done);
             }
             if left.is_zero() {
-                return Err(overdue);
+                // What no thread has come for is not to begin any more.
+                let kind = match self.engine.withdraw(ticket) {
+                    Some(_) => IoErrorKind::NeverStarted,
+                    None => IoErrorKind::TimedOut,
+                };
+                return Err(IoError { kind, ..overdue });
             }
             let mut fds = [PollFd::new(self.engine.completion_fd(), PollFlags::POLLIN)];
             // It goes on: what the kernel has against the wait says nothing of it.
@@ -242,6 +254,7 @@ mod tests {
     use super::*;
     use crate::disk::Access;
     use nix::sys::eventfd::EventFd;
+    use sanlock_lease::timing::MonoTime;
     use std::os::fd::{AsFd, BorrowedFd};
     use std::sync::Mutex;
 
@@ -249,6 +262,8 @@ mod tests {
     type Ending = Arc<Mutex<Option<Result<(), IoErrorKind>>>>;
 
     struct Held {
+        /// Of what is in flight nothing has begun.
+        waiting: bool,
         requests: Vec<(Ticket, IoRequest)>,
         submitted: u64,
         ending: Ending,
@@ -285,6 +300,11 @@ mod tests {
             1
         }
 
+        fn withdraw(&mut self, ticket: Ticket) -> Option<IoRequest> {
+            let at = self.requests.iter().position(|(of, _)| self.waiting && *of == ticket)?;
+            Some(self.requests.remove(at).1)
+        }
+
         fn completion_fd(&self) -> BorrowedFd<'_> {
             self.fd.as_fd()
         }
@@ -304,8 +324,17 @@ mod tests {
 
     fn held(ending: &Ending) -> BlockingIo {
         let (fd, ending) = (EventFd::new().unwrap(), Arc::clone(ending));
-        let engine = Box::new(Held { requests: Vec::new(), submitted: 0, ending, fd });
-        BlockingIo { engine, reaped: Vec::new(), spare: None, asker: None, in_doubt_since: None }
+        over(Held { waiting: false, requests: Vec::new(), submitted: 0, ending, fd })
+    }
+
+    fn over(engine: Held) -> BlockingIo {
+        BlockingIo {
+            engine: Box::new(engine),
+            reaped: Vec::new(),
+            spare: None,
+            asker: None,
+            in_doubt_since: None,
+        }
     }
 
     #[test]
@@ -318,6 +347,65 @@ mod tests {
         assert!(io.settled(LONG));
         let overdue = io.write_all_at_while(&disk, 0, &[1; 512], SOON, || true).unwrap_err();
         assert_eq!((overdue.kind, io.outstanding()), (IoErrorKind::TimedOut, 1));
+    }
+
+    /// It would be made when a thread comes, however late, for somebody who was told that it failed.
+    #[test]
+    fn a_write_that_no_thread_has_come_for_is_taken_back() {
+        let file = tempfile::NamedTempFile::new_in(".").unwrap();
+        let disk = Arc::new(Disk::open(file.path(), Access::ReadWrite).unwrap());
+        let (fd, ending) = (EventFd::new().unwrap(), Ending::default());
+        let mut io = over(Held { waiting: true, requests: Vec::new(), submitted: 0, ending, fd });
+        let failed = io.write_all_at(&disk, 0, &[1; 512], SOON).unwrap_err();
+        assert_eq!((failed.kind, io.outstanding()), (IoErrorKind::NeverStarted, 0));
+        assert!(io.settled(LONG));
+    }
+
+    /// Nor is one begun that was allowed long ago.
+    #[test]
+    fn a_write_begins_soon_or_not_at_all() {
+        let file = tempfile::NamedTempFile::new_in(".").unwrap();
+        let disk = Arc::new(Disk::open(file.path(), Access::ReadWrite).unwrap());
+        let (sender, requests) = std::sync::mpsc::channel();
+        struct Seen(std::sync::mpsc::Sender<(Op, Option<MonoTime>)>, Held);
+        impl Engine for Seen {
+            fn submit(&mut self, request: IoRequest) -> Ticket {
+                self.0.send((request.op, request.until)).unwrap();
+                self.1.submit(request)
+            }
+            fn reap(&mut self, out: &mut Vec<Completion>) -> usize {
+                self.1.reap(out)
+            }
+            fn completion_fd(&self) -> BorrowedFd<'_> {
+                self.1.completion_fd()
+            }
+            fn in_flight(&self) -> usize {
+                self.1.in_flight()
+            }
+            fn kind(&self) -> EngineKind {
+                self.1.kind()
+            }
+        }
+        let ending = Ending::default();
+        let fd = EventFd::new().unwrap();
+        let held =
+            Held { waiting: false, requests: Vec::new(), submitted: 0, ending: Arc::clone(&ending), fd };
+        let engine = Box::new(Seen(sender, held));
+        let mut io = BlockingIo { engine, ..self::held(&Ending::default()) };
+        let mut begins_within = |write: bool| {
+            *ending.lock().unwrap() = Some(Ok(()));
+            let start = monotonic_now();
+            if write {
+                io.write_all_at(&disk, 0, &[1; 512], LONG).unwrap();
+            } else {
+                io.read_exact_at(&disk, 0, &mut [0; 512], LONG).unwrap();
+            }
+            let (op, until) = requests.recv().unwrap();
+            assert_eq!(op == Op::Write, write);
+            until.unwrap().millis_since(start)
+        };
+        assert!(begins_within(true) < 6_000);
+        assert!(begins_within(false) >= 100_000);
     }
 
     #[test]

@@ -4,15 +4,17 @@
 
 use sanlock_blockio::EngineKind;
 use sanlock_daemon::oneshot::{
-    Io, Limits, ToolError, align, read_lockspace, read_resource, read_resource_owners, write_lockspace,
-    write_resource,
+    Io, Limits, ToolError, align, read_lockspace, read_request, read_resource, read_resource_owners,
+    write_lockspace, write_resource,
 };
+use sanlock_lease::geometry::SectorSize;
 use sanlock_lease::record::RawLeader;
 use sanlock_wire::Name;
 use sanlock_wire::flags::WriteFlags;
 use sanlock_wire::types::{Disk, Lockspace, Resource, ResourceSpec};
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const NO_LEASE: i32 = -223;
@@ -96,6 +98,27 @@ impl Bench {
             })
             .map_err(code)
     }
+}
+
+/// Whoever looks for requests reads one lease after another, and gets stuck at a disk that is silent: what it has read must not be open until then,
+/// as whoever releases such a lease meanwhile wants its volume to himself.
+#[test]
+fn a_look_for_a_request_leaves_no_disk_open() {
+    let mut bench = Bench::new();
+    let path = bench.image("v38-res-512-1m-ex");
+    let lease = resource(["golden-ls", "golden-res"], &[&path], 0);
+    for _ in 0..10 {
+        read_request(&mut bench.io, &lease, SectorSize::B512).unwrap();
+    }
+    let open = || {
+        let fds = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        fds.filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|to| to == path)).count()
+    };
+    let end = Instant::now() + Duration::from_secs(60);
+    while open() > 0 && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(open(), 0);
 }
 
 fn code(error: ToolError) -> i32 {

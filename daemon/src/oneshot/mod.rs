@@ -105,6 +105,11 @@ impl Io {
         }
     }
 
+    /// Closes the disks that were opened, some time or other.
+    fn let_go(&self) {
+        self.opened.take();
+    }
+
     /// The only disk of a lockspace; every failure of opening it is the same to the client.
     fn open_device(&self, disk: &types::Disk) -> Result<Arc<Disk>, ToolError> {
         match disk.path.path()? {

@@ -110,6 +110,13 @@ pub fn read_request(
     resource: &ResourceSpec,
     sector: SectorSize,
 ) -> Result<(u64, u32), ToolError> {
+    let found = first_request(io, resource, sector);
+    // One thread looks at many leases, and the next disk may be silent for long.
+    io.let_go();
+    found
+}
+
+fn first_request(io: &mut Io, resource: &ResourceSpec, sector: SectorSize) -> Result<(u64, u32), ToolError> {
     let several = resource.disks().len() > 1;
     let mut first = None;
     for place in resource.disks() {
