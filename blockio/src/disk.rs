@@ -54,7 +54,7 @@ pub struct Disk {
     /// Held where dropping closes at once.
     permit: Option<ClosePermit>,
     /// Who waits for its close.
-    told: Mutex<Option<Told>>,
+    told: Mutex<Vec<Told>>,
 }
 
 impl Disk {
@@ -111,7 +111,7 @@ impl Disk {
             size,
             identity: stat.identity,
             permit: None,
-            told: Mutex::new(None),
+            told: Mutex::default(),
         }))
     }
 
@@ -149,7 +149,7 @@ impl Disk {
     #[must_use]
     pub fn close_within(disk: Arc<Self>, limit: Duration) -> bool {
         let (told, closed) = mpsc::channel();
-        *disk.told.lock().unwrap_or_else(PoisonError::into_inner) = Some(told);
+        disk.told.lock().unwrap_or_else(PoisonError::into_inner).push(told);
         drop(disk);
         closed.recv_timeout(limit) == Err(RecvTimeoutError::Disconnected)
     }
@@ -198,6 +198,13 @@ impl Disk {
     /// The device on which operations on it hang, if any do.
     pub(crate) fn device(&self) -> Device {
         self.identity.device(self.kind)
+    }
+
+    /// As if another file system were mounted at its path.
+    #[cfg(test)]
+    pub(crate) fn kept_on(mut self, device: Device) -> Self {
+        self.identity = self.identity.kept_on(device);
+        self
     }
 
     fn place(&self) -> Place {
@@ -273,7 +280,7 @@ impl Drop for Disk {
     fn drop(&mut self) {
         // SAFETY: taken once, here; the field is not used afterwards.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
-        let told = self.told.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let told = std::mem::take(self.told.get_mut().unwrap_or_else(PoisonError::into_inner));
         match self.permit.take() {
             Some(_while_it_closes) => drop(fd),
             None => offload::close(self.place(), fd, told),

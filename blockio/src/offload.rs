@@ -47,7 +47,7 @@ static OPENERS: Pool<Opens> =
     Pool::new("sanlock-open", MAX_BACKGROUND_OPENS + SECOND_OPENS_MAX, Opens::new(), hire);
 
 /// Closes `fd` soon, on another thread. Never blocks.
-pub(crate) fn close(place: Place, fd: OwnedFd, told: Option<Told>) {
+pub(crate) fn close(place: Place, fd: OwnedFd, told: Vec<Told>) {
     let mut closers = CLOSERS.lock();
     closers.work.add(place, fd, told);
     staff_closers(closers);

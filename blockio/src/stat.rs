@@ -39,6 +39,14 @@ impl Identity {
     }
 }
 
+#[cfg(test)]
+impl Identity {
+    /// The same file, kept elsewhere.
+    pub(crate) fn kept_on(self, holder: Device) -> Self {
+        Self { holder, ..self }
+    }
+}
+
 /// A file that is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stat {

@@ -34,6 +34,22 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whoever waits for a close waits for that close, and not for another one to begin to.
+#[test]
+fn two_who_wait_for_a_disk_to_be_closed_wait_for_the_same() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let disk = open(&file_in(dir.path(), "healthy", 1 << 20));
+    let (one, other) = (Arc::clone(&disk), Arc::clone(&disk));
+    let waits = thread::spawn(move || Disk::close_within(one, HEALTHY));
+    // It still has its use of the disk, or waits for the others.
+    eventually("the first one to wait", || Arc::strong_count(&disk) == 2);
+    assert!(!Disk::close_within(other, WATCHED));
+    assert!(!waits.is_finished());
+    assert!(Disk::close_within(disk, HEALTHY));
+    assert!(waits.join().unwrap());
+}
+
 fn filled(byte: u8) -> AlignedBuf {
     let mut buf = AlignedBuf::zeroed(4096);
     buf.fill(byte);

@@ -164,6 +164,12 @@ impl<M: Machine, T: Clone> Driver<M, T> {
         self.lanes.are_quiet()
     }
 
+    /// Whether a machine waits for an operation. What has not ended in time may hang for as long as its disk is silent, and nobody waits for it.
+    #[must_use]
+    pub fn is_waited_for(&self) -> bool {
+        self.lanes.are_waited_for()
+    }
+
     /// Starts a machine over these areas.
     ///
     /// # Errors
@@ -277,7 +283,10 @@ impl<M: Machine, T: Clone> Driver<M, T> {
         envs: &impl EnvSource<T>,
         out: &mut Vec<Report<T, M::Outcome>>,
     ) {
-        offload::look_after_closes();
+        // Never by one that renews: where memory is short a thread is long in coming.
+        if !self.lanes.are_keeping() {
+            offload::look_after_closes();
+        }
         let (mut ended, mut overdue) = (std::mem::take(&mut self.ended), std::mem::take(&mut self.overdue));
         self.lanes.collect(clock(), &mut self.buffers, &mut ended, &mut overdue);
         let now = clock();

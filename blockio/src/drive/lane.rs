@@ -21,12 +21,16 @@ use crate::engine::{Completion, Engine, IoRequest, Ticket};
 use crate::errand::Errand;
 use crate::error::Op as Direction;
 use crate::opens::Asker;
+use crate::stat::Device;
 
 /// Operations waiting for one path; further ones fail at once with `EAGAIN`.
 pub const OPS_WAITING_MAX: usize = 4096;
 
 /// Paths in use at a time, stuck ones included; operations on further ones fail with `EMFILE`.
-pub const LANES_MAX: usize = 256;
+pub const LANES_MAX: usize = 1024;
+
+// As many paths as there are places for calls may hang, and others have to go on beside them.
+const _: () = assert!(LANES_MAX >= 2 * Asker::Lease.calls_max());
 
 /// How long an engine without work is kept, in milliseconds.
 pub const IDLE_ENGINE_LINGER_MS: u64 = 5_000;
@@ -70,6 +74,8 @@ pub(super) enum Ended {
 /// See the module.
 pub(super) struct Lane {
     pub(super) path: Arc<Path>,
+    /// What is there: another file system at the same path has a lane of its own.
+    pub(super) device: Device,
     pub(super) engine: Box<dyn Engine>,
     flights: Vec<(Ticket, Flight, Place)>,
     waiting: VecDeque<(Flight, Transfer)>,
@@ -97,9 +103,10 @@ enum Waits {
 }
 
 impl Lane {
-    pub(super) fn new(path: Arc<Path>, engine: Box<dyn Engine>, room: Room, now: MonoTime) -> Self {
+    pub(super) fn new(disk: &Disk, engine: Box<dyn Engine>, room: Room, now: MonoTime) -> Self {
+        let (path, device) = (disk.shared_path(), disk.device());
         let (flights, waiting) = (Vec::new(), VecDeque::new());
-        Self { path, engine, flights, waiting, room, idle_since: now, retry_at: None }
+        Self { path, device, engine, flights, waiting, room, idle_since: now, retry_at: None }
     }
 
     /// Starts an operation, or queues it. `Err` when the queue is full.
@@ -294,6 +301,11 @@ impl Lane {
 
     pub(super) fn is_idle(&self) -> bool {
         self.flights.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Whether something is under way, or waits, that a machine waits for.
+    pub(super) fn is_waited_for(&self) -> bool {
+        !self.waiting.is_empty() || self.flights.iter().any(|(_, flight, _)| !flight.timed_out)
     }
 
     /// When it has been without work long enough to be dropped; `None` while it works.

@@ -115,6 +115,16 @@ impl Lanes {
         self.lanes.iter().all(|lane| lane.in_engine() == 0)
     }
 
+    /// Whether engines stay without work.
+    pub(super) fn are_keeping(&self) -> bool {
+        self.keeping
+    }
+
+    /// Whether a machine waits for an operation, or one waits to begin: one that has not ended in time nobody waits for.
+    pub(super) fn are_waited_for(&self) -> bool {
+        self.lanes.iter().any(Lane::is_waited_for)
+    }
+
     /// Becomes readable when operations of any engine have ended.
     pub(super) fn completion_fd(&self) -> BorrowedFd<'_> {
         self.epoll.0.as_fd()
@@ -171,9 +181,10 @@ impl Lanes {
         self.lanes.get_mut(at).ok_or(IoFailure::Os(libc::EINVAL))?.push(flight, transfer, buffers, now)
     }
 
-    /// The lane of a disk's path, with a new engine if there is none.
+    /// The lane of a disk's path on its device, with a new engine if there is none.
     fn of(&mut self, disk: &Arc<Disk>, now: MonoTime) -> Result<usize, IoFailure> {
-        if let Some(at) = self.lanes.iter().position(|lane| *lane.path == *disk.path()) {
+        let is_there = |lane: &Lane| lane.device == disk.device() && *lane.path == *disk.path();
+        if let Some(at) = self.lanes.iter().position(is_there) {
             return Ok(at);
         }
         if self.lanes.len() >= LANES_MAX {
@@ -187,9 +198,9 @@ impl Lanes {
         self.epoll
             .add(engine.completion_fd(), EpollEvent::new(EpollFlags::EPOLLIN, 0))
             .map_err(|errno| IoFailure::Os(errno as i32))?;
-        let path = disk.shared_path();
-        let room = self.room.as_ref().map_or_else(Room::whole, |shared| shared.of(&path));
-        let mut lane = Lane::new(path, engine, room, now);
+        let of = |shared: &Arc<SharedRoom>| shared.of(&disk.shared_path(), disk.device());
+        let room = self.room.as_ref().map_or_else(Room::whole, of);
+        let mut lane = Lane::new(disk, engine, room, now);
         if let Some(slow) = self.deferring {
             lane.engine.defer(slow);
         }

@@ -6,6 +6,8 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use crate::stat::Device;
+
 /// Operations that one path has in its engines at a time; further ones wait.
 pub const OPS_IN_FLIGHT_MAX: usize = 64;
 
@@ -58,8 +60,8 @@ impl Common {
 #[derive(Debug)]
 pub struct SharedRoom {
     drivers: usize,
-    /// Paths that some driver has an engine for.
-    paths: Mutex<Vec<(Arc<Path>, Weak<Common>)>>,
+    /// Paths that some driver has an engine for, and what device is there: after another mount at the same place what hangs is no longer in the way.
+    paths: Mutex<Vec<(Arc<Path>, Device, Weak<Common>)>>,
 }
 
 impl SharedRoom {
@@ -70,13 +72,14 @@ impl SharedRoom {
     }
 
     /// One driver's room on a path: half of everything is divided, the other half is common.
-    pub(super) fn of(&self, path: &Arc<Path>) -> Room {
+    pub(super) fn of(&self, path: &Arc<Path>, device: Device) -> Room {
         let mut paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
-        paths.retain(|(_, common)| common.strong_count() > 0);
-        let known = paths.iter().find(|(known, _)| known == path).and_then(|(_, common)| common.upgrade());
+        paths.retain(|(.., common)| common.strong_count() > 0);
+        let mut known = paths.iter().filter(|(known, there, _)| known == path && *there == device);
+        let known = known.find_map(|(.., common)| common.upgrade());
         let common = known.unwrap_or_else(|| {
             let common = Arc::new(Common(Mutex::new(Part::one_of(2))));
-            paths.push((Arc::clone(path), Arc::downgrade(&common)));
+            paths.push((Arc::clone(path), device, Arc::downgrade(&common)));
             common
         });
         Room { own: Part::one_of(2 * self.drivers), common: Some(common) }
@@ -135,6 +138,7 @@ mod tests {
     use super::*;
 
     const MIB: usize = 1 << 20;
+    const HERE: Device = (8, 1);
 
     fn path(name: &str) -> Arc<Path> {
         Arc::from(Path::new(name))
@@ -143,14 +147,15 @@ mod tests {
     #[test]
     fn one_alone_has_its_part_and_all_that_is_common() {
         let shared = SharedRoom::new(8);
-        let (mut first, mut second) = (shared.of(&path("a")), shared.of(&path("a")));
+        let (mut first, mut second) = (shared.of(&path("a"), HERE), shared.of(&path("a"), HERE));
         let taken: Vec<Place> = std::iter::from_fn(|| first.take(MIB, false)).collect();
         assert_eq!(taken.len(), 9);
         assert_eq!(taken[..2], [Place::Own, Place::Common]);
         // The other one has its part all the same, and another path is another matter.
         assert_eq!(second.take(MIB, true), Some(Place::Own));
         assert_eq!(second.take(MIB, false), None);
-        assert_eq!(shared.of(&path("b")).take(8 * MIB, false), Some(Place::Common));
+        assert_eq!(shared.of(&path("b"), HERE).take(8 * MIB, false), Some(Place::Common));
+        assert_eq!(shared.of(&path("a"), (8, 2)).take(8 * MIB, false), Some(Place::Common));
         // What the first one gives back is the second one's to take.
         first.give_back(taken[5], MIB);
         assert_eq!(second.take(MIB, false), Some(Place::Common));
@@ -163,7 +168,7 @@ mod tests {
     fn together_they_have_no_more_than_one() {
         for drivers in [1, 2, 3, 8] {
             let shared = SharedRoom::new(drivers);
-            let mut rooms: Vec<Room> = (0..drivers).map(|_| shared.of(&path("a"))).collect();
+            let mut rooms: Vec<Room> = (0..drivers).map(|_| shared.of(&path("a"), HERE)).collect();
             let small: usize =
                 rooms.iter_mut().map(|room| std::iter::from_fn(|| room.take(512, false)).count()).sum();
             assert!((OPS_IN_FLIGHT_MAX - drivers..=OPS_IN_FLIGHT_MAX).contains(&small), "{small}");
@@ -175,7 +180,7 @@ mod tests {
     #[test]
     fn a_single_operation_always_runs_however_large_and_nothing_beside_it_in_the_part() {
         let shared = SharedRoom::new(8);
-        let (mut hog, mut room) = (shared.of(&path("a")), shared.of(&path("a")));
+        let (mut hog, mut room) = (shared.of(&path("a"), HERE), shared.of(&path("a"), HERE));
         assert_eq!(hog.take(8 * MIB, true), Some(Place::Common));
         assert_eq!(room.take(8 * MIB, false), None);
         assert_eq!(room.take(8 * MIB, true), Some(Place::Own));
@@ -187,10 +192,10 @@ mod tests {
     #[test]
     fn a_path_that_nobody_works_on_any_more_is_forgotten_with_what_was_taken() {
         let shared = SharedRoom::new(2);
-        let mut room = shared.of(&path("a"));
+        let mut room = shared.of(&path("a"), HERE);
         while room.take(MIB, false).is_some() {}
         drop(room);
-        assert_eq!(shared.of(&path("a")).take(8 * MIB, false), Some(Place::Common));
+        assert_eq!(shared.of(&path("a"), HERE).take(8 * MIB, false), Some(Place::Common));
         assert_eq!(shared.paths.lock().unwrap().len(), 1);
     }
 }

@@ -23,13 +23,13 @@ pub(crate) type Told = Sender<()>;
 pub(super) struct Closing {
     pub(super) place: Place,
     pub(super) fd: OwnedFd,
-    pub(super) told: Option<Told>,
+    pub(super) told: Vec<Told>,
 }
 
 /// Descriptors of one path.
 struct Queue {
     place: Place,
-    fds: VecDeque<(OwnedFd, Option<Told>)>,
+    fds: VecDeque<(OwnedFd, Vec<Told>)>,
 }
 
 /// See [`super`].
@@ -45,7 +45,7 @@ impl Closes {
         Self { waiting: VecDeque::new(), under_way: Vec::new() }
     }
 
-    pub(super) fn add(&mut self, place: Place, fd: OwnedFd, told: Option<Told>) {
+    pub(super) fn add(&mut self, place: Place, fd: OwnedFd, told: Vec<Told>) {
         match self.waiting.iter_mut().find(|queue| queue.place.path == place.path) {
             Some(queue) => queue.fds.push_back((fd, told)),
             None => self.waiting.push_back(Queue { place, fds: VecDeque::from([(fd, told)]) }),
@@ -118,15 +118,15 @@ mod tests {
     fn a_few_of_each_path_at_a_time_and_paths_take_turns() {
         let mut closes = Closes::new();
         for _ in 0..6 {
-            closes.add(place("a", 1), fd(), None);
+            closes.add(place("a", 1), fd(), Vec::new());
         }
-        closes.add(place("b", 1), fd(), None);
+        closes.add(place("b", 1), fd(), Vec::new());
         assert_eq!(closes.ready(), CLOSERS_OF_A_PATH + 1);
         for expected in ["a", "b", "a", "a", "a"] {
             assert_eq!(next(&mut closes).as_deref(), Some(expected));
         }
         assert_eq!((closes.ready(), next(&mut closes)), (0, None), "enough are under way");
-        closes.add(place("b", 1), fd(), None);
+        closes.add(place("b", 1), fd(), Vec::new());
         assert_eq!(closes.ready(), 1);
         closes.end(&place("a", 1));
         assert_eq!(closes.ready(), 2);
@@ -142,18 +142,18 @@ mod tests {
     fn with_many_under_way_a_device_gets_no_second_one() {
         let mut closes = Closes::new();
         for n in 0..=CLOSERS_FOR_PATHS {
-            closes.add(place(&format!("dead{n}"), 1), fd(), None);
+            closes.add(place(&format!("dead{n}"), 1), fd(), Vec::new());
         }
         for n in 0..CLOSERS_FOR_PATHS {
             assert_eq!(next(&mut closes), Some(format!("dead{n}")));
         }
         assert_eq!((closes.ready(), next(&mut closes)), (0, None));
         for _ in 0..2 {
-            closes.add(place("healthy", 2), fd(), None);
+            closes.add(place("healthy", 2), fd(), Vec::new());
         }
         assert_eq!(closes.ready(), 1);
         assert_eq!(next(&mut closes).as_deref(), Some("healthy"));
-        closes.add(place("beside", 2), fd(), None);
+        closes.add(place("beside", 2), fd(), Vec::new());
         assert_eq!(next(&mut closes), None);
         closes.end(&place("healthy", 2));
         assert_eq!(next(&mut closes).as_deref(), Some("healthy"));
@@ -172,7 +172,7 @@ mod tests {
         }
         assert!(!closes.begin_elsewhere(&place("a", 1)));
         assert!(closes.begin_elsewhere(&place("b", 1)), "another path");
-        closes.add(place("a", 1), fd(), None);
+        closes.add(place("a", 1), fd(), Vec::new());
         assert_eq!(next(&mut closes), None);
         closes.end(&place("a", 1));
         assert!(!closes.begin_elsewhere(&place("a", 1)), "one waits");

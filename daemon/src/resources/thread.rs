@@ -138,7 +138,9 @@ impl Duty for Thread {
         self.driver.poll(monotonic_now, &self.envs, &mut self.reports);
         let idle = may_leave && self.inbox.len() == 0;
         // First: whoever hears that a lease is released may want to deactivate its volume.
-        if let Some(close) = self.driver.close(idle && self.is_quiet()) {
+        // A read that hangs on another disk is no reason to tell before: this thread is relieved of a close that takes long.
+        let alone = idle && !self.driver.is_waited_for() && self.openings.is_empty();
+        if let Some(close) = self.driver.close(alone) {
             return Turn::Errand(close);
         }
         for report in std::mem::take(&mut self.reports) {

@@ -10,6 +10,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -43,6 +44,8 @@ const NAME: &str = "leases";
 pub struct Trouble {
     /// Every operation takes so much longer.
     pub delay: Duration,
+    /// Every close does. Nothing else is answered meanwhile.
+    pub closes: Duration,
     /// Every operation fails like this then.
     pub error: Option<Errno>,
 }
@@ -51,13 +54,13 @@ impl Trouble {
     /// Every operation takes so much longer.
     #[must_use]
     pub fn slow(delay: Duration) -> Self {
-        Self { delay, error: None }
+        Self { delay, ..Self::default() }
     }
 
     /// Every operation fails.
     #[must_use]
     pub fn broken(error: Errno) -> Self {
-        Self { delay: Duration::ZERO, error: Some(error) }
+        Self { error: Some(error), ..Self::default() }
     }
 }
 
@@ -102,6 +105,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The mounted file.
 pub struct ServedFile {
     path: PathBuf,
+    open: Arc<AtomicI64>,
     unanswered: Arc<Mutex<Unanswered>>,
     denied: Arc<Mutex<Denied>>,
     stop: Arc<Mutex<Option<Stop>>>,
@@ -122,9 +126,12 @@ impl ServedFile {
         let dir = tempfile::Builder::new().prefix("served-").tempdir_in(dir)?;
         let (unanswered, denied, stop) = (Arc::default(), Arc::default(), Arc::default());
         let unreadable = Arc::default();
+        let open = Arc::default();
         let file = Arc::new(file);
         let served = Served {
             length,
+            closes: trouble.closes,
+            open: Arc::clone(&open),
             queue: workers(&file, trouble),
             file,
             unanswered: Arc::clone(&unanswered),
@@ -135,13 +142,19 @@ impl ServedFile {
         let options = [MountOption::FSName("served".to_owned()), MountOption::RW];
         let session = fuser::spawn_mount2(served, dir.path(), &options)?;
         let path = dir.path().join(NAME);
-        Ok(Self { path, unanswered, denied, stop, unreadable, session: Some(session), _dir: dir })
+        Ok(Self { path, open, unanswered, denied, stop, unreadable, session: Some(session), _dir: dir })
     }
 
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// How often it is open, as long as none hangs: a close that is being answered counts.
+    #[must_use]
+    pub fn is_open(&self) -> i64 {
+        self.open.load(Ordering::SeqCst)
     }
 
     /// From now on these are not answered.
@@ -266,6 +279,8 @@ fn work(file: &File, trouble: Trouble, receiver: &Mutex<Receiver<Waiting>>) {
 }
 
 struct Served {
+    closes: Duration,
+    open: Arc<AtomicI64>,
     length: u64,
     queue: SyncSender<Waiting>,
     file: Arc<File>,
@@ -344,7 +359,10 @@ impl Filesystem for Served {
         let mut unanswered = lock(&self.unanswered);
         match inode {
             FILE if unanswered.hang == Some(Hang::Opens) => unanswered.opens.push(reply),
-            FILE => opened(reply),
+            FILE => {
+                self.open.fetch_add(1, Ordering::SeqCst);
+                opened(reply);
+            }
             _ => reply.error(Errno::EISDIR as i32),
         }
     }
@@ -353,7 +371,11 @@ impl Filesystem for Served {
         let mut unanswered = lock(&self.unanswered);
         match unanswered.hang {
             Some(Hang::Closes) => unanswered.closes.push(reply),
-            _ => reply.ok(),
+            _ => {
+                thread::sleep(self.closes);
+                self.open.fetch_sub(1, Ordering::SeqCst);
+                reply.ok();
+            }
         }
     }
 

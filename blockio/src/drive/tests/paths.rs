@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// Paths; each costs two descriptors.
+const MANY: usize = 400;
+
 #[test]
 fn a_silent_disk_delays_nobody_on_another_path() {
     let dir = tempfile::tempdir().unwrap();
@@ -29,6 +32,49 @@ fn a_silent_disk_delays_nobody_on_another_path() {
     let failed = ends.iter().filter(|(_, seen, _)| seen == &["0: TimedOut"]).count();
     let overdue = ends.iter().filter(|(_, seen, _)| seen == &["0: timed out"]).count();
     assert_eq!((failed, overdue), (10, OPS_IN_FLIGHT_MAX));
+}
+
+/// After `umount -l` and a new mount the path leads elsewhere, while reads of what was there still hang.
+#[test]
+fn what_hangs_delays_nobody_on_another_device_at_the_same_path() {
+    let dir = tempfile::tempdir().unwrap();
+    let old = disk(dir.path(), "d");
+    let new = disk(dir.path(), "d");
+    let new = Arc::new(Arc::into_inner(new).unwrap().kept_on((4711, 0)));
+    let fake = Fake::default();
+    let mut driver = Driver::with_engines(fake.factory()).unwrap();
+    driver.share(Arc::new(SharedRoom::new(1)));
+    let mut reports = Reports::new();
+    for tag in 0..u8::try_from(OPS_IN_FLIGHT_MAX + 1).unwrap() {
+        let machine = script(vec![read(0, 0, 1, T0.plus_secs(1))]);
+        driver.start(T0, machine, tag, areas(&old), &AlwaysAlive, &mut reports).unwrap();
+    }
+    let held = fake.held();
+    assert!(held <= OPS_IN_FLIGHT_MAX);
+    let machine = script(vec![read(0, 0, 1, T0.plus_secs(1))]);
+    driver.start(T0, machine, 200, areas(&new), &AlwaysAlive, &mut reports).unwrap();
+    assert_eq!((fake.held(), driver.engines()), (held + 1, 2));
+}
+
+/// There are places for calls on more paths than these, and each may hang.
+#[test]
+fn however_many_paths_hang_another_one_has_an_engine() {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake::default();
+    let mut driver = Driver::with_engines(fake.factory()).unwrap();
+    let mut reports = Reports::new();
+    for n in 0..MANY {
+        let disk = disk(dir.path(), &n.to_string());
+        let machine = script(vec![read(0, 0, 1, T0.plus_secs(1))]);
+        driver.start(T0, machine, 0, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
+    }
+    assert_eq!(fake.held(), MANY);
+    assert_eq!(done(&mut reports), []);
+    assert!(driver.is_waited_for());
+    driver.poll(|| T0.plus_secs(1), &AlwaysAlive, &mut reports);
+    assert_eq!(done(&mut reports).len(), MANY);
+    // They hang on, and nobody waits for them.
+    assert!(!driver.is_waited_for() && !driver.is_quiet());
 }
 
 #[test]
