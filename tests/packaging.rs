@@ -110,11 +110,12 @@ fn a_purge_goes_on_where_the_account_is_in_use_and_says_what_is_left() {
         let (status, calls, said) = root.run("postrm", "purge", &[("USERDEL", userdel), ("GROUP", "2")]);
         assert_eq!(status, Some(0), "{said}");
         assert!(calls.contains("userdel sanlock\n"), "{calls}");
-        for left in ["the user sanlock and its group are left", "as process 7, and", "/run/sanlock is left"] {
+        for left in ["the user sanlock and its group are left", "as process 7, and", "/run/sanlock and"] {
             assert_eq!(said.contains(left), in_use, "{said}");
         }
         assert_eq!(root.path().join("run/sanlock").exists(), in_use, "its socket is there");
-        assert!(!root.path().join("run/wdmd").exists() && !root.path().join("var/lib/sanlock").exists());
+        assert_eq!(root.path().join("var/lib/sanlock").exists(), in_use, "as are its records");
+        assert!(!root.path().join("run/wdmd").exists());
     }
     // Somebody else's first group.
     let (status, _, said) = Root::new().run("postrm", "purge", &[("USERDEL", "0"), ("GROUP", "0")]);
@@ -143,6 +144,22 @@ fn without_systemd_the_removal_ends_a_daemon_that_has_no_lockspace() {
     let refused = ("ANSWER", "shutdown force 0 wait 1\\nshutdown done -16\\n");
     let (status, _, said) = root.run("prerm", "remove", &[idle, refused]);
     assert!(status == Some(1) && said.contains("lockspaces are joined"), "{said}");
+    // One that does not answer may have everything joined; nobody who is there is another matter.
+    for (running, removed) in [(false, Some(0)), (true, Some(1))] {
+        let root = Root::new();
+        root.program("usr/sbin/sanlock", "[ $2 = shutdown ]");
+        if running {
+            root.runs("sanlock", 7, "/usr/sbin/sanlock");
+        }
+        let (status, calls, said) = root.run("prerm", "remove", &[]);
+        assert_eq!((status, said.contains("process 7")), (removed, running), "{said}");
+        assert_eq!(calls.contains(SHUTDOWN), !running, "{calls}");
+    }
+    // It has been asked to end, and goes on.
+    let busy = Root::new();
+    busy.runs("sanlock", 7, "/usr/sbin/sanlock");
+    let (status, calls, said) = busy.run("prerm", "remove", &[idle, ended]);
+    assert!(status == Some(1) && calls.contains(SHUTDOWN) && said.contains("process 7"), "{said}");
     // An upgrade leaves it alone, and systemd ends it by itself.
     assert_eq!(root.run("prerm", "upgrade", &[idle, ended]), (Some(0), String::new(), String::new()));
     std::fs::create_dir_all(root.path().join("run/systemd/system")).unwrap();

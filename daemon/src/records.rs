@@ -17,7 +17,7 @@ use sanlock_sys::thread;
 use std::collections::HashMap;
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -255,11 +255,13 @@ fn evidence_of(this_boot: Option<RejoinEvidence>, before_boot: Option<RejoinEvid
 /// Replaces a record as a whole. When this has succeeded it is on stable storage, its name too.
 fn replace(directory: &Path, path: &Path, text: &str) -> io::Result<()> {
     let fresh = path.with_extension("new");
-    let made = match File::create(&fresh) {
+    // Not by the starter's mask alone: who may write there may vouch for a host that is not gone.
+    let create = || File::options().write(true).create(true).truncate(true).mode(0o644).open(&fresh);
+    let made = match create() {
         // One that was left belongs to whoever the daemon ran as then.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             unlink(&fresh)?;
-            File::create(&fresh)
+            create()
         }
         made => made,
     };

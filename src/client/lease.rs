@@ -77,7 +77,15 @@ pub(super) fn release(
     if named.is_empty() && !all {
         note(ACTION, "no resource given (-r), so nothing is released");
     }
-    let outcome = client.release(pid, flags, &named);
+    // Of a request for orphans the daemon takes the first name only (socket-protocol.md 7.7).
+    let requests = if orphan { named.chunks(1) } else { named.chunks(named.len().max(1)) };
+    let mut released = requests.map(|names| client.release(pid, flags, names));
+    let outcome = if named.is_empty() {
+        client.release(pid, flags, &[])
+    } else {
+        // All are tried; the first failure is told.
+        released.by_ref().collect::<Vec<_>>().into_iter().try_fold(0_u32, |sum, count| Ok(sum + count?))
+    };
     // The number of orphans is the result; it is positive, so success exits with 1 (command-line.md 5.3).
     let result =
         outcome.as_ref().map_or_else(|error| i64::from(error.result_code()), |count| i64::from(*count));

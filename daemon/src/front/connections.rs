@@ -1,6 +1,7 @@
 //! Connections of clients: accepted, read, written to, given up and closed.
 
 use sanlock_blockio::drive::monotonic_now;
+use sanlock_lease::timing::MonoTime;
 use sanlock_manager::{ConnId, Event};
 use sanlock_sys::accept::accept_nonblocking;
 use sanlock_wire::{Command, Reply};
@@ -15,6 +16,28 @@ const REQUESTS_PER_TURN: usize = 8;
 
 /// Bytes of replies that wait for their readers, all connections together; beyond that those are given up that have waited longest.
 const UNSENT_BYTES_MAX: usize = 64 << 20;
+
+/// Refused connections are told of once in so many milliseconds: those who are refused try again at once, and the log has other things to tell.
+const REFUSALS_EVERY_MS: u64 = 1000;
+
+/// Connections that were closed for want of a place.
+#[derive(Debug, Default)]
+pub(super) struct Refusals {
+    untold: u64,
+    next: Option<MonoTime>,
+}
+
+impl Refusals {
+    /// One more. How many were not told of before it, if this one is to be.
+    fn count(&mut self, now: MonoTime) -> Option<u64> {
+        if self.next.is_some_and(|next| now < next) {
+            self.untold += 1;
+            return None;
+        }
+        self.next = Some(now.plus_millis(REFUSALS_EVERY_MS));
+        Some(std::mem::take(&mut self.untold))
+    }
+}
 
 /// Commands that work on disks for clients that are gone; more of them keep the places of their connections, which bounds their threads.
 const ABANDONED_MAX: usize = 256;
@@ -39,9 +62,16 @@ impl Front {
         };
         let id = ConnId(self.next_conn);
         // Beyond the limit the connection is closed at once: its client sees an end, not silence.
-        let Some(ci) = self.slots.add(id, Conn::new(stream), &self.poller) else {
-            self.global.log.error(format_args!("too many connections, one is closed"));
-            return;
+        let ci = match self.slots.add(id, Conn::new(stream), &self.poller) {
+            Ok(ci) => ci,
+            Err(refused) => {
+                if let Some(others) = self.refusals.count(monotonic_now()) {
+                    self.global.log.error(format_args!(
+                        "{refused}; one is closed, after {others} that were not told of"
+                    ));
+                }
+                return;
+            }
         };
         self.next_conn += 1;
         if self.global.config.debug_clients != 0 {
@@ -232,5 +262,18 @@ impl Front {
                 conn.flush(now);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_told_of_once_a_second_with_their_number() {
+        let mut refusals = Refusals::default();
+        let mut at = |ms: u64| refusals.count(MonoTime::from_secs(100).plus_millis(ms));
+        assert_eq!((at(0), at(1), at(999), at(1000)), (Some(0), None, None, Some(2)));
+        assert_eq!((at(1001), at(5000), at(6000)), (None, Some(1), Some(0)));
     }
 }

@@ -48,8 +48,10 @@ use crate::resources::Resources;
 use crate::tools::{IndexJob, Tools};
 use crate::watchdog::{self, Watchdog};
 use awake::Awake;
+use connections::Refusals;
 use poller::{Interest, Poller, Ready, Token};
 use signals::Signals;
+pub(crate) use slots::CONNECTIONS_MAX;
 use slots::Slots;
 
 /// How long the end of the daemon waits until wdmd knows that nothing is expected of it any more.
@@ -98,6 +100,7 @@ pub(crate) struct Front {
     awake: Awake,
     helper: Helper,
     slots: Slots,
+    refusals: Refusals,
     /// Connections that hung up while a request of theirs was worked on and have more to be read.
     runnable: VecDeque<ConnId>,
     lockspaces: HashMap<LockspaceId, Lockspace>,
@@ -131,6 +134,7 @@ impl Front {
         account: Account,
         listener: UnixListener,
         helper: Helper,
+        connections: u32,
     ) -> io::Result<Self> {
         let (outbox, inbox) = mailbox::mailbox()?;
         let (poller, signals, awake) = (Poller::new()?, Signals::install()?, Awake::new()?);
@@ -174,7 +178,8 @@ impl Front {
             signals,
             awake,
             helper,
-            slots: Slots::default(),
+            slots: Slots::new(connections),
+            refusals: Refusals::default(),
             runnable: VecDeque::new(),
             lockspaces: HashMap::new(),
             tables: HashMap::new(),
@@ -221,6 +226,10 @@ impl Front {
             }
             for event in ready.drain(..) {
                 self.ready(event);
+                // What many clients ask for at once may take long, and processes have to be stopped in time.
+                if monotonic_now() >= self.next_age_check {
+                    self.event(Event::Tick);
+                }
             }
             for _ in 0..self.runnable.len() {
                 if let Some(id) = self.runnable.pop_front() {

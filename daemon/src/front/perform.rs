@@ -143,14 +143,14 @@ impl Front {
             Level::Warning => log::Level::Warning,
             Level::Debug => log::Level::Debug,
         };
-        match ls {
-            Some(ls) => {
-                self.global.log.with_prefix(&format!("s{}", ls.0)).write(level, format_args!("{text}"))
-            }
-            None => self.global.log.write(level, format_args!("{text}")),
-        }
+        let log = match ls {
+            Some(ls) => self.global.log.with_prefix(&format!("s{}", ls.0)),
+            None => self.global.log.clone(),
+        };
         if durable {
-            self.global.log.sync();
+            log.write_durably(level, format_args!("{text}"));
+        } else {
+            log.write(level, format_args!("{text}"));
         }
     }
 

@@ -14,10 +14,21 @@ use sanlock_wire::header::Header;
 use super::conn::Conn;
 use super::poller::{Interest, Poller, Token};
 
-/// Slots, as many as the original has.
-pub(super) const SLOTS_MAX: u32 = 1024;
+/// Connections of clients at a time, where there are descriptors for them: as many as the original has.
+pub(crate) const CONNECTIONS_MAX: u32 = 1022;
 /// The first slot for a client: 0 is the helper, 1 the listener.
 pub(super) const FIRST_SLOT: u32 = 2;
+
+/// Why a connection is not taken.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refused {
+    /// There are as many as may be.
+    #[error("too many connections ({0})")]
+    Full(u32),
+    /// Nobody would hear of it.
+    #[error("a connection cannot be watched: {0}")]
+    Unwatched(io::Error),
+}
 
 /// How the log speaks of a connection.
 pub(super) struct Description(Option<(u32, i32, i32)>);
@@ -47,8 +58,9 @@ pub(super) struct Slot {
 }
 
 /// All of them.
-#[derive(Default)]
 pub(super) struct Slots {
+    /// Connections at a time.
+    max: u32,
     slots: Vec<Option<Slot>>,
     index: HashMap<ConnId, usize>,
     /// Whether a message or a reply was under way when a connection was last looked at.
@@ -56,14 +68,17 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Puts a connection into the lowest free slot and watches it; `None` when all are taken.
-    pub(super) fn add(&mut self, id: ConnId, conn: Conn, poller: &Poller) -> Option<u32> {
+    /// For so many connections at a time.
+    pub(super) fn new(max: u32) -> Self {
+        Self { max, slots: Vec::new(), index: HashMap::new(), unfinished: false }
+    }
+
+    /// Puts a connection into the lowest free slot and watches it.
+    pub(super) fn add(&mut self, id: ConnId, conn: Conn, poller: &Poller) -> Result<u32, Refused> {
         let at = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
-        let ci = u32::try_from(at).ok()? + FIRST_SLOT;
-        if ci >= SLOTS_MAX {
-            return None;
-        }
-        poller.add(conn.fd(), Token::Conn(id), Interest::READ).ok()?;
+        let free = u32::try_from(at).ok().filter(|at| *at < self.max);
+        let ci = free.ok_or(Refused::Full(self.max))? + FIRST_SLOT;
+        poller.add(conn.fd(), Token::Conn(id), Interest::READ).map_err(Refused::Unwatched)?;
         let (watched, since) = (Some(Interest::READ), Instant::now());
         let slot = Slot { id, ci, conn: Some(conn), pid: None, watched, request: None, since };
         match self.slots.get_mut(at) {
@@ -71,7 +86,7 @@ impl Slots {
             None => self.slots.push(Some(slot)),
         }
         self.index.insert(id, at);
-        Some(ci)
+        Ok(ci)
     }
 
     /// Connections that have made no progress for too long.
@@ -203,7 +218,7 @@ mod tests {
 
     #[test]
     fn what_is_reported_of_a_connection_that_is_gone_does_not_meet_the_next_one_in_its_slot() {
-        let (poller, mut slots) = (Poller::new().unwrap(), Slots::default());
+        let (poller, mut slots) = (Poller::new().unwrap(), Slots::new(CONNECTIONS_MAX));
         let connect = |slots: &mut Slots, id| {
             let (ours, theirs) = UnixStream::pair().unwrap();
             (slots.add(ConnId(id), Conn::new(ours), &poller).unwrap(), theirs)

@@ -5,13 +5,15 @@ use sanlock_lease::geometry::{Geometry, HostId};
 use sanlock_lease::hosts::HostStatus;
 use sanlock_lease::timing::MonoTime;
 use sanlock_manager::{
-    Conn as Client, Dead, Lockspace, LockspaceId, LockspaceList, Resource, ResourceId, ResourceList, Work,
+    Conn as Client, ConnId, Dead, Lockspace, LockspaceId, LockspaceList, Resource, ResourceId, ResourceList,
+    Work,
 };
 use sanlock_sys::clock;
 use sanlock_wire::flags::LockspaceFlags;
 use sanlock_wire::limits::PROTOCOL_VERSION;
 use sanlock_wire::types::Host;
 use sanlock_wire::{Name, StateRecord, StateText, code, types};
+use std::collections::HashMap;
 
 use super::requests::VERSION;
 use super::slots::Slot;
@@ -21,12 +23,16 @@ use crate::config::MaxSectorsKb;
 /// Records up to this type are sent by STATUS with the same number (7.5).
 const LAST_TYPES: [u32; 3] = [1, 2, 3];
 
+/// By their connections: there may be a thousand, each with many leases.
+type Clients<'a> = HashMap<ConnId, &'a Client>;
+
 /// The records of STATUS, up to the type asked for.
 pub(super) fn all(front: &Front, last_type: u32) -> Vec<StateRecord> {
     let wanted = |kind: u32| !LAST_TYPES.contains(&last_type) || kind <= last_type;
     let mut records = vec![daemon(front)];
+    let known: Clients<'_> = front.manager.conns().collect();
     if wanted(2) {
-        clients(front, &mut records);
+        clients(front, &known, &mut records);
     }
     if wanted(3) {
         for list in [LockspaceList::Spaces, LockspaceList::Add, LockspaceList::Rem] {
@@ -37,7 +43,8 @@ pub(super) fn all(front: &Front, last_type: u32) -> Vec<StateRecord> {
     if wanted(4) {
         for list in [ResourceList::Held, ResourceList::Add, ResourceList::Rem, ResourceList::Orphan] {
             let of_list = front.manager.resources().filter(|(_, resource)| resource.list() == list);
-            records.extend(of_list.flat_map(|(id, resource)| resource_records(front, id.0, resource)));
+            records
+                .extend(of_list.flat_map(|(id, resource)| resource_records(front, &known, id.0, resource)));
         }
     }
     records
@@ -119,14 +126,13 @@ impl ClientRow {
     }
 }
 
-fn clients(front: &Front, records: &mut Vec<StateRecord>) {
+fn clients(front: &Front, known: &Clients<'_>, records: &mut Vec<StateRecord>) {
     use std::os::fd::AsRawFd;
     let fixed = |ci, fd| ClientRow { ci, fd, pid: -1, ..ClientRow::default() };
     records.push(fixed(0, front.helper.raw_fd()).record(Name::truncated("helper")));
     records.push(fixed(1, front.listener.as_raw_fd()).record(Name::truncated("listener")));
     for slot in front.slots.iter() {
-        let client = front.manager.conns().find(|(id, _)| *id == slot.id).map(|(_, client)| client);
-        records.push(client_record(front, slot, client));
+        records.push(client_record(front, slot, known.get(&slot.id).copied()));
     }
 }
 
@@ -212,12 +218,12 @@ fn lockspace(front: &Front, id: LockspaceId, ls: &Lockspace) -> StateRecord {
 }
 
 /// One record for each token, with the pid of its holder; of a resource without tokens one, with the last exclusive owner's.
-fn resource_records(front: &Front, id: u64, resource: &Resource) -> Vec<StateRecord> {
+fn resource_records(front: &Front, known: &Clients<'_>, id: u64, resource: &Resource) -> Vec<StateRecord> {
     if !resource.is_granted() {
         let taker = (resource.list() == ResourceList::Add).then(|| front.manager.taker(resource)).flatten();
         return resource_record(front, id, resource, taker.unwrap_or(resource.pid)).into_iter().collect();
     }
-    let pid = |conn| front.manager.conns().find(|(id, _)| *id == conn).and_then(|(_, c)| c.pid).unwrap_or(0);
+    let pid = |conn| known.get(&conn).and_then(|client| client.pid).unwrap_or(0);
     // Like everything in the listing, the newest first.
     let granted = resource.tokens().iter().rev().filter(|t| t.granted);
     granted.filter_map(|t| resource_record(front, id, resource, pid(t.conn))).collect()

@@ -130,6 +130,16 @@ impl Log {
 
     /// Logs at the given level.
     pub fn write(&self, level: Level, text: fmt::Arguments<'_>) {
+        self.add(level, text, false);
+    }
+
+    /// The same of what is to be on stable storage soon: [`Log::sync`].
+    pub fn write_durably(&self, level: Level, text: fmt::Arguments<'_>) {
+        self.add(level, text, true);
+        self.sync();
+    }
+
+    fn add(&self, level: Level, text: fmt::Arguments<'_>, durable: bool) {
         let line = format_line(self.shared.utc, &self.prefix, text);
         self.shared.ring.lock().unwrap_or_else(PoisonError::into_inner).push(line.as_bytes());
         let mut queues = self.queues_of(level).peekable();
@@ -138,7 +148,7 @@ impl Log {
         }
         let line = Line { level, text: line.into() };
         for queue in queues {
-            queue.push(line.clone());
+            queue.push(line.clone(), durable);
         }
     }
 
@@ -306,6 +316,24 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 3);
         // Nothing is written anywhere, so nothing is to be synced.
         Log::in_memory().sync();
+    }
+
+    /// Whoever can make the daemon log must not be able to hide why a process was stopped.
+    #[test]
+    fn a_flood_of_lines_leaves_room_for_those_that_are_to_be_durable() {
+        let stuck = Arc::new(Queue::default());
+        let log = Log::new(vec![(Level::Debug, Arc::clone(&stuck))], true);
+        for n in 0..QUEUE_LINES + 5 {
+            log.error(format_args!("{n}"));
+        }
+        log.write_durably(Level::Error, format_args!("kill"));
+        assert_eq!(stuck.waiting(), (QUEUE_LINES + 1, 5));
+        log.error(format_args!("one more"));
+        assert_eq!(stuck.waiting(), (QUEUE_LINES + 1, 6));
+        for _ in 0..2 * writer::DURABLE_LINES {
+            log.write_durably(Level::Error, format_args!("kill"));
+        }
+        assert_eq!(stuck.waiting().0, QUEUE_LINES + writer::DURABLE_LINES);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,6 +16,9 @@ use super::Level;
 
 /// Lines waiting to be written; further ones are dropped and counted (command-line.md 11.1).
 pub const QUEUE_LINES: usize = 4096;
+
+/// Further ones that are to be on stable storage, as they say why processes are stopped: whoever floods the log does not keep them from it.
+pub(super) const DURABLE_LINES: usize = 1024;
 
 /// How long the writer waits for more lines before it sleeps.
 const LINGER: Duration = Duration::from_millis(2);
@@ -53,7 +57,8 @@ impl Sink {
             sinks.push(Self { place: Place::Stderr, priority: Level::Debug.priority() });
         }
         if let Some(path) = file.filter(|_| file_priority >= 0) {
-            match OpenOptions::new().append(true).create(true).open(path) {
+            // Not by the starter's mask alone: who may write there may say that something was not so.
+            match OpenOptions::new().append(true).create(true).mode(0o644).open(path) {
                 Ok(file) => sinks.push(Self { place: Place::File(file), priority: file_priority }),
                 Err(error) => missing = Some(error),
             }
@@ -193,10 +198,11 @@ impl Queue {
         Ok(())
     }
 
-    /// Queues a line, or counts it as dropped.
-    pub(super) fn push(&self, line: Line) {
+    /// Queues a line, or counts it as dropped. `durable`: it will be wanted most, and has room of its own.
+    pub(super) fn push(&self, line: Line, durable: bool) {
         let mut state = self.lock();
-        if state.lines.len() < QUEUE_LINES {
+        let max = if durable { QUEUE_LINES + DURABLE_LINES } else { QUEUE_LINES };
+        if state.lines.len() < max {
             state.lines.push_back(line);
         } else {
             state.dropped += 1;
@@ -260,7 +266,7 @@ mod tests {
         let queue = Arc::new(Queue::default());
         // More than fits into the pipe, and there before the writer is.
         let long = "x".repeat(1 << 20);
-        queue.push(line(long.clone()));
+        queue.push(line(long.clone()), false);
         queue.start(sink, |_| line(String::new())).unwrap();
         let begin = Instant::now();
         while queue.waiting().0 > 0 {

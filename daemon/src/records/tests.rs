@@ -177,6 +177,16 @@ fn a_record_that_cannot_be_written_is_removed() {
     assert_eq!(evidence_in(&records, &spec()), RejoinEvidence::None);
 }
 
+/// Whoever may write a record may vouch for a host that is not gone.
+#[test]
+fn a_record_is_nobody_elses_to_write_whatever_the_mask() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("record");
+    let _mask = sanlock_sys::credentials::UmaskGuard::set(0);
+    replace(dir.path(), &path, "text").unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
+}
+
 #[test]
 fn a_run_directory_that_was_removed_is_made_anew_or_done_without() {
     let dir = tempfile::tempdir().unwrap();

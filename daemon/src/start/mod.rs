@@ -22,12 +22,12 @@ use sanlock_sys::kernel::faults_hold_no_lock;
 use sanlock_sys::notify;
 use sanlock_sys::pidfile::{PidFile, PidFileError};
 use sanlock_sys::priority::{Limit, MemoryLock, lock_memory, max_round_robin_priority, set_round_robin};
-use sanlock_sys::process::{boot_id, set_dumpable};
+use sanlock_sys::process::{boot_id, close_on_exec_from, set_dumpable};
 use sanlock_sys::reclaim::{set_io_flusher, without_io_flusher};
 
 use crate::config::{Config, DEFAULT_RUN_DIR};
 use crate::fault::end_with_a_panic;
-use crate::front::{Account, Front};
+use crate::front::{Account, CONNECTIONS_MAX, Front};
 use crate::global::Global;
 use crate::helper::Helper;
 use crate::log::{LOG_FILE, Log};
@@ -69,6 +69,8 @@ pub fn run(config: Config) -> u8 {
             return FAILURE;
         }
     };
+    // Only for programs that are started; a kernel too old for it lets them inherit what the caller left open, as the original does.
+    let _ = close_on_exec_from(3);
     if config.foreground || notify::manager_waits() {
         return match prepare(config) {
             Err(Failed { error, shown }) => {
@@ -233,7 +235,7 @@ fn prepare_logged(
     let version = env!("CARGO_PKG_VERSION");
     log.warn(format_args!("sanlock daemon started {version} host {host_name} ({node}){timeouts}"));
     tell_about_watchdog(&config, log);
-    raise_descriptors(log);
+    let connections = raise_descriptors(log);
     if let (true, Some(huge)) = (settle_in(&config, log), &huge) {
         huge.lock();
     }
@@ -244,7 +246,7 @@ fn prepare_logged(
     let (listener, socket) = listen(&socket, &config, identity)?;
     let global = Global::new(config, host_name, engine, records, log.clone(), huge);
     let account = Account { user: identity.user, group: identity.group };
-    let front = Front::new(global, account, listener, helper).map_err(StartError::Threads)?;
+    let front = Front::new(global, account, listener, helper, connections).map_err(StartError::Threads)?;
     Ok(Prepared { front, log: log.clone(), socket, pid_file })
 }
 
@@ -317,16 +319,33 @@ fn tell_about_watchdog(config: &Config, log: &Log) {
     }
 }
 
-/// 1022 connections, a descriptor for each of their processes, and those of disks and engines.
-fn raise_descriptors(log: &Log) {
-    const DESCRIPTORS: u64 = 8192;
+/// Descriptors for connections, for each of their processes, and for disks and engines.
+const DESCRIPTORS: u64 = 8192;
+
+/// Raises the limit of open files. How many connections it leaves room for.
+fn raise_descriptors(log: &Log) -> u32 {
     let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| {
         let wanted = DESCRIPTORS.min(hard).max(soft);
-        setrlimit(Resource::RLIMIT_NOFILE, wanted, hard)
+        setrlimit(Resource::RLIMIT_NOFILE, wanted, hard).map(|()| wanted)
     });
-    if let Err(error) = raised {
+    let limit = raised.unwrap_or_else(|error| {
         log.warn(format_args!("the limit of open files cannot be raised: {error}"));
+        getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft)
+    });
+    let connections = connections_possible(limit);
+    if connections < CONNECTIONS_MAX {
+        log.warn(format_args!(
+            "{connections} connections of clients at a time, not {CONNECTIONS_MAX}, with {limit} open files at most: \
+             leases need some too (LimitNOFILE={DESCRIPTORS} in the unit, or ulimit -n {DESCRIPTORS})"
+        ));
     }
+    connections
+}
+
+/// Connections that so many descriptors leave room for, with one more for the process of each. Half of them at most, and all but 2048, are for clients.
+fn connections_possible(descriptors: u64) -> u32 {
+    let for_clients = descriptors.saturating_sub(2048).max(descriptors / 2);
+    u32::try_from(for_clients / 2).unwrap_or(u32::MAX).min(CONNECTIONS_MAX)
 }
 
 /// The stock of huge pages (`use_hugepages`). Its thread is the only one that moves pages to make room, which a marked one may not and nobody waits
@@ -361,4 +380,18 @@ fn settle_in(config: &Config, log: &Log) -> bool {
         }
     }
     locked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_get_half_of_few_descriptors_and_all_but_some_of_many() {
+        for (descriptors, connections) in
+            [(0, 0), (300, 75), (1024, 256), (4096, 1022), (8192, 1022), (u64::MAX, 1022)]
+        {
+            assert_eq!(connections_possible(descriptors), connections, "{descriptors}");
+        }
+    }
 }

@@ -4,7 +4,7 @@ use super::support::{Daemon, Place, within};
 use sanlock_daemon::SOCKET_NAME;
 use sanlock_wire::Name;
 use sanlock_wire::Request;
-use sanlock_wire::flags::{AddFlags, ConfigCommand, RemFlags};
+use sanlock_wire::flags::{AcquireFlags, AddFlags, ConfigCommand, ReleaseFlags, RemFlags};
 use sanlock_wire::types::{HostEvent, Lockspace};
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -112,4 +112,27 @@ fn an_event_stream_of_a_client_that_is_gone_already_is_closed() {
         "{} now, {before} before",
         descriptors(&daemon)
     );
+}
+
+/// Whoever connects, and connects, takes no descriptor that a lease needs, however few there are.
+#[test]
+fn connections_leave_descriptors_to_leases() {
+    let place = Place::new();
+    let daemon = Daemon::start_with_descriptors(300, &place.run_dir("a"), "host1");
+    assert!(daemon.log().contains("75 connections of clients at a time, not 1022"), "{}", daemon.log());
+    place.format(&daemon);
+    place.join(&daemon, 1);
+    let mut held = daemon.client().register().unwrap();
+    let idle: Vec<_> =
+        (0..290).filter_map(|_| UnixStream::connect(daemon.run_dir.join(SOCKET_NAME)).ok()).collect();
+    for _ in 0..10 {
+        held.acquire(AcquireFlags::empty(), &[place.resource()], None).unwrap();
+        held.release(ReleaseFlags::ALL, &[]).unwrap();
+    }
+    assert!(within(SHORT, || daemon.log().contains("too many connections (75); one is closed, after ")));
+    // One line for many.
+    let lines = daemon.log().matches("too many connections").count();
+    assert!(lines < 100, "{lines}");
+    drop(idle);
+    assert!(within(SHORT, || daemon.client().version().is_ok()), "there is room again");
 }

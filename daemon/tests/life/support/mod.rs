@@ -76,8 +76,19 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// Starts a daemon in `run_dir`, which it makes if it is missing, and waits for its socket.
     pub(crate) fn start(run_dir: &Path, host_name: &str) -> Self {
+        Self::start_by(Command::new(program()), run_dir, host_name)
+    }
+
+    /// The same with so many descriptors at most.
+    pub(crate) fn start_with_descriptors(number: u32, run_dir: &Path, host_name: &str) -> Self {
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -n $0 && exec \"$@\"", &number.to_string()]).arg(program());
+        Self::start_by(command, run_dir, host_name)
+    }
+
+    fn start_by(mut command: Command, run_dir: &Path, host_name: &str) -> Self {
         let log = run_dir.with_extension(format!("{host_name}.log"));
-        let child = Command::new(program())
+        let child = command
             .args(["serve".as_ref(), run_dir.as_os_str(), host_name.as_ref()])
             // A service manager that is gone keeps no daemon from its work.
             .env("NOTIFY_SOCKET", "@no-service-manager")
@@ -96,6 +107,11 @@ impl Daemon {
 
     pub(crate) fn pid(&self) -> i32 {
         i32::try_from(self.child.id()).unwrap()
+    }
+
+    /// What it has said.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
     }
 
     /// Of the process that runs programs for it.
