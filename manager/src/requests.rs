@@ -219,6 +219,8 @@ impl Manager {
         let pid = client.pid.unwrap_or(0);
         let manner = resource.manner.clone().unwrap_or_else(|| Manner::of(client));
         let signal = match (mode, &manner.killpath) {
+            // Once: who wants neither signal gets the gentler one here, unlike a process whose lockspace ends (lease-algorithms.md 8.2).
+            (FORCE, _) if manner.restrictions.kill => Signal::Term,
             (FORCE, _) => Signal::Kill,
             (GRACEFUL, Some(program)) => {
                 let words = killpath::words(program, None);
@@ -231,10 +233,9 @@ impl Manager {
                     format!("{what}: killpath program of pid {pid} runs"),
                 );
             }
-            (GRACEFUL, None) => Signal::Term,
+            (GRACEFUL, None) => manner.restrictions.apply(Signal::Term),
             _ => return log(out, Level::Error, Some(ls), format!("{what}: unknown force mode {mode}")),
         };
-        let signal = manner.restrictions.apply(signal);
         let name = match signal {
             Signal::Kill => "SIGKILL",
             Signal::Term => "SIGTERM",

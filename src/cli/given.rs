@@ -4,7 +4,7 @@ use super::UsageError;
 use super::tokenizer::{Long, Token, tokenize};
 use sanlock_lease::geometry::{AlignSize, Geometry, SectorSize};
 use sanlock_lease::limits::RESOURCES_PER_REQUEST_MAX;
-use sanlock_lease::text::number::strict_prefixed;
+use sanlock_lease::text::number::{bare, strict_prefixed};
 use sanlock_lease::text::{LockspaceSpec, ResourceSpec, strict};
 use std::ops::RangeInclusive;
 
@@ -176,8 +176,10 @@ impl<'a> Given<'a> {
         T: std::str::FromStr + PartialOrd + std::fmt::Display,
     {
         let Some(value) = self.value(letter) else { return Ok(None) };
-        let digits = value.strip_prefix(b"-").unwrap_or(value);
-        std::str::from_utf8(value)
+        // As a shell hands on what other programs print; "-" is a sign here.
+        let number = bare(value);
+        let digits = number.strip_prefix(b"-").unwrap_or(number);
+        std::str::from_utf8(number)
             .ok()
             .filter(|_| !digits.is_empty() && digits.iter().all(u8::is_ascii_digit))
             .and_then(|text| text.parse().ok())

@@ -207,7 +207,7 @@ problems! {
     /// No index header where one belongs.
     IndexMagic = "index-magic", Damage,
         "the index cannot be used (-274); its leases can, by their offsets",
-        "note the names and offsets that `sanlock direct dump` shows, then format the index again and `sanlock direct rebuild` it";
+        "note the names and offsets that `sanlock direct dump PATH:OFFSET` shows from the areas behind it on, then format the index again and `sanlock direct rebuild` it";
     /// A version that nobody knows.
     IndexVersion = "index-version", Damage,
         "the index cannot be used (-275); its leases can, by their offsets",

@@ -1,7 +1,7 @@
 //! Numbers in text, as leniently as C reads them and as strictly as an administrator would want.
 //!
 //! The lenient functions never fail except where the C function's caller can tell that there was no digit. The strict ones
-//! accept digits and nothing else.
+//! accept digits and nothing else, but for blanks around them and a plus sign, as from `ps -o pid=` or `wc`.
 
 use super::{TextError, excerpt};
 
@@ -72,12 +72,22 @@ fn radix(text: &[u8]) -> (u32, &[u8]) {
     }
 }
 
+/// What a number consists of, without what C passes over before it, and blanks behind it.
+#[must_use]
+pub fn bare(text: &[u8]) -> &[u8] {
+    let text = skip_blanks(text).trim_ascii_end();
+    match text {
+        [b'+', body @ ..] if body.first().is_some_and(u8::is_ascii_digit) => body,
+        _ => text,
+    }
+}
+
 /// Decimal digits and nothing else.
 ///
 /// # Errors
 /// Anything but digits, or a value above 2^64 - 1; `field` names the number in the message.
 pub fn strict_decimal(field: &'static str, text: &[u8]) -> Result<u64, TextError> {
-    strict(field, text, text, 10, "decimal digits")
+    strict(field, text, bare(text), 10, "decimal digits")
 }
 
 /// A number with C's base prefixes (`0x10` is 16, `010` is 8) and nothing else.
@@ -85,7 +95,7 @@ pub fn strict_decimal(field: &'static str, text: &[u8]) -> Result<u64, TextError
 /// # Errors
 /// Anything but digits of that base, or a value above 2^64 - 1.
 pub fn strict_prefixed(field: &'static str, text: &[u8]) -> Result<u64, TextError> {
-    let (base, body) = radix(text);
+    let (base, body) = radix(bare(text));
     strict(field, text, body, base, "a decimal, 0x… or 0… number")
 }
 
@@ -95,9 +105,9 @@ pub fn strict_prefixed(field: &'static str, text: &[u8]) -> Result<u64, TextErro
 /// Anything else, or a value above 2^64 - 1 bytes.
 pub fn strict_bytes(field: &'static str, text: &[u8]) -> Result<u64, TextError> {
     const MIB: u64 = 1 << 20;
-    let (body, unit) = match text {
+    let (body, unit) = match bare(text) {
         [body @ .., b'M'] => (body, MIB),
-        _ => (text, 1),
+        body => (body, 1),
     };
     let number = strict(field, text, body, 10, "decimal bytes, or decimal MiB followed by M")?;
     number.checked_mul(unit).ok_or_else(|| TextError::Range { field, text: excerpt(text) })
@@ -182,7 +192,12 @@ mod tests {
     #[test]
     fn strict_numbers_take_digits_only() {
         assert_eq!(strict_decimal("n", b"18446744073709551615").unwrap(), u64::MAX);
-        for bad in ["", " 1", "1 ", "-1", "+1", "0x10", "12abc", "1M"] {
+        // As a shell hands on what other programs print.
+        for one in ["1", " 1", "\t 1", "1 ", "1\n", "+1", " +1 "] {
+            assert_eq!(strict_decimal("n", one.as_bytes()).unwrap(), 1, "{one:?}");
+            assert_eq!(strict_prefixed("n", one.as_bytes()).unwrap(), 1, "{one:?}");
+        }
+        for bad in ["", " ", "+", "-1", "++1", "+-1", "+ 1", "1 1", "0x10", "12abc", "1M"] {
             assert!(matches!(strict_decimal("n", bad.as_bytes()), Err(TextError::Number { .. })), "{bad:?}");
         }
         assert!(matches!(strict_decimal("n", b"18446744073709551616"), Err(TextError::Range { .. })));
@@ -196,7 +211,7 @@ mod tests {
     #[test]
     fn the_suffix_m_counts_mib() {
         for (text, value) in
-            [("0", 0), ("1M", 1 << 20), ("16M", 16 << 20), ("1024M", 1 << 30), ("4096", 4096)]
+            [("0", 0), ("1M", 1 << 20), (" +16M ", 16 << 20), ("1024M", 1 << 30), (" 4096", 4096)]
         {
             assert_eq!(strict_bytes("offset", text.as_bytes()).unwrap(), value, "{text:?}");
         }

@@ -243,6 +243,11 @@ fn requests_are_told_by_what_was_in_force_when_the_lease_was_acquired() {
     let s = lab.hold(1, "s");
     assert_eq!(lab.command(1, Command::Restrict { flags: 0 }), [replied(1, 0)]);
     assert_eq!(lab.looked(ls, found(s, 1)), [kill(1, Signal::Term)]);
+    // Who wants neither: one step each, though a process whose lockspace ends gets SIGKILL all the same.
+    assert_eq!(lab.command(1, Command::Restrict { flags: 6 }), [replied(1, 0)]);
+    let t = lab.hold(1, "t");
+    assert_eq!(lab.looked(ls, found(t, 1)), [kill(1, Signal::Term)]);
+    assert_eq!(lab.looked(ls, found(t, 2)), [kill(1, Signal::Kill)]);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sanlock_conformance::dead_owner::registered;
 use sanlock_conformance::raw::{cmd, flag};
+use sanlock_conformance::user::User;
 use sanlock_conformance::{Connection, Host, Lockspace, Program, bounded, scene::Scene};
 
 const SOON: Duration = Duration::from_secs(30);
@@ -190,6 +191,15 @@ fn a_request_ends_the_holder_in_the_way_it_asks_for() {
     let payload = scene.storage().lockspace(0).encode();
     assert_eq!(one.connect().request(cmd::EXAMINE_LOCKSPACE, 0, 0, 0, &payload).result(), 0);
     assert_eq!(signal_of(&mut held), Some(9));
+    // Who wants neither signal is told by the other one, though SIGKILL is what ends it when its lockspace does.
+    for (mode, signal) in [(1, 15), (2, 9)] {
+        bounded::wait_until("the lease to be free", SOON, || scene.owner(3).is_none());
+        let neither = (flag::RESTRICT_SIGKILL | flag::RESTRICT_SIGTERM).to_string();
+        let mut held = User::start(one, scene.storage(), 3, &["restrict", &neither]);
+        assert_eq!(request(two, &scene, 3, (0, mode), flag::NEXT_LVER), 0);
+        assert_eq!(one.connect().request(cmd::EXAMINE_LOCKSPACE, 0, 0, 0, &payload).result(), 0);
+        assert_eq!(held.finish(SOON).code, 128 + signal, "{mode}");
+    }
     // Taken back: the same lease may be held again.
     assert_eq!(request(two, &scene, 3, (0, 0), 0), 0);
     let mut client = registered(one);

@@ -366,25 +366,12 @@ impl World {
     }
 }
 
-/// In which ways a process may be told, by force mode. `None` is its killpath program.
-fn ways_of(manner: Manner) -> Vec<(u32, Option<Signal>)> {
+/// In which ways a process is told, by force mode. `None` is its killpath program.
+fn ways_of(manner: Manner) -> [(u32, Option<Signal>); 2] {
     let (term, kill) = (Some(Signal::Term), Some(Signal::Kill));
     // Whoever has a program asks for nothing else.
     let restricted = if manner.killpath { 0 } else { manner.restrictions };
-    let mut ways = Vec::new();
-    if restricted & NO_SIGKILL == 0 || restricted & NO_SIGTERM != 0 {
-        ways.push((FORCE, kill));
-    }
-    if restricted & NO_SIGKILL != 0 {
-        ways.push((FORCE, term));
-    }
-    if manner.killpath {
-        ways.push((GRACEFUL, None));
-    } else {
-        ways.push((GRACEFUL, if restricted & NO_SIGTERM == 0 { term } else { kill }));
-    }
-    if restricted == NO_SIGKILL | NO_SIGTERM {
-        ways.push((GRACEFUL, term));
-    }
-    ways
+    let forced = if restricted & NO_SIGKILL == 0 { kill } else { term };
+    let asked = if restricted & NO_SIGTERM == 0 { term } else { kill };
+    [(FORCE, forced), (GRACEFUL, if manner.killpath { None } else { asked })]
 }
