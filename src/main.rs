@@ -30,7 +30,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let args: Vec<Vec<u8>> = std::env::args_os().map(OsStringExt::into_vec).collect();
-    ExitCode::from(match cli::parse(&args) {
+    let status = match cli::parse(&args) {
         Ok(Parsed { debug_lines, command, json, progress }) => {
             output::debug(&debug_lines);
             run(command, json, Signs::wanted(progress))
@@ -40,7 +40,8 @@ fn main() -> ExitCode {
             print_error(stderr);
             status
         }
-    })
+    };
+    ExitCode::from(if status == SUCCESS && output::lost() { FAILURE } else { status })
 }
 
 fn run(command: Command, json: bool, signs: Signs) -> u8 {

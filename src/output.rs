@@ -1,21 +1,38 @@
 //! Where text goes: results to stdout, as the original prints them, explanations to stderr.
 //!
 //! A reader that has gone away (`sanlock status | head -1`) is no reason to fail: what cannot be written is dropped, as the
-//! original drops it.
+//! original drops it. Where results are lost for another reason, as on a full disk, the command fails in the end ([`lost`]).
 
 use sanlock_sys::clock;
 use sanlock_wire::code;
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Exit status of a command that did what it was asked to.
 pub(crate) const SUCCESS: u8 = 0;
 /// Exit status of everything else.
 pub(crate) const FAILURE: u8 = 1;
 
+/// Whether something could not be written to stdout.
+static LOST: AtomicBool = AtomicBool::new(false);
+
 /// Writes to stdout at once.
 pub(crate) fn print(bytes: impl AsRef<[u8]>) {
     let mut stdout = std::io::stdout().lock();
-    let _ = stdout.write_all(bytes.as_ref()).and_then(|()| stdout.flush());
+    let written = stdout.write_all(bytes.as_ref()).and_then(|()| stdout.flush());
+    if let Err(error) = written {
+        // Whoever started this without an output wants none.
+        let unwanted =
+            error.kind() == std::io::ErrorKind::BrokenPipe || error.raw_os_error() == Some(libc::EBADF);
+        if !unwanted && !LOST.swap(true, Ordering::Relaxed) {
+            print_error(format!("sanlock: the output cannot be written: {error}\n"));
+        }
+    }
+}
+
+/// Whether results were lost that somebody may have waited for.
+pub(crate) fn lost() -> bool {
+    LOST.load(Ordering::Relaxed)
 }
 
 /// Writes to stderr.

@@ -51,6 +51,9 @@ impl Progress {
 
 pub(super) fn command(client: &Client, args: &AcquireArgs, argv: &[Vec<u8>], signs: Signs) -> u8 {
     const ACTION: &str = "command";
+    if args.resources.is_empty() {
+        note(ACTION, "no resource given (-r before -c), so the program runs without a lease");
+    }
     let mut progress = Progress::new();
     progress.line("register");
     let mut registered = match client.register() {
@@ -80,6 +83,7 @@ pub(super) fn command(client: &Client, args: &AcquireArgs, argv: &[Vec<u8>], sig
     }
     let Some((program, arguments)) = argv.split_first() else {
         // Without a program the leases are held until a signal ends this process.
+        note(ACTION, "no program given (-c): the leases are held until this process is ended");
         loop {
             nix::unistd::pause();
         }

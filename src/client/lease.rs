@@ -77,14 +77,19 @@ pub(super) fn release(
     if named.is_empty() && !all {
         note(ACTION, "no resource given (-r), so nothing is released");
     }
-    // Of a request for orphans the daemon takes the first name only (socket-protocol.md 7.7).
-    let requests = if orphan { named.chunks(1) } else { named.chunks(named.len().max(1)) };
-    let mut released = requests.map(|names| client.release(pid, flags, names));
-    let outcome = if named.is_empty() {
-        client.release(pid, flags, &[])
+    // Orphans are nobody's, but the daemon hears of it from registered processes only: this one, if no other is named.
+    let mut own = (orphan && pid == NO_PID).then(|| client.register());
+    let mut ask = |names: &[Resource]| match &mut own {
+        Some(Ok(own)) => own.release(flags, names),
+        Some(Err(error)) => Err(error.clone()),
+        None => client.release(pid, flags, names),
+    };
+    let outcome = if orphan {
+        // Of a request for orphans the daemon takes the first name only (socket-protocol.md 7.7). All are tried; the first failure is told.
+        let counts: Vec<_> = named.iter().map(|name| ask(std::slice::from_ref(name))).collect();
+        counts.into_iter().try_fold(0_u32, |sum, count| Ok(sum + count?))
     } else {
-        // All are tried; the first failure is told.
-        released.by_ref().collect::<Vec<_>>().into_iter().try_fold(0_u32, |sum, count| Ok(sum + count?))
+        ask(&named)
     };
     // The number of orphans is the result; it is positive, so success exits with 1 (command-line.md 5.3).
     let result =

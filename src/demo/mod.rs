@@ -8,7 +8,7 @@ mod story;
 mod taken;
 
 use crate::cli::command::DemoArgs;
-use crate::output::note;
+use crate::output::{note, print};
 use sanlock_sys::child::keep_until_waited_for;
 use std::fmt;
 use std::time::Instant;
@@ -40,11 +40,11 @@ struct Narrator {
 
 impl Narrator {
     fn say(&self, text: impl fmt::Display) {
-        println!("{:7.2} s  {text}", self.started.elapsed().as_secs_f64());
+        print(format!("{:7.2} s  {text}\n", self.started.elapsed().as_secs_f64()));
     }
 
     fn detail(&self, text: impl fmt::Display) {
-        println!("           | {text}");
+        print(format!("           | {text}\n"));
     }
 }
 

@@ -4,6 +4,7 @@ use super::host::{Host, Process, text};
 use super::storage::Storage;
 use super::{LOCKSPACE, Narrator, RESOURCE, StepFailed};
 use crate::cli::command::DemoArgs;
+use crate::output::print;
 use nix::sys::signal::Signal;
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
 use std::io::{IsTerminal, Write};
@@ -178,6 +179,6 @@ static LAST: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(u6
 
 fn end_progress() {
     if std::io::stdout().is_terminal() {
-        print!("\r{:60}\r", "");
+        print(format!("\r{:60}\r", ""));
     }
 }

@@ -18,6 +18,8 @@ use sanlock_lease::text::strict::DumpRange;
 
 /// The offset that areas are expected at a multiple of.
 const OFFSET_UNIT: u64 = 1 << 20;
+/// Places behind the end of the table that are looked at for further leases.
+const AHEAD_MAX: u64 = 64;
 /// Width of the lockspace column.
 const LOCKSPACE_WIDTH: usize = 36;
 /// Width of the resource column.
@@ -88,7 +90,10 @@ fn dump_areas(storage: &mut Storage, range: &DumpRange, detail: DumpDetail, geom
         match storage.read(offset, area_len) {
             Ok(area) => match Area::of(&area) {
                 Some(kind) => print(rows(kind, &area, offset, detail, geometry)),
-                None if size.is_none() => break,
+                None if size.is_none() => {
+                    tell_what_follows(storage, &range.disk, offset);
+                    break;
+                }
                 None => {}
             },
             Err(error) if error.is_beyond_end() => {
@@ -102,6 +107,25 @@ fn dump_areas(storage: &mut Storage, range: &DumpRange, detail: DumpDetail, geom
         distance = distance.saturating_add(align);
     }
     SUCCESS
+}
+
+/// Says so where the table ends, as the original's does, though leases follow: behind one that was cleared, or is damaged.
+pub(super) fn tell_what_follows(storage: &mut Storage, disk: &DiskSpec, offset: u64) {
+    for step in 1..AHEAD_MAX {
+        let next = offset.saturating_add(step * OFFSET_UNIT);
+        // Where the storage ends, or cannot be read, nothing is known to follow.
+        let Ok(sector) = storage.read(next, SECTOR_BYTES_MAX) else { return };
+        if Area::of(&sector).is_some() {
+            let path = String::from_utf8_lossy(&disk.path);
+            return note(
+                ACTION,
+                &format!(
+                    "{path}: the table ends at offset {offset}, where no lease begins, and others follow: 'sanlock direct dump {path}:{next}' shows \
+                     them, 'sanlock fsck {path}' what is wrong"
+                ),
+            );
+        }
+    }
 }
 
 /// Says so where the storage ends within an area that holds something: the table ends there, as the original's does.

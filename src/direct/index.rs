@@ -45,7 +45,7 @@ impl Failure for ToolError {
     }
 
     fn next(&self) -> Option<&'static str> {
-        const ENTRIES: &str = "'sanlock direct dump PATH:OFFSET' lists the entries of the index";
+        const ENTRIES: &str = "'sanlock direct dump -f 1 PATH:OFFSET' lists the entries of the index";
         match self {
             Self::Rindex(RindexError::NoSuchName(_) | RindexError::Full(_)) => Some(ENTRIES),
             Self::Rindex(RindexError::Missing("the name of the resource")) => Some("give it: -e NAME"),

@@ -2,10 +2,12 @@
 //!
 //! What was there is overwritten without a question, as in the original. The only trace is a line in syslog.
 
+use super::neighbours::remarks;
 use super::report::{Failure, SHOWN_IN_HELP, first_step, report};
 use super::storage::{FORMAT_TIMEOUT, Storage, StorageError};
 use crate::cli::command::InitTarget;
 use crate::cli::given::Sizes;
+use crate::output::note;
 use crate::progress::{Signs, left, passed_since, show};
 use nix::syslog::{Facility, LogFlags, Severity, openlog, syslog};
 use sanlock_blockio::Access;
@@ -148,6 +150,13 @@ fn choose(sizes: Sizes, storage: &Storage) -> Result<Geometry, SizesError> {
     format::choose_sizes(sizes.sector, sizes.align, storage.disk().logical_block_size())
 }
 
+/// Says what the area has in common with others. It is formatted all the same, as by the original.
+fn warn(storage: &mut Storage, (path, offset): (&[u8], u64), geometry: Geometry) {
+    for remark in remarks(storage, offset, geometry) {
+        note(ACTION, &format!("WARNING: {}: {remark}", String::from_utf8_lossy(path)));
+    }
+}
+
 fn init_lockspace(
     spec: &LockspaceSpec,
     io_timeout: u32,
@@ -164,6 +173,7 @@ fn init_lockspace(
     let lockspace = Lockspace { name: spec.name, geometry: choose(sizes, &storage)?, io_timeout };
     let writes = lockspace.writes();
     storage.has_room(spec.offset, &writes)?;
+    warn(&mut storage, (&spec.path, spec.offset), lockspace.geometry);
     format_at(&mut storage, (&spec.path, spec.offset), &writes, step)?;
     Ok(())
 }
@@ -192,13 +202,16 @@ fn init_resource(
             cleared_at: clear.then(boottime_seconds),
         };
         let writes = resource.writes(storage.disk().logical_block_size());
-        disks.push((storage, disk, writes));
+        disks.push((storage, disk, writes, geometry));
     }
     // The first write destroys what is there, on whichever disk.
-    disks.iter().try_for_each(|(storage, disk, writes)| storage.has_room(disk.offset, writes))?;
-    let counts: Vec<usize> = disks.iter().map(|(_, _, writes)| writes.len()).collect();
+    disks.iter().try_for_each(|(storage, disk, writes, _)| storage.has_room(disk.offset, writes))?;
+    for (storage, disk, _, geometry) in &mut disks {
+        warn(storage, (&disk.path, disk.offset), *geometry);
+    }
+    let counts: Vec<usize> = disks.iter().map(|(_, _, writes, _)| writes.len()).collect();
     for (disk, number) in format::order(&counts) {
-        if let Some((storage, place, writes)) = disks.get_mut(disk) {
+        if let Some((storage, place, writes, _)) = disks.get_mut(disk) {
             write_at(storage, (&place.path, place.offset), writes, number, step)?;
         }
     }

@@ -1,6 +1,6 @@
 //! What lies on storage, as objects of docs/json.md: `read_leader`, `read`, `dump`.
 
-use super::dump::{FIRST_HOST_SECTOR, tell_cut_short, whole_sectors};
+use super::dump::{FIRST_HOST_SECTOR, tell_cut_short, tell_what_follows, whole_sectors};
 use super::leader::{self, Found, Names};
 use super::report::{Failure, failed};
 use super::scan::{Area, find_geometry};
@@ -260,7 +260,10 @@ fn dump_areas(range: &DumpRange, geometry: Option<Geometry>) -> Result<Dump, Dum
                 Some(Area::Lockspace) => dump.areas.push(lockspace(&area, offset, geometry)),
                 Some(Area::Resource) => dump.areas.push(resource(&area, offset, geometry)),
                 Some(Area::Rindex) => dump.areas.push(rindex(&area, offset, geometry)),
-                None if size.is_none() => break,
+                None if size.is_none() => {
+                    tell_what_follows(&mut storage, &range.disk, offset);
+                    break;
+                }
                 None => {}
             },
             Err(error) if error.is_beyond_end() => {

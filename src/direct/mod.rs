@@ -10,6 +10,7 @@ mod init;
 mod json;
 mod leader;
 mod machine;
+mod neighbours;
 mod next_free;
 pub(crate) mod report;
 mod resource;

@@ -7,6 +7,7 @@ use crate::output::{FAILURE, SUCCESS, note, print};
 use crate::subject;
 use sanlock_blockio::Access;
 use sanlock_lease::geometry::Geometry;
+use sanlock_lease::record::{PAXOS_CLEARED_MAGIC, RawLeader};
 use sanlock_lease::text::DiskSpec;
 
 const ACTION: &str = "next_free";
@@ -47,7 +48,18 @@ fn find(start: &DiskSpec, geometry: Option<Geometry>) -> Result<Option<u64>, Sto
         }
         match storage.read(offset, geometry.sector().slice_len()) {
             Ok(sector) if Area::of(&sector).is_some() => distance = distance.saturating_add(align),
-            Ok(_) => return Ok(Some(distance)),
+            Ok(sector) => {
+                if ![0, PAXOS_CLEARED_MAGIC].contains(&RawLeader::from_sector(&sector).magic.get()) {
+                    note(
+                        ACTION,
+                        &format!(
+                            "{}: what is at offset {offset} is no lease, and not empty: it may be a damaged one, see 'sanlock fsck'",
+                            subject::place(start)
+                        ),
+                    );
+                }
+                return Ok(Some(distance));
+            }
             // A file grows when a lease is written behind its end.
             Err(error) if error.is_beyond_end() => return Ok(Some(distance)),
             Err(error) => return Err(error),

@@ -274,16 +274,21 @@ impl Repair<'_> {
         };
         let still = |found: &&Finding| now.findings.iter().any(|now| same(found, now));
         let fixes: Vec<Fix> = area.findings.iter().filter(still).filter_map(|f| f.fix).collect();
+        let mut written = false;
         for change in mend(&bytes, area.offset, area.kind(), area.geometry, &fixes) {
             let offset = area.offset.saturating_add(change.at);
             self.save(saved, place, offset, &change)?;
             self.write(lockspace, silence, &mut storage, place, offset, &change)?;
+            written = true;
             if area.kind() == Kind::Lockspace {
                 let index = change.at / u64::from(area.geometry.sector().bytes());
                 if let Some(host) = usize::try_from(index).ok().and_then(HostId::from_index) {
                     silence.rewritten(host, &change.after);
                 }
             }
+        }
+        if !written {
+            return Ok(0);
         }
         for finding in area.findings.iter().filter(still) {
             if let Some(fix) = &finding.fix {

@@ -126,8 +126,10 @@ pub(crate) struct Scan {
     pub(crate) areas: Vec<Area>,
     /// What else is worth saying.
     pub(crate) remarks: Vec<String>,
-    /// One of the places has no area.
+    /// One of the places has no area, or begins with none and its leases belong to a lockspace that is nowhere.
     pub(super) nothing: bool,
+    /// Places that do not begin with an area, and have some behind it.
+    begin_otherwise: Vec<(usize, String)>,
 }
 
 impl Scan {
@@ -188,6 +190,11 @@ impl Scan {
                 (offset, empty) = (offset + STEP, empty + 1);
                 continue;
             };
+            let first = self.areas.iter().all(|area| area.place != number);
+            if first && offset > place.offset && !place.only_area {
+                let at = format!("{}:{}", place.shown(), place.offset);
+                self.begin_otherwise.push((number, at));
+            }
             empty = 0;
             let geometry = sizes(storage, offset, found)?;
             let area = examine(storage, number, offset, found.kind, geometry)?;
@@ -306,6 +313,16 @@ impl Scan {
             self.excuse(&self.disks(numbers));
         }
         for name in without {
+            let of = |number: &usize| {
+                let mut there = self.areas.iter().filter(|area| area.place == *number);
+                there.any(|area| matches!(&area.body, Body::Resource(r) if r.known.is_some_and(|k| k.lockspace == name)))
+            };
+            for (_, at) in self.begin_otherwise.iter().filter(|(number, _)| of(number)) {
+                self.nothing = true;
+                self.remarks.push(format!(
+                    "{at}: no lockspace begins there, and lockspace {name:?} of the leases behind it was not found: if it was there, it is lost, and nobody can join it"
+                ));
+            }
             self.remarks.push(format!(
                 "lockspace {name:?} is none of the places given, so its leases were not compared with it; --lockspace PATH:OFFSET names it"
             ));
@@ -467,6 +484,8 @@ pub(super) fn look(
         }
     };
     if (bytes.len() as u64) < geometry.align().bytes() {
+        // Nothing is wrong with what is not there, nor to be repaired in it.
+        findings.retain(|f| f.spot.at < bytes.len() as u64);
         findings.push(Finding {
             problem: Problem::AreaShort,
             spot: Spot { sector: 0, at: bytes.len() as u64 },

@@ -129,6 +129,22 @@ fn block(host: usize) -> usize {
     MIB + (host + 1) * 512
 }
 
+/// Nobody can join what is gone, and its leases are all in order.
+#[test]
+fn leases_whose_lockspace_is_gone_are_not_said_to_be_all_there_is() {
+    for byte in [0, 0x55] {
+        let disk = Disk::formatted();
+        disk.poke(0, &vec![byte; MIB]);
+        let said =
+            ["nothing is wrong with what was found", "no lockspace begins there, and lockspace \"LS\""];
+        disk.untouched(&["DISK"], UNUSABLE, &said);
+        // It may be elsewhere.
+        let elsewhere = Disk::formatted();
+        let place = format!("{}:0", elsewhere.path.display());
+        disk.untouched(&["DISK", "--lockspace", &place], CLEAN, &["nothing is wrong"]);
+    }
+}
+
 #[test]
 fn what_is_in_order_is_described_and_nothing_is_written() {
     let disk = Disk::formatted();

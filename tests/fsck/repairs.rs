@@ -392,3 +392,17 @@ fn nothing_is_repaired_where_a_resource_lies_inside_a_lockspace() {
         &["DISK:0: nothing is repaired in this area", "byte 1048576 of it", "two areas overlap"],
     );
 }
+
+/// Beyond the end of the storage there is nothing that could be repaired, and nothing is said to have been.
+#[test]
+fn nothing_is_repaired_in_what_is_not_there() {
+    let disk = Disk::formatted();
+    let file = std::fs::File::options().write(true).open(&disk.path).unwrap();
+    let end = std::fs::metadata(&disk.path).unwrap().len();
+    file.set_len(2 * MIB as u64 + 1000).unwrap();
+    assert!(end > 3 * MIB as u64);
+    let before = disk.bytes();
+    let text = disk.expect(&["DISK", "--repair"], DAMAGED, &["DAMAGE area-short"]);
+    assert!(!text.contains("request-magic") && !text.contains("repaired"), "{text}");
+    assert!(disk.bytes() == before && disk.saved().is_empty());
+}

@@ -4,8 +4,9 @@ mod error;
 mod identity;
 mod socket;
 
+use std::fmt;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, chown};
 use std::path::Path;
 use std::sync::Arc;
@@ -57,9 +58,9 @@ const LOG_FLUSH: Duration = Duration::from_secs(2);
 /// Call it before any thread exists.
 #[must_use]
 pub fn run(config: Config) -> u8 {
-    let next = |error: &StartError| eprintln!("sanlock: daemon: next: {}", error.next());
+    let next = |error: &StartError| say(format_args!("next: {}", error.next()));
     let report = |error: &StartError| {
-        eprintln!("sanlock: daemon: {error}");
+        say(format_args!("{error}"));
         next(error);
     };
     let config = match absolute_run_dir(config) {
@@ -98,7 +99,7 @@ pub fn run(config: Config) -> u8 {
         }
         Ok(Background::Parent(result)) => {
             if !result.error.is_empty() {
-                eprintln!("sanlock: daemon: {}", result.error);
+                say(format_args!("{}", result.error));
             }
             result.status
         }
@@ -113,6 +114,11 @@ pub fn run(config: Config) -> u8 {
             }
         },
     }
+}
+
+/// Tells whoever starts the daemon. That nobody reads it, or its disk is full, changes nothing.
+fn say(text: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "sanlock: daemon: {text}");
 }
 
 fn finish(result: Result<(), StartError>) -> u8 {

@@ -164,21 +164,32 @@ fn the_command_line_keeps_takes_and_releases_orphans() {
     drop(other);
 }
 
-/// The daemons take the first name of such a request; the original's command sends all in one.
+/// The daemons take the first name of such a request, from a registered process; the original's command sends all in one, and is none.
 #[test]
 fn the_command_line_releases_each_orphan_that_is_named() {
     let Some(program) = Program::under_test() else { return };
     let scene = Scene::one_host(program, 3);
     let host = scene.host(0);
     orphans(&scene, &[1, 2, 3].map(|n| scene.storage().resource(n)));
-    let _other = registered(host);
-    let me = std::process::id().to_string();
-    let [first, second] = [1, 2].map(|n| scene.storage().resource_arg(n));
-    let args = ["client", "release", "-O", "1", "-r", &first, "-r", &second, "-p", &me];
-    let released = host.client(&args);
-    let count = if program == Program::Ours { 2 } else { 1 };
-    assert_eq!((released.code, released.stdout.lines().last()), (1, Some(&*format!("release done {count}"))));
-    bounded::wait_until("those to be released", SOON, || shown(&scene).len() == 3 - count);
+    let [first, second, third] = [1, 2, 3].map(|n| scene.storage().resource_arg(n));
+    let named = ["client", "release", "-O", "1", "-r", &first, "-r", &second];
+    let last_line = |args: &[&str]| host.client(args).stdout.lines().last().map(str::to_owned);
+    if program == Program::Ours {
+        // No process is registered but the command itself.
+        assert_eq!(last_line(&named).as_deref(), Some("release done 2"));
+        bounded::wait_until("those to be released", SOON, || shown(&scene).len() == 1);
+        assert_eq!(
+            last_line(&["client", "release", "-O", "1", "-r", &third]).as_deref(),
+            Some("release done 1")
+        );
+        bounded::wait_until("the last one to be released", SOON, || shown(&scene).is_empty());
+    } else {
+        assert_eq!(last_line(&named).as_deref(), Some("release done -16"));
+        let _other = registered(host);
+        let me = std::process::id().to_string();
+        assert_eq!(last_line(&[&named[..], &["-p", &me]].concat()).as_deref(), Some("release done 1"));
+        bounded::wait_until("the first one to be released", SOON, || shown(&scene).len() == 2);
+    }
 }
 
 /// Orphans end with their lockspace; but not where they count: then it waits until they are released.

@@ -1,0 +1,48 @@
+//! What an area that is about to be formatted has in common with others: they destroy each other, whoever formats first.
+
+use super::scan::Area;
+use super::storage::Storage;
+use sanlock_lease::geometry::{AlignSize, Geometry};
+use sanlock_lease::limits::SECTOR_BYTES_MAX;
+
+/// Areas are looked for at multiples of the smallest align size.
+const STEP: u64 = 1 << 20;
+
+/// What is to be said of an area at this offset before it is written: that it begins where none should, and which ones it overlaps. What cannot
+/// be read is passed over.
+pub(super) fn remarks(storage: &mut Storage, offset: u64, geometry: Geometry) -> Vec<String> {
+    let len = geometry.align().bytes();
+    let mut remarks = Vec::new();
+    if !offset.is_multiple_of(len) {
+        remarks.push(format!("offset {offset} is no multiple of the align size, {len}"));
+    }
+    let end = offset.saturating_add(len);
+    let mut at = offset.saturating_sub(AlignSize::M8.bytes()).next_multiple_of(STEP);
+    while at < end {
+        let Some((kind, bytes)) = (at != offset).then(|| area_at(storage, at)).flatten() else {
+            at += STEP;
+            continue;
+        };
+        // Every record of a lockspace looks like its first one, so what lies within it is passed over.
+        let next = at.saturating_add(bytes);
+        if next > offset {
+            let what = match kind {
+                Area::Lockspace => "lockspace",
+                Area::Resource => "lease",
+                Area::Rindex => "resource index",
+            };
+            remarks.push(format!(
+                "the {len} bytes at offset {offset} overlap the {what} of {bytes} bytes at offset {at}: one destroys the other"
+            ));
+        }
+        at = next;
+    }
+    remarks
+}
+
+/// What begins there, and how many bytes it has.
+fn area_at(storage: &mut Storage, offset: u64) -> Option<(Area, u64)> {
+    let sector = storage.read(offset, SECTOR_BYTES_MAX).ok()?;
+    let kind = Area::of(&sector)?;
+    Some((kind, kind.geometry(&sector)?.align().bytes()))
+}
