@@ -122,7 +122,7 @@ fn results_that_cannot_be_written_are_a_failure_unless_nobody_wants_them() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
         assert!(said.contains("sanlock: the output cannot be written: No space left"), "{args:?}: {said}");
-        let (reader, writer) = std::io::pipe().unwrap();
+        let (reader, writer) = nix::unistd::pipe().unwrap();
         drop(reader);
         let output = run(args, writer.into());
         assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0), "{args:?}: nobody reads");

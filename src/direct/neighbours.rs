@@ -13,7 +13,7 @@ const STEP: u64 = 1 << 20;
 pub(super) fn remarks(storage: &mut Storage, offset: u64, geometry: Geometry) -> Vec<String> {
     let len = geometry.align().bytes();
     let mut remarks = Vec::new();
-    if !offset.is_multiple_of(len) {
+    if offset % len != 0 {
         remarks.push(format!("offset {offset} is no multiple of the align size, {len}"));
     }
     let end = offset.saturating_add(len);

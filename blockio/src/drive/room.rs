@@ -60,9 +60,12 @@ impl Common {
 #[derive(Debug)]
 pub struct SharedRoom {
     drivers: usize,
-    /// Paths that some driver has an engine for, and what device is there: after another mount at the same place what hangs is no longer in the way.
-    paths: Mutex<Vec<(Arc<Path>, Device, Weak<Common>)>>,
+    /// Paths that some driver has an engine for.
+    paths: Mutex<Vec<Known>>,
 }
+
+/// A path, and what device is there: after another mount at the same place what hangs is no longer in the way.
+type Known = (Arc<Path>, Device, Weak<Common>);
 
 impl SharedRoom {
     /// For so many drivers at most.
