@@ -5,11 +5,15 @@ use sanlock_lease::timing::MonoTime;
 use sanlock_manager::{ConnId, Event};
 use sanlock_sys::accept::accept_nonblocking;
 use sanlock_wire::{Command, Reply};
+use std::collections::VecDeque;
+use std::net::Shutdown;
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 
 use super::Front;
 use super::conn::{Conn, Input};
 use super::poller::{Interest, Ready, Token};
+use super::slots::Refused;
 
 /// Requests of one connection taken in one turn.
 const REQUESTS_PER_TURN: usize = 8;
@@ -39,6 +43,38 @@ impl Refusals {
     }
 }
 
+/// How long a connection beyond the limit is kept, and how many are.
+const TURNED_AWAY_MS: u64 = 1000;
+const TURNED_AWAY_MAX: usize = 64;
+
+/// Connections beyond the limit. Their clients see an end, not silence, as soon as they look for an answer. Until they do they may write their
+/// requests: where nobody would read these, the original's library would have its process killed (SIGPIPE).
+#[derive(Debug, Default)]
+pub(super) struct TurnedAway(VecDeque<(MonoTime, UnixStream)>);
+
+impl TurnedAway {
+    fn add(&mut self, stream: UnixStream, now: MonoTime) {
+        // It has gone if that fails.
+        if stream.shutdown(Shutdown::Write).is_ok() {
+            self.0.push_back((now.plus_millis(TURNED_AWAY_MS), stream));
+        }
+        if self.0.len() > TURNED_AWAY_MAX {
+            self.0.pop_front();
+        }
+    }
+
+    /// Closes those that have had their time.
+    pub(super) fn close(&mut self, now: MonoTime) {
+        while self.0.front().is_some_and(|(until, _)| *until <= now) {
+            self.0.pop_front();
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 /// Commands that work on disks for clients that are gone; more of them keep the places of their connections, which bounds their threads.
 const ABANDONED_MAX: usize = 256;
 
@@ -60,18 +96,14 @@ impl Front {
                 return;
             }
         };
+        if let Some(full) = self.slots.full() {
+            self.tell_of_refusal(&full);
+            return self.turned_away.add(stream, monotonic_now());
+        }
         let id = ConnId(self.next_conn);
-        // Beyond the limit the connection is closed at once: its client sees an end, not silence.
         let ci = match self.slots.add(id, Conn::new(stream), &self.poller) {
             Ok(ci) => ci,
-            Err(refused) => {
-                if let Some(others) = self.refusals.count(monotonic_now()) {
-                    self.global.log.error(format_args!(
-                        "{refused}; one is closed, after {others} that were not told of"
-                    ));
-                }
-                return;
-            }
+            Err(refused) => return self.tell_of_refusal(&refused),
         };
         self.next_conn += 1;
         if self.global.config.debug_clients != 0 {
@@ -80,6 +112,14 @@ impl Front {
         self.event(Event::ConnOpened { conn: id, ci });
         // Most have sent their request by now.
         self.serve(id);
+    }
+
+    fn tell_of_refusal(&mut self, refused: &Refused) {
+        if let Some(others) = self.refusals.count(monotonic_now()) {
+            self.global
+                .log
+                .error(format_args!("{refused}; one is closed, after {others} that were not told of"));
+        }
     }
 
     pub(super) fn conn_ready(&mut self, id: ConnId, ready: Ready) {

@@ -48,7 +48,7 @@ use crate::resources::Resources;
 use crate::tools::{IndexJob, Tools};
 use crate::watchdog::{self, Watchdog};
 use awake::Awake;
-use connections::Refusals;
+use connections::{Refusals, TurnedAway};
 use poller::{Interest, Poller, Ready, Token};
 use signals::Signals;
 pub(crate) use slots::CONNECTIONS_MAX;
@@ -101,6 +101,7 @@ pub(crate) struct Front {
     helper: Helper,
     slots: Slots,
     refusals: Refusals,
+    turned_away: TurnedAway,
     /// Connections that hung up while a request of theirs was worked on and have more to be read.
     runnable: VecDeque<ConnId>,
     lockspaces: HashMap<LockspaceId, Lockspace>,
@@ -180,6 +181,7 @@ impl Front {
             helper,
             slots: Slots::new(connections),
             refusals: Refusals::default(),
+            turned_away: TurnedAway::default(),
             runnable: VecDeque::new(),
             lockspaces: HashMap::new(),
             tables: HashMap::new(),
@@ -297,6 +299,7 @@ impl Front {
         for id in stuck {
             self.give_up(id, "no progress in a message");
         }
+        self.turned_away.close(now);
         self.tools.late().settle();
         if std::mem::take(&mut self.deaf) {
             let _ = self.poller.change(self.listener.as_fd(), Token::Listener, Interest::READ);

@@ -32,7 +32,10 @@ impl Front {
 
     /// Until when a tick would find nothing to do, if nothing happens meanwhile.
     fn quiet_until(&self) -> Option<MonoTime> {
-        let waits = self.deaf || self.slots.has_unfinished() || self.helper.waiting() > 0;
+        let waits = self.deaf
+            || self.slots.has_unfinished()
+            || self.helper.waiting() > 0
+            || !self.turned_away.is_empty();
         if waits { None } else { self.manager.quiet_until() }
     }
 }

@@ -73,6 +73,12 @@ impl Slots {
         Self { max, slots: Vec::new(), index: HashMap::new(), unfinished: false }
     }
 
+    /// Why there is no slot, if there is none.
+    pub(super) fn full(&self) -> Option<Refused> {
+        let used = self.iter().count();
+        (used >= usize::try_from(self.max).unwrap_or(usize::MAX)).then_some(Refused::Full(self.max))
+    }
+
     /// Puts a connection into the lowest free slot and watches it.
     pub(super) fn add(&mut self, id: ConnId, conn: Conn, poller: &Poller) -> Result<u32, Refused> {
         let at = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
