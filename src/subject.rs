@@ -1,6 +1,7 @@
 //! What an action was asked to work on, in words for people: the object that an error message names.
 
 use crate::cli::command::{IndexArgs, InitTarget, ReadTarget};
+use crate::json::Text;
 use sanlock_lease::name::Name;
 use sanlock_lease::text::{DiskSpec, LockspaceSpec, ResourceSpec};
 
@@ -18,7 +19,7 @@ pub(crate) fn lockspace(spec: &LockspaceSpec) -> String {
         "lockspace {}:{}:{}:{}",
         spec.name,
         spec.host_id,
-        String::from_utf8_lossy(&spec.path),
+        Text::from(spec.path.as_slice()).plain(),
         spec.offset
     )
 }
@@ -39,7 +40,7 @@ pub(crate) fn resources(specs: &[ResourceSpec]) -> String {
 
 /// `PATH:OFFSET`.
 pub(crate) fn place(disk: &DiskSpec) -> String {
-    format!("{}:{}", String::from_utf8_lossy(&disk.path), disk.offset)
+    format!("{}:{}", Text::from(disk.path.as_slice()).plain(), disk.offset)
 }
 
 /// `resource index LOCKSPACE:PATH:OFFSET`, and the entry if one was named.

@@ -344,7 +344,11 @@ fn dumps_of_recorded_images() {
             let output = run(dir.path(), &args);
             let expected = std::fs::read(golden("dump", &format!("{name}-f{detail}.txt"))).unwrap();
             assert_eq!(text(&output.stdout), text(&expected), "{name} -f {detail}");
-            assert_eq!((text(&output.stderr).as_str(), output.status.code()), ("", Some(0)), "{name}");
+            let said = text(&output.stderr);
+            // The table ends at an area that was cleared.
+            let ends_early = name == "v38-rindex-512-1m-3created-1deleted";
+            assert_eq!(said.contains("others follow"), ends_early, "{name}: {said}");
+            assert_eq!((said.is_empty(), output.status.code()), (!ends_early, Some(0)), "{name}: {said}");
             dumps += 1;
         }
     }

@@ -4,6 +4,7 @@ use super::report::failed;
 use super::scan::{Area, find_geometry};
 use super::storage::Storage;
 use crate::cli::command::DumpDetail;
+use crate::json::Text;
 use crate::output::{FAILURE, SUCCESS, note, print};
 use crate::subject;
 use sanlock_blockio::Access;
@@ -116,12 +117,12 @@ pub(super) fn tell_what_follows(storage: &mut Storage, disk: &DiskSpec, offset: 
         // Where the storage ends, or cannot be read, nothing is known to follow.
         let Ok(sector) = storage.read(next, SECTOR_BYTES_MAX) else { return };
         if Area::of(&sector).is_some() {
-            let path = String::from_utf8_lossy(&disk.path);
+            let path = Text::from(disk.path.as_slice()).plain();
             return note(
                 ACTION,
                 &format!(
                     "{path}: the table ends at offset {offset}, where no lease begins, and others follow: 'sanlock direct dump {path}:{next}' shows \
-                     them, 'sanlock fsck {path}' what is wrong"
+                     them, 'sanlock fsck {path}' all"
                 ),
             );
         }

@@ -7,6 +7,7 @@ use super::report::{Failure, SHOWN_IN_HELP, first_step, report};
 use super::storage::{FORMAT_TIMEOUT, Storage, StorageError};
 use crate::cli::command::InitTarget;
 use crate::cli::given::Sizes;
+use crate::json::Text;
 use crate::output::note;
 use crate::progress::{Signs, left, passed_since, show};
 use nix::syslog::{Facility, LogFlags, Severity, openlog, syslog};
@@ -153,7 +154,7 @@ fn choose(sizes: Sizes, storage: &Storage) -> Result<Geometry, SizesError> {
 /// Says what the area has in common with others. It is formatted all the same, as by the original.
 fn warn(storage: &mut Storage, (path, offset): (&[u8], u64), geometry: Geometry) {
     for remark in remarks(storage, offset, geometry) {
-        note(ACTION, &format!("WARNING: {}: {remark}", String::from_utf8_lossy(path)));
+        note(ACTION, &format!("WARNING: {}: {remark}", Text::from(path).plain()));
     }
 }
 

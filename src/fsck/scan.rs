@@ -6,6 +6,7 @@
 use super::overlap::{self, Before};
 use crate::direct::report::Failure;
 use crate::direct::storage::{Storage, StorageError};
+use crate::json::Text;
 use sanlock_blockio::Access;
 use sanlock_lease::fsck::{
     Finding, Found, HEAD_BYTES, IndexReport, Kind, Level, LockspaceReport, Problem, ResourceReport, Spot,
@@ -52,7 +53,7 @@ impl Place {
 
     /// The path, to be shown.
     pub(crate) fn shown(&self) -> String {
-        String::from_utf8_lossy(&self.path).into_owned()
+        Text::from(self.path.as_slice()).plain()
     }
 
     pub(super) fn failed(&self, error: StorageError) -> Unusable {
