@@ -57,7 +57,8 @@ fn an_area_that_overlaps_others_is_formatted_and_told_of() {
     // Once more, in its place.
     assert_eq!(storage.direct(&["init", "-r", "LS:R2:DISK:2M"]).1, "");
     for (target, said) in [
-        // As on a disk with sectors of 4096 bytes.
+        // As on a disk with sectors of 4096 bytes; and once more, where each record looks like the beginning of a lockspace.
+        (["-s", "BIG:0:DISK:8M", "-Z", "4096", "-A", "8M"], vec![]),
         (["-s", "BIG:0:DISK:8M", "-Z", "4096", "-A", "8M"], vec![]),
         (
             ["-r", "BIG:R:DISK:9M", "-Z", "4096", "-A", "8M"],

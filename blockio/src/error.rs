@@ -80,7 +80,9 @@ impl fmt::Display for IoErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             IoErrorKind::TimedOut => f.write_str("no completion in time, still outstanding"),
-            IoErrorKind::NeverStarted => f.write_str("not begun, too many earlier operations hang"),
+            IoErrorKind::NeverStarted => f.write_str(
+                "not begun in time: too many earlier operations hang, or there was no thread for it",
+            ),
             IoErrorKind::Os(errno) => write!(f, "{}", Errno::from_raw(*errno)),
             IoErrorKind::Short { got } => write!(f, "only {got} bytes transferred"),
         }

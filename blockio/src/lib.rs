@@ -58,7 +58,7 @@ pub use engine::{Completion, ENGINE_VARIABLE, Engine, EngineKind, IoRequest, Tic
 pub use errand::Errand;
 pub use error::{EngineError, IoError, IoErrorKind, Op, OpenError, TIMED_OUT_CODE, TooSmall};
 pub use huge::{HUGE_BUFFER_MIN, HUGE_MEMORY_MAX, HugePages, NoHugePages};
-pub use offload::{CLOSERS_FOR_PATHS, CLOSERS_OF_A_PATH, MAX_CLOSERS};
+pub use offload::{CLOSERS_FOR_PATHS, CLOSERS_OF_A_PATH, MAX_CLOSERS, closes_wait};
 pub use opens::unescape as unescape_mount;
 pub use opens::{Asker, MAX_BACKGROUND_OPENS, PendingOpen, SECOND_OPENS_MAX};
 pub use queue::{MAX_IN_FLIGHT, MAX_IN_KERNEL};

@@ -63,6 +63,12 @@ fn staff_closers(closers: MutexGuard<'static, State<Closes>>) {
     }
 }
 
+/// Whether descriptors wait for [`look_after_closes`], which whoever may wait for a thread comes by for.
+#[must_use]
+pub fn closes_wait() -> bool {
+    CLOSERS_WANTED.load(Ordering::Relaxed)
+}
+
 /// Closes what waits for want of a thread, if there is one by now. Costs nothing otherwise; never blocks.
 pub(crate) fn look_after_closes() {
     if CLOSERS_WANTED.load(Ordering::Relaxed) && CLOSERS_WANTED.swap(false, Ordering::Relaxed) {

@@ -14,8 +14,12 @@ pub fn state_as_looked_at(host: &Host, record: Option<&StateRecord>, fail_secs: 
     let state = HostState::from_flags(host.flags.get())?;
     let silent = record
         .and_then(|record| Some(number(record, "last_check")?.saturating_sub(number(record, "last_live")?)));
+    // By an administrator, as 5.1.1 has it.
+    let declared = record.and_then(|record| number(record, "dead_ext")).is_some_and(|set| set != 0);
     Some(match (state, silent) {
-        (HostState::Fail | HostState::Dead, Some(silent)) if silent <= fail_secs => HostState::Unknown,
+        (HostState::Fail | HostState::Dead, Some(silent)) if silent <= fail_secs && !declared => {
+            HostState::Unknown
+        }
         _ => state,
     })
 }
@@ -49,5 +53,8 @@ mod tests {
             let record = looked.map(|(check, live)| record(check, live));
             assert_eq!(state_as_looked_at(&host(flags), record.as_ref(), 80), expected, "{flags} {looked:?}");
         }
+        let text = StateText::new().item("last_check", 1004).item("last_live", 1000).item("dead_ext", 1);
+        let declared = StateRecord::host(2, 500, text);
+        assert_eq!(state_as_looked_at(&host(5), Some(&declared), 80), Some(HostState::Dead));
     }
 }

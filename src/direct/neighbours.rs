@@ -1,15 +1,15 @@
 //! What an area that is about to be formatted has in common with others: they destroy each other, whoever formats first.
 
 use super::scan::Area;
-use super::storage::Storage;
+use super::storage::{Storage, StorageError};
 use sanlock_lease::geometry::{AlignSize, Geometry};
 use sanlock_lease::limits::SECTOR_BYTES_MAX;
 
 /// Areas are looked for at multiples of the smallest align size.
 const STEP: u64 = 1 << 20;
 
-/// What is to be said of an area at this offset before it is written: that it begins where none should, and which ones it overlaps. What cannot
-/// be read is passed over.
+/// What is to be said of an area at this offset before it is written: that it begins where none should, and which ones it overlaps. The look ends
+/// where something cannot be read: storage that is silent is not waited for once more for each place.
 pub(super) fn remarks(storage: &mut Storage, offset: u64, geometry: Geometry) -> Vec<String> {
     let len = geometry.align().bytes();
     let mut remarks = Vec::new();
@@ -19,13 +19,15 @@ pub(super) fn remarks(storage: &mut Storage, offset: u64, geometry: Geometry) ->
     let end = offset.saturating_add(len);
     let mut at = offset.saturating_sub(AlignSize::M8.bytes()).next_multiple_of(STEP);
     while at < end {
-        let Some((kind, bytes)) = (at != offset).then(|| area_at(storage, at)).flatten() else {
+        let Ok(found) = area_at(storage, at) else { break };
+        let Some((kind, bytes)) = found else {
             at += STEP;
             continue;
         };
         // Every record of a lockspace looks like its first one, so what lies within it is passed over.
         let next = at.saturating_add(bytes);
-        if next > offset {
+        // What is in this very place is formatted anew.
+        if at != offset && next > offset {
             let what = match kind {
                 Area::Lockspace => "lockspace",
                 Area::Resource => "lease",
@@ -41,8 +43,8 @@ pub(super) fn remarks(storage: &mut Storage, offset: u64, geometry: Geometry) ->
 }
 
 /// What begins there, and how many bytes it has.
-fn area_at(storage: &mut Storage, offset: u64) -> Option<(Area, u64)> {
-    let sector = storage.read(offset, SECTOR_BYTES_MAX).ok()?;
-    let kind = Area::of(&sector)?;
-    Some((kind, kind.geometry(&sector)?.align().bytes()))
+fn area_at(storage: &mut Storage, offset: u64) -> Result<Option<(Area, u64)>, StorageError> {
+    let sector = storage.read(offset, SECTOR_BYTES_MAX)?;
+    let kind = Area::of(&sector);
+    Ok(kind.and_then(|kind| Some((kind, kind.geometry(&sector)?.align().bytes()))))
 }

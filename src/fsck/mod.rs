@@ -75,7 +75,9 @@ fn again(places: &[Place]) -> u8 {
             FAILURE
         }
         Ok(scan) if scan.nothing => {
-            print("checked again: what was found is repaired, but one of the places has no lease\n");
+            print(
+                "checked again: what was found is repaired, but something that should be there was not found\n",
+            );
             UNKNOWN
         }
         Ok(_) => {

@@ -127,10 +127,10 @@ pub(crate) struct Scan {
     pub(crate) areas: Vec<Area>,
     /// What else is worth saying.
     pub(crate) remarks: Vec<String>,
-    /// One of the places has no area, or begins with none and its leases belong to a lockspace that is nowhere.
+    /// One of the places has no area, or begins with something else and its leases belong to a lockspace that is nowhere.
     pub(super) nothing: bool,
-    /// Places that do not begin with an area, and have some behind it.
-    begin_otherwise: Vec<(usize, String)>,
+    /// Places that do not begin with an area, and have some behind it; and whether there are but zeros at the beginning.
+    begin_otherwise: Vec<(usize, String, bool)>,
 }
 
 impl Scan {
@@ -194,7 +194,8 @@ impl Scan {
             let first = self.areas.iter().all(|area| area.place != number);
             if first && offset > place.offset && !place.only_area {
                 let at = format!("{}:{}", place.shown(), place.offset);
-                self.begin_otherwise.push((number, at));
+                let blank = head(storage, place.offset)?.iter().all(|byte| *byte == 0);
+                self.begin_otherwise.push((number, at, blank));
             }
             empty = 0;
             let geometry = sizes(storage, offset, found)?;
@@ -318,8 +319,9 @@ impl Scan {
                 let mut there = self.areas.iter().filter(|area| area.place == *number);
                 there.any(|area| matches!(&area.body, Body::Resource(r) if r.known.is_some_and(|k| k.lockspace == name)))
             };
-            for (_, at) in self.begin_otherwise.iter().filter(|(number, _)| of(number)) {
-                self.nothing = true;
+            for (_, at, blank) in self.begin_otherwise.iter().filter(|(number, ..)| of(number)) {
+                // Of leases on a volume of their own the beginning may never have been used.
+                self.nothing |= !blank;
                 self.remarks.push(format!(
                     "{at}: no lockspace begins there, and lockspace {name:?} of the leases behind it was not found: if it was there, it is lost, and nobody can join it"
                 ));

@@ -9,8 +9,8 @@ use std::sync::mpsc::Sender;
 use super::{CLOSERS_FOR_PATHS, CLOSERS_OF_A_PATH};
 use crate::stat::Device;
 
-/// Where a descriptor leads, as far as one close that hangs makes others suspect.
-#[derive(Clone, Debug)]
+/// Where a descriptor leads, as far as one close that hangs makes others suspect. After another mount at the same path it is another place.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) path: Arc<Path>,
     pub(crate) device: Device,
@@ -26,7 +26,7 @@ pub(super) struct Closing {
     pub(super) told: Vec<Told>,
 }
 
-/// Descriptors of one path.
+/// Descriptors of one place.
 struct Queue {
     place: Place,
     fds: VecDeque<(OwnedFd, Vec<Told>)>,
@@ -46,7 +46,7 @@ impl Closes {
     }
 
     pub(super) fn add(&mut self, place: Place, fd: OwnedFd, told: Vec<Told>) {
-        match self.waiting.iter_mut().find(|queue| queue.place.path == place.path) {
+        match self.waiting.iter_mut().find(|queue| queue.place == place) {
             Some(queue) => queue.fds.push_back((fd, told)),
             None => self.waiting.push_back(Queue { place, fds: VecDeque::from([(fd, told)]) }),
         }
@@ -56,7 +56,7 @@ impl Closes {
     fn room(&self, place: &Place) -> usize {
         let under_way = |is: &dyn Fn(&Place) -> bool| self.under_way.iter().filter(|other| is(other)).count();
         if self.under_way.len() < CLOSERS_FOR_PATHS {
-            CLOSERS_OF_A_PATH.saturating_sub(under_way(&|other| other.path == place.path))
+            CLOSERS_OF_A_PATH.saturating_sub(under_way(&|other| other == place))
         } else {
             1_usize.saturating_sub(under_way(&|other| other.device == place.device))
         }
@@ -82,7 +82,7 @@ impl Closes {
 
     /// Begins one of a descriptor that is not here, if none of that path waits and there are not many.
     pub(super) fn begin_elsewhere(&mut self, place: &Place) -> bool {
-        let waits = self.waiting.iter().any(|queue| queue.place.path == place.path);
+        let waits = self.waiting.iter().any(|queue| queue.place == *place);
         let begins = !waits && self.under_way.len() < CLOSERS_FOR_PATHS && self.room(place) > 0;
         if begins {
             self.under_way.push(place.clone());
@@ -92,7 +92,7 @@ impl Closes {
 
     /// A close is over.
     pub(super) fn end(&mut self, place: &Place) {
-        if let Some(at) = self.under_way.iter().position(|other| other.path == place.path) {
+        if let Some(at) = self.under_way.iter().position(|other| other == place) {
             self.under_way.swap_remove(at);
         }
     }
@@ -136,6 +136,20 @@ mod tests {
         assert_eq!(next(&mut closes).as_deref(), Some("a"));
         assert_eq!(next(&mut closes), None);
         assert!(closes.waiting.is_empty());
+    }
+
+    #[test]
+    fn another_device_at_the_same_path_is_another_place() {
+        let mut closes = Closes::new();
+        for _ in 0..=CLOSERS_OF_A_PATH {
+            closes.add(place("a", 1), fd(), Vec::new());
+        }
+        while next(&mut closes).is_some() {}
+        assert!(closes.begin_elsewhere(&place("a", 2)));
+        closes.add(place("a", 2), fd(), Vec::new());
+        assert_eq!(closes.next().map(|closing| closing.place), Some(place("a", 2)));
+        closes.end(&place("a", 2));
+        assert_eq!(next(&mut closes), None, "those of the first one still hang");
     }
 
     #[test]

@@ -43,35 +43,42 @@ impl Refusals {
     }
 }
 
-/// How long a connection beyond the limit is kept, and how many are.
+/// How long a connection beyond the limit is kept.
 const TURNED_AWAY_MS: u64 = 1000;
-const TURNED_AWAY_MAX: usize = 64;
 
 /// Connections beyond the limit. Their clients see an end, not silence, as soon as they look for an answer. Until they do they may write their
 /// requests: where nobody would read these, the original's library would have its process killed (SIGPIPE).
-#[derive(Debug, Default)]
-pub(super) struct TurnedAway(VecDeque<(MonoTime, UnixStream)>);
+#[derive(Debug)]
+pub(super) struct TurnedAway {
+    max: usize,
+    kept: VecDeque<(MonoTime, UnixStream)>,
+}
 
 impl TurnedAway {
+    /// Beside so many connections: an eighth of that, 64 at the most.
+    pub(super) fn beside(connections: u32) -> Self {
+        Self { max: usize::try_from(connections / 8).unwrap_or(0).min(64), kept: VecDeque::new() }
+    }
+
     fn add(&mut self, stream: UnixStream, now: MonoTime) {
         // It has gone if that fails.
         if stream.shutdown(Shutdown::Write).is_ok() {
-            self.0.push_back((now.plus_millis(TURNED_AWAY_MS), stream));
+            self.kept.push_back((now.plus_millis(TURNED_AWAY_MS), stream));
         }
-        if self.0.len() > TURNED_AWAY_MAX {
-            self.0.pop_front();
+        if self.kept.len() > self.max {
+            self.kept.pop_front();
         }
     }
 
     /// Closes those that have had their time.
     pub(super) fn close(&mut self, now: MonoTime) {
-        while self.0.front().is_some_and(|(until, _)| *until <= now) {
-            self.0.pop_front();
+        while self.kept.front().is_some_and(|(until, _)| *until <= now) {
+            self.kept.pop_front();
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.kept.is_empty()
     }
 }
 

@@ -29,6 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, poll};
+use sanlock_blockio::closes_wait;
 use sanlock_blockio::drive::monotonic_now;
 use sanlock_lease::hosts::HostTable;
 use sanlock_lease::text::LockspaceSpec;
@@ -181,7 +182,7 @@ impl Front {
             helper,
             slots: Slots::new(connections),
             refusals: Refusals::default(),
-            turned_away: TurnedAway::default(),
+            turned_away: TurnedAway::beside(connections),
             runnable: VecDeque::new(),
             lockspaces: HashMap::new(),
             tables: HashMap::new(),
@@ -230,6 +231,7 @@ impl Front {
                 self.ready(event);
                 // What many clients ask for at once may take long, and processes have to be stopped in time.
                 if monotonic_now() >= self.next_age_check {
+                    self.look_for_sleep();
                     self.event(Event::Tick);
                 }
             }
@@ -300,6 +302,10 @@ impl Front {
             self.give_up(id, "no progress in a message");
         }
         self.turned_away.close(now);
+        if closes_wait() {
+            // A thread for leases may start others; it may sleep until it has a task.
+            self.resources.changed();
+        }
         self.tools.late().settle();
         if std::mem::take(&mut self.deaf) {
             let _ = self.poller.change(self.listener.as_fd(), Token::Listener, Interest::READ);
@@ -315,8 +321,10 @@ impl Front {
                     self.event(Event::Signal);
                 }
             }
-            // What time it is was looked at before this.
-            Token::Awake => self.awake.again(),
+            Token::Awake => {
+                self.look_for_sleep();
+                self.awake.again();
+            }
             Token::Helper => self.helper_ready(),
             Token::Conn(id) => self.conn_ready(id, ready),
             Token::Pid(id) => {

@@ -348,7 +348,7 @@ fn raise_descriptors(log: &Log) -> u32 {
     connections
 }
 
-/// Connections that so many descriptors leave room for, with one more for the process of each. Half of them at most, and all but 2048, are for clients.
+/// Connections that so many descriptors leave room for, with one more for the process of each. Clients get half of the descriptors, or, of many, all but 2048.
 fn connections_possible(descriptors: u64) -> u32 {
     let for_clients = descriptors.saturating_sub(2048).max(descriptors / 2);
     u32::try_from(for_clients / 2).unwrap_or(u32::MAX).min(CONNECTIONS_MAX)

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Paths; each costs two descriptors.
-const MANY: usize = 400;
+const MANY: usize = 270;
 
 #[test]
 fn a_silent_disk_delays_nobody_on_another_path() {
