@@ -97,7 +97,7 @@ complete -c sanlock -n "__sanlock_at 'direct'" -a release -d 'Gives up what that
 complete -c sanlock -n "__sanlock_at 'direct'" -a acquire_id -d 'Takes a host id, with the waits that this needs'
 complete -c sanlock -n "__sanlock_at 'direct'" -a renew_id -d 'Renews a host id once, with this io timeout'
 complete -c sanlock -n "__sanlock_at 'direct'" -a release_id -d 'Gives a host id up, whoever uses it'
-complete -c sanlock -n "__sanlock_at 'direct'" -a dump -d 'Prints a table of the leases on a storage'
+complete -c sanlock -n "__sanlock_at 'direct'" -a dump -d 'Prints a table of the leases on a storage, up to the first area without one unless a size is given'
 complete -c sanlock -n "__sanlock_at 'direct'" -a next_free -d 'Prints where the first area without a lease begins, counted from the offset'
 complete -c sanlock -n "__sanlock_at 'direct'" -a format -d 'Formats a resource index'
 complete -c sanlock -n "__sanlock_at 'direct'" -a lookup -d 'Shows an entry of a resource index, or its first free place'
