@@ -2,7 +2,6 @@
 
 use crate::cli::command::ExplainArgs;
 use crate::output::{FAILURE, SUCCESS, note, print};
-use nix::errno::Errno;
 use sanlock_wire::{Command, code};
 
 /// The largest errno that the kernel has a name for is far below; `SANLK_*` codes begin above.
@@ -86,7 +85,7 @@ fn text(result: i32) -> Option<String> {
 /// What other programs call the same.
 fn elsewhere(result: i32) -> String {
     if (-ERRNO_NAMED_MAX..0).contains(&result) {
-        return format!("  in messages of the system: {}\n", Errno::from_raw(-result).desc());
+        return format!("  in messages of the system: {}\n", system_text(-result));
     }
     let renumbered = match result {
         code::SANLK_RELEASE_LVER | code::SANLK_RELEASE_OWNER => {
@@ -99,6 +98,13 @@ fn elsewhere(result: i32) -> String {
         "Unknown error" => renumbered.to_owned(),
         text => format!("  in messages of programs with libsanlock: {text}\n{renumbered}"),
     }
+}
+
+/// What the C library calls an errno, as other programs print it: without the number that the standard library appends.
+fn system_text(errno: i32) -> String {
+    let text = std::io::Error::from_raw_os_error(errno).to_string();
+    let number = format!(" (os error {errno})");
+    text.strip_suffix(&number).map_or_else(|| text.clone(), str::to_owned)
 }
 
 fn paragraph(title: &str, phrases: &[&str]) -> String {
@@ -134,6 +140,12 @@ mod tests {
         let text = text(-54).unwrap();
         assert!(text.starts_with("EXFULL (-54)\n  in messages of the system: Exchange full\n"), "{text}");
         assert!(text.contains("does not give this number by itself"), "{text}");
+        // As strerror(3) of the C library has them.
+        for (errno, told) in
+            [(2, "No such file or directory"), (16, "Device or resource busy"), (22, "Invalid argument")]
+        {
+            assert_eq!(system_text(errno), told);
+        }
     }
 
     #[test]

@@ -275,6 +275,8 @@ fn explain_prints_what_is_known() {
         ("explain EAGAIN 5", &["EAGAIN (-11)", "EIO (-5)"]),
         ("explain release_lver", &["(-250)", "(-252)"]),
         ("explain EXFULL", &["EXFULL (-54)", "Exchange full"]),
+        ("explain -214", &["sanlock fsck PATH"]),
+        ("explain -270", &["sanlock fsck PATH"]),
         ("explain 0", &["success"]),
         ("explain", &["-243", "SANLK_RINDEX_DIFF", "EAGAIN"]),
         ("explain --help", &["CODE|NAME"]),
