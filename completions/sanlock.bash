@@ -44,7 +44,7 @@ _sanlock()
     'daemon -g') return ;;
     'daemon -w') COMPREPLY=($(compgen -W '0 1' -- "$cur")); return ;;
     'daemon -h') COMPREPLY=($(compgen -W '0 1' -- "$cur")); return ;;
-    'daemon -l') return ;;
+    'daemon -l') COMPREPLY=($(compgen -W '0 1 2' -- "$cur")); return ;;
     'daemon -a') COMPREPLY=($(compgen -W '0 1' -- "$cur")); return ;;
     'daemon -b') return ;;
     'daemon -e') return ;;
@@ -106,7 +106,7 @@ _sanlock()
     'client set_config -u') COMPREPLY=($(compgen -W '0 1' -- "$cur")); return ;;
     'client set_config -O') COMPREPLY=($(compgen -W '0 1' -- "$cur")); return ;;
     'client request -r') COMPREPLY=($(compgen -f -- "$cur")); return ;;
-    'client request -f') return ;;
+    'client request -f') COMPREPLY=($(compgen -W '0 1 2' -- "$cur")); return ;;
     'client examine -s') COMPREPLY=($(compgen -f -- "$cur")); return ;;
     'client examine -r') COMPREPLY=($(compgen -f -- "$cur")); return ;;
     'client set_event -s') COMPREPLY=($(compgen -f -- "$cur")); return ;;

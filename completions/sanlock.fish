@@ -55,7 +55,7 @@ complete -c sanlock -n "__sanlock_at ''" -a request -d 'Asks the owner of a leas
 complete -c sanlock -n "__sanlock_at ''" -a examine -d 'Has the daemon look for requests of other hosts now'
 complete -c sanlock -n "__sanlock_at ''" -a set_event -d 'Sends an event to the programs of another host that listen for events of this lockspace'
 complete -c sanlock -n "__sanlock_at ''" -a format -d 'Formats a resource index'
-complete -c sanlock -n "__sanlock_at ''" -a create -d 'Formats a resource in a free area and enters its name'
+complete -c sanlock -n "__sanlock_at ''" -a create -d 'Formats a resource in a free area and enters its name, which has to be given'
 complete -c sanlock -n "__sanlock_at ''" -a delete -d 'Clears a resource and takes its name out'
 complete -c sanlock -n "__sanlock_at ''" -a lookup -d 'Shows the name and place of an entry, or the first free place'
 complete -c sanlock -n "__sanlock_at ''" -a update -d 'Changes an entry, and no lease'
@@ -83,7 +83,7 @@ complete -c sanlock -n "__sanlock_at 'client'" -a examine -d 'Has the daemon loo
 complete -c sanlock -n "__sanlock_at 'client'" -a set_event -d 'Sends an event to the programs of another host that listen for events of this lockspace'
 complete -c sanlock -n "__sanlock_at 'client'" -a version -d 'Prints the versions of this command, of the daemon and of the protocol'
 complete -c sanlock -n "__sanlock_at 'client'" -a format -d 'Formats a resource index'
-complete -c sanlock -n "__sanlock_at 'client'" -a create -d 'Formats a resource in a free area and enters its name'
+complete -c sanlock -n "__sanlock_at 'client'" -a create -d 'Formats a resource in a free area and enters its name, which has to be given'
 complete -c sanlock -n "__sanlock_at 'client'" -a delete -d 'Clears a resource and takes its name out'
 complete -c sanlock -n "__sanlock_at 'client'" -a lookup -d 'Shows the name and place of an entry, or the first free place'
 complete -c sanlock -n "__sanlock_at 'client'" -a update -d 'Changes an entry, and no lease'
@@ -115,7 +115,7 @@ complete -c sanlock -n "__sanlock_at 'daemon'" -s t -x -d 'most worker threads (
 complete -c sanlock -n "__sanlock_at 'daemon'" -s g -x -d 'seconds for graceful recovery, 0 to 60 (34; 40 without watchdog)'
 complete -c sanlock -n "__sanlock_at 'daemon'" -s w -x -a '0 1' -d 'use the watchdog through wdmd (1)'
 complete -c sanlock -n "__sanlock_at 'daemon'" -s h -x -a '0 1' -d 'use real-time scheduling (0)'
-complete -c sanlock -n "__sanlock_at 'daemon'" -s l -x -d 'lock memory: 0 none, 1 current, 2 current and future (1)'
+complete -c sanlock -n "__sanlock_at 'daemon'" -s l -x -a '0 1 2' -d 'lock memory: 0 none, 1 current, 2 current and future (1)'
 complete -c sanlock -n "__sanlock_at 'daemon'" -s a -x -a '0 1' -d 'without effect: every transfer has a time limit (1)'
 complete -c sanlock -n "__sanlock_at 'daemon'" -s b -x -d 'seconds a bit stays set in the host_id bitmap (6 * io timeout)'
 complete -c sanlock -n "__sanlock_at 'daemon'" -s e -x -d 'host name written into host_id leases (generated)'
@@ -202,7 +202,7 @@ complete -c sanlock -n "__sanlock_at 'client set_config'" -s s -r -F
 complete -c sanlock -n "__sanlock_at 'client set_config'" -s u -x -a '0 1'
 complete -c sanlock -n "__sanlock_at 'client set_config'" -s O -x -a '0 1'
 complete -c sanlock -n "__sanlock_at 'client request'" -s r -r -F
-complete -c sanlock -n "__sanlock_at 'client request'" -s f -x
+complete -c sanlock -n "__sanlock_at 'client request'" -s f -x -a '0 1 2'
 complete -c sanlock -n "__sanlock_at 'client examine'" -s s -r -F
 complete -c sanlock -n "__sanlock_at 'client examine'" -s r -r -F
 complete -c sanlock -n "__sanlock_at 'client set_event'" -s s -r -F

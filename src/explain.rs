@@ -1,8 +1,7 @@
 //! `sanlock explain`: a result number or symbol in plain words. The texts are [`code`]'s; this file lays them out.
 
 use crate::cli::command::ExplainArgs;
-use crate::output::{FAILURE, SUCCESS, note, print};
-use nix::errno::Errno;
+use crate::output::{FAILURE, SUCCESS, note, print, system_text};
 use sanlock_wire::{Command, code};
 
 /// The largest errno that the kernel has a name for is far below; `SANLK_*` codes begin above.
@@ -86,7 +85,7 @@ fn text(result: i32) -> Option<String> {
 /// What other programs call the same.
 fn elsewhere(result: i32) -> String {
     if (-ERRNO_NAMED_MAX..0).contains(&result) {
-        return format!("  in messages of the system: {}\n", Errno::from_raw(-result).desc());
+        return format!("  in messages of the system: {}\n", system_text(-result));
     }
     let renumbered = match result {
         code::SANLK_RELEASE_LVER | code::SANLK_RELEASE_OWNER => {
@@ -134,6 +133,12 @@ mod tests {
         let text = text(-54).unwrap();
         assert!(text.starts_with("EXFULL (-54)\n  in messages of the system: Exchange full\n"), "{text}");
         assert!(text.contains("does not give this number by itself"), "{text}");
+        // As strerror(3) of the C library has them.
+        for (errno, told) in
+            [(2, "No such file or directory"), (16, "Device or resource busy"), (22, "Invalid argument")]
+        {
+            assert_eq!(system_text(errno), told);
+        }
     }
 
     #[test]

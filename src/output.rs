@@ -74,6 +74,13 @@ pub(crate) fn failure_text(
 /// The last resort where a result is unknown.
 const LOG: &str = "read the daemon's log (/var/log/sanlock.log, 'sanlock client log_dump')";
 
+/// What the C library calls an errno, as other programs print it: without the number that the standard library appends.
+pub(crate) fn system_text(errno: i32) -> String {
+    let text = std::io::Error::from_raw_os_error(errno).to_string();
+    let number = format!(" (os error {errno})");
+    text.strip_suffix(&number).map_or_else(|| text.clone(), str::to_owned)
+}
+
 /// The exit status for a result number: only 0 is success, a positive number is not (command-line.md 5.1).
 pub(crate) fn status_of(result: i32) -> u8 {
     if result == 0 { SUCCESS } else { FAILURE }

@@ -87,6 +87,9 @@ const FAILURES: &[Row] = &[
     row("command -r LS:R:DIR/good:1M -c /bin/true", "command", "DIR/run/sanlock.sock", -2, NO_DAEMON),
     row("client format -x LS:DIR/good:2M", "format", "DIR/run/sanlock.sock", -2, NO_DAEMON),
     row("client lookup -x LS:DIR/good:2M -e R", "lookup", "DIR/run/sanlock.sock", -2, NO_DAEMON),
+    row("client create -x LS:DIR/good:2M", "create_resource", "resource index LS:DIR/good:2097152", -22, &["name of the resource is missing", "give it: -e NAME"]),
+    row("client create -x LS:DIR/good:2M -e :3M", "create_resource", "resource index LS:DIR/good:2097152", -22, &["name of the resource is missing", "give it: -e NAME"]),
+    row("client delete -x LS:DIR/good:2M", "delete_resource", "DIR/run/sanlock.sock", -2, &["no resource was named: give it: -e NAME"]),
     row("client create -x LS:DIR/good:2M -e R", "create_resource", "DIR/run/sanlock.sock", -2, NO_DAEMON),
 
     row("init -r LS:R", "init", "resource LS:R", -22, &["without disks", "sanlock help"]),
@@ -171,6 +174,7 @@ const USAGE: &[(&str, &[&str])] = &[
     ("status -q 1", &["-q", "sanlock help"]),
     ("gets -h yes", &["-h yes", "expected a number"]),
     ("shutdown -f x", &["-f x", "expected a number"]),
+    ("request -r LS:R:/x:0:1 -f 3", &["-f 3", "expected a number from 0 to 2"]),
     ("init", &["-s NAME", "-r"]),
     ("read", &["-s NAME", "-r"]),
     ("direct read_leader", &["-s NAME", "-r"]),
@@ -202,6 +206,9 @@ const USAGE: &[(&str, &[&str])] = &[
     ("who -s LS:a:/x:0 LS:R", &["LS:a:/x:0", "not a number"]),
     ("explain nonsense", &["\"nonsense\"", "no result number or name", "'sanlock explain' lists"]),
     ("explain --all", &["--all", "Usage"]),
+    ("explain -243x", &["\"-243x\" is no result number or name"]),
+    ("explain -x", &["\"-x\" is no result number or name"]),
+    ("explain -- -x", &["\"-x\" is no result number or name"]),
     ("top --interval 0", &["--interval", "1..=3600"]),
     ("top --sort size", &["--sort", "possible values: name, left, latency"]),
     ("demo --nonsense", &["--nonsense", "Usage"]),
@@ -268,6 +275,8 @@ fn explain_prints_what_is_known() {
         ("explain EAGAIN 5", &["EAGAIN (-11)", "EIO (-5)"]),
         ("explain release_lver", &["(-250)", "(-252)"]),
         ("explain EXFULL", &["EXFULL (-54)", "Exchange full"]),
+        ("explain -214", &["sanlock fsck PATH"]),
+        ("explain -270", &["sanlock fsck PATH"]),
         ("explain 0", &["success"]),
         ("explain", &["-243", "SANLK_RINDEX_DIFF", "EAGAIN"]),
         ("explain --help", &["CODE|NAME"]),
@@ -386,7 +395,17 @@ fn no_error_is_printed_but_by_what_explains_it() {
                 "client/command.rs",
             ],
         ),
-        ("failure(", &["output.rs", "top.rs", "client/plot/mod.rs", "direct/write_leader.rs"]),
+        (
+            "failure(",
+            &[
+                "output.rs",
+                "top.rs",
+                "client/plot/mod.rs",
+                "direct/write_leader.rs",
+                // A resource without a name, which no daemon is asked for.
+                "client/index.rs",
+            ],
+        ),
     ];
     let (mut wrong, mut results) = (Vec::new(), 0);
     for (name, code) in &files {

@@ -4,7 +4,7 @@
 //! warnings once its log is open. The original reads `use_watchdog = yes` as 0, switches the watchdog off and says nothing.
 
 use crate::conf::{self, FILE_BYTES_MAX, Setting, WARNINGS_MAX, Warning, excerpt};
-use sanlock_lease::limits::NAME_BYTES;
+use sanlock_lease::limits::{IO_TIMEOUT_SECONDS_MAX, NAME_BYTES};
 use sanlock_lease::name::Name;
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
 use sanlock_wdmd::decide::wanted_device_timeout;
@@ -316,19 +316,19 @@ impl Config {
     /// Why it has no effect.
     fn set(&mut self, setting: &Setting<'_>) -> Result<(), String> {
         match setting.key {
-            b"quiet_fail" => self.quiet_fail = number(setting, UINT)?,
-            b"debug_renew" => self.debug_renew = number(setting, UINT)?,
-            b"debug_clients" => self.debug_clients = number(setting, UINT)?,
+            b"quiet_fail" => self.quiet_fail = switch(setting)?,
+            b"debug_renew" => self.debug_renew = switch(setting)?,
+            b"debug_clients" => self.debug_clients = switch(setting)?,
             b"debug_cmd" => self.debug_cmds = debug_cmd::apply(self.debug_cmds, setting.value)?,
             b"debug_io" => self.set_debug_io(setting.value)?,
-            b"paxos_debug_all" => self.paxos_debug_all = number(setting, UINT)?,
-            b"use_aio" => self.use_aio = number(setting, UINT)?,
+            b"paxos_debug_all" => self.paxos_debug_all = switch(setting)?,
+            b"use_aio" => self.use_aio = switch(setting)?,
             b"logfile_priority" => self.logfile_priority = priority(setting)?,
-            b"logfile_use_utc" => self.logfile_use_utc = number(setting, UINT)?,
+            b"logfile_use_utc" => self.logfile_use_utc = switch(setting)?,
             b"syslog_priority" => self.syslog_priority = priority(setting)?,
             b"names_log_priority" => self.names_log_priority = priority(setting)?,
-            b"use_watchdog" => self.use_watchdog = number(setting, UINT)?,
-            b"high_priority" => self.high_priority = number(setting, UINT)?,
+            b"use_watchdog" => self.use_watchdog = switch(setting)?,
+            b"high_priority" => self.high_priority = switch(setting)?,
             b"mlock_level" => self.mlock_level = number(setting, MLOCK_LEVELS)?,
             b"use_hugepages" => self.hugepages = all_or_none(setting)?,
             b"sh_retries" => self.sh_retries = number(setting, UINT)?,
@@ -344,14 +344,19 @@ impl Config {
             b"max_sectors_kb" => self.max_sectors_kb = max_sectors_kb(setting)?,
             b"write_init_io_timeout" => self.write_init_io_timeout = number(setting, 1..=*UINT.end())?,
             b"max_worker_threads" => {
-                self.max_worker_threads = number(setting, UINT)?;
+                let expected = between(&(WORKER_THREADS_MIN..=WORKER_THREADS_MAX));
+                self.max_worker_threads = number_or(setting, UINT, &expected)?;
                 return self.limit_worker_threads();
             }
             b"io_timeout" => {
-                self.io_timeout = IoTimeout::new(number(setting, UINT)?).map_err(|e| e.to_string())?;
+                let given = number(setting, 1..=IO_TIMEOUT_SECONDS_MAX);
+                let read = given.and_then(|seconds| IoTimeout::new(seconds).map_err(|e| e.to_string()));
+                self.io_timeout = read.map_err(|why| kept(&why, self.io_timeout.secs()))?;
             }
             b"watchdog_fire_timeout" => {
-                self.fire = WatchdogFire::new(number(setting, UINT)?).map_err(|e| e.to_string())?;
+                let given = number(setting, WatchdogFire::RANGE);
+                let read = given.and_then(|seconds| WatchdogFire::new(seconds).map_err(|e| e.to_string()));
+                self.fire = read.map_err(|why| kept(&why, self.fire.secs()))?;
             }
             b"kill_grace_seconds" => self.kill_grace = Some(number(setting, KILL_GRACE_SECONDS)?),
             key if OnFail::is_key(key) => self.on_fail.set(key, setting.value)?,
@@ -535,10 +540,28 @@ fn parsed<T: std::str::FromStr>(setting: &Setting<'_>) -> Option<T> {
     std::str::from_utf8(setting.value).ok()?.parse().ok()
 }
 
+/// What counts in place of a line that is ignored.
+fn kept(why: &str, seconds: u64) -> String {
+    format!("{why}; {seconds} is used")
+}
+
+fn between(range: &RangeInclusive<u32>) -> String {
+    format!("a number from {} to {}", range.start(), range.end())
+}
+
 fn number(setting: &Setting<'_>, range: RangeInclusive<u32>) -> Result<u32, String> {
-    parsed::<u32>(setting)
-        .filter(|value| range.contains(value))
-        .ok_or_else(|| refused(setting, &format!("a number from {} to {}", range.start(), range.end())))
+    let expected = between(&range);
+    number_or(setting, range, &expected)
+}
+
+/// A number that switches something. Any is accepted, as by the original.
+fn switch(setting: &Setting<'_>) -> Result<u32, String> {
+    number_or(setting, UINT, "a number (0 for off, 1 for on)")
+}
+
+/// A number of this range; `expected` is what there should be.
+fn number_or(setting: &Setting<'_>, range: RangeInclusive<u32>, expected: &str) -> Result<u32, String> {
+    parsed::<u32>(setting).filter(|value| range.contains(value)).ok_or_else(|| refused(setting, expected))
 }
 
 fn priority(setting: &Setting<'_>) -> Result<i32, String> {

@@ -9,6 +9,7 @@
 //! | records | writes rejoin records |
 //! | wd | keeps the connections to wdmd and moves its expiries |
 //! | log | writes to file, syslog and stderr |
+//! | on-fail | looks, once at the start, at the programs that `on_fail` names |
 //!
 //! A panic in any of them is a fault of this program and ends all of it at once.
 //!

@@ -4,7 +4,8 @@ use super::finding::Findings;
 use super::options;
 use super::rate;
 use super::root::Root;
-use sanlock_daemon::config::Config;
+use super::storage;
+use sanlock_daemon::config::{Config, on_fail};
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
 use sanlock_wdmd::decide::{test_interval, wanted_device_timeout};
 
@@ -36,8 +37,23 @@ pub(super) fn judge(root: &Root, config: &Config, io_timeout: IoTimeout, found: 
     }
     async_io(root, found);
     daemon(root, config, found);
+    storage::user(root, config, found);
+    programs(root, config, found);
     for warning in &config.warnings {
         found.note("configuration", warning.to_string(), "the setting has no effect", "mend or remove it");
+    }
+}
+
+/// Programs of `on_fail`, below the root as it is.
+fn programs(root: &Root, config: &Config, found: &mut Findings) {
+    for (key, program) in config.on_fail.programs() {
+        let Some(why) = program.to_str().and_then(|path| on_fail::trouble(&root.at(path))) else { continue };
+        found.warning(
+            "on-fail",
+            format!("{key} = {}: {why}", program.display()),
+            "when a lockspace fails, nobody does what that program is for",
+            "install it, let its owner execute it (chmod +x), or correct the line in sanlock.conf",
+        );
     }
 }
 

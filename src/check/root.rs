@@ -21,6 +21,11 @@ impl Root {
         Self(dir.to_path_buf())
     }
 
+    /// Whether this is the system that the command runs on.
+    pub(super) fn is_own(&self) -> bool {
+        self.0 == Path::new("/")
+    }
+
     pub(super) fn at(&self, path: &str) -> PathBuf {
         self.0.join(path.trim_start_matches('/'))
     }

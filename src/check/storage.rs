@@ -5,6 +5,7 @@ use super::root::Root;
 use crate::direct::storage::{Storage, StorageError};
 use sanlock_blockio::{Access, OpenError};
 use sanlock_daemon::config::Config;
+use sanlock_sys::credentials::{find_group, find_user};
 use std::fs::{Metadata, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -147,7 +148,8 @@ struct User {
 }
 
 impl User {
-    /// As configured, else `sanlock` where user and group of that name exist, else root.
+    /// As configured, else `sanlock` where user and group of that name exist, else root. `None`: there are no such user and group. Of this
+    /// system itself those count, too, that another database than the files has.
     fn of(root: &Root, config: &Config) -> Option<Self> {
         let (passwd, group) = (root.text("/etc/passwd")?, root.text("/etc/group")?);
         let field = |line: &str, n: usize| line.split(':').nth(n).map(str::to_owned);
@@ -158,11 +160,15 @@ impl User {
             let named = by_name(text, name).and_then(|line| field(&line, 2)?.parse().ok());
             named.or_else(|| name.parse::<u32>().ok())
         };
+        let elsewhere = |found: io::Result<Option<u32>>| found.ok().flatten().filter(|_| root.is_own());
         let default = by_name(&passwd, DEFAULT_USER).is_some() && by_name(&group, DEFAULT_USER).is_some();
         let default = if default { DEFAULT_USER } else { "root" };
         let name = config.uname.clone().unwrap_or_else(|| default.to_owned());
-        let uid = id_of(&passwd, &name)?;
-        let gid = id_of(&group, config.gname.as_deref().unwrap_or(default))?;
+        let uid = id_of(&passwd, &name)
+            .or_else(|| elsewhere(find_user(&name).map(|found| found.map(|user| user.0))))?;
+        let group_name = config.gname.as_deref().unwrap_or(default);
+        let gid = id_of(&group, group_name)
+            .or_else(|| elsewhere(find_group(group_name).map(|found| found.map(|group| group.0))))?;
         let is_member =
             |line: &&str| field(line, 3).is_some_and(|members| members.split(',').any(|m| m == name));
         let more = group.lines().filter(is_member).filter_map(|line| field(line, 2)?.parse().ok());
@@ -183,6 +189,24 @@ impl User {
     }
 }
 
+/// Whether there is such a user and such a group.
+pub(super) fn user(root: &Root, config: &Config, found: &mut Findings) {
+    // Without these files, as in a part of a saved system, nothing is known of users.
+    let known = root.is_there("/etc/passwd") && root.is_there("/etc/group");
+    if known && User::of(root, config).is_none() {
+        let name = config.uname.as_deref().unwrap_or(DEFAULT_USER);
+        found.problem(
+            "no-such-user",
+            format!(
+                "the user {name} or the group {} does not exist",
+                config.gname.as_deref().unwrap_or(name)
+            ),
+            "the daemon does not start",
+            "create them, or correct uname and gname in sanlock.conf",
+        );
+    }
+}
+
 /// Whether the daemon's user may open it, by owner, group and mode. `path`: absolute, without links.
 pub(super) fn permissions(
     root: &Root,
@@ -191,19 +215,8 @@ pub(super) fn permissions(
     (target, metadata): (Target, &Metadata),
     found: &mut Findings,
 ) {
-    let Some(user) = User::of(root, config) else {
-        let name = config.uname.as_deref().unwrap_or(DEFAULT_USER);
-        found.problem(
-            "no-such-user",
-            format!(
-                "the user {name} or the group {} is not in passwd and group",
-                config.gname.as_deref().unwrap_or(name)
-            ),
-            "the daemon does not start, or runs as somebody else",
-            "create them, or correct uname and gname in sanlock.conf",
-        );
-        return;
-    };
+    // That there is none is told with the machine.
+    let Some(user) = User::of(root, config) else { return };
     let owner = |m: &Metadata| format!("uid {}, gid {}, mode {:o}", m.uid(), m.gid(), m.mode() & 0o7777);
     for dir in path.ancestors().skip(usize::from(target != Target::Directory)) {
         let Ok(metadata) = dir.metadata() else { continue };

@@ -117,7 +117,7 @@ pub(crate) enum InitTarget {
     },
 }
 
-/// What `read` and `read_leader` are to look at; a lockspace wins when its string has a path.
+/// What `read`, `read_leader` and `examine` are to look at; a lockspace wins when its string has a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ReadTarget {
     /// Neither was given.
@@ -273,10 +273,8 @@ pub(crate) enum ClientAction {
     },
     /// 7.17
     Examine {
-        /// `-r`, the first one; it wins.
-        resource: Option<ResourceSpec>,
-        /// `-s`
-        lockspace: Option<LockspaceSpec>,
+        /// Whose requests to look for.
+        target: ReadTarget,
     },
     /// 7.18
     SetEvent {

@@ -39,8 +39,10 @@ pub(crate) struct Given<'a> {
     pub(crate) plot: Option<&'a [u8]>,
     /// `-s`, later ones laid over earlier ones.
     pub(crate) lockspace: Option<LockspaceSpec>,
-    /// The last `-s` whose offset is there and empty.
+    /// The last `-s` that has an offset, if that is left empty.
     pub(crate) lockspace_without_offset: Option<&'a [u8]>,
+    /// `-x`, as they stand: only actions on an index read them, later ones laid over earlier ones.
+    pub(crate) indexes: Vec<&'a [u8]>,
     /// `-r`
     pub(crate) resources: Vec<ResourceSpec>,
     /// `-Z`, `-A`
@@ -68,6 +70,7 @@ impl<'a> Given<'a> {
                 Token::Long { option: Long::Plot, value } => given.plot = Some(value),
                 Token::Value { letter: b's', value } => given.add_lockspace(value)?,
                 Token::Value { letter: b'r', value } => given.add_resource(value)?,
+                Token::Value { letter: b'x', value } => given.indexes.push(value),
                 Token::Value { letter, value } => {
                     given.last.retain(|(l, _)| *l != letter);
                     given.last.push((letter, value));
@@ -83,7 +86,9 @@ impl<'a> Given<'a> {
         let fields = strict::lockspace(value).map_err(|error| {
             UsageError::explain(&format!("-s {}: {error}", String::from_utf8_lossy(value)))
         })?;
-        self.lockspace_without_offset = strict::is_left_empty(value, 3).then_some(value);
+        if fields.offset.is_some() {
+            self.lockspace_without_offset = strict::is_left_empty(value, 3).then_some(value);
+        }
         let spec = self.lockspace.get_or_insert_default();
         spec.merge(fields);
         if self.debug {
@@ -175,6 +180,23 @@ impl<'a> Given<'a> {
     where
         T: std::str::FromStr + PartialOrd + std::fmt::Display,
     {
+        let expected = between(&range);
+        self.number_or(letter, range, &expected)
+    }
+
+    /// The same, where fewer numbers make sense than are accepted here: `expected` names those.
+    ///
+    /// # Errors
+    /// The value is no number, or outside `range`.
+    pub(crate) fn number_or<T>(
+        &self,
+        letter: u8,
+        range: RangeInclusive<T>,
+        expected: &str,
+    ) -> Result<Option<T>, UsageError>
+    where
+        T: std::str::FromStr + PartialOrd,
+    {
         let Some(value) = self.value(letter) else { return Ok(None) };
         // As a shell hands on what other programs print; "-" is a sign here.
         let number = bare(value);
@@ -187,11 +209,9 @@ impl<'a> Given<'a> {
             .map(Some)
             .ok_or_else(|| {
                 UsageError::explain(&format!(
-                    "-{} {}: expected a number from {} to {}",
+                    "-{} {}: expected {expected}",
                     char::from(letter),
-                    String::from_utf8_lossy(value),
-                    range.start(),
-                    range.end()
+                    String::from_utf8_lossy(value)
                 ))
             })
     }
@@ -226,6 +246,11 @@ impl<'a> Given<'a> {
 
 /// Numbers that a switch accepts: what fits the `int` of the original.
 pub(crate) const SWITCH: RangeInclusive<u32> = 0..=i32::MAX.unsigned_abs();
+
+/// What a number of this range is called.
+pub(crate) fn between<T: std::fmt::Display>(range: &RangeInclusive<T>) -> String {
+    format!("a number from {} to {}", range.start(), range.end())
+}
 
 fn align_word(word: &[u8]) -> Option<AlignSize> {
     match word {

@@ -36,7 +36,7 @@ sanlock daemon [options]
   -g <sec>      seconds for graceful recovery, 0 to 60 (34; 40 without watchdog)
   -w 0|1        use the watchdog through wdmd (1)
   -h 0|1        use real-time scheduling (0)
-  -l <num>      lock memory: 0 none, 1 current, 2 current and future (1)
+  -l 0|1|2      lock memory: 0 none, 1 current, 2 current and future (1)
   -a 0|1        without effect: every transfer has a time limit (1)
   -b <sec>      seconds a bit stays set in the host_id bitmap (6 * io timeout)
   -e <name>     host name written into host_id leases (generated)
@@ -60,7 +60,7 @@ sanlock client convert -r RESOURCE -p <pid>
 sanlock client release -r RESOURCE -p <pid> [-a 0|1] [-O 0|1]
 sanlock client inquire -p <pid> [-D] [--json]
 sanlock client set_config -s LOCKSPACE [-u 0|1] [-O 0|1]
-sanlock client request -r RESOURCE:<lver> -f <force_mode>
+sanlock client request -r RESOURCE:<lver> -f 0|1|2
 sanlock client examine -s LOCKSPACE | -r RESOURCE
 sanlock client set_event -s LOCKSPACE -i <host_id> [-g <generation>] -e <event> [-d <data>]
 sanlock client version
@@ -122,7 +122,7 @@ sector and align sizes that go together: 512/1M, 4K/1M, 4K/2M, 4K/4M, 4K/8M
 largest host_id with them: 2000, 250, 500, 1000, 2000
 longest name of a lockspace or resource: 48 bytes
 longest path: 1023 bytes
-most client connections: 1000
+most client connections: 1022; fewer where the limit of open files is low
 ";
 
 #[cfg(test)]

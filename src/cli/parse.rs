@@ -7,16 +7,17 @@ use super::command::{
     WriteLeader,
 };
 use super::doctor;
-use super::given::{Given, SWITCH};
+use super::given::{Given, SWITCH, between};
 use super::tokenizer::Long;
 use crate::output::{FAILURE, SUCCESS};
 use clap::Parser;
 use sanlock_client::wire::flags::ConfigCommand;
-use sanlock_daemon::config::Overrides;
+use sanlock_daemon::config::{self, Overrides};
 use sanlock_lease::limits::IO_TIMEOUT_SECONDS_MAX;
 use sanlock_lease::name::Name;
 use sanlock_lease::text::{DiskSpec, LockspaceSpec, RentrySpec, RindexSpec, TextError, strict};
 use std::ffi::OsString;
+use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
@@ -39,6 +40,9 @@ impl From<Command> for Parsed {
     }
 }
 
+/// The largest mode of a request: 0 none, 1 FORCE, 2 GRACEFUL (disk-format.md 7.3). The original writes whatever it is given, and a holder does nothing
+/// about a mode that is none of these.
+const FORCE_MODE_MAX: u32 = 2;
 /// Actions that came with 5.1.
 const CLIENT_NOT_HERE: [&str; 3] = ["set_host", "init_host", "spawn"];
 const DIRECT_NOT_HERE: [&str; 1] = ["init_host"];
@@ -81,7 +85,7 @@ pub(crate) fn parse(args: &[Vec<u8>]) -> Result<Parsed, UsageError> {
         b"demo" => parse_new("demo", rest, Command::Demo),
         b"who" => parse_new("who", rest, |args| Command::Who(Box::new(args))),
         b"top" => parse_new("top", rest, Command::Top),
-        b"explain" => parse_new("explain", rest, Command::Explain),
+        b"explain" => parse_new("explain", &words(rest), Command::Explain),
         b"fsck" => parse_new("fsck", rest, Command::Fsck).map_err(doctor::usage),
         b"check" => parse_new("check", rest, Command::Check).map_err(doctor::usage),
         b"exporter" => parse_new("exporter", rest, Command::Exporter),
@@ -89,6 +93,13 @@ pub(crate) fn parse(args: &[Vec<u8>]) -> Result<Parsed, UsageError> {
         b"direct" => parse_direct(rest),
         _ => parse_client(&args[1..]),
     }
+}
+
+/// The arguments of `explain`, none of which is an option but help: a slip in a negative number is to be told as that, not as an unknown option.
+fn words(args: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let has_options = args.iter().any(|arg| arg.starts_with(b"--") || arg == b"-h");
+    let end_of_options = (!has_options).then(|| b"--".to_vec());
+    end_of_options.into_iter().chain(args.iter().cloned()).collect()
 }
 
 /// Reads the arguments of a command that the original does not have.
@@ -119,22 +130,26 @@ fn parse_daemon(given: &Given<'_>) -> Result<Parsed, UsageError> {
             .map(Some)
             .map_err(|_| UsageError::explain(&format!("-{}: the name is not UTF-8", char::from(letter)))),
     };
+    // The daemon reports what lies outside of these ranges, and goes on without.
+    let number = |letter, range: &RangeInclusive<u32>| given.number_or(letter, SWITCH, &between(range));
+    let priority = |letter| given.number_or(letter, i32::MIN..=i32::MAX, &between(&config::PRIORITIES));
+    let switch = |letter| given.number_or(letter, SWITCH, "a number: 0 for off, 1 for on");
     let overrides = Overrides {
         foreground: given.debug,
         io_timeout_ignored: given.value(b'o').is_some(),
-        quiet_fail: given.number(b'Q', SWITCH)?,
-        debug_renew: given.number(b'R', SWITCH)?,
-        renewal_history_size: given.number(b'H', SWITCH)?,
-        logfile_priority: given.number(b'L', i32::MIN..=i32::MAX)?,
-        syslog_priority: given.number(b'S', i32::MIN..=i32::MAX)?,
+        quiet_fail: switch(b'Q')?,
+        debug_renew: switch(b'R')?,
+        renewal_history_size: number(b'H', &(0..=config::RENEWAL_HISTORY_MAX))?,
+        logfile_priority: priority(b'L')?,
+        syslog_priority: priority(b'S')?,
         uname: text(b'U')?,
         gname: text(b'G')?,
-        max_worker_threads: given.number(b't', SWITCH)?,
-        kill_grace_seconds: given.number(b'g', SWITCH)?,
-        use_watchdog: given.number(b'w', SWITCH)?,
-        high_priority: given.number(b'h', SWITCH)?,
-        mlock_level: given.number(b'l', SWITCH)?,
-        use_aio: given.number::<u32>(b'a', SWITCH)?.map(|on| u32::from(on != 0)),
+        max_worker_threads: number(b't', &(config::WORKER_THREADS_MIN..=config::WORKER_THREADS_MAX))?,
+        kill_grace_seconds: number(b'g', &config::KILL_GRACE_SECONDS)?,
+        use_watchdog: switch(b'w')?,
+        high_priority: switch(b'h')?,
+        mlock_level: number(b'l', &config::MLOCK_LEVELS)?,
+        use_aio: switch(b'a')?.map(|on| u32::from(on != 0)),
         set_bitmap_seconds: given.number(b'b', SWITCH)?,
         our_host_name: given.value(b'e').map(<[u8]>::to_vec),
     };
@@ -247,12 +262,9 @@ fn client_action(name: &str) -> Option<Build<ClientAction>> {
         "rebuild" => |g| Ok(ClientAction::Index { action: IndexAction::Rebuild, args: index(g)? }),
         "request" => |g| {
             let resource = g.resources.first().cloned();
-            Ok(ClientAction::Request { resource, force_mode: g.prefixed(b'f', u32::MAX)?.unwrap_or(0) })
+            Ok(ClientAction::Request { resource, force_mode: g.prefixed(b'f', FORCE_MODE_MAX)?.unwrap_or(0) })
         },
-        "examine" => |g| {
-            let (resource, lockspace) = (g.resources.first().cloned(), g.lockspace.clone());
-            Ok(ClientAction::Examine { resource, lockspace })
-        },
+        "examine" => |g| Ok(ClientAction::Examine { target: read_target(g) }),
         "set_event" => |g| {
             let number = |letter| Ok(g.prefixed(letter, u64::MAX)?.unwrap_or(0));
             Ok(ClientAction::SetEvent {
@@ -385,10 +397,18 @@ fn index(given: &Given<'_>) -> Result<IndexArgs, UsageError> {
     let read = |letter: char, value: &[u8], error| {
         UsageError::explain(&format!("-{letter} {}: {error}", String::from_utf8_lossy(value)))
     };
-    let index = match given.value(b'x') {
-        Some(value) => strict::rindex(value).map_err(|error| read('x', value, error))?,
-        None => RindexSpec::default(),
-    };
+    let mut index = RindexSpec::default();
+    for value in &given.indexes {
+        let later = strict::rindex(value).map_err(|error| read('x', value, error))?;
+        let RindexSpec { lockspace, disk: DiskSpec { path, offset } } = later;
+        index.lockspace = lockspace;
+        if has_part(value, INDEX_PATH) {
+            index.disk.path = path;
+        }
+        if has_part(value, INDEX_OFFSET) {
+            index.disk.offset = offset;
+        }
+    }
     let entry = match given.value(b'e') {
         Some(value) => strict::rentry(value).map_err(|error| read('e', value, error))?,
         None => RentrySpec::default(),
@@ -401,6 +421,24 @@ fn index(given: &Given<'_>) -> Result<IndexArgs, UsageError> {
         clear: given.value(b'z').is_some(),
         num_hosts: given.number(b'n', SWITCH)?.unwrap_or(0),
     })
+}
+
+/// Parts of `-x`, counted from 0.
+const INDEX_PATH: usize = 1;
+const INDEX_OFFSET: usize = 2;
+
+/// Whether an address has a part of this number, be it empty: one before which there are as many colons that no backslash takes the meaning from.
+fn has_part(address: &[u8], at: usize) -> bool {
+    let mut bytes = address.iter();
+    let mut colons = 0;
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'\\' => _ = bytes.next(),
+            b':' => colons += 1,
+            _ => {}
+        }
+    }
+    colons >= at
 }
 
 fn lockspace(given: &Given<'_>) -> LockspaceSpec {
@@ -450,7 +488,8 @@ fn offset_is_given(letter: char, empty: Option<&[u8]>) -> Result<(), UsageError>
 
 /// An index to be formatted.
 fn index_to_format(given: &Given<'_>) -> Result<IndexArgs, UsageError> {
-    offset_is_given('x', given.value(b'x').filter(|value| strict::is_left_empty(value, 2)))?;
+    let offset_from = given.indexes.iter().rev().find(|value| has_part(value, INDEX_OFFSET));
+    offset_is_given('x', offset_from.copied().filter(|value| strict::is_left_empty(value, INDEX_OFFSET)))?;
     index(given)
 }
 

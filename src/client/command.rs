@@ -8,7 +8,7 @@ use super::lease::acquire_flags;
 use super::owner::{Waiting, explain_refusal};
 use super::{explain, result_of};
 use crate::cli::command::AcquireArgs;
-use crate::output::{FAILURE, note, print, print_error};
+use crate::output::{FAILURE, note, print, print_error, system_text};
 use crate::progress::{Signs, show};
 use crate::subject::resources;
 use nix::unistd::execv;
@@ -117,7 +117,5 @@ fn run_in_place(program: &[u8], arguments: &[Vec<u8>]) -> std::io::Error {
 
 /// The system's text for an error, without the number that the standard library appends.
 fn reason(error: &std::io::Error) -> String {
-    error
-        .raw_os_error()
-        .map_or_else(|| error.to_string(), |errno| nix::errno::Errno::from_raw(errno).desc().to_owned())
+    error.raw_os_error().map_or_else(|| error.to_string(), system_text)
 }

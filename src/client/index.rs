@@ -3,12 +3,25 @@
 use super::done;
 use crate::cli::command::{IndexAction, IndexArgs};
 use crate::index::{found, request};
-use crate::output::print;
+use crate::output::{FAILURE, failure, note, print};
 use crate::subject;
+use sanlock_client::wire::code;
 use sanlock_client::wire::flags::RindexCmdFlags;
 use sanlock_client::{Client, ClientError};
 
+/// What to do where a resource has to be named.
+const GIVE_NAME: &str = "give it: -e NAME";
+
 pub(super) fn index(client: &Client, action: IndexAction, args: &IndexArgs) -> u8 {
+    let unnamed = args.entry.name.is_empty() && !args.index.disk.path.is_empty();
+    // The daemon would make one without a name, which no delete finds again.
+    if unnamed && action == IndexAction::Create {
+        let (name, object) = (word(action), subject::index(args));
+        print(format!("{name} done {}\n", code::EINVAL));
+        let reason = "the name of the resource is missing";
+        failure(name, &object, reason, code::EINVAL, Some(GIVE_NAME));
+        return FAILURE;
+    }
     let none = RindexCmdFlags::empty();
     let (name, outcome) = match request(args).map_err(ClientError::from) {
         Err(error) => (word(action), Err(error)),
@@ -31,6 +44,9 @@ pub(super) fn index(client: &Client, action: IndexAction, args: &IndexArgs) -> u
         ),
     };
     let status = done(name, &subject::index(args), &outcome);
+    if unnamed && action == IndexAction::Delete && outcome.is_err() {
+        note(name, &format!("no resource was named: {GIVE_NAME}"));
+    }
     if let Ok(text) = outcome {
         print(text);
     }

@@ -65,9 +65,7 @@ fn carry_out(client: &Client, action: ClientAction, signs: Signs) -> u8 {
         ClientAction::Request { resource, force_mode } => {
             notify::request(client, resource.as_ref(), force_mode)
         }
-        ClientAction::Examine { resource, lockspace } => {
-            notify::examine(client, resource.as_ref(), lockspace.as_ref())
-        }
+        ClientAction::Examine { target } => notify::examine(client, &target),
         ClientAction::SetEvent { lockspace, host_id, generation, event, data } => {
             let event = HostEvent {
                 host_id: host_id.into(),

@@ -2,14 +2,15 @@
 
 use super::convert::{lockspace as wire_lockspace, name, names, request as wire_request};
 use super::done;
-use crate::output::{note, print};
+use crate::cli::command::ReadTarget;
+use crate::output::{FAILURE, note, print};
 use crate::subject;
 use sanlock_client::wire::code;
 use sanlock_client::wire::flags::{RequestFlags, SetEventFlags};
 use sanlock_client::wire::types::HostEvent;
 use sanlock_client::{Client, ClientError};
 use sanlock_lease::name::Name;
-use sanlock_lease::text::{LockspaceSpec, ResourceSpec};
+use sanlock_lease::text::ResourceSpec;
 
 pub(super) fn request(client: &Client, resource: Option<&ResourceSpec>, force_mode: u32) -> u8 {
     const ACTION: &str = "request";
@@ -23,31 +24,22 @@ pub(super) fn request(client: &Client, resource: Option<&ResourceSpec>, force_mo
     done(ACTION, &resource.map(subject::resource).unwrap_or_default(), &outcome)
 }
 
-pub(super) fn examine(
-    client: &Client,
-    resource: Option<&ResourceSpec>,
-    lockspace: Option<&LockspaceSpec>,
-) -> u8 {
+pub(super) fn examine(client: &Client, target: &ReadTarget) -> u8 {
     const ACTION: &str = "examine";
     print(format!("{ACTION}\n"));
-    let outcome = match (resource, lockspace) {
-        (Some(spec), _) => client.examine_resource(names(spec)),
+    let outcome = match target {
         // Only the name is used, but a lockspace is recognised by its path.
-        (None, Some(spec)) if !spec.path.is_empty() => {
+        ReadTarget::Lockspace(spec) => {
             wire_lockspace(spec).map_err(ClientError::from).and_then(|spec| client.examine_lockspace(&spec))
         }
-        (None, _) => {
+        ReadTarget::Resource(spec) => client.examine_resource(names(spec)),
+        ReadTarget::Nothing => {
             print(format!("{ACTION} done {}\n", code::EINVAL));
             note(ACTION, "name a resource (-r) or a lockspace with its path (-s NAME:0:PATH:0)");
-            return 1;
+            return FAILURE;
         }
     };
-    let object = match (resource, lockspace) {
-        (Some(spec), _) => subject::resource(spec),
-        (None, Some(spec)) => subject::lockspace(spec),
-        (None, None) => String::new(),
-    };
-    done(ACTION, &object, &outcome)
+    done(ACTION, &target.subject(), &outcome)
 }
 
 pub(super) fn set_event(client: &Client, lockspace: Name, event: HostEvent) -> u8 {

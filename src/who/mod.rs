@@ -74,6 +74,9 @@ impl Failure for WhoError {
             Self::NoDaemon(error) | Self::Daemon(error) if error.result_code() == -libc::ETIMEDOUT => Some(
                 "see whether the daemon is stopped or hangs: 'ps -o pid,stat,wchan,args -C sanlock', and its log",
             ),
+            Self::ResourcePlace | Self::LockspacePlace => Some(
+                "check the name: 'sanlock client status' lists the lockspaces, as 's', and what is held here, as 'r'",
+            ),
             // What the daemon says goes by its own numbers.
             Self::NoDaemon(error) | Self::Daemon(error) => code::next_step(error.result_code(), None),
             error => first_step(error.code()),

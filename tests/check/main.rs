@@ -254,6 +254,38 @@ fn the_machine_and_the_daemon() {
     System::broken(PROBLEMS, "no-such-user", |s| {
         s.write("etc/sanlock/sanlock.conf", "uname = nobody-here\n")
     });
+    System::broken(WARNINGS, "on-fail", |s| {
+        s.write("etc/sanlock/sanlock.conf", "on_fail:LS = /usr/local/sbin/ls-lost\n")
+    });
+}
+
+/// The daemon would not start, whatever storage it is for.
+#[test]
+fn a_user_that_does_not_exist_is_told_without_a_place() {
+    let system = System::good();
+    for (key, name) in [("uname", "nobody-here"), ("gname", "no-group-here")] {
+        system.write("etc/sanlock/sanlock.conf", &format!("{key} = {name}\n"));
+        let text = system.expect(None, &[], PROBLEMS, "no-such-user");
+        assert!(text.contains(name), "{text}");
+    }
+    // Where nothing is known of users, as in a part of a saved system, nothing is said.
+    system.remove("etc/passwd");
+    system.expect(None, &[], FINE, "");
+}
+
+#[test]
+fn a_program_that_cannot_be_run_when_a_lockspace_fails() {
+    let system = System::good();
+    let program = "usr/local/sbin/lost";
+    system.write("etc/sanlock/sanlock.conf", "on_fail = /usr/local/sbin/lost\n");
+    let text = system.expect(None, &[], WARNINGS, "on-fail");
+    assert!(text.contains("on_fail = /usr/local/sbin/lost: No such file"), "{text}");
+    system.write(program, "#!/bin/sh\n");
+    fs::set_permissions(system.at(program), fs::Permissions::from_mode(0o644)).unwrap();
+    let text = system.expect(None, &[], WARNINGS, "on-fail");
+    assert!(text.contains("nobody may execute it (mode 644)"), "{text}");
+    fs::set_permissions(system.at(program), fs::Permissions::from_mode(0o755)).unwrap();
+    system.expect(None, &[], FINE, "");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Asks the daemon in a thread of its own: an answer may take as long as the daemon likes.
 
 use crate::snapshot::{self, Snapshot};
+use sanlock_client::wire::code;
 use sanlock_client::{Client, ClientError};
 use sanlock_sys::clock;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -62,7 +63,30 @@ impl Sampler {
 /// Why there is no answer, and what to do.
 fn reason(client: &Client, error: &ClientError) -> String {
     match error {
-        ClientError::Io { .. } => format!("{}: {error}; is it running?", client.socket_path().display()),
+        ClientError::Io { .. } => {
+            let next = match error.result_code() {
+                code::EACCES => code::next_step(code::EACCES, None).unwrap_or_default(),
+                _ => "is it running?",
+            };
+            format!("{}: {error}; {next}", client.socket_path().display())
+        }
         error => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_not_ask_is_told_who_may() {
+        let of = |errno| reason(&Client::new(), &ClientError::Io { op: "connect", errno });
+        let refused = of(nix::libc::EACCES);
+        assert!(
+            refused.ends_with("; run it as root, or as a user in the group of the socket (sanlock)"),
+            "{refused}"
+        );
+        let missing = of(nix::libc::ENOENT);
+        assert!(missing.ends_with("; is it running?"), "{missing}");
     }
 }

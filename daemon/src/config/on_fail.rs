@@ -3,13 +3,17 @@
 use crate::conf::excerpt;
 use sanlock_lease::name::Name;
 use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Lockspaces that may have a program of their own.
 pub const ON_FAIL_MAX: usize = 1000;
 /// Bytes of a program's path.
 pub const ON_FAIL_PATH_MAX: usize = 1023;
+/// Mode bits of which one lets somebody execute a file, root too.
+const ANY_EXECUTE: u32 = 0o111;
 /// The value that means "no program".
 const NONE: &[u8] = b"none";
 /// The key; with a colon and a lockspace's name it is for that one only.
@@ -28,6 +32,16 @@ impl OnFail {
     pub fn program(&self, lockspace: &Name) -> Option<&Path> {
         let named = self.named.iter().rev().find(|(name, _)| name == lockspace);
         named.map_or(self.default.as_deref(), |(_, program)| program.as_deref())
+    }
+
+    /// The programs that count, each with the key of its line.
+    pub fn programs(&self) -> impl Iterator<Item = (String, &Path)> {
+        let default = self.default.as_deref().map(|program| ("on_fail".to_owned(), program));
+        let named = self.named.iter().enumerate().filter_map(|(at, (name, program))| {
+            let replaced = self.named.iter().skip(at + 1).any(|(later, _)| later == name);
+            Some((format!("on_fail:{name}"), program.as_deref().filter(|_| !replaced)?))
+        });
+        default.into_iter().chain(named)
     }
 
     /// Whether this is a key of this setting.
@@ -70,9 +84,61 @@ impl OnFail {
     }
 }
 
+/// Why a program could not be run now, as far as its file says. `None` also where the file may not be looked at: it is run by whoever
+/// started the daemon, who may have more rights than who asks.
+#[must_use]
+pub fn trouble(program: &Path) -> Option<String> {
+    match program.metadata() {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => None,
+        Err(error) => Some(error.to_string()),
+        Ok(metadata) if !metadata.is_file() => Some("it is no file".to_owned()),
+        Ok(metadata) if metadata.mode() & ANY_EXECUTE == 0 => {
+            Some(format!("nobody may execute it (mode {:o})", metadata.mode() & 0o7777))
+        }
+        Ok(_) => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn programs_that_count_are_listed_with_their_lines() {
+        let mut on_fail = OnFail::default();
+        assert_eq!(on_fail.programs().count(), 0);
+        for (key, value) in [
+            ("on_fail", "/bin/all"),
+            ("on_fail:a", "/bin/a"),
+            ("on_fail:b", "/bin/b"),
+            ("on_fail:c", "none"),
+            ("on_fail:a", "/bin/c"),
+            ("on_fail:b", "none"),
+        ] {
+            on_fail.set(key.as_bytes(), value.as_bytes()).unwrap();
+        }
+        let listed: Vec<(String, &Path)> = on_fail.programs().collect();
+        let expected = [("on_fail", "/bin/all"), ("on_fail:a", "/bin/c")];
+        assert_eq!(listed, expected.map(|(key, path)| (key.to_owned(), Path::new(path))));
+    }
+
+    #[test]
+    fn a_program_has_a_file_that_somebody_may_execute() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("x");
+        let told = |path: &Path| trouble(path).unwrap_or_default();
+        assert!(told(&file).starts_with("No such file"));
+        assert_eq!(told(dir.path()), "it is no file");
+        fs::write(&file, "").unwrap();
+        let with = |mode| {
+            fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
+            trouble(&file)
+        };
+        assert_eq!(with(0o644).unwrap(), "nobody may execute it (mode 644)");
+        assert_eq!((with(0o744), with(0o601)), (None, None));
+    }
 
     #[test]
     fn a_lockspace_has_its_own_program_or_the_general_one() {

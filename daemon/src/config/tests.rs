@@ -168,9 +168,27 @@ fn what_has_no_effect_is_reported() {
         ("quiet_fail = 0\n", None),
         ("no_such_key = 5\n", Some("line 1: unknown setting \"no_such_key\" is ignored")),
         ("\ndebug_hosts = 7\n", Some("line 2: \"debug_hosts\" is a setting of sanlock 5.1")),
-        ("io_timeout = 0\n", Some("io timeout 0 is not between 1 and 255 seconds")),
-        ("watchdog_fire_timeout = 3\n", Some("watchdog fire timeout 3 is not between 4 and 3600 seconds")),
-        ("use_watchdog = yes\n", Some("use_watchdog \"yes\" is not a number from 0 to")),
+        (
+            "io_timeout = 0\n",
+            Some("line 1: io_timeout \"0\" is not a number from 1 to 255 and is ignored; 10 is used"),
+        ),
+        (
+            "io_timeout = abc\n",
+            Some("io_timeout \"abc\" is not a number from 1 to 255 and is ignored; 10 is used"),
+        ),
+        (
+            "io_timeout = 5\nio_timeout = 256\n",
+            Some("line 2: io_timeout \"256\" is not a number from 1 to 255 and is ignored; 5 is used"),
+        ),
+        (
+            "watchdog_fire_timeout = 3\n",
+            Some("watchdog_fire_timeout \"3\" is not a number from 4 to 3600 and is ignored; 60 is used"),
+        ),
+        (
+            "use_watchdog = yes\n",
+            Some("use_watchdog \"yes\" is not a number (0 for off, 1 for on) and is ignored"),
+        ),
+        ("max_worker_threads = few\n", Some("max_worker_threads \"few\" is not a number from 2 to 256")),
         ("sh_retries = -1\n", Some("sh_retries \"-1\" is not a number")),
         ("logfile_priority = 8\n", Some("logfile_priority \"8\" is not a log priority")),
         ("mlock_level = 3\n", Some("mlock_level \"3\" is not a number from 0 to 2")),

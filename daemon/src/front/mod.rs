@@ -15,6 +15,7 @@ mod looking;
 mod pace;
 mod perform;
 mod poller;
+mod programs;
 mod requests;
 mod signals;
 mod slots;
@@ -170,6 +171,7 @@ impl Front {
         })?;
         let threads = usize::try_from(global.config.max_worker_threads).unwrap_or(1);
         let tools = Tools::new(Arc::clone(&global), threads);
+        programs::look(&global);
         Ok(Self {
             manager: Manager::new(settings),
             poller,

@@ -34,6 +34,14 @@ impl Told {
         let daemon = Daemon::start(&place.run_dir("a"), "host1");
         place.format(&daemon);
         place.join(&daemon, 1);
+        // Of the two the one that cannot be run.
+        let log = || String::from_utf8_lossy(&daemon.client().log_dump().unwrap()).into_owned();
+        assert!(
+            within(LIMIT, || log().contains("on_fail = /nonexistent: the program cannot be run")),
+            "{}",
+            log()
+        );
+        assert!(!log().contains("on_fail:LS ="), "{}", log());
         let mut holder = Holder::start(&daemon, &place.leases());
         assert_eq!(holder.says(), "held");
         Self { daemon, holder, out, place }

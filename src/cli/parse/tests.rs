@@ -345,6 +345,9 @@ fn slips_that_the_original_swallows() {
         ("init -s LS:0:/a:", "-s LS:0:/a:: the offset is empty"),
         ("init -s LS:0:/a::7", "the offset is empty"),
         ("format -x LS:/a:", "-x LS:/a:: the offset is empty"),
+        // What comes later has no offset of its own.
+        ("format -x LS:/a: -x LT", "-x LS:/a:: the offset is empty"),
+        ("init -s LS:0:/a: -s LT", "-s LS:0:/a:: the offset is empty"),
         ("init -r LS:R:/a:0 -z yes", "-z yes: expected a number from 0 to"),
         ("init -r LS:R:/a:0 -n -1", "-n -1: expected a number from 0 to"),
         ("init -s LS:0:/a:0 -o 300", "-o 300: expected a number from 0 to 255"),
@@ -353,7 +356,8 @@ fn slips_that_the_original_swallows() {
         ("acquire -r LS:R:/a:0 -p self", "-p self: expected a number"),
         ("gets -h yes", "-h yes: expected a number"),
         ("shutdown -f force", "-f force: expected a number"),
-        ("request -f 0x100000000", "-f 0x100000000: expected a number from 0 to 4294967295"),
+        ("request -f 3", "-f 3: expected a number from 0 to 2"),
+        ("request -f 0x100000000", "-f 0x100000000: expected a number from 0 to 2"),
         ("set_event -e 09", "-e 09: expected a number"),
         ("set_event -i -1", "-i -1: expected a number"),
     ] {
@@ -427,7 +431,20 @@ fn daemon_options() {
     assert_eq!(daemon("daemon -o 3"), Overrides { io_timeout_ignored: true, ..Overrides::default() });
     assert_eq!(refused("daemon -q 1").0, "unknown option: q\n");
     assert_eq!(refused("daemon -w0").0, "unknown option -w0\nspace required before option value\n");
-    assert!(refused("daemon -w yes").1.contains("-w yes: expected a number"));
+    assert!(refused("daemon -w yes").1.contains("-w yes: expected a number: 0 for off"));
+    for (line, expected) in [
+        ("-g abc", "a number from 0 to 60\n"),
+        ("-l -1", "a number from 0 to 2\n"),
+        ("-t many", "a number from 2 to 256\n"),
+        ("-H -1", "a number from 0 to 100000\n"),
+        ("-L debug", "a number from -1 to 7\n"),
+        ("-b x", "a number from 0 to 2147483647\n"),
+    ] {
+        let text = refused(&format!("daemon {line}")).1;
+        assert_eq!(text, format!("sanlock: {line}: expected {expected}"));
+    }
+    // What is a number is for the daemon to judge.
+    assert_eq!(daemon("daemon -g 61").kill_grace_seconds, Some(61));
 }
 
 #[test]
@@ -461,6 +478,10 @@ fn explain_options() {
     assert_eq!(command("explain -243"), explain(&["-243"]));
     assert_eq!(command("explain 243 EAGAIN -5"), explain(&["243", "EAGAIN", "-5"]));
     assert!(refused("explain --all").1.contains("--all"));
+    // A slip in a number is none of an option.
+    assert_eq!(command("explain -243x -x -5"), explain(&["-243x", "-x", "-5"]));
+    assert_eq!(command("explain -- -x"), explain(&["-x"]));
+    assert_eq!(parse(&args("explain -h")).unwrap_err().status, SUCCESS);
     // Like every word that is no command, it stays an unknown action elsewhere.
     assert_eq!(refused("client explain -243").0, "client action \"explain\" is unknown\n");
 }
@@ -554,6 +575,45 @@ fn resource_indexes() {
         assert_eq!(command(&format!("direct {line}")), expected, "{line}");
     }
     assert!(refused("client lookup -x LS:/rx:1X").1.contains("-x LS:/rx:1X"));
+    assert!(refused("client lookup -x LS:/rx:1X -x LS").1.contains("-x LS:/rx:1X"));
     assert!(refused("client lookup -e r:1X").1.contains("-e r:1X"));
     assert_eq!(refused("direct delete").0, "direct action \"delete\" is unknown\n");
+}
+
+/// A later string keeps what it leaves out of an earlier one, as with `-s`.
+#[test]
+fn a_later_index_is_laid_over_an_earlier_one() {
+    for (line, lockspace, path, offset) in [
+        ("-x LS:/ix:8M -x LS:/ix", "LS", "/ix", 8 * MIB),
+        ("-x LS:/ix:8M -x LT", "LT", "/ix", 8 * MIB),
+        ("-x LS:/ix:8M -x LT:/iy", "LT", "/iy", 8 * MIB),
+        ("-x LS:/ix:8M -x LT:/iy:0", "LT", "/iy", 0),
+        ("-x LS -x LT:/iy:1M", "LT", "/iy", MIB),
+        (r"-x LS:/ix:8M -x L\:T", r"L\:T", "/ix", 8 * MIB),
+        (r"-x LS:/ix:8M -x LT:/a\:b", "LT", "/a:b", 8 * MIB),
+        ("-x LS:/ix:8M -x LT::", "LT", "", 0),
+    ] {
+        let Command::Client(ClientAction::Index { args: found, .. }) = command(&format!("lookup {line}"))
+        else {
+            panic!("{line}")
+        };
+        let disk = DiskSpec { path: path.as_bytes().to_vec(), offset };
+        assert_eq!(found.index, RindexSpec { lockspace: name(lockspace), disk }, "{line}");
+        // What is to be formatted is found in the same way, and has an offset.
+        let offline = parse(&args(&format!("direct format {line}")));
+        assert_eq!(offline.is_ok(), !line.ends_with("::"), "{line}");
+    }
+}
+
+#[test]
+fn a_lockspace_with_a_path_is_examined_before_a_resource() {
+    let examine = |target| Command::Client(ClientAction::Examine { target });
+    for (line, target) in [
+        ("-s LS:1:/a:0 -r LS:R:/b:0", ReadTarget::Lockspace(ls("LS", 1, "/a", 0))),
+        ("-r LS:R:/b:0 -s LS:1:/a:0", ReadTarget::Lockspace(ls("LS", 1, "/a", 0))),
+        ("-s LS -r LS:R:/b:0", ReadTarget::Resource(res("LS", "R", "/b", 0))),
+        ("-s LS", ReadTarget::Nothing),
+    ] {
+        assert_eq!(command(&format!("examine {line}")), examine(target), "{line}");
+    }
 }

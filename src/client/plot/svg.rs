@@ -130,8 +130,7 @@ fn transfers(out: &mut String, history: &History, time: &Time) {
             dot(out, (time.x(renewal.timestamp), y(small(ms(renewal)))), colour);
         }
     }
-    let words =
-        format!("io timeout, {} s: a transfer that takes longer has failed", history.io_timeout.secs());
+    let words = format!("io timeout, {} s: a read that takes longer has failed", history.io_timeout.secs());
     mark(out, y(limit), &words);
 }
 

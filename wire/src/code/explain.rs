@@ -21,6 +21,7 @@ pub fn explain(code: i32, command: Option<Command>) -> Option<&'static str> {
 fn specific(result: i32, command: Command) -> Option<&'static str> {
     use Command as C;
     Some(match (result, command) {
+        (-1, C::AddLockspace) => "the daemon is being shut down",
         (-1, C::Release) => "a named lease is not held by this process",
         (-1, C::WriteLockspace | C::WriteResource | C::FormatRindex) => {
             "sector and align size must be given together and fit each other"
@@ -57,7 +58,11 @@ fn specific(result: i32, command: Command) -> Option<&'static str> {
         (code::EAGAIN, C::Convert) => "others hold the lease shared",
         (code::EAGAIN, C::GetHosts) => "the host table is not filled yet; try again in a moment",
         (code::EAGAIN, C::AddLockspace) => "the lockspace is being removed; try again when that is done",
-        (code::EBUSY, C::Acquire | C::Release | C::Inquire | C::Convert | C::Killpath) => {
+        (code::EBUSY, C::Acquire) => {
+            "the target is not a registered process, is being killed, or is busy with another command, or another process of this host is \
+             acquiring this lease at this moment"
+        }
+        (code::EBUSY, C::Release | C::Inquire | C::Convert | C::Killpath) => {
             "the target is not a registered process, is being killed, or is busy with another command"
         }
         (code::EBUSY, C::RemLockspace) => "leases of the lockspace are in use on this host",
@@ -70,8 +75,9 @@ fn specific(result: i32, command: Command) -> Option<&'static str> {
         (code::EBUSY, C::SetEvent) => "another event is still being shown to the host",
         (code::EEXIST, C::AddLockspace) => "the lockspace is joined already",
         (code::EEXIST, C::Acquire) => "the lease is held on this host already",
+        (code::EEXIST, C::CreateResource | C::UpdateRindex) => "the index has an entry of this name already",
         (code::EINVAL, C::AddLockspace) => {
-            "name, host id or path is missing, or a lockspace of this name or place is joined with other values"
+            "name, host id or path is missing, the offset is not aligned, or a lockspace of this name or place is joined with other values"
         }
         (code::EINVAL, C::SetLvb | C::GetLvb) => "the lease was acquired without its lock value block",
         (code::EINVAL, C::ReadResourceOwners) => {
@@ -204,7 +210,9 @@ fn sanlk(result: i32) -> Option<&'static str> {
         code::SANLK_LEADER_SECTORSIZE => "the lease has another sector size",
         code::SANLK_LEADER_LOCKSPACE => "the lease belongs to another lockspace",
         code::SANLK_LEADER_RESOURCE => "the lease has another resource name",
-        code::SANLK_LEADER_NUMHOSTS => "the number of hosts in the lease is wrong",
+        code::SANLK_LEADER_NUMHOSTS => {
+            "the lease was made for fewer hosts (-n) than this host's id, or its number of hosts is wrong"
+        }
         code::SANLK_LEADER_CHECKSUM => "the lease is damaged (checksum)",
         code::SANLK_ADDLS_SIZES => "sector and align size of the lockspace do not fit each other",
         code::SANLK_ADDLS_INVALID_HOSTID => "the host id is larger than the lockspace allows",

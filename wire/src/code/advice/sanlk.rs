@@ -75,7 +75,7 @@ pub(super) const ADVICE: &[Advice] = &[
             "another host acquired the lease while this one tried",
             "the lease on disk was rolled back (restored from a copy)",
         ],
-        steps: &[RETRY, WHO],
+        steps: &[RETRY, WHO, FSCK],
     },
     Advice {
         code: code::SANLK_DBLOCK_MBAL,
@@ -88,6 +88,7 @@ pub(super) const ADVICE: &[Advice] = &[
             "the area was overwritten, by something that is no lock manager or by a lease at an overlapping offset",
         ],
         steps: &[
+            FSCK,
             "'sanlock direct dump PATH:OFFSET -f 2' shows the ballot records; the log names the host whose record is damaged",
             "find out what wrote there before anything else; initialise the lease anew only when no host can hold it",
         ],
@@ -330,12 +331,12 @@ pub(super) const ADVICE: &[Advice] = &[
     Advice {
         code: code::SANLK_REQUEST_MAGIC,
         causes: &["the lease was initialised by a release without requests, or is damaged"],
-        steps: &[READ_LEADER],
+        steps: &[FSCK, READ_LEADER],
     },
     Advice {
         code: code::SANLK_REQUEST_VERSION,
-        causes: &["another release wrote the request"],
-        steps: &[UPGRADE],
+        causes: &["another release wrote the request", "the record is damaged"],
+        steps: &[UPGRADE, FSCK],
     },
     Advice {
         code: code::SANLK_REQUEST_OLD,

@@ -16,7 +16,7 @@ const JOIN: &str =
 const JOIN_OR_FAILED: &str = "'sanlock client status' or 'sanlock top' shows whether it has failed; if it is not there, join it: \
      'sanlock client add_lockspace -s LOCKSPACE'";
 const ROOM: &str = "compare the offset with the size of the device ('blockdev --getsize64 PATH'); of a file, 'df' shows whether there is room";
-const ENTRIES: &str = "'sanlock direct dump PATH:OFFSET' lists the entries";
+const ENTRIES: &str = "'sanlock direct dump PATH:OFFSET -f 1' lists the entries";
 
 /// In the order of the numbers.
 pub(super) const ADVICE: &[Advice] = &[
@@ -112,6 +112,7 @@ pub(super) const ADVICE: &[Advice] = &[
             "the process is not registered: it must be one that holds a connection to the daemon",
             "the process is being killed, or another command works on its leases",
             "lockspaces or leases are in use",
+            "of an acquire also: another process of this host is acquiring the same lease at this moment",
             "a command on a resource index and its lease, rindex_lease, are wanted on this host at once; the log says so",
         ],
         steps: &[STATUS],
@@ -314,7 +315,7 @@ pub(super) const ADVICE: &[Advice] = &[
         code: code::EUCLEAN,
         causes: &["a persistent lease (-P 1) was left behind by a process that has ended"],
         steps: &[
-            "adopt it: acquire with -O 1; or release it: 'sanlock client release -O 1 -s LOCKSPACE -p PID'",
+            "adopt it: acquire with -O 1; or release it: 'sanlock client release -O 1 -s LOCKSPACE'",
             "'sanlock client status' marks it ORPHAN",
         ],
     },
@@ -342,6 +343,7 @@ pub(super) const ADVICE: &[Advice] = &[
 pub(super) fn step_after(result: i32, command: Command) -> Option<&'static str> {
     use Command as C;
     Some(match (result, command) {
+        (-1, C::AddLockspace) => "wait until it has ended, start it again, and join then",
         (-1, C::Release) => "'sanlock client inquire -p PID' lists what the process holds",
         (-1, C::WriteLockspace | C::WriteResource | C::FormatRindex) => {
             "give both or neither: -Z 512 -A 1M, or -Z 4096 with -A 1M, 2M, 4M or 8M"
@@ -358,7 +360,10 @@ pub(super) fn step_after(result: i32, command: Command) -> Option<&'static str> 
         (code::EAGAIN, C::Acquire | C::Convert) => {
             "'sanlock who RESOURCE' shows the holders; try again when they have released it"
         }
-        (code::EBUSY, C::Acquire | C::Release | C::Inquire | C::Convert | C::Killpath) => {
+        (code::EBUSY, C::Acquire) => {
+            "try again; if it stays so, name a process that is registered (-p PID): 'sanlock client status' lists them as 'p PID'"
+        }
+        (code::EBUSY, C::Release | C::Inquire | C::Convert | C::Killpath) => {
             "name a process that is registered (-p PID): 'sanlock client status' lists them as 'p PID'"
         }
         (code::EBUSY, C::RemLockspace) => "'sanlock client status' shows which; stop those processes first",
@@ -373,9 +378,13 @@ pub(super) fn step_after(result: i32, command: Command) -> Option<&'static str> 
             "nothing needs to be done, unless acquires give -28: then it has failed, and must end before it can be added anew; \
              'sanlock client status' and 'sanlock top' show what keeps it"
         }
+        (code::EEXIST, C::CreateResource | C::UpdateRindex) => {
+            "'sanlock client lookup -x RINDEX -e NAME' shows where that is; take another name, or delete it first"
+        }
         (code::EEXIST, C::Acquire) => "'sanlock client status' shows which process holds it",
         (code::EINVAL, C::AddLockspace) => {
-            "the form is NAME:HOST_ID:PATH:OFFSET; 'sanlock client gets' lists what is joined; the log says what did not fit"
+            "the form is NAME:HOST_ID:PATH:OFFSET, the offset a multiple of the align size; 'sanlock client gets' lists what is joined; \
+             the log says what did not fit"
         }
         (code::EINVAL, C::UpdateRindex) => "give both, -e NAME:OFFSET; with -z 1 the name may be missing",
         (code::EINVAL, C::SetConfig) => "give either -u 0|1 or -O 0|1",
