@@ -148,6 +148,26 @@ impl Collector {
         }
     }
 
+    /// The states of hosts, as far as their records have been looked at.
+    fn states(&self, lockspace: Name, hosts: &[Host], end: Instant) -> Vec<HostState> {
+        let silent = |host: &Host| {
+            matches!(HostState::from_flags(host.flags.get()), Some(HostState::Fail | HostState::Dead))
+        };
+        // Asked only where it matters: in a lockspace of two thousand hosts the answer is long.
+        let records = if hosts.iter().any(silent) {
+            self.until(end).host_status(lockspace).unwrap_or_default()
+        } else {
+            Vec::new()
+        };
+        let state = |host: &Host| {
+            let record = records.iter().find(|record| u64::from(record.data32) == host.host_id.get());
+            let io_timeout = u16::try_from(host.io_timeout.get()).unwrap_or(u16::MAX);
+            let io_timeout = IoTimeout::from_disk(io_timeout, IoTimeout::DEFAULT);
+            state_as_looked_at(host, record, io_timeout.renewal_fail_secs())
+        };
+        hosts.iter().filter_map(state).collect()
+    }
+
     fn ask_about_lockspaces(&mut self, scrape: &mut Scrape, names: &BTreeMap<String, Name>, end: Instant) {
         self.renewals.retain(|shown, _| names.contains_key(shown));
         for (shown, name) in names {
@@ -177,27 +197,6 @@ impl Collector {
             }
             view.renewals = self.renewals.get(shown).cloned();
         }
-    }
-}
-
-impl Collector {
-    /// The states of hosts, as far as their records have been looked at.
-    fn states(&self, lockspace: Name, hosts: &[Host], end: Instant) -> Vec<HostState> {
-        let silent = |host: &&Host| {
-            matches!(HostState::from_flags(host.flags.get()), Some(HostState::Fail | HostState::Dead))
-        };
-        // Asked only where it matters: in a lockspace of two thousand hosts the answer is long.
-        let records = match hosts.iter().find(silent) {
-            Some(_) => self.until(end).host_status(lockspace).unwrap_or_default(),
-            None => Vec::new(),
-        };
-        let state = |host: &Host| {
-            let record = records.iter().find(|record| u64::from(record.data32) == host.host_id.get());
-            let io_timeout = u16::try_from(host.io_timeout.get()).unwrap_or(u16::MAX);
-            let io_timeout = IoTimeout::from_disk(io_timeout, IoTimeout::DEFAULT);
-            state_as_looked_at(host, record, io_timeout.renewal_fail_secs())
-        };
-        hosts.iter().filter_map(state).collect()
     }
 }
 

@@ -178,6 +178,7 @@ impl Scan {
     fn place(&mut self, number: usize, place: &Place, storage: &mut Storage) -> Result<(), StorageError> {
         let end = storage.disk().size();
         let end = place.size.map_or(end, |size| end.min(place.offset.saturating_add(size)));
+        let before = self.areas.len();
         let (mut offset, mut empty) = (place.offset, 0);
         while offset < end && empty < EMPTY_MAX {
             let found = match identify(&head(storage, offset)?) {
@@ -191,8 +192,7 @@ impl Scan {
                 (offset, empty) = (offset + STEP, empty + 1);
                 continue;
             };
-            let first = self.areas.iter().all(|area| area.place != number);
-            if first && offset > place.offset && !place.only_area {
+            if self.areas.len() == before && offset > place.offset && !place.only_area {
                 let at = format!("{}:{}", place.shown(), place.offset);
                 let blank = head(storage, place.offset)?.iter().all(|byte| *byte == 0);
                 self.begin_otherwise.push((number, at, blank));
@@ -209,7 +209,7 @@ impl Scan {
             let certain = found.by_first || found.kind == Kind::Lockspace;
             offset += if certain { geometry.align().bytes() } else { STEP };
         }
-        if self.areas.iter().all(|area| area.place != number) {
+        if self.areas.len() == before {
             self.remarks.push(format!(
                 "{}:{}: no lockspace, lease or index was found there; if there was one, its first records are lost",
                 place.shown(),

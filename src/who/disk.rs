@@ -57,29 +57,30 @@ pub(super) fn identify(place: &DiskSpec) -> Result<Found, WhoError> {
     }
 }
 
-/// Whether both are the same place. The daemon may have its path by a link, or by another name of the device.
-pub(super) fn is_same_place(joined: &DiskSpec, asked: &DiskSpec) -> bool {
-    if joined == asked {
-        return true;
-    }
-    // A path that is not absolute leads elsewhere from the daemon's working directory.
-    if joined.offset != asked.offset || !joined.path.starts_with(b"/") {
-        return false;
-    }
-    let open = |place: &DiskSpec| Storage::open(&place.path, Access::ReadOnly).ok();
-    open(joined).zip(open(asked)).is_some_and(|(joined, asked)| joined.disk().is_same_as(asked.disk()))
+/// Whether these are known to be the same place. The daemon may have its path by a link, or by another name of the device.
+pub(super) fn is_same_place(known: &DiskSpec, asked: &DiskSpec) -> bool {
+    same_place(known, asked) == Some(true)
 }
 
-/// Whether these are known to be different places: another offset, or files or devices that are both there and not the same one.
-pub(super) fn is_other_place(held: &DiskSpec, asked: &DiskSpec) -> bool {
-    if held.offset != asked.offset {
-        return true;
+/// Whether these are known to be different places.
+pub(super) fn is_other_place(known: &DiskSpec, asked: &DiskSpec) -> bool {
+    same_place(known, asked) == Some(false)
+}
+
+/// `None`: one of them cannot be opened, or the path that the daemon knows leads elsewhere from its working directory.
+fn same_place(known: &DiskSpec, asked: &DiskSpec) -> Option<bool> {
+    if known.offset != asked.offset {
+        return Some(false);
     }
-    if held.path == asked.path || !held.path.starts_with(b"/") {
-        return false;
+    if known.path == asked.path {
+        return Some(true);
+    }
+    if !known.path.starts_with(b"/") {
+        return None;
     }
     let open = |place: &DiskSpec| Storage::open(&place.path, Access::ReadOnly).ok();
-    open(held).zip(open(asked)).is_some_and(|(held, asked)| !held.disk().is_same_as(asked.disk()))
+    let (known, asked) = (open(known)?, open(asked)?);
+    Some(known.disk().is_same_as(asked.disk()))
 }
 
 /// Looks for a lease on `path`, from `start` on in steps of a MiB.

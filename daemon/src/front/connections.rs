@@ -103,14 +103,10 @@ impl Front {
                 return;
             }
         };
-        if let Some(full) = self.slots.full() {
-            self.tell_of_refusal(&full);
-            return self.turned_away.add(stream, monotonic_now());
-        }
         let id = ConnId(self.next_conn);
-        let ci = match self.slots.add(id, Conn::new(stream), &self.poller) {
+        let ci = match self.slots.add(id, stream, &self.poller) {
             Ok(ci) => ci,
-            Err(refused) => return self.tell_of_refusal(&refused),
+            Err(refused) => return self.refuse(refused),
         };
         self.next_conn += 1;
         if self.global.config.debug_clients != 0 {
@@ -121,11 +117,15 @@ impl Front {
         self.serve(id);
     }
 
-    fn tell_of_refusal(&mut self, refused: &Refused) {
-        if let Some(others) = self.refusals.count(monotonic_now()) {
+    fn refuse(&mut self, refused: Refused) {
+        let now = monotonic_now();
+        if let Some(others) = self.refusals.count(now) {
             self.global
                 .log
                 .error(format_args!("{refused}; one is closed, after {others} that were not told of"));
+        }
+        if let Refused::Full(_, stream) = refused {
+            self.turned_away.add(stream, now);
         }
     }
 

@@ -223,8 +223,7 @@ impl Front {
             let now = monotonic_now();
             let due = now >= next_tick;
             if due || now >= self.next_age_check {
-                self.look_for_sleep();
-                self.event(Event::Tick);
+                self.tick();
             }
             if due {
                 next_tick = now.plus_millis(self.tick_pause(now));
@@ -233,8 +232,7 @@ impl Front {
                 self.ready(event);
                 // What many clients ask for at once may take long, and processes have to be stopped in time.
                 if monotonic_now() >= self.next_age_check {
-                    self.look_for_sleep();
-                    self.event(Event::Tick);
+                    self.tick();
                 }
             }
             for _ in 0..self.runnable.len() {
@@ -273,6 +271,12 @@ impl Front {
             let _ = poll(&mut [PollFd::new(self.helper.fd(), PollFlags::POLLIN)], limit);
             self.helper_ready();
         }
+    }
+
+    /// Looks at the ages, and first whether they have grown in a sleep.
+    fn tick(&mut self) {
+        self.look_for_sleep();
+        self.event(Event::Tick);
     }
 
     /// Leases have aged while the machine slept. wdmd does not know that.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use sanlock_lease::timing::MonoTime;
@@ -22,9 +23,9 @@ pub(super) const FIRST_SLOT: u32 = 2;
 /// Why a connection is not taken.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refused {
-    /// There are as many as may be.
+    /// There are as many as may be; the connection is given back.
     #[error("too many connections ({0})")]
-    Full(u32),
+    Full(u32, UnixStream),
     /// Nobody would hear of it.
     #[error("a connection cannot be watched: {0}")]
     Unwatched(io::Error),
@@ -73,17 +74,13 @@ impl Slots {
         Self { max, slots: Vec::new(), index: HashMap::new(), unfinished: false }
     }
 
-    /// Why there is no slot, if there is none.
-    pub(super) fn full(&self) -> Option<Refused> {
-        let used = self.iter().count();
-        (used >= usize::try_from(self.max).unwrap_or(usize::MAX)).then_some(Refused::Full(self.max))
-    }
-
     /// Puts a connection into the lowest free slot and watches it.
-    pub(super) fn add(&mut self, id: ConnId, conn: Conn, poller: &Poller) -> Result<u32, Refused> {
+    pub(super) fn add(&mut self, id: ConnId, stream: UnixStream, poller: &Poller) -> Result<u32, Refused> {
         let at = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
-        let free = u32::try_from(at).ok().filter(|at| *at < self.max);
-        let ci = free.ok_or(Refused::Full(self.max))? + FIRST_SLOT;
+        let Some(free) = u32::try_from(at).ok().filter(|at| *at < self.max) else {
+            return Err(Refused::Full(self.max, stream));
+        };
+        let (ci, conn) = (free + FIRST_SLOT, Conn::new(stream));
         poller.add(conn.fd(), Token::Conn(id), Interest::READ).map_err(Refused::Unwatched)?;
         let (watched, since) = (Some(Interest::READ), Instant::now());
         let slot = Slot { id, ci, conn: Some(conn), pid: None, watched, request: None, since };
@@ -220,14 +217,13 @@ impl Slots {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::net::UnixStream;
 
     #[test]
     fn what_is_reported_of_a_connection_that_is_gone_does_not_meet_the_next_one_in_its_slot() {
         let (poller, mut slots) = (Poller::new().unwrap(), Slots::new(CONNECTIONS_MAX));
         let connect = |slots: &mut Slots, id| {
             let (ours, theirs) = UnixStream::pair().unwrap();
-            (slots.add(ConnId(id), Conn::new(ours), &poller).unwrap(), theirs)
+            (slots.add(ConnId(id), ours, &poller).unwrap(), theirs)
         };
         let (first, peer) = connect(&mut slots, 1);
         drop(peer);
