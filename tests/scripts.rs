@@ -146,9 +146,48 @@ fn a_phase_without_tests_fails() {
     assert_eq!(String::from_utf8_lossy(&failed.stderr), "");
 }
 
+/// `tests/sources` of what the compiler has read, these files of the repository, and `profile`.
+fn sources(files: &[&str], profile: &str) -> Output {
+    let dependencies = tempfile::NamedTempFile::new().unwrap();
+    let files: Vec<_> =
+        files.iter().map(|file| repository(file).canonicalize().unwrap().display().to_string()).collect();
+    fs::write(dependencies.path(), format!("/out/sanlock-sim: {} {profile}\n", files.join(" "))).unwrap();
+    Command::new(repository("tests/sources"))
+        .arg(dependencies.path())
+        .arg("/out/seen.profdata")
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn a_campaign_goes_on_after_a_new_build_of_the_same_sources() {
+    let files = ["lease/src/lib.rs", "sys/src/lib.rs", "tests/sim/src/lib.rs"];
+    for profile in ["/out/seen.profdata", ""] {
+        let output = sources(&files, profile);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "lease/src/lib.rs\ntests/sim/src/lib.rs\n");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    }
+    let another = sources(&files, "/out/another");
+    assert_eq!(
+        String::from_utf8_lossy(&another.stdout),
+        "/out/another\nlease/src/lib.rs\ntests/sim/src/lib.rs\n",
+        "what is not known to change no event is a source"
+    );
+}
+
+#[test]
+fn a_source_that_names_the_system_is_tied_to_it() {
+    let asks = "daemon/src/crew.rs";
+    let files = [asks, "sys/src/lib.rs"];
+    assert!(fs::read_to_string(repository(asks)).unwrap().contains("sanlock_sys"), "take another example");
+    let output = sources(&files, "");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "daemon/src/crew.rs\nsys/src/lib.rs\n");
+    assert!(!sources(&[], "").status.success(), "a campaign of nothing");
+}
+
 #[test]
 fn the_shell_understands_the_scripts() {
-    for script in ["run", "long", "of", "only", "forgivable"] {
+    for script in ["run", "long", "of", "only", "forgivable", "sources"] {
         let output =
             Command::new("sh").arg("-n").arg(repository(&format!("tests/{script}"))).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
