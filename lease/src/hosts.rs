@@ -460,9 +460,11 @@ impl HostTable {
         entry.owner_generation = generation;
         entry.owner_id = record.owner_id.get();
         let io_timeout = |field| IoTimeout::from_disk(field, self.our_timeout);
-        // Where an earlier instance is back, whoever came after it may be alive, with the io timeout that it had.
-        let falls = generation < entry.newest_generation;
-        if !falls || io_timeout(record.io_timeout.get()) > io_timeout(entry.io_timeout) {
+        // Where an earlier instance is back, whoever came after it may be alive, with the io timeout that it had. So may whoever was seen
+        // with the same generation: a claim that came to nothing is followed by one that has it too, and may land over that one's record.
+        // No instance changes its io timeout, so this is never longer than needed where there was one claim.
+        let newer = entry.newest_generation == 0 || generation > entry.newest_generation;
+        if newer || io_timeout(record.io_timeout.get()) > io_timeout(entry.io_timeout) {
             entry.io_timeout = record.io_timeout.get();
         }
         entry.newest_generation = entry.newest_generation.max(generation);
