@@ -1,6 +1,8 @@
 //! Rejoin records (rule R7): what the run directory says of each joined lockspace, so that a daemon that starts anew knows
 //! whether processes of the earlier one may still use what it held.
 //!
+//! Beside them, the generations that joins are about to claim ([`claims`]).
+//!
 //! One small text file per lockspace and host id. It is replaced as a whole and is on stable storage, its name too, before it
 //! is acknowledged. A record that cannot be written is removed: no record means the long wait, a stale one would not.
 //!
@@ -9,6 +11,7 @@
 //! reboot the processes that it lacks are gone too.
 
 pub(crate) mod asking;
+mod claims;
 mod form;
 mod queue;
 pub(crate) mod reboot;
@@ -23,6 +26,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use asking::Desk;
+use claims::Claim;
 use form::{seal, unseal};
 use queue::{Queue, Queued};
 use reboot::Reboots;
@@ -65,10 +69,14 @@ pub(crate) struct Records {
     /// What outlives a reboot, if there is a place for it.
     reboots: Option<Reboots>,
     newest: Mutex<Newest>,
+    /// What is to be written.
+    orders: Arc<Queue>,
     /// Who reads in the run directory.
     this_boot: Desk<Option<RejoinEvidence>>,
     /// Who reads what outlives a reboot.
     before_boot: Desk<Option<RejoinEvidence>>,
+    /// Who reads claims.
+    claims: Desk<io::Result<u64>>,
 }
 
 /// What this daemon knows of its own records. Locked while one is written or removed.
@@ -92,8 +100,10 @@ impl Records {
             daemon,
             reboots,
             newest: Mutex::default(),
+            orders: Arc::default(),
             this_boot: Desk::new("sanlock-rejoin", Self::this_boot, |records| &records.this_boot),
             before_boot: Desk::new("sanlock-earlier", Self::before_boot, |records| &records.before_boot),
+            claims: Desk::new("sanlock-claims", Self::claimed, |records| &records.claims),
         }
     }
 
@@ -321,14 +331,18 @@ enum Order {
         /// As which host.
         host_id: u64,
     },
+    /// What a join claims.
+    Claim(Claim),
 }
 
 impl Order {
-    /// Which record it is about.
+    /// Which lockspace and host id it is about.
     fn file(&self) -> (&Name, u64) {
         match self {
             Self::Save { record } => (&record.spec.name, record.spec.host_id),
-            Self::Drop { lockspace, host_id } => (lockspace, *host_id),
+            Self::Drop { lockspace, host_id } | Self::Claim(Claim { lockspace, host_id, .. }) => {
+                (lockspace, *host_id)
+            }
         }
     }
 }
@@ -348,7 +362,7 @@ impl Writer {
         global: Arc<Global>,
         saved: impl Fn(LockspaceId, u64) + Send + 'static,
     ) -> io::Result<Self> {
-        let orders = Arc::new(Queue::default());
+        let orders = Arc::clone(&global.records.orders);
         let inbox = Arc::clone(&orders);
         let (notes, noted) = mpsc::sync_channel::<Order>(NOTES_MAX);
         let noting = Arc::clone(&global);
@@ -362,6 +376,8 @@ impl Writer {
                     Order::Drop { lockspace, host_id } => {
                         noting.records.unnote(&lockspace, host_id, &noting.log);
                     }
+                    // After a reboot nothing can land any more.
+                    Order::Claim(_) => {}
                 }
             }
         })?;
@@ -371,7 +387,7 @@ impl Writer {
                 if let Some((ls, serial)) = tell {
                     saved(ls, serial);
                 }
-                if notes.try_send(order).is_err() {
+                if !matches!(order, Order::Claim(_)) && notes.try_send(order).is_err() {
                     global.log.error(format_args!(
                         "{}: a record is not written; {AFTER_REBOOT}",
                         reboot::STATE_DIR
@@ -408,6 +424,9 @@ impl Drop for Writer {
 /// Ends whether or not it succeeds: grants, the ends of lockspaces and the end of the daemon come after it.
 fn carry_out(records: &Records, order: &Order, log: &Log) {
     let mut newest = records.newest();
+    if let Order::Claim(claim) = order {
+        return records.carry_out_claim(&mut newest, claim, log);
+    }
     if let Order::Save { record } = order {
         match records.save(&mut newest, record, log) {
             Ok(()) => return,

@@ -1,6 +1,6 @@
 //! What a lockspace's thread publishes, for machines of other threads and for commands.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sanlock_blockio::Disk;
@@ -11,14 +11,22 @@ use sanlock_lease::machine::LockspaceNow;
 use sanlock_lease::text::LockspaceSpec;
 use sanlock_lease::timing::{IoTimeout, MonoTime};
 
+/// It is joined, or wanted.
+const WANTED: u8 = 0;
+/// It has failed, and its thread has seen that before the front.
+const FAILED_UNSEEN: u8 = 1;
+/// The front has given it up.
+const GIVEN_UP: u8 = 2;
+
 /// One lockspace as all threads see it. Locks are held for memory operations only.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) spec: LockspaceSpec,
     pub(crate) host: HostId,
     pub(crate) io_timeout: IoTimeout,
-    gone: AtomicBool,
-    /// It has failed before the front saw that, which therefore hears of no renewal any more.
+    /// [`WANTED`], [`FAILED_UNSEEN`] or [`GIVEN_UP`]. In one word: of the two who see a failure one is first.
+    standing: AtomicU8,
+    /// Others may have taken over before it was renewed.
     overdue: AtomicBool,
     /// 0 until joined; a lease that is held never has generation 0.
     generation: AtomicU64,
@@ -33,7 +41,7 @@ impl Shared {
             spec,
             host,
             io_timeout,
-            gone: AtomicBool::new(false),
+            standing: AtomicU8::new(WANTED),
             overdue: AtomicBool::new(false),
             generation: AtomicU64::new(0),
             last_good_ms: AtomicU64::new(0),
@@ -42,13 +50,13 @@ impl Shared {
         })
     }
 
-    /// Nothing may be written in the name of this lockspace from now on, except to keep or free the host_id lease.
+    /// The front gives it up: nothing may be written in the name of this lockspace from now on, except to keep or free the host_id lease.
     pub(crate) fn set_gone(&self) {
-        self.gone.store(true, Ordering::SeqCst);
+        self.standing.store(GIVEN_UP, Ordering::SeqCst);
     }
 
     pub(crate) fn is_gone(&self) -> bool {
-        self.gone.load(Ordering::SeqCst)
+        self.standing.load(Ordering::SeqCst) != WANTED
     }
 
     /// What a machine may be told at `now`.
@@ -73,16 +81,22 @@ impl Shared {
     /// Takes in a good renewal that is heard of now. Whether the front is to hear of it.
     ///
     /// What has failed stays so: a task that has stood still meanwhile is not to go on. The front sees the age at its next tick, and that no
-    /// renewal came in time. Where others may have taken over before this renewal was written (`dead_secs`, 8T + F), it never hears of one
-    /// again: the watchdog is not to wait any longer for processes that cannot be stopped.
+    /// renewal came in time; then it gives the lockspace up, and hears of renewals again, so that the watchdog waits for processes that take
+    /// their time. Where others may have taken over before this renewal was written (`dead_secs`, 8T + F), it never hears of one again: the
+    /// watchdog is not to wait any longer for processes that cannot be stopped.
     pub(super) fn renewed(&self, time: MonoTime, now: MonoTime, dead_secs: u64) -> bool {
-        let failed = !self.is_gone() && self.state(now) == LockspaceNow::Gone;
-        if failed || self.age(now) >= dead_secs {
+        let age = self.age(now);
+        let dead = age >= dead_secs;
+        if dead {
             self.overdue.store(true, Ordering::SeqCst);
-            self.set_gone();
+        }
+        if dead || self.state(now) == LockspaceNow::Gone {
+            // Nothing changes where the front was first.
+            let (standing, order) = (&self.standing, Ordering::SeqCst);
+            let _ = standing.compare_exchange(WANTED, FAILED_UNSEEN, order, order);
         }
         self.set_last_good(time);
-        !self.overdue.load(Ordering::SeqCst)
+        !self.overdue.load(Ordering::SeqCst) && self.standing.load(Ordering::SeqCst) != FAILED_UNSEEN
     }
 
     fn age(&self, now: MonoTime) -> u64 {
@@ -147,6 +161,22 @@ mod tests {
             assert!(!shared.renewed(at(1320), at(1320), DEAD), "and goes on so");
             assert_eq!(shared.state(at(1320)), LockspaceNow::Gone);
         }
+    }
+
+    #[test]
+    fn the_front_hears_of_renewals_again_once_it_has_given_up_what_failed() {
+        let (shared, at) = (joined(1000), MonoTime::from_secs);
+        // Written in time, and the thread sees the age before the front does.
+        assert!(!shared.renewed(at(1021), at(1080), DEAD));
+        assert_eq!(shared.state(at(1080)), LockspaceNow::Gone);
+        assert!(!shared.renewed(at(1081), at(1081), DEAD), "the front has not looked yet");
+        shared.set_gone();
+        assert!(shared.renewed(at(1082), at(1082), DEAD));
+        assert_eq!(shared.state(at(1082)), LockspaceNow::Gone, "it stays given up");
+        // Unless others may have taken over before.
+        assert!(!shared.renewed(at(1222), at(1222), DEAD));
+        shared.set_gone();
+        assert!(!shared.renewed(at(1223), at(1223), DEAD));
     }
 
     #[test]

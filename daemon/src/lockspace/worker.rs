@@ -17,7 +17,7 @@ use sanlock_lease::hosts::HostTable;
 use sanlock_lease::machine::{Env, Input, IoFailure, LockspaceNow, Machine, NoHosts, Step};
 use sanlock_lease::record::Bitmap;
 use sanlock_lease::timing::MonoTime;
-use sanlock_manager::rejoin::{RejoinEvidence, fast_rejoin, remembered};
+use sanlock_manager::rejoin::{fast_rejoin, remembered};
 use sanlock_manager::{Event, LeaseWrites, LockspaceId};
 
 use super::renewing::Renewing;
@@ -113,6 +113,8 @@ pub(super) struct Worker {
     pub(super) leave: Option<bool>,
     /// By when its last writes must have ended for its record to be the proof that no other instance followed.
     sole_if_ended_before: Option<MonoTime>,
+    /// What a join has recorded as claimed is to go from the record.
+    claim: bool,
     /// What the next renewals are to carry, until the machine knows.
     pub(super) outgoing: Option<(HostEvent, Box<Bitmap>)>,
 }
@@ -160,6 +162,7 @@ pub(super) fn run(
         disk: None,
         leave: None,
         sole_if_ended_before: None,
+        claim: false,
         outgoing: None,
     };
     match worker.begin(table) {
@@ -247,18 +250,21 @@ impl Worker {
         })
     }
 
-    /// What is known of an earlier instance of this host, no later than after an io timeout.
-    fn evidence(&self) -> Result<RejoinEvidence, JoinError> {
+    /// Asks the run directory, for an io timeout at most and while the join is wanted.
+    fn records<R>(
+        &self,
+        what: &str,
+        ask: impl FnOnce(Duration, &dyn Fn() -> bool) -> Result<R, Unread>,
+    ) -> Result<R, JoinError> {
         let limit = Duration::from_millis(self.shared.io_timeout.millis());
-        let wanted = || !self.shared.is_gone() && !self.global.shutting_down();
-        let evidence = asking::evidence(&self.global, &self.shared.spec, limit, &wanted);
-        evidence.map_err(|unread| match unread {
+        let answer = ask(limit, &|| !self.shared.is_gone() && !self.global.shutting_down());
+        answer.map_err(|unread| match unread {
             Unread::Unwanted => JoinError::Stopped { freed: true },
             Unread::Failed(failure) => {
+                let directory = self.global.config.run_dir.display();
                 self.log.error(format_args!(
-                    "the rejoin record in {} cannot be read: {failure}; it may tell of an earlier instance of this host that has to be waited \
-                     for, so the lockspace is not joined: see whether that file system answers, then add the lockspace again",
-                    self.global.config.run_dir.display()
+                    "{what} {directory}: {failure}; the lockspace is not joined: see whether that file system answers and can be written to, \
+                     then add the lockspace again"
                 ));
                 JoinError::Records(failure)
             }
@@ -266,15 +272,48 @@ impl Worker {
     }
 
     fn join(&mut self, disk: &Arc<Disk>) -> Result<Joined, JoinError> {
-        let evidence = self.evidence()?;
+        let spec = &self.shared.spec;
+        let earlier =
+            "what may be known of an earlier instance of this host, to be waited for, cannot be read in";
+        let evidence =
+            self.records(earlier, |limit, wanted| asking::evidence(&self.global, spec, limit, wanted))?;
+        let claimed =
+            self.records(earlier, |limit, wanted| asking::claimed(&self.global, spec, limit, wanted))?;
         let fast = fast_rejoin(evidence);
-        self.log.debug(format_args!("joining, earlier instance: {evidence:?}"));
-        let machine = DeltaAcquire::new(self.config, fast).remembering(remembered(evidence));
-        let areas =
-            Areas::new().with_lockspace(Area { disk: Ok(Arc::clone(disk)), offset: self.shared.spec.offset });
-        match self.run_once(LsMachine::Join(Box::new(machine)), areas) {
-            Some(LsOutcome::Join(result)) => result,
-            _ => Err(JoinError::Driver),
+        self.log.debug(format_args!("joining, earlier instance: {evidence:?}, claimed: {claimed}"));
+        let mut recorded = 0;
+        let result = loop {
+            let machine = DeltaAcquire::new(self.config, fast)
+                .remembering(remembered(evidence))
+                .above(claimed)
+                .recorded_up_to(recorded);
+            let place = Area { disk: Ok(Arc::clone(disk)), offset: self.shared.spec.offset };
+            let areas = Areas::new().with_lockspace(place);
+            match self.run_once(LsMachine::Join(Box::new(machine)), areas) {
+                Some(LsOutcome::Join(Err(JoinError::Unrecorded { generation }))) => {
+                    let what = "the generation that is about to be claimed cannot be recorded in";
+                    let (records, spec) = (&self.global.records, &self.shared.spec);
+                    if let Err(error) =
+                        self.records(what, |limit, wanted| records.claim(spec, generation, limit, wanted))
+                    {
+                        break Err(error);
+                    }
+                    recorded = generation;
+                }
+                Some(LsOutcome::Join(result)) => break result,
+                _ => break Err(JoinError::Driver),
+            }
+        };
+        // One of before stays on record for as long as nothing later is on disk.
+        self.claim = recorded > 0 && (result.is_ok() || claimed == 0);
+        self.forget_claim();
+        result
+    }
+
+    /// The claim goes from the record once nothing of it may land any more.
+    fn forget_claim(&mut self) {
+        if self.driver.unsettled() == 0 && std::mem::take(&mut self.claim) {
+            self.global.records.forget_claim(&self.shared.spec);
         }
     }
 
@@ -377,6 +416,7 @@ impl Worker {
     /// this daemon relies on what is in that sector.
     fn end(&mut self) {
         let writes = self.drain();
+        self.forget_claim();
         if writes != LeaseWrites::Outstanding {
             self.close();
         }
@@ -388,6 +428,7 @@ impl Worker {
             self.turn(self.driver.next_wake());
             self.done.clear();
         }
+        self.forget_claim();
         self.tell(Event::LeaseSettled { ls: self.ls });
     }
 

@@ -21,7 +21,7 @@ use crate::global::Global;
 /// Threads that read in one place, all of them possibly stuck.
 pub(super) const READERS_MAX: usize = 32;
 /// How often who waits looks whether the answer is still wanted.
-const LOOK: Duration = Duration::from_millis(100);
+pub(super) const LOOK: Duration = Duration::from_millis(100);
 
 /// A place where records are, and who reads there.
 #[derive(Debug)]
@@ -119,7 +119,7 @@ impl<T: Send + 'static> Desk<T> {
     }
 }
 
-fn errno(error: &io::Error) -> i32 {
+pub(super) fn errno(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(libc::EAGAIN)
 }
 
@@ -152,4 +152,28 @@ pub(crate) fn evidence(
             Ok(RejoinEvidence::None)
         }
     }
+}
+
+/// The largest generation that a join of this host may have claimed without anybody knowing what became of it, 0 if there is none. One that is
+/// damaged cannot be believed, and counts as none.
+///
+/// # Errors
+/// The run directory did not answer, or it is not wanted any more.
+pub(crate) fn claimed(
+    global: &Arc<Global>,
+    spec: &LockspaceSpec,
+    limit: Duration,
+    wanted: &dyn Fn() -> bool,
+) -> Result<u64, Unread> {
+    let until = Instant::now() + limit;
+    let claimed = global.records.claims.ask(&Question { global, spec, until, wanted })?;
+    Ok(claimed.unwrap_or_else(|error| {
+        global.log.error(format_args!(
+            "the claim of a generation in {} of {} as host {} cannot be read: {error}; it counts as none",
+            global.config.run_dir.display(),
+            spec.name,
+            spec.host_id
+        ));
+        0
+    }))
 }

@@ -2,7 +2,7 @@
 //!
 //! A record is asked for whenever a client is to be noted, or has died. While the run directory hangs, of these only the newest of a lockspace
 //! counts: it tells everything that still matters of what the earlier ones tell, and whoever waits for one of them is answered when it is
-//! written. So what waits is bounded by the lockspaces, three orders for each time that one is joined, and not by what clients do meanwhile.
+//! written. So what waits is bounded by the lockspaces, some orders for each time that one is joined, and not by what clients do meanwhile.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

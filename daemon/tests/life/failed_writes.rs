@@ -1,8 +1,12 @@
 //! Storage that carries out a write after it has said that it failed, as behind a soft NFS mount.
 
-use super::support::served::{lease_on, served};
-use super::support::{Daemon, Place};
-use sanlock_wire::flags::{AcquireFlags, ReleaseFlags};
+use super::SHORT;
+use super::support::served::{disk, lease_on, served};
+use super::support::{Daemon, Place, in_time, within};
+use sanlock_lease::record::RawLeader;
+use sanlock_wire::flags::{AcquireFlags, AddFlags, ReleaseFlags};
+use sanlock_wire::name::Name;
+use sanlock_wire::types::Lockspace;
 use std::thread;
 use std::time::Duration;
 
@@ -34,4 +38,39 @@ fn a_lease_whose_write_failed_is_left_alone_until_it_can_no_longer_land() {
     assert!(refused > 0);
     assert_eq!(served.carried_out(), 1, "the lease was given while a write of an earlier attempt could land");
     process.release(ReleaseFlags::ALL, &[]).unwrap();
+}
+
+/// The claim of a host id that is said to have failed, and whose daemon ends before it is known what became of it: the daemon after it takes
+/// another generation. Otherwise the old claim could bring another io timeout back, by which this host would be judged.
+#[test]
+fn a_daemon_claims_no_generation_that_an_earlier_one_has_claimed_in_doubt() {
+    const MUCH_LATER: Duration = Duration::from_secs(60);
+    let place = Place::new();
+    let daemon = Daemon::start(&place.run_dir("a"), "a");
+    place.format(&daemon);
+    let Some(served) = served(&place) else { return };
+    let lockspace = Lockspace::new(Name::truncated("LS"), 1, disk(served.path(), 0));
+    let join = |daemon: &Daemon| {
+        let client = daemon.client();
+        in_time(|| client.add_lockspace_timeout(&lockspace, AddFlags::empty(), 1))
+            .map_err(|e| e.result_code())
+    };
+    let claims = || {
+        let names = std::fs::read_dir(place.run_dir("a")).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_string_lossy().starts_with("claim")).count()
+    };
+    let generation = || {
+        let bytes = std::fs::read(place.dir.path().join("behind")).unwrap();
+        RawLeader::from_sector(&bytes[..512]).owner_generation.get()
+    };
+
+    served.deny(0, MUCH_LATER);
+    assert_eq!(join(&daemon), Err(-5));
+    assert_eq!((claims(), generation()), (1, 0));
+    daemon.crash();
+
+    let daemon = Daemon::start(&place.run_dir("a"), "a");
+    assert_eq!(join(&daemon), Ok(()));
+    assert_eq!((generation(), served.carried_out()), (2, 0));
+    assert!(within(SHORT, || claims() == 0), "joined, and on record as such");
 }

@@ -104,7 +104,7 @@ fn a_run_directory_that_hangs_keeps_a_lockspace_from_being_joined_and_nobody_wai
     let log = String::from_utf8(client.log_dump().unwrap()).unwrap();
     assert!(
         log.contains(
-            "cannot be read: not complete within the io timeout; it may tell of an earlier instance"
+            "what may be known of an earlier instance of this host, to be waited for, cannot be read in"
         ),
         "{log}"
     );

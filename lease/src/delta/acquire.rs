@@ -16,10 +16,12 @@
 //! Both waits are those of the io timeout *found on disk*: that is the one the hosts of the lockspace went by. Where it is so
 //! much longer than ours that our lease would age beyond 4T in the second wait, the lease is checked and renewed on the way.
 
+mod stopping;
+
 use super::{DeltaConfig, Instance, JoinError, JoinOutcome, Joined};
 use crate::geometry::{AlignSize, Geometry, SectorSize};
 use crate::limits::SECTOR_BYTES_MAX;
-use crate::machine::{Action, Env, Input, IoFailure, LockspaceNow, Machine, Op, OpId, Place, Step, View};
+use crate::machine::{Action, Env, Input, IoFailure, Machine, Op, OpId, Place, Step, View};
 use crate::name::Name;
 use crate::record::{Bitmap, RawLeader};
 use crate::timing::{IoTimeout, MonoTime};
@@ -92,6 +94,10 @@ pub struct DeltaAcquire {
     fast_rejoin: Option<u64>,
     /// The latest instance that is known to have had the host id, of this machine or seen by this join.
     remembered: Option<Instance>,
+    /// The largest generation with which an earlier join of this machine may still make the host id its own; 0 if there is none.
+    claimed: u64,
+    /// The largest generation that may be written.
+    limit: u64,
     geometry: Geometry,
     phase: Phase,
     next_op: u32,
@@ -114,6 +120,8 @@ impl DeltaAcquire {
             config,
             fast_rejoin,
             remembered: None,
+            claimed: 0,
+            limit: u64::MAX,
             geometry: Geometry::B512_M1,
             phase: Phase::ClockZero,
             next_op: 0,
@@ -130,6 +138,32 @@ impl DeltaAcquire {
     #[must_use]
     pub fn remembering(self, instance: Option<Instance>) -> Self {
         Self { remembered: instance, ..self }
+    }
+
+    /// The same, with a generation above those with which earlier joins of this machine have claimed the host id (0 if none has) without coming
+    /// to know what became of it: such a write may land at any time, and nobody could tell this instance, and the io timeout that it is
+    /// to be judged by, from that one.
+    #[must_use]
+    pub fn above(self, claimed: u64) -> Self {
+        Self { claimed, ..self }
+    }
+
+    /// The same, without writing a larger generation than this one: where one is needed the join ends with [`JoinError::Unrecorded`] before any
+    /// write and any wait, so that it can be recorded for the joins that may come after this one ([`Self::above`]).
+    #[must_use]
+    pub fn recorded_up_to(self, limit: u64) -> Self {
+        Self { limit, ..self }
+    }
+
+    /// The generation to join with, where this is on disk.
+    fn next_generation(&self, record: &RawLeader) -> Result<u64, JoinError> {
+        let found = record.owner_generation.get();
+        let latest = self.later_than(record).map_or(found, |later| later.generation).max(self.claimed);
+        match latest.checked_add(1) {
+            Some(generation) if generation <= self.limit => Ok(generation),
+            Some(generation) => Err(JoinError::Unrecorded { generation }),
+            None => Err(JoinError::Generation { found: latest }),
+        }
     }
 
     /// The instance known to be a later one than this record is of, if there is one.
@@ -236,6 +270,10 @@ impl DeltaAcquire {
 
     /// Step 2: free, ours, or somebody else's.
     fn decide(&mut self, now: MonoTime, record: RawLeader) -> Step<JoinOutcome> {
+        // Before a long wait, not after it.
+        if let Err(error @ JoinError::Unrecorded { .. }) = self.next_generation(&record) {
+            return self.done(Err(error));
+        }
         let same_name = self.config.host_name.matches(&record.resource_name);
         let vouched_for = self.fast_rejoin == Some(record.owner_generation.get());
         if self.is_freed(&record) || (same_name && vouched_for) {
@@ -338,10 +376,9 @@ impl DeltaAcquire {
 
     /// Step 5: the record as read, made ours.
     fn take(&mut self, now: MonoTime, record: RawLeader) -> Step<JoinOutcome> {
-        let found = record.owner_generation.get();
-        let latest = self.later_than(&record).map_or(found, |later| later.generation);
-        let Some(generation) = latest.checked_add(1) else {
-            return self.done(Err(JoinError::Generation { found: latest }));
+        let generation = match self.next_generation(&record) {
+            Ok(generation) => generation,
+            Err(error) => return self.done(Err(error)),
         };
         let settle_secs = self.found_timeout(&record).delta_short_delay_secs();
         // Whoever saw the same record, and wrote, looks after its settling time whether somebody else did too.
@@ -363,9 +400,14 @@ impl DeltaAcquire {
 
     /// Step 6, or the part of it until our lease has to be renewed.
     fn settle(&mut self, now: MonoTime, ours: Ours) -> Step<JoinOutcome> {
-        let end = ours.settled.unwrap_or_else(|| now.plus_secs(ours.settle_secs));
+        let end = Self::settled(now, &ours);
         self.phase = Phase::Settling(Ours { settled: Some(end), ..ours });
         Step::Wait(self.check_at(&ours, end))
+    }
+
+    /// When whoever saw the same record has written too: the first write has ended by now.
+    fn settled(now: MonoTime, ours: &Ours) -> MonoTime {
+        ours.settled.unwrap_or_else(|| now.plus_secs(ours.settle_secs))
     }
 
     fn check_at(&self, ours: &Ours, end: MonoTime) -> MonoTime {
@@ -407,46 +449,6 @@ impl DeltaAcquire {
         leader.timestamp = now.secs().into();
         leader.seal();
         self.write(now, leader, Phase::Writing(Ours { leader, written: now, in_vain, ..ours }))
-    }
-
-    /// Whether removal or shutdown ends the join.
-    fn stopped(env: &Env<'_>) -> bool {
-        env.lockspace == LockspaceNow::Gone || env.shutting_down
-    }
-
-    /// Whether somebody may have judged us dead since we wrote.
-    fn is_too_old(&self, now: MonoTime, ours: &Ours) -> bool {
-        now.secs_since(ours.written) >= self.config.io_timeout.renewal_fail_secs()
-    }
-
-    /// W33: what was written is freed again, if it is still ours and nobody can have judged us dead yet.
-    fn free_again(&mut self, now: MonoTime, ours: Ours) -> Step<JoinOutcome> {
-        if self.is_too_old(now, &ours) {
-            return self.done(Err(JoinError::Stopped { freed: false }));
-        }
-        self.read(now, Phase::CheckBeforeFreeing(ours))
-    }
-
-    fn after_check_before_freeing(
-        &mut self,
-        now: MonoTime,
-        ours: Ours,
-        result: Result<View<'_>, IoFailure>,
-    ) -> Step<JoinOutcome> {
-        if self.is_too_old(now, &ours) {
-            return self.done(Err(JoinError::Stopped { freed: false }));
-        }
-        match self.own_record(result) {
-            Ok(record) if record == ours.leader => {
-                let mut free = ours.leader;
-                free.timestamp = 0.into();
-                free.seal();
-                self.write(now, free, Phase::Freeing)
-            }
-            // Another host's by now: nothing of us is left.
-            Ok(_) => self.done(Err(JoinError::Stopped { freed: true })),
-            Err(_) => self.done(Err(JoinError::Stopped { freed: false })),
-        }
     }
 
     /// The operation of the current phase ended.

@@ -33,8 +33,9 @@ pub enum JoinError {
     /// A read failed.
     #[error("reading the host_id lease failed: {0}")]
     Read(IoFailure),
-    /// What this machine knows of an earlier instance of this host could not be read. Nothing was written.
-    #[error("reading the rejoin record of this host failed: {0}")]
+    /// What this machine knows of an earlier instance of this host could not be read, or the generation to join with not be recorded. Nothing was
+    /// written.
+    #[error("the records of this host in the run directory cannot be read or written: {0}")]
     Records(IoFailure),
     /// The write that makes the lease ours failed. After a timeout it may still land.
     #[error("writing the host_id lease failed: {0}")]
@@ -78,6 +79,12 @@ pub enum JoinError {
         /// The number on disk, or the one remembered of an earlier join if that is larger.
         found: u64,
     },
+    /// A larger generation is needed than was recorded for the time after this join ([`super::DeltaAcquire::recorded_up_to`]). Nothing was written.
+    #[error("generation {generation} is needed, and is not recorded")]
+    Unrecorded {
+        /// The generation to join with.
+        generation: u64,
+    },
     /// What was read, or written, was heard of so late that another host may have taken the host id meanwhile: this program stood
     /// still, or a write took longer than others wait for it. What was written stays on disk, for others to wait out.
     #[error(
@@ -104,7 +111,7 @@ impl From<&JoinError> for ReturnCode {
             JoinError::Stopped { .. } => Self::ERROR,
             JoinError::StoodStill { .. } => Self::from(&IoFailure::TimedOut),
             JoinError::Generation { .. } => Self::LEADER_CHECKSUM,
-            JoinError::Driver => Self::GENERIC,
+            JoinError::Unrecorded { .. } | JoinError::Driver => Self::GENERIC,
         }
     }
 }

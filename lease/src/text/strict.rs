@@ -2,7 +2,7 @@
 //!
 //! The grammar is that of command-line.md 4. Differences to the lenient reading of the original:
 //!
-//! * numbers are digits and nothing else: `0x100000`, `5x` and `-1` are errors (18.1 #4, 18.2 #28). A part left empty counts as not
+//! * numbers are digits, with blanks around them and a `+` before them at most: `0x100000`, `5x` and `-1` are errors (18.1 #4, 18.2 #28). A part left empty counts as not
 //!   given, so 0, as it does there; only a resource needs the offset of each of its disks, and what is formatted its own ([`is_left_empty`]);
 //! * `M` works in every offset, with any number of digits and beside `\:` (18.1 #1, #2, #3);
 //! * names above 48 bytes and paths above 1023 bytes are errors everywhere (18.1 #19);

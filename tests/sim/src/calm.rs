@@ -212,6 +212,7 @@ mod tests {
         let flying = Io {
             host: 0,
             epoch: 0,
+            claims: crate::layout::host_id(1),
             job: JobKey::Renewal(1),
             serial: 1,
             op: OpId(1),

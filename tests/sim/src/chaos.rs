@@ -297,6 +297,7 @@ impl World {
         h.excused = 0;
         if loses_records {
             h.records.clear();
+            h.claims_recorded.clear();
         }
         if !h.is_reference() {
             let after = self.dice.spread(SECOND, 120 * SECOND);

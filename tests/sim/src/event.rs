@@ -5,6 +5,7 @@ use crate::daemon::Thread;
 use crate::disk::{Area, SimView, Written};
 use crate::fault::Fault;
 use crate::host::JobKey;
+use sanlock_lease::geometry::HostId;
 use sanlock_lease::machine::{Content, IoFailure, OpId};
 use std::rc::Rc;
 
@@ -13,6 +14,8 @@ use std::rc::Rc;
 pub struct Io {
     pub(crate) host: usize,
     pub(crate) epoch: u32,
+    /// The host id that its host had then.
+    pub(crate) claims: HostId,
     pub(crate) job: JobKey,
     pub(crate) serial: u32,
     pub(crate) op: OpId,

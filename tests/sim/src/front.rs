@@ -6,7 +6,7 @@ use crate::layout;
 use crate::link::Order;
 use crate::sabotage::Sabotage;
 use crate::tasks::{Kind, Task};
-use crate::worker::{Shared, Worker};
+use crate::worker::{Knowledge, Shared, Worker};
 use crate::world::{Event, World};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::timing::{IoTimeout, MonoTime, WatchdogFire};
@@ -152,13 +152,17 @@ impl World {
                 let disk = layout::disk_of_spec(&spec);
                 self.note_timeout(host, disk, io_timeout);
                 let evidence = self.hosts[host].evidence(disk);
-                let (fast, remembered) = (fast_rejoin(evidence), remembered(evidence));
-                let recorded = self.hosts[host].recorded_generation(disk);
+                let knowledge = Knowledge {
+                    fast: fast_rejoin(evidence),
+                    remembered: remembered(evidence),
+                    recorded: self.hosts[host].recorded_generation(disk),
+                    claimed: self.hosts[host].recorded_claim(disk),
+                };
                 let Some(daemon) = self.daemon(host) else { return };
                 let table = daemon.tables.remove(&disk);
                 let shared = Rc::new(Shared::new(io_timeout));
-                daemon.workers.insert(ls.0, Worker::new(disk, shared, recorded, table));
-                self.worker_join(host, ls.0, fast, remembered);
+                daemon.workers.insert(ls.0, Worker::new(disk, shared, knowledge, table));
+                self.worker_join(host, ls.0);
             }
             Action::Gone { ls } => {
                 self.given_up(host, ls);
@@ -285,7 +289,7 @@ impl World {
         let id = self.hosts[host].id;
         let Some(daemon) = self.daemon(host) else { return };
         let Some(worker) = daemon.workers.get(&ls.0) else { return };
-        worker.shared.gone.set(true);
+        worker.shared.set_gone();
         let disk = worker.disk;
         let seen = daemon.manager.lockspaces().find(|(other, _)| *other == ls);
         let asked = seen.is_some_and(|(_, l)| l.remove);

@@ -120,6 +120,8 @@ pub struct Host {
     pub(crate) last_pid: i32,
     /// The run directory, by disk and host id.
     pub(crate) records: Table<(u8, HostId), Filed>,
+    /// The generations of claims whose end its daemons have not seen, by disk and host id, beside it.
+    pub(crate) claims_recorded: Table<(u8, HostId), u64>,
     pub(crate) watchdog: Watchdog,
     /// The host_id record that it wrote last, by disk.
     pub(crate) own_records: Table<u8, RawLeader>,
@@ -167,6 +169,7 @@ impl Host {
             id,
             claims: id,
             claimed: None,
+            claims_recorded: Table::default(),
             names: 0,
             clock,
             io_timeout: settings.io_timeout,
@@ -280,6 +283,11 @@ impl Host {
     /// The generation of an earlier instance that the run directory has, 0 if none.
     pub(crate) fn recorded_generation(&self, disk: u8) -> u64 {
         self.records.get(&(disk, self.claims)).map_or(0, |filed| filed.record.instance.generation)
+    }
+
+    /// The generation of a claim that may still land, 0 if none.
+    pub(crate) fn recorded_claim(&self, disk: u8) -> u64 {
+        self.claims_recorded.get(&(disk, self.claims)).copied().unwrap_or(0)
     }
 
     /// What the run directory says of an earlier instance.

@@ -111,7 +111,10 @@ impl World {
             };
             // What an earlier daemon left behind in a lockspace is excepted: this one cannot know of it (R3).
             let to_same = |io: &Io| {
-                let over = !self.is_current(io) && matches!(area, Area::Lockspace(_));
+                let former = !self.is_current(io);
+                // Nor is it the same host any more that had another host id, by mistake, and whose write has failed in doubt.
+                let over =
+                    former && (matches!(area, Area::Lockspace(_)) || io.claims != self.hosts[host].claims);
                 // One renewal that failed keeps no other from being written.
                 let renewal = io.doubtful && matches!(io.job, JobKey::Renewal(_));
                 io.host == host
@@ -135,6 +138,7 @@ impl World {
             if let Content::Delta { leader, .. } = content {
                 self.hosts[host].own_records.insert(area.lockspace(), *leader);
                 if matches!(job, JobKey::Join(_)) {
+                    self.claims_anew(host, serial, area, leader);
                     self.hosts[host].claimed = Some((serial, *leader));
                 }
             }
@@ -181,6 +185,7 @@ impl World {
         let flying = Io {
             host,
             epoch: self.hosts[host].epoch,
+            claims: self.hosts[host].claims,
             job,
             serial,
             op: op.id,
@@ -219,6 +224,22 @@ impl World {
         // A deadline that comes after the end matters only to a thread that stands still then.
         if fate.completes.is_none_or(|after| after >= limit) {
             self.at(self.now + limit, Event::Deadline { io });
+        }
+    }
+
+    /// S9: a claim of an earlier daemon that may still land, and may tell another io timeout, has another generation.
+    fn claims_anew(&mut self, host: usize, serial: u32, area: Area, leader: &RawLeader) {
+        let (id, epoch, generation) = (self.hosts[host].id, self.hosts[host].epoch, leader.owner_generation);
+        let again = |io: &Io| {
+            let other = (io.host, io.epoch, io.area) == (host, epoch, area) && io.serial != serial;
+            let written = io.write.as_ref().filter(|_| other && io.to_land);
+            matches!(written.map(|(_, content)| &**content), Some(Content::Delta { leader, .. }) if leader.owner_generation == generation)
+        };
+        if self.flying().any(again) {
+            let what = format!(
+                "S9: {id:?} claims {area:?} with generation {generation}, as a write does that may still land"
+            );
+            self.checks.violated(what);
         }
     }
 

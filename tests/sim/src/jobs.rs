@@ -165,15 +165,23 @@ impl World {
 
     /// Writes of a host to a resource, of any life, that have not ended.
     pub(crate) fn resource_writes(&self, host: usize, resource: u8) -> usize {
-        let its = |io: &&Io| {
-            let its = matches!(io.area, Area::Resource(r, _) if r == resource);
-            io.host == host && its && io.is_write() && !io.is_request()
-        };
-        self.flying().filter(its).count()
+        self.to_resource(host, resource).count()
     }
 
-    /// Writes of a host, of any life, that may still land.
+    /// The same, with the host id that it has now: what an earlier daemon wrote with another one is another host's.
+    pub(crate) fn resource_writes_as_now(&self, host: usize, resource: u8) -> usize {
+        self.to_resource(host, resource).filter(|io| io.claims == self.hosts[host].claims).count()
+    }
+
+    fn to_resource(&self, host: usize, resource: u8) -> impl Iterator<Item = &Io> {
+        self.flying().filter(move |io| {
+            let its = matches!(io.area, Area::Resource(r, _) if r == resource);
+            io.host == host && its && io.is_write() && !io.is_request()
+        })
+    }
+
+    /// Writes of a host, of any life, that have not ended. What has failed in doubt has.
     pub(crate) fn writes_in_flight(&self, host: usize) -> usize {
-        self.flying().filter(|io| io.host == host && io.is_write()).count()
+        self.flying().filter(|io| io.host == host && io.is_write() && !io.doubtful).count()
     }
 }

@@ -22,6 +22,7 @@
 //! * A write of the host id lease that timed out may land when its lockspace has been given up and left long ago: such a write
 //!   alone keeps neither lockspace nor watchdog waiting for ever, but the daemon that made it does not join with that host id there before it
 //!   has ended; a later daemon does (the exception to rule R3). It prolongs nobody's life (S11).
+//! * What has failed in doubt may land after its daemon has ended and the next one has started; any other write ends before that.
 //! * A host leaves its lockspace and comes back while another one does not look.
 //! * The rejoin records cannot be written now and then, and are lost with the power half of the time.
 //!

@@ -65,6 +65,8 @@ sabotages! {
     CorruptUnseen,
     /// Renewals find what they wrote themselves, whatever is on the disk.
     RenewsBlindly,
+    /// Host ids are claimed with generations that are not recorded before.
+    ClaimsUnrecorded,
     /// The daemon goes by the generation before the one that its host joined with.
     GenerationMisheard,
     /// Leaders are written with the version before the one that was chosen.

@@ -344,7 +344,7 @@ impl World {
                 }
                 self.checks.disarmed(id, c.life, c.disk);
                 let all = self.settings.all_resources().filter(|r| layout::disk_of(*r) == c.disk);
-                let writes: usize = all.map(|r| self.resource_writes(host, r)).sum();
+                let writes: usize = all.map(|r| self.resource_writes_as_now(host, r)).sum();
                 if writes > 0 && c.life == self.life_of(host) {
                     let what =
                         format!("R3: {id:?} disarms lockspace {} with {writes} writes in flight", c.disk);

@@ -1,28 +1,40 @@
 //! The thread of a lockspace, as in `daemon/src/lockspace/worker.rs`: joins, renews, looks at the other hosts, leaves.
 
 use crate::daemon::{Message, Source, Thread};
+use crate::fault::Fault;
 use crate::host::JobKey;
 use crate::sabotage::Sabotage;
 use crate::work::{Outcome, Work};
 use crate::world::{Event, World};
 use sanlock_lease::code::ReturnCode;
-use sanlock_lease::delta::JoinOutcome;
 use sanlock_lease::delta::{DeltaAcquire, HostScan, Instance, RenewOutcome, Renewal};
+use sanlock_lease::delta::{JoinError, JoinOutcome};
 use sanlock_lease::hosts::{HostNews, HostTable};
-use sanlock_lease::machine::{Input, LockspaceNow};
+use sanlock_lease::machine::{Input, IoFailure, LockspaceNow};
 use sanlock_lease::timing::{IoTimeout, MonoTime};
 use sanlock_manager::{Event as Told, LeaseWrites, LockspaceId};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+const EIO: i32 = 5;
 /// How long a lockspace that was left waits for writes that may still land.
 const DRAIN_SECS: u64 = 120;
+
+/// Whether a lockspace is joined, or wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Wanted,
+    /// It has failed, and its thread has seen that before the front.
+    FailedUnseen,
+    GivenUp,
+}
 
 /// What the thread publishes.
 #[derive(Debug)]
 pub struct Shared {
     pub(crate) io_timeout: IoTimeout,
-    pub(crate) gone: Cell<bool>,
+    standing: Cell<Standing>,
+    /// Others may have taken over before it was renewed.
     overdue: Cell<bool>,
     pub(crate) generation: Cell<u64>,
     pub(crate) last_good: Cell<MonoTime>,
@@ -33,7 +45,7 @@ impl Shared {
     pub(crate) fn new(io_timeout: IoTimeout) -> Self {
         Self {
             io_timeout,
-            gone: Cell::new(false),
+            standing: Cell::new(Standing::Wanted),
             overdue: Cell::new(false),
             generation: Cell::new(0),
             last_good: Cell::new(MonoTime::default()),
@@ -41,11 +53,20 @@ impl Shared {
         }
     }
 
+    /// The front gives it up.
+    pub(crate) fn set_gone(&self) {
+        self.standing.set(Standing::GivenUp);
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.standing.get() != Standing::Wanted
+    }
+
     /// What a task's machine is told.
     pub(crate) fn state(&self, now: MonoTime) -> LockspaceNow {
         let generation = self.generation.get();
         let age = now.secs_since(self.last_good.get());
-        if generation == 0 || self.gone.get() || age >= self.io_timeout.renewal_fail_secs() {
+        if generation == 0 || self.is_gone() || age >= self.io_timeout.renewal_fail_secs() {
             LockspaceNow::Gone
         } else {
             LockspaceNow::Alive { generation }
@@ -54,13 +75,13 @@ impl Shared {
 
     /// Takes in a good renewal. Whether the front is to hear of it.
     fn renewed(&self, time: MonoTime, now: MonoTime, dead_secs: u64) -> bool {
-        let failed = !self.gone.get() && self.state(now) == LockspaceNow::Gone;
-        if failed || now.secs_since(self.last_good.get()) >= dead_secs {
-            self.overdue.set(true);
-            self.gone.set(true);
+        let dead = now.secs_since(self.last_good.get()) >= dead_secs;
+        self.overdue.set(self.overdue.get() || dead);
+        if !self.is_gone() && (dead || self.state(now) == LockspaceNow::Gone) {
+            self.standing.set(Standing::FailedUnseen);
         }
         self.last_good.set(self.last_good.get().max(time));
-        !self.overdue.get()
+        !self.overdue.get() && self.standing.get() != Standing::FailedUnseen
     }
 }
 
@@ -81,13 +102,24 @@ enum Stage {
     Over,
 }
 
+/// What is known of earlier instances when a join begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Knowledge {
+    /// The generation that needs no long wait.
+    pub(crate) fast: Option<u64>,
+    pub(crate) remembered: Option<Instance>,
+    /// The generation that the records of this machine told, 0 if none.
+    pub(crate) recorded: u64,
+    /// The largest generation of a claim that may still land, 0 if none.
+    pub(crate) claimed: u64,
+}
+
 /// The thread.
 #[derive(Debug)]
 pub struct Worker {
     pub(crate) disk: u8,
     pub(crate) shared: Rc<Shared>,
-    /// The generation that the records of this machine told when the join began, 0 if none.
-    recorded: u64,
+    knowledge: Knowledge,
     table: Option<HostTable>,
     stage: Stage,
     lost: bool,
@@ -98,12 +130,12 @@ pub struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(disk: u8, shared: Rc<Shared>, recorded: u64, table: Option<HostTable>) -> Self {
+    pub(crate) fn new(disk: u8, shared: Rc<Shared>, knowledge: Knowledge, table: Option<HostTable>) -> Self {
         let stage = Stage::Joining;
         Self {
             disk,
             shared,
-            recorded,
+            knowledge,
             table,
             stage,
             lost: false,
@@ -119,21 +151,43 @@ impl World {
         self.daemon(host)?.workers.get_mut(&ls)
     }
 
-    pub(crate) fn worker_join(
-        &mut self,
-        host: usize,
-        ls: u64,
-        fast: Option<u64>,
-        remembered: Option<Instance>,
-    ) {
-        let Some(disk) = self.worker(host, ls).map(|w| w.disk) else { return };
+    pub(crate) fn worker_join(&mut self, host: usize, ls: u64) {
+        let Some((disk, known)) = self.worker(host, ls).map(|w| (w.disk, w.knowledge)) else { return };
+        self.checks.marks.fast_rejoins += u64::from(known.fast.is_some());
+        self.join_recorded_up_to(host, ls, disk, known, 0);
+    }
+
+    /// `limit`: the largest generation that is recorded as claimed.
+    fn join_recorded_up_to(&mut self, host: usize, ls: u64, disk: u8, known: Knowledge, limit: u64) {
         let config = self.hosts[host].delta_config(disk);
-        self.checks.marks.fast_rejoins += u64::from(fast.is_some());
-        self.start(
-            host,
-            JobKey::Join(ls),
-            Work::Join(Box::new(DeltaAcquire::new(config, fast).remembering(remembered))),
-        );
+        let unlimited = self.sabotaged(Sabotage::ClaimsUnrecorded);
+        let join = DeltaAcquire::new(config, known.fast)
+            .remembering(known.remembered)
+            .above(known.claimed)
+            .recorded_up_to(if unlimited { u64::MAX } else { limit });
+        self.start(host, JobKey::Join(ls), Work::Join(Box::new(join)));
+    }
+
+    /// A join needs a generation that is not recorded as claimed. Whether it goes on.
+    fn records_claim(&mut self, host: usize, ls: u64, generation: u64) -> bool {
+        let Some((disk, known)) = self.worker(host, ls).map(|w| (w.disk, w.knowledge)) else { return false };
+        if self.strikes(Fault::RecordUnsaved) {
+            return false;
+        }
+        let h = &mut self.hosts[host];
+        h.claims_recorded.insert((disk, h.claims), generation);
+        self.join_recorded_up_to(host, ls, disk, known, generation);
+        true
+    }
+
+    /// Nothing that a join has written may still land; `joined`: because it has.
+    fn claim_over(&mut self, host: usize, ls: u64, joined: bool) {
+        let Some((disk, known)) = self.worker(host, ls).map(|w| (w.disk, w.knowledge)) else { return };
+        // One of before stays on record for as long as nothing later is on disk.
+        if joined || known.claimed == 0 {
+            let h = &mut self.hosts[host];
+            h.claims_recorded.remove(&(disk, h.claims));
+        }
     }
 
     /// A message from the front.
@@ -199,6 +253,11 @@ impl World {
         if let Err(error) = &outcome {
             self.refused_id(error);
         }
+        let outcome = match outcome {
+            Err(JoinError::Unrecorded { generation }) if self.records_claim(host, ls, generation) => return,
+            Err(JoinError::Unrecorded { .. }) => Err(JoinError::Records(IoFailure::Os(EIO))),
+            outcome => outcome,
+        };
         let joined = match outcome {
             Ok(joined) => joined,
             Err(error) if self.unsettled(host, ls) => {
@@ -207,6 +266,7 @@ impl World {
                 return self.drain(host, ls, true);
             }
             Err(error) => {
+                self.claim_over(host, ls, false);
                 if let Some(worker) = self.worker(host, ls) {
                     worker.stage = Stage::Over;
                 }
@@ -220,12 +280,13 @@ impl World {
             }
         };
         self.checks.marks.joins += 1;
+        self.claim_over(host, ls, true);
         let Some(worker) = self.worker(host, ls) else { return };
         worker.shared.last_good.set(joined.last_good);
         worker.shared.generation.set(joined.generation());
         worker.published = joined.last_good;
         worker.stage = Stage::Renewing;
-        let (disk, recorded, table) = (worker.disk, worker.recorded, worker.table.take());
+        let (disk, recorded, table) = (worker.disk, worker.knowledge.recorded, worker.table.take());
         let config = self.hosts[host].delta_config(disk);
         let (name, life) = (self.hosts[host].id, self.life_of(host));
         let mut told = joined;
@@ -316,7 +377,7 @@ impl World {
                 let (code, text) = (ReturnCode::from(&corrupt).0, corrupt.to_string());
                 if let Some(worker) = self.worker(host, ls) {
                     worker.lost = true;
-                    worker.shared.gone.set(true);
+                    worker.shared.set_gone();
                     let disk = worker.disk;
                     let name = self.hosts[host].id;
                     self.checks.lost(name, disk);
@@ -425,6 +486,9 @@ impl World {
 
     fn thread_ends(&mut self, host: usize, ls: u64, failed: bool) {
         let unsettled = self.unsettled(host, ls);
+        if !unsettled {
+            self.claim_over(host, ls, false);
+        }
         self.checks.marks.drained_in_vain += u64::from(unsettled);
         let now = self.hosts[host].clock.at(self.now);
         let renewal = self.hosts[host].jobs.get(&JobKey::Renewal(ls)).and_then(|j| j.work.renewal());
@@ -457,6 +521,7 @@ impl World {
 
     /// The last thing that a thread waited for which had left its lockspace.
     fn late_write_ended(&mut self, host: usize, ls: u64) {
+        self.claim_over(host, ls, false);
         for key in [JobKey::Join(ls), JobKey::Renewal(ls), JobKey::Leave(ls)] {
             self.hosts[host].jobs.remove(&key);
         }
@@ -483,7 +548,7 @@ impl World {
     /// What a machine of the thread is told: a join is wanted until the lockspace is marked gone.
     pub(crate) fn wanted(&self, host: usize, ls: u64) -> LockspaceNow {
         let worker = self.hosts[host].daemon.as_ref().and_then(|d| d.workers.get(&ls));
-        if worker.is_none_or(|w| w.shared.gone.get()) && !self.sabotaged(Sabotage::WritesWhenGone) {
+        if worker.is_none_or(|w| w.shared.is_gone()) && !self.sabotaged(Sabotage::WritesWhenGone) {
             LockspaceNow::Gone
         } else {
             LockspaceNow::Alive { generation: 0 }

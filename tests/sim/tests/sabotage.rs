@@ -54,6 +54,32 @@ fn w12_renewed_over_somebody_else() {
     assert!((1..=SEEDS).any(broken), "not noticed in {SEEDS} runs");
 }
 
+/// Daemons end while they join, and their claims fail, and land later: the next daemon is not to claim the same.
+#[test]
+fn s9_a_generation_claimed_twice() {
+    let run = |seed: u64, sabotage: Option<Sabotage>| {
+        let settings = Settings {
+            faults: only("crash:6+leave:6"),
+            ours: 4,
+            disks: 1,
+            errors_per_mille: 300,
+            chaos_mean_secs: 12,
+            stormy_secs: 4000,
+            ..Settings::draw(&mut Dice::new(seed ^ 0x5e77), 0)
+        };
+        let world = World::new(settings, seed, false);
+        match sabotage {
+            Some(sabotage) => !world.with(sabotage, "S9:").run(),
+            None => !{ world }.run(),
+        }
+    };
+    assert!(
+        (1..=SEEDS).any(|seed| run(seed, Some(Sabotage::ClaimsUnrecorded))),
+        "not noticed in {SEEDS} runs"
+    );
+    assert!((1..=SEEDS / 4).all(|seed| !run(seed, None)));
+}
+
 /// These kinds of faults, and no others.
 fn only(names: &str) -> Faults {
     names.parse().expect("kinds of faults")

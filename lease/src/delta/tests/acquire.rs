@@ -157,6 +157,52 @@ fn a_generation_known_to_have_been_used_is_not_used_again() {
     }
 }
 
+/// A write of an earlier join of which nobody knows whether it will land: the generation in it is not used, whatever lies on disk by then, and
+/// there is no instance to wait for.
+#[test]
+fn a_generation_that_was_claimed_in_doubt_is_not_used() {
+    for (timestamp, claimed, next) in [(0, 0, 2), (0, 1, 2), (0, 2, 3), (0, 5, 6), (500, 2, 3)] {
+        let mut lab = lab();
+        edit(&mut lab, 1, held_by("alpha", 1, 1, timestamp));
+        let start = lab.now;
+        let mut join = DeltaAcquire::new(config(), None).remembering(instance(1, 1)).above(claimed);
+        assert_eq!(lab.run(&mut join).outcome.unwrap().generation(), next);
+        let write = lab.trace.iter().find(|t| t.op.is_write()).unwrap();
+        assert_eq!(write.at.secs_since(start) > 0, timestamp != 0, "{claimed}");
+    }
+    let mut lab = lab();
+    let outcome = lab.run(&mut DeltaAcquire::new(config(), None).above(u64::MAX)).outcome;
+    assert_eq!(outcome, Err(JoinError::Generation { found: u64::MAX }));
+}
+
+/// What is written must be on record before, and the wait for somebody else is not made twice for that.
+#[test]
+fn a_generation_that_is_not_recorded_is_not_written() {
+    for (timestamp, limit, refused) in
+        [(0, 0, true), (0, 1, true), (0, 2, false), (500, 1, true), (500, 2, false)]
+    {
+        let mut lab = lab();
+        edit(&mut lab, 1, held_by("alpha", 1, 1, timestamp));
+        let start = lab.now;
+        let outcome = lab.run(&mut DeltaAcquire::new(config(), None).recorded_up_to(limit)).outcome;
+        if refused {
+            assert_eq!(outcome, Err(JoinError::Unrecorded { generation: 2 }));
+            assert_eq!(code(&outcome), ReturnCode::GENERIC);
+            assert_eq!(lab.now.secs_since(start), 0);
+            assert!(lab.trace.iter().all(|t| !t.op.is_write()));
+        } else {
+            assert_eq!(outcome.unwrap().generation(), 2);
+        }
+    }
+    // Somebody else has come and gone meanwhile.
+    let mut lab = lab();
+    edit(&mut lab, 1, held_by("beta", 1, 1, 500));
+    lab.after_secs(5, |lab| edit(lab, 1, held_by("gamma", 1, 2, 0)));
+    let outcome = lab.run(&mut DeltaAcquire::new(config(), None).recorded_up_to(2)).outcome;
+    assert_eq!(outcome, Err(JoinError::Unrecorded { generation: 3 }));
+    assert!(lab.trace.iter().all(|t| !t.op.is_write()));
+}
+
 /// The release of generation 3 landed when generation 5 had been joined. Of that one it says nothing: without a proof that nothing is left
 /// of it the join waits until it must be over.
 #[test]

@@ -143,6 +143,6 @@ impl PaxosRelease {
 }
 
 /// Whether our block is still the one with which the lease was held, but for what a release has done to it.
-fn is_of_hold(block: &Dblock, hold: &Dblock) -> bool {
+pub(super) fn is_of_hold(block: &Dblock, hold: &Dblock) -> bool {
     same_value(block, hold) || (hold.bal.get() == 0 && (block.lver, block.mbal) == (hold.lver, hold.mbal))
 }

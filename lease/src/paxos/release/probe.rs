@@ -1,5 +1,6 @@
 //! Which of several disks have the lease that is given up.
 
+use super::own_block::is_of_hold;
 use super::{For, LeaderFail, PaxosRelease, Phase, ReleaseError, ReleaseOutcome, What};
 use crate::limits::DISKS_MAX;
 use crate::machine::{Env, IoFailure, Step};
@@ -31,7 +32,8 @@ pub(super) struct Probe {
 /// have an equal block, if it was acquired at the same second, but then one of these gives it away, unless another host has committed it in our name.
 ///
 /// Not known are a shared hold beside which others have gone on to later versions under that name, and one after a conversion to exclusive that was
-/// refused, for there is no value in its block.
+/// refused, for there is no value in its block. Where a majority has that block all the same, no other disks will come back under the old name: the
+/// hold is over, and nothing is marked, for a block without a value may be another lease's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Identify {
     probe: Probe,
@@ -40,6 +42,8 @@ pub(super) struct Identify {
     hold: HostBlock,
     /// The disks that have our block.
     ours: u8,
+    /// The disks that have it as far as can be told where there is no value in it.
+    without_value: u8,
     /// Of each disk whose block could not be read, why.
     unread: [Option<IoFailure>; DISKS_MAX],
 }
@@ -48,7 +52,12 @@ impl Identify {
     /// Takes note of our block on a disk.
     pub(super) fn put(&mut self, disk: u8, block: Result<HostBlock, IoFailure>) {
         match (block, self.unread.get_mut(usize::from(disk))) {
-            (Ok(block), _) => self.ours |= u8::from(same_value(&block.dblock, &self.hold.dblock)) << disk,
+            (Ok(block), _) => {
+                let (block, hold) = (block.dblock, self.hold.dblock);
+                self.ours |= u8::from(same_value(&block, &hold)) << disk;
+                let same = hold.bal.get() == 0 && is_of_hold(&block, &hold);
+                self.without_value |= u8::from(same) << disk;
+            }
             (Err(failure), Some(unread)) => *unread = Some(failure),
             (Err(_), None) => {}
         }
@@ -136,7 +145,14 @@ impl PaxosRelease {
             Found::Gone(error) => self.done(Err(error)),
             Found::Renamed(name) => match (self.what, self.hold) {
                 (What::Held(_) | What::Whatever, Some(hold)) => {
-                    let identify = Identify { probe: *probe, name, hold, ours: 0, unread: [None; DISKS_MAX] };
+                    let identify = Identify {
+                        probe: *probe,
+                        name,
+                        hold,
+                        ours: 0,
+                        without_value: 0,
+                        unread: [None; DISKS_MAX],
+                    };
                     self.identify(now, env, identify)
                 }
                 // The next owner of what an acquire left may have given it another name; our block in it is ours to mark all the same. Whoever
@@ -169,7 +185,7 @@ impl PaxosRelease {
         env: &Env<'_>,
         identify: &Identify,
     ) -> Step<ReleaseOutcome> {
-        let Identify { probe, name, ours, unread, .. } = identify;
+        let Identify { probe, name, ours, without_value, unread, .. } = identify;
         let (majority, ours) = (self.config.majority(), ours & !probe.others);
         let mut may_be = ours.count_ones();
         let mut io = None;
@@ -183,6 +199,9 @@ impl PaxosRelease {
         }
         if ours.count_ones() >= majority {
             return self.start(now, env);
+        }
+        if without_value.count_ones() >= majority {
+            return self.done(Err(ReleaseError::Leader(self.called(*name))));
         }
         self.done(Err(match io {
             Some(failure) if may_be >= majority => ReleaseError::Io(failure),

@@ -5,6 +5,7 @@ use super::foreign::{called, reads_leader};
 use super::*;
 use crate::limits::LVB_SECTOR;
 use crate::machine::Action;
+use crate::paxos::convert::PaxosConvert;
 use crate::paxos::share::PaxosShare;
 
 /// Another lease of this host, acquired at the same second, has an equal block. Its leader is of this host's writing.
@@ -239,6 +240,55 @@ fn a_shared_hold_under_another_name_is_given_up() {
         assert_eq!(done.result.map_err(|e| ReturnCode::from(&e).0), expected);
         assert_eq!(lab.trace.iter().filter(|t| t.op.is_write()).count(), if other_lease { 0 } else { 3 });
         assert!((0..3).all(|n| !block_on(&lab, n, US).mode.is_shared()));
+    }
+}
+
+/// Found by the simulator: after a refused conversion there is no value in the block, by which the hold could be told from another lease's, and
+/// nothing may be marked. Others have renamed the lease on two disks. The third, which has an old leader, will never be one of two under the old
+/// name. A majority of the disks that has our block as it was left says so; without one the other disks may come back.
+#[test]
+fn a_hold_without_a_value_is_over_where_a_majority_has_its_block_and_another_name() {
+    // Of each disk, whether it has the block.
+    for (blocks, over) in [
+        ([true, true, true], true),
+        ([true, false, true], true),
+        ([true, true, false], true),
+        ([false, false, true], false),
+        ([true, false, false], false),
+    ] {
+        let mut lab = lab3([leader(0, NOBODY); 3]);
+        let share = |lab: &mut Lab, id| {
+            let config = PaxosConfig { host: host(id), ..three() };
+            held(&lab.run_noisy(&mut PaxosShare::new(config, AcquireOptions::default(), 0)))
+        };
+        let ours = share(&mut lab, US);
+        share(&mut lab, 2);
+        let mut refused = PaxosConvert::to_exclusive(three(), AcquireOptions::default(), ours);
+        let refused = lab.run_noisy(&mut refused).outcome.held;
+        assert!(refused.is_shared() && refused.block.dblock.bal.get() == 0);
+        for n in [0, 1] {
+            let later = leader(5, owned_by(2, 1));
+            put(&mut lab, disk(n), 0, Content::Leader(called("other", later)));
+        }
+        for (n, has) in (0..3).zip(blocks) {
+            if !has {
+                put(&mut lab, disk(n), 2, Content::Block(HostBlock::zeroed()));
+            }
+        }
+        let first = PaxosRelease::new(three(), refused);
+        let again = PaxosRelease::retract(three(), refused.geometry).of_hold(Some(refused.block));
+        for mut machine in [first, again] {
+            lab.trace.clear();
+            let done = lab.run_noisy(&mut machine).outcome;
+            let expected = if over { -227 } else { -220 };
+            assert_eq!(done.result.map_err(|e| ReturnCode::from(&e).0), Err(expected), "{blocks:?}");
+            assert_eq!(done.needs_retract(), !over);
+            assert!(writes(&lab).is_empty());
+        }
+        // One that cannot be read may be one of them, and is none that is known.
+        lab.fates(|op| if op.place == disk(0) { Fate::fail(IoFailure::Os(5)) } else { Fate::prompt() });
+        let done = lab.run_noisy(&mut PaxosRelease::new(three(), refused)).outcome;
+        assert!(done.needs_retract(), "{blocks:?}");
     }
 }
 
