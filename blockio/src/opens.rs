@@ -81,8 +81,9 @@ impl Asker {
 pub const MAX_BACKGROUND_OPENS: usize =
     Asker::Lease.opens_max() + Asker::Lockspace.opens_max() + Asker::Command.opens_max();
 
-/// Opens that are made once more beside one that hangs, of all paths, until the hanging one ends.
-pub const SECOND_OPENS_MAX: usize = 16;
+/// Opens that are made once more beside one that hangs, of all paths, until the hanging one ends: one for each path on a mount that is
+/// dead and is replaced, of which a mount has no more than its share.
+pub const SECOND_OPENS_MAX: usize = MAX_BACKGROUND_OPENS / 4;
 
 /// Of one path.
 const SECOND_OPENS_OF_A_PATH: usize = 4;
@@ -250,27 +251,29 @@ fn look() {
         let all = lock(&UNDER_WAY).clone();
         for open in all {
             let now = mounts.of(&open.path);
-            let before = lock(&open.mount).replace(now);
-            if before.is_some_and(|before| before != now) {
-                once_more(open);
+            let mut known = lock(&open.mount);
+            // A change that nothing was done about, for want of a thread or of room, is seen again at the next look.
+            if known.is_none_or(|before| before == now || once_more(&open)) {
+                *known = Some(now);
             }
         }
     }
     LOOKING.store(false, Ordering::SeqCst);
 }
 
-/// Makes an open that hangs once more, if there may be one.
-fn once_more(open: Arc<UnderWay>) {
+/// Makes an open that hangs once more. `false`: there may be no further one now, or there is no thread.
+fn once_more(open: &Arc<UnderWay>) -> bool {
     let mut seconds = lock(&open.seconds);
     if seconds.len() >= SECOND_OPENS_OF_A_PATH {
-        return;
+        return false;
     }
-    let Some(second) = Second::new() else { return };
-    seconds.push(second);
-    drop(seconds);
-    let again = Arc::clone(&open);
-    // Without a thread the next one who asks gets no other answer than this one.
-    let _ = offload::open(Errand::new(move || again.carry_out()));
+    let Some(second) = Second::new() else { return false };
+    let again = Arc::clone(open);
+    let begun = offload::open(Errand::new(move || again.carry_out()));
+    if begun {
+        seconds.push(second);
+    }
+    begun
 }
 
 /// As [`begin`], on a background thread.
@@ -408,7 +411,12 @@ impl PendingOpen {
     pub fn join(&self) -> bool {
         let mut outcome = lock(&self.open.outcome);
         outcome.joined = true;
-        self.waits && outcome.result.is_none()
+        let in_time = self.waits && outcome.result.is_none();
+        drop(outcome);
+        if in_time {
+            look_soon();
+        }
+        in_time
     }
 
     /// The path being opened.

@@ -9,7 +9,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::contexts::Lent;
 use crate::disk::DiskKind;
-use crate::drive::monotonic_now;
 use crate::queue::{NEVER_STARTED, RawOp};
 
 /// What is under way beside writes that are being made.
@@ -47,16 +46,15 @@ impl Beside {
         }
         // Handing the other one over may have taken any time, as on a file system that is frozen or a device whose queue is full, and nobody could
         // take this one back meanwhile.
-        let is_late = || write.until.is_some_and(|until| until <= monotonic_now());
         // SAFETY: likewise.
-        let submitted = write.kind == DiskKind::Block && !is_late() && unsafe { lent.submit(write) };
+        let submitted = write.kind == DiskKind::Block && !write.is_late() && unsafe { lent.submit(write) };
         if submitted {
             lent.wait(sink);
             return true;
         }
         let put = self.lock().put(lent);
         // So may a submission that was refused.
-        sink(write.slot, if is_late() { NEVER_STARTED } else { alone() });
+        sink(write.slot, if write.is_late() { NEVER_STARTED } else { alone() });
         let mut lent = match put {
             Ok(number) => self.lock().take(number),
             Err(kept) => Some(kept),

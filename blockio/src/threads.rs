@@ -17,7 +17,7 @@ use crate::device_write;
 use crate::disk::DiskKind;
 use crate::engine::EngineKind;
 use crate::error::{EngineError, Op};
-use crate::queue::{Backend, MAX_IN_KERNEL, RawOp, Together};
+use crate::queue::{Backend, MAX_IN_KERNEL, NEVER_STARTED, RawOp, Together};
 use crate::side_by_side::Beside;
 
 /// Calls that may block at a time: all, so that reads of a disk that hang leave a thread to those who come to renew.
@@ -88,8 +88,13 @@ impl Backend for Threads {
             (Op::Write, DiskKind::Block) => unsafe { device_write::write(op) },
             _ => None,
         };
-        // SAFETY: likewise.
-        let result = result.unwrap_or_else(|| unsafe { call(op, offset) });
+        let result = match result {
+            Some(result) => result,
+            // So may a submission that was refused.
+            None if op.op == Op::Write && op.is_late() => NEVER_STARTED,
+            // SAFETY: likewise.
+            None => unsafe { call(op, offset) },
+        };
         self.note(begin, &[(op.slot, result)]);
         Ok(())
     }

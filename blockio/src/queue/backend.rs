@@ -6,6 +6,7 @@ use std::time::Duration;
 use sanlock_lease::timing::MonoTime;
 
 use crate::disk::DiskKind;
+use crate::drive::monotonic_now;
 use crate::engine::EngineKind;
 use crate::error::Op;
 
@@ -27,6 +28,11 @@ pub(crate) struct RawOp {
 }
 
 impl RawOp {
+    /// Whether it must not be begun any more.
+    pub(crate) fn is_late(&self) -> bool {
+        self.until.is_some_and(|until| until <= monotonic_now())
+    }
+
     /// Whether this one and `next` may be one call, and how.
     pub(super) fn together_with(&self, next: &RawOp) -> Option<Together> {
         if self.fd != next.fd || self.len.max(next.len) as usize > GAP_MAX {

@@ -310,7 +310,7 @@ impl Front {
         self.turned_away.close(now);
         if closes_wait() {
             // A thread for leases may start others; it may sleep until it has a task.
-            self.resources.changed();
+            self.resources.look_after_closes();
         }
         self.tools.late().settle();
         if std::mem::take(&mut self.deaf) {

@@ -1,5 +1,6 @@
 //! How often the front looks at the ages of lockspaces.
 
+use sanlock_blockio::closes_wait;
 use sanlock_lease::timing::MonoTime;
 
 use super::Front;
@@ -35,7 +36,8 @@ impl Front {
         let waits = self.deaf
             || self.slots.has_unfinished()
             || self.helper.waiting() > 0
-            || !self.turned_away.is_empty();
+            || !self.turned_away.is_empty()
+            || closes_wait();
         if waits { None } else { self.manager.quiet_until() }
     }
 }

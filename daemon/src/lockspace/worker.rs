@@ -113,8 +113,8 @@ pub(super) struct Worker {
     pub(super) leave: Option<bool>,
     /// By when its last writes must have ended for its record to be the proof that no other instance followed.
     sole_if_ended_before: Option<MonoTime>,
-    /// What a join has recorded as claimed is to go from the record.
-    claim: bool,
+    /// What was on record as claimed before a join that has not succeeded.
+    earlier_claim: Option<u64>,
     /// What the next renewals are to carry, until the machine knows.
     pub(super) outgoing: Option<(HostEvent, Box<Bitmap>)>,
 }
@@ -162,7 +162,7 @@ pub(super) fn run(
         disk: None,
         leave: None,
         sole_if_ended_before: None,
-        claim: false,
+        earlier_claim: None,
         outgoing: None,
     };
     match worker.begin(table) {
@@ -279,18 +279,20 @@ impl Worker {
             self.records(earlier, |limit, wanted| asking::evidence(&self.global, spec, limit, wanted))?;
         let claimed =
             self.records(earlier, |limit, wanted| asking::claimed(&self.global, spec, limit, wanted))?;
-        let fast = fast_rejoin(evidence);
+        let (fast, mut latest) = (fast_rejoin(evidence), remembered(evidence));
         self.log.debug(format_args!("joining, earlier instance: {evidence:?}, claimed: {claimed}"));
         let mut recorded = 0;
         let result = loop {
             let machine = DeltaAcquire::new(self.config, fast)
-                .remembering(remembered(evidence))
+                .remembering(latest)
                 .above(claimed)
                 .recorded_up_to(recorded);
             let place = Area { disk: Ok(Arc::clone(disk)), offset: self.shared.spec.offset };
             let areas = Areas::new().with_lockspace(place);
             match self.run_once(LsMachine::Join(Box::new(machine)), areas) {
-                Some(LsOutcome::Join(Err(JoinError::Unrecorded { generation }))) => {
+                Some(LsOutcome::Join(Err(JoinError::Unrecorded { generation, latest: seen }))) => {
+                    // As soon as it is asked for: it may be carried out when nobody waits any more.
+                    self.earlier_claim = Some(claimed);
                     let what = "the generation that is about to be claimed cannot be recorded in";
                     let (records, spec) = (&self.global.records, &self.shared.spec);
                     if let Err(error) =
@@ -298,22 +300,31 @@ impl Worker {
                     {
                         break Err(error);
                     }
-                    recorded = generation;
+                    (recorded, latest) = (generation, Some(seen));
                 }
                 Some(LsOutcome::Join(result)) => break result,
                 _ => break Err(JoinError::Driver),
             }
         };
-        // One of before stays on record for as long as nothing later is on disk.
-        self.claim = recorded > 0 && (result.is_ok() || claimed == 0);
-        self.forget_claim();
+        if result.is_ok() {
+            // It goes with the rejoin record, when the host id is given back.
+            self.earlier_claim = None;
+        }
+        self.take_claim_back();
         result
     }
 
-    /// The claim goes from the record once nothing of it may land any more.
-    fn forget_claim(&mut self) {
-        if self.driver.unsettled() == 0 && std::mem::take(&mut self.claim) {
-            self.global.records.forget_claim(&self.shared.spec);
+    /// Once nothing that a failed join has written may land any more, what is on record is what was before. Whoever adds the lockspace again is to find
+    /// it so, therefore it is waited for.
+    fn take_claim_back(&mut self) {
+        if self.driver.unsettled() > 0 {
+            return;
+        }
+        if let Some(earlier) = self.earlier_claim.take() {
+            let limit = Duration::from_millis(self.shared.io_timeout.millis());
+            let wanted = || !self.global.shutting_down();
+            // Later otherwise: a claim that stays costs a number.
+            let _ = self.global.records.claim(&self.shared.spec, earlier, limit, &wanted);
         }
     }
 
@@ -416,7 +427,7 @@ impl Worker {
     /// this daemon relies on what is in that sector.
     fn end(&mut self) {
         let writes = self.drain();
-        self.forget_claim();
+        self.take_claim_back();
         if writes != LeaseWrites::Outstanding {
             self.close();
         }
@@ -428,7 +439,7 @@ impl Worker {
             self.turn(self.driver.next_wake());
             self.done.clear();
         }
-        self.forget_claim();
+        self.take_claim_back();
         self.tell(Event::LeaseSettled { ls: self.ls });
     }
 

@@ -1,8 +1,8 @@
 //! The commands on a resource index that need no lockspace, and what all of them share (socket-protocol.md 7.33).
 
 use super::sizes::Hints;
-use super::{Io, ToolError};
-use sanlock_blockio::Disk;
+use super::{Io, ToolError, no_memory, room};
+use sanlock_blockio::{Disk, Op};
 use sanlock_lease::machine::{Env, IoFailure, LockspaceNow, NoHosts};
 use sanlock_lease::name::Name;
 use sanlock_lease::rindex::{
@@ -15,6 +15,9 @@ use sanlock_wire::name as wire;
 use sanlock_wire::types::{Rentry, Rindex};
 use std::sync::Arc;
 
+/// As often as there may be an area of an index in memory at a time: as read or made, as kept, as written, and in its transfer.
+const AREAS: usize = 4;
+
 /// Formats an index and its lease, which lies behind it. What was there is lost. Nothing is written unless both fit on the device.
 ///
 /// # Errors
@@ -25,9 +28,11 @@ pub fn format_rindex(io: &mut Io, request: &Rindex) -> Result<(), ToolError> {
     let geometry = Hints::from_flags(request.flags.get()).to_format(&disk)?;
     let offset = request.disk.offset.get();
     let area = geometry.align().bytes();
+    let len = usize::try_from(area).unwrap_or(usize::MAX);
     for begin in [offset, offset.saturating_add(area)] {
-        disk.has_room(begin, usize::try_from(area).unwrap_or(usize::MAX))?;
+        disk.has_room(begin, len)?;
     }
+    room(len.saturating_mul(AREAS)).ok_or_else(|| no_memory(&disk, Op::Write, offset, len))?;
     let command = RindexCommand::Format { geometry, max_resources: request.max_resources.get() };
     run(io, &disk, request, command).map(drop)
 }
@@ -140,6 +145,10 @@ pub(crate) fn transfer(
     answer: impl FnOnce(Answer<'_>) -> Want,
 ) -> Result<Want, Want> {
     match want {
+        // What is read is kept, changed and written back. Where there is no memory for that the daemon would end.
+        Want::Read { len, .. } if room(len.saturating_mul(AREAS)).is_none() => {
+            Ok(answer(Answer::Read(Err(IoFailure::Os(libc::ENOMEM)))))
+        }
         Want::Read { offset, len } => {
             let result = io.read(disk, offset, len).map_err(|error| failure(&error));
             Ok(answer(Answer::Read(result.as_deref().map_err(|failure| *failure))))

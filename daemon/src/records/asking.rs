@@ -154,11 +154,10 @@ pub(crate) fn evidence(
     }
 }
 
-/// The largest generation that a join of this host may have claimed without anybody knowing what became of it, 0 if there is none. One that is
-/// damaged cannot be believed, and counts as none.
+/// The largest generation that a join of this host has claimed, if it has not failed for certain since; 0 if there is none.
 ///
 /// # Errors
-/// The run directory did not answer, or it is not wanted any more.
+/// The run directory did not answer, or what is there cannot be read, or is damaged; or it is not wanted any more.
 pub(crate) fn claimed(
     global: &Arc<Global>,
     spec: &LockspaceSpec,
@@ -167,13 +166,8 @@ pub(crate) fn claimed(
 ) -> Result<u64, Unread> {
     let until = Instant::now() + limit;
     let claimed = global.records.claims.ask(&Question { global, spec, until, wanted })?;
-    Ok(claimed.unwrap_or_else(|error| {
-        global.log.error(format_args!(
-            "the claim of a generation in {} of {} as host {} cannot be read: {error}; it counts as none",
-            global.config.run_dir.display(),
-            spec.name,
-            spec.host_id
-        ));
-        0
-    }))
+    claimed.map_err(|error| {
+        global.log.error(format_args!("{}: {error}", global.records.claim_path(spec).display()));
+        Unread::Failed(IoFailure::Os(errno(&error)))
+    })
 }

@@ -1,8 +1,9 @@
 //! Claims: the largest generation with which a join of this host may be about to make a host id its own.
 //!
-//! A claim is on record before it is written to the lease, and until it is known what became of it. A daemon that comes after the one which made
-//! it does not know, for its write may have failed and land all the same. It takes another generation: of two instances that others cannot tell
-//! apart one would be judged by the io timeout of the other.
+//! A claim is on record before it is written to the lease, until it has failed for certain, or the host id is given back. A daemon that comes
+//! after the one which made it does not know what became of it, for its write may have failed and land all the same. It takes another generation: of
+//! two instances that others cannot tell apart one would be judged by the io timeout of the other, and one that seems to be older than a
+//! claim that lands is dead to everybody. (Beside a lease that has the same generation a claim costs none.)
 //!
 //! One file per lockspace and host id, in the run directory. After a reboot nothing can land any more, and a claim that stays costs a number.
 
@@ -38,17 +39,21 @@ pub(super) struct Claim {
 }
 
 impl Records {
-    fn claim_path(&self, lockspace: &Name, host_id: u64) -> PathBuf {
+    pub(super) fn claim_path(&self, spec: &LockspaceSpec) -> PathBuf {
+        self.path_of_claim(&spec.name, spec.host_id)
+    }
+
+    fn path_of_claim(&self, lockspace: &Name, host_id: u64) -> PathBuf {
         self.directory.join(format!("claim-{}-{host_id}", hex(lockspace.as_bytes())))
     }
 
-    /// The largest generation of a claim whose end nobody has seen; 0 without one.
+    /// The generation that is on record as claimed; 0 without one.
     ///
     /// # Errors
     /// It cannot be read, or is not what was written.
     pub(super) fn claimed(&self, spec: &LockspaceSpec) -> io::Result<u64> {
         let mut text = String::new();
-        let read = File::open(self.claim_path(&spec.name, spec.host_id))
+        let read = File::open(self.claim_path(spec))
             .and_then(|file| file.take(CLAIM_BYTES_MAX).read_to_string(&mut text));
         match read {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
@@ -57,10 +62,13 @@ impl Records {
         let lines =
             unseal(&text).and_then(|lines| lines.strip_prefix(HEADING)?.strip_prefix("\ngeneration "));
         let generation = lines.and_then(|number| number.strip_suffix('\n')?.parse().ok());
-        generation.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "its contents are damaged"))
+        generation.ok_or_else(|| io::Error::new(
+                io::ErrorKind::InvalidData,
+                "this claim of a generation is damaged; remove the file once nothing that an earlier daemon wrote can be on its way",
+            ))
     }
 
-    /// Has a generation recorded as claimed, and waits for it, for `limit` at most and while it is `wanted`.
+    /// Has a generation recorded as claimed, or none (0), and waits for it, for `limit` at most and while it is `wanted`.
     ///
     /// # Errors
     /// It is not on record in time, and may be later; or nobody wants it any more.
@@ -73,7 +81,7 @@ impl Records {
     ) -> Result<(), Unread> {
         let (done, heard) = mpsc::sync_channel(1);
         let until = Instant::now() + limit;
-        self.order(spec, generation, Some(done));
+        self.order(spec.name, spec.host_id, generation, Some(done));
         loop {
             if !wanted() {
                 return Err(Unread::Unwanted);
@@ -88,20 +96,26 @@ impl Records {
         }
     }
 
-    /// Nothing that was claimed may land any more. Behind all that was asked for before.
-    pub(crate) fn forget_claim(&self, spec: &LockspaceSpec) {
-        self.order(spec, 0, None);
+    fn order(
+        &self,
+        lockspace: Name,
+        host_id: u64,
+        generation: u64,
+        done: Option<SyncSender<io::Result<()>>>,
+    ) {
+        let claim = Claim { lockspace, host_id, generation, done };
+        self.orders.push(Queued { order: Order::Claim(claim), tell: None });
     }
 
-    fn order(&self, spec: &LockspaceSpec, generation: u64, done: Option<SyncSender<io::Result<()>>>) {
-        let claim = Claim { lockspace: spec.name, host_id: spec.host_id, generation, done };
-        self.orders.push(Queued { order: Order::Claim(claim), tell: None });
+    /// The host id is given back in good order.
+    pub(super) fn drop_claim(&self, lockspace: &Name, host_id: u64) -> io::Result<()> {
+        unlink(&self.path_of_claim(lockspace, host_id))
     }
 
     /// Puts a claim on stable storage, or removes what is there.
     pub(super) fn carry_out_claim(&self, newest: &mut Newest, claim: &Claim, log: &Log) {
         let Claim { lockspace, host_id, generation, done } = claim;
-        let path = self.claim_path(lockspace, *host_id);
+        let path = self.path_of_claim(lockspace, *host_id);
         let result = match generation {
             0 => unlink(&path),
             generation => {
@@ -146,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_on_record_until_it_is_forgotten() {
+    fn a_claim_is_on_record_until_it_is_taken_back() {
         let dir = tempfile::tempdir().unwrap();
         let records = Arc::new(Records::new(dir.path(), None));
         let writer = Arc::clone(&records);
@@ -158,25 +172,41 @@ mod tests {
                 super::super::carry_out(&writer, &order, &Log::in_memory());
             }
         });
-        for generation in [3, u64::MAX] {
+        for generation in [3, u64::MAX, 0] {
             records.claim(&ls, generation, LONG, &|| true).unwrap();
             // Whoever reads it: another daemon too.
             assert_eq!(Records::new(dir.path(), None).claimed(&ls).unwrap(), generation);
+            assert_eq!(records.claimed(&spec("other")).unwrap(), 0);
+            assert_eq!(records.claimed(&LockspaceSpec { host_id: 8, ..ls.clone() }).unwrap(), 0);
         }
-        assert_eq!(records.claimed(&spec("other")).unwrap(), 0);
-        assert_eq!(records.claimed(&LockspaceSpec { host_id: 8, ..ls.clone() }).unwrap(), 0);
-        records.forget_claim(&ls);
         thread.join().unwrap();
-        assert_eq!(records.claimed(&ls).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_claim_goes_with_the_record_of_a_host_id_that_is_given_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let records = Records::new(dir.path(), None);
+        records.order(spec("a").name, 7, 12, None);
+        records
+            .orders
+            .push(Queued { order: Order::Drop { lockspace: spec("b").name, host_id: 7 }, tell: None });
+        work(&records);
+        assert_eq!(records.claimed(&spec("a")).unwrap(), 12);
+        let records = Records::new(dir.path(), None);
+        records
+            .orders
+            .push(Queued { order: Order::Drop { lockspace: spec("a").name, host_id: 7 }, tell: None });
+        work(&records);
+        assert_eq!(records.claimed(&spec("a")).unwrap(), 0);
     }
 
     #[test]
     fn a_damaged_claim_is_none_that_is_believed() {
         let dir = tempfile::tempdir().unwrap();
         let records = Records::new(dir.path(), None);
-        records.order(&spec("a"), 12, None);
+        records.order(spec("a").name, 7, 12, None);
         work(&records);
-        let path = records.claim_path(&spec("a").name, 7);
+        let path = records.claim_path(&spec("a"));
         let text = fs::read_to_string(&path).unwrap();
         assert_eq!(records.claimed(&spec("a")).unwrap(), 12);
         for damaged in [&text[1..], &text.replace("12", "13"), ""] {
@@ -195,12 +225,12 @@ mod tests {
         assert_eq!(claim(false), Err(Unread::Unwanted));
         work(&records);
         assert_eq!(records.claimed(&spec("a")).unwrap(), 1, "it may be there later");
-        let path = records.claim_path(&spec("a").name, 7);
+        let path = records.claim_path(&spec("a"));
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
         let (done, heard) = mpsc::sync_channel(1);
         let records = Records::new(dir.path(), None);
-        records.order(&spec("a"), 1, Some(done));
+        records.order(spec("a").name, 7, 1, Some(done));
         work(&records);
         assert!(heard.recv().unwrap().is_err());
         assert!(records.claimed(&spec("a")).is_err());
@@ -211,7 +241,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let directory = dir.path().join("run");
         let records = Records::new(&directory, None);
-        records.order(&spec("a"), 5, None);
+        records.order(spec("a").name, 7, 5, None);
         work(&records);
         assert_eq!(records.claimed(&spec("a")).unwrap(), 5);
     }

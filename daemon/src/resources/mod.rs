@@ -164,6 +164,13 @@ impl Resources {
         self.tell(|| Order::Changed);
     }
 
+    /// Closes may wait for a thread that can be had by now: whoever drives disks looks after them. The first one does so without a task, too.
+    pub(crate) fn look_after_closes(&self) {
+        if let Some(first) = self.threads.first() {
+            first.orders.send(Order::Changed);
+        }
+    }
+
     /// Tells all who have a task.
     fn tell(&self, order: impl Fn() -> Order) {
         for thread in self.threads.iter().filter(|thread| thread.load.tasks().is_some_and(|tasks| tasks > 0))

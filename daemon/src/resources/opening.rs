@@ -4,7 +4,8 @@
 //! tasks name it, and the limit of hanging opens is counted in disks. Among the tasks here one waits for all of them. With nothing else under
 //! way the thread on duty makes the call itself.
 //!
-//! A task gets what was opened after it asked, or was being opened when it did.
+//! A task gets what was opened after it asked, or was being opened when it did. An open that no task waits for any more is let go: who
+//! asks later joins it where all opens are known, and has the mounts looked at, for the path may lead elsewhere by then.
 
 use std::ffi::OsStr;
 use std::os::fd::BorrowedFd;
@@ -221,6 +222,7 @@ impl Openings {
                 at += 1;
             }
         }
+        self.pending.retain(|pending| waiting.iter().any(|opening| opening.wants(pending.path())));
         ready
     }
 
@@ -348,6 +350,25 @@ mod tests {
         let mut late = opening(&[&path]);
         late.expire();
         assert_eq!(late.areas().unwrap_err(), sanlock_blockio::TIMED_OUT_CODE);
+    }
+
+    /// It may hang on a mount that is replaced: nobody looks at the mounts while it is kept and joined here.
+    #[test]
+    fn an_open_that_nobody_waits_for_any_more_is_let_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("one");
+        std::fs::write(&path, [0; 4096]).unwrap();
+        let mut openings = Openings::default();
+        openings.add(opening(&[&path]));
+        let hanging = openings.begin(T0, true).unwrap();
+        assert!(openings.poll(T0).is_empty() && !openings.is_empty());
+        assert_eq!(openings.poll(DEADLINE).len(), 1);
+        assert!(openings.is_empty());
+        // Who asks later joins it all the same.
+        openings.add(opening(&[&path]));
+        assert!(openings.begin(T0, true).is_none());
+        hanging.run();
+        ready(&mut openings).areas().unwrap();
     }
 
     #[test]

@@ -149,7 +149,7 @@ impl DeltaAcquire {
     }
 
     /// The same, without writing a larger generation than this one: where one is needed the join ends with [`JoinError::Unrecorded`] before any
-    /// write and any wait, so that it can be recorded for the joins that may come after this one ([`Self::above`]).
+    /// write and any wait, so that it can be recorded for the joins that may come after this one ([`Self::above`]), and made anew, remembering what this one has seen.
     #[must_use]
     pub fn recorded_up_to(self, limit: u64) -> Self {
         Self { limit, ..self }
@@ -161,8 +161,18 @@ impl DeltaAcquire {
         let latest = self.later_than(record).map_or(found, |later| later.generation).max(self.claimed);
         match latest.checked_add(1) {
             Some(generation) if generation <= self.limit => Ok(generation),
-            Some(generation) => Err(JoinError::Unrecorded { generation }),
+            Some(generation) => Err(JoinError::Unrecorded { generation, latest: self.latest_with(record) }),
             None => Err(JoinError::Generation { found: latest }),
+        }
+    }
+
+    /// The latest instance that is known, with the one of this record. That counts beside one that is later still.
+    fn latest_with(&self, record: &RawLeader) -> Instance {
+        let seen =
+            Instance { generation: record.owner_generation.get(), io_timeout: self.found_timeout(record) };
+        match self.remembered.filter(|known| known.generation >= seen.generation) {
+            Some(known) => Instance { io_timeout: known.io_timeout.max(seen.io_timeout), ..known },
+            None => seen,
         }
     }
 
@@ -359,15 +369,8 @@ impl DeltaAcquire {
                 generation: record.owner_generation.get(),
             }));
         }
-        // The one that was waited for may be a later one than the one that has released. It counts beside one that is later still.
-        let mut seen = Instance {
-            generation: watch.seen.owner_generation.get(),
-            io_timeout: self.found_timeout(&watch.seen),
-        };
-        if let Some(known) = self.remembered.filter(|known| known.generation >= seen.generation) {
-            seen = Instance { io_timeout: known.io_timeout.max(seen.io_timeout), ..known };
-        }
-        self.remembered = Some(seen);
+        // The one that was waited for may be a later one than the one that has released.
+        self.remembered = Some(self.latest_with(&watch.seen));
         if self.is_freed(&record) {
             return self.take(now, record);
         }

@@ -1,5 +1,6 @@
 //! How a join ends ([`super::DeltaAcquire`]): with a host id, or with a reason why not.
 
+use super::Instance;
 use crate::code::ReturnCode;
 use crate::geometry::{Geometry, HostId};
 use crate::machine::IoFailure;
@@ -84,6 +85,8 @@ pub enum JoinError {
     Unrecorded {
         /// The generation to join with.
         generation: u64,
+        /// The latest instance that is known to have had the host id, for the next attempt to remember.
+        latest: Instance,
     },
     /// What was read, or written, was heard of so late that another host may have taken the host id meanwhile: this program stood
     /// still, or a write took longer than others wait for it. What was written stays on disk, for others to wait out.

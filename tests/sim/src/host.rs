@@ -120,7 +120,7 @@ pub struct Host {
     pub(crate) last_pid: i32,
     /// The run directory, by disk and host id.
     pub(crate) records: Table<(u8, HostId), Filed>,
-    /// The generations of claims whose end its daemons have not seen, by disk and host id, beside it.
+    /// The largest generations that its daemons have claimed, beside it, by disk and host id: until they fail for certain, or leave in good order.
     pub(crate) claims_recorded: Table<(u8, HostId), u64>,
     pub(crate) watchdog: Watchdog,
     /// The host_id record that it wrote last, by disk.

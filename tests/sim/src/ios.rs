@@ -134,11 +134,11 @@ impl World {
         let limit = self.hosts[host].clock.when(op.deadline).saturating_sub(self.now);
         let renewal = op.is_write() && matches!(job, JobKey::Renewal(_));
         let very_late = renewal && std::mem::take(&mut self.hosts[host].very_late);
-        if let (JobKey::Join(_) | JobKey::Renewal(_), Action::Write { content, .. }) = (job, &op.action) {
+        if let (JobKey::Join(_) | JobKey::Renewal(_), Action::Write { sector, content }) = (job, &op.action) {
             if let Content::Delta { leader, .. } = content {
                 self.hosts[host].own_records.insert(area.lockspace(), *leader);
                 if matches!(job, JobKey::Join(_)) {
-                    self.claims_anew(host, serial, area, leader);
+                    self.claims_anew(host, serial, area, (*sector, leader));
                     self.hosts[host].claimed = Some((serial, *leader));
                 }
             }
@@ -227,17 +227,19 @@ impl World {
         }
     }
 
-    /// S9: a claim of an earlier daemon that may still land, and may tell another io timeout, has another generation.
-    fn claims_anew(&mut self, host: usize, serial: u32, area: Area, leader: &RawLeader) {
-        let (id, epoch, generation) = (self.hosts[host].id, self.hosts[host].epoch, leader.owner_generation);
-        let again = |io: &Io| {
+    /// S9: a claim of an earlier daemon that may still land, and may tell another io timeout, has a smaller generation.
+    fn claims_anew(&mut self, host: usize, serial: u32, area: Area, (sector, leader): (u64, &RawLeader)) {
+        let (id, epoch, generation) =
+            (self.hosts[host].id, self.hosts[host].epoch, leader.owner_generation.get());
+        let not_before = |io: &Io| {
             let other = (io.host, io.epoch, io.area) == (host, epoch, area) && io.serial != serial;
-            let written = io.write.as_ref().filter(|_| other && io.to_land);
-            matches!(written.map(|(_, content)| &**content), Some(Content::Delta { leader, .. }) if leader.owner_generation == generation)
+            let Some((at, content)) = io.write.as_ref().filter(|_| other && io.to_land) else { return false };
+            let Content::Delta { leader, .. } = &**content else { return false };
+            *at == sector && leader.owner_generation.get() >= generation
         };
-        if self.flying().any(again) {
+        if self.flying().any(not_before) {
             let what = format!(
-                "S9: {id:?} claims {area:?} with generation {generation}, as a write does that may still land"
+                "S9: {id:?} claims {area:?} with generation {generation}, or a later one, as a write does that may still land"
             );
             self.checks.violated(what);
         }

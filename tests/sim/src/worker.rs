@@ -120,6 +120,7 @@ pub struct Worker {
     pub(crate) disk: u8,
     pub(crate) shared: Rc<Shared>,
     knowledge: Knowledge,
+    joined: bool,
     table: Option<HostTable>,
     stage: Stage,
     lost: bool,
@@ -136,6 +137,7 @@ impl Worker {
             disk,
             shared,
             knowledge,
+            joined: false,
             table,
             stage,
             lost: false,
@@ -169,8 +171,10 @@ impl World {
     }
 
     /// A join needs a generation that is not recorded as claimed. Whether it goes on.
-    fn records_claim(&mut self, host: usize, ls: u64, generation: u64) -> bool {
-        let Some((disk, known)) = self.worker(host, ls).map(|w| (w.disk, w.knowledge)) else { return false };
+    fn records_claim(&mut self, host: usize, ls: u64, generation: u64, latest: Instance) -> bool {
+        let Some(worker) = self.worker(host, ls) else { return false };
+        worker.knowledge.remembered = Some(latest);
+        let (disk, known) = (worker.disk, worker.knowledge);
         if self.strikes(Fault::RecordUnsaved) {
             return false;
         }
@@ -180,13 +184,17 @@ impl World {
         true
     }
 
-    /// Nothing that a join has written may still land; `joined`: because it has.
-    fn claim_over(&mut self, host: usize, ls: u64, joined: bool) {
-        let Some((disk, known)) = self.worker(host, ls).map(|w| (w.disk, w.knowledge)) else { return };
-        // One of before stays on record for as long as nothing later is on disk.
-        if joined || known.claimed == 0 {
-            let h = &mut self.hosts[host];
-            h.claims_recorded.remove(&(disk, h.claims));
+    /// A join has failed, and nothing that it has written may still land: what is on record is what was before.
+    fn claim_over(&mut self, host: usize, ls: u64) {
+        let Some(worker) = self.worker(host, ls) else { return };
+        let (disk, claimed, joined) = (worker.disk, worker.knowledge.claimed, worker.joined);
+        if joined {
+            return;
+        }
+        let h = &mut self.hosts[host];
+        match claimed {
+            0 => drop(h.claims_recorded.remove(&(disk, h.claims))),
+            claimed => drop(h.claims_recorded.insert((disk, h.claims), claimed)),
         }
     }
 
@@ -254,7 +262,11 @@ impl World {
             self.refused_id(error);
         }
         let outcome = match outcome {
-            Err(JoinError::Unrecorded { generation }) if self.records_claim(host, ls, generation) => return,
+            Err(JoinError::Unrecorded { generation, latest })
+                if self.records_claim(host, ls, generation, latest) =>
+            {
+                return;
+            }
             Err(JoinError::Unrecorded { .. }) => Err(JoinError::Records(IoFailure::Os(EIO))),
             outcome => outcome,
         };
@@ -266,7 +278,7 @@ impl World {
                 return self.drain(host, ls, true);
             }
             Err(error) => {
-                self.claim_over(host, ls, false);
+                self.claim_over(host, ls);
                 if let Some(worker) = self.worker(host, ls) {
                     worker.stage = Stage::Over;
                 }
@@ -280,8 +292,8 @@ impl World {
             }
         };
         self.checks.marks.joins += 1;
-        self.claim_over(host, ls, true);
         let Some(worker) = self.worker(host, ls) else { return };
+        worker.joined = true;
         worker.shared.last_good.set(joined.last_good);
         worker.shared.generation.set(joined.generation());
         worker.published = joined.last_good;
@@ -487,7 +499,7 @@ impl World {
     fn thread_ends(&mut self, host: usize, ls: u64, failed: bool) {
         let unsettled = self.unsettled(host, ls);
         if !unsettled {
-            self.claim_over(host, ls, false);
+            self.claim_over(host, ls);
         }
         self.checks.marks.drained_in_vain += u64::from(unsettled);
         let now = self.hosts[host].clock.at(self.now);
@@ -521,7 +533,7 @@ impl World {
 
     /// The last thing that a thread waited for which had left its lockspace.
     fn late_write_ended(&mut self, host: usize, ls: u64) {
-        self.claim_over(host, ls, false);
+        self.claim_over(host, ls);
         for key in [JobKey::Join(ls), JobKey::Renewal(ls), JobKey::Leave(ls)] {
             self.hosts[host].jobs.remove(&key);
         }

@@ -21,10 +21,10 @@ impl DeltaAcquire {
     /// Not before the settling time is over: a competitor that saw the same record may be about to write, and would lose its host id to a
     /// write that frees ours, and hangs.
     pub(super) fn free_again(&mut self, now: MonoTime, ours: Ours) -> Step<JoinOutcome> {
-        if self.is_too_old(now, &ours) {
+        let end = Self::settled(now, &ours);
+        if self.is_too_old(now.max(end), &ours) {
             return self.done(Err(JoinError::Stopped { freed: false }));
         }
-        let end = Self::settled(now, &ours);
         if now < end {
             self.phase = Phase::Settling(Ours { settled: Some(end), ..ours });
             return Step::Wait(end);

@@ -186,7 +186,8 @@ fn a_generation_that_is_not_recorded_is_not_written() {
         let start = lab.now;
         let outcome = lab.run(&mut DeltaAcquire::new(config(), None).recorded_up_to(limit)).outcome;
         if refused {
-            assert_eq!(outcome, Err(JoinError::Unrecorded { generation: 2 }));
+            let latest = instance(1, 1).unwrap();
+            assert_eq!(outcome, Err(JoinError::Unrecorded { generation: 2, latest }));
             assert_eq!(code(&outcome), ReturnCode::GENERIC);
             assert_eq!(lab.now.secs_since(start), 0);
             assert!(lab.trace.iter().all(|t| !t.op.is_write()));
@@ -199,8 +200,18 @@ fn a_generation_that_is_not_recorded_is_not_written() {
     edit(&mut lab, 1, held_by("beta", 1, 1, 500));
     lab.after_secs(5, |lab| edit(lab, 1, held_by("gamma", 1, 2, 0)));
     let outcome = lab.run(&mut DeltaAcquire::new(config(), None).recorded_up_to(2)).outcome;
-    assert_eq!(outcome, Err(JoinError::Unrecorded { generation: 3 }));
+    let latest = instance(2, 1).unwrap();
+    assert_eq!(outcome, Err(JoinError::Unrecorded { generation: 3, latest }));
     assert!(lab.trace.iter().all(|t| !t.op.is_write()));
+    // What it knows of and what it has seen are remembered together, so that an older release that lands before the next attempt is no end of them.
+    for (remembered, io_timeout, latest) in [(5, 3, (5, 3)), (2, 3, (2, 3)), (2, 1, (2, 1)), (1, 3, (2, 1))] {
+        let mut lab = lab_with(Geometry::B512_M1, 1);
+        edit(&mut lab, 1, held_by("beta", 1, 2, 500));
+        let join = DeltaAcquire::new(config(), None).remembering(instance(remembered, io_timeout));
+        let outcome = lab.run(&mut join.recorded_up_to(1)).outcome;
+        let latest = instance(latest.0, latest.1).unwrap();
+        assert_eq!(outcome, Err(JoinError::Unrecorded { generation: latest.generation + 1, latest }));
+    }
 }
 
 /// The release of generation 3 landed when generation 5 had been joined. Of that one it says nothing: without a proof that nothing is left

@@ -175,20 +175,30 @@ fn a_stopped_join_frees_nothing_before_competitors_have_written() {
 /// What is still running when the join is to stop is not mistaken for the look that decides.
 #[test]
 fn a_check_under_way_when_a_join_stops_says_nothing() {
-    let mut lab = lab_with(Geometry::B512_M1, 10);
-    edit(&mut lab, 1, |leader| leader.io_timeout = 10.into());
-    let mut hand = Hand::new(lab);
-    let op = hand.until_op(4);
-    assert!(!op.is_write());
-    hand.stop = true;
+    let checking = |io_timeout| {
+        let mut hand = Hand::new(lab_with(Geometry::B512_M1, io_timeout));
+        let op = hand.until_op(4);
+        assert!(!op.is_write());
+        hand.stop = true;
+        (hand, op)
+    };
+    let (mut hand, op) = checking(3);
     let end = hand.join.waiting_until().unwrap();
-    assert!(hand.lab.now < end, "a check on the way");
+    assert_eq!(hand.lab.now.secs() + 4, end.secs(), "a check on the way");
     let step = hand.give(Input::Tick);
     assert_eq!(hand.complete(&op), Step::Pending);
-    assert_eq!(hand.lab.now.secs() + 18, end.secs());
-    // By then others may have judged it dead.
     let step = hand.settle(step);
-    assert_eq!(hand.finish(step), (Err(JoinError::Stopped { freed: false }), 0));
+    assert_eq!(hand.lab.now, end);
+    assert_eq!(hand.finish(step), (Err(JoinError::Stopped { freed: true }), 2));
+    // By the end others may have judged it dead: nothing is waited for.
+    for (io_timeout, waits) in [(3, true), (4, false), (10, false)] {
+        let (mut hand, _) = checking(io_timeout);
+        let step = hand.give(Input::Tick);
+        assert_eq!(matches!(step, Step::Wait(_)), waits, "{io_timeout}");
+        if !waits {
+            assert_eq!(hand.finish(step), (Err(JoinError::Stopped { freed: false }), 0));
+        }
+    }
 }
 
 #[test]

@@ -55,7 +55,7 @@ impl Identify {
             (Ok(block), _) => {
                 let (block, hold) = (block.dblock, self.hold.dblock);
                 self.ours |= u8::from(same_value(&block, &hold)) << disk;
-                let same = hold.bal.get() == 0 && is_of_hold(&block, &hold);
+                let same = hold.bal.get() == 0 && block.bal.get() == 0 && is_of_hold(&block, &hold);
                 self.without_value |= u8::from(same) << disk;
             }
             (Err(failure), Some(unread)) => *unread = Some(failure),
@@ -200,7 +200,7 @@ impl PaxosRelease {
         if ours.count_ones() >= majority {
             return self.start(now, env);
         }
-        if without_value.count_ones() >= majority {
+        if (without_value & !probe.others).count_ones() >= majority {
             return self.done(Err(ReleaseError::Leader(self.called(*name))));
         }
         self.done(Err(match io {
