@@ -92,3 +92,38 @@ fn threads_for_which_there_is_no_memory_end_nothing() {
     assert!(host.log().contains("no further thread for leases"), "all threads were started\n{}", host.log());
     assert!(host.log().lines().all(|line| !line.contains("check_our_lease")), "{}", host.log());
 }
+
+/// An index is read, kept, changed and written back, each time a MiB and more.
+#[test]
+fn commands_on_an_index_for_which_there_is_no_memory_are_refused() {
+    for (command, entry) in
+        [("format", None), ("lookup", Some("none")), ("update", Some("none:12M")), ("rebuild", None)]
+    {
+        // Of its own: memory that was had once is kept.
+        let mut host = Host::start();
+        let index = host.named("LS:DISK:10M");
+        std::fs::File::options()
+            .write(true)
+            .open(host.dir.path().join("disk"))
+            .unwrap()
+            .set_len(14 << 20)
+            .unwrap();
+        let formatted =
+            Command::new(env!("CARGO_BIN_EXE_sanlock")).args(["direct", "format", "-x", &index]).status();
+        assert!(formatted.unwrap().success());
+        let args: Vec<&str> =
+            [command, "-x", &index].into_iter().chain(entry.iter().flat_map(|e| ["-e", e])).collect();
+        let mut refused = 0;
+        for more in (0..=4_000_000).step_by(250_000) {
+            host.limit_data(&(host.data() + more).to_string());
+            let output = host.daemon.client(&args);
+            host.limit_data("unlimited");
+            assert_eq!(host.daemon.child.try_wait().unwrap(), None, "{command}, {more}:\n{}", host.log());
+            refused += u32::from(String::from_utf8_lossy(&output.stdout).contains(" -12"));
+        }
+        assert!(refused > 0, "{command} was never refused");
+        let output = host.daemon.client(&args);
+        let found = String::from_utf8_lossy(&output.stdout).contains(" -2");
+        assert!(output.status.success() || (command == "lookup" && found), "{command}: {output:?}");
+    }
+}

@@ -59,6 +59,30 @@ fn opens_that_hang_on_one_disk_keep_no_lease_and_no_command_on_others_from_going
     daemon.client().rem_lockspace(&place.lockspace(1), RemFlags::empty()).unwrap();
 }
 
+/// The open that hangs goes on hanging. Whoever asks meanwhile has it looked at whether the path leads elsewhere.
+#[test]
+fn a_lease_can_be_had_once_a_mount_that_is_dead_was_replaced() {
+    let place = Place::new();
+    let daemon = Daemon::start(&place.run_dir("a"), "a");
+    place.format(&daemon);
+    place.join(&daemon, 1);
+    let Some(dead) = served(&place) else { return };
+    dead.hang(Hang::Opens);
+    let lease = [lease_on(&place, dead.path())];
+    let mut process = daemon.client().register().unwrap();
+    let mut acquire = || process.acquire(AcquireFlags::empty(), &lease, None);
+    for _ in 0..3 {
+        assert!(acquire().is_err());
+    }
+    let unmounted = std::process::Command::new("umount").arg("-l").arg(dead.path().parent().unwrap()).status();
+    assert!(unmounted.unwrap().success());
+    std::fs::copy(place.leases(), dead.path()).unwrap();
+    assert!(within(SHORT, || acquire().is_ok()), "{}", daemon.log());
+    assert_eq!(dead.hanging(), 1);
+    process.release(ReleaseFlags::ALL, &[]).unwrap();
+    dead.answer();
+}
+
 #[test]
 fn closes_that_hang_on_one_disk_leave_no_descriptor_of_others_open() {
     let place = Place::new();
