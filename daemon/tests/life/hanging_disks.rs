@@ -74,7 +74,8 @@ fn a_lease_can_be_had_once_a_mount_that_is_dead_was_replaced() {
     for _ in 0..3 {
         assert!(acquire().is_err());
     }
-    let unmounted = std::process::Command::new("umount").arg("-l").arg(dead.path().parent().unwrap()).status();
+    let unmounted =
+        std::process::Command::new("umount").arg("-l").arg(dead.path().parent().unwrap()).status();
     assert!(unmounted.unwrap().success());
     std::fs::copy(place.leases(), dead.path()).unwrap();
     assert!(within(SHORT, || acquire().is_ok()), "{}", daemon.log());

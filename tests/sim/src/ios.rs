@@ -227,7 +227,7 @@ impl World {
         }
     }
 
-    /// S9: a claim of an earlier daemon that may still land, and may tell another io timeout, has a smaller generation.
+    /// S9: a claim of an earlier daemon that may still land, and may tell another io timeout, has a smaller generation. A peer does not see to that.
     fn claims_anew(&mut self, host: usize, serial: u32, area: Area, (sector, leader): (u64, &RawLeader)) {
         let (id, epoch, generation) =
             (self.hosts[host].id, self.hosts[host].epoch, leader.owner_generation.get());
@@ -237,7 +237,7 @@ impl World {
             let Content::Delta { leader, .. } = &**content else { return false };
             *at == sector && leader.owner_generation.get() >= generation
         };
-        if self.flying().any(not_before) {
+        if !self.hosts[host].is_reference() && self.flying().any(not_before) {
             let what = format!(
                 "S9: {id:?} claims {area:?} with generation {generation}, or a later one, as a write does that may still land"
             );
