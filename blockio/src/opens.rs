@@ -119,6 +119,8 @@ struct UnderWay {
     /// The mount it hangs on, since somebody has looked.
     mount: Mutex<Option<Option<Mount>>>,
     seconds: Mutex<Vec<Second>>,
+    /// One of them was given up before it was made.
+    not_carried_out: AtomicBool,
 }
 
 /// For an open that is made once more. As long as it is there, a thread may hang that nobody else counts.
@@ -204,9 +206,10 @@ fn try_begin(path: &Path, access: Access, asker: Asker) -> Result<(PendingOpen, 
         Refused::Error(OpenError::Os { path: path.to_owned(), call: "eventfd", errno: errno as i32 })
     })?;
     let outcome = Mutex::new(Outcome { result: None, waiting: 1, joined: false });
-    let (mount, seconds) = (Mutex::default(), Mutex::default());
+    let (mount, seconds, not_carried_out) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
     let (path, begun) = (path.to_owned(), Instant::now());
-    let open = Arc::new(UnderWay { path, access, asker, begun, ready, outcome, mount, seconds });
+    let open =
+        Arc::new(UnderWay { path, access, asker, begun, ready, outcome, mount, seconds, not_carried_out });
     all.push(Arc::clone(&open));
     let begun = Begun(Arc::clone(&open));
     Ok((PendingOpen { open, waits: true }, Some(Errand::new(move || begun.carry_out()))))
@@ -253,12 +256,23 @@ fn look() {
             let now = mounts.of(&open.path);
             let mut known = lock(&open.mount);
             // A change that nothing was done about, for want of a thread or of room, is seen again at the next look.
-            if known.is_none_or(|before| before == now || once_more(&open)) {
+            let same = |before| before == now && !open.not_carried_out.load(Ordering::SeqCst);
+            if known.is_none_or(|before| same(before) || once_more(&open)) {
                 *known = Some(now);
             }
         }
     }
     LOOKING.store(false, Ordering::SeqCst);
+}
+
+/// For whoever makes an open once more.
+struct Again(Arc<UnderWay>);
+
+impl Drop for Again {
+    /// Also without that, where a thread that was to come did not. After it the open has ended, and nobody looks.
+    fn drop(&mut self) {
+        self.0.not_carried_out.store(true, Ordering::SeqCst);
+    }
 }
 
 /// Makes an open that hangs once more. `false`: there may be no further one now, or there is no thread.
@@ -268,8 +282,9 @@ fn once_more(open: &Arc<UnderWay>) -> bool {
         return false;
     }
     let Some(second) = Second::new() else { return false };
-    let again = Arc::clone(open);
-    let begun = offload::open(Errand::new(move || again.carry_out()));
+    open.not_carried_out.store(false, Ordering::SeqCst);
+    let again = Again(Arc::clone(open));
+    let begun = offload::open(Errand::new(move || again.0.carry_out()));
     if begun {
         seconds.push(second);
     }

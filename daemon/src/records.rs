@@ -435,12 +435,6 @@ fn carry_out(records: &Records, order: &Order, log: &Log) {
         }
     }
     let (lockspace, host_id) = order.file();
-    if let Order::Drop { .. } = order {
-        // One that stays costs a number.
-        if let Err(error) = records.drop_claim(lockspace, host_id) {
-            log.error(format_args!("the claim of a generation cannot be removed: {error}"));
-        }
-    }
     // A record that lacks a process would vouch for an end that nobody has seen; one of a lease that was given back speaks of a
     // generation that is over.
     if let Err(error) = records.remove(&mut newest, lockspace, host_id) {

@@ -97,6 +97,14 @@ impl EnvSource<()> for Wanted<'_> {
     }
 }
 
+/// What a join has put on record as claimed.
+struct Claim {
+    /// What was there before, 0 if nothing was.
+    earlier: u64,
+    joined: bool,
+    given_back: bool,
+}
+
 /// What a lockspace thread has, wherever its lockspace stands.
 pub(super) struct Worker {
     pub(super) ls: LockspaceId,
@@ -113,8 +121,8 @@ pub(super) struct Worker {
     pub(super) leave: Option<bool>,
     /// By when its last writes must have ended for its record to be the proof that no other instance followed.
     sole_if_ended_before: Option<MonoTime>,
-    /// What was on record as claimed before a join that has not succeeded.
-    earlier_claim: Option<u64>,
+    /// What a join has put on record as claimed.
+    claim: Option<Claim>,
     /// What the next renewals are to carry, until the machine knows.
     pub(super) outgoing: Option<(HostEvent, Box<Bitmap>)>,
 }
@@ -162,7 +170,7 @@ pub(super) fn run(
         disk: None,
         leave: None,
         sole_if_ended_before: None,
-        earlier_claim: None,
+        claim: None,
         outgoing: None,
     };
     match worker.begin(table) {
@@ -292,7 +300,7 @@ impl Worker {
             match self.run_once(LsMachine::Join(Box::new(machine)), areas) {
                 Some(LsOutcome::Join(Err(JoinError::Unrecorded { generation, latest: seen }))) => {
                     // As soon as it is asked for: it may be carried out when nobody waits any more.
-                    self.earlier_claim = Some(claimed);
+                    self.claim = Some(Claim { earlier: claimed, joined: false, given_back: false });
                     let what = "the generation that is about to be claimed cannot be recorded in";
                     let (records, spec) = (&self.global.records, &self.shared.spec);
                     if let Err(error) =
@@ -306,21 +314,22 @@ impl Worker {
                 _ => break Err(JoinError::Driver),
             }
         };
-        if result.is_ok() {
-            // It goes with the rejoin record, when the host id is given back.
-            self.earlier_claim = None;
+        if let Some(claim) = &mut self.claim {
+            claim.joined = result.is_ok();
         }
         self.take_claim_back();
         result
     }
 
-    /// Once nothing that a failed join has written may land any more, what is on record is what was before. Whoever adds the lockspace again is to find
-    /// it so, therefore it is waited for.
+    /// Once nothing that a join has written may land any more, and it has failed or the host id was given back, what is on record is what was before.
+    /// Whoever adds the lockspace again is to find it so, therefore it is waited for. What is on record over an earlier claim stays when the host id is
+    /// given back: that one may still land, here or in another place of that name.
     fn take_claim_back(&mut self) {
+        let over = |claim: &mut Claim| !claim.joined || (claim.given_back && claim.earlier == 0);
         if self.driver.unsettled() > 0 {
             return;
         }
-        if let Some(earlier) = self.earlier_claim.take() {
+        if let Some(Claim { earlier, .. }) = self.claim.take_if(over) {
             let limit = Duration::from_millis(self.shared.io_timeout.millis());
             let wanted = || !self.global.shutting_down();
             // Later otherwise: a claim that stays costs a number.
@@ -471,7 +480,12 @@ impl Worker {
             return;
         };
         match self.run_once(LsMachine::Leave(Box::new(machine)), areas) {
-            Some(LsOutcome::Leave(Ok(()))) => self.log.debug(format_args!("host_id lease freed")),
+            Some(LsOutcome::Leave(Ok(()))) => {
+                self.log.debug(format_args!("host_id lease freed"));
+                if let Some(claim) = &mut self.claim {
+                    claim.given_back = true;
+                }
+            }
             Some(LsOutcome::Leave(Err(error))) => {
                 self.log.warn(format_args!("the host_id lease stays owned: {error}"));
             }

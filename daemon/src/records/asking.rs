@@ -168,6 +168,8 @@ pub(crate) fn claimed(
     let claimed = global.records.claims.ask(&Question { global, spec, until, wanted })?;
     claimed.map_err(|error| {
         global.log.error(format_args!("{}: {error}", global.records.claim_path(spec).display()));
-        Unread::Failed(IoFailure::Os(errno(&error)))
+        let damaged = error.kind() == io::ErrorKind::InvalidData;
+        // None that says to try again.
+        Unread::Failed(IoFailure::Os(if damaged { libc::EBADMSG } else { errno(&error) }))
     })
 }

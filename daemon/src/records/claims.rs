@@ -1,6 +1,7 @@
 //! Claims: the largest generation with which a join of this host may be about to make a host id its own.
 //!
-//! A claim is on record before it is written to the lease, until it has failed for certain, or the host id is given back. A daemon that comes
+//! A claim is on record before it is written to the lease, until it has failed for certain, or the host id is given back (unless an
+//! earlier one was there before it). A daemon that comes
 //! after the one which made it does not know what became of it, for its write may have failed and land all the same. It takes another generation: of
 //! two instances that others cannot tell apart one would be judged by the io timeout of the other, and one that seems to be older than a
 //! claim that lands is dead to everybody. (Beside a lease that has the same generation a claim costs none.)
@@ -107,11 +108,6 @@ impl Records {
         self.orders.push(Queued { order: Order::Claim(claim), tell: None });
     }
 
-    /// The host id is given back in good order.
-    pub(super) fn drop_claim(&self, lockspace: &Name, host_id: u64) -> io::Result<()> {
-        unlink(&self.path_of_claim(lockspace, host_id))
-    }
-
     /// Puts a claim on stable storage, or removes what is there.
     pub(super) fn carry_out_claim(&self, newest: &mut Newest, claim: &Claim, log: &Log) {
         let Claim { lockspace, host_id, generation, done } = claim;
@@ -180,24 +176,6 @@ mod tests {
             assert_eq!(records.claimed(&LockspaceSpec { host_id: 8, ..ls.clone() }).unwrap(), 0);
         }
         thread.join().unwrap();
-    }
-
-    #[test]
-    fn a_claim_goes_with_the_record_of_a_host_id_that_is_given_back() {
-        let dir = tempfile::tempdir().unwrap();
-        let records = Records::new(dir.path(), None);
-        records.order(spec("a").name, 7, 12, None);
-        records
-            .orders
-            .push(Queued { order: Order::Drop { lockspace: spec("b").name, host_id: 7 }, tell: None });
-        work(&records);
-        assert_eq!(records.claimed(&spec("a")).unwrap(), 12);
-        let records = Records::new(dir.path(), None);
-        records
-            .orders
-            .push(Queued { order: Order::Drop { lockspace: spec("a").name, host_id: 7 }, tell: None });
-        work(&records);
-        assert_eq!(records.claimed(&spec("a")).unwrap(), 0);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sanlock_blockio::drive::{Driver, Report, RunId, SharedRoom, Spare, monotonic_now};
 use sanlock_blockio::{Asker, EngineError};
 use sanlock_lease::machine::LockspaceNow;
+use sanlock_lease::paxos::acquire::AcquireOutcome;
 use sanlock_lease::paxos::{PaxosConvert, PaxosRelease, PaxosTake};
 use sanlock_lease::timing::MonoTime;
 use sanlock_manager::{Event, TaskId};
@@ -137,6 +138,12 @@ impl Duty for Thread {
         }
         self.driver.poll(monotonic_now, &self.envs, &mut self.reports);
         let idle = may_leave && self.inbox.len() == 0;
+        // Nobody who has got a lease, or goes on having it, waits for its disks to be closed.
+        let (held, others): (Vec<_>, _) = std::mem::take(&mut self.reports).into_iter().partition(is_held);
+        self.reports = others;
+        for report in held {
+            self.ended(report);
+        }
         // First: whoever hears that a lease is released may want to deactivate its volume.
         // A read that hangs on another disk is no reason to tell before: this thread is relieved of a close that takes long.
         let alone = idle && !self.driver.is_waited_for() && self.openings.is_empty();
@@ -160,6 +167,17 @@ impl Duty for Thread {
 
     /// Without tasks nothing is left to do. Reads that have not ended yet keep what they need.
     fn over(self) {}
+}
+
+/// Whether what is told leaves a process with the lease.
+fn is_held(report: &Report<Arc<Tag>, Outcome>) -> bool {
+    match report {
+        Report::Done { outcome: Outcome::Take(taken), .. } => {
+            matches!(taken.outcome, AcquireOutcome::Acquired(_))
+        }
+        Report::Done { outcome: Outcome::Convert(_), .. } => true,
+        Report::Done { outcome: Outcome::Release(_), .. } | Report::Settled { .. } => false,
+    }
 }
 
 impl Thread {

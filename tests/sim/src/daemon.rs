@@ -373,9 +373,7 @@ impl World {
                 self.report(host, Thread::Records, Told::RejoinSaved { ls, serial });
             }
             (Thread::Records, Message::Drop { disk, host_id }) => {
-                let key = (disk, layout::host_id(host_id));
-                self.hosts[host].records.remove(&key);
-                self.hosts[host].claims_recorded.remove(&key);
+                self.hosts[host].records.remove(&(disk, layout::host_id(host_id)));
             }
             (Thread::Watchdog, Message::Wd(order)) => self.link_order(host, order),
             (Thread::Watchdog, Message::WdReply { conn, message }) => self.link_reply(host, conn, *message),

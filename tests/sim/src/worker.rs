@@ -121,6 +121,7 @@ pub struct Worker {
     pub(crate) shared: Rc<Shared>,
     knowledge: Knowledge,
     joined: bool,
+    given_back: bool,
     table: Option<HostTable>,
     stage: Stage,
     lost: bool,
@@ -138,6 +139,7 @@ impl Worker {
             shared,
             knowledge,
             joined: false,
+            given_back: false,
             table,
             stage,
             lost: false,
@@ -184,11 +186,11 @@ impl World {
         true
     }
 
-    /// A join has failed, and nothing that it has written may still land: what is on record is what was before.
+    /// Nothing that a join has written may still land: if it has failed, or the host id was given back, what is on record is what was before.
     fn claim_over(&mut self, host: usize, ls: u64) {
         let Some(worker) = self.worker(host, ls) else { return };
-        let (disk, claimed, joined) = (worker.disk, worker.knowledge.claimed, worker.joined);
-        if joined {
+        let (disk, claimed) = (worker.disk, worker.knowledge.claimed);
+        if worker.joined && (claimed > 0 || !worker.given_back) {
             return;
         }
         let h = &mut self.hosts[host];
@@ -243,6 +245,9 @@ impl World {
             }
             Outcome::Leave(result) => {
                 self.checks.marks.left_orderly += u64::from(result.is_ok());
+                if let Some(worker) = self.worker(host, ls) {
+                    worker.given_back = result.is_ok();
+                }
                 if self.worker(host, ls).is_some_and(|w| w.stage == Stage::Leaving) {
                     self.drain(host, ls, false);
                 }
