@@ -2,6 +2,7 @@
 
 use sanlock_lease::delta::renew::{Corrupt, RenewOutcome};
 use sanlock_lease::delta::{DeltaAcquire, DeltaConfig, Instance, JoinError, Joined, Renewal};
+use sanlock_lease::hosts::judged_by;
 use sanlock_lease::machine::{Machine, Op};
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
 use sanlock_sim::checks::Marks;
@@ -257,6 +258,26 @@ fn of_two_claims_with_different_io_timeouts_one_loses_too() {
         let second = claims.stage.to_end(&mut claims.second);
         assert!(matches!(second, Err(JoinError::StoodStill { .. })), "{slow_secs} s");
     }
+}
+
+/// A claim fails in doubt, and its daemon ends. The next one has a longer io timeout, and joins before the claim lands. By the record that is there
+/// then, nobody may take the host for dead after the shorter time.
+#[test]
+fn a_claim_in_doubt_that_lands_late_shortens_nobodys_io_timeout() {
+    let mut stage = Stage::new(3);
+    stage.leave(1, 4);
+    let mut first = stage.enter(joining(1, "machine-1", 1), 1);
+    let claim = next_write(&mut stage, &mut first);
+    stage.doubtful(&mut first, &claim);
+    assert!(stage.to_end(&mut first).is_err());
+    let second = joining(1, "machine-1", 10).above(5);
+    let mut second = stage.enter(second, 1);
+    let joined = stage.to_end(&mut second).unwrap();
+    stage.land(&claim);
+    let found = layout::delta_on(&stage.disk, 0, host_id(1));
+    assert_eq!((found.owner_generation.get(), found.io_timeout.get()), (5, 1));
+    let judged_by = judged_by(&found, joined.generation(), None, IoTimeout::DEFAULT);
+    assert!(judged_by >= IoTimeout::DEFAULT, "{judged_by:?}");
 }
 
 /// A has joined, and the write of its first renewal has not landed.
