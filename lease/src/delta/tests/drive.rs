@@ -190,7 +190,12 @@ fn a_check_under_way_when_a_join_stops_says_nothing() {
     let step = hand.settle(step);
     assert_eq!(hand.lab.now, end);
     assert_eq!(hand.finish(step), (Err(JoinError::Stopped { freed: true }), 2));
-    // By the end others may have judged it dead: nothing is waited for.
+    // By the end others may have judged it dead: nothing is waited for, neither then nor when the write ends.
+    let mut hand = Hand::new(lab_with(Geometry::B512_M1, 4));
+    let op = hand.until_op(3);
+    hand.stop = true;
+    let step = hand.complete(&op);
+    assert_eq!(hand.finish(step), (Err(JoinError::Stopped { freed: false }), 0));
     for (io_timeout, waits) in [(3, true), (4, false), (10, false)] {
         let (mut hand, _) = checking(io_timeout);
         let step = hand.give(Input::Tick);
