@@ -113,18 +113,20 @@ impl Records {
     }
 
     fn path(&self, lockspace: &Name, host_id: u64) -> PathBuf {
-        self.directory.join(format!("rejoin-{}-{host_id}", hex(lockspace.as_bytes())))
+        self.path_of("rejoin", lockspace, host_id)
+    }
+
+    /// Of the file of this kind.
+    fn path_of(&self, kind: &str, lockspace: &Name, host_id: u64) -> PathBuf {
+        self.directory.join(format!("{kind}-{}-{host_id}", hex(lockspace.as_bytes())))
     }
 
     /// What the run directory says of an earlier instance of this host in a lockspace; `None` without a record.
     fn this_boot(&self, spec: &LockspaceSpec) -> Option<RejoinEvidence> {
-        let mut text = String::new();
-        let read = File::open(self.path(&spec.name, spec.host_id))
-            .and_then(|file| file.take(RECORD_BYTES_MAX).read_to_string(&mut text));
-        match read {
+        match read(&self.path(&spec.name, spec.host_id), RECORD_BYTES_MAX) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(_) => Some(RejoinEvidence::Unusable),
-            Ok(_) => Some(self.judge(&text, spec).unwrap_or(RejoinEvidence::Unusable)),
+            Ok(text) => Some(self.judge(&text, spec).unwrap_or(RejoinEvidence::Unusable)),
         }
     }
 
@@ -197,16 +199,21 @@ impl Records {
         }
         let text = seal(text);
         let path = self.path(name, *host_id);
-        match replace(&self.directory, &path, &text) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.make_directory(newest, log)?;
-                replace(&self.directory, &path, &text)?;
-            }
-            other => other?,
-        }
+        self.put(newest, &path, &text, log)?;
         (newest.stuck, newest.missing) = (false, false);
         newest.saved.insert((*name, *host_id), text);
         Ok(())
+    }
+
+    /// Puts a file on stable storage, and makes the run directory anew for it.
+    fn put(&self, newest: &mut Newest, path: &Path, text: &str, log: &Log) -> io::Result<()> {
+        match replace(&self.directory, path, text) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.make_directory(newest, log)?;
+                replace(&self.directory, path, text)
+            }
+            replaced => replaced,
+        }
     }
 
     /// The run directory was removed. Its socket is not made anew: that clients do not reach the daemon is to be seen.
@@ -260,6 +267,13 @@ impl Records {
 /// What both places say together.
 fn evidence_of(this_boot: Option<RejoinEvidence>, before_boot: Option<RejoinEvidence>) -> RejoinEvidence {
     this_boot.or(before_boot).unwrap_or(RejoinEvidence::None)
+}
+
+/// The text of a file, of which no more than so many bytes are read.
+fn read(path: &Path, bytes_max: u64) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(bytes_max).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// Replaces a record as a whole. When this has succeeded it is on stable storage, its name too.

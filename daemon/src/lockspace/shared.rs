@@ -85,12 +85,10 @@ impl Shared {
     /// their time. Where others may have taken over before this renewal was written (`dead_secs`, 8T + F), it never hears of one again: the
     /// watchdog is not to wait any longer for processes that cannot be stopped.
     pub(super) fn renewed(&self, time: MonoTime, now: MonoTime, dead_secs: u64) -> bool {
-        let age = self.age(now);
-        let dead = age >= dead_secs;
-        if dead {
+        if self.age(now) >= dead_secs {
             self.overdue.store(true, Ordering::SeqCst);
         }
-        if dead || self.state(now) == LockspaceNow::Gone {
+        if self.state(now) == LockspaceNow::Gone {
             // Nothing changes where the front was first.
             let (standing, order) = (&self.standing, Ordering::SeqCst);
             let _ = standing.compare_exchange(WANTED, FAILED_UNSEEN, order, order);

@@ -7,7 +7,7 @@
 
 use sanlock_sys::thread;
 use std::io;
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use crate::global::Global;
 /// Threads that read in one place, all of them possibly stuck.
 pub(super) const READERS_MAX: usize = 32;
 /// How often who waits looks whether the answer is still wanted.
-pub(super) const LOOK: Duration = Duration::from_millis(100);
+const LOOK: Duration = Duration::from_millis(100);
 
 /// A place where records are, and who reads there.
 #[derive(Debug)]
@@ -47,11 +47,35 @@ pub(crate) enum Unread {
 struct Question<'a> {
     global: &'a Arc<Global>,
     spec: &'a LockspaceSpec,
+    patience: Patience<'a>,
+}
+
+/// How long somebody waits, and while what holds.
+pub(super) struct Patience<'a> {
     until: Instant,
     wanted: &'a dyn Fn() -> bool,
 }
 
-impl Question<'_> {
+impl<'a> Patience<'a> {
+    pub(super) fn new(limit: Duration, wanted: &'a dyn Fn() -> bool) -> Self {
+        Self { until: Instant::now() + limit, wanted }
+    }
+
+    /// Waits for an answer.
+    ///
+    /// # Errors
+    /// See [`Unread`].
+    pub(super) fn hear<T>(&self, heard: &Receiver<T>) -> Result<T, Unread> {
+        loop {
+            match heard.recv_timeout(self.nap()?) {
+                Ok(answer) => return Ok(answer),
+                Err(RecvTimeoutError::Timeout) => {}
+                // A panic, which ends the daemon.
+                Err(RecvTimeoutError::Disconnected) => return Err(Unread::Failed(IoFailure::TimedOut)),
+            }
+        }
+    }
+
     /// How long to wait before looking again.
     fn nap(&self) -> Result<Duration, Unread> {
         if !(self.wanted)() {
@@ -83,7 +107,7 @@ impl<T: Send + 'static> Desk<T> {
     fn ask(&self, question: &Question<'_>) -> Result<T, Unread> {
         let mut readers = self.lock();
         while *readers >= READERS_MAX {
-            let waited = self.ended.wait_timeout(readers, question.nap()?);
+            let waited = self.ended.wait_timeout(readers, question.patience.nap()?);
             readers = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         *readers += 1;
@@ -102,14 +126,7 @@ impl<T: Send + 'static> Desk<T> {
             self.end();
             return Err(Unread::Failed(IoFailure::Os(errno(&error))));
         }
-        loop {
-            match heard.recv_timeout(question.nap()?) {
-                Ok(answer) => return Ok(answer),
-                Err(RecvTimeoutError::Timeout) => {}
-                // A panic, which ends the daemon.
-                Err(RecvTimeoutError::Disconnected) => return Err(Unread::Failed(IoFailure::TimedOut)),
-            }
-        }
+        question.patience.hear(&heard)
     }
 
     /// A reader has ended.
@@ -135,8 +152,8 @@ pub(crate) fn evidence(
     limit: Duration,
     wanted: &dyn Fn() -> bool,
 ) -> Result<RejoinEvidence, Unread> {
-    let (records, until) = (&global.records, Instant::now() + limit);
-    let question = Question { global, spec, until, wanted };
+    let records = &global.records;
+    let question = Question { global, spec, patience: Patience::new(limit, wanted) };
     let here = records.this_boot.ask(&question)?;
     if here.is_some() || records.reboots.is_none() {
         return Ok(evidence_of(here, None));
@@ -164,8 +181,8 @@ pub(crate) fn claimed(
     limit: Duration,
     wanted: &dyn Fn() -> bool,
 ) -> Result<u64, Unread> {
-    let until = Instant::now() + limit;
-    let claimed = global.records.claims.ask(&Question { global, spec, until, wanted })?;
+    let patience = Patience::new(limit, wanted);
+    let claimed = global.records.claims.ask(&Question { global, spec, patience })?;
     claimed.map_err(|error| {
         global.log.error(format_args!("{}: {error}", global.records.claim_path(spec).display()));
         let damaged = error.kind() == io::ErrorKind::InvalidData;

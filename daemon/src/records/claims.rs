@@ -1,27 +1,26 @@
 //! Claims: the largest generation with which a join of this host may be about to make a host id its own.
 //!
-//! A claim is on record before it is written to the lease, until it has failed for certain, or the host id is given back (unless an
-//! earlier one was there before it). A daemon that comes
-//! after the one which made it does not know what became of it, for its write may have failed and land all the same. It takes another generation: of
-//! two instances that others cannot tell apart one would be judged by the io timeout of the other, and one that seems to be older than a
-//! claim that lands is dead to everybody. (Beside a lease that has the same generation a claim costs none.)
+//! A claim is on record before it is written to the lease, until it has failed for certain, or the host id is given back (unless an earlier
+//! one was there before it). A daemon that comes after the one which made it does not know what became of it, for its write may have failed
+//! and land all the same. It takes another generation: of two instances that others cannot tell apart one would be judged by the io timeout
+//! of the other, and one that seems to be older than a claim that lands is dead to everybody. (Beside a lease that has the same generation a
+//! claim costs none.)
 //!
 //! One file per lockspace and host id, in the run directory. After a reboot nothing can land any more, and a claim that stays costs a number.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::PathBuf;
-use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{self, SyncSender};
+use std::time::Duration;
 
 use sanlock_lease::machine::IoFailure;
 use sanlock_lease::name::Name;
 use sanlock_lease::text::LockspaceSpec;
 
-use super::asking::{LOOK, Unread, errno};
+use super::asking::{Patience, Unread, errno};
 use super::form::{seal, unseal};
 use super::queue::Queued;
-use super::{Newest, Order, Records, hex, replace, unlink};
+use super::{Newest, Order, Records, read, unlink};
 use crate::log::Log;
 
 /// First line of a claim.
@@ -45,7 +44,7 @@ impl Records {
     }
 
     fn path_of_claim(&self, lockspace: &Name, host_id: u64) -> PathBuf {
-        self.directory.join(format!("claim-{}-{host_id}", hex(lockspace.as_bytes())))
+        self.path_of("claim", lockspace, host_id)
     }
 
     /// The generation that is on record as claimed; 0 without one.
@@ -53,10 +52,7 @@ impl Records {
     /// # Errors
     /// It cannot be read, or is not what was written.
     pub(super) fn claimed(&self, spec: &LockspaceSpec) -> io::Result<u64> {
-        let mut text = String::new();
-        let read = File::open(self.claim_path(spec))
-            .and_then(|file| file.take(CLAIM_BYTES_MAX).read_to_string(&mut text));
-        match read {
+        let text = match read(&self.claim_path(spec), CLAIM_BYTES_MAX) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
             read => read?,
         };
@@ -81,20 +77,9 @@ impl Records {
         wanted: &dyn Fn() -> bool,
     ) -> Result<(), Unread> {
         let (done, heard) = mpsc::sync_channel(1);
-        let until = Instant::now() + limit;
+        let patience = Patience::new(limit, wanted);
         self.order(spec.name, spec.host_id, generation, Some(done));
-        loop {
-            if !wanted() {
-                return Err(Unread::Unwanted);
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            match heard.recv_timeout(left.min(LOOK)) {
-                Ok(Ok(())) => return Ok(()),
-                Ok(Err(error)) => return Err(Unread::Failed(IoFailure::Os(errno(&error)))),
-                Err(RecvTimeoutError::Timeout) if !left.is_zero() => {}
-                Err(_) => return Err(Unread::Failed(IoFailure::TimedOut)),
-            }
-        }
+        patience.hear(&heard)?.map_err(|error| Unread::Failed(IoFailure::Os(errno(&error))))
     }
 
     fn order(
@@ -115,14 +100,7 @@ impl Records {
         let result = match generation {
             0 => unlink(&path),
             generation => {
-                let text = seal(format!("{HEADING}\ngeneration {generation}\n"));
-                match replace(&self.directory, &path, &text) {
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                        let made = self.make_directory(newest, log);
-                        made.and_then(|()| replace(&self.directory, &path, &text))
-                    }
-                    replaced => replaced,
-                }
+                self.put(newest, &path, &seal(format!("{HEADING}\ngeneration {generation}\n")), log)
             }
         };
         if let Err(error) = &result {

@@ -4,8 +4,8 @@
 //! stranger's. A record of another boot *of this machine* proves that nothing of that instance is left. The machine is named by
 //! its hardware's UUID, so that a cloned system disk does not speak for the machine it was copied from.
 
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use sanlock_lease::delta::Instance;
@@ -14,7 +14,7 @@ use sanlock_lease::text::LockspaceSpec;
 use sanlock_manager::rejoin::{RejoinEvidence, RejoinRecord};
 
 use super::form::{seal, unseal};
-use super::{END, hex, instance, place, replace, unlink};
+use super::{END, hex, instance, place, read, replace, unlink};
 
 /// Where the records are, if the run directory is the usual one.
 pub(crate) const STATE_DIR: &str = "/var/lib/sanlock";
@@ -80,7 +80,7 @@ impl Reboots {
         let RejoinRecord { spec, instance, .. } = record;
         let path = self.path(&spec.name, spec.host_id);
         let text = seal(self.lines(HEADING, &self.boot, spec, &place(&spec.path, spec.offset), *instance));
-        if read(&path).is_ok_and(|found| found == text) {
+        if read(&path, RECORD_BYTES_MAX).is_ok_and(|found| found == text) {
             return Ok(());
         }
         replace(&self.directory, &path, &text)
@@ -88,7 +88,7 @@ impl Reboots {
 
     /// What is known of an instance of this machine in an earlier boot, if it was not left in good order since.
     pub(crate) fn earlier_boot(&self, spec: &LockspaceSpec) -> Option<RejoinEvidence> {
-        let text = read(&self.path(&spec.name, spec.host_id)).ok()?;
+        let text = read(&self.path(&spec.name, spec.host_id), RECORD_BYTES_MAX).ok()?;
         let sealed = unseal(&text);
         let lines = sealed.or_else(|| text.strip_suffix(END))?;
         let line = |key: &str| lines.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
@@ -115,12 +115,6 @@ impl Reboots {
     pub(crate) fn remove(&self, lockspace: &Name, host_id: u64) -> io::Result<()> {
         unlink(&self.path(lockspace, host_id))
     }
-}
-
-fn read(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    File::open(path)?.take(RECORD_BYTES_MAX).read_to_string(&mut text)?;
-    Ok(text)
 }
 
 #[cfg(test)]
