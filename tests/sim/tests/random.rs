@@ -67,7 +67,9 @@ fn few_runs() -> bool {
     number("SIM_SEEDS").is_some_and(|seeds| seeds < SEEDS)
 }
 
-/// What every batch of runs must have gone through; a batch that did not proves nothing. A few runs alone need not.
+/// What every batch of runs must have gone through; a batch that did not proves nothing. A few runs alone need not. What comes less than
+/// ten times in a batch, on an average of long campaigns, has a batch of its own in `sabotage.rs` instead (an orphan that counts and whose
+/// daemon died: twice here).
 fn assert_reached(marks: &Marks) {
     if few_runs() {
         return;
@@ -172,7 +174,6 @@ fn our_hosts_alone() {
     }
     let reached = [
         ("a lease renamed", marks.renamed),
-        ("an orphan that counts and whose daemon died", marks.orphans_left_behind),
         ("a lease asked for under its old name", marks.misnamed),
         ("a lease of several disks granted", marks.acquired_on_legs),
         ("with the leader on some of them", marks.acquired_on_some),
