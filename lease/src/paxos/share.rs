@@ -6,7 +6,7 @@
 
 use super::acquire::{AcquireOptions, AcquireOutcome, Mode, PaxosAcquire};
 use super::release::{PaxosRelease, ReleaseOutcome};
-use super::{AcquireError, Held, PaxosConfig};
+use super::{AcquireError, Held, PaxosConfig, ReleaseError};
 use crate::machine::{Env, Input, IoFailure, Machine, Step};
 use crate::record::{DBLOCK_RELEASED, ModeBlock};
 use crate::timing::MonoTime;
@@ -102,7 +102,12 @@ impl PaxosShare {
 
     fn after_share(&self, outcome: ReleaseOutcome, outstanding: u32) -> Step<AcquireOutcome> {
         let Stage::Share(held, _) = &self.stage else { return Step::Pending };
-        let outcome = match outcome.result {
+        let result = match (outcome.result, outcome.block_failure) {
+            // The leader is free, but a majority lacks the flag, which others look for where somebody commits our value once more.
+            (Ok(_), Some(failure)) => Err(ReleaseError::DblockWrite(failure)),
+            (result, _) => result,
+        };
+        let outcome = match result {
             Ok(_) => AcquireOutcome::Acquired(shared(*held, self.config.generation)),
             Err(e) => AcquireOutcome::Failed {
                 error: AcquireError::Share(e),

@@ -112,7 +112,8 @@ impl Wish {
         if !self.clears() && found.lver.get() > version {
             return Err(RequestError::Later { wanted: version, found: found.lver.get() });
         }
-        Ok(RequestRecord { lver: version.into(), force_mode: self.force_mode.into(), ..*found })
+        let (version, force_mode) = (version.into(), self.force_mode.into());
+        Ok(RequestRecord { version: REQUEST_VERSION.into(), lver: version, force_mode, ..*found })
     }
 }
 
@@ -202,5 +203,6 @@ mod tests {
         assert_eq!(version.check(), Err(RequestError::Version { found: 0x0002_0000 }));
         let minor = RequestRecord { version: 0x0001_0007.into(), ..found };
         assert_eq!(minor.check(), Ok(()));
+        assert_eq!(force.record(9, &minor).map(|record| record.version.get()), Ok(REQUEST_VERSION));
     }
 }

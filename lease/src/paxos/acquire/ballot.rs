@@ -241,8 +241,8 @@ impl PaxosAcquire {
             let info = self.owner_info(&leader);
             return self.fail(AcquireError::Other(info));
         }
-        // An older value of ours is committed; on with the next version. Nobody else owned this one.
-        self.demand = self.demand.map(|_| self.next_lver());
+        // An older value of ours is committed; on with the next version, unless one was demanded: an earlier process of this host, or an
+        // earlier host with this id, may have owned the one that is committed now.
         self.last_error = AcquireError::Other(self.owner_info(&leader));
         self.restart(now, env)
     }

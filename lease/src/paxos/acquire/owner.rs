@@ -160,11 +160,16 @@ impl PaxosAcquire {
         }
     }
 
-    /// Nobody owns the lease any more. The time for which that was waited for is none of contending.
+    /// Nobody owns the lease any more.
     fn owner_gone(&mut self, now: MonoTime) -> Step<AcquireOutcome> {
-        let waited = self.watch.map_or(0, |watch| now.millis_since(watch.began));
-        self.contending_since = self.contending_since.map(|since| since.plus_millis(waited));
+        self.watch_is_over(now);
         self.reread_leader(now, Then::Ballot)
+    }
+
+    /// The time for which an owner was waited for is none of contending.
+    fn watch_is_over(&mut self, now: MonoTime) {
+        let waited = self.watch.take().map_or(0, |watch| now.millis_since(watch.began));
+        self.contending_since = self.contending_since.map(|since| since.plus_millis(waited));
     }
 
     /// Whether our looks at the hosts do not reach the owner any more, so that what the table knows of it is as old as this: the sectors beside
@@ -211,6 +216,7 @@ impl PaxosAcquire {
         // flag; should it have won that later version, our ballot finds its value and commits it.
         let (lver, ours) = (block.dblock.lver.get(), self.leader.lver.get());
         if lver > ours || (block.dblock.is_released() && (lver == ours || lver == 0)) {
+            self.watch_is_over(now);
             return self.reread_leader(now, Then::Ballot);
         }
         let info = self.owner_info(&self.leader);
@@ -251,6 +257,7 @@ impl PaxosAcquire {
                 let info = self.owner_info(&leader);
                 return self.fail(AcquireError::Live(info));
             }
+            self.watch_is_over(now);
             return self.restart(now, env);
         }
         let next = self.next_lver();
@@ -270,8 +277,7 @@ impl PaxosAcquire {
                 let info = self.owner_info(&leader);
                 return self.fail(AcquireError::Owned(info));
             }
-            // An older value of ours: nobody else owned that version.
-            self.demand = self.demand.map(|_| next);
+            // An older value of ours; as after a commit of it.
             return self.restart(now, env);
         }
         if leader != self.leader {

@@ -2,6 +2,7 @@
 
 use super::disks::{block_on, disk, lab3, three};
 use super::*;
+use crate::machine::Action;
 use crate::paxos::acquire::Mode;
 use crate::paxos::convert::PaxosConvert;
 use crate::paxos::share::PaxosShare;
@@ -35,6 +36,35 @@ fn entering_shared_mode_leaves_a_disk_alone_to_which_a_write_hangs() {
         assert_eq!((done.outstanding, machine.outstanding()), (1, 1));
         let to_hung = lab.trace.iter().filter(|t| t.op.is_write() && t.op.place == disk(hung)).count();
         assert_eq!(to_hung, 1, "disk {hung}");
+    }
+}
+
+/// Others look for the flag of a hold whose leader somebody has committed in its name, on a majority of the disks, and nobody would write it before
+/// the hold ends: an announced hold without it is none.
+#[test]
+fn a_shared_hold_without_its_mark_on_a_majority_is_refused_and_taken_back() {
+    for failing in 0..4_u8 {
+        let mut lab = free3();
+        lab.fates(move |op| {
+            let marks = matches!(&op.action, Action::Write { content: Content::Block(block), .. }
+                if block.dblock.is_released() && block.mode.is_shared());
+            let on = (0..failing).any(|n| op.place == disk(n));
+            if marks && on { Fate::fail(IoFailure::Os(11)) } else { Fate::prompt() }
+        });
+        let done = lab.run_noisy(&mut PaxosShare::new(three(), AcquireOptions::default(), 8));
+        if failing < 2 {
+            assert!(held(&done).is_shared(), "{failing}");
+            continue;
+        }
+        let error = AcquireError::Share(ReleaseError::DblockWrite(IoFailure::Os(11)));
+        let (found, _, retract) = failure(&done);
+        assert_eq!((found, retract, done.outstanding), (error, true, 0), "{failing}");
+        lab.no_faults();
+        lab.run_noisy(&mut PaxosRelease::retract(three(), Geometry::B512_M1)).outcome.result.unwrap();
+        for n in 0..3 {
+            let block = block_on(&lab, n, US);
+            assert!(block.dblock.is_released() && !block.mode.is_shared(), "{failing} {n}");
+        }
     }
 }
 

@@ -100,6 +100,39 @@ fn an_owner_that_gives_the_lease_up_while_we_wait_is_followed_at_once() {
     assert!(done.at < lab.trace[0].at.plus_millis(100), "{:?}", done.at);
 }
 
+/// The time for which a silent owner was watched is none of contending, however the watch ends: a lease that is free is not refused because of it.
+#[test]
+fn a_lease_that_others_gave_up_after_a_long_watch_is_taken() {
+    // Somebody else took it a moment earlier, and has given it up: the leader has moved. Or the owner was renewing, and its own block says so.
+    for taken_in_between in [true, false] {
+        let mut lab = free_lab();
+        let config = PaxosConfig { io_timeout: IoTimeout::new(5).unwrap(), ..config(US) };
+        before_round(&mut lab, READ_1, |lab| put_block(lab, 2, block([4002, 0, 0, 0, 0, 1])));
+        // While we wait after the lost ballot host 2, which has an io timeout of 20 s, wins that version and the next one, and dies.
+        before_round(&mut lab, READ_1 + 1, |lab| {
+            put_block(lab, 2, block([6002, 6002, 2, 1, 500, 2]));
+            put_leader(lab, leader(2, Owner { writer: 3, ..owned_by(2, 1) }));
+            let mut record = delta(2, 1, 900);
+            record.io_timeout = 20.into();
+            record.seal();
+            put_delta(lab, 2, record);
+        });
+        lab.after_secs(205, move |lab| {
+            if taken_in_between {
+                put_leader(lab, leader(3, Owner { timestamp: 0, ..owned_by(3, 1) }));
+            } else {
+                put_block(lab, 2, released(block([6002, 6002, 2, 1, 500, 2])));
+                let mut record = delta(2, 1, 901);
+                record.io_timeout = 20.into();
+                record.seal();
+                put_delta(lab, 2, record);
+            }
+        });
+        let done = acquire_as(&mut lab, config, AcquireOptions::default());
+        assert_eq!(held(&done).lver(), if taken_in_between { 4 } else { 3 });
+    }
+}
+
 /// Its renewal may be many seconds away. What it wrote itself since we looked says the same.
 #[test]
 fn an_owner_that_takes_the_lease_again_while_we_wait_is_alive() {
