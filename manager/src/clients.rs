@@ -1,11 +1,12 @@
 //! Connections and the processes behind them (socket-protocol.md 2).
 
-use crate::ids::{ConnId, ResourceId};
+use crate::ids::ConnId;
 use crate::state::{Op, OpKind, OpNumber, Resource};
 use crate::{Action, Level, Manager, Reply, Target, log, reply};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::name::Name;
 use sanlock_lease::text::ResourceSpec;
+use std::collections::BTreeMap;
 
 /// RESTRICT_ALL: nothing this connection sends is answered any more.
 const RESTRICT_ALL: u32 = 0x1;
@@ -211,33 +212,28 @@ impl Manager {
     /// its process is gone too. Whether nothing is left.
     fn give_up_held(&mut self, conn: ConnId, running: Option<OpNumber>, out: &mut Vec<Action>) -> bool {
         let Some(client) = self.conns.get(&conn) else { return false };
-        let held: Vec<ResourceId> = client.held().collect();
+        let held = client.held_of_each();
         let pid_gone = client.pid_gone || client.pid.is_none();
         let mut still_used = false;
-        for id in held {
+        let mut gone = BTreeMap::new();
+        for (id, number) in held {
             let Some(resource) = self.resources.get(&id) else { continue };
             if running.is_some() && resource.for_op == running {
                 still_used = true;
                 continue;
             }
             let dead = self.lockspaces.get(&resource.ls).is_none_or(|ls| ls.dead.is_some());
-            if !dead {
-                self.take_token(conn, id);
-                self.release_ended_client(id, conn, out);
-            } else if pid_gone {
-                // Nothing may be written any more; the host_id lease speaks for it.
-                self.take_token(conn, id);
-                self.release_ended_client(id, conn, out);
+            // In a dead one nothing may be written any more; the host_id lease speaks for it.
+            if !dead || pid_gone {
+                gone.insert(id, number);
+                self.release_ended_client(id, conn, number, out);
             } else {
                 still_used = true;
             }
         }
-        !still_used
-    }
-
-    fn take_token(&mut self, conn: ConnId, resource: ResourceId) {
         if let Some(client) = self.conns.get_mut(&conn) {
-            client.drop_token(resource);
+            client.drop_tokens(gone);
         }
+        !still_used
     }
 }

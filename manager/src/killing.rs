@@ -94,7 +94,7 @@ impl Survey {
 
 #[cfg(test)]
 thread_local! {
-    /// Connections, tokens, resources and tasks that this thread has looked at to see who uses a lockspace.
+    /// Connections, tokens, resources and tasks that this thread has looked at to see who uses a lockspace, and what is given up.
     pub(crate) static LOOKED_AT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 

@@ -148,10 +148,16 @@ impl Manager {
         i32::try_from(found.len()).unwrap_or(i32::MAX)
     }
 
-    /// The client of a token is gone: its lease goes, or stays as an orphan.
-    pub(crate) fn release_ended_client(&mut self, id: ResourceId, conn: ConnId, out: &mut Vec<Action>) {
+    /// The client of so many tokens is gone: its lease goes, or stays as an orphan.
+    pub(crate) fn release_ended_client(
+        &mut self,
+        id: ResourceId,
+        conn: ConnId,
+        number: usize,
+        out: &mut Vec<Action>,
+    ) {
         let Some(resource) = self.resources.get_mut(&id) else { return };
-        let last = match resource.drop_granted(conn) {
+        let last = match resource.drop_granted(conn, number) {
             Err(last) => last,
             Ok(dropped) => {
                 // Whoever is about to join in may not get it. Until then it is what the last holder left.

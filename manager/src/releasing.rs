@@ -5,7 +5,7 @@ use crate::action::Action;
 use crate::event::{ReleaseWhat, Target};
 use crate::ids::{ConnId, LockspaceId, ResourceId, TaskId};
 use crate::side::Givings;
-use crate::state::{Op, OpKind, OpNumber, Resource, Work};
+use crate::state::{Op, OpKind, OpNumber, Resource, Work, number_of_each};
 use crate::value::value_was_refused;
 use crate::{Level, Manager, log, reply};
 use sanlock_lease::code::ReturnCode;
@@ -14,6 +14,7 @@ use sanlock_lease::name::Name;
 use sanlock_lease::paxos::release::ReleaseOutcome;
 use sanlock_lease::paxos::{PaxosConfig, ReleaseError};
 use sanlock_lease::timing::MonoTime;
+use std::collections::BTreeMap;
 
 /// What starting a release came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,10 +25,6 @@ pub(crate) enum Started {
     Later,
     /// There is nothing to do on disk.
     Nothing,
-}
-
-fn count<'a>(ids: impl IntoIterator<Item = &'a ResourceId>, id: ResourceId) -> usize {
-    ids.into_iter().filter(|i| **i == id).count()
 }
 
 impl Manager {
@@ -74,21 +71,19 @@ impl Manager {
                 return reply(out, conn, number);
             }
         };
+        let mut by_names = self.by_names(number_of_each(held));
         for names in all {
             // Each name gives up one token; of a shared resource there may be several.
-            let found = held.iter().copied().find(|id| {
-                count(&left, *id) < count(&held, *id)
-                    && self.resources.get(id).is_some_and(|r| r.spec.names() == names)
-            });
-            match found {
-                Some(id) => left.push(id),
+            match by_names.get_mut(&names).filter(|(_, number)| *number > 0) {
+                Some((id, number)) => {
+                    *number -= 1;
+                    left.push(*id);
+                }
                 None => result = ReturnCode::GENERIC.0,
             }
         }
         if let Some(client) = self.conns.get_mut(&target) {
-            for id in &left {
-                client.drop_token(*id);
-            }
+            client.drop_tokens(number_of_each(left.iter().copied()));
         }
         let kind = OpKind::Release { givings: Givings::new(left, result), rename };
         let number = self.begin_op(conn, target, kind);
@@ -97,22 +92,23 @@ impl Manager {
         self.spare(target, out);
     }
 
+    /// What is held, by its names, with the number of tokens: a resource exists at most once.
+    fn by_names(&self, held: BTreeMap<ResourceId, usize>) -> BTreeMap<(Name, Name), (ResourceId, usize)> {
+        let named = |(id, number)| Some((self.resources.get(&id)?.spec.names(), (id, number)));
+        held.into_iter().filter_map(named).collect()
+    }
+
     /// Releases what may be released now of a command's resources, or ends it.
     pub(crate) fn release_next(&mut self, number: OpNumber, out: &mut Vec<Action>) {
+        self.release_without_turn(number, out);
         loop {
             let tasks = self.tasks_running();
             let Some(Op { target, kind: OpKind::Release { givings, .. }, .. }) = self.ops.get(&number) else {
                 return;
             };
             let target = *target;
-            // What needs nothing on disk waits for no turn. In a dead lockspace it would keep that, and the watchdog's expiry, for nobody; and a token of
-            // a shared lease would be there when the last one goes that is held, which is the one that may leave an orphan.
-            let waits = |id| {
-                self.resources.get(&id).is_some_and(|r| self.in_usable_lockspace(r) && r.tokens().len() < 2)
-            };
-            let over = givings.waiting().find(|(_, id)| !waits(*id));
-            let Some((at, id)) = over.or_else(|| givings.next(tasks)) else { break };
-            let started = self.start_release(id, target, number, out);
+            let Some((at, id)) = givings.next(tasks) else { break };
+            let started = self.start_release(id, target, 1, number, out);
             let Some(givings) = self.givings(number) else { return };
             match started {
                 Started::Running => givings.begun(at),
@@ -122,6 +118,28 @@ impl Manager {
         }
         if let Some(code) = self.givings(number).and_then(|g| g.outcome()) {
             self.end_op(number, code, out);
+        }
+    }
+
+    /// What needs nothing on disk waits for no turn. In a dead lockspace it would keep that, and the watchdog's expiry, for nobody; and a token of
+    /// a shared lease would be there when the last one goes that is held, which is the one that may leave an orphan.
+    fn release_without_turn(&mut self, number: OpNumber, out: &mut Vec<Action>) {
+        let Some(Op { target, kind: OpKind::Release { givings, .. }, .. }) = self.ops.get(&number) else {
+            return;
+        };
+        let target = *target;
+        let mut over = number_of_each(givings.waiting().map(|(_, id)| id));
+        for (id, number_of_it) in &mut over {
+            let usable = self.resources.get(id).filter(|r| self.in_usable_lockspace(r));
+            if let Some(resource) = usable {
+                *number_of_it = resource.tokens().len().saturating_sub(1).min(*number_of_it);
+            }
+            if *number_of_it > 0 {
+                self.start_release(*id, target, *number_of_it, number, out);
+            }
+        }
+        if let Some(givings) = self.givings(number) {
+            givings.done_at_once(over);
         }
     }
 
@@ -155,17 +173,18 @@ impl Manager {
         })
     }
 
-    /// Gives one connection's token up, and starts the release of the resource if it was the last one.
+    /// Gives so many tokens of one connection up, and starts the release of the resource if the last one went.
     fn start_release(
         &mut self,
         id: ResourceId,
         conn: ConnId,
+        tokens: usize,
         number: OpNumber,
         out: &mut Vec<Action>,
     ) -> Started {
         let Some(resource) = self.resources.get_mut(&id) else { return Started::Nothing };
         // Others of this host may share it.
-        let Err(last) = resource.drop_token(conn) else { return Started::Nothing };
+        let Err(last) = resource.drop_tokens(conn, tokens) else { return Started::Nothing };
         let Some(resource) = self.resources.get(&id) else { return Started::Nothing };
         if self.becomes_orphan(resource, last, false, out) {
             return Started::Nothing;

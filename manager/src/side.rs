@@ -19,6 +19,7 @@
 use crate::event::ResourceRequest;
 use crate::ids::{LockspaceId, ResourceId, TaskId};
 use sanlock_lease::name::Name;
+use std::collections::BTreeMap;
 
 /// Resources of one command that are worked on at a time.
 pub(crate) const SIDE_BY_SIDE_MAX: usize = 8;
@@ -251,6 +252,16 @@ impl Givings {
     pub(crate) fn done(&mut self, at: usize, code: i32) {
         if let Some((_, state)) = self.all.get_mut(at) {
             *state = Giving::Done(code);
+        }
+    }
+
+    /// So many of each resource, those that wait first, need no task.
+    pub(crate) fn done_at_once(&mut self, mut of_each: BTreeMap<ResourceId, usize>) {
+        for (id, state) in self.all.iter_mut().filter(|(_, state)| *state == Giving::Waiting) {
+            if let Some(left) = of_each.get_mut(id).filter(|left| **left > 0) {
+                *left -= 1;
+                *state = Giving::Done(0);
+            }
         }
     }
 

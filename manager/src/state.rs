@@ -4,6 +4,7 @@ use crate::config::Setting;
 use crate::event::AcquireFlags;
 use crate::events::Events;
 use crate::ids::{ConnId, LockspaceId, ResourceId, TaskId};
+use crate::killing::look;
 use crate::killpath::KillpathProgram;
 use crate::requests::{Looking, Manner};
 use crate::side::{Givings, Takings};
@@ -88,10 +89,19 @@ impl Conn {
         }
     }
 
-    /// Frees one token of the resource: of a shared one a client may have several.
-    pub(crate) fn drop_token(&mut self, resource: ResourceId) {
-        if let Some(token) = self.tokens.iter_mut().find(|t| **t == Some(resource)) {
-            *token = None;
+    /// How many tokens it holds of each resource: of a shared one it may have several.
+    pub(crate) fn held_of_each(&self) -> BTreeMap<ResourceId, usize> {
+        number_of_each(self.held())
+    }
+
+    /// Frees so many tokens of each resource, those in the first places.
+    pub(crate) fn drop_tokens(&mut self, mut of_each: BTreeMap<ResourceId, usize>) {
+        for token in &mut self.tokens {
+            look();
+            if let Some(left) = token.and_then(|id| of_each.get_mut(&id)).filter(|left| **left > 0) {
+                *left -= 1;
+                *token = None;
+            }
         }
         while self.tokens.last() == Some(&None) {
             self.tokens.pop();
@@ -103,6 +113,16 @@ impl Conn {
     pub fn is_busy(&self) -> bool {
         self.busy.is_some()
     }
+}
+
+/// How often each resource is named.
+pub(crate) fn number_of_each(all: impl IntoIterator<Item = ResourceId>) -> BTreeMap<ResourceId, usize> {
+    let mut numbers = BTreeMap::new();
+    for id in all {
+        look();
+        *numbers.entry(id).or_default() += 1;
+    }
+    numbers
 }
 
 /// Why a lockspace is dead.
@@ -386,24 +406,50 @@ impl Resource {
         }
     }
 
-    /// Takes one token of this connection away, one that was not granted first. `Err` if none is left: what becomes of the
-    /// resource depends on the last one, if there was one.
-    pub(crate) fn drop_token(&mut self, conn: ConnId) -> Result<Option<Token>, Option<Token>> {
-        self.drop_one(conn, false)
+    /// Takes so many tokens of this connection away, those that were not granted first, and otherwise the oldest: the last one that went, if
+    /// there was one. `Err` if none is left: what becomes of the resource depends on that one.
+    pub(crate) fn drop_tokens(
+        &mut self,
+        conn: ConnId,
+        number: usize,
+    ) -> Result<Option<Token>, Option<Token>> {
+        self.drop_some(conn, number, false)
     }
 
     /// The same for a connection that has ended, which loses what it was granted: what it had asked for besides goes with the command that
     /// asked.
-    pub(crate) fn drop_granted(&mut self, conn: ConnId) -> Result<Option<Token>, Option<Token>> {
-        self.drop_one(conn, true)
+    pub(crate) fn drop_granted(
+        &mut self,
+        conn: ConnId,
+        number: usize,
+    ) -> Result<Option<Token>, Option<Token>> {
+        self.drop_some(conn, number, true)
     }
 
-    fn drop_one(&mut self, conn: ConnId, granted_first: bool) -> Result<Option<Token>, Option<Token>> {
+    /// All of them in one pass: a lease may have millions of tokens. The others stay in their order, in which STATUS shows them.
+    fn drop_some(
+        &mut self,
+        conn: ConnId,
+        number: usize,
+        granted_first: bool,
+    ) -> Result<Option<Token>, Option<Token>> {
         let Work::Held { tokens, .. } = &mut self.work else { return Err(None) };
-        let own = |t: &Token| t.conn == conn;
-        let first = tokens.iter().position(|t| own(t) && t.granted == granted_first);
-        let dropped = first.or_else(|| tokens.iter().position(own)).map(|at| tokens.remove(at));
-        if tokens.is_empty() { Err(dropped) } else { Ok(dropped) }
+        let (mut left, mut last) = (number, None);
+        for granted in [granted_first, !granted_first] {
+            if left == 0 {
+                break;
+            }
+            tokens.retain(|token| {
+                look();
+                let goes = left > 0 && token.conn == conn && token.granted == granted;
+                if goes {
+                    left -= 1;
+                    last = Some(*token);
+                }
+                !goes
+            });
+        }
+        if tokens.is_empty() { Err(last) } else { Ok(last) }
     }
 
     /// Its list.
