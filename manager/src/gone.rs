@@ -72,13 +72,12 @@ impl Manager {
         self.release_ended(now, id, Err((code, !lost)), out);
     }
 
-    /// An acquire has come to nothing, and left nothing behind: the release whose place it took is tried again, if there was one. Otherwise there
-    /// is nothing to do for that resource any more.
-    pub(crate) fn back_to_release(&mut self, now: MonoTime, id: ResourceId) {
+    /// An acquire has come to nothing, and left nothing behind: the release whose place it took is tried again when it was to be, if there was one,
+    /// so whoever asks again and again does not put it off. Otherwise, and in a lockspace that has ended, there is nothing to do for that resource any more.
+    pub(crate) fn back_to_release(&mut self, id: ResourceId) {
         let Some(resource) = self.resources.remove(&id) else { return };
-        if let Some(earlier) = resource.instead_of {
+        if let Some(earlier) = resource.instead_of.filter(|earlier| self.in_usable_lockspace(earlier)) {
             self.resources.insert(id, *earlier);
-            self.retry_later(now, id);
         }
     }
 }

@@ -96,6 +96,41 @@ fn an_acquire_that_comes_to_nothing_gives_the_release_its_place_back() {
     }
 }
 
+/// Whoever asks again and again for a lease that is gone does not keep its release from being tried, nor from being dropped in the end.
+#[test]
+fn a_release_is_tried_in_its_own_time_however_often_somebody_asks_for_the_lease() {
+    let mut lab = gone();
+    let (begun, mut attempts) = (lab.now, 0);
+    for _ in 0..12 * T {
+        for action in lab.acquire(1, Target::Own, &["a"]) {
+            if let Action::StartAcquire { task, .. } = action {
+                lab.quiet(Event::StartFailed { task, code: -2 });
+            }
+        }
+        for action in lab.tick() {
+            if let Action::StartRetract { task, .. } = action {
+                attempts += 1;
+                lab.quiet(Event::StartFailed { task, code: -2 });
+            }
+        }
+        if lab.list("a").is_none() {
+            break;
+        }
+    }
+    assert_eq!(lab.list("a"), None, "{attempts} attempts");
+    let waited = lab.now.secs_since(begun);
+    assert!((8 * T..=10 * T).contains(&waited), "{attempts} attempts in {waited} s");
+}
+
+#[test]
+fn a_release_whose_lockspace_ended_meanwhile_has_no_place_to_come_back_to() {
+    let mut lab = gone();
+    let task = task_of(&lab.acquire(1, Target::Own, &["a"]));
+    lab.remove(9, "ls");
+    lab.quiet(Event::StartFailed { task, code: -2 });
+    assert_eq!(lab.list("a"), None);
+}
+
 #[test]
 fn an_acquire_that_left_something_takes_back_all_that_is_this_host_s() {
     let mut lab = gone();
