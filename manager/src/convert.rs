@@ -134,15 +134,17 @@ impl Manager {
         resource.spec.shared = held.is_shared();
         // The process that it had may not be the one that holds it when it is exclusive again.
         resource.manner = resource.manner.take().filter(|_| !held.is_shared());
+        // A command waits for what a client asked for, and nobody for what takes an earlier conversion back.
+        let (was_to_erase, takes_back) = (resource.erase, resource.for_op.is_none());
         // Exclusive, the leader is what we committed; a success leaves nothing older behind.
         resource.erase = held.is_shared() && (erase || (result.is_err() && resource.erase));
         resource.unsettled = (outstanding > 0).then_some(task);
-        if resource.erase {
-            // After T, then every 2T, as for a release that fails (lease-algorithms.md 6.4).
+        if resource.erase && (takes_back || !was_to_erase) {
+            // After T, then every 2T, as for a release that fails (lease-algorithms.md 6.4). A conversion that is refused meanwhile puts nothing off.
             let t = self.lockspaces.get(&resource.ls).map_or(1, |ls| ls.io_timeout.secs());
             let tried = resource.erase_due.1;
             resource.erase_due = (now.plus_secs(if tried == 0 { t } else { 2 * t }), tried.saturating_add(1));
-        } else {
+        } else if !resource.erase {
             resource.erase_due = (now, 0);
         }
         if result.is_ok() {

@@ -300,6 +300,28 @@ fn what_a_conversion_left_is_taken_back_while_the_hold_goes_on() {
     release_of(&lab.release(0, &["r"]));
 }
 
+/// While the leader names this host, which holds the lease shared, others cannot share it.
+#[test]
+fn a_process_that_converts_again_and_again_does_not_keep_that_from_being_taken_back() {
+    let mut lab = half_converted();
+    let mut begun = lab.now;
+    for attempt in 0..3 {
+        let erase = loop {
+            let task = convert_task(&convert(&mut lab, 0, "r", false));
+            let refused = converted(&mut lab, task, Err(live_owner()), held_shared(), (true, 0));
+            assert_eq!(refused, [replied(0, -243)]);
+            assert!(lab.now.secs_since(begun) < 3, "attempt {attempt} does not begin");
+            let actions = lab.tick();
+            if !actions.is_empty() {
+                break erase_task(&actions);
+            }
+        };
+        begun = lab.now;
+        assert_eq!(converted(&mut lab, erase, Ok(()), held_shared(), (true, 0)), []);
+        assert_eq!(lab.quiet(Event::Tick), [], "not at once");
+    }
+}
+
 #[test]
 fn a_hold_that_is_given_up_meanwhile_is_taken_back_after_it() {
     for (outstanding, start_fails) in [(0, false), (1, false), (0, true)] {
