@@ -175,6 +175,10 @@ impl Manager {
             }
         };
         self.convert_ended(id, code, out);
+        if !takes_back {
+            // Its process may convert again before the next tick, and before every other one.
+            self.erase_due(now, out);
+        }
     }
 
     /// A conversion is over, or could not begin.

@@ -354,6 +354,34 @@ fn a_failed_join_does_not_cost_the_lease_that_its_holder_wanted_to_persist() {
     assert_eq!(lab.list("s"), Some(ResourceList::Orphan));
 }
 
+/// Once somebody who was about to share it has got it, it is his, and not what the last holder left any more. He did not want it to persist.
+#[test]
+fn what_a_holder_left_to_persist_is_whoevers_who_joins_it() {
+    let ends: [fn(&mut Lab); 2] = [
+        |lab| assert_eq!(lab.release(1, &["s"]), [replied(1, 0)]),
+        |lab| {
+            let (_, which) = release_of(&lab.close(1)[..1]);
+            assert_eq!(which, "x", "nothing else is released");
+        },
+    ];
+    for end in ends {
+        let (mut lab, _) = Lab::ready();
+        persistent(&mut lab, 0, "s", true);
+        let mut joins = |conn, other| {
+            let both = vec![asking("s", true), asking(other, true)];
+            task(&ask(&mut lab, conn, both, OrphanUse::Refuse))
+        };
+        let (x, y) = (joins(1, "x"), joins(2, "y"));
+        assert_eq!(lab.close(0), [Action::Forget { conn: ConnId(0) }]);
+        assert_eq!(lab.acquired(x, 0), [replied(1, 0)]);
+        end(&mut lab);
+        assert_eq!(lab.list("s"), Some(ResourceList::Add), "somebody still waits for it");
+        let failed = lab.failed(y, live_owner(), false, 0);
+        let started = releases(&failed);
+        assert_eq!(started.iter().map(|(_, which)| which.as_str()).collect::<Vec<_>>(), ["s"], "{failed:?}");
+    }
+}
+
 /// What the log says of orphans when this happens.
 fn said_of_orphans(lab: &mut Lab, event: Event) -> Vec<String> {
     let mut out = Vec::new();

@@ -322,6 +322,23 @@ fn a_process_that_converts_again_and_again_does_not_keep_that_from_being_taken_b
     }
 }
 
+/// Not even without a pause, so that every tick comes while a conversion runs.
+#[test]
+fn what_is_due_to_be_taken_back_is_when_a_conversion_ends() {
+    let mut lab = half_converted();
+    for second in 0..3 {
+        let task = convert_task(&convert(&mut lab, 0, "r", false));
+        assert_eq!(lab.tick(), [], "a conversion runs");
+        let ended = converted(&mut lab, task, Err(live_owner()), held_shared(), (true, 0));
+        assert_eq!(ended[0], replied(0, -243));
+        if ended.len() > 1 {
+            erase_task(&ended[1..]);
+            return;
+        }
+        assert!(second < 2, "it is not begun");
+    }
+}
+
 #[test]
 fn a_hold_that_is_given_up_meanwhile_is_taken_back_after_it() {
     for (outstanding, start_fails) in [(0, false), (1, false), (0, true)] {
