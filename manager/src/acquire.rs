@@ -404,9 +404,10 @@ impl Manager {
             if let Some(Resource { work: Work::Held { tokens, .. }, pid, spec, .. }) =
                 self.resources.get_mut(id)
             {
+                // From now on it is what this one holds: whoever else is about to share it takes over no orphan any more.
+                tokens.iter_mut().for_each(|t| t.adopts = false);
                 if let Some(token) = tokens.iter_mut().find(|t| t.conn == target && !t.granted) {
                     token.granted = true;
-                    token.adopts = false;
                     if !spec.shared {
                         *pid = holder;
                     }

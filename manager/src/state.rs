@@ -250,7 +250,7 @@ pub struct Token {
     pub granted: bool,
     /// Whether the resource becomes an orphan if the client ends and this is the last token.
     pub persistent: bool,
-    /// It took over an orphan, which it is again if the request fails.
+    /// It took over an orphan, which it is again if the request fails, and no other one was granted meanwhile.
     pub(crate) adopts: bool,
 }
 
