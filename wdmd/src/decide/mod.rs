@@ -34,6 +34,10 @@ const RETRY_MS: i64 = 500;
 const HURRIED_PING_MS: i64 = 1000;
 /// A device that has not fired this long after it should have does not protect this host.
 const OVERDUE_MS: i64 = 5000;
+/// How far ahead an expiry that a client left behind may be for this host to be called doomed by it. Those of lock managers are some minutes ahead, of
+/// the longest io timeout (255 s) 34; one beyond a day is no promise to anybody who takes over, and nobody new is kept out for it until its time comes. Nothing else
+/// depends on it: pings end for that expiry as for any other.
+const DOOMED_WITHIN_MS: i64 = FIRE_TIMEOUT_MAX as i64 * 1000;
 /// Test lines are repeated after this.
 const REPORT_EVERY_MS: i64 = 1000;
 /// How long a stop that has to wait is remembered: as long as a service manager waits for it with our unit, before it asks once more and then gives up.
@@ -294,7 +298,10 @@ impl Machine {
             return Err(Refusal::Broken);
         }
         // Its expiry cannot be moved any more.
-        if let Some((&id, _)) = self.sources.iter().find(|(_, source)| source.dead) {
+        let dooms = |source: &Source| {
+            source.dead && source.expires_at().is_some_and(|at| at.millis_since(now) <= DOOMED_WITHIN_MS)
+        };
+        if let Some((&id, _)) = self.sources.iter().find(|(_, source)| dooms(source)) {
             return Err(Refusal::Dead(id));
         }
         let wanted =

@@ -47,7 +47,7 @@ pub enum Refusal {
     FireTimeout,
     /// This source gets no more pings: the host is about to be reset.
     Expired(SourceId),
-    /// This client has ended and left an expiry behind: the host is certain to be reset.
+    /// This client has ended and left an expiry behind, not further ahead than a day: the host is certain to be reset.
     Dead(SourceId),
     /// This script gets no more pings.
     Script(u8),

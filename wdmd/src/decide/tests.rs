@@ -190,6 +190,40 @@ fn nobody_is_let_onto_a_host_that_is_certain_to_be_reset() {
     assert!(host.lines().iter().any(|line| line.contains("client ci 2 has ended with an expiry")));
 }
 
+/// Lock managers have no expiry that is further ahead than some minutes. What another client leaves behind for the end of all days is to keep nobody out
+/// until then; when its time comes, it does.
+#[test]
+fn an_expiry_that_is_left_for_a_far_day_keeps_nobody_out_before() {
+    let day = u64::from(FIRE_TIMEOUT_MAX);
+    for expire in [3 + day + 1, 1 << 40, u64::MAX] {
+        let mut host = Host::new();
+        host.connect(1, 2);
+        host.open(1, 2, 60);
+        host.send(1, 2, live(1, expire));
+        host.end(2, 2);
+        host.connect(3, 3);
+        assert_eq!(host.open(3, 3, 60), 60, "{expire}");
+        host.send(3, 3, live(3, 83));
+        host.took();
+        host.tick(8);
+        assert_eq!(host.took(), ["ping"], "{expire}");
+        // The new client's own expiry counts as ever.
+        (9..200).for_each(|second| host.tick(second));
+        assert_eq!(host.machine.last_keepalive(), 112, "E + F - 2D - 1");
+    }
+    let mut host = Host::new();
+    host.connect(1, 2);
+    host.open(1, 2, 60);
+    let expire = 3 * day;
+    host.send(1, 2, live(1, expire));
+    host.end(2, 2);
+    host.connect(3, 3);
+    assert_eq!(host.open(expire - day - 1, 3, 60), 60);
+    for second in [expire - day, expire - 80, expire + 10, expire + 1000] {
+        assert_eq!(host.open(second, 3, 60), 0, "{second}");
+    }
+}
+
 #[test]
 fn a_device_that_takes_no_pings_and_does_not_fire_protects_nobody() {
     let mut host = Host::new();

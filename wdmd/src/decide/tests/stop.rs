@@ -51,3 +51,15 @@ fn a_stop_is_forgotten_when_whoever_asked_has_given_up_waiting() {
     host.tick(64);
     assert!(host.quit);
 }
+
+#[test]
+fn an_expiry_that_is_left_behind_keeps_the_daemon_however_far_ahead_it_is() {
+    for expire in [85, u64::MAX] {
+        let mut host = told_to_stop();
+        host.send(3, 2, live(3, expire));
+        host.end(4, 2);
+        (4..40).for_each(|second| host.tick(second));
+        assert!(!host.quit && !host.device.contains(&"disarm"), "{expire}");
+        assert!(host.log.contains(&Notice::StopForgotten), "{expire}");
+    }
+}
