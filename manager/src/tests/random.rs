@@ -1,6 +1,7 @@
 //! Any order of events that the calling rules allow.
 
 mod happens;
+mod replies;
 
 use super::lab::*;
 use crate::side::{SIDE_BY_SIDE, SIDE_BY_SIDE_MAX};
@@ -84,6 +85,8 @@ struct Dog {
 #[derive(Clone, Copy, Debug, Default)]
 struct Client {
     waits: bool,
+    /// It hears of events for as long as it stays.
+    stream: bool,
     registered: bool,
     pid_gone: bool,
 }
@@ -201,7 +204,7 @@ impl World {
             }
             Action::BecomeStream { conn } => {
                 // It waits for ever: a stream sends no commands.
-                assert!(self.open.contains_key(&conn));
+                self.open.get_mut(&conn).expect("only who is there becomes a stream").stream = true;
             }
             Action::LookForRequests { ls, leases } => {
                 assert!(self.looking.insert(ls), "one looking at a time");
@@ -451,6 +454,7 @@ proptest! {
                 world.step(step);
             }
         }
+        world.answer_all();
         world.finish();
         prop_assert!(world.closed.is_empty() || world.exited);
         // The last ones: no lockspace is left.
