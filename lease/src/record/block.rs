@@ -187,6 +187,12 @@ mod tests {
                 HostBlock::from_sector(&sector) == HostBlock::zeroed(),
                 "{at}"
             );
+            // The same once more, in another word, takes nothing away.
+            for other in [0, 8, MODE_OFFSET, MODE_OFFSET + 8].map(|word| word + at % 8) {
+                let mut sector = [0; 512];
+                (sector[at], sector[other]) = (1, 1);
+                assert!(!HostBlock::is_blank(&sector), "{at} {other}");
+            }
         }
     }
 
