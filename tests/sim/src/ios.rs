@@ -59,7 +59,7 @@ impl World {
             return self.checks.violated(format!("S15: {job:?} works on a resource"));
         };
         if let Some(sabotage) = self.sabotage {
-            if !self.hosts[host].is_reference() {
+            if !self.hosts[host].is_reference() && self.spoils_now(sabotage, area) {
                 sabotage.spoil(op);
             }
         }

@@ -71,6 +71,8 @@ sabotages! {
     GenerationMisheard,
     /// Leaders are written with the version before the one that was chosen.
     VersionsRepeated,
+    /// The same, once a reference peer has forgotten versions of that lease.
+    VersionsRepeatedThen,
     /// Machines are told that their lockspace is well whatever happened to it.
     WritesWhenGone,
     /// Owners are taken for dead too early.
@@ -176,7 +178,9 @@ impl Sabotage {
         let Action::Write { sector, content } = &mut op.action else { return };
         match (self, content) {
             (Self::WrongSector, Content::Block(_)) => *sector += 1,
-            (Self::VersionsRepeated, Content::Leader(leader)) if leader.lver.get() > 1 => {
+            (Self::VersionsRepeated | Self::VersionsRepeatedThen, Content::Leader(leader))
+                if leader.lver.get() > 1 =>
+            {
                 leader.lver = (leader.lver.get() - 1).into();
                 leader.seal();
             }
@@ -258,6 +262,14 @@ impl World {
             self.stop_machine(host, long, Standing::Both);
         } else if self.sabotaged(Sabotage::WatchdogsSuspended) {
             self.stop_machine(host, long, Standing::Device);
+        }
+    }
+
+    /// Whether what is broken is broken there by now.
+    pub(crate) fn spoils_now(&self, sabotage: Sabotage, area: Area) -> bool {
+        match (sabotage, area) {
+            (Sabotage::VersionsRepeatedThen, Area::Resource(resource, _)) => self.checks.is_excused(resource),
+            _ => true,
         }
     }
 

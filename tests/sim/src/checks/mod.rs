@@ -80,9 +80,12 @@ struct Resource {
     /// Versions whose owner (host, generation) wrote them free itself, on any disk: with several, that leader counts beside older ones.
     freed: BTreeSet<(u64, u64, u64)>,
     top_lver: u64,
-    /// The highest version of those that a reference peer forgot.
-    forgotten: u64,
-    /// An older leader has landed, and no reference peer has counted on from it yet.
+    /// By reference peer: the highest version that its block was of when it forgot that. With it it forgot what it had accepted before. Until a
+    /// later version is on the disk.
+    forgotten: BTreeMap<HostId, u64>,
+    /// The highest version there was when versions began to be counted anew; 0 when a later one is on the disk.
+    counted_anew: u64,
+    /// An older leader has landed, and none of the highest version, or a later one, since.
     rolled_back: bool,
 }
 
@@ -132,7 +135,6 @@ pub struct Checks {
     now: Micros,
     only: Option<&'static str>,
     drift_ppm: u64,
-    mixed: bool,
     /// The reference peers.
     references: BTreeSet<HostId>,
     values: Values,
@@ -159,7 +161,6 @@ impl Checks {
     pub fn new(settings: &Settings) -> Self {
         Self {
             fire: Some(settings.fire),
-            mixed: settings.references > 0,
             references: (settings.ours + 1..=settings.ours + settings.references)
                 .map(layout::host_id)
                 .collect(),
@@ -329,14 +330,14 @@ impl Checks {
             if forgets && !writer.reference {
                 broken.push("R1: a value of this version, or its flag, is forgotten");
             }
-            if forgets && r.rolled_back && value_of(b).is_some() {
+            if forgets && writer.reference {
                 // It begins with the version that follows the older leader, which it has owned, and nothing is left of that.
-                r.forgotten = r.forgotten.max(b.lver.get());
+                r.forgets(writer.host, b);
             }
         }
-        if d.lver.get() < b.lver.get() && writer.reference && r.rolled_back && d.lver.get() > 0 {
-            // It counts on from the older leader, and forgets what it has accepted since.
-            r.forgotten = r.forgotten.max(b.lver.get());
+        if d.lver.get() < b.lver.get() && writer.reference {
+            // It counts on from the older leader, or empties its block, and forgets what it has accepted since.
+            r.forgets(writer.host, b);
         }
         if d.lver.get() < b.lver.get() && !writer.reference {
             broken.push("R2: the block goes back to an older version");
@@ -385,7 +386,7 @@ impl Checks {
             }
             (Area::Resource(resource, leg), Content::Leader(leader)) => {
                 self.marks.late_leader_landed += u64::from(late);
-                self.leader_landed((resource, leg), leader, writer, disk);
+                self.leader_landed((resource, leg), leader, disk);
                 self.name_landed(resource, leader);
                 self.chosen_stays(resource, disk);
             }

@@ -1,11 +1,11 @@
 //! Versions and their owners: S2 and S3, what is said to a process that is granted a lease (S5), and what may not be given up meanwhile (S13).
 
 use super::Holder;
-use super::{Checks, Value, Writer, legs, owner_of, value_of};
+use super::{Checks, Resource, Value, Writer, legs, owner_of, value_of};
 use crate::disk::SimDisk;
 use crate::layout;
 use sanlock_lease::geometry::HostId;
-use sanlock_lease::record::RawLeader;
+use sanlock_lease::record::{Dblock, RawLeader};
 
 impl Checks {
     /// S5: a lease is granted with the generation that its host has its host id with.
@@ -40,52 +40,36 @@ impl Checks {
         these.any(|l| l.write_id != l.owner_id)
     }
 
-    /// Whether blocks of versions that a reference peer has forgotten, or is about to forget, may be about.
-    fn may_be_forgotten(&self, resource: u8) -> bool {
-        self.mixed && self.resources.get(&resource).is_some_and(|r| r.forgotten > 0 || r.rolled_back)
-    }
-
-    /// Whether no block on the disk says any more that this value was accepted for this version.
-    fn nothing_left_of(resource: u8, lver: u64, value: Value, disk: &SimDisk) -> bool {
-        let hosts = (1..=u64::from(disk.geometry().max_hosts())).filter_map(HostId::new);
-        let mut blocks = hosts.flat_map(|host| {
-            (0..disk.legs()).map(move |leg| layout::block_on(disk, resource, leg, host).dblock)
-        });
-        !blocks.any(|d| d.lver.get() == lver && value_of(&d) == Some(value))
+    /// Whether what a peer has forgotten may excuse something of this resource.
+    #[must_use]
+    pub fn is_excused(&self, resource: u8) -> bool {
+        self.resources.get(&resource).is_some_and(|r| r.rolled_back && !r.forgotten.is_empty())
     }
 
     /// S2, and that every leader was chosen by a ballot.
-    pub(super) fn leader_landed(
-        &mut self,
-        (resource, leg): (u8, u8),
-        leader: &RawLeader,
-        writer: Writer,
-        disk: &SimDisk,
-    ) {
+    pub(super) fn leader_landed(&mut self, (resource, leg): (u8, u8), leader: &RawLeader, disk: &SimDisk) {
         let (lver, value) = (leader.lver.get(), owner_of(leader));
-        let mixed = self.mixed;
         let r = self.resources.or_default(resource);
         let mut broken: Vec<String> = Vec::new();
-        if lver < r.top_lver {
-            self.marks.rolled_back += 1;
-            r.rolled_back = true;
-        }
+        self.marks.rolled_back += u64::from(lver < r.top_lver);
         let before = r.chosen.get(&lver).copied().filter(|v| value.2 != 0 && *v != value);
-        let by_reference = writer.reference
-            || self.references.iter().any(|peer| r.accepted.contains_key(&(lver, value, *peer)));
         // A reference peer empties its block when it releases what the leader says not to be its own, as an older leader does, and
-        // when its acquire fails. Its versions are then in no ballot's sight, and hosts of ours count on from the older leader too. They
-        // never take back a value themselves (R1, R2).
-        let erased = |v| mixed && r.rolled_back && Self::nothing_left_of(resource, lver, v, disk);
-        if before.is_some_and(|v| lver <= r.forgotten || (r.rolled_back && by_reference) || erased(v)) {
-            // After a leader was rolled back a reference peer forgets its values and counts on from there (W1, W9): its
-            // versions are new ones. Without late writes of its own that must not lead to two owners.
-            // Its blocks of the versions that are forgotten stay, and a leader may be brought forward to one of them (R9).
-            r.forgotten = r.forgotten.max(r.top_lver);
-            r.rolled_back = false;
-            r.chosen.retain(|l, _| *l < lver);
+        // when its acquire fails; and it counts on from the older leader (W1, W9). What it alone has accepted is then in no ballot's sight, and
+        // hosts of ours count on from the older leader too. They never take back a value themselves (R1, R2).
+        // Without late writes of its own that must not lead to two owners.
+        let erased = |v| r.is_counted_anew(lver) && r.has_forgotten((resource, lver), v, disk);
+        if before.is_some_and(erased) {
+            r.counted_anew = r.counted_anew.max(r.top_lver);
+            r.chosen.remove(&lver);
             r.top_lver = lver;
             self.marks.versions_reused += 1;
+        }
+        r.rolled_back = lver < r.top_lver;
+        if lver > r.counted_anew {
+            r.counted_anew = 0;
+        }
+        if !r.rolled_back {
+            r.forgotten.retain(|_, forgotten| *forgotten >= lver);
         }
         if leader.write_id != leader.owner_id && r.flagged.contains(&(lver, value)) {
             let owner = HostId::new(value.0);
@@ -111,7 +95,7 @@ impl Checks {
             if !all.any(|(_, legs)| legs.count_ones() >= disk.majority()) {
                 broken.push(format!("S2: a leader of version {lver} with {value:?} that no ballot accepted"));
             }
-            if lver > 1 && lver - 1 > r.forgotten && !r.chosen.contains_key(&(lver - 1)) {
+            if lver > 1 && !r.chosen.contains_key(&(lver - 1)) {
                 broken.push(format!("S2: version {lver} without a version {}", lver - 1));
             }
         }
@@ -149,7 +133,7 @@ impl Checks {
                 if d.lver.get() > holder.lver {
                     // No ballot for the held version can complete. A block of ours proves that the owner before it is gone (R9). But
                     // those of versions that a reference peer has forgotten stay.
-                    if !self.may_be_forgotten(resource) {
+                    if !self.resources.get(&resource).is_some_and(|r| r.may_be_left_over(d.lver.get())) {
                         self.violated(format!("S3: {holder:?} holds, but {host:?} has begun {d:?}"));
                     }
                     return None;
@@ -163,6 +147,34 @@ impl Checks {
             }
         }
         Some(best.map(|(_, value)| value))
+    }
+}
+
+impl Resource {
+    /// A reference peer is about to write something else over its block.
+    pub(super) fn forgets(&mut self, peer: HostId, block: &Dblock) {
+        let forgotten = self.forgotten.entry(peer).or_default();
+        *forgotten = (*forgotten).max(block.lver.get());
+    }
+
+    /// Whether this version is one that may be counted once more.
+    fn is_counted_anew(&self, lver: u64) -> bool {
+        self.rolled_back || lver <= self.counted_anew
+    }
+
+    /// Whether a block of this version may be one of those that were there before a reference peer forgot.
+    fn may_be_left_over(&self, lver: u64) -> bool {
+        self.is_counted_anew(lver) && self.forgotten.values().any(|forgotten| lver <= *forgotten)
+    }
+
+    /// Whether a reference peer had accepted this value, and has forgotten it: its block does not say so any more.
+    fn has_forgotten(&self, (resource, lver): (u8, u64), value: Value, disk: &SimDisk) -> bool {
+        let says = |d: &Dblock| d.lver.get() == lver && value_of(d) == Some(value);
+        let mut all = self.forgotten.iter().filter(|(_, forgotten)| lver <= **forgotten);
+        all.any(|(peer, _)| {
+            self.accepted.contains_key(&(lver, value, *peer))
+                && !legs::known_blocks(disk, resource, *peer).iter().any(says)
+        })
     }
 }
 
@@ -186,25 +198,28 @@ mod tests {
         Content::Block(HostBlock { dblock, ..HostBlock::zeroed() })
     }
 
-    /// Host 5, a reference peer, has owned version 3, and host 1 owns version 3 afterwards. `older`: the leader of version 2 has come back
-    /// in between. `left`: the peer's block is as it was.
-    fn owned_twice(mixed: bool, older: bool, left: bool) -> usize {
-        let (mut checks, mut disk) = (Checks { mixed, ..Checks::default() }, SimDisk::new(GEOMETRY, 1));
+    /// Host `first` has owned version 3, and host 1 owns version 3 afterwards. `older`: the leader of version 2 has come back in between, and
+    /// `newer`, that of version 3 again. `left`: the block of the former owner is as it was.
+    fn owned_twice(first: u64, (older, newer): (bool, bool), left: bool) -> usize {
+        let (mut checks, mut disk) = (Checks::default(), SimDisk::new(GEOMETRY, 1));
         let area = Area::Resource(0, 0);
         let writes =
             |owner, lver| [(host_id(owner).block_sector(), block(lver, owner)), (0, leader(lver, owner))];
-        let landings = [writes(5, 2), writes(5, 3)].concat();
         let mut land = |owner: u64, sector: u64, content: &Content| {
             let writer = Writer { host: host_id(owner), reference: owner == 5 };
+            checks.submitted(writer, area, sector, content, &disk);
             disk.land(area, sector, content);
             checks.landed(area, sector, content, writer, (false, false), &disk);
         };
-        landings.iter().for_each(|(sector, content)| land(5, *sector, content));
+        [writes(first, 2), writes(first, 3)].concat().iter().for_each(|(at, what)| land(first, *at, what));
         if older {
-            land(5, 0, &leader(2, 5));
+            land(first, 0, &leader(2, first));
+        }
+        if newer {
+            land(first, 0, &leader(3, first));
         }
         if !left {
-            land(5, host_id(5).block_sector(), &Content::Block(HostBlock::zeroed()));
+            land(first, host_id(first).block_sector(), &Content::Block(HostBlock::zeroed()));
         }
         writes(1, 3).iter().for_each(|(sector, content)| land(1, *sector, content));
         checks.violations.iter().filter(|v| v.starts_with("S2: version 3 has")).count()
@@ -212,9 +227,10 @@ mod tests {
 
     #[test]
     fn a_version_that_a_peer_has_forgotten_is_a_new_one() {
-        assert_eq!(owned_twice(true, true, false), 0);
-        assert_eq!(owned_twice(false, true, false), 1, "there is no peer");
-        assert_eq!(owned_twice(true, false, false), 1, "no older leader came back");
-        assert_eq!(owned_twice(true, true, true), 1, "its block says it still");
+        assert_eq!(owned_twice(5, (true, false), false), 0);
+        assert_eq!(owned_twice(2, (true, false), false), 1, "it is no peer");
+        assert_eq!(owned_twice(5, (false, false), false), 1, "no older leader came back");
+        assert_eq!(owned_twice(5, (true, true), false), 1, "the newer one was there again before it forgot");
+        assert_eq!(owned_twice(5, (true, false), true), 1, "its block says it still");
     }
 }
