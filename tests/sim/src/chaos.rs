@@ -8,7 +8,7 @@ use crate::layout;
 use crate::peer::Stage;
 use crate::sabotage::Sabotage;
 use crate::vm::Standing;
-use crate::world::{Event, World};
+use crate::world::{Event, World, YOUNG_MS};
 use sanlock_lease::machine::Content;
 use sanlock_manager::{Command, Event as Told};
 
@@ -307,10 +307,12 @@ impl World {
 
     pub(crate) fn power_on(&mut self, host: usize) {
         let after = self.dice.spread(1, 10 * SECOND);
+        let shows_ms = self.dice.between(0, YOUNG_MS);
         let h = &mut self.hosts[host];
         h.up = true;
+        h.clock = h.clock.begun_anew(shows_ms, self.now);
         let epoch = h.epoch;
-        self.say(|w| format!("{:?} is up again", w.hosts[host].id));
+        self.say(|w| format!("{:?} is up again, its clock shows {shows_ms} ms", w.hosts[host].id));
         self.wd_start(host);
         self.at(self.now + after, Event::Restart { host, epoch });
         self.at(self.now + after + 1000, Event::Admin { host, epoch });

@@ -8,10 +8,12 @@ pub type Micros = u64;
 /// Microseconds of a second.
 pub const SECOND: Micros = 1_000_000;
 
-/// A host's monotonic clock: its own zero, its own rate; now and then it stands still.
+/// A host's monotonic clock: its own zero, its own rate; now and then it stands still. It begins anew with each boot.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     offset_ms: u64,
+    /// When it showed that.
+    begun: Micros,
     /// Microseconds of this clock per true second.
     rate: u64,
     /// How long it had stood still before the last time.
@@ -29,7 +31,13 @@ impl Clock {
     pub fn new(offset_ms: u64, drift_ppm: i64) -> Self {
         let rate = u64::try_from(1_000_000 + drift_ppm).unwrap_or(0);
         assert!(rate > 0, "a clock that stands still");
-        Self { offset_ms, rate, lost: 0, still: (0, 0) }
+        Self { offset_ms, begun: 0, rate, lost: 0, still: (0, 0) }
+    }
+
+    /// The clock of its host's next boot, which shows `offset_ms` now.
+    #[must_use]
+    pub fn begun_anew(self, offset_ms: u64, now: Micros) -> Self {
+        Self { offset_ms, begun: now, rate: self.rate, lost: 0, still: (now, now) }
     }
 
     /// It stands still from now on for that long. It must not be standing still.
@@ -43,14 +51,16 @@ impl Clock {
     pub fn at(&self, now: Micros) -> MonoTime {
         let (from, until) = self.still;
         let lost = self.lost + now.clamp(from, until) - from;
-        MonoTime::from_millis(self.offset_ms + (now - lost) * self.rate / 1_000_000_000)
+        MonoTime::from_millis(
+            self.offset_ms + (now - lost).saturating_sub(self.begun) * self.rate / 1_000_000_000,
+        )
     }
 
     /// The first microsecond at which it shows at least `time`.
     #[must_use]
     pub fn when(&self, time: MonoTime) -> Micros {
         let ms = time.millis().saturating_sub(self.offset_ms);
-        let when = (ms * 1_000_000_000).div_ceil(self.rate) + self.lost;
+        let when = self.begun + (ms * 1_000_000_000).div_ceil(self.rate) + self.lost;
         let (from, until) = self.still;
         if when > from { when + (until - from) } else { when }
     }
@@ -67,6 +77,17 @@ mod tests {
         let shows = |s| clock.at(s * SECOND).secs();
         assert_eq!([9, 10, 12, 15, 16].map(shows), [9, 10, 10, 10, 11]);
         assert_eq!(clock.when(MonoTime::from_secs(11)), 16 * SECOND);
+    }
+
+    #[test]
+    fn a_clock_begins_anew() {
+        let mut clock = Clock::new(5_000_000, 100_000).begun_anew(3_000, 70 * SECOND);
+        let shows = |clock: &Clock, s| clock.at(s * SECOND).millis();
+        assert_eq!([70, 80].map(|s| shows(&clock, s)), [3_000, 14_000], "at its former rate");
+        assert_eq!(clock.when(MonoTime::from_millis(14_000)), 80 * SECOND);
+        clock.stands_still(80 * SECOND, SECOND);
+        assert_eq!([81, 91].map(|s| shows(&clock, s)), [14_000, 25_000]);
+        assert_eq!(clock.when(MonoTime::from_millis(25_000)), 91 * SECOND);
     }
 
     #[test]

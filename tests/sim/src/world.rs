@@ -29,6 +29,9 @@ const LOG_LINES: usize = 200_000;
 /// Events after which a run is taken for endless.
 const EVENTS_MAX: u64 = 20_000_000;
 
+/// What the clock of a machine shows at most that was switched on just now, in milliseconds: its firmware and kernel take time.
+pub(crate) const YOUNG_MS: u64 = 200_000;
+
 /// Streams of chance for each host.
 const HOST_STREAMS: usize = 4;
 
@@ -110,7 +113,9 @@ impl World {
                 1 => -most,
                 _ => dice.around(settings.drift_ppm, settings.drift_ppm),
             };
-            let clock = Clock::new(dice.between(1, 10_000_000_000), drift);
+            // A third of them were switched on just now.
+            let most_ms = if dice.per_mille(333) { YOUNG_MS } else { 10_000_000_000 };
+            let clock = Clock::new(dice.between(1, most_ms), drift);
             let mut host = Host::new(layout::host_id(id), id > settings.ours, clock, &settings);
             host.device_ppm = dice.around(DEVICE_SHORT_PPM, settings.device_long_ppm);
             if dice.per_mille(settings.other_timeouts_per_mille) {

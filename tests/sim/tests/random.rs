@@ -101,6 +101,7 @@ fn assert_reached(marks: &Marks) {
         ("a join refused for somebody else", marks.refused_ids),
         ("a daemon with a new host name", marks.new_names),
         ("a host reset", marks.resets),
+        ("a host with a smaller timestamp than before it was reset", marks.clocks_anew),
         ("a lockspace failed", marks.failed_lockspaces),
         ("joined again", marks.joins),
         ("joined without the long wait", marks.fast_rejoins),

@@ -149,6 +149,13 @@ impl Checks {
         }
         self.registered.retain(|(h, _), _| *h != host);
         self.daemon_ended(host);
+        // Its clock begins anew.
+        let all: Vec<_> =
+            self.stamps.iter().filter(|((_, h), _)| *h == host).map(|(key, at)| (*key, *at)).collect();
+        for (key, stamp) in all {
+            self.stamps.remove(&key);
+            self.stamps_before.insert(key, stamp);
+        }
     }
 
     /// The daemon is gone.
@@ -188,6 +195,8 @@ impl Checks {
             self.violated(format!("S8: {host:?} joins lockspace {disk} as {fresh:?} while it is {before:?}"));
         }
         self.last_goods.insert((host, disk, life), (last_good, io_timeout));
+        let before = self.stamps_before.remove(&(disk, host));
+        self.marks.clocks_anew += u64::from(before.is_some_and(|before| last_good.secs() < before));
         self.generation_is(host, disk, generation);
         let key = (disk, id.delta_sector());
         let written =

@@ -166,6 +166,8 @@ marks! {
     disks_dead,
     /// Hosts reset.
     resets,
+    /// Joins of hosts that were reset, with a smaller timestamp than their last one before.
+    clocks_anew,
     /// Hosts reset by their watchdog.
     fired,
     /// Holders that this ended.

@@ -107,6 +107,8 @@ pub struct Checks {
     told: Table<(u8, HostId), (u64, u64)>,
     /// The seconds that each machine's last renewal on a disk carried.
     stamps: Table<(u8, HostId), u64>,
+    /// Those of its last renewal before it was reset, until it joins again.
+    stamps_before: Table<(u8, HostId), u64>,
     /// By disk and sector: the machine that wrote last, and whether that made the host id free.
     delta_last: Table<(u8, u64), (HostId, bool)>,
     /// What our hosts believe, by host and disk.
