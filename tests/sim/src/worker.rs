@@ -7,8 +7,7 @@ use crate::sabotage::Sabotage;
 use crate::work::{Outcome, Work};
 use crate::world::{Event, World};
 use sanlock_lease::code::ReturnCode;
-use sanlock_lease::delta::{DeltaAcquire, HostScan, Instance, RenewOutcome, Renewal};
-use sanlock_lease::delta::{JoinError, JoinOutcome};
+use sanlock_lease::delta::{DeltaAcquire, HostScan, Instance, JoinError, JoinOutcome, RenewOutcome, Renewal};
 use sanlock_lease::hosts::{HostNews, HostTable};
 use sanlock_lease::machine::{Input, IoFailure, LockspaceNow};
 use sanlock_lease::timing::{IoTimeout, MonoTime};
@@ -77,7 +76,7 @@ impl Shared {
     fn renewed(&self, time: MonoTime, now: MonoTime, dead_secs: u64) -> bool {
         let dead = now.secs_since(self.last_good.get()) >= dead_secs;
         self.overdue.set(self.overdue.get() || dead);
-        if !self.is_gone() && (dead || self.state(now) == LockspaceNow::Gone) {
+        if !self.is_gone() && self.state(now) == LockspaceNow::Gone {
             self.standing.set(Standing::FailedUnseen);
         }
         self.last_good.set(self.last_good.get().max(time));
