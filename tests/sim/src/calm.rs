@@ -224,6 +224,7 @@ mod tests {
             timed_out: true,
             doubt_ms: DOUBT_SECS * 1000,
             doubtful: false,
+            failed_late: false,
             deadline: 0,
             ends: Some(ends_secs * SECOND),
             very_late: false,

@@ -7,8 +7,9 @@
 //!   of one read are looked at at up to three different moments, so a large read is no snapshot.
 //! * An operation takes from a fraction of a millisecond up to its limit, or longer: then its submitter is told of the timeout,
 //!   and the write lands at any later time (its completion is seen then, or never), or never.
-//! * An operation may fail with an error. A failed write has landed before its error is reported, lands within 8T + F after that, by its
-//!   host's clock, or never lands.
+//! * An operation may fail with an error, in time or after its limit. With an error that leaves doubt (`lease/src/doubt.rs`) a write has
+//!   landed before that is reported, lands within 8T + F after that, by its host's clock, or never lands. What is refused does not land; of a
+//!   short transfer the sector has landed before, or never does.
 //! * A host may lose its path: operations hang until the path is back, or fail at once, or wait behind others until their limit and are never begun.
 //! * When a host is reset, each of its writes in flight lands at that moment or never.
 //!

@@ -33,6 +33,8 @@ pub struct Io {
     pub(crate) doubt_ms: u64,
     /// It failed, and may land all the same.
     pub(crate) doubtful: bool,
+    /// It did when its limit was over.
+    pub(crate) failed_late: bool,
     pub(crate) deadline: Micros,
     /// When its completion is seen; `None`: never.
     pub(crate) ends: Option<Micros>,

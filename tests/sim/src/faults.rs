@@ -11,6 +11,10 @@ const LATEST_SECS: u64 = 200;
 const SLOWEST_SECS: u64 = 10;
 /// A limit longer than this is that of a renewal's write.
 const LONG_LIMIT_SECS: u64 = 30;
+/// Failures out of a thousand that leave no doubt.
+const DEFINITE_PER_MILLE: u64 = 130;
+/// EAGAIN, ENOSPC, EROFS: nothing has landed, and nothing will.
+const REFUSALS: [i32; 3] = [11, 28, 30];
 /// EIO.
 pub(crate) const EIO: i32 = 5;
 
@@ -42,11 +46,9 @@ impl Fate {
             return Self::late(dice, limit);
         }
         if trouble && dice.per_mille(s.errors_per_mille) {
-            return if host.is_reference() {
-                Self { lands: None, ..Self::failing(dice) }
-            } else {
-                Self::failing(dice)
-            };
+            let fate =
+                if dice.per_mille(DEFINITE_PER_MILLE) { Self::refused(dice) } else { Self::failing(dice) };
+            return if host.is_reference() { Self { lands: None, ..fate } } else { fate };
         }
         let longest = limit.saturating_sub(1).clamp(1, SLOWEST_SECS * SECOND);
         let takes = if trouble && dice.per_mille(s.slow_per_mille) {
@@ -122,6 +124,18 @@ impl Fate {
         let takes = dice.spread(50, 50_000);
         let lands = dice.per_mille(300).then(|| dice.between(1, takes));
         Self { completes: Some(takes), lands, failure: Some(IoFailure::Os(EIO)) }
+    }
+
+    /// Somebody answers who would have had to carry it out, or a part of it was transferred: what a write did it did before.
+    fn refused(dice: &mut Dice) -> Self {
+        let takes = dice.spread(50, 50_000);
+        let refusal =
+            usize::try_from(dice.between(0, REFUSALS.len() as u64)).ok().and_then(|n| REFUSALS.get(n));
+        let Some(errno) = refusal else {
+            let lands = dice.per_mille(500).then(|| dice.between(1, takes));
+            return Self { completes: Some(takes), lands, failure: Some(IoFailure::Short) };
+        };
+        Self { completes: Some(takes), lands: None, failure: Some(IoFailure::Os(*errno)) }
     }
 
     /// It waits behind others that hang until its limit, and is never begun.

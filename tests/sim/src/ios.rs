@@ -3,13 +3,13 @@
 use crate::clock::Micros;
 use crate::daemon::thread_of;
 use crate::disk::{Area, SimView};
-use crate::faults::Fate;
+use crate::faults::{EIO, Fate};
 use crate::host::{JobKey, Path};
 use crate::layout;
 use crate::requests::TROUBLE;
 use crate::sabotage::Sabotage;
 use crate::world::{Event, Io, World};
-use sanlock_lease::machine::{Action, Content, Input, NoSectors, Op, Place, Sectors as _};
+use sanlock_lease::machine::{Action, Content, Input, IoFailure, NoSectors, Op, Place, Sectors as _};
 use sanlock_lease::record::RawLeader;
 use std::rc::Rc;
 
@@ -151,16 +151,17 @@ impl World {
             Fate::of(&mut self.dice, &self.hosts[host], area.disk(), self.now, limit, self.calm)
         };
         let doubt = self.hosts[host].clock.when(own_clock.plus_millis(op.doubt_ms)).saturating_sub(self.now);
-        let fate = if doubt > 0 && fate.completes < Some(limit) {
-            fate.in_doubt(&mut self.dice, doubt)
-        } else {
-            fate
-        };
+        let fate = if doubt > 0 { fate.in_doubt(&mut self.dice, doubt) } else { fate };
         let fate = match self.lands_before(host, job, limit).filter(|_| op.is_write()) {
             Some(end) => fate.in_time(end),
             None => fate,
         };
         self.count_trouble(host, area, limit, &fate);
+        if op.is_write() {
+            self.checks.marks.refused_writes +=
+                u64::from(matches!(fate.failure, Some(IoFailure::Os(e)) if e != EIO));
+            self.checks.marks.short_writes += u64::from(fate.failure == Some(IoFailure::Short));
+        }
         if matches!(job, JobKey::Renewal(_) | JobKey::Scan(_) | JobKey::Errand(_)) {
             let ends = fate.completes.unwrap_or(limit);
             if fate.failure.is_some() || fate.completes.is_none() || ends > TROUBLE {
@@ -197,6 +198,7 @@ impl World {
             timed_out: false,
             doubt_ms: op.doubt_ms,
             doubtful: false,
+            failed_late: false,
             deadline: self.now + limit,
             ends: fate.completes.map(|after| self.now + after),
             very_late,
@@ -311,6 +313,7 @@ impl World {
         let Some((sector, content)) = flying.write.clone() else { return };
         let (area, late, host) = (flying.area, flying.timed_out, flying.host);
         self.checks.marks.doubtful_landed += u64::from(flying.doubtful);
+        self.checks.marks.doubtful_landed_late += u64::from(flying.failed_late);
         // A renewal that somebody who took the host id has overtaken.
         let renewal = matches!(flying.job, JobKey::Renewal(_));
         let orphan = orphan || (renewal && self.checks.last_landing(area, sector) > flying.since);
@@ -384,7 +387,7 @@ impl World {
         let Some(failure) = flying.will_be_in_doubt() else { return false };
         let (host, key, op, late) = (flying.host, flying.job, flying.op, flying.timed_out);
         let doubt_ms = std::mem::take(&mut flying.doubt_ms);
-        (flying.doubtful, flying.timed_out) = (true, true);
+        (flying.doubtful, flying.failed_late, flying.timed_out) = (true, late, true);
         let clock = &self.hosts[host].clock;
         let until = clock.when(clock.at(self.now).plus_millis(doubt_ms)).max(self.now + 1);
         flying.ends = Some(until);

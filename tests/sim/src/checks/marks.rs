@@ -286,6 +286,12 @@ marks! {
     late_ios,
     /// Writes that had failed and landed later.
     doubtful_landed,
+    /// Among them those that had failed after their limit.
+    doubtful_landed_late,
+    /// Writes that were refused, so that nothing landed.
+    refused_writes,
+    /// Writes of which a part was said to be written.
+    short_writes,
     /// Operations on a lost path.
     lost_ios,
 }
