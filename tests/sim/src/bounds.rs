@@ -37,6 +37,16 @@ pub fn spare_ms(fire: WatchdogFire, device_ppm: u64) -> u64 {
     margin.saturating_sub(twice * device_ppm / 1000)
 }
 
+/// How long before 8T + F after its last renewal, by its own clock, a host has been reset: the device, which is pinged at (8T + F − 2D − m) for
+/// the last time on purpose and fires at most 2D later, runs long by `device_ppm`, and the clock fast by `drift_ppm`. In milliseconds.
+#[must_use]
+pub fn reset_before_ms(fire: WatchdogFire, device_ppm: u64, drift_ppm: u64) -> u64 {
+    let twice = 2 * device_secs(fire) * MILLION;
+    let margin = (twice / 100).max(MILLION);
+    let longest = (twice + twice / MILLION * device_ppm + PING_MICROS) * (MILLION + drift_ppm) / MILLION;
+    (margin + twice).saturating_sub(longest) / 1000
+}
+
 /// The largest rate error e of a clock, in parts per million, if devices run long by `device_ppm` and machines stand still for `lag_ms`
 /// at most in any stretch of N seconds.
 #[must_use]
@@ -102,6 +112,9 @@ mod tests {
         assert!(drift_ppm(io, fire, DEVICE_LONG_PPM, 0) < drift_ppm(io, fire, 0, 0));
         assert!(drift_ppm(io, fire, DEVICE_LONG_PPM, 780) < 100);
         assert_eq!(drift_ppm(io, fire, DEVICE_LONG_PPM, 800), 0);
+        assert_eq!(reset_before_ms(fire, 0, 0), 997);
+        assert_eq!(reset_before_ms(fire, DEVICE_LONG_PPM, 0), 787);
+        assert_eq!(reset_before_ms(fire, DEVICE_LONG_PPM, 4000), 666);
         assert!((3500..3600).contains(&drift_ppm_of_originals(io, fire)));
     }
 }

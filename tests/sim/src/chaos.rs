@@ -311,6 +311,7 @@ impl World {
         let h = &mut self.hosts[host];
         h.up = true;
         h.clock = h.clock.begun_anew(shows_ms, self.now);
+        self.checks.has_clock(h.id, h.clock);
         let epoch = h.epoch;
         self.say(|w| format!("{:?} is up again, its clock shows {shows_ms} ms", w.hosts[host].id));
         self.wd_start(host);

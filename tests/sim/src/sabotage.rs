@@ -91,6 +91,8 @@ sabotages! {
     FiresAtWill,
     /// The watchdog never fires.
     NeverFires,
+    /// The watchdog fires two seconds late.
+    FiresLate,
     /// Writes that may still land are not mentioned.
     WritesForgotten,
     /// What is held is said to be another version than was chosen.
@@ -246,6 +248,7 @@ impl World {
         for (n, host) in self.hosts.iter_mut().enumerate() {
             if self.sabotage == Some(Sabotage::ClocksBeyondBounds) {
                 host.clock = Clock::new(1_000_000, if n == 0 { -150_000 } else { 150_000 });
+                self.checks.has_clock(host.id, host.clock);
             }
             if self.sabotage == Some(Sabotage::FireTimeoutsDiffer) && n == 0 {
                 let longer = u32::try_from(host.fire.secs()).unwrap_or(0) * 4;

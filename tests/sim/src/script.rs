@@ -66,6 +66,17 @@ impl World {
         self.stall(host, None, long);
     }
 
+    /// Its wdmd is killed.
+    pub fn kill_wdmd(&mut self, host: usize) {
+        self.wd_kill(host);
+    }
+
+    /// Whether it has power.
+    #[must_use]
+    pub fn is_up(&self, host: usize) -> bool {
+        self.hosts[host].up
+    }
+
     /// Its wdmd lets clients onto a host that one which has ended is going to have reset.
     pub fn old_wdmd(&mut self, host: usize) {
         self.hosts[host].old_wdmd = true;

@@ -47,6 +47,7 @@ impl World {
         h.stopped_until = until;
         if clock {
             h.clock.stands_still(self.now, long);
+            self.checks.has_clock(h.id, h.clock);
         } else {
             // What follows is not the fault of anybody else.
             h.excused = until;

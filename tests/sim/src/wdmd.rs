@@ -401,15 +401,19 @@ impl World {
         let device = self.hosts[host].watchdog.device;
         if device.running {
             let epoch = self.hosts[host].epoch;
-            let when = device.due(self.hosts[host].device_ppm);
+            let when = device.due(self.hosts[host].device_ppm) + self.fires_late();
             self.at(when, Event::DeviceFires { host, epoch });
         }
+    }
+
+    fn fires_late(&self) -> Micros {
+        if self.sabotaged(Sabotage::FiresLate) { 2 * SECOND } else { 0 }
     }
 
     /// The time of the device may have come.
     pub(crate) fn device_fires(&mut self, host: usize) {
         let device = self.hosts[host].watchdog.device;
-        let due = device.running && device.due(self.hosts[host].device_ppm) <= self.now;
+        let due = device.running && device.due(self.hosts[host].device_ppm) + self.fires_late() <= self.now;
         if due && self.hosts[host].up && !self.sabotaged(Sabotage::NeverFires) {
             self.fire(host);
         }

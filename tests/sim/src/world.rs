@@ -132,6 +132,7 @@ impl World {
         let mut checks = Checks::new(&settings);
         for host in &hosts {
             checks.goes_by(host.id, host.io_timeout);
+            checks.has_clock(host.id, host.clock);
             checks.claims_to_be(host.id, host.claims);
             checks.marks.other_timeouts += u64::from(host.io_timeout != settings.io_timeout);
             checks.marks.wrong_legs += u64::from(host.wrong_leg.is_some());

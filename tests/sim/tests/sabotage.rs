@@ -87,6 +87,41 @@ fn only(names: &str) -> Faults {
     names.parse().expect("kinds of faults")
 }
 
+/// A host loses its storage right after a renewal, a process that nothing can stop holds a lease, and so long after that wdmd is killed, which
+/// pings the device once more: what is violated.
+fn killed_before_the_end(kill_ms: u64, sabotage: Option<Sabotage>) -> Vec<String> {
+    const SECOND: u64 = 1_000_000;
+    let settings = Settings { hold_ms: 20_000, stormy_secs: 100_000, ..Settings::quiet() };
+    let mut world = World::new(settings, 1, false);
+    if let Some(sabotage) = sabotage {
+        world = world.with(sabotage, "W4:");
+    }
+    assert!(world.run_until(1000 * SECOND, |w| w.now > 100 * SECOND && w.who_holds(0).is_some()));
+    let (host, pid) = world.who_holds(0).expect("a holder");
+    world.clings(host, pid);
+    let before = world.renewal(host, 0).0;
+    assert!(world.run_until(world.now + 100 * SECOND, |w| w.renewal(host, 0).0 != before));
+    world.cut(host, 0);
+    let zero = world.now;
+    if world.run_until(zero + kill_ms * 1000, |w| !w.is_up(host)) {
+        return Vec::new(); // it was reset before
+    }
+    world.kill_wdmd(host);
+    world.run_until(zero + 200 * SECOND, |w| !w.is_up(host));
+    world.checks.violations
+}
+
+/// W4, to the millisecond: wdmd is killed at any moment of the last seconds before its device fires. That is still in time, and by no more than the
+/// margin of decision 6: with a device that fires two seconds late it is not.
+#[test]
+fn w4_a_watchdog_that_fires_late() {
+    // With T = 10 and F = 60 the last ping on purpose is 109 s after the renewal at the latest, and the device fires 15 s after that.
+    let killed = |sabotage| (100..=125).map(move |s| killed_before_the_end(s * 1000, sabotage));
+    let whole: Vec<String> = killed(None).flatten().collect();
+    assert_eq!(whole, [""; 0]);
+    assert!(killed(Some(Sabotage::FiresLate)).any(|violated| !violated.is_empty()));
+}
+
 /// Worlds in which hosts leave and come back all the time, and one lease is shared and fought for.
 fn restless(seed: u64) -> World {
     let drawn = Settings::draw(&mut Dice::new(seed ^ 0x5e77), 0);

@@ -141,6 +141,7 @@ impl Checks {
 
     /// Power is cut.
     pub fn reset(&mut self, host: HostId) {
+        self.not_held_too_long(host, |_| true);
         for r in self.resources.values_mut().filter(|r| r.holder.is_some_and(|h| h.host == host)) {
             r.holder = None;
         }
@@ -227,18 +228,28 @@ impl Checks {
         }
     }
 
-    /// W4: whoever holds something is gone, or its host is reset, before 8T + F have passed since the last renewal.
+    /// W4, every second.
     pub fn nobody_holds_too_long(&mut self, host: HostId, now: MonoTime) {
         self.old_orphans_end(host, now);
-        let held = self.holds_of(host).filter(|(_, pid, _)| *pid != 0);
+        self.not_held_too_long(host, |_| true);
+    }
+
+    /// W4: whoever holds something is gone, or its host is reset, before 8T + F have passed since the last renewal, by so much as decision 6
+    /// promises. To be called when a hold ends, too: of these.
+    pub(super) fn not_held_too_long(&mut self, host: HostId, of: impl Fn(&(u8, i32, u32)) -> bool) {
+        let Some(now) = self.clocks.get(&host).map(|clock| clock.at(self.now)) else { return };
+        let held = self.holds_of(host).filter(|hold| hold.1 != 0 && of(hold));
         let ages = held.map(|(n, _, life)| {
             let good = self.last_goods.get(&(host, layout::disk_of(n), life)).copied();
             let (good, io_timeout) = good.unwrap_or((MonoTime::default(), IoTimeout::DEFAULT));
-            (n, now.secs_since(good), self.fire.map_or(0, |fire| io_timeout.host_dead_secs(fire)))
+            let dead_secs = self.fire.map_or(0, |fire| io_timeout.host_dead_secs(fire));
+            (n, now.millis_since(good), dead_secs * 1000 - self.reset_before_ms)
         });
-        let worst = ages.filter(|(_, age, dead_secs)| age > dead_secs).max_by_key(|(_, age, _)| *age);
-        if let Some((number, age, _)) = worst {
-            self.violated(format!("W4: {number} is still held on {host:?}, {age} s after its last renewal"));
+        let worst = ages.filter(|(_, age, most)| age > most).max_by_key(|(_, age, _)| *age);
+        if let Some((number, age, most)) = worst {
+            self.violated(format!(
+                "W4: {number} is held on {host:?} until {age} ms after its last renewal, not {most}"
+            ));
         }
     }
 

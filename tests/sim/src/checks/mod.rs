@@ -14,7 +14,8 @@ mod versions;
 
 pub use marks::Marks;
 
-use crate::clock::Micros;
+use crate::bounds;
+use crate::clock::{Clock, Micros};
 use crate::disk::{Area, SimDisk};
 use crate::layout;
 use crate::settings::Settings;
@@ -135,6 +136,10 @@ pub struct Checks {
     /// The last renewals seen to be complete, also of daemons that are gone, and the io timeout that they had.
     last_goods: Table<(HostId, u8, u32), (MonoTime, IoTimeout)>,
     now: Micros,
+    /// The hosts' clocks.
+    clocks: Table<HostId, Clock>,
+    /// So long before 8T + F a host has been reset that has not renewed.
+    reset_before_ms: u64,
     only: Option<&'static str>,
     drift_ppm: u64,
     /// The reference peers.
@@ -167,6 +172,11 @@ impl Checks {
                 .map(layout::host_id)
                 .collect(),
             drift_ppm: settings.drift_ppm,
+            reset_before_ms: bounds::reset_before_ms(
+                settings.fire,
+                settings.device_long_ppm,
+                settings.drift_ppm,
+            ),
             ..Self::default()
         }
     }
@@ -174,6 +184,11 @@ impl Checks {
     /// The io timeout that a host goes by from now on.
     pub fn goes_by(&mut self, host: HostId, io_timeout: IoTimeout) {
         self.io_timeouts.insert(host, io_timeout);
+    }
+
+    /// What a host's clock shows, from now on.
+    pub fn has_clock(&mut self, host: HostId, clock: Clock) {
+        self.clocks.insert(host, clock);
     }
 
     /// The host id that a machine is configured with from now on.
@@ -259,6 +274,7 @@ impl Checks {
 
     /// The process no longer holds the resource.
     pub fn dropped(&mut self, resource: u8, host: HostId, pid: i32) {
+        self.not_held_too_long(host, |(number, of, _)| (*number, *of) == (resource, pid));
         let r = self.resources.or_default(resource);
         if r.holder.is_some_and(|h| h.host == host && h.pid == pid) {
             r.holder = None;
