@@ -303,6 +303,16 @@ impl World {
         }
     }
 
+    /// Whether this renews a lockspace of which others may have taken the host id by now: by the slowest clock of its host, and the fastest one of theirs.
+    fn is_overdue(&self, host: usize, job: JobKey) -> bool {
+        let JobKey::Renewal(ls) = job else { return false };
+        let h = &self.hosts[host];
+        let Some(worker) = h.daemon.as_ref().and_then(|d| d.workers.get(&ls)) else { return false };
+        let dead_ms = worker.shared.io_timeout.host_dead_secs(h.fire) * 1000;
+        let least = dead_ms - dead_ms * 2 * self.settings.drift_ppm.min(400_000) / 1_000_000;
+        h.clock.at(self.now).millis_since(worker.shared.last_good.get()) >= least
+    }
+
     pub(crate) fn land(&mut self, io: u64) {
         let left = |io: &Io| !self.is_current(io) || self.is_left_behind(io.host, io.job);
         let Some(orphan) = self.ios.get(&io).map(|flying| left(flying)) else { return };
@@ -311,12 +321,15 @@ impl World {
             return;
         }
         let Some((sector, content)) = flying.write.clone() else { return };
-        let (area, late, host) = (flying.area, flying.timed_out, flying.host);
+        let (area, late, host, job) = (flying.area, flying.timed_out, flying.host, flying.job);
+        let since = flying.since;
         self.checks.marks.doubtful_landed += u64::from(flying.doubtful);
         self.checks.marks.doubtful_landed_late += u64::from(flying.failed_late);
-        // A renewal that somebody who took the host id has overtaken.
-        let renewal = matches!(flying.job, JobKey::Renewal(_));
-        let orphan = orphan || (renewal && self.checks.last_landing(area, sector) > flying.since);
+        // A renewal that somebody may have overtaken who took the host id, because nothing was renewed for 8T + F.
+        let overtaken =
+            !orphan && self.checks.last_landing(area, sector) > since && self.is_overdue(host, job);
+        self.checks.marks.renewals_overtaken += u64::from(overtaken);
+        let orphan = orphan || overtaken;
         self.checks.landing(self.now, area, sector, &content, &self.disk);
         self.disk.land(area, sector, &content);
         self.say(|w| {
@@ -454,5 +467,79 @@ fn brief(op: &Op) -> String {
             format!("{:?} write {sector} {leader:?}", op.id)
         }
         Action::Write { sector, content: Content::Value(_) } => format!("{:?} write {sector} value", op.id),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SECOND;
+    use crate::settings::Settings;
+    use sanlock_lease::geometry::SectorSize;
+    use sanlock_lease::machine::OpId;
+    use sanlock_lease::record::Bitmap;
+
+    /// A renewal of host 1 is on its way, another one takes the host id, and the renewal lands so long after the last one that was good.
+    fn lands_over_another(age_secs: u64) -> World {
+        let (host, job, area) = (0, JobKey::Renewal(1), Area::Lockspace(0));
+        let mut world = World::new(Settings::quiet(), 1, false);
+        assert!(world.run_until(100 * SECOND, |w| w.hosts.iter().all(|h| h.jobs.get(&job).is_some())));
+        let sector = world.hosts[host].claims.delta_sector();
+        let renewal = layout::delta_on(&world.disk, 0, world.hosts[host].claims);
+        let later = RawLeader {
+            owner_generation: (renewal.owner_generation.get() + 1).into(),
+            resource_name: layout::name("another").to_field(),
+            ..renewal
+        };
+        let serial = world.hosts[host].jobs.get(&job).map_or(0, |job| job.serial);
+        let flying = Io {
+            host,
+            epoch: 0,
+            claims: world.hosts[host].claims,
+            job,
+            serial,
+            op: OpId(1000),
+            write: Some((sector, Rc::new(Content::Delta { leader: renewal, bitmap: Bitmap::default() }))),
+            area,
+            to_land: true,
+            lands: Micros::MAX,
+            since: world.now,
+            timed_out: false,
+            doubt_ms: 0,
+            doubtful: false,
+            failed_late: false,
+            deadline: Micros::MAX,
+            ends: None,
+            very_late: false,
+            result: Ok(SimView::new(SectorSize::B512, 0, 0)),
+        };
+        world.ios.insert(1_000_000, Box::new(flying));
+        world.now += 1;
+        let other = world.writer(1);
+        let content = Content::Delta { leader: later, bitmap: Bitmap::default() };
+        world.checks.landing(world.now, area, sector, &content, &world.disk);
+        world.checks.landed(area, sector, &content, other, (false, false), &world.disk);
+        let good = world.hosts[host]
+            .daemon
+            .as_ref()
+            .and_then(|d| d.workers.get(&1))
+            .map(|w| w.shared.last_good.get());
+        world.now = world.hosts[host].clock.when(good.unwrap_or_default().plus_secs(age_secs));
+        world.checks.time_is(world.now);
+        world.checks.violations.clear();
+        world.land(1_000_000);
+        world
+    }
+
+    #[test]
+    fn a_renewal_lands_over_another_machine_s_record_only_where_that_may_be() {
+        let young = lands_over_another(139);
+        assert!(
+            young.checks.violations.iter().any(|v| v.starts_with("S9:")),
+            "{:?}",
+            young.checks.violations
+        );
+        let old = lands_over_another(141);
+        assert_eq!((old.checks.violations.clone(), old.checks.marks.renewals_overtaken), (Vec::new(), 1));
     }
 }

@@ -164,7 +164,10 @@ impl Checks {
             return;
         }
         self.overwritten.remove(&key);
-        self.stamps.insert((disk, machine), leader.timestamp.get());
+        let stamp = self.stamps.or_insert((disk, machine), 0);
+        // An older renewal of its own may land over a newer one, of which it has been told. It goes by that.
+        let own = last == Some((machine, false)) && generation == before && !free;
+        *stamp = if own { (*stamp).max(leader.timestamp.get()) } else { leader.timestamp.get() };
         if generation < before {
             self.violated(format!(
                 "S9: generation in delta sector {sector} of {disk} falls from {before} to {generation}"

@@ -116,6 +116,8 @@ marks! {
     late_leader_landed,
     /// Renewals among them that landed when their lockspace had been given up.
     late_delta_landed,
+    /// Renewals that landed when another machine had taken the host id, after 8T + F.
+    renewals_overtaken,
     /// Leaders that went back to an older version.
     rolled_back,
     /// Leaders of a version more than one ahead of the one on disk: repairs (rule R9).
