@@ -322,7 +322,7 @@ impl World {
         }
         let Some((sector, content)) = flying.write.clone() else { return };
         let (area, late, host, job) = (flying.area, flying.timed_out, flying.host, flying.job);
-        let since = flying.since;
+        let (since, claims) = (flying.since, flying.claims);
         self.checks.marks.doubtful_landed += u64::from(flying.doubtful);
         self.checks.marks.doubtful_landed_late += u64::from(flying.failed_late);
         // A renewal that somebody may have overtaken who took the host id, because nothing was renewed for 8T + F.
@@ -337,7 +337,10 @@ impl World {
             format!("{:?}'s write of {area:?} {sector} lands{late}", w.hosts[host].id)
         });
         let writer = self.writer(host);
+        // Its host may have another host id by now.
+        self.checks.claims_to_be(writer.host, claims);
         self.checks.landed(area, sector, &content, writer, (late, orphan), &self.disk);
+        self.checks.claims_to_be(writer.host, self.hosts[host].claims);
     }
 
     /// An operation's completion or deadline reaches its host.
