@@ -497,7 +497,8 @@ impl Watchdog {
             || self.peer_expiry > 0
             || self.process.as_ref().is_some_and(|p| {
                 let here = |id: &SourceId| self.conns.get(id).is_some_and(|c| c.disk == disk);
-                p.machine.sources().any(|(id, s)| s.expire() != 0 && here(&id))
+                // What a daemon left behind has this host reset whatever it was for.
+                p.machine.sources().any(|(id, s)| s.expire() != 0 && (s.dead() || here(&id)))
             })
     }
 }
