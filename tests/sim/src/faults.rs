@@ -60,6 +60,11 @@ impl Fate {
         Self { completes: Some(takes), lands: Some(dice.between(takes / 2, takes)), failure: None }
     }
 
+    /// A leader of ours that is written late, or fails.
+    pub fn of_troubled_leader(dice: &mut Dice, limit: Micros) -> Self {
+        if dice.per_mille(500) { Self::late(dice, limit) } else { Self::failing(dice) }
+    }
+
     /// Its disk could not be opened.
     #[must_use]
     pub fn not_open() -> Self {

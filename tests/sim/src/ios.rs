@@ -147,6 +147,8 @@ impl World {
             Fate::not_open()
         } else if very_late {
             Fate::very_late(&mut self.dice, limit)
+        } else if self.troubles_leader(host, job, op) {
+            Fate::of_troubled_leader(&mut self.dice, limit)
         } else {
             Fate::of(&mut self.dice, &self.hosts[host], area.disk(), self.now, limit, self.calm)
         };
@@ -227,6 +229,14 @@ impl World {
         if fate.completes.is_none_or(|after| after >= limit) {
             self.at(self.now + limit, Event::Deadline { io });
         }
+    }
+
+    /// Whether this is a leader that is written late, or fails.
+    fn troubles_leader(&mut self, host: usize, job: JobKey, op: &Op) -> bool {
+        let often = self.settings.leader_trouble_per_mille;
+        let leader = matches!(&op.action, Action::Write { content: Content::Leader(_), .. });
+        let ours = matches!(job, JobKey::Task(_)) && !self.hosts[host].is_reference();
+        often > 0 && leader && ours && !self.calm && self.dice.per_mille(often)
     }
 
     /// S9: a claim of an earlier daemon that may still land, and may tell another io timeout, has a smaller generation. A peer does not see to that.

@@ -26,7 +26,7 @@ pub fn name(text: &str) -> Name {
 }
 
 /// Disks there may be. The first ones have a lockspace each, of the same number.
-pub const DISKS_MAX: u8 = 3;
+pub const DISKS_MAX: u8 = 4;
 /// Lockspaces there may be.
 pub const LOCKSPACES_MAX: u8 = 2;
 /// Resources there may be in a lockspace.

@@ -11,6 +11,9 @@ use sanlock_wdmd::decide::test_interval;
 /// Io timeout and watchdog fire timeout that go together.
 const TIMES: [(u32, u32); 7] = [(10, 60), (5, 60), (3, 60), (5, 20), (2, 30), (2, 10), (1, 10)];
 
+/// Those of tight runs: what is late lands soon.
+const TIGHT_TIMES: [(u32, u32); 3] = [(5, 20), (2, 10), (1, 10)];
+
 /// Those of long runs: what is configured in earnest.
 const LONG_TIMES: [(u32, u32); 4] = [(10, 60), (10, 60), (5, 60), (3, 60)];
 /// In long runs somebody asks for a lease, or sets a host event, this many times less often than in dense ones.
@@ -95,6 +98,8 @@ pub struct Settings {
     pub timeouts_per_mille: u64,
     /// Operations out of a thousand that fail with an error.
     pub errors_per_mille: u64,
+    /// Leaders of our hosts out of a thousand that are written late or fail, besides.
+    pub leader_trouble_per_mille: u64,
     /// Operations out of a thousand that are slow, within their limit.
     pub slow_per_mille: u64,
     /// How often each kind of fault strikes.
@@ -165,6 +170,7 @@ impl Settings {
             lag_ms: 0,
             timeouts_per_mille: 0,
             errors_per_mille: 0,
+            leader_trouble_per_mille: 0,
             slow_per_mille: 0,
             faults: Faults::NONE,
             chaos_mean_secs: 60,
@@ -212,6 +218,7 @@ impl Settings {
             ("drift_ppm", self.drift_ppm, 0, self.drift_ppm_max()),
             ("timeouts_per_mille", self.timeouts_per_mille, 0, 1000),
             ("errors_per_mille", self.errors_per_mille, 0, 1000),
+            ("leader_trouble_per_mille", self.leader_trouble_per_mille, 0, 1000),
             ("slow_per_mille", self.slow_per_mille, 0, 1000),
             ("chaos_mean_secs", self.chaos_mean_secs, 0, STORMY_SECS_MAX),
             ("hold_ms", self.hold_ms, 1, STORMY_SECS_MAX * 1000),
@@ -260,7 +267,40 @@ impl Settings {
     /// Settings of a short, dense run, drawn by chance, so that every seed explores another kind of trouble.
     #[must_use]
     pub fn draw(dice: &mut Dice, references: u64) -> Self {
+        if references == 0 && dice.per_mille(100) {
+            return Self::tight(dice);
+        }
         Self::drawn(dice, references, &TIMES)
+    }
+
+    /// Settings of a dense run in which three or four hosts fight for one lease, whose leaders land late or fail a fifth of the time: what leaves
+    /// older leaders, and holds of unknown outcome. One dense run of our hosts in ten is one.
+    #[must_use]
+    pub fn tight(dice: &mut Dice) -> Self {
+        let drawn = Self::drawn(dice, 0, &TIGHT_TIMES);
+        let legs = [1, 3, 3, 4][usize::try_from(dice.between(0, 3)).unwrap_or(0)];
+        Self {
+            ours: dice.between(3, 4),
+            disks: 1,
+            resources: 1,
+            legs,
+            dead_disk: false,
+            wrong_legs_per_mille: 0,
+            num_hosts: dice.between(4, 12),
+            leader_trouble_per_mille: 200,
+            hold_ms: dice.spread(50, 1000),
+            pause_ms: dice.spread(1, 100),
+            shared_per_mille: dice.between(0, 200),
+            persistent_per_mille: 0,
+            renames_per_mille: 300,
+            demands_per_mille: 150,
+            disk_faults_per_mille: 900,
+            chaos_mean_secs: dice.spread(2, 10),
+            request_mean_secs: 0,
+            event_mean_secs: 0,
+            format_mean_secs: 0,
+            ..drawn
+        }
     }
 
     /// Settings of a long, calmer run, drawn by chance.
@@ -315,6 +355,7 @@ impl Settings {
             lag_ms,
             timeouts_per_mille: if dice.per_mille(250) { 0 } else { dice.spread(1, 60) },
             errors_per_mille: if dice.per_mille(300) { 0 } else { dice.spread(1, 40) },
+            leader_trouble_per_mille: 0,
             slow_per_mille: dice.spread(1, 300),
             faults: Self::draw_faults(dice),
             chaos_mean_secs: dice.spread(5, 300),

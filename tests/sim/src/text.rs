@@ -220,7 +220,7 @@ fields! {
     grace_secs timeouts_per_mille errors_per_mille slow_per_mille faults chaos_mean_secs hold_ms pause_ms shared_per_mille
     persistent_per_mille values_per_mille renames_per_mille demands_per_mille misconfigured_per_mille renamed_per_mille stormy_secs
     request_mean_secs event_mean_secs geometry join_timeouts_per_mille orphans_count_per_mille
-    format_mean_secs format_cuts_per_mille wrong_legs_per_mille old_wdmds_per_mille
+    format_mean_secs format_cuts_per_mille wrong_legs_per_mille old_wdmds_per_mille leader_trouble_per_mille
 }
 
 #[cfg(test)]

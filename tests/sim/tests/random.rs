@@ -8,9 +8,10 @@
 
 use sanlock_sim::campaign::{self, Case, Plan};
 use sanlock_sim::checks::Marks;
+use sanlock_sim::dice::Dice;
 use sanlock_sim::record::Standing;
 use sanlock_sim::report;
-use sanlock_sim::settings::Kind;
+use sanlock_sim::settings::{Kind, Settings};
 use std::ops::ControlFlow;
 use std::time::Instant;
 
@@ -191,6 +192,33 @@ fn our_hosts_alone() {
     ];
     for (what, times) in reached {
         assert!(times > 0, "never reached: {what}");
+    }
+}
+
+/// Hosts that fight for one lease whose leaders land late or fail. (Repairs come seven times, leases left over late writes once.)
+#[test]
+fn tight_runs() {
+    const TIGHT_SEEDS: u64 = 60;
+    let mut marks = Marks::default();
+    for seed in 1..=number("SIM_SEEDS").unwrap_or(TIGHT_SEEDS) {
+        let settings = Settings::tight(&mut Dice::new(seed));
+        match (Case { seed, settings, broken: None }).run() {
+            Ok(world) => marks.add(&world.checks.marks),
+            Err(failure) => panic!("{failure}"),
+        }
+    }
+    println!("{marks:?}");
+    let reached = [
+        ("a leader rolled back", marks.rolled_back),
+        ("a leader landed late", marks.late_leader_landed),
+        ("a write landed that had failed in time", marks.doubtful_landed),
+        ("a write landed that had failed after its limit", marks.doubtful_landed_late),
+        ("a host id lease written after others might have had it", marks.overtaken),
+        ("a disk back with old content", marks.disks_old),
+        ("a lease renamed", marks.renamed),
+    ];
+    for (what, times) in reached {
+        assert!(times > 0 || few_runs(), "never reached: {what}");
     }
 }
 
