@@ -81,9 +81,9 @@ struct Resource {
     /// Versions whose owner (host, generation) wrote them free itself, on any disk: with several, that leader counts beside older ones.
     freed: BTreeSet<(u64, u64, u64)>,
     top_lver: u64,
-    /// By reference peer: the highest version that its block was of when it forgot that. With it it forgot what it had accepted before. Until a
-    /// later version is on the disk.
-    forgotten: BTreeMap<HostId, u64>,
+    /// By reference peer: the highest version that its block was of when it forgot that, and its number. With it it forgot what it had accepted before.
+    /// Until a later version is on the disk.
+    forgotten: BTreeMap<HostId, (u64, u64)>,
     /// The highest version there was when versions began to be counted anew; 0 when a later one is on the disk.
     counted_anew: u64,
     /// An older leader has landed, and none of the highest version, or a later one, since.

@@ -69,7 +69,7 @@ impl Checks {
             r.counted_anew = 0;
         }
         if !r.rolled_back {
-            r.forgotten.retain(|_, forgotten| *forgotten >= lver);
+            r.forgotten.retain(|_, (forgotten, _)| *forgotten >= lver);
         }
         if leader.write_id != leader.owner_id && r.flagged.contains(&(lver, value)) {
             let owner = HostId::new(value.0);
@@ -154,7 +154,7 @@ impl Resource {
     /// A reference peer is about to write something else over its block.
     pub(super) fn forgets(&mut self, peer: HostId, block: &Dblock) {
         let forgotten = self.forgotten.entry(peer).or_default();
-        *forgotten = (*forgotten).max(block.lver.get());
+        *forgotten = (*forgotten).max((block.lver.get(), block.mbal.get()));
     }
 
     /// Whether this version is one that may be counted once more.
@@ -164,14 +164,16 @@ impl Resource {
 
     /// Whether a block of this version may be one of those that were there before a reference peer forgot.
     fn may_be_left_over(&self, lver: u64) -> bool {
-        self.is_counted_anew(lver) && self.forgotten.values().any(|forgotten| lver <= *forgotten)
+        self.is_counted_anew(lver) && self.forgotten.values().any(|(forgotten, _)| lver <= *forgotten)
     }
 
-    /// Whether a reference peer had accepted this value, and has forgotten it: its block does not say so any more.
+    /// Whether a reference peer had accepted this value, and has forgotten it: its block does not say so any more, or says so of a later ballot, in which
+    /// it has proposed the same once more, in the same second.
     fn has_forgotten(&self, (resource, lver): (u8, u64), value: Value, disk: &SimDisk) -> bool {
-        let says = |d: &Dblock| d.lver.get() == lver && value_of(d) == Some(value);
-        let mut all = self.forgotten.iter().filter(|(_, forgotten)| lver <= **forgotten);
-        all.any(|(peer, _)| {
+        let mut all = self.forgotten.iter().filter(|(_, (forgotten, _))| lver <= *forgotten);
+        all.any(|(peer, (_, number))| {
+            let says =
+                |d: &Dblock| d.lver.get() == lver && value_of(d) == Some(value) && d.bal.get() <= *number;
             self.accepted.contains_key(&(lver, value, *peer))
                 && !legs::known_blocks(disk, resource, *peer).iter().any(says)
         })
@@ -192,19 +194,29 @@ mod tests {
         Content::Leader(RawLeader { lver: lver.into(), write_id: owner_id, ..owned })
     }
 
-    fn block(lver: u64, owner: u64) -> Content {
-        let (bal, inp, inp2, inp3) = (owner.into(), owner.into(), 1.into(), 7.into());
-        let dblock = Dblock { bal, inp, inp2, inp3, lver: lver.into(), ..Dblock::zeroed() };
+    fn block(lver: u64, owner: u64, number: u64) -> Content {
+        let (mbal, inp, inp2, inp3) = (number.into(), owner.into(), 1.into(), 7.into());
+        let dblock = Dblock { mbal, bal: mbal, inp, inp2, inp3, lver: lver.into(), ..Dblock::zeroed() };
         Content::Block(HostBlock { dblock, ..HostBlock::zeroed() })
     }
 
+    /// What has become of a former owner's block.
+    #[derive(Clone, Copy)]
+    enum Block {
+        Left,
+        Empty,
+        /// Emptied, it says the same again, with this number.
+        Again(u64),
+    }
+
     /// Host `first` has owned version 3, and host 1 owns version 3 afterwards. `older`: the leader of version 2 has come back in between, and
-    /// `newer`, that of version 3 again. `left`: the block of the former owner is as it was.
-    fn owned_twice(first: u64, (older, newer): (bool, bool), left: bool) -> usize {
+    /// `newer`, that of version 3 again.
+    fn owned_twice(first: u64, (older, newer): (bool, bool), left: Block) -> usize {
         let (mut checks, mut disk) = (Checks::default(), SimDisk::new(GEOMETRY, 1));
         let area = Area::Resource(0, 0);
-        let writes =
-            |owner, lver| [(host_id(owner).block_sector(), block(lver, owner)), (0, leader(lver, owner))];
+        let writes = |owner, lver| {
+            [(host_id(owner).block_sector(), block(lver, owner, 2000 + owner)), (0, leader(lver, owner))]
+        };
         let mut land = |owner: u64, sector: u64, content: &Content| {
             let writer = Writer { host: host_id(owner), reference: owner == 5 };
             checks.submitted(writer, area, sector, content, &disk);
@@ -218,8 +230,11 @@ mod tests {
         if newer {
             land(first, 0, &leader(3, first));
         }
-        if !left {
+        if !matches!(left, Block::Left) {
             land(first, host_id(first).block_sector(), &Content::Block(HostBlock::zeroed()));
+        }
+        if let Block::Again(number) = left {
+            land(first, host_id(first).block_sector(), &block(3, first, number));
         }
         writes(1, 3).iter().for_each(|(sector, content)| land(1, *sector, content));
         checks.violations.iter().filter(|v| v.starts_with("S2: version 3 has")).count()
@@ -227,10 +242,20 @@ mod tests {
 
     #[test]
     fn a_version_that_a_peer_has_forgotten_is_a_new_one() {
-        assert_eq!(owned_twice(5, (true, false), false), 0);
-        assert_eq!(owned_twice(2, (true, false), false), 1, "it is no peer");
-        assert_eq!(owned_twice(5, (false, false), false), 1, "no older leader came back");
-        assert_eq!(owned_twice(5, (true, true), false), 1, "the newer one was there again before it forgot");
-        assert_eq!(owned_twice(5, (true, false), true), 1, "its block says it still");
+        assert_eq!(owned_twice(5, (true, false), Block::Empty), 0);
+        assert_eq!(owned_twice(2, (true, false), Block::Empty), 1, "it is no peer");
+        assert_eq!(owned_twice(5, (false, false), Block::Empty), 1, "no older leader came back");
+        assert_eq!(
+            owned_twice(5, (true, true), Block::Empty),
+            1,
+            "the newer one was there again before it forgot"
+        );
+        assert_eq!(owned_twice(5, (true, false), Block::Left), 1, "its block says it still");
+        assert_eq!(owned_twice(5, (true, false), Block::Again(2005)), 1, "the same block came back");
+        assert_eq!(
+            owned_twice(5, (true, false), Block::Again(4005)),
+            0,
+            "it proposed the same in the same second"
+        );
     }
 }
