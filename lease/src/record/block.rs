@@ -150,7 +150,8 @@ impl HostBlock {
     #[must_use]
     pub fn is_blank(sector: &[u8]) -> bool {
         let dblock = sector.first_chunk::<{ size_of::<Dblock>() }>();
-        let mode = sector.get(MODE_OFFSET..).and_then(|rest| rest.first_chunk::<{ size_of::<ModeBlock>() }>());
+        let mode =
+            sector.get(MODE_OFFSET..).and_then(|rest| rest.first_chunk::<{ size_of::<ModeBlock>() }>());
         dblock.zip(mode).is_some_and(|(dblock, mode)| any_bit(dblock) | any_bit(mode) == 0)
     }
 
