@@ -65,17 +65,17 @@ impl PaxosAcquire {
         }
         self.seen_mbal = 0;
         let found = self.leader.lver.get();
+        let free = self.leader.timestamp.get() == 0;
+        let ours = self.leader.owner_id.get() == self.config.host.get();
+        let generation = self.leader.owner_generation.get();
+        // On disk we own it, but no process of ours does: a lost release, or a value of ours that somebody committed.
+        self.tainted |= !free && ours && generation == self.config.generation;
         if let Some(expected) = self.demand.filter(|demand| *demand != found) {
             return self.fail(AcquireError::Lver { expected, found });
         }
         if let Err(e) = self.check_num_hosts() {
             return self.fail(e);
         }
-        let free = self.leader.timestamp.get() == 0;
-        let ours = self.leader.owner_id.get() == self.config.host.get();
-        let generation = self.leader.owner_generation.get();
-        // On disk we own it, but no process of ours does: a lost release, or a value of ours that somebody committed.
-        self.tainted |= !free && ours && generation == self.config.generation;
         if found == u64::MAX {
             // Before anybody is waited for: the version after it (lease-algorithms.md 4.5) does not exist, and it itself is decided.
             return self.fail(AcquireError::LastVersion);

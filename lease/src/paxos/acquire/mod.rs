@@ -149,7 +149,7 @@ pub struct PaxosAcquire {
     phase: Phase,
     ops: Ops,
     random: u64,
-    /// The version that must be on disk; rises with a version that nobody but an older life of this host owned.
+    /// The version that must be on disk, whenever it is looked at.
     demand: Option<u64>,
     /// When the first ballot began.
     contending_since: Option<MonoTime>,
@@ -339,6 +339,7 @@ impl PaxosAcquire {
 
     /// Starts over with what is on disk now.
     fn restart(&mut self, now: MonoTime, env: &Env<'_>) -> Step<AcquireOutcome> {
+        self.watch_is_over(now);
         if self.exhausted(now) {
             return self.fail(self.last_error);
         }

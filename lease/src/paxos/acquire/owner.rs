@@ -167,7 +167,7 @@ impl PaxosAcquire {
     }
 
     /// The time for which an owner was waited for is none of contending.
-    fn watch_is_over(&mut self, now: MonoTime) {
+    pub(super) fn watch_is_over(&mut self, now: MonoTime) {
         let waited = self.watch.take().map_or(0, |watch| now.millis_since(watch.began));
         self.contending_since = self.contending_since.map(|since| since.plus_millis(waited));
     }
@@ -257,7 +257,6 @@ impl PaxosAcquire {
                 let info = self.owner_info(&leader);
                 return self.fail(AcquireError::Live(info));
             }
-            self.watch_is_over(now);
             return self.restart(now, env);
         }
         let next = self.next_lver();

@@ -90,6 +90,17 @@ fn a_demanded_version_must_be_on_disk() {
     }
 }
 
+/// A lease that is ours on the disk, and of which no process of ours has any other version either, is given up.
+#[test]
+fn a_demand_that_a_lost_release_does_not_meet_has_it_taken_back() {
+    for (owner, retract) in [(owned_by(US, 1), true), (owned_by(US, 0), false), (owned_by(2, 1), false)] {
+        let mut lab = lab(leader(7, owner));
+        let done = acquire(&mut lab, AcquireOptions { lver: Some(5), ..AcquireOptions::default() });
+        assert_eq!(failure(&done), (AcquireError::Lver { expected: 5, found: 7 }, -240, retract));
+        assert!(writes(&lab).is_empty());
+    }
+}
+
 /// Another host had the lease between our first look and our ballot: then the version demanded is gone, however often the
 /// acquire starts over.
 #[test]
@@ -111,8 +122,8 @@ fn a_demanded_version_that_others_use_up_meanwhile_is_refused() {
 /// a commit of the version before has landed only now; or by the host that had this id before. The version demanded is not the last one then.
 #[test]
 fn a_demanded_version_is_refused_after_an_older_value_of_ours() {
-    // Our generation is 1. Who committed the value was we ourselves, or another host in our name while we looked: then our flag stands.
-    let rows = [(1, None, true), (0, None, false), (1, Some(2), false), (0, Some(2), false)];
+    // Our generation is 1. Who committed the value was we ourselves, or another host in our name while we looked.
+    let rows = [(1, None, true), (0, None, false), (1, Some(2), true), (0, Some(2), false)];
     for (generation, by_another, retract) in rows {
         let mut lab = lab(leader(7, NOBODY));
         put_block(&mut lab, US, released(block([2001, 2001, US, generation, 950, 8])));

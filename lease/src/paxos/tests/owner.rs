@@ -1,5 +1,6 @@
 //! The lease has an owner: alive, failing, dead, reborn, gone (lease-algorithms.md 4.3, 4.4).
 
+use super::disks::{disk, lab3, three};
 use super::*;
 use crate::machine::NoHosts;
 
@@ -131,6 +132,34 @@ fn a_lease_that_others_gave_up_after_a_long_watch_is_taken() {
         let done = acquire_as(&mut lab, config, AcquireOptions::default());
         assert_eq!(held(&done).lver(), if taken_in_between { 4 } else { 3 });
     }
+}
+
+/// The same where a commit that one disk of three has ends the watch.
+#[test]
+fn a_watch_that_a_commit_on_one_disk_ends_is_none_of_contending() {
+    let mut lab = lab3([leader(0, NOBODY); 3]);
+    let config = PaxosConfig { io_timeout: IoTimeout::new(5).unwrap(), ..three() };
+    let on_all = |lab: &mut Lab, sector: u64, content: Content| {
+        (0..3).for_each(|n| put(lab, disk(n), sector, content.clone()));
+    };
+    before_round(&mut lab, READ_1, move |lab| on_all(lab, 3, Content::Block(block([4002, 0, 0, 0, 0, 1]))));
+    before_round(&mut lab, READ_1 + 1, move |lab| {
+        on_all(lab, 3, Content::Block(block([6002, 6002, 2, 1, 500, 2])));
+        on_all(lab, 0, Content::Leader(leader(2, owned_by(2, 1))));
+        let mut record = delta(2, 1, 900);
+        record.io_timeout = 20.into();
+        record.seal();
+        put_delta(lab, 2, record);
+    });
+    // It gives the lease up, which two disks hear of, and somebody else's commit is on one of them.
+    lab.after_secs(205, |lab| {
+        for (n, lver, owner) in [(1, 2, 2), (2, 3, 3)] {
+            let free = Owner { timestamp: 0, ..owned_by(owner, 1) };
+            put(lab, disk(n), 0, Content::Leader(leader(lver, free)));
+        }
+    });
+    let done = acquire_as(&mut lab, config, AcquireOptions::default());
+    held(&done);
 }
 
 /// Its renewal may be many seconds away. What it wrote itself since we looked says the same.

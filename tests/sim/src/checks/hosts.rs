@@ -151,6 +151,7 @@ impl Checks {
         self.registered.retain(|(h, _), _| *h != host);
         self.daemon_ended(host);
         // Its clock begins anew.
+        self.told.retain(|(_, h), _| *h != host);
         let all: Vec<_> =
             self.stamps.iter().filter(|((_, h), _)| *h == host).map(|(key, at)| (*key, *at)).collect();
         for (key, stamp) in all {

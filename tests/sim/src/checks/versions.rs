@@ -6,6 +6,7 @@ use crate::disk::SimDisk;
 use crate::layout;
 use sanlock_lease::geometry::HostId;
 use sanlock_lease::record::{Dblock, RawLeader};
+use std::collections::BTreeSet;
 
 impl Checks {
     /// S5: a lease is granted with the generation that its host has its host id with.
@@ -57,7 +58,8 @@ impl Checks {
         // when its acquire fails; and it counts on from the older leader (W1, W9). What it alone has accepted is then in no ballot's sight, and
         // hosts of ours count on from the older leader too. They never take back a value themselves (R1, R2).
         // Without late writes of its own that must not lead to two owners.
-        let erased = |v| r.is_counted_anew(lver) && r.has_forgotten((resource, lver), v, disk);
+        let peers = &self.references;
+        let erased = |v| r.is_counted_anew(lver) && r.has_forgotten((resource, lver), v, (disk, peers));
         if before.is_some_and(erased) {
             r.counted_anew = r.counted_anew.max(r.top_lver);
             r.chosen.remove(&lver);
@@ -163,17 +165,31 @@ impl Resource {
     }
 
     /// Whether a block of this version may be one of those that were there before a reference peer forgot.
+    /// Or it followed such a version, and its write was on its way until that was counted anew.
     fn may_be_left_over(&self, lver: u64) -> bool {
-        self.is_counted_anew(lver) && self.forgotten.values().any(|(forgotten, _)| lver <= *forgotten)
+        let before = lver.saturating_sub(1);
+        let counted = self.is_counted_anew(lver) || (self.counted_anew > 0 && before <= self.counted_anew);
+        counted && self.forgotten.values().any(|(forgotten, _)| before <= *forgotten)
     }
 
     /// Whether a reference peer had accepted this value, and has forgotten it: its block does not say so any more, or says so of a later ballot, in which
     /// it has proposed the same once more, in the same second.
-    fn has_forgotten(&self, (resource, lver): (u8, u64), value: Value, disk: &SimDisk) -> bool {
+    /// Nobody of ours, who forget nothing, says so.
+    fn has_forgotten(
+        &self,
+        (resource, lver): (u8, u64),
+        value: Value,
+        (disk, peers): (&SimDisk, &BTreeSet<HostId>),
+    ) -> bool {
+        let hosts = (1..=u64::from(disk.geometry().max_hosts())).filter_map(HostId::new);
+        let mut ours = hosts.filter(|host| !peers.contains(host));
+        let accepted = |d: &Dblock| d.lver.get() == lver && value_of(d) == Some(value);
+        if ours.any(|host| legs::known_blocks(disk, resource, host).iter().any(accepted)) {
+            return false;
+        }
         let mut all = self.forgotten.iter().filter(|(_, (forgotten, _))| lver <= *forgotten);
         all.any(|(peer, (_, number))| {
-            let says =
-                |d: &Dblock| d.lver.get() == lver && value_of(d) == Some(value) && d.bal.get() <= *number;
+            let says = |d: &Dblock| accepted(d) && d.bal.get() <= *number;
             self.accepted.contains_key(&(lver, value, *peer))
                 && !legs::known_blocks(disk, resource, *peer).iter().any(says)
         })
@@ -213,6 +229,7 @@ mod tests {
     /// `newer`, that of version 3 again.
     fn owned_twice(first: u64, (older, newer): (bool, bool), left: Block) -> usize {
         let (mut checks, mut disk) = (Checks::default(), SimDisk::new(GEOMETRY, 1));
+        checks.references.insert(host_id(5));
         let area = Area::Resource(0, 0);
         let writes = |owner, lver| {
             [(host_id(owner).block_sector(), block(lver, owner, 2000 + owner)), (0, leader(lver, owner))]
