@@ -30,7 +30,7 @@ fn number(name: &str) -> Option<u64> {
 fn run(first: u64, peer_every: u64) -> Marks {
     let first = number("SIM_FIRST").unwrap_or(first);
     if let Some(seeds) = number("SIM_SEEDS") {
-        return run_seeds(first, seeds, peer_every);
+        return run_cases((first..first + seeds).map(|seed| Case::drawn(Kind::Dense, seed, peer_every)));
     }
     let begun = Instant::now();
     let plan = Plan { first, host_hours: HOST_HOURS.to_vec(), threads: 1, peer_every };
@@ -42,15 +42,15 @@ fn run(first: u64, peer_every: u64) -> Marks {
     report.all().marks
 }
 
-fn run_seeds(first: u64, seeds: u64, references: u64) -> Marks {
+fn run_cases(cases: impl Iterator<Item = Case>) -> Marks {
     let mut marks = Marks::default();
-    for seed in first..first + seeds {
-        match Case::drawn(Kind::Dense, seed, references).run() {
+    for case in cases {
+        match case.run() {
             Ok(world) => marks.add(&world.checks.marks),
             Err(failure) => panic!("{failure}"),
         }
     }
-    println!("{seeds} seeds: {marks:?}");
+    println!("{marks:?}");
     marks
 }
 
@@ -68,14 +68,18 @@ fn few_runs() -> bool {
     number("SIM_SEEDS").is_some_and(|seeds| seeds < SEEDS)
 }
 
-/// What every batch of runs must have gone through; a batch that did not proves nothing. A few runs alone need not. What comes less than
+/// Each of these has come about. In a few runs alone it need not.
+fn all_reached(reached: &[(&str, u64)]) {
+    for (what, times) in reached {
+        assert!(*times > 0 || few_runs(), "never reached: {what}");
+    }
+}
+
+/// What every batch of runs must have gone through; a batch that did not proves nothing. What comes less than
 /// ten times in a batch, on an average of long campaigns, has a batch of its own in `sabotage.rs` instead (an orphan that counts and whose
 /// daemon died: twice here).
 fn assert_reached(marks: &Marks) {
-    if few_runs() {
-        return;
-    }
-    let reached = [
+    all_reached(&[
         ("acquired", marks.acquired),
         ("released", marks.released),
         ("refused because the owner lives", marks.refused_live),
@@ -165,20 +169,14 @@ fn assert_reached(marks: &Marks) {
         ("a host event refused", marks.events_refused),
         ("a host event delivered", marks.events_delivered),
         ("a host event delivered in time", marks.events_in_time),
-    ];
-    for (what, times) in reached {
-        assert!(times > 0, "never reached: {what}");
-    }
+    ]);
 }
 
 #[test]
 fn our_hosts_alone() {
     let marks = run(1, 0);
     assert_reached(&marks);
-    if few_runs() {
-        return;
-    }
-    let reached = [
+    all_reached(&[
         ("a lease renamed", marks.renamed),
         ("a lease asked for under its old name", marks.misnamed),
         ("a lease of several disks granted", marks.acquired_on_legs),
@@ -189,26 +187,16 @@ fn our_hosts_alone() {
         ("a disk lost by all hosts", marks.disks_lost),
         ("a disk back with old content", marks.disks_old),
         ("a disk failed for ever", marks.disks_dead),
-    ];
-    for (what, times) in reached {
-        assert!(times > 0, "never reached: {what}");
-    }
+    ]);
 }
 
 /// Hosts that fight for one lease whose leaders land late or fail. (Repairs come seven times, leases left over late writes once.)
 #[test]
 fn tight_runs() {
     const TIGHT_SEEDS: u64 = 60;
-    let mut marks = Marks::default();
-    for seed in 1..=number("SIM_SEEDS").unwrap_or(TIGHT_SEEDS) {
-        let settings = Settings::tight(&mut Dice::new(seed));
-        match (Case { seed, settings, broken: None }).run() {
-            Ok(world) => marks.add(&world.checks.marks),
-            Err(failure) => panic!("{failure}"),
-        }
-    }
-    println!("{marks:?}");
-    let reached = [
+    let case = |seed| Case { seed, settings: Settings::tight(&mut Dice::new(seed)), broken: None };
+    let marks = run_cases((1..=number("SIM_SEEDS").unwrap_or(TIGHT_SEEDS)).map(case));
+    all_reached(&[
         ("a leader rolled back", marks.rolled_back),
         ("a leader landed late", marks.late_leader_landed),
         ("a write landed that had failed in time", marks.doubtful_landed),
@@ -216,10 +204,7 @@ fn tight_runs() {
         ("a host id lease written after others might have had it", marks.overtaken),
         ("a disk back with old content", marks.disks_old),
         ("a lease renamed", marks.renamed),
-    ];
-    for (what, times) in reached {
-        assert!(times > 0 || few_runs(), "never reached: {what}");
-    }
+    ]);
 }
 
 #[test]

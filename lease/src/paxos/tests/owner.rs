@@ -101,6 +101,14 @@ fn an_owner_that_gives_the_lease_up_while_we_wait_is_followed_at_once() {
     assert!(done.at < lab.trace[0].at.plus_millis(100), "{:?}", done.at);
 }
 
+/// Host 2, which has an io timeout of 20 s.
+fn host_2_renews(lab: &mut Lab, timestamp: u64) {
+    let mut record = delta(2, 1, timestamp);
+    record.io_timeout = 20.into();
+    record.seal();
+    put_delta(lab, 2, record);
+}
+
 /// The time for which a silent owner was watched is none of contending, however the watch ends: a lease that is free is not refused because of it.
 #[test]
 fn a_lease_that_others_gave_up_after_a_long_watch_is_taken() {
@@ -113,20 +121,14 @@ fn a_lease_that_others_gave_up_after_a_long_watch_is_taken() {
         before_round(&mut lab, READ_1 + 1, |lab| {
             put_block(lab, 2, block([6002, 6002, 2, 1, 500, 2]));
             put_leader(lab, leader(2, Owner { writer: 3, ..owned_by(2, 1) }));
-            let mut record = delta(2, 1, 900);
-            record.io_timeout = 20.into();
-            record.seal();
-            put_delta(lab, 2, record);
+            host_2_renews(lab, 900);
         });
         lab.after_secs(205, move |lab| {
             if taken_in_between {
                 put_leader(lab, leader(3, Owner { timestamp: 0, ..owned_by(3, 1) }));
             } else {
                 put_block(lab, 2, released(block([6002, 6002, 2, 1, 500, 2])));
-                let mut record = delta(2, 1, 901);
-                record.io_timeout = 20.into();
-                record.seal();
-                put_delta(lab, 2, record);
+                host_2_renews(lab, 901);
             }
         });
         let done = acquire_as(&mut lab, config, AcquireOptions::default());
@@ -146,10 +148,7 @@ fn a_watch_that_a_commit_on_one_disk_ends_is_none_of_contending() {
     before_round(&mut lab, READ_1 + 1, move |lab| {
         on_all(lab, 3, Content::Block(block([6002, 6002, 2, 1, 500, 2])));
         on_all(lab, 0, Content::Leader(leader(2, owned_by(2, 1))));
-        let mut record = delta(2, 1, 900);
-        record.io_timeout = 20.into();
-        record.seal();
-        put_delta(lab, 2, record);
+        host_2_renews(lab, 900);
     });
     // It gives the lease up, which two disks hear of, and somebody else's commit is on one of them.
     lab.after_secs(205, |lab| {
