@@ -207,6 +207,8 @@ struct Entry {
     owner_generation: u64,
     newest_generation: u64,
     timestamp: u64,
+    /// What the record says now, where that is no delta lease of this lockspace.
+    damaged: Option<Written>,
     last_live: Option<MonoTime>,
     name: Name,
     looks: Looks,
@@ -227,10 +229,16 @@ impl Entry {
             owner_generation: 0,
             newest_generation: 0,
             timestamp: 0,
+            damaged: None,
             last_live: None,
             name: Name::default(),
             looks: Looks::OfGroup,
         }
+    }
+
+    /// Whether a good record was ever seen.
+    fn is_good(&self) -> bool {
+        (self.owner_id, self.owner_generation) != (0, 0)
     }
 
     /// Whether there was ever anything to be seen of it. If not, it is here for its own times.
@@ -337,9 +345,9 @@ impl HostTable {
     /// Takes in the sectors of hosts `first` to `first + count` (zero-based), read just now: of whole groups, or a single one after
     /// [`HostTable::read_apart`].
     ///
-    /// A record counts as changed if its owner, generation or timestamp is not what is stored, bad records included: taking a
-    /// record that we cannot read for a sign of life is safe, the other way round is not. Of a bad record only the timestamp
-    /// is stored.
+    /// A record counts as changed if its owner, generation or timestamp is not what was there at the last look, bad records included: taking a
+    /// record that we cannot read for a sign of life is safe, the other way round is not. What a bad one says is no news of its host, and
+    /// stands for it only where no good one was seen: then its timestamp is stored.
     pub fn update(
         &mut self,
         now: MonoTime,
@@ -411,27 +419,34 @@ impl HostTable {
             Err(_) => Entry::unused(host),
         };
         let before = entry;
-        let changed = Written::of(&record) != entry.written();
-        let check = self.check(&record, changed || entry.bad > 0);
+        let written = Written::of(&record);
+        let mut changed = written != entry.damaged.unwrap_or_else(|| entry.written());
+        let learns = changed || entry.bad > 0;
+        let check = self.check(&record, learns);
         match check {
             Err(error) => {
+                entry.damaged = Some(written);
                 if entry.bad % BAD_TOLD_EVERY == 0 {
                     news.push(HostNews::Bad { host, count: entry.bad.saturating_add(1), error });
                 }
                 entry.bad = entry.bad.saturating_add(1);
             }
             Ok(()) if entry.bad > 0 => {
-                entry.bad = 0;
+                (entry.bad, entry.damaged) = (0, None);
                 news.push(HostNews::Good { host });
+                // As a bad one it said the same, perhaps, and was not taken in.
+                changed |= written != entry.written();
             }
             Ok(()) => {}
         }
         if changed {
             entry.last_live = Some(now);
+        }
+        if check.is_ok() && learns {
             entry.timestamp = record.timestamp.get();
-            if check.is_ok() {
-                self.store(&mut entry, &record, sector, news);
-            }
+            self.store(&mut entry, &record, sector, news);
+        } else if check.is_err() && !entry.is_good() {
+            entry.timestamp = record.timestamp.get();
         }
         match position {
             Ok(at) => self.entries[at] = entry,

@@ -306,7 +306,7 @@ impl Manager {
                     resource.instead_of = None;
                     self.give_back(id, task, outstanding, out);
                 } else {
-                    self.back_to_release(id);
+                    self.back_to_release(now, id, out);
                 }
                 if let Some(number) = number {
                     // What was left is in the way of another attempt, and would be its result.
@@ -325,7 +325,7 @@ impl Manager {
                 let number = resource.for_op.take();
                 let text = format!("open {}:{}: {code}", resource.spec.lockspace, resource.spec.name);
                 log(out, Level::Error, Some(resource.ls), text);
-                self.back_to_release(id);
+                self.back_to_release(now, id, out);
                 if let Some(number) = number {
                     self.taken(now, number, task, Err(Refused { code, again: false }), out);
                 }

@@ -447,11 +447,17 @@ impl Manager {
             .map(|(id, _)| *id)
             .collect();
         for id in due {
-            let Some(ls) = self.resources.get(&id).map(|r| r.ls) else { continue };
-            // Behind what was an orphan there may be no watchdog yet; the next tick looks again.
-            if self.require_watchdog_quietly(now, ls, out) == Ok(true) {
-                self.start_retract(id, out);
-            }
+            self.retry_release(now, id, out);
+        }
+    }
+
+    /// The next attempt of one release, if it is due.
+    pub(crate) fn retry_release(&mut self, now: MonoTime, id: ResourceId, out: &mut Vec<Action>) {
+        let due = |r: &&Resource| matches!(r.work, Work::Retry { at } if at <= now);
+        let Some(ls) = self.resources.get(&id).filter(due).map(|r| r.ls) else { return };
+        // Behind what was an orphan there may be no watchdog yet; the next tick looks again.
+        if self.require_watchdog_quietly(now, ls, out) == Ok(true) {
+            self.start_retract(id, out);
         }
     }
 }

@@ -24,6 +24,7 @@ mod silent;
 mod stale_disks;
 mod taken_back;
 mod together;
+mod unreached;
 mod value;
 
 use super::acquire::{AcquireOptions, AcquireOutcome, PaxosAcquire};
@@ -221,6 +222,20 @@ impl HostView for Seen {
     fn seen(&self, host: HostId) -> Option<HostSeen> {
         (host.get() == self.0).then_some(self.1)
     }
+}
+
+/// A host table in which every host with this generation has just renewed, with the timestamp that [`lab`] gives it.
+struct AllAlive(MonoTime);
+
+impl HostView for AllAlive {
+    fn seen(&self, host: HostId) -> Option<HostSeen> {
+        seen(host.get(), 1, 500, self.0.secs(), self.0.secs()).seen(host)
+    }
+}
+
+/// Looks at the hosts reach all of them, and they are alive.
+fn all_alive(lab: &mut Lab) {
+    lab.hosts = Rc::new(AllAlive(lab.now));
 }
 
 /// The table says: last change of host `id`'s record at `last_live`, first and last look as given; its timestamp was 900.

@@ -18,13 +18,17 @@ fn gone() -> Lab {
     lab
 }
 
-/// The next attempt to give it up, and the hold that it is about.
-fn next_attempt(lab: &mut Lab) -> (TaskId, Option<HostBlock>) {
-    let retract = |action: &Action| match action {
+/// An attempt to give it up that begins with these actions, and the hold that it is about.
+fn attempt(actions: &[Action]) -> Option<(TaskId, Option<HostBlock>)> {
+    actions.iter().find_map(|action| match action {
         Action::StartRetract { task, hold, .. } => Some((*task, *hold)),
         _ => None,
-    };
-    (0..=2 * T).find_map(|_| lab.tick().iter().find_map(retract)).expect("it is tried again")
+    })
+}
+
+/// The next one.
+fn next_attempt(lab: &mut Lab) -> (TaskId, Option<HostBlock>) {
+    (0..=2 * T).find_map(|_| attempt(&lab.tick())).expect("it is tried again")
 }
 
 /// As `virt-sanlock-cleanup` of libvirt has it: a program that holds the lease deletes its file.
@@ -90,10 +94,44 @@ fn an_acquire_that_comes_to_nothing_gives_the_release_its_place_back() {
         let mut lab = gone();
         let task = task_of(&lab.acquire(1, Target::Own, &["a"]));
         let told = end(&mut lab, task);
-        assert!(matches!(told[..], [Action::Reply { conn: ConnId(1), .. }]), "{n}: {told:?}");
+        assert!(
+            told.iter().any(|told| matches!(told, Action::Reply { conn: ConnId(1), .. })),
+            "{n}: {told:?}"
+        );
         assert_eq!(lab.list("a"), Some(ResourceList::Rem), "{n}");
-        assert_eq!(next_attempt(&mut lab).1, Some(held(1, 7).block), "{n}: the same hold");
+        assert_eq!(attempt(&told).expect("it was due").1, Some(held(1, 7).block), "{n}: the same hold");
     }
+}
+
+/// Its time has not come yet when the acquire ends.
+#[test]
+fn a_release_that_gets_its_place_back_early_waits_for_its_time() {
+    let mut lab = gone();
+    let (task, _) = next_attempt(&mut lab);
+    lab.quiet(Event::StartFailed { task, code: -2 });
+    let task = task_of(&lab.acquire(1, Target::Own, &["a"]));
+    let told = lab.quiet(Event::StartFailed { task, code: -2 });
+    assert!(matches!(told[..], [Action::Reply { conn: ConnId(1), .. }]), "{told:?}");
+    assert_eq!(lab.list("a"), Some(ResourceList::Rem));
+    assert_eq!(next_attempt(&mut lab).1, Some(held(1, 7).block));
+}
+
+/// Each acquire takes longer than a tick to find nothing there, and the next one comes at once.
+#[test]
+fn a_release_is_tried_although_every_tick_meets_an_acquire_in_its_place() {
+    let mut lab = gone();
+    let (begun, mut attempts) = (lab.now, 0);
+    while lab.list("a").is_some() {
+        assert!(lab.now.secs_since(begun) <= 10 * T, "{attempts} attempts");
+        let asked = lab.acquire(1, Target::Own, &["a"]);
+        assert_eq!(attempt(&lab.tick()), None, "the acquire is in its place");
+        let told = lab.quiet(Event::StartFailed { task: task_of(&asked), code: -2 });
+        if let Some((task, _)) = attempt(&told) {
+            attempts += 1;
+            lab.quiet(Event::StartFailed { task, code: -2 });
+        }
+    }
+    assert!(lab.now.secs_since(begun) >= 8 * T && attempts > 3, "{attempts} attempts");
 }
 
 /// Whoever asks again and again for a lease that is gone does not keep its release from being tried, nor from being dropped in the end.
@@ -102,13 +140,14 @@ fn a_release_is_tried_in_its_own_time_however_often_somebody_asks_for_the_lease(
     let mut lab = gone();
     let (begun, mut attempts) = (lab.now, 0);
     for _ in 0..12 * T {
+        let mut told = Vec::new();
         for action in lab.acquire(1, Target::Own, &["a"]) {
             if let Action::StartAcquire { task, .. } = action {
-                lab.quiet(Event::StartFailed { task, code: -2 });
+                told.extend(lab.quiet(Event::StartFailed { task, code: -2 }));
             }
         }
-        for action in lab.tick() {
-            if let Action::StartRetract { task, .. } = action {
+        for told in [told, lab.tick()] {
+            if let Some((task, _)) = attempt(&told) {
                 attempts += 1;
                 lab.quiet(Event::StartFailed { task, code: -2 });
             }

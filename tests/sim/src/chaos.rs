@@ -75,6 +75,7 @@ impl World {
         match fault {
             Fault::Unseen => self.rejoin_unseen(host),
             Fault::LosePath => self.lose_path(host, long),
+            Fault::BadSpot => self.bad_spot(host, 3 * long),
             Fault::Freeze => self.stall(host, None, long),
             Fault::Stall => {
                 let thread = self.some_thread(host);
@@ -184,6 +185,15 @@ impl World {
                 self.set_path(host, disk, path);
             }
         }
+    }
+
+    /// Over before the calm: reads that hang in it would be its own fault.
+    fn bad_spot(&mut self, host: usize, long: Micros) {
+        let last = u64::from(self.settings.disks) - 1;
+        let disk = usize::try_from(self.dice.between(0, last)).unwrap_or(0);
+        let until = (self.now + long).min(self.settings.stormy_secs * SECOND);
+        self.say(|w| format!("{:?} has a bad spot in lockspace {disk} for {long} us", w.hosts[host].id));
+        self.hosts[host].spots[disk] = until;
     }
 
     /// Once for each boot.

@@ -39,7 +39,9 @@ macro_rules! faults {
 
 faults! {
     /// A host loses its way to a disk, or to all: operations hang or fail.
-    LosePath "lose-path" 4;
+    LosePath "lose-path" 3;
+    /// A sector of a lockspace hangs for one host, and with it every read of more than one host id: no look at the others comes to its end.
+    BadSpot "bad-spot" 1;
     /// A lease is held on to, and its host loses that disk for longer than it may.
     Starve "starve" 3;
     /// A daemon stands still.

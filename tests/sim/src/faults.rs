@@ -148,8 +148,8 @@ impl Fate {
         Self { completes: Some(limit.saturating_sub(1)), lands: None, failure: Some(IoFailure::TimedOut) }
     }
 
-    /// The path is gone and comes back after `returns`.
-    fn hanging(dice: &mut Dice, returns: Micros, limit: Micros) -> Self {
+    /// The path, or what it reads, is gone and comes back after `returns`.
+    pub fn hanging(dice: &mut Dice, returns: Micros, limit: Micros) -> Self {
         let lands = returns + dice.spread(100, SECOND);
         let completes = lands + dice.spread(10, 10_000);
         if dice.per_mille(700) {

@@ -106,6 +106,8 @@ pub struct Host {
     pub(crate) fire: WatchdogFire,
     pub(crate) storage: Storage,
     pub(crate) paths: Vec<Path>,
+    /// Until when a sector of each disk's lockspace hangs that is none of those anybody uses.
+    pub(crate) spots: [Micros; LOCKSPACES_MAX as usize],
     /// Counts boots: everything of an earlier epoch is void.
     pub(crate) epoch: u32,
     pub(crate) up: bool,
@@ -181,6 +183,7 @@ impl Host {
                 slow_per_mille: settings.slow_per_mille,
             },
             paths: vec![Path::Good; usize::from(DISKS_MAX)],
+            spots: [0; LOCKSPACES_MAX as usize],
             epoch: 0,
             up: true,
             jobs: Table::new(),

@@ -124,7 +124,7 @@ fn new_instances_events_and_bad_records_are_told() {
     edit(&mut lab, 2, |l| l.timestamp = 52.into());
     assert_eq!(scan(&mut lab, &mut hosts).outcome.news, [notice]);
 
-    // A damaged checksum counts as life, but nothing of it is believed (W16).
+    // A damaged checksum counts as life, once, but nothing of it is believed (W16).
     lab.now = lab.now.plus_secs(10);
     lab.disk.edit(Place::Lockspace, SectorSize::B512, 1, |s| {
         s[40] = 9; // generation
@@ -133,13 +133,69 @@ fn new_instances_events_and_bad_records_are_told() {
     let news = scan(&mut lab, &mut hosts).outcome.news;
     assert!(matches!(news[..], [HostNews::Bad { count: 1, .. }]), "{news:?}");
     let seen = hosts.table().seen(host(2)).unwrap();
-    assert_eq!((seen.timestamp, seen.owner_generation), (60, 1));
+    assert_eq!((seen.timestamp, seen.owner_generation), (52, 1));
     assert_eq!(seen.last_live, Some(seen.last_check));
     let told: usize = (0..200).map(|_| scan(&mut lab, &mut hosts).outcome.news.len()).sum();
     assert_eq!(told, 2, "every 100th time");
+    assert_eq!(hosts.table().seen(host(2)).unwrap().last_live, seen.last_live, "while it stays as it is");
+    let changed = |lab: &mut Lab| lab.disk.edit(Place::Lockspace, SectorSize::B512, 1, |s| s[152] = 61);
+    changed(&mut lab);
+    scan(&mut lab, &mut hosts);
+    let seen = hosts.table().seen(host(2)).unwrap();
+    assert_eq!((seen.timestamp, seen.last_live), (52, Some(seen.last_check)));
     edit(&mut lab, 2, |_| ());
     let news = scan(&mut lab, &mut hosts).outcome.news;
     assert_eq!(news[0], HostNews::Good { host: host(2) });
+}
+
+/// It is LIVE, and then no more: what is damaged is not written any more, or says so by changing.
+#[test]
+fn a_host_whose_record_is_damaged_is_silent_while_that_does_not_change() {
+    let mut lab = lab();
+    edit(&mut lab, 2, held_by("beta", 2, 1, 50));
+    let mut hosts = HostScan::new(&config(), Geometry::B512_M1);
+    scan(&mut lab, &mut hosts);
+    // Generation and timestamp; all zeros; no magic number.
+    for (n, (bytes, timestamp)) in [(40..41, 50), (0..512, 50), (0..4, 50)].into_iter().enumerate() {
+        edit(&mut lab, 2, held_by("beta", 2, 1, 50));
+        scan(&mut lab, &mut hosts);
+        lab.disk.edit(Place::Lockspace, SectorSize::B512, 1, |s| s[bytes].fill(0));
+        let mut states = Vec::new();
+        for _ in 0..100 {
+            lab.now = lab.now.plus_secs(2);
+            scan(&mut lab, &mut hosts);
+            let status = hosts.table().status(host(2), lab.now).unwrap();
+            assert_eq!((status.seen.timestamp, status.name), (timestamp, name("beta")), "{n}");
+            states.push(status.state);
+        }
+        states.dedup();
+        assert_eq!(states, [HostState::Live, HostState::Fail, HostState::Dead], "{n}");
+        assert_eq!(hosts.table().list(lab.now).count(), 1, "{n}");
+    }
+}
+
+/// A record that was damaged, and now is whole, says what it says, also where its fields are those that the damaged one had.
+#[test]
+fn what_a_mended_record_says_is_taken_in() {
+    let mut lab = lab();
+    edit(&mut lab, 2, held_by("beta", 2, 1, 50));
+    let mut hosts = HostScan::new(&config(), Geometry::B512_M1);
+    scan(&mut lab, &mut hosts);
+    edit(&mut lab, 2, held_by("beta", 2, 3, 70));
+    lab.disk.edit(Place::Lockspace, SectorSize::B512, 1, |s| s[168] ^= 1);
+    scan(&mut lab, &mut hosts);
+    assert_eq!(hosts.table().seen(host(2)).unwrap().owner_generation, 1);
+    lab.now = lab.now.plus_secs(10);
+    lab.disk.edit(Place::Lockspace, SectorSize::B512, 1, |s| s[168] ^= 1);
+    scan(&mut lab, &mut hosts);
+    let seen = hosts.table().seen(host(2)).unwrap();
+    assert_eq!((seen.owner_generation, seen.timestamp, seen.last_live), (3, 70, Some(seen.last_check)));
+    // Of a host of which nothing good was seen the timestamp is told.
+    edit(&mut lab, 3, held_by("gamma", 3, 1, 80));
+    lab.disk.edit(Place::Lockspace, SectorSize::B512, 2, |s| s[168] ^= 1);
+    scan(&mut lab, &mut hosts);
+    let status = hosts.table().status(host(3), lab.now).unwrap();
+    assert_eq!((status.seen.timestamp, status.seen.owner_generation, status.name), (80, 0, Name::default()));
 }
 
 #[test]

@@ -11,7 +11,6 @@ use crate::verify;
 
 impl PaxosAcquire {
     pub(super) fn first_read(&mut self, now: MonoTime) -> Step<AcquireOutcome> {
-        self.watch = None;
         self.ahead = None;
         // Our own block is read along with the leader; its place is a guess until the sizes are known.
         self.read_leaders(now);
@@ -70,7 +69,7 @@ impl PaxosAcquire {
         let generation = self.leader.owner_generation.get();
         // On disk we own it, but no process of ours does: a lost release, or a value of ours that somebody committed.
         self.tainted |= !free && ours && generation == self.config.generation;
-        if let Some(expected) = self.demand.filter(|demand| *demand != found) {
+        if let Some(expected) = self.options.demand().filter(|demand| *demand != found) {
             return self.fail(AcquireError::Lver { expected, found });
         }
         if let Err(e) = self.check_num_hosts() {

@@ -12,15 +12,15 @@
 //!   belongs to a host that may have come back and takes part in the same ballot, and rewriting it would take its ballot values
 //!   away. Once the version is decided, and ours, those say nothing more, and no later version can be begun.
 
+use super::silence::{Pass, Verdict};
 use super::{AcquireOutcome, Mode, PaxosAcquire, Phase};
 use crate::geometry::HostId;
-use crate::hosts::{HostSeen, Written, judged_by};
 use crate::limits::DISKS_MAX;
 use crate::machine::{Content, Env, IoFailure, Step, View};
 use crate::paxos::AcquireError;
 use crate::paxos::ops::{For, Tally};
 use crate::record::{HostBlock, ModeBlock, RawLeader};
-use crate::timing::{IoTimeout, MonoTime, WatchdogFire};
+use crate::timing::MonoTime;
 use crate::verify::{self, DblockError, Purpose};
 use arrayvec::ArrayVec;
 
@@ -85,33 +85,6 @@ impl HolderDelta {
     }
 }
 
-/// Whether the instance that set a mode block may still be alive (rule R5). In doubt it is.
-///
-/// * Its host id was given up, or taken anew, since: it is gone. A free record of an *older* generation is the release of an
-///   earlier instance that landed late, and says nothing.
-/// * Else only silence counts: the record is what the table has seen for longer than the dead time, and still is.
-pub(super) fn maybe_alive(
-    asked: MonoTime,
-    host: HostId,
-    generation: u64,
-    delta: &RawLeader,
-    seen: Option<HostSeen>,
-    ours: IoTimeout,
-    fire: WatchdogFire,
-) -> bool {
-    let (on_disk, timestamp) = (delta.owner_generation.get(), delta.timestamp.get());
-    if delta.owner_id.get() == host.get()
-        && (on_disk > generation || (timestamp == 0 && on_disk == generation))
-    {
-        return false;
-    }
-    let Some(seen) = seen else { return true };
-    let unchanged = seen.written() == Written::of(delta);
-    let since = seen.last_live.unwrap_or(seen.first_check);
-    let io_timeout = judged_by(delta, generation, Some(&seen), ours);
-    !unchanged || asked.secs_since(since) <= io_timeout.host_dead_secs(fire)
-}
-
 impl PaxosAcquire {
     /// Phase 1 is done: whether the holders leave room for our value.
     pub(super) fn before_value(&mut self, now: MonoTime, env: &Env<'_>) -> Step<AcquireOutcome> {
@@ -135,9 +108,12 @@ impl PaxosAcquire {
         self.next_holder(now, env)
     }
 
-    fn next_holder(&mut self, now: MonoTime, env: &Env<'_>) -> Step<AcquireOutcome> {
+    pub(super) fn next_holder(&mut self, now: MonoTime, env: &Env<'_>) -> Step<AcquireOutcome> {
         let Some(host) = self.holders.iter().copied().find(|h| self.judged.is_none_or(|last| *h > last))
         else {
+            if let Some(step) = self.after_pass(now, env, Pass::Holders) {
+                return step;
+            }
             return match self.won {
                 Some(leader) => self.acquired(leader),
                 None => {
@@ -198,15 +174,15 @@ impl PaxosAcquire {
         if let Err(e) = verify::delta(&delta, Some(&self.config.lockspace), Purpose::Use) {
             return self.fail(AcquireError::OwnerDelta(e));
         }
-        let seen = env.hosts.seen(host);
-        let (ours, fire) = (self.config.io_timeout, self.config.fire);
-        if maybe_alive(asked, host, generation, &delta, seen, ours, fire) {
-            return self.fail(AcquireError::Shared { host, generation });
+        match self.judge(now, env, asked, (host, generation), &delta) {
+            Verdict::Alive => self.fail(AcquireError::Shared { host, generation }),
+            Verdict::LookAgain => {
+                self.is_to_look_again(now);
+                self.next_holder(now, env)
+            }
+            Verdict::Gone if self.won.is_none() => self.next_holder(now, env),
+            Verdict::Gone => self.clear_holder(now, env, &blocks),
         }
-        if self.won.is_none() {
-            return self.next_holder(now, env);
-        }
-        self.clear_holder(now, env, &blocks)
     }
 
     /// Takes a dead holder's mode block away and leaves its ballot record as it is (rule R2).

@@ -28,6 +28,7 @@ mod holders;
 mod owner;
 mod repair;
 mod results;
+mod silence;
 
 use super::blocks::FIRST_BLOCK;
 use super::ops::{Event, For, Ops, Tally, Votes};
@@ -43,6 +44,7 @@ use owner::{FIRST_PAUSE, OwnerBlocks, Watch};
 use repair::{Claim, Claims};
 use results::{OwnVotes, Round};
 pub(super) use results::{host_block, in_the_owners_name};
+use silence::{Pass, Silence};
 
 /// What a lease is taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -71,6 +73,13 @@ pub struct AcquireOptions {
     pub seed: u64,
     /// What the lease is taken for.
     pub mode: Mode,
+}
+
+impl AcquireOptions {
+    /// The version that must be on disk, whenever it is looked at.
+    fn demand(&self) -> Option<u64> {
+        self.lver.filter(|lver| *lver != 0)
+    }
 }
 
 /// What an acquire comes to.
@@ -138,6 +147,8 @@ enum Phase {
     AgainBlocks(Round, Claims),
     /// The delta lease of a host that may own a version between the two; when the look began.
     ClaimDelta(Claim, MonoTime, Option<Result<RawLeader, IoFailure>>),
+    /// Waiting to look again at hosts that looks of renewals do not reach.
+    LookAgain(MonoTime, Pass),
     Done,
 }
 
@@ -149,8 +160,6 @@ pub struct PaxosAcquire {
     phase: Phase,
     ops: Ops,
     random: u64,
-    /// The version that must be on disk, whenever it is looked at.
-    demand: Option<u64>,
     /// When the first ballot began.
     contending_since: Option<MonoTime>,
     /// The resource's sizes; the lockspace's until the leader is known.
@@ -180,12 +189,18 @@ pub struct PaxosAcquire {
     /// Whether the first ballot may use the leader as it was read.
     leader_fresh: bool,
     watch: Option<Watch>,
-    /// Milliseconds until the next look at a silent owner.
+    /// Milliseconds until the next look at a host that is silent.
     next_look: u64,
+    /// What our own looks have shown of other hosts than the owner.
+    silences: Vec<Silence>,
+    /// Whether this pass over several hosts has met one of which only a further look can tell.
+    undecided: bool,
+    /// When the first pass began that did.
+    look_again_from: Option<MonoTime>,
     /// The hosts that any read of a ballot showed as shared holders. Never shortened: each version's own first read precedes our
     /// proposal for it, and whoever entered shared mode did so at an earlier version.
     holders: Vec<HostId>,
-    /// The holder judged last.
+    /// The host that was judged last in this pass, of [`Pass`].
     judged: Option<HostId>,
     /// The leader as committed, while dead holders are cleared.
     won: Option<RawLeader>,
@@ -210,7 +225,6 @@ impl PaxosAcquire {
             phase: Phase::Start,
             ops: Ops::of(&config),
             random: options.seed,
-            demand: options.lver.filter(|lver| *lver != 0),
             contending_since: None,
             geometry: config.geometry,
             leader: RawLeader::zeroed(),
@@ -227,6 +241,9 @@ impl PaxosAcquire {
             leader_fresh: false,
             watch: None,
             next_look: FIRST_PAUSE,
+            silences: Vec::new(),
+            undecided: false,
+            look_again_from: None,
             holders: Vec::new(),
             judged: None,
             won: None,
@@ -402,15 +419,15 @@ impl PaxosAcquire {
             | Phase::OwnerDelta(None)
             | Phase::OwnerPoll(_)
             | Phase::Backoff(_)
+            | Phase::LookAgain(..)
             | Phase::Done => self.fail(AcquireError::Driver),
         }
     }
 
     fn tick(&mut self, now: MonoTime, env: &Env<'_>) -> Step<AcquireOutcome> {
-        let (until, poll) = match self.phase {
-            Phase::OwnerPoll(until) => (until, true),
-            Phase::Backoff(until) => (until, false),
-            _ => return Step::Pending,
+        let (Phase::OwnerPoll(until) | Phase::Backoff(until) | Phase::LookAgain(until, _)) = self.phase
+        else {
+            return Step::Pending;
         };
         if let Err(e) = self.check_env(env) {
             return self.fail(e);
@@ -418,7 +435,17 @@ impl PaxosAcquire {
         if now < until {
             return Step::Wait(until);
         }
-        self.reread_leader(now, if poll { Then::Watch } else { Then::Ballot })
+        match self.phase {
+            Phase::OwnerPoll(_) => self.reread_leader(now, Then::Watch),
+            Phase::LookAgain(_, pass) => {
+                self.judged = None;
+                match pass {
+                    Pass::Holders => self.next_holder(now, env),
+                    Pass::Claims => self.next_claim(now, env),
+                }
+            }
+            _ => self.reread_leader(now, Then::Ballot),
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::verify::{self, DblockError, LeaderError, Purpose};
 /// twice the one before. An attempt that starts over goes on where it was, so that the rounds it may have last.
 pub(super) const FIRST_PAUSE: u64 = 10;
 /// Milliseconds between two looks at an owner that stays silent (lease-algorithms.md 4.3 step 8).
-const LAST_PAUSE: u64 = 1000;
+pub(super) const LAST_PAUSE: u64 = 1000;
 
 /// How long an owner has been silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -39,8 +39,8 @@
 //! * The name: a rename after L is undone by whatever rolled the leader back, not by us; who asks for the other name finds it gone.
 //! * SHORT_HOLD: an owner that entered shared mode at M has marked its block, and is found by its mode block.
 
-use super::holders::maybe_alive;
 use super::results::Round;
+use super::silence::{Pass, Verdict};
 use super::{AcquireOutcome, PaxosAcquire, Phase};
 use crate::geometry::HostId;
 use crate::machine::{Env, IoFailure, Step, View};
@@ -146,7 +146,7 @@ impl PaxosAcquire {
         let Some((_, newest)) = round.blocks.newer else { return self.restart(now, env) };
         // Several disks: the copy of our block that is furthest on may be on one that did not answer this time.
         let ahead = newest.max(self.own.lver);
-        if let Some(expected) = self.demand {
+        if let Some(expected) = self.options.demand() {
             return self.fail(AcquireError::Lver { expected, found: ahead - 1 });
         }
         self.hosts_in_use = self.hosts_in_use.max(round.blocks.in_use);
@@ -154,19 +154,26 @@ impl PaxosAcquire {
         self.claims = claims;
         self.ahead = Some(ahead);
         self.seen_mbal = round.blocks.newer_mbal;
+        self.judged = None;
         self.next_claim(now, env)
     }
 
-    fn next_claim(&mut self, now: MonoTime, env: &Env<'_>) -> Step<AcquireOutcome> {
+    pub(super) fn next_claim(&mut self, now: MonoTime, env: &Env<'_>) -> Step<AcquireOutcome> {
         if let Err(e) = self.check_env(env) {
             return self.fail(e);
         }
-        let Some(claim) = self.claims.0.pop() else {
+        let Some(claim) =
+            self.claims.0.iter().copied().find(|c| self.judged.is_none_or(|last| c.host > last))
+        else {
+            if let Some(step) = self.after_pass(now, env, Pass::Claims) {
+                return step;
+            }
             // Nobody is in the way.
             self.rounds += 1;
             self.leader_fresh = true;
             return self.start_ballot(now, env);
         };
+        self.judged = Some(claim.host);
         if claim.host.get() > u64::from(self.config.geometry.max_hosts()) {
             // It has no host id in this lockspace: nothing can be said of it.
             return self.in_the_way(claim);
@@ -190,11 +197,11 @@ impl PaxosAcquire {
         if let Err(e) = verify::delta(&delta, Some(&self.config.lockspace), Purpose::Use) {
             return self.fail(AcquireError::OwnerDelta(e));
         }
-        let seen = env.hosts.seen(claim.host);
-        let generation = claim.generation.unwrap_or_default();
-        let (ours, fire) = (self.config.io_timeout, self.config.fire);
-        if maybe_alive(asked, claim.host, generation, &delta, seen, ours, fire) {
-            return self.in_the_way(claim);
+        let instance = (claim.host, claim.generation.unwrap_or_default());
+        match self.judge(now, env, asked, instance, &delta) {
+            Verdict::Alive => return self.in_the_way(claim),
+            Verdict::LookAgain => self.is_to_look_again(now),
+            Verdict::Gone => {}
         }
         self.next_claim(now, env)
     }

@@ -22,13 +22,17 @@ pub(super) struct OwnRead {
     bad: Option<DblockError>,
     /// What is wrong with the leader of a single disk, if something else than this lease lies there.
     other: Option<LeaderError>,
+    /// Why it could not be read, so that anything may lie there.
+    leader_unread: Option<IoFailure>,
 }
 
 impl OwnRead {
     /// What the leader of a single disk says.
     pub(super) fn leader(&mut self, leader: &Result<RawLeader, LeaderFail>) {
-        if let Err(LeaderFail::Leader(error)) = leader {
-            self.other = error.is_of_another().then_some(*error);
+        match leader {
+            Ok(_) => {}
+            Err(LeaderFail::Leader(error)) => self.other = error.is_of_another().then_some(*error),
+            Err(LeaderFail::Io(failure)) => self.leader_unread = Some(*failure),
         }
     }
 
@@ -90,6 +94,10 @@ impl PaxosRelease {
         env: &Env<'_>,
         read: &OwnRead,
     ) -> Step<ReleaseOutcome> {
+        if let Some(failure) = read.leader_unread {
+            // As of several disks: before it is seen that this lease lies there nothing is written.
+            return self.done(Err(ReleaseError::Io(failure)));
+        }
         if let Some(other) = read.instead(self.hold.or(self.attempt)) {
             return self.done(Err(ReleaseError::Leader(other)));
         }

@@ -31,6 +31,9 @@ pub(super) struct Probe {
 /// exclusive hold that nobody has tried to give up, nor of our writing: all that *we* commit has the name that we know. Another lease of ours may
 /// have an equal block, if it was acquired at the same second, but then one of these gives it away, unless another host has committed it in our name.
 ///
+/// A disk that missed the value, because it did not answer, has our block as that ballot began. Beside one that has the value it counts, for it may
+/// be what a majority lacks.
+///
 /// Not known are a shared hold beside which others have gone on to later versions under that name, and one after a conversion to exclusive that was
 /// refused, for there is no value in its block. Where a majority has that block all the same, no other disks will come back under the old name: the
 /// hold is over, and nothing is marked, for a block without a value may be another lease's.
@@ -42,6 +45,8 @@ pub(super) struct Identify {
     hold: HostBlock,
     /// The disks that have our block.
     ours: u8,
+    /// The disks that have it as it was when the ballot of its value began.
+    begun: u8,
     /// The disks that have it as far as can be told where there is no value in it.
     without_value: u8,
     /// Of each disk whose block could not be read, why.
@@ -55,6 +60,8 @@ impl Identify {
             (Ok(block), _) => {
                 let (block, hold) = (block.dblock, self.hold.dblock);
                 self.ours |= u8::from(same_value(&block, &hold)) << disk;
+                let begun = hold.bal.get() != 0 && (block.lver, block.mbal) == (hold.lver, hold.bal);
+                self.begun |= u8::from(begun && block.bal.get() == 0) << disk;
                 let same = hold.bal.get() == 0 && block.bal.get() == 0 && is_of_hold(&block, &hold);
                 self.without_value |= u8::from(same) << disk;
             }
@@ -150,6 +157,7 @@ impl PaxosRelease {
                         name,
                         hold,
                         ours: 0,
+                        begun: 0,
                         without_value: 0,
                         unread: [None; DISKS_MAX],
                     };
@@ -185,8 +193,10 @@ impl PaxosRelease {
         env: &Env<'_>,
         identify: &Identify,
     ) -> Step<ReleaseOutcome> {
-        let Identify { probe, name, ours, without_value, unread, .. } = identify;
-        let (majority, ours) = (self.config.majority(), ours & !probe.others);
+        let Identify { probe, name, without_value, unread, .. } = identify;
+        let ours = identify.ours & !probe.others;
+        let ours = if ours == 0 { ours } else { ours | (identify.begun & !probe.others) };
+        let majority = self.config.majority();
         let mut may_be = ours.count_ones();
         let mut io = None;
         for (disk, failure) in (0..self.config.disks).zip(*unread) {

@@ -374,6 +374,7 @@ fn a_shared_holder_refuses_the_acquire() {
     shared.mode.flags = MODE_SHARED.into();
     shared.mode.generation = 4.into();
     put_block(&mut lab, 2, shared);
+    all_alive(&mut lab);
     let done = acquire_plain(&mut lab);
     assert_eq!(failure(&done), (AcquireError::Shared { host: host(2), generation: 4 }, -11, false));
     assert!(!writes(&lab).contains(&0));

@@ -447,6 +447,7 @@ fn of_a_host_in_between_the_newest_copy_and_any_mark_count() {
             put(&mut lab, disk(n), 4, Content::Block(copy));
         }
         put(&mut lab, disk(1), 5, Content::Block(block([6004, 0, 0, 0, 0, 4])));
+        all_alive(&mut lab);
         let done = acquire3(&mut lab);
         let found = if expected == 0 { i32::from(held(&done).lver() != 4) } else { code(&done) };
         assert_eq!(found, expected, "{what}");

@@ -503,3 +503,26 @@ fn everything_ends_when_the_lease_goes_from_the_disks() {
         }
     }
 }
+
+/// A single disk whose leader cannot be read may have another lease by now: nothing is written there before it is read.
+#[test]
+fn nothing_is_taken_back_where_the_leader_cannot_be_read() {
+    for (failure, after_ms) in [(IoFailure::Os(5), 0), (IoFailure::TimedOut, 11_000)] {
+        let mut lab = free_lab();
+        let held = held(&acquire_plain(&mut lab));
+        lab.trace.clear();
+        lab.fates(move |op| match (reads_leader(op), failure) {
+            (true, IoFailure::TimedOut) => Fate::after(after_ms),
+            (true, failure) => Fate::fail(failure),
+            (false, _) => Fate::prompt(),
+        });
+        let mut machine = PaxosRelease::retract(config(US), held.geometry).of_attempt(Some(held.block));
+        let outcome = lab.run(&mut machine).outcome;
+        assert_eq!(outcome.result, Err(ReleaseError::Io(failure)));
+        assert!(outcome.needs_retract(), "it is tried again");
+        assert_eq!(writes(&lab), []);
+        lab.no_faults();
+        assert_eq!(retract(&mut lab).outcome.result, Ok(Released::LeaderFreed));
+        assert!(block_of(&lab, US).dblock.is_released());
+    }
+}

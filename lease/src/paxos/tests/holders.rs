@@ -16,9 +16,10 @@ fn free_at_5() -> RawLeader {
     leader(5, Owner { timestamp: 0, ..owned_by(2, 1) })
 }
 
-/// The lease is free, and host 2 holds it shared with generation 1.
+/// The lease is free, and host 2 holds it shared with generation 1. All hosts are alive.
 fn shared_lab() -> Lab {
     let mut lab = lab(free_at_5());
+    all_alive(&mut lab);
     put_block(&mut lab, 2, sharing(1));
     lab
 }
@@ -27,6 +28,7 @@ fn shared_lab() -> Lab {
 fn reborn_lab() -> Lab {
     let mut lab = shared_lab();
     put_delta(&mut lab, 2, delta(2, 2, 950));
+    lab.hosts = Rc::new(NoHosts);
     lab
 }
 
@@ -72,6 +74,7 @@ fn a_dead_holders_mode_block_is_cleared_and_its_ballot_record_kept() {
 fn who_counts_as_alive() {
     let none = || Rc::new(NoHosts) as Rc<dyn HostView>;
     let silent = |last_live| seen(2, 1, 500, last_live, 990);
+    let alive = || silent(990);
     let never_changed = || {
         let entry = HostSeen {
             first_check: MonoTime::from_secs(500),
@@ -101,8 +104,8 @@ fn who_counts_as_alive() {
         Rc::new(Seen(2, HostSeen { io_timeout: IoTimeout::new(1).unwrap(), ..entry })) as Rc<dyn HostView>
     };
     let rows = [
-        // Never looked at.
-        (1, delta(2, 1, 900), none(), true),
+        // Never looked at: only our own looks at it can tell, and it stays silent.
+        (1, delta(2, 1, 900), none(), false),
         (1, silent_of_it, short(900), true),
         (1, silent_of_it, short(859), false),
         // Silent for longer than 8T + F, for just as long, and with a longer io timeout of its own.
@@ -118,14 +121,14 @@ fn who_counts_as_alive() {
         (1, delta(2, 1, 0), none(), false),
         (1, delta(2, 2, 950), none(), false),
         // An earlier instance's release that landed late says nothing of a newer one.
-        (2, delta(2, 1, 0), none(), true),
-        (2, delta(2, 1, 900), none(), true),
+        (2, delta(2, 1, 0), alive(), true),
+        (2, delta(2, 1, 900), alive(), true),
         // A mode block newer than everything known: only silence counts, and that of a host with any io timeout.
         (2, delta(2, 1, 900), silent(859), true),
         // Not newer: an earlier instance's renewal has landed late.
         (2, delta(2, 1, 900), later_known(), false),
         // Somebody else's record in its place.
-        (1, delta(3, 2, 950), none(), true),
+        (1, delta(3, 2, 950), alive(), true),
     ];
     for (row, (generation, record, hosts, alive)) in rows.into_iter().enumerate() {
         let mut lab = lab(free_at_5());
@@ -147,6 +150,7 @@ fn who_counts_as_alive() {
 fn one_live_holder_among_dead_ones_refuses_and_nothing_is_cleared() {
     let mut lab = reborn_lab();
     put_block(&mut lab, 7, HostBlock { mode: ModeBlock::shared(1), ..HostBlock::zeroed() });
+    all_alive(&mut lab);
     let done = acquire_plain(&mut lab);
     assert_eq!(failure(&done).0, AcquireError::Shared { host: host(7), generation: 1 });
     assert_eq!(writes(&lab), [2], "our ballot number");

@@ -88,6 +88,7 @@ fn passed_over() -> Lab {
     let mut lab = rolled_back();
     put_block(&mut lab, 3, block([4003, 4003, 3, 1, 700, 3]));
     put_block(&mut lab, 4, block([6004, 0, 0, 0, 0, 4]));
+    all_alive(&mut lab);
     lab
 }
 

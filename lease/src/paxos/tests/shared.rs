@@ -216,6 +216,7 @@ fn a_refused_conversion_leaves_the_shared_hold() {
     let mut lab = free_lab();
     let ours = held(&share(&mut lab, 1));
     held(&share(&mut lab, 2));
+    all_alive(&mut lab);
     let before = leader_of(&lab);
     let outcome = to_exclusive(&mut lab, 1, ours);
     assert_eq!((convert_code(&outcome), outcome.erase), (-11, false));

@@ -95,6 +95,64 @@ fn a_hold_that_a_slow_commit_took_back_to_another_name_is_given_up() {
     }
 }
 
+/// Found by the simulator: a disk did not answer when the value was written, and has our block as that ballot began. Another one that has the value
+/// is gone for good.
+#[test]
+fn a_disk_that_missed_the_value_of_the_hold_counts_beside_one_that_has_it() {
+    type Change = fn(&mut Dblock);
+    // What the disk has that missed it, and whether the other one has the value.
+    let rows: [(Change, bool, i32); 6] = [
+        (|_| {}, true, 0),
+        (|b| b.flags = crate::record::DBLOCK_RELEASED.into(), true, 0),
+        (|b| b.mbal = (b.mbal.get() + 2000).into(), true, -220),
+        (|b| b.lver = (b.lver.get() - 1).into(), true, -220),
+        (|b| *b = Dblock::zeroed(), true, -220),
+        (|_| {}, false, -220),
+    ];
+    for (row, (change, has_value, expected)) in rows.into_iter().enumerate() {
+        for again in [false, true] {
+            let mut lab = lab3([leader(0, NOBODY); 3]);
+            let held = held(&acquire3(&mut lab));
+            let mut missed = held.block;
+            let d = &mut missed.dblock;
+            (d.bal, d.inp, d.inp2, d.inp3) = (0.into(), 0.into(), 0.into(), 0.into());
+            let without = missed;
+            change(&mut missed.dblock);
+            for block in [&mut missed.dblock].into_iter().filter(|block| !block.is_unused()) {
+                block.seal();
+            }
+            for (n, block) in [(0, missed), (1, if has_value { held.block } else { sealed(without) })] {
+                let slow = RawLeader { write_id: 2.into(), ..held.leader };
+                put(&mut lab, disk(n), 0, Content::Leader(called("other", slow)));
+                put(&mut lab, disk(n), 2, Content::Block(block));
+            }
+            lab.fates(|op| if op.place == disk(2) { Fate::fail(IoFailure::Os(5)) } else { Fate::prompt() });
+            lab.trace.clear();
+            let mut machine = match again {
+                false => PaxosRelease::new(three(), held),
+                true => PaxosRelease::retract(three(), held.geometry).of_hold(Some(held.block)),
+            };
+            let done = lab.run_noisy(&mut machine).outcome;
+            assert_eq!(done.result.map_or_else(|e| ReturnCode::from(&e).0, |_| 0), expected, "row {row}");
+            for n in [0, 1] {
+                let marked = same_as(&block_on(&lab, n, US), &held.block);
+                assert!(expected != 0 || marked, "row {row}: disk {n}");
+            }
+            assert!(expected == 0 || writes(&lab).is_empty(), "row {row}");
+        }
+    }
+}
+
+fn sealed(mut block: HostBlock) -> HostBlock {
+    block.dblock.seal();
+    block
+}
+
+/// The value of the hold, given up.
+fn same_as(block: &HostBlock, hold: &HostBlock) -> bool {
+    fields(block) == fields(hold) && block.dblock.is_released()
+}
+
 /// Whether they are this lease cannot be told while too many of our blocks cannot be read: the release is tried again, and writes nothing
 /// unless it is.
 #[test]
@@ -263,6 +321,7 @@ fn a_hold_without_a_value_is_over_where_a_majority_has_its_block_and_another_nam
         };
         let ours = share(&mut lab, US);
         share(&mut lab, 2);
+        all_alive(&mut lab);
         let mut refused = PaxosConvert::to_exclusive(three(), AcquireOptions::default(), ours);
         let refused = lab.run_noisy(&mut refused).outcome.held;
         assert!(refused.is_shared() && refused.block.dblock.bal.get() == 0);
