@@ -10,7 +10,8 @@
 //!
 //! # Fault model
 //!
-//! * Disks as such, lost, old or dead: `damage.rs`. Single operations: [`disk`]; a host loses its way to one disk or to all: [`chaos`].
+//! * Disks as such, lost, old or dead: `damage.rs`. Single operations: [`disk`]; a host loses its way to one disk or to all,
+//!   or has a sector of a lockspace that hangs, and with it every look at more than one host id: [`chaos`].
 //! * Sectors and areas have any of the sizes that the format knows, the same everywhere in a run. Resources are formatted anew: `formats.rs`.
 //! * 2 to 16 hosts, each with its own io timeout of those that go with the watchdog fire timeout F, and another one in a lockspace
 //!   when ADD_LOCKSPACE says so. F is the same for all: another one is outside the assumptions (A4).
