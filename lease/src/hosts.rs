@@ -347,7 +347,7 @@ impl HostTable {
     ///
     /// A record counts as changed if its owner, generation or timestamp is not what was there at the last look, bad records included: taking a
     /// record that we cannot read for a sign of life is safe, the other way round is not. What a bad one says is no news of its host, and
-    /// stands for it only where no good one was seen: then its timestamp is stored.
+    /// stands for it only where no good one was seen, or one that is free: then its timestamp is stored.
     pub fn update(
         &mut self,
         now: MonoTime,
@@ -445,7 +445,7 @@ impl HostTable {
         if check.is_ok() && learns {
             entry.timestamp = record.timestamp.get();
             self.store(&mut entry, &record, sector, news);
-        } else if check.is_err() && !entry.is_good() {
+        } else if check.is_err() && (!entry.is_good() || entry.timestamp == 0) {
             entry.timestamp = record.timestamp.get();
         }
         match position {

@@ -149,7 +149,7 @@ impl World {
             Fate::very_late(&mut self.dice, limit)
         } else if self.troubles_leader(host, job, op) {
             Fate::of_troubled_leader(&mut self.dice, limit)
-        } else if let Some(returns) = self.meets_a_spot(host, area, op) {
+        } else if let Some(returns) = self.meets_a_spot(host, job, area, op) {
             Fate::hanging(&mut self.dice, returns, limit)
         } else {
             Fate::of(&mut self.dice, &self.hosts[host], area.disk(), self.now, limit, self.calm)
@@ -233,11 +233,10 @@ impl World {
         }
     }
 
-    /// For how long this read hangs because of a bad spot among what it reads, if it does.
-    fn meets_a_spot(&self, host: usize, area: Area, op: &Op) -> Option<Micros> {
-        let (Area::Lockspace(disk), Action::Read { count: 2.., .. }) = (area, &op.action) else {
-            return None;
-        };
+    /// For how long this look at several hosts hangs because of a bad spot among what it reads, if it does.
+    fn meets_a_spot(&self, host: usize, job: JobKey, area: Area, op: &Op) -> Option<Micros> {
+        let (JobKey::Scan(_), Area::Lockspace(disk)) = (job, area) else { return None };
+        let Action::Read { count: 2.., .. } = &op.action else { return None };
         let until = self.hosts[host].spots.get(usize::from(disk))?;
         until.checked_sub(self.now).filter(|left| *left > 0)
     }

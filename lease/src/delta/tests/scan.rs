@@ -196,6 +196,19 @@ fn what_a_mended_record_says_is_taken_in() {
     scan(&mut lab, &mut hosts);
     let status = hosts.table().status(host(3), lab.now).unwrap();
     assert_eq!((status.seen.timestamp, status.seen.owner_generation, status.name), (80, 0, Name::default()));
+    // And of one that had left.
+    edit(&mut lab, 3, held_by("gamma", 3, 1, 0));
+    scan(&mut lab, &mut hosts);
+    assert_eq!(hosts.table().status(host(3), lab.now).unwrap().state, HostState::Free);
+    for timestamp in [90, 92, 94] {
+        lab.now = lab.now.plus_secs(20);
+        edit(&mut lab, 3, held_by("gamma", 3, 2, timestamp));
+        lab.disk.edit(Place::Lockspace, SectorSize::B512, 2, |s| s[168] ^= 1);
+        scan(&mut lab, &mut hosts);
+        let status = hosts.table().status(host(3), lab.now).unwrap();
+        assert_eq!((status.state, status.seen.last_live), (HostState::Live, Some(status.seen.last_check)));
+        assert_ne!(status.seen.timestamp, 0);
+    }
 }
 
 #[test]

@@ -22,6 +22,8 @@ pub(super) const LAST_PAUSE: u64 = 1000;
 pub(super) struct Watch {
     /// The table's entry, taken once (lease-algorithms.md 4.3), if it is of the leader's owner.
     pub(super) entry: Option<HostSeen>,
+    /// Whether that is so old that it says nothing.
+    pub(super) stale: bool,
     /// Since when `seen` has not changed.
     pub(super) start: MonoTime,
     /// What its record says, once known.
@@ -80,6 +82,7 @@ impl PaxosAcquire {
         });
         self.watch = Some(Watch {
             entry,
+            stale: false,
             start: entry.and_then(|e| e.last_live).unwrap_or(now),
             seen: entry.map(|e| e.written()),
             asked: now,
@@ -111,6 +114,10 @@ impl PaxosAcquire {
             return self.fail(AcquireError::OwnerDelta(e));
         }
         let Some(mut watch) = self.watch else { return self.fail(AcquireError::Driver) };
+        let host = match self.owner() {
+            Ok(host) => host,
+            Err(e) => return self.fail(e),
+        };
         let (generation, owner) = (delta.owner_generation.get(), self.leader.owner_generation.get());
         // A free record of an *older* generation is the release of an earlier instance that landed late: it says nothing of the
         // instance that owns. That one is silent then, and waited for like any other. Nor does a record of another host id say anything:
@@ -124,23 +131,23 @@ impl PaxosAcquire {
         if self.has_stale_entry(&watch) {
             // That the record has changed since is no news. If it has not, the owner is silent for all that time.
             watch.seen = watch.seen.filter(|seen| *seen == written);
-            watch.entry = None;
+            (watch.entry, watch.stale) = (None, true);
             self.watch = Some(watch);
         }
         match watch.seen {
             None => {
-                // Silence counts from here: the owner may have renewed while this first look was under way.
+                let stale = watch.stale;
                 watch.seen = Some(written);
-                watch.start = now;
+                watch.start = self.silent_since((host, owner), written, stale, now);
                 self.watch = Some(watch);
+                // Of an earlier round of this attempt it may be known for long.
+                if self.is_silent(&watch, env, &delta, host) {
+                    return self.owner_gone(now);
+                }
             }
             Some(seen) if seen != written || Self::just_seen_alive(&watch) => return self.owner_alive(now),
             Some(_) => {
-                let seen = HostId::new(self.leader.owner_id.get()).and_then(|owner| env.hosts.seen(owner));
-                let io_timeout = judged_by(&delta, owner, seen.as_ref(), self.config.io_timeout);
-                // Silent until the look began: a look may take as long as our io timeout, and an owner with a much shorter one has
-                // renewed many times by its end.
-                if watch.asked.secs_since(watch.start) > io_timeout.host_dead_secs(self.config.fire) {
+                if self.is_silent(&watch, env, &delta, host) {
                     return self.owner_gone(now);
                 }
                 if self.options.owner_nowait {
@@ -158,6 +165,15 @@ impl PaxosAcquire {
             }
             Err(e) => self.fail(e),
         }
+    }
+
+    /// Whether the owner, with this record, was silent for as long as it takes to be dead. Until the look began: a look may take as long as our
+    /// io timeout, and an owner with a much shorter one has renewed many times by its end.
+    fn is_silent(&self, watch: &Watch, env: &Env<'_>, delta: &RawLeader, owner: HostId) -> bool {
+        let generation = self.leader.owner_generation.get();
+        let seen = env.hosts.seen(owner);
+        let io_timeout = judged_by(delta, generation, seen.as_ref(), self.config.io_timeout);
+        watch.asked.secs_since(watch.start) > io_timeout.host_dead_secs(self.config.fire)
     }
 
     /// Nobody owns the lease any more.

@@ -6,7 +6,8 @@
 //! after the last look at it, and then died. Such a host is watched by our own looks at its record, like an owner
 //! (lease-algorithms.md 4.3). All of them are watched at the same time, and one that is alive ends the acquire at once.
 //!
-//! A watch may take minutes, in which everything else may have changed. So when it is over the acquire starts anew, and finds them silent.
+//! A watch may take minutes, in which everything else may have changed. So when it is over the acquire starts anew, and finds them silent: what
+//! our own looks have shown of an instance stays known for as long as the attempt lasts, whatever it was watched for.
 
 use super::owner::LAST_PAUSE;
 use super::{AcquireOutcome, PaxosAcquire, Phase};
@@ -23,6 +24,8 @@ pub(super) struct Silence {
     generation: u64,
     written: Written,
     since: MonoTime,
+    /// Whether looks of renewals had reached it, though long ago. What they show after that is no news.
+    forgotten: bool,
 }
 
 /// What a look at a host's record says of one of its instances.
@@ -87,25 +90,46 @@ impl PaxosAcquire {
         if !maybe_alive(asked, host, generation, delta, seen, ours, fire) {
             return Verdict::Gone;
         }
-        if seen.is_some_and(|seen| asked.secs_since(seen.last_check) <= ours.renewal_fail_secs()) {
-            return Verdict::Alive;
-        }
+        let look_again = if self.options.owner_nowait { Verdict::Alive } else { Verdict::LookAgain };
         let written = Written::of(delta);
+        let known = self.silences.iter().find(|s| (s.host, s.generation) == (host, generation)).copied();
+        if let Some(silence) = known.filter(|silence| silence.written == written) {
+            let io_timeout = judged_by(delta, generation, seen.as_ref(), ours);
+            if asked.secs_since(silence.since) > io_timeout.host_dead_secs(fire) {
+                return Verdict::Gone;
+            }
+            if silence.forgotten {
+                return look_again;
+            }
+        }
+        let stale = seen.filter(|seen| asked.secs_since(seen.last_check) > ours.renewal_fail_secs());
+        match (known, seen) {
+            (_, Some(_)) if stale.is_none() => return Verdict::Alive,
+            (Some(silence), _) if silence.written != written => return Verdict::Alive,
+            _ => {}
+        }
+        self.silent_since((host, generation), written, stale.is_some(), now);
+        look_again
+    }
+
+    /// Since when our own looks have shown this of an instance: `now`, if this is the first one that does. It was asked for before, but it may
+    /// have renewed while that look was under way.
+    pub(super) fn silent_since(
+        &mut self,
+        (host, generation): (HostId, u64),
+        written: Written,
+        forgotten: bool,
+        now: MonoTime,
+    ) -> MonoTime {
+        let mut known = self.silences.iter_mut();
+        let new = Silence { host, generation, written, since: now, forgotten };
+        match known.find(|s| (s.host, s.generation) == (host, generation)) {
+            Some(known) if known.written == written => {}
+            Some(known) => *known = new,
+            None => self.silences.push(new),
+        }
         let known = self.silences.iter().find(|s| (s.host, s.generation) == (host, generation));
-        let Some(silence) = known else {
-            // From here, not from when it was asked for: it may have renewed while this first look was under way.
-            self.silences.push(Silence { host, generation, written, since: now });
-            return if self.options.owner_nowait { Verdict::Alive } else { Verdict::LookAgain };
-        };
-        if silence.written != written {
-            return Verdict::Alive;
-        }
-        let io_timeout = judged_by(delta, generation, seen.as_ref(), ours);
-        if asked.secs_since(silence.since) > io_timeout.host_dead_secs(fire) {
-            Verdict::Gone
-        } else {
-            Verdict::LookAgain
-        }
+        known.map_or(now, |known| known.since)
     }
 
     /// A pass has met a host of which only further looks can tell.

@@ -94,6 +94,71 @@ fn a_living_holder_refuses_at_once_beside_one_that_nothing_is_known_of() {
     }
 }
 
+/// The host that owns the lease, shares it, and stands in the way of a repair, is silent but once.
+#[test]
+fn who_is_watched_for_several_things_is_watched_once() {
+    let mut lab = lab(leader(5, owned_by(2, 1)));
+    put_block(&mut lab, 2, HostBlock { mode: ModeBlock::shared(1), ..block([2002, 2002, 2, 1, 400, 5]) });
+    put_delta(&mut lab, 2, delta(2, 1, 910));
+    lab.hosts = seen(2, 1, 500, 850, 850);
+    let (done, took) = secs_of(&mut lab, AcquireOptions::default());
+    assert_eq!(held(&done).lver(), 6);
+    assert!((141..150).contains(&took), "{took} s");
+    assert!(!block_of(&lab, 2).mode.is_shared());
+
+    // Who does not want to wait is told of the owner.
+    put_leader(&mut lab, leader(7, owned_by(2, 1)));
+    let (done, took) = secs_of(&mut lab, nowait());
+    assert_eq!((code(&done), took), (-247, 0));
+}
+
+/// What the table finds in the end is what we have seen all the while: no sign of life.
+#[test]
+fn a_look_that_reaches_a_watched_host_at_last_ends_no_watch() {
+    let mut lab = unreached();
+    lab.after_secs(130, |lab| {
+        let now = lab.now.secs();
+        lab.hosts = table_of(HostSeen { timestamp: 910, ..entry_of(now) });
+    });
+    let (done, took) = secs_of(&mut lab, AcquireOptions::default());
+    assert_eq!(held(&done).lver(), 6);
+    assert!((141..150).contains(&took), "{took} s");
+
+    // A first look is news.
+    let mut lab = unreached();
+    lab.hosts = Rc::new(NoHosts);
+    lab.after_secs(5, |lab| {
+        let now = lab.now.secs();
+        lab.hosts = table_of(HostSeen { timestamp: 910, ..entry_of(now) });
+    });
+    let (done, took) = secs_of(&mut lab, AcquireOptions::default());
+    assert_eq!(code(&done), -11);
+    assert!((5..8).contains(&took), "{took} s");
+
+    // And so is a renewal.
+    let mut lab = unreached();
+    lab.after_secs(100, |lab| {
+        let now = lab.now.secs();
+        put_delta(lab, 2, delta(2, 1, 990));
+        lab.hosts = table_of(HostSeen { timestamp: 990, ..entry_of(now) });
+    });
+    let (done, took) = secs_of(&mut lab, AcquireOptions::default());
+    assert_eq!(code(&done), -11);
+    assert!((100..105).contains(&took), "{took} s");
+}
+
+/// Host 2 as it was first seen at 500, and now.
+fn entry_of(now: u64) -> HostSeen {
+    match seen(2, 1, 500, now, now).seen(host(2)) {
+        Some(entry) => entry,
+        None => panic!("it is there"),
+    }
+}
+
+fn table_of(entry: HostSeen) -> Rc<dyn HostView> {
+    Rc::new(Seen(2, entry))
+}
+
 /// Whatever was read before the watch is read anew after it.
 #[test]
 fn a_lease_that_is_taken_meanwhile_is_not_taken_twice() {
