@@ -236,11 +236,6 @@ impl Entry {
         }
     }
 
-    /// Whether a good record was ever seen.
-    fn is_good(&self) -> bool {
-        (self.owner_id, self.owner_generation) != (0, 0)
-    }
-
     /// Whether there was ever anything to be seen of it. If not, it is here for its own times.
     fn is_known(&self) -> bool {
         Self { looks: Looks::OfGroup, ..*self } != Self::unused(self.host)
@@ -346,8 +341,8 @@ impl HostTable {
     /// [`HostTable::read_apart`].
     ///
     /// A record counts as changed if its owner, generation or timestamp is not what was there at the last look, bad records included: taking a
-    /// record that we cannot read for a sign of life is safe, the other way round is not. What a bad one says is no news of its host, and
-    /// stands for it only where no good one was seen, or one that is free: then its timestamp is stored.
+    /// record that we cannot read for a sign of life is safe, the other way round is not. What a bad one says is no news of its host, except
+    /// that one is there: where none was, its timestamp is stored.
     pub fn update(
         &mut self,
         now: MonoTime,
@@ -445,7 +440,7 @@ impl HostTable {
         if check.is_ok() && learns {
             entry.timestamp = record.timestamp.get();
             self.store(&mut entry, &record, sector, news);
-        } else if check.is_err() && (!entry.is_good() || entry.timestamp == 0) {
+        } else if check.is_err() && entry.timestamp == 0 {
             entry.timestamp = record.timestamp.get();
         }
         match position {

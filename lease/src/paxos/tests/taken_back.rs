@@ -110,7 +110,7 @@ fn a_disk_that_missed_the_value_of_the_hold_counts_beside_one_that_has_it() {
         (|_| {}, false, -220),
     ];
     for (row, (change, has_value, expected)) in rows.into_iter().enumerate() {
-        for again in [false, true] {
+        for (again, first) in [(false, 0), (true, 0), (true, 1)] {
             let mut lab = lab3([leader(0, NOBODY); 3]);
             let held = held(&acquire3(&mut lab));
             let mut missed = held.block;
@@ -121,7 +121,9 @@ fn a_disk_that_missed_the_value_of_the_hold_counts_beside_one_that_has_it() {
             for block in [&mut missed.dblock].into_iter().filter(|block| !block.is_unused()) {
                 block.seal();
             }
-            for (n, block) in [(0, missed), (1, if has_value { held.block } else { sealed(without) })] {
+            for (n, block) in
+                [(first, missed), (1 - first, if has_value { held.block } else { sealed(without) })]
+            {
                 let slow = RawLeader { write_id: 2.into(), ..held.leader };
                 put(&mut lab, disk(n), 0, Content::Leader(called("other", slow)));
                 put(&mut lab, disk(n), 2, Content::Block(block));

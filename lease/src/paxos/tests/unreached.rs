@@ -1,7 +1,7 @@
 //! Hosts that the looks of renewals do not reach, as an acquire meets them: dead ones are in nobody's way for ever.
 
 use super::*;
-use crate::machine::NoHosts;
+use crate::machine::{Action, NoHosts};
 
 /// Host 2 renewed once after the last look that reached it, 150 s ago. It shares the lease, which is free at version 5.
 fn unreached() -> Lab {
@@ -110,6 +110,27 @@ fn who_is_watched_for_several_things_is_watched_once() {
     put_leader(&mut lab, leader(7, owned_by(2, 1)));
     let (done, took) = secs_of(&mut lab, nowait());
     assert_eq!((code(&done), took), (-247, 0));
+}
+
+/// It is found alive, has given the lease up by then, and taken it twice again: what is waited for from then on is its silence after that.
+#[test]
+fn an_owner_that_is_watched_again_was_silent_only_since_it_renewed() {
+    let mut lab = lab(RawLeader { write_id: 5.into(), ..leader(5, owned_by(2, 1)) });
+    put_delta(&mut lab, 2, delta(2, 1, 910));
+    put_block(&mut lab, 2, released(block([2002, 2002, 2, 1, 400, 5])));
+    lab.hosts = Rc::new(NoHosts);
+    lab.after_secs(100, |lab| {
+        put_delta(lab, 2, delta(2, 1, 1000));
+        // Between our look at the flag and the one at the leader.
+        lab.at(lab.now.plus_secs(1), |lab| put_leader(lab, leader(7, owned_by(2, 1))));
+    });
+    lab.fates(|op| match (op.place, &op.action) {
+        (Place::Resource(_), Action::Read { first: 3, count: 1 }) => Fate::after(3_000),
+        _ => Fate::prompt(),
+    });
+    let (done, took) = secs_of(&mut lab, AcquireOptions::default());
+    assert_eq!(held(&done).lver(), 8);
+    assert!((241..255).contains(&took), "{took} s");
 }
 
 /// What the table finds in the end is what we have seen all the while: no sign of life.
@@ -230,6 +251,21 @@ fn a_dead_host_in_between_is_in_the_way_of_a_repair_for_as_long_as_its_own_silen
     let (done, took) = secs_of(&mut lab, AcquireOptions::default());
     assert_eq!(held(&done).lver(), 4);
     assert!((141..150).contains(&took), "{took} s");
+    assert!(lab.trace.len() < 200, "{} operations", lab.trace.len());
+}
+
+/// However many there are, and whoever comes first.
+#[test]
+fn each_host_in_between_is_judged() {
+    for (left, alive) in [(3, 6), (6, 3)] {
+        let mut lab = passed_over();
+        put_block(&mut lab, 6, block([4006, 4006, 6, 1, 700, 3]));
+        put_delta(&mut lab, left, delta(left, 1, 0));
+        put_delta(&mut lab, alive, delta(alive, 1, 900));
+        lab.hosts = seen(alive, 1, 500, 990, 990);
+        let done = acquire_plain(&mut lab);
+        assert!(matches!(failure(&done).0, AcquireError::Newer { host: found, .. } if found == host(alive)));
+    }
 }
 
 #[test]
