@@ -2,14 +2,17 @@
 //! slow.
 
 use super::SHORT;
-use super::support::served::{disk as at, served, served_over};
+use super::support::served::{disk as at, lease_on as lease_at, served, served_over};
 use super::support::{Daemon, Place, RESOURCE_OFFSET, within};
 use nix::errno::Errno;
 use sanlock_served::Trouble;
-use sanlock_wire::flags::{AcquireFlags, AddFlags, HostState, ReleaseFlags, RemFlags, WriteFlags};
+use sanlock_wire::flags::{
+    AcquireFlags, AddFlags, HostState, ReleaseFlags, RemFlags, ResourceFlags, WriteFlags,
+};
 use sanlock_wire::types::{Disk, Lockspace, Resource, ResourceSpec};
 use sanlock_wire::{Name, code};
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -103,6 +106,63 @@ fn a_sector_that_cannot_be_read_hides_only_its_own_host_and_is_in_the_log() {
     assert_eq!(told(failed), 1, "not with every look");
     disk.spoil(0..0);
     assert!(within(SHORT, || told("all hosts can be read again") == 1));
+}
+
+/// The sector of a host id that nobody has hangs, and with it every look at the others. One of them renews once more, and dies: what was seen of it
+/// stays as it is, but it is not alive for ever.
+#[test]
+fn a_dead_sharer_that_no_look_reaches_gives_the_lease_up_in_its_time() {
+    const FIRE: u64 = 10;
+    let place = Place::new();
+    let [a, b] = ["a", "b"].map(|name| {
+        let settings = place.run_dir(name).with_extension("conf");
+        std::fs::write(settings, format!("watchdog_fire_timeout = {FIRE}\n")).unwrap();
+        Daemon::start(&place.run_dir(name), name)
+    });
+    place.format(&a);
+    let Some(disk) = served(&place) else { return };
+    // The other host sees the file itself: a daemon with a read that hangs does not end.
+    let behind = place.dir.path().join("behind");
+    for (daemon, host_id, path) in [(&a, 1, disk.path()), (&b, 2, &*behind)] {
+        let lockspace = Lockspace::new(Name::truncated("LS"), host_id, at(path, 0));
+        daemon.client().add_lockspace_timeout(&lockspace, AddFlags::empty(), 1).unwrap();
+    }
+    let lease = lease_at(&place, disk.path());
+    let shared = Resource { flags: ResourceFlags::SHARED.bits().into(), ..*lease.resource() };
+    let shared = ResourceSpec::new(shared, lease_at(&place, &behind).disks().to_vec()).unwrap();
+    let mut sharer = b.client().register().unwrap();
+    sharer.acquire(AcquireFlags::empty(), &[shared], None).unwrap();
+
+    let seen = || {
+        let hosts = a.client().get_hosts(Name::truncated("LS"), 2).unwrap();
+        (hosts[0].timestamp.get(), HostState::from_flags(hosts[0].flags.get()))
+    };
+    assert!(within(SHORT, || seen().1 == Some(HostState::Live)));
+    disk.hold(2 * SECTOR..3 * SECTOR);
+    assert!(within(SHORT, || disk.hanging() > 0));
+    let (before, _) = seen();
+    let on_disk = || {
+        let mut sector = [0; 512];
+        File::open(&behind).unwrap().read_exact_at(&mut sector, SECTOR).unwrap();
+        u64::from_le_bytes(sector[152..160].try_into().unwrap())
+    };
+    assert!(within(SHORT, || on_disk() != before), "it renews");
+    b.crash();
+    let died = Instant::now();
+    drop(sharer);
+
+    let mut other = a.client().register().unwrap();
+    let mut acquire = |flags| other.acquire(flags, std::slice::from_ref(&lease), None);
+    assert_eq!(acquire(AcquireFlags::empty()).unwrap_err().result_code(), code::EAGAIN, "it may be alive");
+    // More than 8 seconds after the last look that reached it what was seen is too old to say anything.
+    sleep(11 * IO_TIMEOUT);
+    assert_ne!(seen().1, Some(HostState::Live));
+    let refused = acquire(AcquireFlags::OWNER_NOWAIT).unwrap_err();
+    assert_eq!(refused.result_code(), code::EAGAIN, "nobody waits who does not want to");
+    acquire(AcquireFlags::empty()).unwrap();
+    assert!(died.elapsed() > 8 * IO_TIMEOUT + Duration::from_secs(FIRE), "{:?}", died.elapsed());
+    assert_eq!(seen().0, before, "no look has reached it");
+    disk.answer();
 }
 
 /// Nobody is shown as absent who has not been looked at.

@@ -1,4 +1,4 @@
-//! A file of which every read and write takes longer, or fails, or whose opens and closes hang, or that carries out what it has said to
+//! A file of which every read and write takes longer, or fails, or whose opens, closes and reads of some bytes hang, or that carries out what it has said to
 //! have failed, or at one of whose writes its user is stopped: a file system in user space with one file in it.
 //!
 //! Operations wait side by side, as they do on a storage array: a second one that begins meanwhile ends right after the first.
@@ -90,12 +90,32 @@ struct Stop {
     instead: Box<dyn FnOnce() + Send>,
 }
 
-/// Opens and closes that nobody answers for now.
+/// What nobody answers for now.
 #[derive(Default)]
 struct Unanswered {
     hang: Option<Hang>,
     opens: Vec<ReplyOpen>,
     closes: Vec<ReplyEmpty>,
+    /// Reads of any of these bytes.
+    held: Range<u64>,
+    reads: Vec<Read>,
+}
+
+/// A read that waits for its answer.
+struct Read {
+    offset: u64,
+    size: u32,
+    reply: ReplyData,
+}
+
+impl Read {
+    fn carry_out(self, file: &File) {
+        let mut bytes = vec![0; self.size as usize];
+        match file.read_at(&mut bytes, self.offset) {
+            Ok(length) => self.reply.data(&bytes[..length]),
+            Err(error) => self.reply.error(error.raw_os_error().unwrap_or(Errno::EIO as i32)),
+        }
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -105,6 +125,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The mounted file.
 pub struct ServedFile {
     path: PathBuf,
+    file: Arc<File>,
     open: Arc<AtomicI64>,
     unanswered: Arc<Mutex<Unanswered>>,
     denied: Arc<Mutex<Denied>>,
@@ -133,7 +154,7 @@ impl ServedFile {
             closes: trouble.closes,
             open: Arc::clone(&open),
             queue: workers(&file, trouble),
-            file,
+            file: Arc::clone(&file),
             unanswered: Arc::clone(&unanswered),
             denied: Arc::clone(&denied),
             stop: Arc::clone(&stop),
@@ -142,7 +163,7 @@ impl ServedFile {
         let options = [MountOption::FSName("served".to_owned()), MountOption::RW];
         let session = fuser::spawn_mount2(served, dir.path(), &options)?;
         let path = dir.path().join(NAME);
-        Ok(Self { path, open, unanswered, denied, stop, unreadable, session: Some(session), _dir: dir })
+        Ok(Self { path, file, open, unanswered, denied, stop, unreadable, session: Some(session), _dir: dir })
     }
 
     /// Where it is.
@@ -189,11 +210,16 @@ impl ServedFile {
         *lock(&self.unreadable) = range;
     }
 
-    /// How many opens and closes hang.
+    /// From now on reads of any of these bytes are not answered, and no others.
+    pub fn hold(&self, range: Range<u64>) {
+        lock(&self.unanswered).held = range;
+    }
+
+    /// How many operations hang.
     #[must_use]
     pub fn hanging(&self) -> usize {
         let unanswered = lock(&self.unanswered);
-        unanswered.opens.len() + unanswered.closes.len()
+        unanswered.opens.len() + unanswered.closes.len() + unanswered.reads.len()
     }
 
     /// Answers all that hang, and everything from now on.
@@ -201,6 +227,7 @@ impl ServedFile {
         let unanswered = std::mem::take(&mut *lock(&self.unanswered));
         unanswered.opens.into_iter().for_each(opened);
         unanswered.closes.into_iter().for_each(ReplyEmpty::ok);
+        unanswered.reads.into_iter().for_each(|read| read.carry_out(&self.file));
     }
 }
 
@@ -229,14 +256,14 @@ struct Waiting {
 }
 
 enum Operation {
-    Read { offset: u64, size: u32, reply: ReplyData },
+    Read(Read),
     Write { offset: u64, data: Vec<u8>, reply: ReplyWrite },
 }
 
 impl Operation {
     fn fail(self, error: Errno) {
         match self {
-            Self::Read { reply, .. } => reply.error(error as i32),
+            Self::Read(read) => read.reply.error(error as i32),
             Self::Write { reply, .. } => reply.error(error as i32),
         }
     }
@@ -263,13 +290,7 @@ fn work(file: &File, trouble: Trouble, receiver: &Mutex<Receiver<Waiting>>) {
             continue;
         }
         match operation {
-            Operation::Read { offset, size, reply } => {
-                let mut bytes = vec![0; size as usize];
-                match file.read_at(&mut bytes, offset) {
-                    Ok(length) => reply.data(&bytes[..length]),
-                    Err(error) => reply.error(error.raw_os_error().unwrap_or(Errno::EIO as i32)),
-                }
-            }
+            Operation::Read(read) => read.carry_out(file),
             Operation::Write { offset, data, reply } => match file.write_at(&data, offset) {
                 Ok(length) => reply.written(u32::try_from(length).unwrap_or(u32::MAX)),
                 Err(error) => reply.error(error.raw_os_error().unwrap_or(Errno::EIO as i32)),
@@ -391,11 +412,17 @@ impl Filesystem for Served {
         reply: ReplyData,
     ) {
         let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::EINVAL as i32) };
-        let bad = lock(&self.unreadable).clone();
-        if bad.start.max(offset) < bad.end.min(offset + u64::from(size)) {
+        let touches = |range: &Range<u64>| range.start.max(offset) < range.end.min(offset + u64::from(size));
+        if touches(&lock(&self.unreadable)) {
             return reply.error(Errno::EIO as i32);
         }
-        self.enqueue(Operation::Read { offset, size, reply });
+        let read = Read { offset, size, reply };
+        let mut unanswered = lock(&self.unanswered);
+        if touches(&unanswered.held) {
+            return unanswered.reads.push(read);
+        }
+        drop(unanswered);
+        self.enqueue(Operation::Read(read));
     }
 
     fn write(
