@@ -341,8 +341,8 @@ impl HostTable {
     /// [`HostTable::read_apart`].
     ///
     /// A record counts as changed if its owner, generation or timestamp is not what was there at the last look, bad records included: taking a
-    /// record that we cannot read for a sign of life is safe, the other way round is not. What a bad one says is no news of its host, except
-    /// that one is there: where none was, its timestamp is stored.
+    /// record that we cannot read for a sign of life is safe, the other way round is not. Of a bad record only the timestamp
+    /// is stored.
     pub fn update(
         &mut self,
         now: MonoTime,
@@ -436,12 +436,10 @@ impl HostTable {
         }
         if changed {
             entry.last_live = Some(now);
+            entry.timestamp = record.timestamp.get();
         }
         if check.is_ok() && learns {
-            entry.timestamp = record.timestamp.get();
             self.store(&mut entry, &record, sector, news);
-        } else if check.is_err() && entry.timestamp == 0 {
-            entry.timestamp = record.timestamp.get();
         }
         match position {
             Ok(at) => self.entries[at] = entry,

@@ -250,6 +250,12 @@ impl Front {
         Ok(())
     }
 
+    /// Whether something that was begun here may still be written once the daemon has ended: to a host_id lease, a lease, or an area that is formatted.
+    pub(crate) fn leaves_writes(&self) -> bool {
+        let leases = self.manager.left_with_writes().next().is_some();
+        leases || self.manager.resources().next().is_some() || self.tools.late().is_writing()
+    }
+
     /// Answers those who wait for the end of the daemon. Nothing is left to do then but to end.
     pub(crate) fn has_ended(&mut self) {
         for conn in std::mem::take(&mut self.wait_for_end) {

@@ -150,9 +150,20 @@ impl Prepared {
         }
         // A client then sees that there is no daemon. The pid file stays: its lock is what counts.
         self.socket.remove();
+        let writes_left = self.front.leaves_writes();
+        if writes_left {
+            self.log.warn(format_args!(
+                "a write has not ended and may still land: no other daemon starts here before it has, and this process with it"
+            ));
+        }
         self.log.flush(LOG_FLUSH);
-        // Only now another daemon can start here.
-        drop(self.pid_file);
+        if writes_left {
+            // Of such a write the next daemon would know nothing. The kernel lets go of the lock with the process, which ends with its I/O.
+            std::mem::forget(self.pid_file);
+        } else {
+            // Only now another daemon can start here.
+            drop(self.pid_file);
+        }
         self.front.has_ended();
         result
     }

@@ -49,6 +49,38 @@ fn nothing_is_formatted_over_a_write_that_may_still_land() {
     storage.thaw();
 }
 
+/// The next one would know nothing of it, and take what the format then lands on.
+#[test]
+fn no_other_daemon_starts_while_a_format_of_the_one_before_may_still_land() {
+    let place = Place::new();
+    let run_dir = place.run_dir("a");
+    let mut daemon = Daemon::start(&run_dir, "host1");
+    // Thawed before the daemon is waited for.
+    let Some(mut storage) = FreezableDir::new() else { return };
+    let path = storage.path().join("leases");
+    File::create(&path).unwrap().set_len(1 << 20).unwrap();
+    let lockspace = Lockspace::new(Name::truncated("LS"), 0, disk(&path, 0));
+    let client = daemon.client();
+    let format = || client.write_lockspace(&lockspace, 0, 1).map_or_else(|error| error.result_code(), |()| 0);
+    assert_eq!(format(), 0);
+    storage.freeze();
+    assert_eq!(format(), code::SANLK_AIO_TIMEOUT);
+    // The command has ended, and nothing is waited for.
+    client.shutdown_wait(false).unwrap();
+    for _ in 0..2 {
+        let refused = Daemon::refused(&run_dir, "host1");
+        assert!(refused.contains("lockfile setlk error"), "{refused}");
+    }
+    storage.thaw();
+    assert_eq!(daemon.ended(Duration::from_secs(60)), Some(0));
+    assert!(daemon.log().contains("a write has not ended and may still land"), "{}", daemon.log());
+
+    // Where nothing is left the next one need not wait for the end of the process.
+    let daemon = Daemon::start(&run_dir, "host1");
+    daemon.client().shutdown_wait(false).unwrap();
+    let _next = Daemon::start(&run_dir, "host1");
+}
+
 /// Whoever took it would lose it to the format when that lands, and others would have it beside them.
 #[test]
 fn nothing_is_taken_where_a_format_may_still_land() {

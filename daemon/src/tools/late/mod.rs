@@ -145,6 +145,13 @@ impl Late {
         self.lock().settle(Instant::now());
     }
 
+    /// Whether there is a write that has not ended.
+    pub(crate) fn is_writing(&self) -> bool {
+        let mut late = self.lock();
+        late.settle(Instant::now());
+        late.writings.iter().any(|writing| !matches!(writing.stage, Stage::Doubtful(_)))
+    }
+
     /// Why nothing is begun with a lease in these areas, or a lockspace not joined, if there is a reason.
     pub(crate) fn keeps_from_taking(&self, spots: impl FnOnce() -> Vec<Spot>) -> Option<ToolError> {
         let mut late = self.lock();

@@ -86,6 +86,17 @@ impl Daemon {
         Self::start_by(command, run_dir, host_name)
     }
 
+    /// What a daemon says that does not start there.
+    pub(crate) fn refused(run_dir: &Path, host_name: &str) -> String {
+        let serve = ["serve".as_ref(), run_dir.as_os_str(), host_name.as_ref()];
+        let mut child = Command::new(program()).args(serve).stderr(Stdio::piped()).spawn().unwrap();
+        let ended = within(Duration::from_secs(60), || child.try_wait().unwrap().is_some());
+        let _ = child.kill();
+        let said = child.wait_with_output().unwrap();
+        assert!(ended && !said.status.success(), "it started");
+        String::from_utf8(said.stderr).unwrap()
+    }
+
     fn start_by(mut command: Command, run_dir: &Path, host_name: &str) -> Self {
         let log = run_dir.with_extension(format!("{host_name}.log"));
         let child = command

@@ -133,7 +133,7 @@ fn new_instances_events_and_bad_records_are_told() {
     let news = scan(&mut lab, &mut hosts).outcome.news;
     assert!(matches!(news[..], [HostNews::Bad { count: 1, .. }]), "{news:?}");
     let seen = hosts.table().seen(host(2)).unwrap();
-    assert_eq!((seen.timestamp, seen.owner_generation), (52, 1));
+    assert_eq!((seen.timestamp, seen.owner_generation), (60, 1));
     assert_eq!(seen.last_live, Some(seen.last_check));
     let told: usize = (0..200).map(|_| scan(&mut lab, &mut hosts).outcome.news.len()).sum();
     assert_eq!(told, 2, "every 100th time");
@@ -142,21 +142,23 @@ fn new_instances_events_and_bad_records_are_told() {
     changed(&mut lab);
     scan(&mut lab, &mut hosts);
     let seen = hosts.table().seen(host(2)).unwrap();
-    assert_eq!((seen.timestamp, seen.last_live), (52, Some(seen.last_check)));
+    assert_eq!((seen.timestamp, seen.last_live), (61, Some(seen.last_check)));
     edit(&mut lab, 2, |_| ());
     let news = scan(&mut lab, &mut hosts).outcome.news;
     assert_eq!(news[0], HostNews::Good { host: host(2) });
 }
 
-/// It is LIVE, and then no more: what is damaged is not written any more, or says so by changing.
+/// It is LIVE, and then no more, unless it says that it is free: what is damaged is not written any more, or says so by changing.
 #[test]
 fn a_host_whose_record_is_damaged_is_silent_while_that_does_not_change() {
     let mut lab = lab();
     edit(&mut lab, 2, held_by("beta", 2, 1, 50));
     let mut hosts = HostScan::new(&config(), Geometry::B512_M1);
     scan(&mut lab, &mut hosts);
-    // Generation and timestamp; all zeros; no magic number.
-    for (n, (bytes, timestamp)) in [(40..41, 50), (0..512, 50), (0..4, 50)].into_iter().enumerate() {
+    // Generation; timestamp, and generation; all zeros; no magic number.
+    for (n, (bytes, timestamp)) in
+        [(40..41, 50), (40..153, 0), (0..512, 0), (0..4, 50)].into_iter().enumerate()
+    {
         edit(&mut lab, 2, held_by("beta", 2, 1, 50));
         scan(&mut lab, &mut hosts);
         lab.disk.edit(Place::Lockspace, SectorSize::B512, 1, |s| s[bytes].fill(0));
@@ -169,8 +171,12 @@ fn a_host_whose_record_is_damaged_is_silent_while_that_does_not_change() {
             states.push(status.state);
         }
         states.dedup();
-        assert_eq!(states, [HostState::Live, HostState::Fail, HostState::Dead], "{n}");
-        assert_eq!(hosts.table().list(lab.now).count(), 1, "{n}");
+        if timestamp == 0 {
+            assert_eq!(states, [HostState::Free], "{n}");
+        } else {
+            assert_eq!(states, [HostState::Live, HostState::Fail, HostState::Dead], "{n}");
+        }
+        assert_eq!(hosts.table().list(lab.now).count(), usize::from(timestamp != 0), "{n}");
     }
 }
 
