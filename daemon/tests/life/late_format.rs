@@ -1,7 +1,7 @@
 //! A format that timed out is not over: its write lands when the storage comes back.
 
 use crate::support::served::{disk, lease_on, served_over};
-use crate::support::{Daemon, Place, in_time, within};
+use crate::support::{Daemon, Holder, Place, in_time, within};
 use sanlock_client::ClientError;
 use sanlock_conformance::frozen::FreezableDir;
 use sanlock_served::Trouble;
@@ -75,9 +75,13 @@ fn no_other_daemon_starts_while_a_format_of_the_one_before_may_still_land() {
     assert_eq!(daemon.ended(Duration::from_secs(60)), Some(0));
     assert!(daemon.log().contains("a write has not ended and may still land"), "{}", daemon.log());
 
-    // Where nothing is left the next one need not wait for the end of the process.
+    // Where nothing is left the next one need not wait for the end of the process, though a lease was held to the end.
     let daemon = Daemon::start(&run_dir, "host1");
-    daemon.client().shutdown_wait(false).unwrap();
+    place.format(&daemon);
+    place.join(&daemon, 1);
+    let mut holder = Holder::start(&daemon, &place.leases());
+    assert_eq!(holder.says(), "held");
+    daemon.client().shutdown_wait(true).unwrap();
     let _next = Daemon::start(&run_dir, "host1");
 }
 
