@@ -27,6 +27,13 @@ pub(crate) enum Started {
     Nothing,
 }
 
+impl Resource {
+    /// Whether its next attempt to be given up is due.
+    fn is_to_be_retried(&self, now: MonoTime) -> bool {
+        matches!(self.work, Work::Retry { at } if at <= now)
+    }
+}
+
 impl Manager {
     pub(crate) fn release(
         &mut self,
@@ -440,12 +447,8 @@ impl Manager {
     }
 
     pub(crate) fn retry_releases(&mut self, now: MonoTime, out: &mut Vec<Action>) {
-        let due: Vec<ResourceId> = self
-            .resources
-            .iter()
-            .filter(|(_, r)| matches!(r.work, Work::Retry { at } if at <= now))
-            .map(|(id, _)| *id)
-            .collect();
+        let due: Vec<ResourceId> =
+            self.resources.iter().filter(|(_, r)| r.is_to_be_retried(now)).map(|(id, _)| *id).collect();
         for id in due {
             self.retry_release(now, id, out);
         }
@@ -453,8 +456,8 @@ impl Manager {
 
     /// The next attempt of one release, if it is due.
     pub(crate) fn retry_release(&mut self, now: MonoTime, id: ResourceId, out: &mut Vec<Action>) {
-        let due = |r: &&Resource| matches!(r.work, Work::Retry { at } if at <= now);
-        let Some(ls) = self.resources.get(&id).filter(due).map(|r| r.ls) else { return };
+        let due = self.resources.get(&id).filter(|r| r.is_to_be_retried(now));
+        let Some(ls) = due.map(|r| r.ls) else { return };
         // Behind what was an orphan there may be no watchdog yet; the next tick looks again.
         if self.require_watchdog_quietly(now, ls, out) == Ok(true) {
             self.start_retract(id, out);

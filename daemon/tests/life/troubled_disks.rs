@@ -5,6 +5,7 @@ use super::SHORT;
 use super::support::served::{disk as at, lease_on as lease_at, served, served_over};
 use super::support::{Daemon, Place, RESOURCE_OFFSET, within};
 use nix::errno::Errno;
+use sanlock_lease::record::RawLeader;
 use sanlock_served::Trouble;
 use sanlock_wire::flags::{
     AcquireFlags, AddFlags, HostState, ReleaseFlags, RemFlags, ResourceFlags, WriteFlags,
@@ -144,7 +145,7 @@ fn a_dead_sharer_that_no_look_reaches_gives_the_lease_up_in_its_time() {
     let on_disk = || {
         let mut sector = [0; 512];
         File::open(&behind).unwrap().read_exact_at(&mut sector, SECTOR).unwrap();
-        u64::from_le_bytes(sector[152..160].try_into().unwrap())
+        RawLeader::from_sector(&sector).timestamp.get()
     };
     assert!(within(SHORT, || on_disk() != before), "it renews");
     b.crash();

@@ -224,7 +224,7 @@ impl HostView for Seen {
     }
 }
 
-/// A host table in which every host with this generation has just renewed, with the timestamp that [`lab`] gives it.
+/// A host table in which every host has just renewed, as [`lab`] has it, at this time.
 struct AllAlive(MonoTime);
 
 impl HostView for AllAlive {

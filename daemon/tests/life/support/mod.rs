@@ -66,6 +66,12 @@ fn program() -> PathBuf {
     own.parent().unwrap().parent().unwrap().join("examples/test-daemon")
 }
 
+fn serving<'a>(command: &'a mut Command, run_dir: &Path, host_name: &str) -> &'a mut Command {
+    // A service manager that is gone keeps no daemon from its work.
+    let command = command.env("NOTIFY_SOCKET", "@no-service-manager");
+    command.args(["serve".as_ref(), run_dir.as_os_str(), host_name.as_ref()])
+}
+
 /// A daemon that dies with the test.
 pub(crate) struct Daemon {
     child: Child,
@@ -88,8 +94,8 @@ impl Daemon {
 
     /// What a daemon says that does not start there.
     pub(crate) fn refused(run_dir: &Path, host_name: &str) -> String {
-        let serve = ["serve".as_ref(), run_dir.as_os_str(), host_name.as_ref()];
-        let mut child = Command::new(program()).args(serve).stderr(Stdio::piped()).spawn().unwrap();
+        let mut command = Command::new(program());
+        let mut child = serving(&mut command, run_dir, host_name).stderr(Stdio::piped()).spawn().unwrap();
         let ended = within(Duration::from_secs(60), || child.try_wait().unwrap().is_some());
         let _ = child.kill();
         let said = child.wait_with_output().unwrap();
@@ -99,13 +105,8 @@ impl Daemon {
 
     fn start_by(mut command: Command, run_dir: &Path, host_name: &str) -> Self {
         let log = run_dir.with_extension(format!("{host_name}.log"));
-        let child = command
-            .args(["serve".as_ref(), run_dir.as_os_str(), host_name.as_ref()])
-            // A service manager that is gone keeps no daemon from its work.
-            .env("NOTIFY_SOCKET", "@no-service-manager")
-            .stderr(File::create(&log).unwrap())
-            .spawn()
-            .unwrap();
+        let child = serving(&mut command, run_dir, host_name).stderr(File::create(&log).unwrap()).spawn();
+        let child = child.unwrap();
         let daemon = Self { child, log, run_dir: run_dir.to_owned() };
         let client = daemon.client();
         assert!(within(Duration::from_secs(60), || client.version().is_ok()), "the daemon does not answer");

@@ -15,7 +15,7 @@ use crate::verify::{self, DblockError, LeaderError, Purpose};
 /// twice the one before. An attempt that starts over goes on where it was, so that the rounds it may have last.
 pub(super) const FIRST_PAUSE: u64 = 10;
 /// Milliseconds between two looks at an owner that stays silent (lease-algorithms.md 4.3 step 8).
-pub(super) const LAST_PAUSE: u64 = 1000;
+const LAST_PAUSE: u64 = 1000;
 
 /// How long an owner has been silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -158,8 +158,7 @@ impl PaxosAcquire {
         }
         match self.check_env(env) {
             Ok(()) => {
-                let until = now.plus_millis(self.next_look);
-                self.next_look = (2 * self.next_look).min(LAST_PAUSE);
+                let until = self.after_pause(now);
                 self.phase = Phase::OwnerPoll(until);
                 Step::Wait(until)
             }
@@ -184,8 +183,22 @@ impl PaxosAcquire {
 
     /// The time for which an owner was waited for is none of contending.
     pub(super) fn watch_is_over(&mut self, now: MonoTime) {
-        let waited = self.watch.take().map_or(0, |watch| now.millis_since(watch.began));
+        if let Some(watch) = self.watch.take() {
+            self.waited_since(watch.began, now);
+        }
+    }
+
+    /// From then on hosts were waited for, and nothing was contended for.
+    pub(super) fn waited_since(&mut self, began: MonoTime, now: MonoTime) {
+        let waited = now.millis_since(began);
         self.contending_since = self.contending_since.map(|since| since.plus_millis(waited));
+    }
+
+    /// When to look at hosts that are silent again.
+    pub(super) fn after_pause(&mut self, now: MonoTime) -> MonoTime {
+        let until = now.plus_millis(self.next_look);
+        self.next_look = (2 * self.next_look).min(LAST_PAUSE);
+        until
     }
 
     /// Whether our looks at the hosts do not reach the owner any more, so that what the table knows of it is as old as this: the sectors beside

@@ -9,7 +9,6 @@
 //! A watch may take minutes, in which everything else may have changed. So when it is over the acquire starts anew, and finds them silent: what
 //! our own looks have shown of an instance stays known for as long as the attempt lasts, whatever it was watched for.
 
-use super::owner::LAST_PAUSE;
 use super::{AcquireOutcome, PaxosAcquire, Phase};
 use crate::geometry::HostId;
 use crate::hosts::{HostSeen, Written, judged_by};
@@ -121,15 +120,14 @@ impl PaxosAcquire {
         forgotten: bool,
         now: MonoTime,
     ) -> MonoTime {
-        let mut known = self.silences.iter_mut();
         let new = Silence { host, generation, written, since: now, forgotten };
+        let mut known = self.silences.iter_mut();
         match known.find(|s| (s.host, s.generation) == (host, generation)) {
-            Some(known) if known.written == written => {}
+            Some(known) if known.written == written => return known.since,
             Some(known) => *known = new,
             None => self.silences.push(new),
         }
-        let known = self.silences.iter().find(|s| (s.host, s.generation) == (host, generation));
-        known.map_or(now, |known| known.since)
+        now
     }
 
     /// A pass has met a host of which only further looks can tell.
@@ -147,15 +145,12 @@ impl PaxosAcquire {
     ) -> Option<Step<AcquireOutcome>> {
         let from = self.look_again_from?;
         if std::mem::take(&mut self.undecided) {
-            let until = now.plus_millis(self.next_look);
-            self.next_look = (2 * self.next_look).min(LAST_PAUSE);
+            let until = self.after_pause(now);
             self.phase = Phase::LookAgain(until, pass);
             return Some(Step::Wait(until));
         }
         self.look_again_from = None;
-        // The time for which hosts were watched is none of contending.
-        let watched = now.millis_since(from);
-        self.contending_since = self.contending_since.map(|since| since.plus_millis(watched));
+        self.waited_since(from, now);
         // What is ours already nobody else has changed.
         self.won.is_none().then(|| self.restart(now, env))
     }

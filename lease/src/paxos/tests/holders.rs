@@ -6,13 +6,13 @@ use super::*;
 use crate::machine::NoHosts;
 
 /// Host 2's block: it won version 5 and holds the lease shared with this generation.
-fn sharing(generation: u64) -> HostBlock {
+pub(super) fn sharing(generation: u64) -> HostBlock {
     let mut block = released(block([2002, 2002, 2, 1, 400, 5]));
     block.mode = ModeBlock::shared(generation);
     block
 }
 
-fn free_at_5() -> RawLeader {
+pub(super) fn free_at_5() -> RawLeader {
     leader(5, Owner { timestamp: 0, ..owned_by(2, 1) })
 }
 

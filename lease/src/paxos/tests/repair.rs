@@ -84,7 +84,7 @@ fn the_block_furthest_ahead_decides_the_version() {
 }
 
 /// Host 3 names itself at version 3, host 4 has begun version 4.
-fn passed_over() -> Lab {
+pub(super) fn passed_over() -> Lab {
     let mut lab = rolled_back();
     put_block(&mut lab, 3, block([4003, 4003, 3, 1, 700, 3]));
     put_block(&mut lab, 4, block([6004, 0, 0, 0, 0, 4]));

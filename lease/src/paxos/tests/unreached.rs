@@ -1,19 +1,16 @@
 //! Hosts that the looks of renewals do not reach, as an acquire meets them: dead ones are in nobody's way for ever.
 
+use super::holders::{free_at_5, sharing};
 use super::*;
 use crate::machine::{Action, NoHosts};
 
 /// Host 2 renewed once after the last look that reached it, 150 s ago. It shares the lease, which is free at version 5.
 fn unreached() -> Lab {
-    let mut lab = lab(leader(5, Owner { timestamp: 0, ..owned_by(2, 1) }));
-    put_block(&mut lab, 2, sharing());
+    let mut lab = lab(free_at_5());
+    put_block(&mut lab, 2, sharing(1));
     put_delta(&mut lab, 2, delta(2, 1, 910));
     lab.hosts = seen(2, 1, 500, 850, 850);
     lab
-}
-
-fn sharing() -> HostBlock {
-    HostBlock { mode: ModeBlock::shared(1), ..released(block([2002, 2002, 2, 1, 400, 5])) }
 }
 
 fn secs_of(lab: &mut Lab, options: AcquireOptions) -> (Finished<AcquireOutcome>, u64) {
@@ -138,8 +135,7 @@ fn an_owner_that_is_watched_again_was_silent_only_since_it_renewed() {
 fn a_look_that_reaches_a_watched_host_at_last_ends_no_watch() {
     let mut lab = unreached();
     lab.after_secs(130, |lab| {
-        let now = lab.now.secs();
-        lab.hosts = table_of(HostSeen { timestamp: 910, ..entry_of(now) });
+        is_reached(lab, 910);
     });
     let (done, took) = secs_of(&mut lab, AcquireOptions::default());
     assert_eq!(held(&done).lver(), 6);
@@ -149,8 +145,7 @@ fn a_look_that_reaches_a_watched_host_at_last_ends_no_watch() {
     let mut lab = unreached();
     lab.hosts = Rc::new(NoHosts);
     lab.after_secs(5, |lab| {
-        let now = lab.now.secs();
-        lab.hosts = table_of(HostSeen { timestamp: 910, ..entry_of(now) });
+        is_reached(lab, 910);
     });
     let (done, took) = secs_of(&mut lab, AcquireOptions::default());
     assert_eq!(code(&done), -11);
@@ -159,25 +154,20 @@ fn a_look_that_reaches_a_watched_host_at_last_ends_no_watch() {
     // And so is a renewal.
     let mut lab = unreached();
     lab.after_secs(100, |lab| {
-        let now = lab.now.secs();
         put_delta(lab, 2, delta(2, 1, 990));
-        lab.hosts = table_of(HostSeen { timestamp: 990, ..entry_of(now) });
+        is_reached(lab, 990);
     });
     let (done, took) = secs_of(&mut lab, AcquireOptions::default());
     assert_eq!(code(&done), -11);
     assert!((100..105).contains(&took), "{took} s");
 }
 
-/// Host 2 as it was first seen at 500, and now.
-fn entry_of(now: u64) -> HostSeen {
-    match seen(2, 1, 500, now, now).seen(host(2)) {
-        Some(entry) => entry,
-        None => panic!("it is there"),
-    }
-}
-
-fn table_of(entry: HostSeen) -> Rc<dyn HostView> {
-    Rc::new(Seen(2, entry))
+/// A look has just found this timestamp in host 2's record, another one than before.
+fn is_reached(lab: &mut Lab, timestamp: u64) {
+    let now = lab.now.secs();
+    let entry = seen(2, 1, 500, now, now).seen(host(2));
+    let entry = entry.unwrap_or_else(|| panic!("it is there"));
+    lab.hosts = Rc::new(Seen(2, HostSeen { timestamp, ..entry }));
 }
 
 /// Whatever was read before the watch is read anew after it.
@@ -227,7 +217,7 @@ fn the_time_of_a_watch_is_none_of_contending() {
 fn a_holder_that_shows_late_is_watched_while_the_lease_is_ours() {
     let mut lab = unreached();
     put_block(&mut lab, 2, HostBlock::zeroed());
-    before_round(&mut lab, READ_2, |lab| put_block(lab, 2, sharing()));
+    before_round(&mut lab, READ_2, |lab| put_block(lab, 2, sharing(1)));
     let (done, took) = secs_of(&mut lab, AcquireOptions::default());
     assert_eq!(held(&done).lver(), 6);
     assert!((141..150).contains(&took), "{took} s");
@@ -235,11 +225,9 @@ fn a_holder_that_shows_late_is_watched_while_the_lease_is_ours() {
     assert_eq!(writes(&lab).iter().filter(|sector| **sector == 0).count(), 1, "one version");
 }
 
-/// Host 3 names itself at version 3 of a leader that was rolled back to 1, and host 4 has begun version 4.
+/// Host 3, which may own a version in between, renewed once after the last look that reached it.
 fn passed_over() -> Lab {
-    let mut lab = lab(leader(1, Owner { timestamp: 0, ..owned_by(5, 1) }));
-    put_block(&mut lab, 3, block([4003, 4003, 3, 1, 700, 3]));
-    put_block(&mut lab, 4, block([6004, 0, 0, 0, 0, 4]));
+    let mut lab = repair::passed_over();
     put_delta(&mut lab, 3, delta(3, 1, 910));
     lab.hosts = seen(3, 1, 500, 850, 850);
     lab
