@@ -29,6 +29,10 @@ impl Manager {
         if !force && !self.lockspaces.is_empty() {
             return reply(out, conn, ReturnCode::EBUSY.0);
         }
+        if self.exited {
+            // It ends right now, and answers those who wait for that last.
+            return out.push(Action::Reply { conn, reply: Reply::ShutdownDone });
+        }
         self.shutdown_waiters.push(conn);
         self.begin_shutdown(out);
     }

@@ -15,12 +15,16 @@ use crate::killing::late_from;
 use crate::state::{OpKind, OpNumber};
 use crate::{Level, Lockspace, LockspaceList, Manager, Resource, ResourceList, log, reply};
 use sanlock_lease::code::ReturnCode;
+use sanlock_lease::text::LockspaceSpec;
 use sanlock_lease::timing::MonoTime;
 use std::collections::BTreeSet;
 
 /// Seconds between 6T and wdmd's test interval below which an io timeout is warned about: a late renewal then looks like none
 /// (rule R11).
 const SLACK_SECS: u64 = 2;
+
+/// Bytes of a name at wdmd, which the original cuts there (wdmd.md 11.2).
+const WDMD_NAME_BYTES: usize = 127;
 
 /// What is between a lockspace and the watchdog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,7 +176,7 @@ impl Manager {
                 let (renewal, expire) = times(lockspace, last_good);
                 out.push(Action::WatchdogArm {
                     ls,
-                    name: format!("sanlock_{}:{}", lockspace.spec.name, lockspace.spec.host_id),
+                    name: wdmd_name(&lockspace.spec),
                     fire: self.settings.fire,
                     renewal,
                     expire,
@@ -358,6 +362,14 @@ fn renews(now: MonoTime, lockspace: &Lockspace) -> bool {
 fn join_action(ls: LockspaceId, lockspace: &Lockspace) -> Action {
     debug_assert_eq!(lockspace.list, LockspaceList::Add);
     Action::Join { ls, spec: lockspace.spec.clone(), host: lockspace.host, io_timeout: lockspace.io_timeout }
+}
+
+/// The lockspace's name at wdmd. A name of bytes that are no text is longer as text than it was.
+pub(crate) fn wdmd_name(spec: &LockspaceSpec) -> String {
+    let mut name = format!("sanlock_{}:{}", spec.name, spec.host_id);
+    let end = (0..=WDMD_NAME_BYTES.min(name.len())).rev().find(|at| name.is_char_boundary(*at));
+    name.truncate(end.unwrap_or(0));
+    name
 }
 
 /// Renewal and expiry as wdmd is told them: whole seconds of the monotonic clock (wdmd.md 11.3).

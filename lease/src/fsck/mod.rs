@@ -10,8 +10,8 @@
 //!
 //! * *A host's record* that cannot be read is written as free, with a generation that no lease names a later one of. It is
 //!   written by its own host only; that host cannot have renewed while the sector stood still for the dead time, so it is dead
-//!   (lease-algorithms.md 3), and free is what it is. A host cannot join with a damaged record, so none comes in between. Should the
-//!   generation be too small, a lease somewhere else names a later generation of this host id: it counts as owned for as long as the host id is in
+//!   (lease-algorithms.md 3), and free is what it is. A host that joins in between, as some damage allows, finds its record overwritten,
+//!   at the latest with its next renewal, and gives up. Should the generation be too small, a lease somewhere else names a later generation of this host id: it counts as owned for as long as the host id is in
 //!   use, which keeps others out and lets nobody in.
 //! * *In a resource* anything is written only while no host is in the lockspace. Then nobody owns the lease, nobody is acquiring
 //!   it, and no write of anybody is under way. A ballot record may be forgotten then: the value it may have held names a host that is gone,

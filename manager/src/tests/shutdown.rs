@@ -67,6 +67,10 @@ fn without_lockspaces_a_waiter_is_answered_at_once() {
     let done = Action::Reply { conn: ConnId(9), reply: Reply::ShutdownDone };
     let actions = lab.command(9, Command::ShutdownWait { force: false });
     assert_eq!(actions, [Action::ShuttingDown, done, Action::Exit]);
+    // The front serves what had come before it ends.
+    lab.open(8);
+    let done = Action::Reply { conn: ConnId(8), reply: Reply::ShutdownDone };
+    assert_eq!(lab.command(8, Command::ShutdownWait { force: false }), [done]);
 }
 
 /// A lockspace in which a write may still land is left by force; what the daemon does in the following `secs` seconds.

@@ -1,5 +1,6 @@
 use super::lab::*;
 use crate::*;
+use sanlock_lease::name::Name;
 
 /// With lockspace "ls" joined behind a watchdog, and connections 0 to 2 registered.
 fn ready() -> (Lab, LockspaceId) {
@@ -48,6 +49,17 @@ fn hold(lab: &mut Lab, ls: LockspaceId) {
     arms(&lab.acquire(0, Target::Own, &["r"]));
     let started = armed(lab, ls);
     assert_eq!(lab.acquired(task(&started), 0), [replied(0, 0)]);
+}
+
+/// Of a name that is no text each byte would be three, and wdmd's message has no room for that: the lockspace could be joined, and never used.
+#[test]
+fn the_name_at_wdmd_fits_whatever_the_lockspace_is_called() {
+    let spec = |name: &[u8]| LockspaceSpec { name: Name::new(name).unwrap(), ..ls_spec("ls") };
+    let own = |name: &[u8]| crate::watchdog::wdmd_name(&spec(name));
+    assert_eq!(own(b"ls"), "sanlock_ls:1");
+    assert_eq!(own(&[b'x'; 48]), format!("sanlock_{}:1", "x".repeat(48)));
+    // 8 bytes and 39 of three.
+    assert_eq!(own(&[0xff; 48]), format!("sanlock_{}", "\u{fffd}".repeat(39)));
 }
 
 #[test]

@@ -34,6 +34,9 @@ const RETRY_MS: i64 = 500;
 const HURRIED_PING_MS: i64 = 1000;
 /// A device that has not fired this long after it should have does not protect this host.
 const OVERDUE_MS: i64 = 5000;
+/// Of the time between two looks at a device that gets nothing so much counts at most: ticks come every second, and where one is later the machine may have
+/// stood still, and its device with it.
+const WATCHED_MS: i64 = 2000;
 /// How far ahead an expiry that a client left behind may be for this host to be called doomed by it. Those of lock managers are some minutes ahead, of
 /// the longest io timeout (255 s) 34; one beyond a day is no promise to anybody who takes over, and nobody new is kept out for it until its time comes. Nothing else
 /// depends on it: pings end for that expiry as for any other.
@@ -44,6 +47,11 @@ const REPORT_EVERY_MS: i64 = 1000;
 const STOP_REMEMBERED_MS: i64 = 30_000;
 /// Clients named in the log per report; a host with thousands of expired clients is not to drown in its log.
 pub const MAX_TEST_LINES: usize = 16;
+
+/// After how long without a ping a device has failed to fire.
+fn overdue_ms(device: DeviceTimeout) -> i64 {
+    i64::from(device.latest()) * 1000 + OVERDUE_MS
+}
 
 /// A device whose file is open.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -59,6 +67,8 @@ struct Running {
     next_disarm: Time,
     /// The last ping failed.
     failing: bool,
+    /// Since when it is being pinged: the call can hang in the driver.
+    pinging: Option<Time>,
 }
 
 /// The decisions as a value.
@@ -79,8 +89,8 @@ pub struct Machine {
     next_report: Option<Time>,
     /// Pings have ended.
     starving: bool,
-    /// Since when the device gets nothing, as far as that was watched: when a machine stood still, its device may have as well.
-    unfed_since: Option<Time>,
+    /// For how long the device has got nothing, as far as that was watched, and when it was looked at last.
+    unfed: Option<(i64, Time)>,
     /// The device should have fired and has not. This machine trusts it no more, whatever it does from now on.
     broken: bool,
     /// When the daemon was told to stop, as long as that is remembered.
@@ -108,7 +118,7 @@ impl Machine {
             arming: None,
             next_report: None,
             starving: false,
-            unfed_since: None,
+            unfed: None,
             broken: false,
             told_to_stop: None,
             stop_deferred: false,
@@ -126,6 +136,7 @@ impl Machine {
             next_ping: now,
             next_disarm: now,
             failing: false,
+            pinging: None,
         };
         Self { device: Some(device), ..Self::new() }
     }
@@ -198,7 +209,7 @@ impl Machine {
             Event::Message(id, message) => self.message(now, id, &message, &mut actions),
             Event::Ended(id) => self.ended(id, &mut actions),
             Event::Armed(result) => self.armed(now, result, &mut actions),
-            Event::Pinged(ok) => self.pinged(now, ok),
+            Event::Pinged(ok) => self.pinged(now, ok, &mut actions),
             Event::Disarmed(ok) => self.disarmed(now, ok, &mut actions),
             Event::Script { slot, good: true } => {
                 self.bad_scripts.remove(&slot);
@@ -350,6 +361,7 @@ impl Machine {
             next_ping: now.plus_millis(timing.map_or(ping_every_ms(device), Timing::ping_every_ms)),
             next_disarm: now,
             failing,
+            pinging: None,
         });
         self.enabled = timing;
         if matches!(result, Armed::Running { .. }) {
@@ -386,7 +398,7 @@ impl Machine {
         }
     }
 
-    fn pinged(&mut self, now: Time, ok: bool) {
+    fn pinged(&mut self, now: Time, ok: bool, actions: &mut Vec<Action>) {
         let hurried = self.next_report.is_some() || !self.bad_scripts.is_empty();
         let every = self.enabled.map(|timing| match timing.ping_every_ms() {
             every if hurried => every.min(HURRIED_PING_MS),
@@ -394,6 +406,10 @@ impl Machine {
         });
         if let Some(device) = &mut self.device {
             let every = every.unwrap_or_else(|| ping_every_ms(device.device));
+            // A call that took longer than the device waits: whatever came of it, the device should have fired meanwhile.
+            let hung_since =
+                device.pinging.take().filter(|since| now.millis_since(*since) >= overdue_ms(device.device));
+            let seconds = now.millis_since(device.pinged) / 1000;
             device.failing = !ok;
             if ok {
                 device.pinged = now;
@@ -402,6 +418,16 @@ impl Machine {
             } else {
                 device.next_ping = now.plus_millis(every.min(RETRY_MS));
             }
+            if hung_since.is_some() {
+                self.did_not_fire(seconds, actions);
+            }
+        }
+    }
+
+    /// It was time for the device to reset this host.
+    fn did_not_fire(&mut self, seconds: i64, actions: &mut Vec<Action>) {
+        if !std::mem::replace(&mut self.broken, true) {
+            actions.push(Action::Log(Notice::DidNotFire { seconds }));
         }
     }
 
@@ -426,9 +452,9 @@ impl Machine {
 
     /// Disarms a device that nobody needs, pings one that may be pinged.
     fn feed_or_starve(&mut self, now: Time, actions: &mut Vec<Action>) {
-        let Some(device) = &self.device else {
+        let Some(device) = self.device.clone() else {
             self.starving = false;
-            self.unfed_since = None;
+            self.unfed = None;
             return;
         };
         if self.enabled.is_none() && device.can_disarm && now >= device.next_disarm {
@@ -446,13 +472,16 @@ impl Machine {
         }
         if !starved && now >= device.next_ping {
             actions.push(Action::Ping);
+            if let Some(device) = &mut self.device {
+                device.pinging.get_or_insert(now);
+            }
         }
-        let unfed = starved || device.failing;
-        self.unfed_since = self.unfed_since.filter(|_| unfed).or(unfed.then_some(now));
-        let limit = i64::from(device.device.latest()) * 1000 + OVERDUE_MS;
-        let overdue = self.unfed_since.is_some_and(|since| now.millis_since(since) >= limit);
-        if overdue && !std::mem::replace(&mut self.broken, true) {
-            actions.push(Action::Log(Notice::DidNotFire { seconds: now.millis_since(device.pinged) / 1000 }));
+        self.unfed = (starved || device.failing).then(|| {
+            let (unfed, seen) = self.unfed.unwrap_or((0, now));
+            (unfed + now.millis_since(seen).clamp(0, WATCHED_MS), now)
+        });
+        if self.unfed.is_some_and(|(unfed, _)| unfed >= overdue_ms(device.device)) {
+            self.did_not_fire(now.millis_since(device.pinged) / 1000, actions);
         }
     }
 

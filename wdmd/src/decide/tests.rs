@@ -319,6 +319,45 @@ fn a_pause_of_this_machine_says_nothing_about_its_device() {
     assert_eq!(host.took(), ["ping"]);
 }
 
+/// It was being starved when the machine stood still.
+#[test]
+fn a_pause_while_the_device_gets_nothing_says_nothing_either() {
+    let mut host = Host::new();
+    host.connect(1, 2);
+    host.connect(1, 3);
+    host.open(1, 2, 60);
+    host.send(1, 2, live(1, 81));
+    (2..=112).for_each(|second| host.tick(second));
+    for second in [172, 173] {
+        host.tick(second);
+    }
+    assert!(!host.log.iter().any(|notice| matches!(notice, Notice::DidNotFire { .. })), "{:?}", host.lines());
+    host.send(174, 2, live(174, 254));
+    assert_eq!(host.open(174, 3, 60), 60);
+}
+
+/// The driver of a board whose controller is being reset answers late, and the device has lost its time meanwhile.
+#[test]
+fn a_ping_that_takes_longer_than_the_device_waits_shows_that_it_does_not_fire() {
+    for (ended, fired) in [(25, true), (26, false)] {
+        let mut host = Host::new();
+        host.connect(1, 2);
+        host.connect(1, 3);
+        assert_eq!(host.open(1, 2, 60), 60);
+        host.send(1, 2, live(1, 81));
+        host.took();
+        assert_eq!(host.machine.handle(Time::from_seconds(6), Event::Tick), [Action::Ping]);
+        host.event(ended, Event::Pinged(true));
+        host.tick(ended);
+        assert_eq!(host.open(ended, 3, 60), if fired { 60 } else { 0 }, "{ended}");
+        let told = host
+            .log
+            .iter()
+            .any(|notice| matches!(notice, Notice::DidNotFire { seconds } if *seconds == ended as i64 - 1));
+        assert_eq!(told, !fired, "{:?}", host.lines());
+    }
+}
+
 #[test]
 fn test_lines_come_once_a_second_with_the_originals_words() {
     let mut host = Host::new();

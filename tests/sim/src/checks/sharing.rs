@@ -17,6 +17,8 @@ pub(super) enum Converting {
     Up,
     /// To a shared hold, of what was this.
     Down(Holder),
+    /// To an exclusive hold, which it may have on the disks since its lockspace is gone, and is never told of.
+    Lost,
 }
 
 /// A process that holds a resource shared.
@@ -134,7 +136,9 @@ impl Checks {
                 self.marks.converted_down += 1;
                 self.mode_block_stays(resource, writer, disk);
             }
-            Some(Converting::Up) if lost => sharer.converting = Some(Converting::Up),
+            // Whatever it asks for after that.
+            Some(Converting::Lost) => sharer.converting = Some(Converting::Lost),
+            Some(Converting::Up) if lost => sharer.converting = Some(Converting::Lost),
             Some(Converting::Up) | None => self.mode_block_stays(resource, writer, disk),
         }
     }
