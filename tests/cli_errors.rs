@@ -2,6 +2,7 @@
 //! (docs/decisions/0013-explanations.md). Only what needs no daemon; `conformance` has the answers of daemons.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -351,6 +352,26 @@ fn a_daemon_that_cannot_start_says_why_and_what_to_do() {
             assert!(step.iter().all(|word| lines[next].contains(word)), "{run_dir} {options}: {text}");
         }
     }
+}
+
+/// A daemon is at work in the run directory, and keeps records there, as its user. Another one that is started for another user is refused,
+/// before it has taken the directory away.
+#[test]
+fn a_daemon_that_is_refused_leaves_the_run_directory_to_its_user() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let _held = sanlock_sys::pidfile::PidFile::lock(&dir.path().join("sanlock.pid")).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_sanlock"))
+        .args(["daemon", "-D", "-w", "0", "-e", "test", "-U", "nobody", "-G", "nogroup"])
+        .env("SANLOCK_RUN_DIR", dir.path())
+        .env("SANLOCK_PRIVILEGED", "0")
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("lockfile setlk error"), "{text}");
+    let owner = std::fs::metadata(dir.path()).unwrap();
+    let (user, group) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
+    assert_eq!((owner.uid(), owner.gid()), (user, group));
 }
 
 /// The program's own sources, each without its unit tests.

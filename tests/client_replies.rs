@@ -2,11 +2,12 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::io::{Read, Write};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::Duration;
 
-use sanlock_wire::{Lockspace, Name, Reply, Request};
+use sanlock_wire::{Disk, Host, Lockspace, Name, Reply, Request, RequestDecoder, Resource};
 
 #[expect(dead_code, reason = "other tests read all transcripts")]
 #[path = "../wire/tests/wire/transcript.rs"]
@@ -28,6 +29,40 @@ fn run(args: &[&str], read: usize, reply: &[u8]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sanlock"));
         command.arg("client").args(args).env("SANLOCK_RUN_DIR", dir.path()).output().unwrap()
     })
+}
+
+/// Runs a command beside a daemon that has each of the command's connections answered by one of these, in this order.
+fn run_beside(args: &[&str], answers: &[&(dyn Fn(&Request, UnixStream) + Sync)]) -> Output {
+    let dir = tempfile::tempdir().unwrap();
+    let listener = UnixListener::bind(dir.path().join("sanlock.sock")).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for answer in answers {
+                let (mut stream, _) = listener.accept().unwrap();
+                let (mut decoder, mut byte) = (RequestDecoder::new(), [0]);
+                let request = loop {
+                    stream.read_exact(&mut byte).unwrap();
+                    if let Some(request) = decoder.feed(&mut byte.as_slice()).unwrap() {
+                        break request;
+                    }
+                };
+                answer(&request, stream);
+            }
+        });
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sanlock"));
+        command.arg("client").args(args).env("SANLOCK_RUN_DIR", dir.path()).output().unwrap()
+    })
+}
+
+/// A daemon that has other things to do for a minute: whoever asked has gone before.
+fn silent(_: &Request, mut stream: UnixStream) {
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    assert_eq!(stream.read(&mut [0]).map_err(|error| error.kind()), Ok(0), "it is waited for");
+}
+
+/// Sends a reply without a payload.
+fn result(request: &Request, mut stream: UnixStream, result: i32) {
+    stream.write_all(&request.header.reply(result).encode()).unwrap();
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -101,4 +136,69 @@ fn of_more_lockspaces_than_an_answer_holds_those_that_came_are_printed() {
     let reply = Reply::get_lockspaces(&request, (0..3).map(named).collect()).encode();
     let output = run(&["gets"], REQUEST, &reply[..reply.len() - 1]);
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), "gets error -1\n".to_owned()));
+}
+
+/// What is to be read to explain a refusal may lie on the disk that is the reason for it.
+#[test]
+fn a_refused_acquire_ends_although_the_owner_cannot_be_read() {
+    let args = ["acquire", "-p", "1234", "-r", "LS:R:/dev/dead:0"];
+    let output = run_beside(&args, &[&|request, stream| result(request, stream, -11), &silent]);
+    let printed = (output.status.code(), text(&output.stdout));
+    assert_eq!(printed, (Some(1), "acquire pid 1234\nacquire done -11\n".to_owned()));
+    let told = text(&output.stderr);
+    assert!(
+        told.contains("LS:R: the daemon has not read its owner within 3 s; 'sanlock who LS:R'"),
+        "{told}"
+    );
+    assert!(!told.contains("no host owns it"), "{told}");
+}
+
+/// "Try again now" is for those whose lease was looked at, and is free.
+#[test]
+fn a_refused_conversion_is_explained_by_what_was_looked_at() {
+    let refused: &(dyn Fn(&Request, UnixStream) + Sync) = &|request, stream| result(request, stream, -11);
+    let output = run_beside(&["convert", "-p", "1234", "-r", "LS:R"], &[refused]);
+    assert_eq!(text(&output.stdout), "convert pid 1234\nconvert done -11\n");
+    assert!(!text(&output.stderr).contains("try again now"), "{output:?}");
+
+    let (lockspace, name) = (Name::new("LS").unwrap(), Name::new("R").unwrap());
+    let owned = |hosts: Vec<u64>| {
+        let host = |host_id: u64| Host {
+            host_id: host_id.into(),
+            generation: 3.into(),
+            timestamp: 0.into(),
+            io_timeout: 0.into(),
+            flags: 0.into(),
+        };
+        let hosts: Vec<Host> = hosts.into_iter().map(host).collect();
+        move |request: &Request, mut stream: UnixStream| {
+            let reply = Reply::read_resource_owners(
+                &request.header,
+                0,
+                Resource::new(lockspace, name),
+                hosts.clone(),
+            );
+            stream.write_all(&reply.encode()).unwrap();
+        }
+    };
+    let joined = |request: &Request, mut stream: UnixStream| {
+        let own = Lockspace::new(lockspace, 2, Disk::EMPTY);
+        stream.write_all(&Reply::get_lockspaces(&request.header, vec![own]).encode()).unwrap();
+    };
+    let args = ["convert", "-p", "1234", "-r", "LS:R:/dev/x:0"];
+    let output = run_beside(&args, &[refused, &owned(vec![])]);
+    assert!(text(&output.stderr).contains("no host owns it any more: try again now"), "{output:?}");
+    let output = run_beside(&args, &[refused, &owned(vec![2]), &joined]);
+    let told = text(&output.stderr);
+    assert!(told.contains("LS:R has no owner but this host (host 2 generation 3)"), "{told}");
+    assert!(!told.contains("try again now"), "{told}");
+}
+
+/// A stopped daemon hears of it when it goes on. That it has lockspaces is only a note.
+#[test]
+fn a_daemon_that_does_not_answer_is_told_to_shut_down_all_the_same() {
+    let told = |request: &Request, _: UnixStream| assert_eq!(*request, Request::shutdown(false));
+    let output = run_beside(&["shutdown"], &[&silent, &told]);
+    let printed = (output.status.code(), text(&output.stdout));
+    assert_eq!(printed, (Some(0), "shutdown force 0 wait 0\nshutdown done 0\n".to_owned()));
 }

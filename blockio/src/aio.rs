@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use crate::engine::EngineKind;
 use crate::error::EngineError;
 use crate::kaio::{Context, Event, Wait};
-use crate::queue::{Backend, MAX_IN_KERNEL, RawOp};
+use crate::queue::{Backend, MAX_IN_KERNEL, NEVER_STARTED, RawOp};
 
 /// Submissions that may be stuck at a time before further operations of the engine wait in its queue.
 const MAX_SUBMITTERS: usize = 8;
@@ -47,9 +47,12 @@ impl Backend for Aio {
     const KIND: EngineKind = EngineKind::Aio;
     const MAX_SUBMITTERS: usize = MAX_SUBMITTERS;
 
-    unsafe fn issue(&self, op: &RawOp) -> Result<(), i32> {
+    unsafe fn issue(&self, op: &RawOp) -> Result<(), i64> {
+        if !op.may_begin() {
+            return Err(NEVER_STARTED);
+        }
         // SAFETY: as the caller promises.
-        unsafe { self.context.submit(op, Some(self.ready)) }
+        unsafe { self.context.submit(op, Some(self.ready)) }.map_err(|errno| -i64::from(errno))
     }
 
     fn drain(&self, sink: &mut dyn FnMut(u64, i64)) {

@@ -26,6 +26,8 @@ pub struct BlockingIo {
     engine: Box<dyn Engine>,
     reaped: Vec<Completion>,
     spare: Option<AlignedBuf>,
+    /// Of writes that ended in doubt: what lands of them later is what is in here then.
+    in_doubt: Vec<AlignedBuf>,
     /// For whom operations are counted.
     asker: Option<Asker>,
     /// As [`BlockingIo::in_doubt_since`].
@@ -42,6 +44,7 @@ impl BlockingIo {
             engine: kind.create()?,
             reaped: Vec::new(),
             spare: None,
+            in_doubt: Vec::new(),
             asker: None,
             in_doubt_since: None,
         })
@@ -108,8 +111,18 @@ impl BlockingIo {
         aligned[..data.len()].copy_from_slice(data);
         let request = IoRequest { len: data.len(), ..IoRequest::write(Arc::clone(disk), offset, aligned) };
         let done = self.run(request, timeout, may_begin)?;
-        self.spare = Some(done.buf);
-        done.result
+        let result = done.result.clone();
+        self.spare = self.free(done);
+        result
+    }
+
+    /// The buffer of what has ended, unless it may be written from once more.
+    fn free(&mut self, done: Completion) -> Option<AlignedBuf> {
+        if is_in_doubt(&done) {
+            self.in_doubt.push(done.buf);
+            return None;
+        }
+        Some(done.buf)
     }
 
     /// Operations that timed out and have not completed as far as known.
@@ -121,7 +134,9 @@ impl BlockingIo {
     /// Collects and discards late completions; returns how many operations are still outstanding.
     pub fn collect_late(&mut self) -> usize {
         self.reap();
-        self.reaped.clear();
+        while let Some(done) = self.reaped.pop() {
+            self.free(done);
+        }
         self.engine.in_flight()
     }
 
@@ -140,10 +155,7 @@ impl BlockingIo {
     /// Every completion comes through here, whoever waits for it.
     fn reap(&mut self) {
         self.engine.reap(&mut self.reaped);
-        let in_doubt = |done: &Completion| {
-            let error = done.result.as_ref().err().filter(|_| done.op == Op::Write);
-            error.is_some_and(|error| error.kind.failure().leaves_doubt()).then_some(done.completed_at)
-        };
+        let in_doubt = |done: &Completion| is_in_doubt(done).then_some(done.completed_at);
         self.in_doubt_since = self.reaped.iter().filter_map(in_doubt).chain(self.in_doubt_since).max();
     }
 
@@ -229,8 +241,14 @@ impl BlockingIo {
 
     fn reap_one(&mut self, ticket: Ticket) -> Option<Completion> {
         self.reap();
-        self.reaped.drain(..).find(|done| done.ticket == ticket)
+        let at = self.reaped.iter().position(|done| done.ticket == ticket)?;
+        Some(self.reaped.swap_remove(at))
     }
+}
+
+fn is_in_doubt(done: &Completion) -> bool {
+    let error = done.result.as_ref().err().filter(|_| done.op == Op::Write);
+    error.is_some_and(|error| error.kind.failure().leaves_doubt())
 }
 
 /// Polls until something is ready or `timeout` has passed; restarts after signals with the rest of the time.
@@ -332,6 +350,7 @@ mod tests {
             engine: Box::new(engine),
             reaped: Vec::new(),
             spare: None,
+            in_doubt: Vec::new(),
             asker: None,
             in_doubt_since: None,
         }
@@ -441,6 +460,7 @@ mod tests {
                     assert_eq!(result.map_err(|error| error.kind), ending);
                 }
                 assert_eq!(io.settled(LONG), settled, "{late} {ending:?} {write}");
+                assert_eq!(io.in_doubt.len(), usize::from(!settled), "its buffer is used for nothing else");
                 assert!(io.settled(Duration::ZERO));
                 thread::sleep(SOON);
                 assert!(io.settled(SOON), "the doubt is over");
@@ -463,5 +483,6 @@ mod tests {
         *at.lock().unwrap() = Some(Ok(()));
         assert!(!io.settled(LONG));
         assert!(io.settled(Duration::ZERO));
+        assert_eq!(io.in_doubt.len(), 1);
     }
 }

@@ -16,7 +16,7 @@ use crate::queue::{NEVER_STARTED, RawOp};
 pub(crate) unsafe fn write(op: &RawOp) -> Option<i64> {
     let mut lent = Lent::take()?;
     // To have a context may have taken any time.
-    if op.is_late() {
+    if !op.may_begin() {
         return Some(NEVER_STARTED);
     }
     // SAFETY: as the caller promises, and it is waited for.
@@ -33,6 +33,7 @@ mod tests {
     use super::*;
     use crate::disk::DiskKind;
     use crate::error::Op;
+    use crate::queue::Permit;
     use sanlock_lease::timing::MonoTime;
     use std::io::Write;
     use std::os::fd::AsRawFd;
@@ -51,6 +52,7 @@ mod tests {
             offset: 0,
             slot: 7,
             until: Some(MonoTime::from_secs(0)),
+            permit: Permit::default(),
         };
         // SAFETY: file and buffer live until it has returned.
         assert_eq!(unsafe { write(&raw) }, Some(NEVER_STARTED));

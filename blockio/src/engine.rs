@@ -99,7 +99,7 @@ pub trait Engine: Send {
     fn submit(&mut self, request: IoRequest) -> Ticket;
 
     /// Takes an operation back that has not been handed to the kernel: it will not happen, and has no completion. `None`: it has been, or has
-    /// ended.
+    /// ended, or is about to be; if that is a write that has not begun it never will, and ends with [`crate::IoErrorKind::NeverStarted`].
     fn withdraw(&mut self, _ticket: Ticket) -> Option<IoRequest> {
         None
     }

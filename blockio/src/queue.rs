@@ -15,6 +15,7 @@
 //! - `issued` counts slots popped from the queue whose end has not been seen. A popped operation ends in exactly one of:
 //!   a kernel completion, or `issue` returning an error.
 //! - Once `stopping`, nothing is popped: a queued write of a dropped engine never happens. Nor is what was withdrawn, or whose time has passed.
+//!   A write that was popped asks for its permit right before the kernel gets it: it may have waited for another one.
 //! - `Shared` is freed by its last owner: engine, thread or errand. The last thread of a stopping engine stays until `issued` is 0,
 //!   so memory that the kernel may touch is never freed, and no stuck thread is ever waited for. An engine whose operations
 //!   were all errands has no thread, and the kernel touches nothing after an errand has ended.
@@ -36,7 +37,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use self::backend::Call;
-pub(crate) use self::backend::{Backend, RawOp, Together};
+pub(crate) use self::backend::{Backend, Permit, RawOp, Together};
 pub(crate) use self::table::NEVER_STARTED;
 use self::table::{Slot, State};
 use crate::buffer::MAX_IO_LEN;
@@ -102,8 +103,8 @@ impl<B: Backend> Shared<B> {
         // error below, and `Shared` outlives the operation (module invariants).
         let issued = unsafe { self.backend.issue(raw) };
         let mut state = self.lock();
-        if let Err(errno) = issued {
-            state.fail(raw, -i64::from(errno));
+        if let Err(result) = issued {
+            state.fail(raw, result);
             self.wake_caller();
         }
         state
@@ -259,8 +260,8 @@ impl<B: Backend> Engine for QueuedEngine<B> {
             && offset.checked_add(len as u64).is_some_and(|end| end <= MAX_OFFSET)
             && offset.checked_rem(unit) == Some(0)
             && (len as u64).checked_rem(unit) == Some(0);
-        let slot =
-            Slot { ticket, op, disk, offset, len, buf, place, of, until, submitted_at: Instant::now() };
+        let (permit, submitted_at) = (Permit::default(), Instant::now());
+        let slot = Slot { ticket, op, disk, offset, len, buf, place, of, until, permit, submitted_at };
 
         let mut state = self.shared.lock();
         let refusal = if !in_range {
@@ -291,7 +292,11 @@ impl<B: Backend> Engine for QueuedEngine<B> {
         let is_it = |index: &usize| {
             state.slots.get(*index).and_then(Option::as_ref).is_some_and(|slot| slot.ticket == ticket)
         };
-        let at = state.queue.iter().position(is_it)?;
+        let Some(at) = state.queue.iter().position(is_it) else {
+            // It was popped together with another one, say, which hangs; then it ends with that.
+            state.revoke(ticket);
+            return None;
+        };
         let index = state.queue.remove(at)?;
         let Slot { op, disk, offset, len, buf, place, of, until, .. } = state.release(index)?;
         drop(state);

@@ -40,6 +40,10 @@ impl Beside {
         mut sink: impl FnMut(u64, i64),
     ) -> bool {
         let Some(mut lent) = Lent::take() else { return false };
+        // To have a context may have taken any time. Without this one the write is made, or not, by itself.
+        if !other.may_begin() {
+            return false;
+        }
         // SAFETY: as the caller promises.
         if !unsafe { lent.submit(other) } {
             return false;
@@ -47,14 +51,14 @@ impl Beside {
         // Handing the other one over may have taken any time, as on a file system that is frozen or a device whose queue is full, and nobody could
         // take this one back meanwhile.
         // SAFETY: likewise.
-        let submitted = write.kind == DiskKind::Block && !write.is_late() && unsafe { lent.submit(write) };
+        let submitted = write.kind == DiskKind::Block && write.may_begin() && unsafe { lent.submit(write) };
         if submitted {
             lent.wait(sink);
             return true;
         }
         let put = self.lock().put(lent);
         // So may a submission that was refused.
-        sink(write.slot, if write.is_late() { NEVER_STARTED } else { alone() });
+        sink(write.slot, if write.may_begin() { alone() } else { NEVER_STARTED });
         let mut lent = match put {
             Ok(number) => self.lock().take(number),
             Err(kept) => Some(kept),
@@ -96,6 +100,7 @@ impl Others {
 mod tests {
     use super::*;
     use crate::error::Op;
+    use crate::queue::Permit;
     use sanlock_lease::timing::MonoTime;
     use std::io::Write;
     use std::os::fd::AsRawFd;
@@ -116,6 +121,7 @@ mod tests {
                 offset,
                 slot,
                 until: Some(MonoTime::from_secs(0)),
+                permit: Permit::default(),
             };
             let (write, other) = (raw(Op::Write, 7, 0, &mut written), raw(Op::Read, 8, 512, &mut read));
             let mut told = Vec::new();
@@ -128,5 +134,31 @@ mod tests {
             assert_eq!(told, [(7, NEVER_STARTED), (8, 512)], "{kind:?}");
             assert_eq!(std::fs::read(file.path()).unwrap(), [1; 1024]);
         }
+    }
+
+    /// The one that is handed over first is a write too where a lease is freed beside its mark.
+    #[test]
+    fn of_two_writes_whose_time_is_over_none_is_made() {
+        let mut file = tempfile::NamedTempFile::new_in(".").unwrap();
+        file.write_all(&[1; 1024]).unwrap();
+        let mut bytes = [[2; 512], [3; 512]];
+        let mut raws = bytes.iter_mut().enumerate().map(|(slot, buffer)| RawOp {
+            op: Op::Write,
+            fd: file.as_raw_fd(),
+            kind: DiskKind::File,
+            ptr: buffer.as_mut_ptr(),
+            len: 512,
+            offset: 512 * slot as u64,
+            slot: slot as u64,
+            until: Some(MonoTime::from_secs(0)),
+            permit: Permit::default(),
+        });
+        let (write, other) = (raws.next().unwrap(), raws.next().unwrap());
+        let alone = || panic!("it is made");
+        // SAFETY: file and buffers live longer.
+        let made =
+            unsafe { Beside::new().write_and(&write, &other, alone, |slot, _| panic!("{slot} is told of")) };
+        assert!(!made);
+        assert_eq!(std::fs::read(file.path()).unwrap(), [1; 1024]);
     }
 }

@@ -79,8 +79,8 @@ impl Backend for Threads {
     const MAX_SUBMITTERS: usize = MAX_CALLS;
     const CALLER_MAY_ISSUE: bool = true;
 
-    unsafe fn issue(&self, op: &RawOp) -> Result<(), i32> {
-        let offset = i64::try_from(op.offset).map_err(|_| libc::EINVAL)?;
+    unsafe fn issue(&self, op: &RawOp) -> Result<(), i64> {
+        let offset = i64::try_from(op.offset).map_err(|_| -i64::from(libc::EINVAL))?;
         let begin = Instant::now();
         let result = match (op.op, op.kind) {
             // SAFETY: the caller keeps descriptor and memory valid, and unreferenced, until `drain` reports the slot, which is after
@@ -91,7 +91,7 @@ impl Backend for Threads {
         let result = match result {
             Some(result) => result,
             // So may a submission that was refused.
-            None if op.op == Op::Write && op.is_late() => NEVER_STARTED,
+            None if !op.may_begin() => NEVER_STARTED,
             // SAFETY: likewise.
             None => unsafe { call(op, offset) },
         };

@@ -13,7 +13,7 @@ use io_uring::{IoUring, Probe, opcode, squeue, types};
 
 use crate::engine::EngineKind;
 use crate::error::{EngineError, Op};
-use crate::queue::{Backend, MAX_IN_KERNEL, RawOp};
+use crate::queue::{Backend, MAX_IN_KERNEL, NEVER_STARTED, RawOp};
 
 /// Ring entries: never fewer than operations in the kernel, so neither queue overflows.
 const RING_ENTRIES: u32 = 32;
@@ -92,7 +92,7 @@ impl Backend for Uring {
     /// Entering the ring does not block, and the workers hang on the entering thread.
     const MAX_SUBMITTERS: usize = 1;
 
-    unsafe fn issue(&self, op: &RawOp) -> Result<(), i32> {
+    unsafe fn issue(&self, op: &RawOp) -> Result<(), i64> {
         let fd = types::Fd(op.fd);
         let entry = match op.op {
             Op::Read => opcode::Read::new(fd, op.ptr, op.len).offset(op.offset).build(),
@@ -103,13 +103,17 @@ impl Backend for Uring {
         let _writer = self.submission.lock().unwrap_or_else(PoisonError::into_inner);
         match self.broken.load(Ordering::Relaxed) {
             0 => {}
-            errno => return Err(errno),
+            errno => return Err(-i64::from(errno)),
+        }
+        // While somebody had the ring any time may have passed.
+        if !op.may_begin() {
+            return Err(NEVER_STARTED);
         }
         {
             // SAFETY: `submission` is held, so this is the only submission queue handle.
             let mut queue = unsafe { self.ring.submission_shared() };
             // SAFETY: the caller keeps descriptor and memory valid until the completion.
-            unsafe { queue.push(&entry) }.map_err(|_full| libc::EAGAIN)?;
+            unsafe { queue.push(&entry) }.map_err(|_full| -i64::from(libc::EAGAIN))?;
         }
         loop {
             match self.ring.submit() {
@@ -117,12 +121,12 @@ impl Backend for Uring {
                 Ok(_) => return Ok(()),
                 Err(error) => match error.raw_os_error().unwrap_or(libc::EIO) {
                     libc::EINTR => {}
-                    // The entry stays in the ring; the operation is in flight, only late.
+                    // The entry stays in the ring; the operation is in flight, only late, and so it may begin after its time.
                     libc::EAGAIN | libc::EBUSY | libc::ENOMEM => thread::sleep(ENTER_RETRY),
                     errno => {
                         // The kernel reads entries only when entered, which never happens again: this one is withdrawn.
                         self.broken.store(errno, Ordering::Relaxed);
-                        return Err(errno);
+                        return Err(-i64::from(errno));
                     }
                 },
             }

@@ -48,6 +48,17 @@ impl Until {
         setsockopt(&fd, ReceiveTimeout, &TimeVal::microseconds(micros))
     }
 
+    /// Takes back what [`Until::apply`] has left on a socket that is used without an end from now on. It would go on in whoever inherits the descriptor.
+    pub(crate) fn lift(self, fd: BorrowedFd<'_>) -> Result<(), ClientError> {
+        if self.0.is_none() {
+            return Ok(());
+        }
+        let never = TimeVal::microseconds(0);
+        let both =
+            setsockopt(&fd, SendTimeout, &never).and_then(|()| setsockopt(&fd, ReceiveTimeout, &never));
+        both.map_err(io("setsockopt"))
+    }
+
     /// What the kernel says when the time given to an operation has passed.
     fn name(self, errno: Errno) -> Errno {
         if self.0.is_some() && errno == Errno::EAGAIN { Errno::ETIMEDOUT } else { errno }

@@ -51,9 +51,10 @@ pub struct Registered {
 }
 
 impl Registered {
-    /// Sends REGISTER on a fresh connection. There is no answer to wait for.
+    /// Sends REGISTER on a fresh connection, by then. There is no answer to wait for, and what is asked on it later takes as long as it takes.
     pub(crate) fn new(fd: OwnedFd, until: Until) -> Result<Self, ClientError> {
         send_request(fd.as_fd(), &Request::register(), until)?;
+        until.lift(fd.as_fd())?;
         Ok(Self { fd, desynchronised: false })
     }
 

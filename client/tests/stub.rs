@@ -541,3 +541,17 @@ fn a_daemon_that_accepts_nothing_is_not_waited_for_beyond_the_limit() {
     assert_eq!(error.result_code(), -nix::libc::ETIMEDOUT);
     assert_eq!(client.version().unwrap_err().result_code(), -nix::libc::ETIMEDOUT);
 }
+
+/// The limit is for REGISTER. An answer that takes longer than it is no failure: the daemon may have granted the lease by then.
+#[test]
+fn what_is_asked_on_a_registered_connection_takes_as_long_as_it_takes() {
+    let limit = std::time::Duration::from_millis(200);
+    let (_dir, client, daemon) = stub(1, move |_, mut stream| {
+        stream.read_exact(&mut [0; 64]).unwrap();
+        std::thread::sleep(limit * 3);
+        stream.write_all(&Request::restrict(RestrictFlags::SIGKILL).header.reply(0).encode()).unwrap();
+    });
+    let mut process = client.within(limit).register().unwrap();
+    process.restrict(RestrictFlags::SIGKILL).unwrap();
+    daemon.join().unwrap();
+}

@@ -11,6 +11,10 @@ use sanlock_client::wire::limits::PROTOCOL_VERSION;
 use sanlock_client::wire::{Host, Lockspace, StateRecord, code};
 use sanlock_client::{Arrived, Client, DaemonVersion};
 use sanlock_lease::name::Name;
+use std::time::Duration;
+
+/// For an answer that only a note on stderr is made of. The daemon has it in memory.
+const NOTE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Exits with 0 also where the daemon has more lockspaces than its answer holds, as the original does.
 pub(super) fn gets(client: &Client, with_hosts: bool) -> u8 {
@@ -133,8 +137,12 @@ pub(super) fn shutdown(client: &Client, force: u32, wait: u32, signs: Signs) -> 
         let outcome = show(signs, ACTION, tell, || client.shutdown_wait(force != 0));
         return done(ACTION, "", &outcome);
     }
-    // Asked before, because a daemon without lockspaces is gone afterwards.
-    let lockspaces = if force == 0 { client.get_lockspaces().map_or(0, |list| list.len()) } else { 0 };
+    // Asked before, because a daemon without lockspaces is gone afterwards. One that does not answer now is told all the same: it may hear of it later.
+    let lockspaces = if force == 0 {
+        client.clone().within(NOTE_PATIENCE).get_lockspaces().map_or(0, |list| list.len())
+    } else {
+        0
+    };
     let outcome = client.shutdown(force != 0);
     if result_of(&outcome) == 0 && lockspaces > 0 {
         note(

@@ -12,7 +12,11 @@ use sanlock_client::{Client, ClientError};
 use sanlock_lease::text::ResourceSpec;
 use sanlock_lease::timing::IoTimeout;
 use sanlock_sys::clock::boottime_seconds;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// For all questions about one refusal. The daemon reads disks for some, and one that is silent, perhaps the very one the lease is on, keeps nobody
+/// from going on for long after the result is known.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Results that another host's ownership causes.
 const OWNED: [i32; 5] = [
@@ -33,38 +37,76 @@ pub(super) fn explain_refusal(
 ) {
     let ClientError::Daemon { code: result, .. } = error else { return };
     if OWNED.contains(result) {
-        let placed = resources.iter().filter(|resource| !resource.disks.is_empty());
-        // The answer does not say which of the resources was refused: those that others own are shown.
-        let lines: Vec<String> = placed.flat_map(|resource| explain_resource(client, resource)).collect();
-        if lines.is_empty() {
-            note(action, "no other host owns it any more: try again now");
-        }
-        for line in lines {
+        for line in explain_owners(client, resources, Instant::now() + PATIENCE) {
             note(action, &line);
         }
     }
 }
 
-fn explain_resource(client: &Client, resource: &ResourceSpec) -> Vec<String> {
+/// The answer does not say which of the resources was refused: those that are owned are shown. Nothing, where none was given with its place: then
+/// nobody has looked.
+fn explain_owners(client: &Client, resources: &[ResourceSpec], end: Instant) -> Vec<String> {
+    let mut placed = resources.iter().filter(|resource| !resource.disks.is_empty()).peekable();
+    if placed.peek().is_none() {
+        return Vec::new();
+    }
+    let mut lines = Vec::new();
+    for resource in placed {
+        lines.extend(explain_resource(&Limited { client, end }, resource));
+        if end <= Instant::now() {
+            return lines;
+        }
+    }
+    if lines.is_empty() {
+        lines.push("no host owns it any more: try again now".to_owned());
+    }
+    lines
+}
+
+/// A daemon that is asked until then.
+struct Limited<'a> {
+    client: &'a Client,
+    end: Instant,
+}
+
+impl Limited<'_> {
+    fn client(&self) -> Client {
+        self.client.clone().within(self.end.saturating_duration_since(Instant::now()))
+    }
+}
+
+/// Who owns a lease; nothing if nobody does.
+fn explain_resource(daemon: &Limited<'_>, resource: &ResourceSpec) -> Vec<String> {
     let title = format!("{}:{}", resource.lockspace, resource.name);
-    let owners = match owners(client, resource) {
+    let owners = match owners(&daemon.client(), resource) {
         Ok(owners) => owners,
+        Err(error) if error.result_code() == -libc::ETIMEDOUT => {
+            let limit = PATIENCE.as_secs();
+            return vec![format!(
+                "{title}: the daemon has not read its owner within {limit} s; 'sanlock who {title}' waits for longer"
+            )];
+        }
         Err(error) => return vec![format!("{title}: the owner cannot be read: {error}")],
     };
     if owners.is_empty() {
         return Vec::new();
     }
-    let own_id = own_host_id(client, resource);
-    let seen = client.host_status(name(resource.lockspace)).unwrap_or_default();
+    let own_id = own_host_id(&daemon.client(), resource);
+    let (own, others): (Vec<&Host>, Vec<&Host>) =
+        owners.iter().partition(|owner| Some(owner.host_id.get()) == own_id);
+    if let (Some(own), true) = (own.first(), others.is_empty()) {
+        let (host_id, generation) = (own.host_id, own.generation);
+        return vec![format!(
+            "{title} has no owner but this host (host {host_id} generation {generation}): 'sanlock client status' shows which of its processes have it"
+        )];
+    }
+    let seen = daemon.client().host_status(name(resource.lockspace)).unwrap_or_default();
     let now = boottime_seconds();
-    owners
-        .iter()
-        .filter(|owner| Some(owner.host_id.get()) != own_id)
-        .flat_map(|owner| {
-            let seen = seen.iter().find_map(|record| Seen::of_host(record, owner.host_id.get()));
-            describe_owner(&title, owner, seen.as_ref(), now)
-        })
-        .collect()
+    let describe = |owner: &&Host| {
+        let seen = seen.iter().find_map(|record| Seen::of_host(record, owner.host_id.get()));
+        describe_owner(&title, owner, seen.as_ref(), now)
+    };
+    others.iter().flat_map(describe).collect()
 }
 
 fn owners(client: &Client, resource: &ResourceSpec) -> Result<Vec<Host>, ClientError> {

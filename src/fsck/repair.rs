@@ -2,8 +2,9 @@
 //!
 //! Why the repairs are safe under their conditions stands in [`sanlock_lease::fsck`]. What is left to be done here is that the conditions
 //! hold at the moment of each write: the lockspace is read right before it, and the write has to end within [`LOOK_TO_WRITE`]. A host that
-//! begins to join after that look writes its record first and waits two io timeouts, of at least one second each, before it may
-//! use anything.
+//! begins to join after that look writes its record first. It waits two io timeouts, of at least one second each, before it may
+//! use anything; one of 5.1.1 that comes back to a host id that it gave up waits for one second (lease-algorithms.md 14.3). So the lockspace is read once more after the write:
+//! what was written while somebody came is not called repaired.
 
 use super::save::Saved;
 use super::scan::{self, Area, Body, Place, Scan};
@@ -20,10 +21,15 @@ use sanlock_lease::geometry::HostId;
 use sanlock_lease::name::Name;
 use sanlock_lease::timing::{IoTimeout, MonoTime, WatchdogFire};
 use sanlock_sys::clock;
+use std::cell::Cell;
 use std::time::Duration;
 
 /// From the beginning of a look at the lockspace to the end of the write that relies on it.
-const LOOK_TO_WRITE: Duration = Duration::from_secs(2);
+const LOOK_TO_WRITE: Duration = Duration::from_secs(1);
+/// What has to be left of that for the write.
+const WRITE_ROOM: Duration = Duration::from_millis(500);
+/// How often the lockspace is looked at again because a look took longer than there was.
+const LOOKS_MAX: u32 = 5;
 /// Between two looks while silent hosts are waited for.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// For the answer of this host's daemon, which it has in memory.
@@ -44,10 +50,19 @@ pub(super) enum Outcome {
     Failed,
 }
 
-/// Why a repair was not made, in words.
+/// Why a repair was not made, or not all of it, in words.
 enum Stop {
     Refused(String),
     Failed(String),
+}
+
+/// What was written of a lockspace's repair before it stopped.
+fn written_before(writes: usize) -> String {
+    match writes {
+        0 => String::new(),
+        1 => "; one sector had been rewritten before that".to_owned(),
+        _ => format!("; {writes} sectors had been rewritten before that"),
+    }
 }
 
 /// Repairs what can be repaired.
@@ -65,20 +80,22 @@ pub(super) fn repair(places: &[Place], scan: &Scan, args: &FsckArgs) -> Outcome 
             continue;
         }
         let repair = scan.areas.get(number).and_then(|lockspace| {
-            Some(Repair { places, scan, args, lockspace, place: places.get(lockspace.place)?, report })
+            let (place, writes) = (places.get(lockspace.place)?, Cell::new(0));
+            Some(Repair { places, scan, args, lockspace, place, report, writes })
         });
         let Some(repair) = repair else { continue };
-        match repair.run(&areas, &mut saved) {
+        let outcome = repair.run(&areas, &mut saved);
+        let before = written_before(repair.writes.get());
+        match outcome {
             Ok(count) => done += count,
             Err(Stop::Refused(reason)) => {
-                note(
-                    ACTION,
-                    &format!("lockspace {:?} and its leases are not repaired: {reason}", report.name),
-                );
+                let how = if before.is_empty() { "are not" } else { "are only partly" };
+                let name = report.name;
+                note(ACTION, &format!("lockspace {name:?} and its leases {how} repaired: {reason}{before}"));
                 refused = true;
             }
             Err(Stop::Failed(reason)) => {
-                note(ACTION, &reason);
+                note(ACTION, &format!("{reason}{before}"));
                 tell_saved(saved.as_ref());
                 return Outcome::Failed;
             }
@@ -144,6 +161,8 @@ struct Repair<'a> {
     lockspace: &'a Area,
     place: &'a Place,
     report: &'a LockspaceReport,
+    /// Sectors that have been rewritten.
+    writes: Cell<usize>,
 }
 
 impl Repair<'_> {
@@ -276,16 +295,10 @@ impl Repair<'_> {
         let fixes: Vec<Fix> = area.findings.iter().filter(still).filter_map(|f| f.fix).collect();
         let mut written = false;
         for change in mend(&bytes, area.offset, area.kind(), area.geometry, &fixes) {
-            let offset = area.offset.saturating_add(change.at);
-            self.save(saved, place, offset, &change)?;
-            self.write(lockspace, silence, &mut storage, place, offset, &change)?;
+            self.save(saved, place, area.offset.saturating_add(change.at), &change)?;
+            self.write(lockspace, silence, &mut storage, (place, area), &change)?;
+            self.writes.set(self.writes.get() + 1);
             written = true;
-            if area.kind() == Kind::Lockspace {
-                let index = change.at / u64::from(area.geometry.sector().bytes());
-                if let Some(host) = usize::try_from(index).ok().and_then(HostId::from_index) {
-                    silence.rewritten(host, &change.after);
-                }
-            }
         }
         if !written {
             return Ok(0);
@@ -326,36 +339,41 @@ impl Repair<'_> {
         file.add(&place.path, offset, &change.before).map_err(failed)
     }
 
-    /// One write, right after a look at the lockspace.
+    /// One write, right after a look at the lockspace, and another look.
     fn write(
         &self,
         lockspace: &mut Storage,
-        silence: &Silence,
+        silence: &mut Silence,
         storage: &mut Storage,
-        place: &Place,
-        offset: u64,
+        (place, area): (&Place, &Area),
         change: &Mended,
     ) -> Result<(), Stop> {
+        let offset = area.offset.saturating_add(change.at);
+        let mut looks = 0;
         // The clock that also runs while the machine sleeps.
-        let began = clock::boottime_ms();
-        match self.look(lockspace, silence)? {
-            Verdict::Gone => {}
-            Verdict::Alive(host) => return Err(alive(host)),
-            Verdict::Wait { .. } => return Err(Stop::Refused("a host may be in use again".to_owned())),
-        }
-        let unread =
-            |e| Stop::Failed(format!("{}: {e}; nothing was written at offset {offset}", place.shown()));
-        let found = storage.read(offset, change.before.len()).map_err(unread)?;
-        if found != change.before {
-            return Err(Stop::Refused(format!("{}: offset {offset} has changed meanwhile", place.shown())));
-        }
-        let spent = Duration::from_millis(clock::boottime_ms().saturating_sub(began));
-        let left = LOOK_TO_WRITE.checked_sub(spent).filter(|left| !left.is_zero()).ok_or_else(|| {
-            Stop::Failed(format!(
-                "{}: reading the lockspace took {spent:?}, too long for a safe repair",
-                self.place.shown()
-            ))
-        })?;
+        let (began, left) = loop {
+            let began = clock::boottime_ms();
+            self.nobody(lockspace, silence)?;
+            let unread =
+                |e| Stop::Failed(format!("{}: {e}; nothing was written at offset {offset}", place.shown()));
+            if storage.read(offset, change.before.len()).map_err(unread)? != change.before {
+                return Err(Stop::Refused(format!(
+                    "{}: offset {offset} has changed meanwhile",
+                    place.shown()
+                )));
+            }
+            let spent = spent_since(began);
+            match LOOK_TO_WRITE.checked_sub(spent) {
+                Some(left) if left >= WRITE_ROOM => break (began, left),
+                _ if looks < LOOKS_MAX => looks += 1,
+                _ => {
+                    return Err(Stop::Failed(format!(
+                        "{}: reading the lockspace took {spent:?}, again and again, too long for a safe repair",
+                        self.place.shown()
+                    )));
+                }
+            }
+        };
         let (io_timeout, fire) = self.timeouts()?;
         storage.write_within(offset, &change.after, left).map_err(|e| {
             Stop::Failed(format!(
@@ -365,15 +383,44 @@ impl Repair<'_> {
                 io_timeout.host_dead_secs(fire)
             ))
         })?;
-        let spent = Duration::from_millis(clock::boottime_ms().saturating_sub(began));
+        let spent = spent_since(began);
         if spent > LOOK_TO_WRITE {
             return Err(Stop::Failed(format!(
                 "{}: the write at offset {offset} ended {spent:?} after the look at the lockspace; whoever joined meanwhile may have met it: check again",
                 place.shown()
             )));
         }
-        Ok(())
+        if let Some(host) = written_for(area, change) {
+            silence.rewritten(host, &change.after);
+        }
+        self.nobody(lockspace, silence).map_err(|stop| {
+            let (Stop::Refused(why) | Stop::Failed(why)) = stop;
+            Stop::Failed(format!(
+                "{}: offset {offset} was written, and afterwards: {why}; whoever came meanwhile may have met it: check again",
+                place.shown()
+            ))
+        })
     }
+
+    /// Looks whether the lockspace is still as it was when nobody was left.
+    fn nobody(&self, lockspace: &mut Storage, silence: &Silence) -> Result<(), Stop> {
+        match self.look(lockspace, silence)? {
+            Verdict::Gone => Ok(()),
+            Verdict::Alive(host) => Err(alive(host)),
+            Verdict::Wait { .. } => Err(Stop::Refused("a host may be in use again".to_owned())),
+        }
+    }
+}
+
+/// The host whose record this is a change of.
+fn written_for(area: &Area, change: &Mended) -> Option<HostId> {
+    let index = change.at.checked_div(u64::from(area.geometry.sector().bytes()))?;
+    let host = usize::try_from(index).ok().and_then(HostId::from_index);
+    host.filter(|_| area.kind() == Kind::Lockspace)
+}
+
+fn spent_since(began: u64) -> Duration {
+    Duration::from_millis(clock::boottime_ms().saturating_sub(began))
 }
 
 fn alive(host: HostId) -> Stop {

@@ -57,13 +57,21 @@ impl PidFile {
     }
 
     fn locked_by(path: &Path, lock: fn(&File) -> io::Result<()>) -> Result<Self, PidFileError> {
+        // The directory may be another user's than ours: what that one puts there is not to lead elsewhere, nor to make us wait.
         let mut file = OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(false)
             .mode(PID_FILE_MODE)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
             .open(path)
             .map_err(PidFileError::Open)?;
+        if !file.metadata().map_err(PidFileError::Open)?.is_file() {
+            return Err(PidFileError::Open(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "it is no regular file",
+            )));
+        }
         lock(&file).map_err(PidFileError::Lock)?;
         file.set_len(0).map_err(PidFileError::Write)?;
         file.write_all(format!("{}\n", std::process::id()).as_bytes()).map_err(PidFileError::Write)?;
@@ -142,6 +150,22 @@ mod tests {
         assert!(another_process_gets_it(&path));
         program.kill().unwrap();
         program.wait().unwrap();
+    }
+
+    #[test]
+    fn what_is_no_file_of_its_own_is_not_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let [path, target] = ["sanlock.pid", "target"].map(|name| dir.path().join(name));
+        std::fs::write(&target, "kept").unwrap();
+        std::os::unix::fs::symlink(&target, &path).unwrap();
+        assert!(matches!(PidFile::lock(&path), Err(PidFileError::Open(_))));
+        assert_eq!(std::fs::read_to_string(&target).unwrap(), "kept");
+        std::fs::remove_file(&path).unwrap();
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let _reader = File::options().read(true).write(true).open(&path).unwrap();
+        for refused in [PidFile::lock(&path), PidFile::lock(dir.path())] {
+            assert!(matches!(refused, Err(PidFileError::Open(_))), "{refused:?}");
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ use nix::sys::time::TimeVal;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::{Duration, Instant};
 
 pub use crate::protocol::SOCKET_PATH;
@@ -23,6 +24,9 @@ pub use crate::protocol::SOCKET_PATH;
 pub const SEND_WITHIN: Duration = Duration::from_secs(2);
 /// A sensible limit for calls with a reply: a 5.1.1 daemon that waits for its scripts answers after up to 9 s.
 pub const REPLY_WITHIN: Duration = Duration::from_secs(15);
+
+/// Pause before a message is sent again that the kernel had no memory for.
+const MEMORY_RETRY: Duration = Duration::from_millis(20);
 
 /// What went wrong, and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -375,6 +379,13 @@ impl Connection {
                 Ok(sent) => rest = rest.get(sent..).unwrap_or(&[]),
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => self.wait(PollFlags::POLLOUT, "read", deadline, within)?,
+                // The kernel has no memory for the message just now. To give a connection with an expiry up for that would be the end of this host.
+                Err(errno @ (Errno::ENOBUFS | Errno::ENOMEM)) => {
+                    if deadline <= Instant::now() {
+                        return Err(self.lost("sending to", errno));
+                    }
+                    thread::sleep(MEMORY_RETRY);
+                }
                 Err(errno) => return Err(self.lost("sending to", errno)),
             }
         }

@@ -19,8 +19,12 @@ const CANDIDATES: [&str; 3] = ["/dev/watchdog0", "/dev/watchdog1", "/dev/watchdo
 /// This driver resets the host at the second expiry, which takes twice what it reports (4.7), or on some machines at the first: where the
 /// BIOS has taken over what comes at an expiry.
 const FIRES_AT_SECOND_EXPIRY: &str = "iTCO_wdt";
+/// This driver sets its hardware to the next even number of seconds, reports what was asked for, and names a tolerance of 20 %.
+const COARSE: &str = "IB700 WDT";
 /// This driver reports no options, and has what is needed here: magic close, keepalive, timeout and pretimeout.
 const REPORTS_NO_OPTIONS: &str = "IPMI";
+/// Why a device is not even opened.
+pub(crate) const LEFT_RUNNING: &str = "runs: another process has it open, or one that used it was killed and it is about to reset this host; it is left alone";
 /// The timeout of a device of which nothing is known: the shortest there is.
 const SHORTEST_TIMEOUT: DeviceTimeout = DeviceTimeout::exactly(1);
 /// A repeated device error is logged again after this, milliseconds.
@@ -188,7 +192,7 @@ pub(crate) fn reports_no_options(support: &Support) -> bool {
 /// Why a driver cannot be used, if so.
 pub(crate) fn unfit(support: &Support) -> Option<&'static str> {
     if reports_no_options(support) {
-        None
+        sysfs::ipmi_does_nothing().then_some("its module was loaded with action=none: it would reset nothing")
     } else if !support.magic_close() {
         Some("no magic close: the device would stop when wdmd dies")
     } else if !support.keepalive() {
@@ -200,27 +204,57 @@ pub(crate) fn unfit(support: &Support) -> Option<&'static str> {
     }
 }
 
-/// The true timeout of a device, at the latest, in terms of what its driver reports.
+/// The true timeout of a device in terms of what its driver reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Factor(u32);
+pub(crate) enum Factor {
+    /// The same.
+    Plain,
+    /// Twice as much, at the latest: [`FIRES_AT_SECOND_EXPIRY`].
+    Twice,
+    /// About the next even number: [`COARSE`].
+    Coarse,
+}
 
 impl Factor {
     pub(crate) fn of(identity: &str) -> Self {
-        Self(if identity == FIRES_AT_SECOND_EXPIRY { 2 } else { 1 })
+        match identity {
+            FIRES_AT_SECOND_EXPIRY => Self::Twice,
+            COARSE => Self::Coarse,
+            _ => Self::Plain,
+        }
+    }
+
+    /// Of a driver that is asked for a number of its own, whatever its hardware makes of it.
+    pub(crate) fn as_counted(self) -> Self {
+        if self == Self::Coarse { Self::Plain } else { self }
     }
 
     /// The driver counts otherwise than the clock.
     pub(crate) const fn is_odd(self) -> bool {
-        self.0 != 1
+        matches!(self, Self::Twice)
     }
 
+    /// What to ask the driver for, so that the device fires after these seconds at the latest.
     pub(crate) const fn to_driver(self, seconds: u32) -> u32 {
-        seconds / self.0
+        match self {
+            Self::Plain => seconds,
+            Self::Twice => seconds / 2,
+            // An even number that is no more than this with a fifth added.
+            Self::Coarse => seconds.saturating_mul(5) / 6 / 2 * 2,
+        }
     }
 
-    /// On some machines the first expiry of such a driver resets the host all the same.
+    /// When the device fires if the driver reports this.
     pub(crate) fn to_true(self, reported: u32) -> DeviceTimeout {
-        DeviceTimeout::between(reported, reported.saturating_mul(self.0))
+        match self {
+            Self::Plain => DeviceTimeout::exactly(reported),
+            // On some machines the first expiry of such a driver resets the host all the same.
+            Self::Twice => DeviceTimeout::between(reported, reported.saturating_mul(2)),
+            Self::Coarse => {
+                let even = reported.div_ceil(2).saturating_mul(2);
+                DeviceTimeout::between(even.saturating_mul(4) / 5, even.saturating_mul(6).div_ceil(5))
+            }
+        }
     }
 }
 
@@ -291,8 +325,13 @@ impl Device {
         device.look(log)
     }
 
-    /// Opens the device to see whether it can be used.
+    /// Opens the device to see whether it can be used. One that runs was left running by somebody whose clients it may still guard: a look would
+    /// stop it.
     fn look(mut self, log: &Log) -> Option<Self> {
+        if (self.kernel.runs)(&self.path) == Some(true) {
+            log.error(format_args!("{} {LEFT_RUNNING}", self.path.display()));
+            return None;
+        }
         let file = self.open_logged(log).ok()?;
         let usable = self.inspect(file.as_ref(), log).is_some();
         let Err(error) = self.stop(file) else { return usable.then_some(self) };

@@ -8,7 +8,7 @@ use crate::device::{self, Factor, Handle, Opened, errno};
 use crate::marker::Marker;
 use crate::next;
 use crate::say;
-use crate::sysfs::Described;
+use crate::sysfs::{self, Described};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use sanlock_sys::clock::civil_now;
 use sanlock_wdmd::decide::{Timing, wanted_device_timeout};
@@ -206,6 +206,15 @@ fn no_way_out(path: &Path, report: &mut Report) -> bool {
     stuck
 }
 
+/// The same: somebody relies on it.
+fn left_running(path: &Path, report: &mut Report) -> bool {
+    let runs = sysfs::runs(path) == Some(true);
+    if runs {
+        report.err(format_args!("{} {}", path.display(), device::LEFT_RUNNING));
+    }
+    runs
+}
+
 fn probe_one(path: &Path, report: &mut Report) -> bool {
     let shown = path.display();
     let failed = |what: &str, error: &io::Error| {
@@ -216,7 +225,7 @@ fn probe_one(path: &Path, report: &mut Report) -> bool {
         report.err(failed("stat", &error));
         return false;
     }
-    if no_way_out(path, report) {
+    if no_way_out(path, report) || left_running(path, report) {
         return false;
     }
     let device = match device::open(path) {
@@ -283,7 +292,7 @@ fn try_one(path: &Path, timeout: u32, force_fire: bool, report: &mut Report) -> 
         report.err(format_args!("{shown} stat error {}", device::told(&error)));
         return false;
     }
-    if no_way_out(path, report) {
+    if no_way_out(path, report) || left_running(path, report) {
         return false;
     }
     let file = match device::open(path) {
@@ -325,7 +334,8 @@ fn try_open(path: &Path, device: &dyn Handle, fd: RawFd, timeout: u32, report: &
     let shown = path.display();
     // The driver that is open, as the daemon does; sysfs where it does not tell.
     let identity = device.support().map(|support| support.identity().to_owned()).ok();
-    let factor = Factor::of(&identity.or_else(|| Described::of(path).identity).unwrap_or_default());
+    let factor =
+        Factor::of(&identity.or_else(|| Described::of(path).identity).unwrap_or_default()).as_counted();
     // A number as the driver counts, with the true one if that is another.
     let both = |driver: u32| {
         if factor.is_odd() {

@@ -74,11 +74,13 @@ fn now() -> Time {
     Time::from_millis(monotonic_ms())
 }
 
-/// Raises the limit of open descriptors as far as possible. How many connections that allows.
+/// Raises the limit of open descriptors as far as that is possible and of use. How many connections that allows.
 fn connections_possible() -> usize {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
-    let limit = match setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
-        Ok(()) => hard,
+    // No further than that: scripts inherit it, and some programs close whatever could be open.
+    let wanted = hard.min(MAX_CONNECTIONS + RESERVED_DESCRIPTORS);
+    let limit = match setrlimit(Resource::RLIMIT_NOFILE, wanted, hard) {
+        Ok(()) => wanted,
         Err(_) => soft,
     };
     usize::try_from(limit.saturating_sub(RESERVED_DESCRIPTORS).min(MAX_CONNECTIONS)).unwrap_or(usize::MAX)

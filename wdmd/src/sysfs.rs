@@ -14,6 +14,7 @@ const MISC_DEVICE: (u64, u64) = (10, 130);
 const MISC_STANDS_FOR: &str = "watchdog0";
 const MISC_CLASS: &str = "/sys/class/misc/watchdog";
 const IPMI_NO_WAY_OUT: &str = "/sys/module/ipmi_watchdog/parameters/nowayout";
+const IPMI_ACTION: &str = "/sys/module/ipmi_watchdog/parameters/action";
 /// Longest identity, as the original reads it.
 const IDENTITY_BYTES: usize = 63;
 
@@ -52,6 +53,11 @@ impl Described {
 /// rule its own: only one driver can have that.
 fn ipmi_no_way_out() -> Option<bool> {
     fs::read_to_string(IPMI_NO_WAY_OUT).ok().map(|text| text.trim() != "N")
+}
+
+/// Whether that driver was told to do nothing when its time is over.
+pub(crate) fn ipmi_does_nothing() -> bool {
+    fs::read_to_string(IPMI_ACTION).is_ok_and(|text| text.trim() == "none")
 }
 
 /// Whether the device behind this path runs; `None` where sysfs does not tell.

@@ -1,19 +1,25 @@
 //! Writes that have ended with an error and may have an effect all the same ([`IoFailure::leaves_doubt`]).
+//!
+//! Their buffers are kept as long. A network stack that sends from our pages, as NFS and NVMe over TCP do, may send once more after the call has failed, and
+//! it sends what is in them then.
 
 use sanlock_lease::machine::{IoFailure, OpId};
 use sanlock_lease::timing::MonoTime;
 
 use super::lane::Flight;
 use super::report::RunId;
+use crate::buffer::AlignedBuf;
 use crate::engine::Completion;
 
 /// Such a write.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Doubt {
     until: MonoTime,
     pub(super) run: RunId,
     pub(super) op: OpId,
     pub(super) failure: IoFailure,
+    /// What it wrote.
+    pub(super) buf: AlignedBuf,
 }
 
 /// Those of one driver.
@@ -21,15 +27,19 @@ pub(super) struct Doubt {
 pub(super) struct Doubts(Vec<Doubt>);
 
 impl Doubts {
-    /// An operation has ended. If it is in doubt from now on, why.
-    pub(super) fn begin(&mut self, now: MonoTime, flight: &Flight, done: &Completion) -> Option<IoFailure> {
-        let failure = done.result.as_ref().err()?.kind.failure();
-        if !flight.write || flight.doubt_ms == 0 || !failure.leaves_doubt() {
-            return None;
-        }
+    /// An operation has ended. If it is in doubt from now on, why; else it is given back.
+    pub(super) fn begin(
+        &mut self,
+        now: MonoTime,
+        flight: &Flight,
+        done: Completion,
+    ) -> Result<IoFailure, Completion> {
+        let failure = done.result.as_ref().err().map(|error| error.kind.failure());
+        let doubt = failure.filter(|why| flight.write && flight.doubt_ms > 0 && why.leaves_doubt());
+        let Some(failure) = doubt else { return Err(done) };
         let until = now.plus_millis(flight.doubt_ms);
-        self.0.push(Doubt { until, run: flight.run, op: flight.op, failure });
-        Some(failure)
+        self.0.push(Doubt { until, run: flight.run, op: flight.op, failure, buf: done.buf });
+        Ok(failure)
     }
 
     /// Takes one out that has been in doubt for long enough.

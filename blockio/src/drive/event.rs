@@ -528,7 +528,8 @@ impl<M: Machine, T: Clone> Driver<M, T> {
 
     /// Writes have been in doubt for long enough.
     fn settle(&mut self, now: MonoTime, envs: &impl EnvSource<T>, out: &mut Vec<Report<T, M::Outcome>>) {
-        while let Some(Doubt { run, op, failure, .. }) = self.doubts.over(now) {
+        while let Some(Doubt { run, op, failure, buf, .. }) = self.doubts.over(now) {
+            self.buffers.give(buf);
             self.settled_write(run);
             self.step(run, now, envs, Input::CompletedLate { op, result: Err(failure) }, out);
             self.forget_if_settled(run, out);
@@ -544,15 +545,17 @@ impl<M: Machine, T: Clone> Driver<M, T> {
     ) {
         match end {
             Ended::Completed(flight, done) => {
-                if let Some(failure) = self.doubts.begin(now, &flight, &done) {
-                    self.buffers.give(done.buf);
-                    self.ended_op(flight.run);
-                    if !flight.timed_out {
-                        let input = Input::Doubtful { op: flight.op, failure };
-                        self.step(flight.run, now, envs, input, out);
+                let done = match self.doubts.begin(now, &flight, done) {
+                    Err(done) => done,
+                    Ok(failure) => {
+                        self.ended_op(flight.run);
+                        if !flight.timed_out {
+                            let input = Input::Doubtful { op: flight.op, failure };
+                            self.step(flight.run, now, envs, input, out);
+                        }
+                        return;
                     }
-                    return;
-                }
+                };
                 self.landed(flight.run, flight.write);
                 let bytes = done.buf.get(..done.len).unwrap_or_default();
                 let view = SliceView { first: flight.first, size: flight.size, bytes };

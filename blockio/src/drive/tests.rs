@@ -355,6 +355,31 @@ fn what_nobody_has_begun_by_its_deadline_is_taken_back_and_not_outstanding() {
 }
 
 #[test]
+fn what_is_taken_back_gives_its_room_to_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = disk(dir.path(), "d");
+    for room in [None, Some(Arc::new(SharedRoom::new(2)))] {
+        let fake = Fake::default();
+        fake.0.lock().unwrap().not_begun = true;
+        let mut driver = Driver::with_engines(fake.factory()).unwrap();
+        room.iter().for_each(|room| driver.share(Arc::clone(room)));
+        let mut reports = Reports::new();
+        let mut held = Vec::new();
+        for round in 0..3 {
+            let deadline = T0.plus_secs(round + 1);
+            for _ in 0..OPS_IN_FLIGHT_MAX {
+                let machine = script(vec![write(0, 1, deadline)]);
+                driver.start(T0, machine, 7, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
+            }
+            held.push(fake.held());
+            driver.poll(|| deadline, &AlwaysAlive, &mut reports);
+            assert_eq!((done(&mut reports).len(), fake.held()), (OPS_IN_FLIGHT_MAX, 0));
+        }
+        assert!(held[0] > 1 && held == [held[0]; 3], "{held:?}");
+    }
+}
+
+#[test]
 fn writes_of_what_is_gone_are_taken_back_wherever_they_wait() {
     let dir = tempfile::tempdir().unwrap();
     let disk = disk(dir.path(), "d");

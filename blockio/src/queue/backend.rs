@@ -1,6 +1,8 @@
 //! What the table of operations wants of the kernel.
 
 use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use sanlock_lease::timing::MonoTime;
@@ -13,8 +15,34 @@ use crate::error::Op;
 /// Bytes that are read for nothing, and of each of two operations, where one call makes both.
 const GAP_MAX: usize = 64 << 10;
 
+/// Whether an operation has begun, or is not to begin any more: what comes first. Whoever takes it back and whoever hands it to the kernel may meet at any time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Permit(Arc<AtomicU8>);
+
+impl Permit {
+    const WAITS: u8 = 0;
+    const BEGUN: u8 = 1;
+    const REVOKED: u8 = 2;
+
+    /// It has not begun until now, and never will, or it has, and goes on.
+    pub(crate) fn revoke(&self) {
+        self.come_to(Self::REVOKED);
+    }
+
+    /// Whether it begins, or has begun.
+    fn begin(&self) -> bool {
+        self.come_to(Self::BEGUN)
+    }
+
+    /// Whether it is this from now on.
+    fn come_to(&self, wanted: u8) -> bool {
+        let waits = self.0.compare_exchange(Self::WAITS, wanted, Ordering::AcqRel, Ordering::Acquire);
+        waits.is_ok() || waits == Err(wanted)
+    }
+}
+
 /// One transfer as the kernel wants it. `slot` comes back in the completion.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct RawOp {
     pub(crate) op: Op,
     pub(crate) fd: RawFd,
@@ -25,12 +53,16 @@ pub(crate) struct RawOp {
     pub(crate) slot: u64,
     /// When it must not be begun any more.
     pub(crate) until: Option<MonoTime>,
+    /// Likewise, as soon as it is taken back.
+    pub(crate) permit: Permit,
 }
 
 impl RawOp {
-    /// Whether it must not be begun any more.
-    pub(crate) fn is_late(&self) -> bool {
-        self.until.is_some_and(|until| until <= monotonic_now())
+    /// Right before it is handed to the kernel: whether that may be done, as it always may with a read. From then on it cannot be taken back. Whoever
+    /// may not ends it with [`NEVER_STARTED`](super::NEVER_STARTED).
+    pub(crate) fn may_begin(&self) -> bool {
+        let is_late = || self.until.is_some_and(|until| until <= monotonic_now());
+        self.op == Op::Read || (!is_late() && self.permit.begin())
     }
 
     /// Whether this one and `next` may be one call, and how.
@@ -89,12 +121,12 @@ pub(crate) trait Backend: Send + Sync + 'static {
         Duration::ZERO
     }
 
-    /// Hands one operation to the kernel; may block. After an error (positive errno) the kernel has not got it and never
-    /// will. At most [`MAX_IN_KERNEL`](super::MAX_IN_KERNEL) operations are issued and not drained.
+    /// Hands one operation to the kernel, if [it may begin](RawOp::may_begin); may block. After an error, a negative errno or
+    /// [`NEVER_STARTED`](super::NEVER_STARTED), the kernel has not got it and never will. At most [`MAX_IN_KERNEL`](super::MAX_IN_KERNEL) operations are issued and not drained.
     ///
     /// # Safety
     /// `fd` and the memory stay valid, and are not referenced, until `drain` reported the slot or an error is returned.
-    unsafe fn issue(&self, op: &RawOp) -> Result<(), i32>;
+    unsafe fn issue(&self, op: &RawOp) -> Result<(), i64>;
 
     /// The same with two in one call, which ends when both have. `false`: nothing of the two has happened, and each is to be issued.
     ///

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use sanlock_lease::timing::MonoTime;
 
-use super::backend::{Backend, Call, RawOp, Together};
+use super::backend::{Backend, Call, Permit, RawOp, Together};
 use super::{MAX_IN_FLIGHT, MAX_IN_KERNEL};
 use crate::buffer::AlignedBuf;
 use crate::calls::CallPlace;
@@ -30,6 +30,7 @@ pub(super) struct Slot {
     pub(super) place: Option<CallPlace>,
     pub(super) of: u64,
     pub(super) until: Option<MonoTime>,
+    pub(super) permit: Permit,
     pub(super) submitted_at: Instant,
 }
 
@@ -126,6 +127,14 @@ impl State {
         failed.len() > before
     }
 
+    /// What was popped and has not begun is not to begin any more.
+    pub(super) fn revoke(&self, ticket: Ticket) {
+        let is_it = |slot: &&Slot| slot.ticket == ticket;
+        if let Some(slot) = self.slots.iter().flatten().find(is_it) {
+            slot.permit.revoke();
+        }
+    }
+
     /// Whether an operation that was popped is not to be issued any more: its time has passed, or its engine is gone.
     pub(super) fn is_over(&self, popped: &RawOp, now: MonoTime) -> bool {
         self.stopping || popped.until.is_some_and(|until| until <= now)
@@ -161,6 +170,7 @@ impl State {
             offset: slot.offset,
             slot: index as u64,
             until: slot.until,
+            permit: slot.permit.clone(),
         })
     }
 

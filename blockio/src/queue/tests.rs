@@ -14,9 +14,12 @@ pub(crate) fn without_threads<B: Backend>(mut engine: QueuedEngine<B>) -> Queued
 }
 
 /// Calls wait until the gate is opened, those of the sector 0 only.
+#[derive(Default)]
 struct Gated {
     gate: Arc<(Mutex<bool>, Condvar)>,
     ended: Mutex<Vec<(u64, i64)>>,
+    /// Where calls were made.
+    made: Arc<Mutex<Vec<u64>>>,
 }
 
 impl Backend for Gated {
@@ -24,7 +27,11 @@ impl Backend for Gated {
     const MAX_SUBMITTERS: usize = 4;
     const CALLER_MAY_ISSUE: bool = true;
 
-    unsafe fn issue(&self, op: &RawOp) -> Result<(), i32> {
+    unsafe fn issue(&self, op: &RawOp) -> Result<(), i64> {
+        if !op.may_begin() {
+            return Err(NEVER_STARTED);
+        }
+        self.made.lock().unwrap().push(op.offset);
         if op.offset == 0 {
             let open = self.gate.0.lock().unwrap();
             drop(self.gate.1.wait_while(open, |open| !*open).unwrap());
@@ -76,7 +83,7 @@ fn where_no_thread_is_to_be_had_operations_are_the_caller_s_one_by_one_or_are_re
 #[test]
 fn what_threads_that_hang_would_leave_waiting_is_the_caller_s() {
     let gate = Arc::new((Mutex::new(false), Condvar::new()));
-    let backend = Gated { gate: Arc::clone(&gate), ended: Mutex::default() };
+    let backend = Gated { gate: Arc::clone(&gate), ..Gated::default() };
     let mut engine = QueuedEngine::new(|_| Ok(backend)).unwrap();
     engine.defer(Duration::MAX);
     let disk = disk();
@@ -107,7 +114,7 @@ fn what_threads_that_hang_would_leave_waiting_is_the_caller_s() {
 fn the_second_of_two_writes_does_not_begin_after_its_time() {
     for late in [true, false] {
         let gate = Arc::new((Mutex::new(false), Condvar::new()));
-        let backend = Gated { gate: Arc::clone(&gate), ended: Mutex::default() };
+        let backend = Gated { gate: Arc::clone(&gate), ..Gated::default() };
         let mut engine = QueuedEngine::new(|_| Ok(backend)).unwrap();
         engine.defer(Duration::MAX);
         let disk = disk();
@@ -126,6 +133,34 @@ fn the_second_of_two_writes_does_not_begin_after_its_time() {
         assert_eq!(all, [(tickets[0], true), (tickets[1], !late)]);
         assert_eq!(engine.in_flight(), 0);
     }
+}
+
+/// Likewise: whose lockspace is gone meanwhile has it taken back.
+#[test]
+fn the_second_of_two_writes_does_not_begin_once_it_is_taken_back() {
+    let (gate, made) = (Arc::new((Mutex::new(false), Condvar::new())), Arc::<Mutex<Vec<u64>>>::default());
+    let backend = Gated { gate: Arc::clone(&gate), made: Arc::clone(&made), ..Gated::default() };
+    let mut engine = QueuedEngine::new(|_| Ok(backend)).unwrap();
+    engine.defer(Duration::MAX);
+    let disk = disk();
+    let tickets = [0, 5].map(|sector| write(&mut engine, &disk, sector, None));
+    let errand = engine.errand().unwrap();
+    let caller = thread::spawn(|| errand.run());
+    while made.lock().unwrap().is_empty() {
+        thread::yield_now();
+    }
+    for ticket in tickets {
+        assert!(engine.withdraw(ticket).is_none());
+    }
+    *gate.0.lock().unwrap() = true;
+    gate.1.notify_all();
+    caller.join().unwrap();
+    let mut done = Vec::new();
+    engine.reap(&mut done);
+    done.sort_by_key(|done| done.ticket.0);
+    let kinds: Vec<_> = done.iter().map(|done| done.result.as_ref().map_err(|error| error.kind)).collect();
+    assert_eq!(kinds, [Ok(&()), Err(IoErrorKind::NeverStarted)], "what has begun goes on");
+    assert_eq!((made.lock().unwrap().clone(), engine.in_flight()), (vec![0], 0));
 }
 
 fn write(engine: &mut impl Engine, disk: &Arc<Disk>, sector: u64, until: Option<MonoTime>) -> Ticket {
@@ -147,21 +182,24 @@ fn written(engine: &mut impl Engine, disk: &Arc<Disk>, end: u64) -> Vec<u64> {
 }
 
 #[test]
-fn what_is_taken_back_does_not_happen_and_what_the_kernel_has_is_not_taken_back() {
+fn what_is_taken_back_before_it_has_begun_does_not_happen() {
     let disk = disk();
     let mut engine = QueuedEngine::new(crate::threads::Threads::new).unwrap();
     engine.defer(Duration::MAX);
     let tickets = [0, 1, 2].map(|sector| write(&mut engine, &disk, sector, None));
     let errand = engine.errand().unwrap();
-    assert!(engine.withdraw(tickets[0]).is_none(), "the caller has it");
+    assert!(engine.withdraw(tickets[0]).is_none(), "the caller has it, and is told");
     let back = engine.withdraw(tickets[1]).unwrap();
     assert_eq!((back.offset, back.len, back.buf[0]), (512, 512, 7));
     assert!(engine.withdraw(tickets[1]).is_none() && engine.in_flight() == 2);
     errand.run();
     assert!(engine.withdraw(tickets[0]).is_none());
     engine.errand().unwrap().run();
-    assert_eq!(ended(&mut engine).len(), 2);
-    assert_eq!((engine.in_flight(), written(&mut engine, &disk, 4)), (0, vec![0, 2]));
+    assert!(engine.withdraw(tickets[2]).is_none());
+    let mut all = ended(&mut engine);
+    all.sort_by_key(|(ticket, _)| ticket.0);
+    assert_eq!(all, [(tickets[0], false), (tickets[2], true)]);
+    assert_eq!((engine.in_flight(), written(&mut engine, &disk, 4)), (0, vec![2]));
 }
 
 #[test]

@@ -256,6 +256,11 @@ impl Front {
         leases || self.manager.resources().next().is_some() || self.tools.late().is_writing()
     }
 
+    /// The disks on which a command's write has failed and may be carried out all the same, and for how many seconds more.
+    pub(crate) fn writes_in_doubt(&self) -> Vec<(String, u64)> {
+        self.tools.late().in_doubt()
+    }
+
     /// Answers those who wait for the end of the daemon. Nothing is left to do then but to end.
     pub(crate) fn has_ended(&mut self) {
         for conn in std::mem::take(&mut self.wait_for_end) {

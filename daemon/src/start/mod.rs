@@ -153,7 +153,13 @@ impl Prepared {
         let writes_left = self.front.leaves_writes();
         if writes_left {
             self.log.warn(format_args!(
-                "a write has not ended and may still land: no other daemon starts here before it has, and this process with it"
+                "a write has not ended, or ended in doubt, and may still land: no other daemon starts here before this process has ended"
+            ));
+        }
+        for (path, secs) in self.front.writes_in_doubt() {
+            self.log.warn(format_args!(
+                "a format of {path}, or another command's write there, failed and may be carried out all the same: format nothing there for {secs} s, \
+                 for the next daemon knows nothing of it"
             ));
         }
         self.log.flush(LOG_FLUSH);
@@ -288,7 +294,7 @@ fn reboots(config: &Config, identity: &Identity, log: &Log) -> Option<Reboots> {
     Some(Reboots::new(dir, machine, boot))
 }
 
-/// Makes the run directory if it is missing, gives it to the daemon's user, and locks the pid file.
+/// Makes the run directory if it is missing, locks the pid file, and gives the directory to the daemon's user.
 fn lock_run_dir(config: &Config, identity: &Identity) -> Result<PidFile, StartError> {
     let dir = &config.run_dir;
     {
@@ -300,16 +306,18 @@ fn lock_run_dir(config: &Config, identity: &Identity) -> Result<PidFile, StartEr
             _ => {}
         }
     }
-    let group = if config.privileged { 0 } else { identity.group.0 };
-    chown(dir, Some(identity.user.0), Some(group))
-        .map_err(|error| StartError::Chown { path: dir.clone(), error })?;
     let path = dir.join(PID_FILE_NAME);
     // Of the open file: a client may name the pid file as a disk. The helper was forked before, and nothing is forked later.
-    PidFile::lock_open_file(&path).map_err(|error| match error {
+    let pid_file = PidFile::lock_open_file(&path).map_err(|error| match error {
         PidFileError::Open(error) => StartError::PidOpen { path, error },
         PidFileError::Lock(error) => StartError::PidLock { path, error },
         PidFileError::Write(error) => StartError::PidWrite { path, error },
-    })
+    })?;
+    // Not before: another daemon may be at work here, as another user, and could keep no record in a directory that is not its own any more.
+    let group = if config.privileged { 0 } else { identity.group.0 };
+    chown(dir, Some(identity.user.0), Some(group))
+        .map_err(|error| StartError::Chown { path: dir.clone(), error })?;
+    Ok(pid_file)
 }
 
 fn drop_privileges(identity: &Identity, log: &Log) {

@@ -1,6 +1,6 @@
 //! A format that timed out is not over: its write lands when the storage comes back.
 
-use crate::support::served::{disk, lease_on, served_over};
+use crate::support::served::{disk, lease_on, served, served_over};
 use crate::support::{Daemon, Holder, Place, in_time, within};
 use sanlock_client::ClientError;
 use sanlock_conformance::frozen::FreezableDir;
@@ -73,7 +73,11 @@ fn no_other_daemon_starts_while_a_format_of_the_one_before_may_still_land() {
     }
     storage.thaw();
     assert_eq!(daemon.ended(Duration::from_secs(60)), Some(0));
-    assert!(daemon.log().contains("a write has not ended and may still land"), "{}", daemon.log());
+    assert!(
+        daemon.log().contains("a write has not ended, or ended in doubt, and may still land"),
+        "{}",
+        daemon.log()
+    );
 
     // Where nothing is left the next one need not wait for the end of the process, though a lease was held to the end.
     let daemon = Daemon::start(&run_dir, "host1");
@@ -83,6 +87,24 @@ fn no_other_daemon_starts_while_a_format_of_the_one_before_may_still_land() {
     assert_eq!(holder.says(), "held");
     daemon.client().shutdown_wait(true).unwrap();
     let _next = Daemon::start(&run_dir, "host1");
+}
+
+/// It is not waited for: nobody can say whether there is anything to wait for. But it is told.
+#[test]
+fn a_daemon_that_ends_says_which_format_may_be_carried_out_although_it_failed() {
+    const LATER: Duration = Duration::from_millis(100);
+    let place = Place::new();
+    let mut daemon = Daemon::start(&place.run_dir("a"), "host1");
+    let Some(served) = served(&place) else { return };
+    let lockspace = Lockspace::new(Name::truncated("LS"), 0, disk(served.path(), 0));
+    served.deny(0, LATER);
+    let client = daemon.client();
+    assert_eq!(client.write_lockspace(&lockspace, 0, 1).unwrap_err().result_code(), -5);
+    assert_eq!(client.write_lockspace(&lockspace, 0, 1).unwrap_err().result_code(), code::EAGAIN);
+    client.shutdown_wait(false).unwrap();
+    assert_eq!(daemon.ended(Duration::from_secs(60)), Some(0));
+    let told = format!("a format of {}, or another command's write there, failed", served.path().display());
+    assert!(daemon.log().contains(&told), "{}", daemon.log());
 }
 
 /// Whoever took it would lose it to the format when that lands, and others would have it beside them.

@@ -82,12 +82,14 @@ struct Denied {
     done: usize,
 }
 
-/// A write that is not carried out, and what happens instead.
+/// A write at which something else happens.
 struct Stop {
     range: Range<u64>,
     /// Writes until then, this one included.
     left: u32,
-    instead: Box<dyn FnOnce() + Send>,
+    /// Whether it is carried out before that.
+    carried_out: bool,
+    happens: Box<dyn FnOnce() + Send>,
 }
 
 /// What nobody answers for now.
@@ -197,7 +199,13 @@ impl ServedFile {
     /// The n-th write from now on that begins in this range, counted from 1, is not carried out. Instead this is done, to whoever writes,
     /// and then the write fails with `EIO`, should anybody be left to see it.
     pub fn stop(&self, range: Range<u64>, n: u32, instead: impl FnOnce() + Send + 'static) {
-        *lock(&self.stop) = Some(Stop { range, left: n, instead: Box::new(instead) });
+        *lock(&self.stop) = Some(Stop { range, left: n, carried_out: false, happens: Box::new(instead) });
+    }
+
+    /// The n-th write from now on that begins in this range, counted from 1, is carried out at once, and then this is done, before whoever writes
+    /// hears of it.
+    pub fn follow(&self, range: Range<u64>, n: u32, then: impl FnOnce() + Send + 'static) {
+        *lock(&self.stop) = Some(Stop { range, left: n, carried_out: true, happens: Box::new(then) });
     }
 
     /// Carries out everything again; whether the write that was to be stopped at has not come.
@@ -312,12 +320,12 @@ struct Served {
 }
 
 impl Served {
-    /// What is to be done instead of a write at this offset, if it is to be stopped at.
-    fn instead_of(&self, offset: u64) -> Option<Box<dyn FnOnce() + Send>> {
+    /// What is to be done at a write at this offset, if it is the one.
+    fn stop_at(&self, offset: u64) -> Option<Stop> {
         let mut stop = lock(&self.stop);
         let counted = stop.as_mut().filter(|stop| stop.range.contains(&offset))?;
         counted.left = counted.left.saturating_sub(1);
-        stop.take_if(|stop| stop.left == 0).map(|stop| stop.instead)
+        stop.take_if(|stop| stop.left == 0)
     }
 
     fn attributes(&self, inode: u64) -> Option<FileAttr> {
@@ -438,9 +446,13 @@ impl Filesystem for Served {
         reply: ReplyWrite,
     ) {
         let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::EINVAL as i32) };
-        if let Some(instead) = self.instead_of(offset) {
-            instead();
-            return reply.error(Errno::EIO as i32);
+        if let Some(stop) = self.stop_at(offset) {
+            let written = stop.carried_out.then(|| self.file.write_all_at(data, offset));
+            (stop.happens)();
+            return match (written, u32::try_from(data.len())) {
+                (Some(Ok(())), Ok(length)) => reply.written(length),
+                _ => reply.error(Errno::EIO as i32),
+            };
         }
         let data = data.to_vec();
         let mut denied = lock(&self.denied);

@@ -114,6 +114,20 @@ fn one_write_is_not_carried_out_and_something_else_happens() {
 }
 
 #[test]
+fn something_happens_after_a_write_before_its_user_hears_of_it() {
+    let Some((_dir, behind, served)) = served(Trouble::default()) else { return };
+    let file = open(&served);
+    let (sender, happened) = std::sync::mpsc::channel();
+    let seen = behind.clone();
+    served.follow(512..1024, 1, move || sender.send(std::fs::read(seen).unwrap()[512]).unwrap());
+    assert!(file.write_at(&[1; 512], 0).is_ok() && happened.try_recv().is_err());
+    assert!(file.write_at(&[2; 512], 512).is_ok());
+    assert_eq!(happened.try_recv(), Ok(2));
+    assert!(file.write_at(&[3; 512], 512).is_ok(), "one only");
+    assert!(!served.go_on());
+}
+
+#[test]
 fn what_is_spoilt_cannot_be_read() {
     let Some((_dir, _behind, served)) = served(Trouble::default()) else { return };
     let file = open(&served);

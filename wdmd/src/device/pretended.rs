@@ -24,8 +24,11 @@ pub(crate) struct Driver {
     pub(crate) set_pretimeout: fn(u32) -> Result<u32, i32>,
     /// What sysfs says.
     pub(crate) no_way_out: Option<bool>,
-    /// What sysfs says after a close.
+    /// What sysfs says after a close, and before an open.
     pub(crate) runs: Option<bool>,
+    pub(crate) ran: Option<bool>,
+    /// Whether it has ever been opened.
+    opened: bool,
     pub(crate) calls: Vec<String>,
     /// The next close stops it, also that of a dying process. The kernel notes a `V` before it pings, so one that failed counts too.
     pub(crate) magic: bool,
@@ -45,6 +48,8 @@ thread_local! {
         set_pretimeout: Ok,
         no_way_out: None,
         runs: None,
+        ran: None,
+        opened: false,
         calls: Vec::new(),
         magic: false,
         take_back_error: 0,
@@ -66,7 +71,7 @@ pub(crate) fn device(no_way_out: Option<bool>) -> Device {
     let kernel = Kernel {
         open,
         no_way_out: |_| with(|driver| driver.no_way_out),
-        runs: |_| with(|driver| driver.runs),
+        runs: |_| with(|driver| if driver.opened { driver.runs } else { driver.ran }),
     };
     Device::new(PathBuf::from("/dev/pretended"), Described { identity: None, no_way_out }, kernel)
 }
@@ -74,6 +79,7 @@ pub(crate) fn device(no_way_out: Option<bool>) -> Device {
 /// Opens it.
 pub(crate) fn open(_path: &Path) -> io::Result<Opened> {
     call("open".into(), |driver| driver.open_error)?;
+    with(|driver| driver.opened = true);
     Ok(Box::new(File))
 }
 

@@ -79,6 +79,33 @@ fn the_driver_that_fires_at_the_second_expiry_is_given_half() {
     }
 }
 
+/// Its hardware counts in steps of two seconds, which it rounds up to, and is a fifth off.
+#[test]
+fn the_driver_with_coarse_steps_is_asked_for_less() {
+    with(|driver| driver.support = Support::complete("IB700 WDT"));
+    let running = Armed::Running { device_timeout: DeviceTimeout::between(9, 15), can_disarm: true };
+    assert_eq!(device(None).arm(60, 15, &log()), running);
+    assert_eq!(calls(), ["open", "set 12", "ping"]);
+    let factor = Factor::of("IB700 WDT");
+    for wanted in 3..=40 {
+        let asked = factor.to_driver(wanted);
+        assert!(asked % 2 == 0 && factor.to_true(asked).latest() <= wanted, "{wanted}");
+    }
+    assert_eq!(factor.to_true(13), factor.to_true(14), "rounded up");
+    // Whoever asks for a number of the driver's own gets that.
+    assert_eq!((factor.as_counted(), Factor::of("iTCO_wdt").as_counted()), (Factor::Plain, Factor::Twice));
+}
+
+/// A wdmd that was killed has left it so, and the next one does not find the marker: in another container, say.
+#[test]
+fn a_device_that_was_left_running_is_not_even_opened() {
+    with(|driver| driver.ran = Some(true));
+    assert!(device(None).look(&log()).is_none());
+    assert_eq!(calls(), [""; 0]);
+    with(|driver| driver.ran = Some(false));
+    assert!(device(None).look(&log()).is_some());
+}
+
 #[test]
 fn the_driver_that_is_there_counts_and_not_the_one_that_was_at_the_start() {
     let mut device = device(Some(false));

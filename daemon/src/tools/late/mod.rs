@@ -152,6 +152,19 @@ impl Late {
         late.writings.iter().any(|writing| !matches!(writing.stage, Stage::Doubtful(_)))
     }
 
+    /// The disks that a command has written to in doubt, and the seconds until that is over.
+    pub(crate) fn in_doubt(&self) -> Vec<(String, u64)> {
+        let (now, mut late) = (Instant::now(), self.lock());
+        late.settle(now);
+        let doubtful = |writing: &Writing| match writing.stage {
+            Stage::Doubtful(until) => Some(until.saturating_duration_since(now).as_secs() + 1),
+            Stage::UnderWay | Stage::Late(..) => None,
+        };
+        let each = late.writings.iter().filter_map(|writing| Some((doubtful(writing)?, &writing.spots)));
+        let path = |spot: &Spot| String::from_utf8_lossy(&spot.path).into_owned();
+        each.flat_map(|(secs, spots)| spots.iter().map(move |spot| (path(spot), secs))).collect()
+    }
+
     /// Why nothing is begun with a lease in these areas, or a lockspace not joined, if there is a reason.
     pub(crate) fn keeps_from_taking(&self, spots: impl FnOnce() -> Vec<Spot>) -> Option<ToolError> {
         let mut late = self.lock();
