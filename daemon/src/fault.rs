@@ -4,7 +4,9 @@
 use std::panic;
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use nix::unistd::alarm;
+use sanlock_sys::child::take_default;
 use sanlock_sys::thread;
 
 use crate::log::Log;
@@ -16,9 +18,10 @@ const END_SECONDS: u32 = 2;
 
 /// From now on a panic is logged and ends the process. Children that were forked before are not concerned.
 pub(crate) fn end_with_a_panic(log: Log) {
+    // SIGALRM, which nobody here handles, and whoever has started this process may have ignored.
+    let _ = take_default(Signal::SIGALRM);
     let default = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
-        // SIGALRM, which nobody here handles.
         let _ = alarm::set(END_SECONDS);
         let name = thread::name().unwrap_or_default();
         log.error(format_args!(

@@ -16,7 +16,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, poll};
@@ -100,19 +100,21 @@ impl Watchdog {
         prepare: impl FnOnce() + Clone + Send + 'static,
         report: impl Fn(Event) + Send + Clone + 'static,
     ) -> io::Result<Self> {
-        Self::start_with(socket, log, clock::asleep_ms, prepare, report)
+        let asker = Asker::start(prepare.clone())?;
+        Self::start_with(socket, log, clock::asleep_ms, asker, prepare, report)
     }
 
-    /// The same, with something that tells how long the machine has slept, milliseconds.
+    /// The same, with something that tells how long the machine has slept, milliseconds, and whoever asks wdmd where that has to be waited for.
     fn start_with(
         socket: PathBuf,
         log: Log,
         asleep_ms: fn() -> u64,
-        prepare: impl FnOnce() + Clone + Send + 'static,
+        asker: Asker,
+        prepare: impl FnOnce() + Send + 'static,
         report: impl Fn(Event) + Send + Clone + 'static,
     ) -> io::Result<Self> {
         let (orders, inbox) = mailbox::mailbox()?;
-        let (own, asker) = (orders.clone(), Asker::start(prepare.clone())?);
+        let own = orders.clone();
         thread::spawn("sanlock-wd", STACK, move || {
             prepare();
             let mut thread = Thread {
@@ -286,8 +288,14 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
         };
         let (socket, orders, asleep_ms) = (self.socket.clone(), self.orders.clone(), self.asleep_ms);
         let failed = orders.clone();
+        // Where there is no thread it is not dropped, for wdmd may still have to read what it was told by it.
+        let kept = Arc::new(Mutex::new(kept));
+        let spare = Arc::clone(&kept);
+        let take =
+            |kept: &Mutex<Option<Connection>>| kept.lock().unwrap_or_else(PoisonError::into_inner).take();
         let arming = move || {
             let result = {
+                let kept = take(&kept);
                 let wish = Wish { name, fire, times, asleep_ms, cancelled, within: REPLY_WITHIN };
                 arm(&socket, kept, &wish)
             };
@@ -295,7 +303,8 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
         };
         self.asker.ask(arming, move |error| {
             let text = format!("no thread to arm it with: {error}");
-            failed.send(Order::Armed { ls, result: Err(Unarmed { text, withdrawn: Vec::new() }) });
+            let withdrawn = take(&spare).into_iter().collect();
+            failed.send(Order::Armed { ls, result: Err(Unarmed { text, withdrawn }) });
         });
     }
 

@@ -40,10 +40,33 @@ pub enum ChildEnd {
 ///
 /// Only if the kernel refuses the call (seccomp).
 pub fn keep_until_waited_for() -> io::Result<()> {
-    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    take_default(Signal::SIGCHLD)
+}
+
+/// From now on this signal does what it does by itself, whatever whoever started this process has set; in programs that are executed, too.
+///
+/// # Errors
+///
+/// Only if the kernel refuses the call (seccomp).
+pub fn take_default(signal: Signal) -> io::Result<()> {
+    dispose(signal, SigHandler::SigDfl)
+}
+
+/// From now on this signal does nothing, in programs that are executed neither.
+///
+/// # Errors
+///
+/// Only if the kernel refuses the call (seccomp).
+pub fn ignore(signal: Signal) -> io::Result<()> {
+    dispose(signal, SigHandler::SigIgn)
+}
+
+fn dispose(signal: Signal, how: SigHandler) -> io::Result<()> {
+    debug_assert!(matches!(how, SigHandler::SigDfl | SigHandler::SigIgn));
+    let action = SigAction::new(how, SaFlags::empty(), SigSet::empty());
     // SAFETY: no function of this program becomes a handler, so none can run in the wrong place. One that was set before would be lost,
-    // which harms no memory; nothing here sets one for SIGCHLD.
-    unsafe { sigaction(Signal::SIGCHLD, &default) }?;
+    // which harms no memory.
+    unsafe { sigaction(signal, &action) }?;
     Ok(())
 }
 

@@ -17,6 +17,8 @@ use sanlock_wire::{DecodeError, Name, Reply, Request, RequestDecoder};
 
 /// Bytes read at a time.
 const CHUNK: usize = 16 * 1024;
+/// So often at most where they are thrown away.
+const DISCARDS_PER_TURN: usize = 8;
 
 /// How long a message may be under way before a plain connection is closed, in seconds.
 pub(super) const PARTIAL_MESSAGE_SECONDS: u64 = 10;
@@ -64,8 +66,10 @@ pub(super) struct Conn {
     pub(super) only_answer: bool,
     /// The peer is gone; noticed while a request was worked on.
     pub(super) hung_up: bool,
-    /// Nothing is read any more: message boundaries are lost, or it left a reply unread. Kept open because leases hang on it.
+    /// No requests are read any more: message boundaries are lost, or it left a reply unread. Kept open because leases hang on it.
     pub(super) deaf: bool,
+    /// There may be something to be thrown away.
+    discards: bool,
     /// A reply was cut: nothing that is sent behind it would be understood.
     cut: bool,
     /// Closed once the reply is sent.
@@ -93,6 +97,7 @@ impl Conn {
             only_answer: false,
             hung_up: false,
             deaf: false,
+            discards: false,
             cut: false,
             closing: false,
             registered: None,
@@ -135,7 +140,35 @@ impl Conn {
     /// writing, one that its peer shuts too looks as if it were closed, and leases may hang on it.
     pub(super) fn drop_reply(&mut self) {
         (self.out, self.sent, self.stuck_since) = (Vec::new(), 0, None);
-        (self.deaf, self.cut) = (true, true);
+        self.cut = true;
+        self.listen_no_more();
+    }
+
+    /// From now on nothing that is said here is a request.
+    pub(super) fn listen_no_more(&mut self) {
+        (self.deaf, self.discards) = (true, true);
+    }
+
+    /// Whether what is said here is taken, and thrown away. With it go descriptors that were sent along: unread, they would be open for as long as
+    /// this connection is, and so might be the other end of a connection on which leases hang, and of this very one.
+    pub(super) fn discards(&self) -> bool {
+        self.deaf && self.discards
+    }
+
+    /// Takes some of that.
+    pub(super) fn discard(&mut self) {
+        let mut chunk = [0; CHUNK];
+        for _ in 0..DISCARDS_PER_TURN {
+            match self.stream.read(&mut chunk) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(count) if count > 0 => {}
+                Ok(_) | Err(_) => {
+                    self.discards = false;
+                    return;
+                }
+            }
+        }
     }
 
     /// Reads until a request is complete, nothing more is there, or the stream ends.

@@ -192,6 +192,9 @@ impl Front {
             let now = monotonic_now();
             let Some(conn) = self.slots.conn_mut(id) else { return };
             if !conn.reads() {
+                if conn.discards() {
+                    conn.discard();
+                }
                 return self.update(id);
             }
             match conn.read(now) {
@@ -228,7 +231,7 @@ impl Front {
         if conn.registered.is_none() {
             return self.close(id);
         }
-        conn.deaf = true;
+        conn.listen_no_more();
         self.update(id);
     }
 

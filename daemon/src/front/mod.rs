@@ -51,7 +51,7 @@ use crate::tools::{IndexJob, Tools};
 use crate::watchdog::{self, Watchdog};
 use awake::Awake;
 use connections::{Refusals, TurnedAway};
-use poller::{Interest, Poller, Ready, Token};
+use poller::{EVENTS, Interest, Poller, Ready, Token};
 use signals::Signals;
 pub(crate) use slots::CONNECTIONS_MAX;
 use slots::Slots;
@@ -61,6 +61,9 @@ const WATCHDOG_FINISH: Duration = Duration::from_secs(20);
 
 /// How long the end of the daemon waits for the helper to begin with on_fail programs, in milliseconds.
 const PROGRAMS_FINISH_MS: u64 = 3000;
+
+/// By when who is stuck is looked for, however many say something all the time.
+const LOOK_LATEST_MS: u64 = 5_000;
 
 /// Host tables kept of lockspaces that were left.
 const TABLES_MAX: usize = 64;
@@ -213,20 +216,24 @@ impl Front {
     pub(crate) fn run(&mut self) -> io::Result<()> {
         let mut ready = Vec::new();
         let mut next_tick = monotonic_now();
+        // Since when it is time to look around.
+        let mut look_since = None;
         while !self.exit {
-            let now = monotonic_now();
+            let asked = monotonic_now();
             // Sooner than was said last time, if something since then asks for it.
-            next_tick = next_tick.min(now.plus_millis(self.tick_pause(now)));
-            let idle = next_tick.millis_since(now);
+            next_tick = next_tick.min(asked.plus_millis(self.tick_pause(asked)));
+            let idle = next_tick.millis_since(asked);
             let wait = if self.runnable.is_empty() { idle } else { 0 };
             self.poller.wait(u16::try_from(wait).unwrap_or(u16::MAX), &mut ready)?;
             let now = monotonic_now();
+            let all_taken = ready.len() < EVENTS;
             let due = now >= next_tick;
             if due || now >= self.next_age_check {
                 self.tick();
             }
             if due {
                 next_tick = now.plus_millis(self.tick_pause(now));
+                look_since = look_since.or(Some(now));
             }
             for event in ready.drain(..) {
                 self.ready(event);
@@ -240,8 +247,11 @@ impl Front {
                     self.serve(id);
                 }
             }
-            if due {
-                self.look_around(monotonic_now());
+            // Who has said something while this process stood still, at whatever point, is heard before he is taken for stuck, however many they are:
+            // what was said before the poller was asked has been taken by now.
+            if look_since.is_some_and(|since| all_taken || now >= since.plus_millis(LOOK_LATEST_MS)) {
+                look_since = None;
+                self.look_around(asked);
             }
         }
         self.flush_all();

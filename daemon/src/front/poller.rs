@@ -8,7 +8,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use sanlock_manager::ConnId;
 
 /// Events taken at a time; the rest is reported by the next wait.
-const EVENTS: usize = 64;
+pub(super) const EVENTS: usize = 64;
 
 /// Who an event is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -144,7 +144,7 @@ impl Slots {
         let Some(slot) = self.get_mut(id) else { return };
         let (Some(conn), Some(watched)) = (slot.conn.as_ref(), slot.watched) else { return };
         let unfinished = conn.give_up_at().is_some();
-        let wanted = Interest { read: conn.reads(), write: conn.writes() };
+        let wanted = Interest { read: conn.reads() || conn.discards(), write: conn.writes() };
         if wanted != watched && poller.change(conn.fd(), Token::Conn(id), wanted).is_ok() {
             slot.watched = Some(wanted);
         }

@@ -17,7 +17,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid, getppid, setgroups};
-use sanlock_sys::child::fork_child;
+use sanlock_sys::child::{fork_child, take_default};
 use sanlock_sys::clock;
 use sanlock_sys::fdpass::{FdSocket, Received};
 use sanlock_sys::notify::SOCKET_VARIABLE;
@@ -210,6 +210,8 @@ fn become_program(socket: &FdSocket, id: u64, words: &[Vec<u8>]) -> u8 {
     // As the original: the program gets the helper's identity, without groups (lease-algorithms.md 10.2).
     let _ = setgroups(&[]);
     let _ = SigSet::empty().thread_set_mask();
+    // What the daemon ignores is not for the program.
+    let _ = take_default(Signal::SIGXFSZ);
     // Nor does it get the daemon's mark, and what it may start. Without the right to take it away there is none.
     let _ = set_io_flusher(false);
     let words: Vec<&OsStr> = words.iter().map(|word| OsStr::from_bytes(word)).collect();

@@ -13,10 +13,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::Signal;
 use sanlock_blockio::{EngineKind, HugePages};
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
 use sanlock_sys::background::{Background, go_into_background};
 use sanlock_sys::capability::set_user_but_keep_kill;
+use sanlock_sys::child::ignore;
 use sanlock_sys::credentials::{UmaskGuard, set_group, set_supplementary_groups};
 use sanlock_sys::heap::keep_heap;
 use sanlock_sys::kernel::faults_hold_no_lock;
@@ -196,6 +198,8 @@ fn prepare(config: Config) -> Result<Prepared, Failed> {
 
 /// Everything before threads exist: the log's writer is the first.
 fn prepare_unlogged(config: &Config) -> Result<(Identity, Helper, Log), StartError> {
+    // Where the size of files is limited, a write beyond that, of the log or of what a client names, fails (EFBIG); it does not end this process.
+    let _ = ignore(Signal::SIGXFSZ);
     let identity = Identity::of(config)?;
     if config.privileged {
         if let Some(user) = &identity.user_name {

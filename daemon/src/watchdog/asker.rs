@@ -34,7 +34,7 @@ impl Asker {
     }
 
     /// The same, with the way threads are had.
-    fn start_with(
+    pub(super) fn start_with(
         prepare: impl FnOnce() + Send + 'static,
         hire: impl Fn(Box<dyn FnOnce() + Send>) -> io::Result<()> + Send + 'static,
     ) -> io::Result<Self> {

@@ -54,10 +54,14 @@ impl Stub {
 
     /// On a machine that has slept that long.
     fn watchdog_asleep(&self, asleep_ms: fn() -> u64) -> (Watchdog, Receiver<Event>) {
+        self.watchdog_by(asleep_ms, Asker::start(|| {}).unwrap())
+    }
+
+    fn watchdog_by(&self, asleep_ms: fn() -> u64, asker: Asker) -> (Watchdog, Receiver<Event>) {
         let (tell, events) = channel();
         let report = move |event| tell.send(event).unwrap();
         let (socket, log) = (self.dir.path().join("wdmd.sock"), Log::in_memory());
-        (Watchdog::start_with(socket, log, asleep_ms, || {}, report).unwrap(), events)
+        (Watchdog::start_with(socket, log, asleep_ms, asker, || {}, report).unwrap(), events)
     }
 
     /// The next message that changes something.
@@ -107,6 +111,32 @@ fn arm(watchdog: &Watchdog) {
 
 fn told(command: Command) -> Heard {
     Heard::Message(command, 0, 0)
+}
+
+/// An original wdmd that is busy may still have to read what it was told by that connection, and of a closed one it reads the first message only.
+#[test]
+fn a_kept_connection_is_not_closed_where_no_thread_is_to_be_had_to_arm_it_again() {
+    let stub = Stub::start(30);
+    let left = AtomicU32::new(1);
+    let hire = move |ask: Box<dyn FnOnce() + Send>| {
+        let count = |left: u32| left.checked_sub(1);
+        match left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, count) {
+            Ok(_) => Ok(drop(std::thread::spawn(ask))),
+            Err(_) => Err(io::Error::from_raw_os_error(libc::EAGAIN)),
+        }
+    };
+    let (watchdog, events) = stub.watchdog_by(|| 0, Asker::start_with(|| {}, hire).unwrap());
+    arm(&watchdog);
+    assert_eq!(events.recv_timeout(SOON).unwrap(), Event::WatchdogArmed { ls: LS, result: Ok(()) });
+    watchdog.order(Order::Disarm { ls: LS });
+    arm(&watchdog);
+    let Event::WatchdogArmed { result: Err(text), .. } = events.recv_timeout(SOON).unwrap() else {
+        panic!("armed")
+    };
+    assert!(text.contains("no thread to arm it with"), "{text}");
+    std::thread::sleep(Duration::from_millis(300));
+    let heard: Vec<Heard> = stub.heard.try_iter().collect();
+    assert!(!heard.contains(&Heard::End) && heard.contains(&told(Command::RefcountClear)), "{heard:?}");
 }
 
 #[test]

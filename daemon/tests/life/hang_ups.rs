@@ -1,13 +1,17 @@
 //! Clients that go away while the daemon still works for them: they get no answer, and keep no place from others.
 
 use super::support::{Daemon, Place, in_time, within};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{ControlMessage, MsgFlags, send, sendmsg};
+use nix::unistd::Pid;
 use sanlock_daemon::SOCKET_NAME;
 use sanlock_wire::Name;
 use sanlock_wire::Request;
-use sanlock_wire::flags::{AcquireFlags, AddFlags, ConfigCommand, ReleaseFlags, RemFlags};
+use sanlock_wire::flags::{AcquireFlags, AddFlags, ConfigCommand, InqFlags, ReleaseFlags, RemFlags};
 use sanlock_wire::types::{HostEvent, Lockspace};
-use std::io::{Read, Write};
+use std::io::{IoSlice, Read, Write};
 use std::net::Shutdown;
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -34,6 +38,55 @@ fn joined() -> (Place, Daemon) {
     place.format(&daemon);
     place.join(&daemon, 1);
     (place, daemon)
+}
+
+/// Whose lease would be held for ever: the only copies of its ends lie unread where nobody listens any more.
+#[test]
+fn a_lease_ends_with_the_last_copy_of_its_connection_that_somebody_can_reach() {
+    let (place, daemon) = joined();
+    let resource = [place.resource()];
+    let mut holder = daemon.client().register().unwrap();
+    holder.acquire(AcquireFlags::empty(), &resource, None).unwrap();
+    let garbled = daemon.client().register().unwrap().into_fd();
+    send(garbled.as_raw_fd(), &[7; 32], MsgFlags::empty()).unwrap();
+    // It is heard no more from now on.
+    let mut other = daemon.client().register().unwrap();
+    assert!(within(SHORT, || daemon.log().contains("client connection")), "{}", daemon.log());
+    let holder = holder.into_fd();
+    let (ends, byte) = ([holder.as_raw_fd(), garbled.as_raw_fd()], [IoSlice::new(&[1])]);
+    let rights = [ControlMessage::ScmRights(&ends)];
+    sendmsg::<()>(garbled.as_raw_fd(), &byte, &rights, MsgFlags::empty(), None).unwrap();
+    drop((holder, garbled));
+    let mut acquire = || other.acquire(AcquireFlags::empty(), &resource, None).is_ok();
+    assert!(within(SHORT, &mut acquire), "it is still held");
+}
+
+/// However many they are: what they say while the daemon stands still is heard before they are taken for stuck.
+#[test]
+fn clients_that_go_on_while_the_daemon_stands_still_are_answered() {
+    let (_place, daemon) = joined();
+    let request = Request::inq_lockspace(Lockspace::named(Name::truncated("LS")), InqFlags::empty()).encode();
+    let (header, payload) = request.split_at(32);
+    let mut clients: Vec<UnixStream> = (0..200)
+        .map(|_| {
+            let mut stream = UnixStream::connect(daemon.run_dir.join(SOCKET_NAME)).unwrap();
+            stream.write_all(header).unwrap();
+            stream
+        })
+        .collect();
+    // All of them are known to be in the middle of a message.
+    daemon.client().version().unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    let pid = Pid::from_raw(daemon.pid());
+    kill(pid, Signal::SIGSTOP).unwrap();
+    clients.iter_mut().for_each(|stream| stream.write_all(payload).unwrap());
+    std::thread::sleep(Duration::from_secs(11));
+    kill(pid, Signal::SIGCONT).unwrap();
+    for (number, stream) in clients.iter_mut().enumerate() {
+        stream.set_read_timeout(Some(SHORT)).unwrap();
+        let answered = stream.read_exact(&mut [0; 32]);
+        assert!(answered.is_ok(), "client {number}: {answered:?}");
+    }
 }
 
 #[test]

@@ -107,6 +107,19 @@ fn a_daemon_that_ends_says_which_format_may_be_carried_out_although_it_failed() 
     assert!(daemon.log().contains(&told), "{}", daemon.log());
 }
 
+/// The kernel ends a process that writes beyond the limit, unless it asks to be told instead.
+#[test]
+fn a_limit_of_file_sizes_ends_no_daemon() {
+    let place = Place::new();
+    let daemon = Daemon::start_with_limit("ulimit -f 4096", &place.run_dir("a"), "host1");
+    let path = place.dir.path().join("beyond");
+    File::create(&path).unwrap().set_len(8 << 20).unwrap();
+    let lockspace = Lockspace::new(Name::truncated("LS"), 0, disk(&path, 4 << 20));
+    let client = daemon.client();
+    assert_eq!(client.write_lockspace(&lockspace, 0, 1).unwrap_err().result_code(), -libc::EFBIG);
+    client.version().unwrap();
+}
+
 /// Whoever took it would lose it to the format when that lands, and others would have it beside them.
 #[test]
 fn nothing_is_taken_where_a_format_may_still_land() {

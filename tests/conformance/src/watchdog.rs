@@ -127,14 +127,14 @@ impl Devices {
         self.set_parent("misc", parent);
     }
 
-    /// The parameter `nowayout` of the module `ipmi_watchdog`.
+    /// A parameter of the module `ipmi_watchdog`.
     ///
     /// # Panics
     /// When it cannot be written.
-    pub fn ipmi_no_way_out(&self, text: &str) {
+    pub fn set_ipmi(&self, parameter: &str, text: &str) {
         let dir = self.dir.join("ipmi_watchdog");
         fs::create_dir_all(&dir)
-            .and_then(|()| fs::write(dir.join("nowayout"), text))
+            .and_then(|()| fs::write(dir.join(parameter), text))
             .unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
     }
 

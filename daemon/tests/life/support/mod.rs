@@ -87,8 +87,13 @@ impl Daemon {
 
     /// The same with so many descriptors at most.
     pub(crate) fn start_with_descriptors(number: u32, run_dir: &Path, host_name: &str) -> Self {
+        Self::start_with_limit(&format!("ulimit -n {number}"), run_dir, host_name)
+    }
+
+    /// The same after this command of a shell.
+    pub(crate) fn start_with_limit(limit: &str, run_dir: &Path, host_name: &str) -> Self {
         let mut command = Command::new("sh");
-        command.args(["-c", "ulimit -n $0 && exec \"$@\"", &number.to_string()]).arg(program());
+        command.args(["-c", &format!("{limit} && exec \"$@\""), "sh"]).arg(program());
         Self::start_by(command, run_dir, host_name)
     }
 

@@ -168,9 +168,40 @@ fn the_driver_of_ipmi_is_used_although_it_tells_of_nothing_it_can_do() {
     assert_eq!((probe.code, probe.stdout.as_str()), (0, "/dev/watchdog\n"), "{probe}");
 
     let machine = of_ipmi();
-    machine.devices().ipmi_no_way_out("Y\n");
+    machine.devices().set_ipmi("nowayout", "Y\n");
     let probe = machine.run(&["-p"]);
     let why = "defect 9: probing arms it for good";
+    assert_eq!(probe.code, program.differs(0, 1, why), "{probe}");
+    assert_eq!(machine.devices().calls().is_empty(), program.differs(false, true, why), "{probe}");
+}
+
+/// It takes every ping then, and the timeout, and never fires.
+#[test]
+fn the_driver_of_ipmi_that_was_told_to_do_nothing_protects_nobody() {
+    let Some(program) = Program::wdmd_under_test() else { return };
+    for (action, works) in [("reset\n", true), ("none\n", false)] {
+        let machine = Machine::without_device(program);
+        machine.devices().add("watchdog");
+        machine.devices().write("watchdog", "identity", "IPMI\n");
+        machine.devices().set_faults("watchdog", "options 0\n");
+        machine.devices().set_ipmi("action", action);
+        let why = "relies on a device that was told to do nothing";
+        let probe = machine.run(&["-p"]);
+        assert_eq!(probe.code, if works { 0 } else { program.differs(0, 1, why) }, "{probe}");
+        let armed = armed_device(&machine, &[]).is_some();
+        assert_eq!(armed, works || program.differs(true, false, why), "{action}");
+    }
+}
+
+/// A wdmd that was killed has left it so, and the marker is not there.
+#[test]
+fn a_device_that_runs_is_not_opened_for_a_look() {
+    let Some(program) = Program::wdmd_under_test() else { return };
+    let machine = Machine::without_device(program);
+    machine.devices().add("watchdog0");
+    machine.devices().write("watchdog0", "state", "active\n");
+    let probe = machine.run(&["-p"]);
+    let why = "stops the device, which may be about to reset this host";
     assert_eq!(probe.code, program.differs(0, 1, why), "{probe}");
     assert_eq!(machine.devices().calls().is_empty(), program.differs(false, true, why), "{probe}");
 }
