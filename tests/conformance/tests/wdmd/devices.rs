@@ -188,8 +188,10 @@ fn the_driver_of_ipmi_that_was_told_to_do_nothing_protects_nobody() {
         let why = "relies on a device that was told to do nothing";
         let probe = machine.run(&["-p"]);
         assert_eq!(probe.code, if works { 0 } else { program.differs(0, 1, why) }, "{probe}");
-        let armed = armed_device(&machine, &[]).is_some();
-        assert_eq!(armed, works || program.differs(true, false, why), "{action}");
+        // The daemon does not start without a device.
+        if works {
+            assert!(armed_device(&machine, &[]).is_some());
+        }
     }
 }
 
@@ -222,7 +224,8 @@ fn the_old_name_of_a_driver_outside_the_core_says_nothing_of_the_first_device() 
     machine.devices().set_parent_of_misc("isa0");
     let mut wdmd = machine.start(&[]);
     let (client, timing) = wdmd.armed();
-    assert_eq!(machine.devices().timeout("watchdog"), timing.device);
+    let why = "its hardware rounds up to an even number of seconds, and is a fifth off";
+    assert_eq!(machine.devices().timeout("watchdog"), program.differs(timing.device, 12, why));
     drop(client);
     if program == Program::Ours {
         bounded::wait_until("the device to be disarmed", SOON, || {
