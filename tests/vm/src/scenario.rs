@@ -278,8 +278,8 @@ const fn jumping(fire: u64) -> Timing {
     Timing { fire, io: 60, grace: None }
 }
 
-/// A fire timeout whose fourth is still more than an ib700 can do.
-const UNWORKABLE: u64 = 130;
+/// A fire timeout whose fourth is still more than an ib700 can do, also as it is asked for less.
+const UNWORKABLE: u64 = 160;
 
 /// All scenarios of one host.
 pub(crate) const SOLOS: &[SoloScenario] = &[
