@@ -18,6 +18,9 @@ use crate::opens::Asker;
 /// A write begins within this time, or not at all: whoever was allowed to make it may have lost the right later.
 const BEGIN_MAX: Duration = Duration::from_secs(5);
 
+/// Buffers of this size and more are not in the heap (`sanlock_sys::heap`).
+const MAPPED_FROM: usize = 256 << 10;
+
 /// Synchronous transfers with a deadline over an [`Engine`].
 ///
 /// An operation that times out stays outstanding inside; its late completion is collected by a later call, and of its result only
@@ -116,13 +119,22 @@ impl BlockingIo {
         result
     }
 
-    /// The buffer of what has ended, unless it may be written from once more.
+    /// The buffer of what has ended, unless it may be written from once more. A large one is the kernel's again then, which keeps the pages that it may
+    /// send from; what lies in the heap would be somebody else's.
     fn free(&mut self, done: Completion) -> Option<AlignedBuf> {
-        if is_in_doubt(&done) {
-            self.in_doubt.push(done.buf);
-            return None;
+        if !is_in_doubt(&done) {
+            return Some(done.buf);
         }
-        Some(done.buf)
+        if done.buf.len() < MAPPED_FROM {
+            self.in_doubt.push(done.buf);
+        }
+        None
+    }
+
+    /// What is not to be used for anything else as long as writes may be in doubt: for an owner who does not keep this one as long.
+    #[must_use]
+    pub fn take_in_doubt(&mut self) -> Vec<AlignedBuf> {
+        std::mem::take(&mut self.in_doubt)
     }
 
     /// Operations that timed out and have not completed as far as known.
@@ -241,8 +253,16 @@ impl BlockingIo {
 
     fn reap_one(&mut self, ticket: Ticket) -> Option<Completion> {
         self.reap();
-        let at = self.reaped.iter().position(|done| done.ticket == ticket)?;
-        Some(self.reaped.swap_remove(at))
+        let mut wanted = None;
+        while let Some(done) = self.reaped.pop() {
+            if done.ticket == ticket {
+                wanted = Some(done);
+            } else {
+                // Its disk may be waited for.
+                self.free(done);
+            }
+        }
+        wanted
     }
 }
 
@@ -468,6 +488,23 @@ mod tests {
         }
     }
 
+    /// A volume is not to stay open because nobody asks what became of an operation that nobody waits for.
+    #[test]
+    fn what_ends_late_lets_go_of_its_disk_while_another_one_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let [slow, other] = ["slow", "other"].map(|name| {
+            std::fs::write(dir.path().join(name), [0; 4096]).unwrap();
+            Disk::open(&dir.path().join(name), Access::ReadWrite).unwrap()
+        });
+        let at = Ending::default();
+        let mut io = held(&at);
+        io.read_exact_at(&slow, 0, &mut [0; 512], SOON).unwrap_err();
+        assert_eq!(Arc::strong_count(&slow), 2);
+        *at.lock().unwrap() = Some(Ok(()));
+        io.read_exact_at(&other, 0, &mut [0; 512], SOON).unwrap_err();
+        assert_eq!(Arc::strong_count(&slow), 1);
+    }
+
     /// The next operation's look collects it too.
     #[test]
     fn a_doubt_is_not_lost_to_the_wait_for_another_operation() {
@@ -483,6 +520,6 @@ mod tests {
         *at.lock().unwrap() = Some(Ok(()));
         assert!(!io.settled(LONG));
         assert!(io.settled(Duration::ZERO));
-        assert_eq!(io.in_doubt.len(), 1);
+        assert_eq!(io.take_in_doubt().len(), 1);
     }
 }

@@ -23,8 +23,15 @@ const FIRES_AT_SECOND_EXPIRY: &str = "iTCO_wdt";
 const COARSE: &str = "IB700 WDT";
 /// This driver reports no options, and has what is needed here: magic close, keepalive, timeout and pretimeout.
 const REPORTS_NO_OPTIONS: &str = "IPMI";
-/// Why a device is not even opened.
-pub(crate) const LEFT_RUNNING: &str = "runs: another process has it open, or one that used it was killed and it is about to reset this host; it is left alone";
+/// Why a device that runs is not even opened.
+pub(crate) fn left_running(holders: &[String]) -> String {
+    if holders.is_empty() {
+        "runs, and nobody is seen to have it open: whoever did was killed, and it is about to reset this host; it is left alone".to_owned()
+    } else {
+        format!("runs, in use by process {}: only one can own a watchdog device", holders.join(", "))
+    }
+}
+
 /// The timeout of a device of which nothing is known: the shortest there is.
 const SHORTEST_TIMEOUT: DeviceTimeout = DeviceTimeout::exactly(1);
 /// A repeated device error is logged again after this, milliseconds.
@@ -156,6 +163,8 @@ pub(crate) struct Kernel {
     no_way_out: fn(&Path) -> Option<bool>,
     /// Whether the device runs; `None`: not known.
     runs: fn(&Path) -> Option<bool>,
+    /// Who has it open.
+    holders: fn(&Path) -> Vec<String>,
 }
 
 impl Kernel {
@@ -163,6 +172,7 @@ impl Kernel {
         open: |path| Ok(Box::new(open(path)?)),
         no_way_out: |path| Described::of(path).no_way_out,
         runs: sysfs::runs,
+        holders: sysfs::holders,
     };
 }
 
@@ -329,7 +339,11 @@ impl Device {
     /// stop it.
     fn look(mut self, log: &Log) -> Option<Self> {
         if (self.kernel.runs)(&self.path) == Some(true) {
-            log.error(format_args!("{} {LEFT_RUNNING}", self.path.display()));
+            log.error(format_args!(
+                "{} {}",
+                self.path.display(),
+                left_running(&(self.kernel.holders)(&self.path))
+            ));
             return None;
         }
         let file = self.open_logged(log).ok()?;
@@ -495,6 +509,14 @@ impl Device {
         let (support, mut reported) = self.inspect(file, log)?;
         let factor = Factor::of(support.identity());
         let asked = factor.to_driver(wanted);
+        if asked == 0 {
+            // Some drivers take that, and reset the host at once.
+            log.error(format_args!(
+                "open_watchdog: {} cannot do the timeout of {wanted} s that a fire timeout of {fire} needs; use another fire timeout or another device (-w)",
+                self.path.display()
+            ));
+            return None;
+        }
         // What such a driver says it has may be what it was loaded with, and not what the hardware was told.
         if reported != asked || reports_no_options(&support) {
             if let Err(error) = file.set_timeout(asked) {

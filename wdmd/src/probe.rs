@@ -210,7 +210,7 @@ fn no_way_out(path: &Path, report: &mut Report) -> bool {
 fn left_running(path: &Path, report: &mut Report) -> bool {
     let runs = sysfs::runs(path) == Some(true);
     if runs {
-        report.err(format_args!("{} {}", path.display(), device::LEFT_RUNNING));
+        report.err(format_args!("{} {}", path.display(), device::left_running(&sysfs::holders(path))));
     }
     runs
 }

@@ -2,7 +2,7 @@
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sanlock_lease::timing::MonoTime;
@@ -15,29 +15,19 @@ use crate::error::Op;
 /// Bytes that are read for nothing, and of each of two operations, where one call makes both.
 const GAP_MAX: usize = 64 << 10;
 
-/// Whether an operation has begun, or is not to begin any more: what comes first. Whoever takes it back and whoever hands it to the kernel may meet at any time.
+/// Whether an operation that was popped may begin, until it is taken back: it may wait for another one, or for what it takes to be handed over, more
+/// than once.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Permit(Arc<AtomicU8>);
+pub(crate) struct Permit(Arc<AtomicBool>);
 
 impl Permit {
-    const WAITS: u8 = 0;
-    const BEGUN: u8 = 1;
-    const REVOKED: u8 = 2;
-
-    /// It has not begun until now, and never will, or it has, and goes on.
+    /// It does not begin from now on. What the kernel has goes on.
     pub(crate) fn revoke(&self) {
-        self.come_to(Self::REVOKED);
+        self.0.store(true, Ordering::Release);
     }
 
-    /// Whether it begins, or has begun.
-    fn begin(&self) -> bool {
-        self.come_to(Self::BEGUN)
-    }
-
-    /// Whether it is this from now on.
-    fn come_to(&self, wanted: u8) -> bool {
-        let waits = self.0.compare_exchange(Self::WAITS, wanted, Ordering::AcqRel, Ordering::Acquire);
-        waits.is_ok() || waits == Err(wanted)
+    fn is_revoked(&self) -> bool {
+        self.0.load(Ordering::Acquire)
     }
 }
 
@@ -58,11 +48,11 @@ pub(crate) struct RawOp {
 }
 
 impl RawOp {
-    /// Right before it is handed to the kernel: whether that may be done, as it always may with a read. From then on it cannot be taken back. Whoever
-    /// may not ends it with [`NEVER_STARTED`](super::NEVER_STARTED).
+    /// Right before it is handed to the kernel, each time: whether that may be done, as it always may with a read. Whoever may not ends it with
+    /// [`NEVER_STARTED`](super::NEVER_STARTED).
     pub(crate) fn may_begin(&self) -> bool {
         let is_late = || self.until.is_some_and(|until| until <= monotonic_now());
-        self.op == Op::Read || (!is_late() && self.permit.begin())
+        self.op == Op::Read || !(self.permit.is_revoked() || is_late())
     }
 
     /// Whether this one and `next` may be one call, and how.

@@ -135,6 +135,28 @@ fn the_second_of_two_writes_does_not_begin_after_its_time() {
     }
 }
 
+/// The kernel may refuse it at first, and between two attempts it may be taken back.
+#[test]
+fn what_was_about_to_begin_can_still_be_taken_back() {
+    let raw = |op| RawOp {
+        op,
+        fd: -1,
+        kind: crate::disk::DiskKind::File,
+        ptr: std::ptr::null_mut(),
+        len: 512,
+        offset: 0,
+        slot: 0,
+        until: None,
+        permit: Permit::default(),
+    };
+    for (op, after) in [(crate::error::Op::Write, false), (crate::error::Op::Read, true)] {
+        let raw = raw(op);
+        assert!(raw.may_begin() && raw.may_begin());
+        raw.permit.revoke();
+        assert_eq!(raw.may_begin(), after, "{op:?}");
+    }
+}
+
 /// Likewise: whose lockspace is gone meanwhile has it taken back.
 #[test]
 fn the_second_of_two_writes_does_not_begin_once_it_is_taken_back() {

@@ -386,7 +386,8 @@ impl Front {
                         && (self.lockspaces.contains_key(&ls)
                             || now < program.since.plus_secs(ON_FAIL_WANTED)) =>
                 {
-                    if self.helper.run(now, program).is_err() {
+                    // From the present on: it is not to be taken for one that has waited.
+                    if self.helper.run(monotonic_now(), program).is_err() {
                         self.global.log.error(format_args!(
                             "s{} on_fail program: too many programs wait, or the helper has ended",
                             ls.0

@@ -19,7 +19,7 @@ pub use resource::{read_resource, read_resource_owners, write_resource};
 pub use rindex::{entry_of_failure, format_rindex, lookup_rindex, rebuild_rindex, update_rindex};
 
 use sanlock_blockio::{
-    Access, Asker, BlockingIo, Disk, EngineError, EngineKind, IoError, IoErrorKind, Op, OpenError,
+    Access, AlignedBuf, Asker, BlockingIo, Disk, EngineError, EngineKind, IoError, IoErrorKind, Op, OpenError,
 };
 use sanlock_lease::geometry::Geometry;
 use sanlock_wire::types;
@@ -80,6 +80,11 @@ impl Io {
     /// Collects writes that ended after their time limit; how many operations are still outstanding.
     pub(crate) fn collect_late(&mut self) -> usize {
         self.engine.collect_late()
+    }
+
+    /// What is not to be used for anything else until the doubt is over.
+    pub(crate) fn take_in_doubt(&mut self) -> Vec<AlignedBuf> {
+        self.engine.take_in_doubt()
     }
 
     /// When a write was last seen to end in doubt.

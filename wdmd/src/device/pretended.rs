@@ -72,6 +72,7 @@ pub(crate) fn device(no_way_out: Option<bool>) -> Device {
         open,
         no_way_out: |_| with(|driver| driver.no_way_out),
         runs: |_| with(|driver| if driver.opened { driver.runs } else { driver.ran }),
+        holders: |_| Vec::new(),
     };
     Device::new(PathBuf::from("/dev/pretended"), Described { identity: None, no_way_out }, kernel)
 }

@@ -84,12 +84,18 @@ fn the_driver_that_fires_at_the_second_expiry_is_given_half() {
 fn the_driver_with_coarse_steps_is_asked_for_less() {
     with(|driver| driver.support = Support::complete("IB700 WDT"));
     let running = Armed::Running { device_timeout: DeviceTimeout::between(9, 15), can_disarm: true };
-    assert_eq!(device(None).arm(60, 15, &log()), running);
+    let mut armed = device(None);
+    assert_eq!(armed.arm(60, 15, &log()), running);
     assert_eq!(calls(), ["open", "set 12", "ping"]);
     let factor = Factor::of("IB700 WDT");
-    for wanted in 3..=40 {
+    for wanted in 1..=40 {
         let asked = factor.to_driver(wanted);
         assert!(asked % 2 == 0 && factor.to_true(asked).latest() <= wanted, "{wanted}");
+    }
+    // It takes 0, which is at once.
+    for (fire, wanted) in [(5, 2), (4, 2), (3, 1)] {
+        assert_eq!(device(None).arm(fire, wanted, &log()), Armed::Failed);
+        assert_eq!(calls(), ["open", "V", "close"]);
     }
     assert_eq!(factor.to_true(13), factor.to_true(14), "rounded up");
     // Whoever asks for a number of the driver's own gets that.
@@ -102,6 +108,8 @@ fn a_device_that_was_left_running_is_not_even_opened() {
     with(|driver| driver.ran = Some(true));
     assert!(device(None).look(&log()).is_none());
     assert_eq!(calls(), [""; 0]);
+    assert!(left_running(&[]).contains("was killed"));
+    assert!(left_running(&["1 (systemd)".to_owned()]).starts_with("runs, in use by process 1 (systemd)"));
     with(|driver| driver.ran = Some(false));
     assert!(device(None).look(&log()).is_some());
 }

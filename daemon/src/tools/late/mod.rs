@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::oneshot::{Io, ToolError};
+use sanlock_blockio::AlignedBuf;
 use spot::Overlap;
 pub(crate) use spot::{AREA_BYTES_MIN, Spot, in_common};
 
@@ -40,8 +41,8 @@ enum Stage {
     /// It has a call under way, of which nobody is told any more; what ends in doubt may land for so long from then on. The call has its place among
     /// those of commands ([`sanlock_blockio::Asker::calls_max`]), so there are no more than these, of one device no more than half.
     Late(Io, Duration),
-    /// It may land until then.
-    Doubtful(Instant),
+    /// It may land until then, as it is in these buffers.
+    Doubtful(Instant, #[expect(dead_code, reason = "kept from others")] Vec<AlignedBuf>),
 }
 
 /// Something that is written, or may still be.
@@ -60,9 +61,9 @@ impl Writing {
                 return true;
             }
             let Some(since) = io.in_doubt_since() else { return false };
-            self.stage = Stage::Doubtful(since + *doubt);
+            self.stage = Stage::Doubtful(since + *doubt, io.take_in_doubt());
         }
-        !matches!(self.stage, Stage::Doubtful(until) if until <= now)
+        !matches!(self.stage, Stage::Doubtful(until, _) if until <= now)
     }
 
     /// Where it keeps away from what somebody is about to begin; `None`: nowhere.
@@ -84,7 +85,7 @@ impl Writing {
         let path = String::from_utf8_lossy(&spot.path).into_owned();
         match self.stage {
             Stage::UnderWay | Stage::Late(..) => ToolError::LateFormat { path },
-            Stage::Doubtful(until) => {
+            Stage::Doubtful(until, _) => {
                 ToolError::FormatInDoubt { path, secs: until.saturating_duration_since(now).as_secs() + 1 }
             }
         }
@@ -127,8 +128,9 @@ impl State {
         if let Some((writing, spot)) = met {
             return Some(writing.blocks(spot, now));
         }
-        let doubtful =
-            |writing: &&Writing| matches!((writing.kind, &writing.stage), (Kind::Format, Stage::Doubtful(_)));
+        let doubtful = |writing: &&Writing| {
+            matches!((writing.kind, &writing.stage), (Kind::Format, Stage::Doubtful(..)))
+        };
         let first = others().find(doubtful)?;
         let full = kind == Kind::Format && others().filter(doubtful).count() > DOUBTS_MAX;
         full.then(|| first.spots.first().map(|spot| first.blocks(spot, now))).flatten()
@@ -149,7 +151,7 @@ impl Late {
     pub(crate) fn is_writing(&self) -> bool {
         let mut late = self.lock();
         late.settle(Instant::now());
-        late.writings.iter().any(|writing| !matches!(writing.stage, Stage::Doubtful(_)))
+        late.writings.iter().any(|writing| !matches!(writing.stage, Stage::Doubtful(..)))
     }
 
     /// The disks that a command has written to in doubt, and the seconds until that is over.
@@ -157,7 +159,7 @@ impl Late {
         let (now, mut late) = (Instant::now(), self.lock());
         late.settle(now);
         let doubtful = |writing: &Writing| match writing.stage {
-            Stage::Doubtful(until) => Some(until.saturating_duration_since(now).as_secs() + 1),
+            Stage::Doubtful(until, _) => Some(until.saturating_duration_since(now).as_secs() + 1),
             Stage::UnderWay | Stage::Late(..) => None,
         };
         let each = late.writings.iter().filter_map(|writing| Some((doubtful(writing)?, &writing.spots)));
