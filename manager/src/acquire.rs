@@ -300,17 +300,17 @@ impl Manager {
                     format!("acquire {}:{}: {error} ({code})", resource.spec.lockspace, resource.spec.name);
                 let quiet = error.is_contention() && (self.settings.quiet_fail || !is_another_host(&error));
                 log(out, if quiet { Level::Debug } else { Level::Error }, Some(ls), text);
-                let left = retract.is_some() || outstanding > 0;
-                if left {
+                let in_the_way = if retract.is_some() || outstanding > 0 {
                     // What this host has there by now, whenever it wrote that, is taken back.
                     resource.instead_of = None;
                     self.give_back(id, task, outstanding, out);
+                    true
                 } else {
-                    self.back_to_release(now, id, out);
-                }
+                    self.back_to_release(now, id, out)
+                };
                 if let Some(number) = number {
-                    // What was left is in the way of another attempt, and would be its result.
-                    let refused = Refused { code, again: error.is_contention() && !left };
+                    // What is given up there is in the way of another attempt, and would be its result.
+                    let refused = Refused { code, again: error.is_contention() && !in_the_way };
                     self.taken(now, number, task, Err(refused), out);
                 }
             }

@@ -75,11 +75,13 @@ impl Manager {
     /// An acquire has come to nothing, and left nothing behind: the release whose place it took is tried again when it was to be, if there was one:
     /// at once, if that was meanwhile. So whoever asks again and again does not put it off. Otherwise, and in a lockspace that has ended, there is
     /// nothing to do for that resource any more.
-    pub(crate) fn back_to_release(&mut self, now: MonoTime, id: ResourceId, out: &mut Vec<Action>) {
-        let Some(resource) = self.resources.remove(&id) else { return };
-        if let Some(earlier) = resource.instead_of.filter(|earlier| self.in_usable_lockspace(earlier)) {
-            self.resources.insert(id, *earlier);
-            self.retry_release(now, id, out);
-        }
+    /// Returns whether such an attempt has begun.
+    pub(crate) fn back_to_release(&mut self, now: MonoTime, id: ResourceId, out: &mut Vec<Action>) -> bool {
+        let Some(resource) = self.resources.remove(&id) else { return false };
+        let Some(earlier) = resource.instead_of.filter(|earlier| self.in_usable_lockspace(earlier)) else {
+            return false;
+        };
+        self.resources.insert(id, *earlier);
+        self.retry_release(now, id, out)
     }
 }

@@ -454,13 +454,15 @@ impl Manager {
         }
     }
 
-    /// The next attempt of one release, if it is due.
-    pub(crate) fn retry_release(&mut self, now: MonoTime, id: ResourceId, out: &mut Vec<Action>) {
+    /// The next attempt of one release, if it is due. Whether it has begun.
+    pub(crate) fn retry_release(&mut self, now: MonoTime, id: ResourceId, out: &mut Vec<Action>) -> bool {
         let due = self.resources.get(&id).filter(|r| r.is_to_be_retried(now));
-        let Some(ls) = due.map(|r| r.ls) else { return };
+        let Some(ls) = due.map(|r| r.ls) else { return false };
         // Behind what was an orphan there may be no watchdog yet; the next tick looks again.
-        if self.require_watchdog_quietly(now, ls, out) == Ok(true) {
+        let begins = self.require_watchdog_quietly(now, ls, out) == Ok(true);
+        if begins {
             self.start_retract(id, out);
         }
+        begins
     }
 }

@@ -1,9 +1,12 @@
 //! Releases of leases whose path leads nowhere.
 
-use super::lab::{Lab, held, name, release_of, replied, request, task as task_of, timed_out};
+use super::lab::{
+    Lab, acquires, held, live_owner, name, release_of, releases, replied, request, task as task_of, timed_out,
+};
 use crate::*;
 use sanlock_lease::machine::IoFailure;
 use sanlock_lease::paxos::AcquireError;
+use sanlock_lease::paxos::release::Released;
 use sanlock_lease::record::HostBlock;
 
 /// The io timeout of the lockspaces here.
@@ -101,6 +104,23 @@ fn an_acquire_that_comes_to_nothing_gives_the_release_its_place_back() {
         assert_eq!(lab.list("a"), Some(ResourceList::Rem), "{n}");
         assert_eq!(attempt(&told).expect("it was due").1, Some(held(1, 7).block), "{n}: the same hold");
     }
+}
+
+/// The attempt that begins then is in the way of another one of the acquire, whose result it would be.
+#[test]
+fn an_acquire_beside_others_has_its_own_result_though_the_release_goes_on_in_its_place() {
+    let mut lab = gone();
+    let first = task_of(&lab.acquire(1, Target::Own, &["w", "x", "a"]));
+    let begun = acquires(&lab.acquired(first, 0));
+    let task = |wanted: &str| begun.iter().find(|(_, name)| name == wanted).map(|(task, _)| *task).unwrap();
+    assert!(attempt(&lab.failed(task("a"), live_owner(), false, 0)).is_some());
+    let mut told = lab.acquired(task("x"), 0);
+    for (task, _) in releases(&told) {
+        told.extend(lab.released(task, Ok(Released::LeaderFreed), 0));
+    }
+    let is_reply = |told: &&Action| matches!(told, Action::Reply { conn: ConnId(1), .. });
+    let results: Vec<&Action> = told.iter().filter(is_reply).collect();
+    assert_eq!(results, [&replied(1, -243)]);
 }
 
 /// Its time has not come yet when the acquire ends.

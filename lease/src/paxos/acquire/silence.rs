@@ -9,7 +9,7 @@
 //! A watch may take minutes, in which everything else may have changed. So when it is over the acquire starts anew, and finds them silent: what
 //! our own looks have shown of an instance stays known for as long as the attempt lasts, whatever it was watched for.
 
-use super::{AcquireOutcome, PaxosAcquire, Phase};
+use super::{AcquireOutcome, Mode, PaxosAcquire, Phase};
 use crate::geometry::HostId;
 use crate::hosts::{HostSeen, Written, judged_by};
 use crate::machine::{Env, Step};
@@ -89,7 +89,9 @@ impl PaxosAcquire {
         if !maybe_alive(asked, host, generation, delta, seen, ours, fire) {
             return Verdict::Gone;
         }
-        let look_again = if self.options.owner_nowait { Verdict::Alive } else { Verdict::LookAgain };
+        // Nor does a conversion, as after every other conflict: the hold goes on, and it would keep others of this host from sharing it meanwhile.
+        let waits = !self.options.owner_nowait && self.options.mode != Mode::Upgrade;
+        let look_again = if waits { Verdict::LookAgain } else { Verdict::Alive };
         let written = Written::of(delta);
         let known = self.silences.iter().find(|s| (s.host, s.generation) == (host, generation)).copied();
         if let Some(silence) = known.filter(|silence| silence.written == written) {

@@ -478,7 +478,8 @@ impl PaxosRelease {
                 let leader = self.decode_leader(result);
                 self.ops.found(disk, &leader);
                 let renamed = self.renamed_leader(&leader, result);
-                probe.put(disk, &leader, renamed.is_some_and(|leader| self.is_not_the_holds(&leader)));
+                let renamed = renamed.map(|leader| (leader, self.is_not_the_holds(&leader)));
+                probe.put(disk, &leader, renamed);
             }
             Phase::Identify(identify) => identify.put(disk, host_block(result, self.config.host)),
             Phase::Start | Phase::Done => {}

@@ -12,12 +12,14 @@ use crate::verify::LeaderError;
 /// What the disks have for leaders, as far as they answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub(super) struct Probe {
-    /// How many have the lease.
-    ours: u32,
+    /// Which have the lease under its own name.
+    ours: u8,
     /// How many cannot be read, or have a damaged leader: they may have it.
     unknown: u32,
     /// Of each disk that differs in the resource's name alone, that name.
     names: [Option<Name>; DISKS_MAX],
+    /// And the checksum of its leader: of what one slow commit has written it is the same.
+    leaders: [Option<u32>; DISKS_MAX],
     /// Which of those have a leader that cannot be the hold's.
     others: u8,
     /// What lies on the first of those that have something else.
@@ -32,7 +34,8 @@ pub(super) struct Probe {
 /// have an equal block, if it was acquired at the same second, but then one of these gives it away, unless another host has committed it in our name.
 ///
 /// A disk that missed the value, because it did not answer, has our block as that ballot began. Beside one that has the value it counts, for it may
-/// be what a majority lacks.
+/// be what a majority lacks; but only with the lease under its own name, or with the leader that a disk with the value has. Such a block alone is what every
+/// refused acquire of ours leaves, in any lease.
 ///
 /// Not known are a shared hold beside which others have gone on to later versions under that name, and one after a conversion to exclusive that was
 /// refused, for there is no value in its block. Where a majority has that block all the same, no other disks will come back under the old name: the
@@ -89,11 +92,16 @@ pub(super) enum Found {
 }
 
 impl Probe {
-    /// Takes note of a disk's leader, and whether one under another name cannot be the hold's.
-    pub(super) fn put(&mut self, disk: u8, leader: &Result<RawLeader, LeaderFail>, not_the_holds: bool) {
+    /// Takes note of a disk's leader; and of one under another name, `renamed`, whether it cannot be the hold's.
+    pub(super) fn put(
+        &mut self,
+        disk: u8,
+        leader: &Result<RawLeader, LeaderFail>,
+        renamed: Option<(RawLeader, bool)>,
+    ) {
         let error = match leader {
             Ok(_) => {
-                self.ours += 1;
+                self.ours |= 1 << disk;
                 return;
             }
             Err(LeaderFail::Leader(error)) if error.is_of_another() => error,
@@ -103,7 +111,10 @@ impl Probe {
             }
         };
         self.other = self.other.or(Some(*error));
-        self.others |= u8::from(not_the_holds) << disk;
+        self.others |= u8::from(renamed.is_some_and(|(_, not_the_holds)| not_the_holds)) << disk;
+        if let (Some((leader, _)), Some(known)) = (renamed, self.leaders.get_mut(usize::from(disk))) {
+            *known = Some(leader.checksum.get());
+        }
         if let (LeaderError::Resource { found, .. }, Some(name)) =
             (error, self.names.get_mut(usize::from(disk)))
         {
@@ -116,6 +127,23 @@ impl Probe {
         self.names.get(usize::from(disk)).is_some_and(|found| *found == Some(name))
     }
 
+    /// The disks that have the lease under its own name, or a leader that one of these has too.
+    fn have_the_leader_of(&self, those: u8) -> u8 {
+        let is_among = |disk: usize| those & (1 << disk) != 0;
+        let of = |disk: usize| self.leaders.get(disk).copied().flatten();
+        let same = |disk: &usize| {
+            of(*disk).is_some_and(|leader| {
+                (0..DISKS_MAX).any(|other| is_among(other) && of(other) == Some(leader))
+            })
+        };
+        (0..DISKS_MAX).filter(same).fold(self.ours, |disks, disk| disks | (1 << disk))
+    }
+
+    /// How many have the lease.
+    fn have_it(&self) -> u32 {
+        self.ours.count_ones()
+    }
+
     /// What a majority says. Only one name that a majority has is the lease's: a disk with another one was named by mistake, and is
     /// somebody else's lease, however many of the others cannot be read.
     pub(super) fn judge(&self, disks: u8, majority: u32) -> Found {
@@ -123,7 +151,7 @@ impl Probe {
         let renamed = self.names.iter().flatten().find(|name| called(name) >= majority);
         match (renamed, self.other) {
             (Some(name), _) => Found::Renamed(*name),
-            (None, Some(other)) if self.ours + self.unknown < majority => {
+            (None, Some(other)) if self.have_it() + self.unknown < majority => {
                 Found::Gone(self.without(other, disks))
             }
             _ => Found::Lease,
@@ -132,10 +160,10 @@ impl Probe {
 
     /// What a release comes to for which too few disks have the lease: while one has it, or may have it, the others may come back.
     pub(super) fn without(&self, other: LeaderError, disks: u8) -> ReleaseError {
-        if self.ours + self.unknown == 0 {
+        if self.have_it() + self.unknown == 0 {
             return ReleaseError::Leader(other);
         }
-        ReleaseError::LeaderRead { readable: self.ours, disks, other: Some(LeaderFail::Leader(other)) }
+        ReleaseError::LeaderRead { readable: self.have_it(), disks, other: Some(LeaderFail::Leader(other)) }
     }
 }
 
@@ -195,7 +223,8 @@ impl PaxosRelease {
     ) -> Step<ReleaseOutcome> {
         let Identify { probe, name, without_value, unread, .. } = identify;
         let ours = identify.ours & !probe.others;
-        let ours = if ours == 0 { ours } else { ours | (identify.begun & !probe.others) };
+        let ours = ours
+            | (identify.begun & !probe.others & if ours == 0 { 0 } else { probe.have_the_leader_of(ours) });
         let majority = self.config.majority();
         let mut may_be = ours.count_ones();
         let mut io = None;

@@ -22,7 +22,7 @@ pub(super) fn reads_leader(op: &Op) -> bool {
 }
 
 /// Every sector of an area that a lease uses.
-fn all_of(lab: &Lab, n: u8) -> Vec<Vec<u8>> {
+pub(super) fn all_of(lab: &Lab, n: u8) -> Vec<Vec<u8>> {
     (0..2048).map(|sector| lab.disk.sector(disk(n), B512, sector)).collect()
 }
 

@@ -1,7 +1,7 @@
 //! Holds that a slow commit has taken back to another name, on several disks, and what is not to be taken for them.
 
 use super::disks::{acquire3, block_on, disk, lab3, leader_on, three};
-use super::foreign::{called, reads_leader};
+use super::foreign::{all_of, called, reads_leader};
 use super::*;
 use crate::limits::LVB_SECTOR;
 use crate::machine::Action;
@@ -142,6 +142,30 @@ fn a_disk_that_missed_the_value_of_the_hold_counts_beside_one_that_has_it() {
             }
             assert!(expected == 0 || writes(&lab).is_empty(), "row {row}");
         }
+    }
+}
+
+/// Such a block is also what a refused acquire leaves, in any lease: the last disk, or the first, is another one's of that very name.
+#[test]
+fn a_block_as_a_ballot_begins_in_another_lease_is_not_taken_for_one_that_missed_the_value() {
+    for (foreign, again) in [(2, false), (0, false), (2, true), (0, true)] {
+        let mut lab = lab3([leader(0, NOBODY); 3]);
+        let held = held(&acquire3(&mut lab));
+        let slow = RawLeader { write_id: 2.into(), ..held.leader };
+        put(&mut lab, disk(1), 0, Content::Leader(called("other", slow)));
+        put(&mut lab, disk(foreign), 0, Content::Leader(called("other", leader(1, owned_by(4, 1)))));
+        let hold = held.block.dblock;
+        let begun = block([hold.mbal.get(), 0, 0, 0, 0, hold.lver.get()]);
+        put(&mut lab, disk(foreign), 2, Content::Block(begun));
+        let before = all_of(&lab, foreign);
+        let value: std::sync::Arc<[u8]> = vec![7; 512].into();
+        let mut machine = match again {
+            false => PaxosRelease::new(three(), held),
+            true => PaxosRelease::retract(three(), held.geometry).of_hold(Some(held.block)),
+        }
+        .with_value(Some(value));
+        let done = lab.run_noisy(&mut machine).outcome;
+        assert!(all_of(&lab, foreign) == before, "{foreign} {again}: {:?}", done.result);
     }
 }
 

@@ -3,6 +3,8 @@
 use super::holders::{free_at_5, sharing};
 use super::*;
 use crate::machine::{Action, NoHosts};
+use crate::paxos::convert::PaxosConvert;
+use crate::paxos::share::PaxosShare;
 
 /// Host 2 renewed once after the last look that reached it, 150 s ago. It shares the lease, which is free at version 5.
 fn unreached() -> Lab {
@@ -60,6 +62,19 @@ fn who_does_not_want_to_wait_is_refused_at_once() {
     let mut lab = unreached();
     let (done, took) = secs_of(&mut lab, nowait());
     assert_eq!((code(&done), took), (-11, 0));
+}
+
+/// Its hold goes on, and other processes of this host may want to share it.
+#[test]
+fn who_wants_to_have_it_alone_that_he_shares_is_refused_at_once() {
+    let mut lab = unreached();
+    let mut share = PaxosShare::new(config(US), AcquireOptions::default(), 0);
+    let ours = held(&lab.run_noisy(&mut share));
+    let began = lab.now;
+    let mut machine = PaxosConvert::to_exclusive(config(US), AcquireOptions::default(), ours);
+    let outcome = lab.run_noisy(&mut machine).outcome;
+    assert_eq!(outcome.result.map_err(|e| ReturnCode::from(&e).0), Err(-11));
+    assert_eq!((outcome.held.is_shared(), lab.now.secs_since(began)), (true, 0));
 }
 
 /// They are watched at the same time.
