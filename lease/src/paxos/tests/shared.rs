@@ -1,6 +1,7 @@
 //! Taking a resource shared, giving it back, and converting it (lease-algorithms.md 5.2, 5.3, 6.3, 6.5, 6.6, 16.3).
 
 use super::*;
+use crate::machine::Action;
 use crate::paxos::convert::{ConvertOutcome, PaxosConvert};
 use crate::paxos::share::PaxosShare;
 use crate::record::FLAG_SHORT_HOLD;
@@ -169,6 +170,24 @@ fn every_failure_of_a_shared_acquire_can_be_taken_back() {
             assert_eq!(leader_of(&lab).timestamp.get(), 0, "operation {n}");
         }
     }
+}
+
+/// A shared hold is nothing without its mode block: the leader stays this host's until it is taken back.
+#[test]
+fn a_short_hold_whose_mode_block_fails_frees_no_leader() {
+    let mut lab = free_lab();
+    lab.fates(|op| match &op.action {
+        Action::Write { content: Content::Block(block), .. } if block.mode.is_shared() => {
+            Fate::fail(IoFailure::Os(11))
+        }
+        _ => Fate::prompt(),
+    });
+    let (found, _, again) = failure(&share(&mut lab, 1));
+    assert_eq!((found, again), (AcquireError::Share(ReleaseError::DblockWrite(IoFailure::Os(11))), true));
+    assert!(leader_of(&lab).timestamp.get() != 0 && !mode_of(&lab, 1).0);
+    lab.no_faults();
+    retract(&mut lab).outcome.result.unwrap();
+    assert_eq!(leader_of(&lab).timestamp.get(), 0);
 }
 
 /// The host stops after each of its writes. Others are kept out until it is dead, and then get in.
