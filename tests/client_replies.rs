@@ -31,8 +31,11 @@ fn run(args: &[&str], read: usize, reply: &[u8]) -> Output {
     })
 }
 
+/// How a connection's request is answered.
+type Answer<'a> = &'a (dyn Fn(&Request, UnixStream) + Sync);
+
 /// Runs a command beside a daemon that has each of the command's connections answered by one of these, in this order.
-fn run_beside(args: &[&str], answers: &[&(dyn Fn(&Request, UnixStream) + Sync)]) -> Output {
+fn run_beside(args: &[&str], answers: &[Answer<'_>]) -> Output {
     let dir = tempfile::tempdir().unwrap();
     let listener = UnixListener::bind(dir.path().join("sanlock.sock")).unwrap();
     std::thread::scope(|scope| {
@@ -156,7 +159,7 @@ fn a_refused_acquire_ends_although_the_owner_cannot_be_read() {
 /// "Try again now" is for those whose lease was looked at, and is free.
 #[test]
 fn a_refused_conversion_is_explained_by_what_was_looked_at() {
-    let refused: &(dyn Fn(&Request, UnixStream) + Sync) = &|request, stream| result(request, stream, -11);
+    let refused: Answer<'_> = &|request, stream| result(request, stream, -11);
     let output = run_beside(&["convert", "-p", "1234", "-r", "LS:R"], &[refused]);
     assert_eq!(text(&output.stdout), "convert pid 1234\nconvert done -11\n");
     assert!(!text(&output.stderr).contains("try again now"), "{output:?}");

@@ -27,19 +27,16 @@ pub(super) struct Doubt {
 pub(super) struct Doubts(Vec<Doubt>);
 
 impl Doubts {
-    /// An operation has ended. If it is in doubt from now on, why; else it is given back.
-    pub(super) fn begin(
-        &mut self,
-        now: MonoTime,
-        flight: &Flight,
-        done: Completion,
-    ) -> Result<IoFailure, Completion> {
-        let failure = done.result.as_ref().err().map(|error| error.kind.failure());
-        let doubt = failure.filter(|why| flight.write && flight.doubt_ms > 0 && why.leaves_doubt());
-        let Some(failure) = doubt else { return Err(done) };
+    /// If an operation that has ended is in doubt from now on, why.
+    pub(super) fn cause(flight: &Flight, done: &Completion) -> Option<IoFailure> {
+        let failure = done.result.as_ref().err()?.kind.failure();
+        (flight.write && flight.doubt_ms > 0 && failure.leaves_doubt()).then_some(failure)
+    }
+
+    /// It is, for that reason; `buf` is what it wrote.
+    pub(super) fn begin(&mut self, now: MonoTime, flight: &Flight, failure: IoFailure, buf: AlignedBuf) {
         let until = now.plus_millis(flight.doubt_ms);
-        self.0.push(Doubt { until, run: flight.run, op: flight.op, failure, buf: done.buf });
-        Ok(failure)
+        self.0.push(Doubt { until, run: flight.run, op: flight.op, failure, buf });
     }
 
     /// Takes one out that has been in doubt for long enough.

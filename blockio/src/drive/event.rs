@@ -545,17 +545,15 @@ impl<M: Machine, T: Clone> Driver<M, T> {
     ) {
         match end {
             Ended::Completed(flight, done) => {
-                let done = match self.doubts.begin(now, &flight, done) {
-                    Err(done) => done,
-                    Ok(failure) => {
-                        self.ended_op(flight.run);
-                        if !flight.timed_out {
-                            let input = Input::Doubtful { op: flight.op, failure };
-                            self.step(flight.run, now, envs, input, out);
-                        }
-                        return;
+                if let Some(failure) = Doubts::cause(&flight, &done) {
+                    self.doubts.begin(now, &flight, failure, done.buf);
+                    self.ended_op(flight.run);
+                    if !flight.timed_out {
+                        let input = Input::Doubtful { op: flight.op, failure };
+                        self.step(flight.run, now, envs, input, out);
                     }
-                };
+                    return;
+                }
                 self.landed(flight.run, flight.write);
                 let bytes = done.buf.get(..done.len).unwrap_or_default();
                 let view = SliceView { first: flight.first, size: flight.size, bytes };

@@ -121,7 +121,7 @@ fn a_kept_connection_is_not_closed_where_no_thread_is_to_be_had_to_arm_it_again(
     let hire = move |ask: Box<dyn FnOnce() + Send>| {
         let count = |left: u32| left.checked_sub(1);
         match left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, count) {
-            Ok(_) => Ok(drop(std::thread::spawn(ask))),
+            Ok(_) => std::thread::Builder::new().spawn(ask).map(drop),
             Err(_) => Err(io::Error::from_raw_os_error(libc::EAGAIN)),
         }
     };
