@@ -20,8 +20,8 @@ pub const QUEUE_LINES: usize = 4096;
 /// Further ones that are to be on stable storage, as they say why processes are stopped: whoever floods the log does not keep them from it.
 pub(super) const DURABLE_LINES: usize = 1024;
 
-/// How long the writer waits for more lines before it sleeps. Those that come meanwhile wait as long, which nobody notices, and whoever logs them wakes no thread.
-const LINGER: Duration = Duration::from_millis(20);
+/// How long the writer waits for more lines before it sleeps.
+const LINGER: Duration = Duration::from_millis(2);
 
 /// Stack of the writer.
 const STACK: usize = 128 * 1024;
