@@ -172,7 +172,8 @@ fn an_event_stream_of_a_client_that_is_gone_already_is_closed() {
 fn connections_leave_descriptors_to_leases() {
     let place = Place::new();
     let daemon = Daemon::start_with_descriptors(300, &place.run_dir("a"), "host1");
-    assert!(daemon.log().contains("75 connections of clients at a time, not 1022"), "{}", daemon.log());
+    let told = || daemon.log().contains("75 connections of clients at a time, not 1022");
+    assert!(within(SHORT, told), "{}", daemon.log());
     place.format(&daemon);
     place.join(&daemon, 1);
     let mut held = daemon.client().register().unwrap();
