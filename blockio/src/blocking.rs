@@ -14,12 +14,10 @@ use crate::drive::monotonic_now;
 use crate::engine::{Completion, Engine, EngineKind, IoRequest, Ticket};
 use crate::error::{EngineError, IoError, IoErrorKind, Op};
 use crate::opens::Asker;
+use sanlock_sys::heap::MAPPED_FROM;
 
 /// A write begins within this time, or not at all: whoever was allowed to make it may have lost the right later.
 const BEGIN_MAX: Duration = Duration::from_secs(5);
-
-/// Buffers of this size and more are not in the heap (`sanlock_sys::heap`).
-const MAPPED_FROM: usize = 256 << 10;
 
 /// Synchronous transfers with a deadline over an [`Engine`].
 ///
@@ -145,10 +143,7 @@ impl BlockingIo {
 
     /// Collects and discards late completions; returns how many operations are still outstanding.
     pub fn collect_late(&mut self) -> usize {
-        self.reap();
-        while let Some(done) = self.reaped.pop() {
-            self.free(done);
-        }
+        self.reap_but(None);
         self.engine.in_flight()
     }
 
@@ -232,7 +227,7 @@ impl BlockingIo {
         loop {
             // Measured before looking, so that a completion present at the deadline counts.
             let left = timeout.saturating_sub(start.elapsed());
-            if let Some(done) = self.reap_one(ticket) {
+            if let Some(done) = self.reap_but(Some(ticket)) {
                 return Ok(done);
             }
             if left.is_zero() {
@@ -251,11 +246,12 @@ impl BlockingIo {
         }
     }
 
-    fn reap_one(&mut self, ticket: Ticket) -> Option<Completion> {
+    /// Collects what has ended and discards it, but for this one.
+    fn reap_but(&mut self, ticket: Option<Ticket>) -> Option<Completion> {
         self.reap();
         let mut wanted = None;
         while let Some(done) = self.reaped.pop() {
-            if done.ticket == ticket {
+            if Some(done.ticket) == ticket {
                 wanted = Some(done);
             } else {
                 // Its disk may be waited for.

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sanlock_wire::flags::{
     AcquireFlags, AddFlags, ConvertFlags, InqFlags, ReleaseFlags, RemFlags, RequestFlags, RindexCmdFlags,
@@ -68,6 +68,12 @@ impl Client {
     #[must_use]
     pub fn within(self, limit: Duration) -> Self {
         Self { limit: Some(limit), ..self }
+    }
+
+    /// The same daemon for one of several calls that are to be over by then, all of them together; past that a call fails at once.
+    #[must_use]
+    pub fn until(&self, end: Instant) -> Self {
+        self.clone().within(end.saturating_duration_since(Instant::now()))
     }
 
     /// The socket that every call connects to.

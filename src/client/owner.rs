@@ -52,7 +52,7 @@ fn explain_owners(client: &Client, resources: &[ResourceSpec], end: Instant) -> 
     }
     let mut lines = Vec::new();
     for resource in placed {
-        lines.extend(explain_resource(&Limited { client, end }, resource));
+        lines.extend(explain_resource(client, resource, end));
         if end <= Instant::now() {
             return lines;
         }
@@ -63,22 +63,10 @@ fn explain_owners(client: &Client, resources: &[ResourceSpec], end: Instant) -> 
     lines
 }
 
-/// A daemon that is asked until then.
-struct Limited<'a> {
-    client: &'a Client,
-    end: Instant,
-}
-
-impl Limited<'_> {
-    fn client(&self) -> Client {
-        self.client.clone().within(self.end.saturating_duration_since(Instant::now()))
-    }
-}
-
 /// Who owns a lease; nothing if nobody does.
-fn explain_resource(daemon: &Limited<'_>, resource: &ResourceSpec) -> Vec<String> {
+fn explain_resource(client: &Client, resource: &ResourceSpec, end: Instant) -> Vec<String> {
     let title = format!("{}:{}", resource.lockspace, resource.name);
-    let owners = match owners(&daemon.client(), resource) {
+    let owners = match owners(&client.until(end), resource) {
         Ok(owners) => owners,
         Err(error) if error.result_code() == -libc::ETIMEDOUT => {
             let limit = PATIENCE.as_secs();
@@ -91,7 +79,7 @@ fn explain_resource(daemon: &Limited<'_>, resource: &ResourceSpec) -> Vec<String
     if owners.is_empty() {
         return Vec::new();
     }
-    let own_id = own_host_id(&daemon.client(), resource);
+    let own_id = own_host_id(&client.until(end), resource);
     let (own, others): (Vec<&Host>, Vec<&Host>) =
         owners.iter().partition(|owner| Some(owner.host_id.get()) == own_id);
     if let (Some(own), true) = (own.first(), others.is_empty()) {
@@ -100,7 +88,7 @@ fn explain_resource(daemon: &Limited<'_>, resource: &ResourceSpec) -> Vec<String
             "{title} has no owner but this host (host {host_id} generation {generation}): 'sanlock client status' shows which of its processes have it"
         )];
     }
-    let seen = daemon.client().host_status(name(resource.lockspace)).unwrap_or_default();
+    let seen = client.until(end).host_status(name(resource.lockspace)).unwrap_or_default();
     let now = boottime_seconds();
     let describe = |owner: &&Host| {
         let seen = seen.iter().find_map(|record| Seen::of_host(record, owner.host_id.get()));

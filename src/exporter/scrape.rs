@@ -120,7 +120,7 @@ impl Collector {
         let began = Instant::now();
         let end = began + self.timeout;
         let mut scrape = Scrape { fire: WatchdogFire::DEFAULT.secs(), ..Scrape::default() };
-        let failed = match self.until(end).status_with_counters() {
+        let failed = match self.client.until(end).status_with_counters() {
             Ok(records) => {
                 scrape.up = true;
                 let names = sort(&mut scrape, records);
@@ -138,10 +138,6 @@ impl Collector {
         (scrape, failed)
     }
 
-    fn until(&self, end: Instant) -> Client {
-        self.client.clone().within(end.saturating_duration_since(Instant::now()))
-    }
-
     fn failed(&mut self, step: usize) {
         if let Some(count) = self.errors.get_mut(step) {
             *count += 1;
@@ -155,7 +151,7 @@ impl Collector {
         };
         // Asked only where it matters: in a lockspace of two thousand hosts the answer is long.
         let records = if hosts.iter().any(silent) {
-            self.until(end).host_status(lockspace).unwrap_or_default()
+            self.client.until(end).host_status(lockspace).unwrap_or_default()
         } else {
             Vec::new()
         };
@@ -172,7 +168,7 @@ impl Collector {
         self.renewals.retain(|shown, _| names.contains_key(shown));
         for (shown, name) in names {
             let Some(view) = scrape.lockspaces.get_mut(shown).filter(|view| view.joined) else { continue };
-            match self.until(end).get_hosts(*name, 0) {
+            match self.client.until(end).get_hosts(*name, 0) {
                 Ok(hosts) => {
                     let states = self.states(*name, &hosts, end);
                     let counts =
@@ -183,7 +179,7 @@ impl Collector {
                 Err(error) if [-11, -2, -28].contains(&error.result_code()) => {}
                 Err(_) => self.failed(1),
             }
-            match self.until(end).renewal(*name) {
+            match self.client.until(end).renewal(*name) {
                 Ok((_, history)) => {
                     let renewals = self.renewals.entry(shown.clone()).or_default();
                     if self.skip_history {

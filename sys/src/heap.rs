@@ -12,7 +12,8 @@ pub fn keep_heap(bytes: usize) -> bool {
         let told = unsafe {
             libc::mallopt(libc::M_ARENA_MAX, 1) == 1
                 && libc::mallopt(libc::M_TRIM_THRESHOLD, i32::MAX) == 1
-                && libc::mallopt(libc::M_MMAP_THRESHOLD, MMAP_FROM) == 1
+                && libc::c_int::try_from(MAPPED_FROM)
+                    .is_ok_and(|from| libc::mallopt(libc::M_MMAP_THRESHOLD, from) == 1)
         };
         // In pieces that come from the heap, written to so that the pages exist; the last one keeps them together.
         let pieces: Vec<Vec<u8>> = (0..bytes.div_ceil(PIECE)).map(|_| vec![1; PIECE]).collect();
@@ -28,8 +29,7 @@ pub fn keep_heap(bytes: usize) -> bool {
 
 /// Allocations from this size on are mapped by themselves, and given back: I/O buffers of whole areas, and of the pieces in which many
 /// lockspaces at a time look at theirs. In the heap they would stay for good.
-#[cfg(target_env = "gnu")]
-const MMAP_FROM: i32 = 256 << 10;
+pub const MAPPED_FROM: usize = 256 << 10;
 /// Size of a piece.
 #[cfg(target_env = "gnu")]
 const PIECE: usize = 64 << 10;

@@ -3,8 +3,11 @@
 //! Invariants: the file is dropped only after a successful `V`, or when it is none of a watchdog; a device that runs all the same is
 //! opened again; only what the driver confirmed counts as a ping.
 
+mod factor;
+
 use crate::log::Log;
 use crate::sysfs::{self, Described};
+pub(crate) use factor::Factor;
 use sanlock_sys::watchdog::{self, Support};
 use sanlock_wdmd::decide::{Armed, DeviceTimeout, Time, Timing};
 use std::ffi::OsStr;
@@ -16,22 +19,8 @@ use std::path::{Path, PathBuf};
 
 /// Tried in this order when none was named.
 const CANDIDATES: [&str; 3] = ["/dev/watchdog0", "/dev/watchdog1", "/dev/watchdog"];
-/// This driver resets the host at the second expiry, which takes twice what it reports (4.7), or on some machines at the first: where the
-/// BIOS has taken over what comes at an expiry.
-const FIRES_AT_SECOND_EXPIRY: &str = "iTCO_wdt";
-/// This driver sets its hardware to the next even number of seconds, reports what was asked for, and names a tolerance of 20 %.
-const COARSE: &str = "IB700 WDT";
 /// This driver reports no options, and has what is needed here: magic close, keepalive, timeout and pretimeout.
 const REPORTS_NO_OPTIONS: &str = "IPMI";
-/// Why a device that runs is not even opened.
-pub(crate) fn left_running(holders: &[String]) -> String {
-    if holders.is_empty() {
-        "runs, and nobody is seen to have it open: whoever did was killed, and it is about to reset this host; it is left alone".to_owned()
-    } else {
-        format!("runs, in use by process {}: only one can own a watchdog device", holders.join(", "))
-    }
-}
-
 /// The timeout of a device of which nothing is known: the shortest there is.
 const SHORTEST_TIMEOUT: DeviceTimeout = DeviceTimeout::exactly(1);
 /// A repeated device error is logged again after this, milliseconds.
@@ -186,12 +175,23 @@ pub(crate) fn held_by(path: &Path, error: &io::Error) -> String {
     if !is_busy(error) {
         return String::new();
     }
-    let holders = sysfs::holders(path);
-    if holders.is_empty() {
-        ", in use by a process that cannot be seen".to_owned()
-    } else {
-        format!(", in use by process {}: only one can own a watchdog device", holders.join(", "))
-    }
+    let user = in_use_by(&sysfs::holders(path));
+    user.unwrap_or_else(|| ", in use by a process that cannot be seen".to_owned())
+}
+
+/// The same by those who are seen to have it open, if any are.
+fn in_use_by(holders: &[String]) -> Option<String> {
+    let some = !holders.is_empty();
+    some.then(|| format!(", in use by process {}: only one can own a watchdog device", holders.join(", ")))
+}
+
+/// Why a device that runs is not even opened.
+pub(crate) fn left_running(holders: &[String]) -> String {
+    let how = in_use_by(holders).unwrap_or_else(|| {
+        ", and nobody is seen to have it open: whoever did was killed, and it is about to reset this host; it is left alone"
+            .to_owned()
+    });
+    format!("runs{how}")
 }
 
 /// What the driver reports of its abilities says nothing.
@@ -211,60 +211,6 @@ pub(crate) fn unfit(support: &Support) -> Option<&'static str> {
         Some("its timeout cannot be set")
     } else {
         None
-    }
-}
-
-/// The true timeout of a device in terms of what its driver reports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Factor {
-    /// The same.
-    Plain,
-    /// Twice as much, at the latest: [`FIRES_AT_SECOND_EXPIRY`].
-    Twice,
-    /// About the next even number: [`COARSE`].
-    Coarse,
-}
-
-impl Factor {
-    pub(crate) fn of(identity: &str) -> Self {
-        match identity {
-            FIRES_AT_SECOND_EXPIRY => Self::Twice,
-            COARSE => Self::Coarse,
-            _ => Self::Plain,
-        }
-    }
-
-    /// Of a driver that is asked for a number of its own, whatever its hardware makes of it.
-    pub(crate) fn as_counted(self) -> Self {
-        if self == Self::Coarse { Self::Plain } else { self }
-    }
-
-    /// The driver counts otherwise than the clock.
-    pub(crate) const fn is_odd(self) -> bool {
-        matches!(self, Self::Twice)
-    }
-
-    /// What to ask the driver for, so that the device fires after these seconds at the latest.
-    pub(crate) const fn to_driver(self, seconds: u32) -> u32 {
-        match self {
-            Self::Plain => seconds,
-            Self::Twice => seconds / 2,
-            // An even number that is no more than this with a fifth added.
-            Self::Coarse => seconds.saturating_mul(5) / 6 / 2 * 2,
-        }
-    }
-
-    /// When the device fires if the driver reports this.
-    pub(crate) fn to_true(self, reported: u32) -> DeviceTimeout {
-        match self {
-            Self::Plain => DeviceTimeout::exactly(reported),
-            // On some machines the first expiry of such a driver resets the host all the same.
-            Self::Twice => DeviceTimeout::between(reported, reported.saturating_mul(2)),
-            Self::Coarse => {
-                let even = reported.div_ceil(2).saturating_mul(2);
-                DeviceTimeout::between(even.saturating_mul(4) / 5, even.saturating_mul(6).div_ceil(5))
-            }
-        }
     }
 }
 

@@ -82,12 +82,18 @@ impl Writing {
 
     /// Why who comes to this place waits for it.
     fn blocks(&self, spot: &Spot, now: Instant) -> ToolError {
-        let path = String::from_utf8_lossy(&spot.path).into_owned();
+        let path = spot.shown();
+        match self.doubtful_for(now) {
+            None => ToolError::LateFormat { path },
+            Some(secs) => ToolError::FormatInDoubt { path, secs },
+        }
+    }
+
+    /// For how many seconds it may land although it has ended.
+    fn doubtful_for(&self, now: Instant) -> Option<u64> {
         match self.stage {
-            Stage::UnderWay | Stage::Late(..) => ToolError::LateFormat { path },
-            Stage::Doubtful(until, _) => {
-                ToolError::FormatInDoubt { path, secs: until.saturating_duration_since(now).as_secs() + 1 }
-            }
+            Stage::Doubtful(until, _) => Some(until.saturating_duration_since(now).as_secs() + 1),
+            Stage::UnderWay | Stage::Late(..) => None,
         }
     }
 }
@@ -158,13 +164,9 @@ impl Late {
     pub(crate) fn in_doubt(&self) -> Vec<(String, u64)> {
         let (now, mut late) = (Instant::now(), self.lock());
         late.settle(now);
-        let doubtful = |writing: &Writing| match writing.stage {
-            Stage::Doubtful(until, _) => Some(until.saturating_duration_since(now).as_secs() + 1),
-            Stage::UnderWay | Stage::Late(..) => None,
-        };
-        let each = late.writings.iter().filter_map(|writing| Some((doubtful(writing)?, &writing.spots)));
-        let path = |spot: &Spot| String::from_utf8_lossy(&spot.path).into_owned();
-        each.flat_map(|(secs, spots)| spots.iter().map(move |spot| (path(spot), secs))).collect()
+        let each =
+            late.writings.iter().filter_map(|writing| Some((writing.doubtful_for(now)?, &writing.spots)));
+        each.flat_map(|(secs, spots)| spots.iter().map(move |spot| (spot.shown(), secs))).collect()
     }
 
     /// Why nothing is begun with a lease in these areas, or a lockspace not joined, if there is a reason.

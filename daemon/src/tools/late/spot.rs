@@ -38,6 +38,11 @@ pub(super) enum Overlap {
 }
 
 impl Spot {
+    /// The path of its disk, for people.
+    pub(super) fn shown(&self) -> String {
+        String::from_utf8_lossy(&self.path).into_owned()
+    }
+
     /// So many bytes from there.
     pub(crate) fn new(path: Vec<u8>, offset: u64, bytes: u64) -> Self {
         Self { path, area: Some(Extent { offset, least: bytes, most: bytes }) }
