@@ -3,6 +3,7 @@
 use crate::args::Sort;
 use crate::snapshot::{Host, Lease, Lockspace, Snapshot, Stage};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use std::cell::Cell;
 
 /// The lists of the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,9 +41,11 @@ pub(crate) struct App {
     pub(crate) help: bool,
     /// The selected lockspace; by name, so that it stays selected when the order changes.
     selected: Option<String>,
-    /// First line shown of hosts and leases; whoever draws keeps it within the list.
+    /// First line shown of hosts and leases; whoever draws keeps it within the list, which may have become shorter.
     pub(crate) hosts_from: usize,
     pub(crate) leases_from: usize,
+    /// How many lines of hosts and of leases there was room for when they were drawn last.
+    pub(crate) rooms: Cell<[usize; 2]>,
     /// Seconds between questions.
     pub(crate) interval: u32,
 }
@@ -59,6 +62,7 @@ impl App {
             selected,
             hosts_from: 0,
             leases_from: 0,
+            rooms: Cell::default(),
             interval,
         }
     }
@@ -143,11 +147,18 @@ impl App {
         Reaction::Nothing
     }
 
+    /// The first line of a list to be shown, so that its last line is the last one shown at most.
+    fn scrolled(from: usize, lines: usize, room: usize, to: impl Fn(usize) -> usize) -> usize {
+        let last = lines.saturating_sub(room.max(1));
+        to(from.min(last)).min(last)
+    }
+
     /// Moves the selection, or the part that is shown, of the list in focus; never beyond its end.
     fn go(&mut self, to: impl Fn(usize) -> usize, passed: u64) {
         let names: Vec<String> =
             self.lockspaces(passed).iter().map(|lockspace| lockspace.name.clone()).collect();
         let current = self.current(passed).map(|lockspace| lockspace.name.clone());
+        let rooms = self.rooms.get();
         let hosts = self.current(passed).map_or(0, |lockspace| Self::hosts(lockspace).len());
         let leases = current.as_deref().map_or(0, |name| self.leases(name).len());
         match self.focus {
@@ -159,8 +170,8 @@ impl App {
                 }
                 self.selected = names.get(new).cloned();
             }
-            Pane::Hosts => self.hosts_from = to(self.hosts_from).min(hosts.saturating_sub(1)),
-            Pane::Leases => self.leases_from = to(self.leases_from).min(leases.saturating_sub(1)),
+            Pane::Hosts => self.hosts_from = Self::scrolled(self.hosts_from, hosts, rooms[0], to),
+            Pane::Leases => self.leases_from = Self::scrolled(self.leases_from, leases, rooms[1], to),
         }
     }
 }

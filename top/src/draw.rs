@@ -29,8 +29,8 @@ const HELP: [&str; 21] = [
     "AGE    seconds since the last good renewal; one is due at 2 io timeouts",
     "LEFT   seconds until the lockspace fails, at 8 io timeouts",
     "LAST   milliseconds that the last renewal's read and write took",
-    "RENEWALS  read and write together, the newest at the right, from below a",
-    "       millisecond to the io timeout in powers of ten; ! a failed attempt",
+    "RENEWALS  read and write together, the newest at the right, from a",
+    "       millisecond to the io timeout in equal factors; ! a failed attempt",
     "",
     "LIVE   a host renews    FAIL  it has not for 8 io timeouts",
     "DEAD   its leases may be taken    FREE  it has left    UNKNOWN  not known",
@@ -125,6 +125,7 @@ fn screen(app: &App, look: Look, passed: u64, width: usize, height: usize) -> Ve
     };
     let (hosts, leases) = (App::hosts(current), app.leases(&current.name));
     let rooms = share(height - FIXED_LINES, [all.len(), hosts.len(), leases.len()]);
+    app.rooms.set([rooms[1], rooms[2]]);
     lines.push(list::lockspaces_heading(app, width));
     // The selected one is always among those that are shown.
     let at = all.iter().position(|lockspace| lockspace.name == current.name).unwrap_or(0);

@@ -242,8 +242,14 @@ fn keys_sort_select_and_scroll() {
     assert_eq!((app.focus, app.hosts_from), (Pane::Hosts, 2));
     let text = rows(&buffer(&app, PLAIN, 0, (80, 14)));
     assert!(text.contains("(3-4 of 5)") && !text.contains("hypervisor-b"), "{text}");
+    // The last line is the last one shown, and the next key moves what is shown.
+    press(&mut app, &[KeyCode::End]);
+    assert!(rows(&buffer(&app, PLAIN, 0, (80, 14))).contains("(4-5 of 5)"));
+    press(&mut app, &[KeyCode::Up]);
+    assert!(rows(&buffer(&app, PLAIN, 0, (80, 14))).contains("(3-4 of 5)"));
     press(&mut app, &[KeyCode::End, KeyCode::Tab, KeyCode::End]);
-    assert_eq!((app.hosts_from, app.leases_from), (4, 3));
+    let [hosts, leases] = app.rooms.get();
+    assert_eq!((app.hosts_from, app.leases_from), (5 - hosts, 4 - leases));
     // However far it was scrolled: no room is left empty while there is something to show.
     let text = rows(&buffer(&app, PLAIN, 0, (80, 40)));
     assert!(text.contains("hypervisor-a") && text.contains("vm-disk-8"), "{text}");
