@@ -1,5 +1,6 @@
 //! One connection: bytes in, whole messages out; replies go out as the peer takes them. Nothing here blocks.
 
+use crate::poller::Wanted;
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv, send};
 use sanlock_wdmd::decide::Time;
@@ -11,6 +12,8 @@ use std::os::unix::net::UnixStream;
 pub(crate) const PARTIAL_WITHIN_MS: i64 = 5_000;
 /// A peer must take some of its replies within this time, milliseconds.
 pub(crate) const UNREAD_WITHIN_MS: i64 = 10_000;
+/// What the kernel had no memory to send is tried again after this, milliseconds.
+pub(crate) const SEND_AGAIN_MS: i64 = 100;
 
 /// What reading gave.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,12 +35,14 @@ pub(crate) struct Conn {
     partial_since: Option<Time>,
     out: Vec<u8>,
     sent: usize,
-    /// When the peer last took something while more was waiting.
+    /// When the peer last took something while more was waiting, or since when memory is lacking.
     unread_since: Option<Time>,
+    /// The kernel lacks memory to send more: its error, and when it is tried again.
+    send_again: Option<(Errno, Time)>,
     /// The peer takes nothing any more.
     deaf: bool,
-    /// Whether the poller has been told to watch for room.
-    pub(crate) watches_room: bool,
+    /// What the poller has been told to watch for.
+    pub(crate) watched: Wanted,
 }
 
 impl Conn {
@@ -51,8 +56,9 @@ impl Conn {
             out: Vec::new(),
             sent: 0,
             unread_since: None,
+            send_again: None,
             deaf: false,
-            watches_room: false,
+            watched: Wanted::Bytes,
         }
     }
 
@@ -89,11 +95,13 @@ impl Conn {
         }
     }
 
-    /// Sends what the peer takes. A peer that is gone gets nothing; its messages are still read.
+    /// Sends what the peer takes. A peer that is gone gets nothing; its messages are still read. One for whom memory is lacking is there, and may have
+    /// an expiry that its end would leave behind.
     pub(crate) fn flush(&mut self, now: Time) {
+        self.send_again = None;
         while self.unsent() > 0 {
             let rest = self.out.get(self.sent..).unwrap_or(&[]);
-            match send(self.stream.as_raw_fd(), rest, MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT) {
+            match send_some(&self.stream, rest) {
                 Ok(sent) => {
                     self.sent += sent;
                     self.unread_since = Some(now);
@@ -101,6 +109,11 @@ impl Conn {
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => {
                     self.unread_since.get_or_insert(now);
+                    return;
+                }
+                Err(errno @ (Errno::ENOBUFS | Errno::ENOMEM)) => {
+                    self.unread_since.get_or_insert(now);
+                    self.send_again = Some((errno, now.plus_millis(SEND_AGAIN_MS)));
                     return;
                 }
                 Err(_) => {
@@ -114,6 +127,22 @@ impl Conn {
         self.unread_since = None;
     }
 
+    /// When [`Conn::flush`] is to be called again, and why: the kernel lacked memory, and does not tell when it has some.
+    pub(crate) fn send_again(&self) -> Option<(Errno, Time)> {
+        self.send_again
+    }
+
+    /// What to watch for. While memory is lacking, only for the end: there may be room and bytes all the time.
+    pub(crate) fn wants(&self) -> Wanted {
+        if self.unsent() == 0 {
+            Wanted::Bytes
+        } else if self.send_again.is_some() {
+            Wanted::Nothing
+        } else {
+            Wanted::Room
+        }
+    }
+
     /// Why the peer is to be dropped, if it has kept its part of a message, or its replies, waiting for too long.
     pub(crate) fn overdue(&self, now: Time) -> Option<Overdue> {
         let older =
@@ -121,7 +150,10 @@ impl Conn {
         if older(self.partial_since, PARTIAL_WITHIN_MS) {
             Some(Overdue::Partial(self.have))
         } else if older(self.unread_since, UNREAD_WITHIN_MS) {
-            Some(Overdue::Unread(self.unsent()))
+            Some(match self.send_again {
+                Some((errno, _)) => Overdue::Unsent(self.unsent(), errno),
+                None => Overdue::Unread(self.unsent()),
+            })
         } else {
             None
         }
@@ -140,11 +172,43 @@ pub(crate) enum Overdue {
     Partial(usize),
     /// It left that many bytes of its replies unread.
     Unread(usize),
+    /// For that many bytes of its replies memory was lacking all the time.
+    Unsent(usize, Errno),
+}
+
+/// Sends what there is room for.
+fn send_some(stream: &UnixStream, bytes: &[u8]) -> nix::Result<usize> {
+    #[cfg(test)]
+    if let Some(errno) = failing::next() {
+        return Err(errno);
+    }
+    send(stream.as_raw_fd(), bytes, MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT)
 }
 
 impl AsFd for Conn {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
+    }
+}
+
+/// Sends that fail.
+#[cfg(test)]
+pub(crate) mod failing {
+    use nix::errno::Errno;
+    use std::cell::RefCell;
+    use std::collections::VecDeque;
+
+    thread_local! {
+        static ERRORS: RefCell<VecDeque<Errno>> = const { RefCell::new(VecDeque::new()) };
+    }
+
+    /// The next sends of this thread fail with these errors.
+    pub(crate) fn with(errors: &[Errno]) {
+        ERRORS.with_borrow_mut(|next| next.extend(errors));
+    }
+
+    pub(super) fn next() -> Option<Errno> {
+        ERRORS.with_borrow_mut(VecDeque::pop_front)
     }
 }
 
@@ -215,5 +279,41 @@ mod tests {
         drop(peer);
         conn.write(start, &reply);
         assert_eq!(conn.unsent(), 0, "nobody is there to read it");
+    }
+
+    #[test]
+    fn a_reply_that_memory_is_lacking_for_waits_and_its_peer_is_not_given_up() {
+        let (mut conn, mut peer) = pair();
+        let start = Time::from_seconds(100);
+        for errno in [Errno::ENOBUFS, Errno::ENOMEM] {
+            failing::with(&[errno, errno]);
+            conn.write(start, b"reply");
+            let again = start.plus_millis(SEND_AGAIN_MS);
+            assert_eq!((conn.wants(), conn.send_again()), (Wanted::Nothing, Some((errno, again))));
+            assert!(conn.is_waited_for());
+            conn.flush(again);
+            assert_eq!(conn.send_again(), Some((errno, again.plus_millis(SEND_AGAIN_MS))));
+            // It counts from the first time.
+            assert_eq!(conn.overdue(start.plus_millis(UNREAD_WITHIN_MS - 1)), None);
+            let over = start.plus_millis(UNREAD_WITHIN_MS);
+            assert_eq!(conn.overdue(over), Some(Overdue::Unsent(5, errno)));
+            conn.flush(over);
+            assert_eq!((conn.wants(), conn.send_again(), conn.overdue(over)), (Wanted::Bytes, None, None));
+            assert!(!conn.is_waited_for());
+            let mut got = [0; 5];
+            peer.read_exact(&mut got).unwrap();
+            assert_eq!(&got, b"reply");
+        }
+        // Whoever takes nothing, once there is memory, is waited for as otherwise.
+        failing::with(&[Errno::ENOBUFS, Errno::EAGAIN]);
+        conn.write(start, b"reply");
+        conn.flush(start);
+        assert_eq!((conn.wants(), conn.send_again()), (Wanted::Room, None));
+        // A peer that is gone meanwhile is not waited for.
+        failing::with(&[Errno::ENOBUFS]);
+        conn.flush(start);
+        drop(peer);
+        conn.flush(start);
+        assert_eq!((conn.wants(), conn.send_again(), conn.is_waited_for()), (Wanted::Bytes, None, false));
     }
 }

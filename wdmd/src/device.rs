@@ -254,42 +254,56 @@ impl Device {
     }
 
     fn check(path: PathBuf, was_named: bool, log: &Log) -> Option<Self> {
-        let shown = path.display();
         if let Err(error) = fs::metadata(&path) {
             if was_named {
-                log.error(format_args!("stat {shown} error {}", told(&error)));
+                log.error(format_args!("stat {} error {}", path.display(), told(&error)));
             }
             return None;
         }
         let described = Described::of(&path);
-        let device = Self::new(path.clone(), described, Kernel::REAL);
-        if device.described.no_way_out == Some(true) {
-            let holders = if was_named { Vec::new() } else { sysfs::holders(&path) };
-            if !holders.is_empty() {
-                log.error(format_args!(
-                    "{shown} is in use by process {}, and cannot be stopped (nowayout): it is passed over",
-                    holders.join(", ")
-                ));
-                return None;
-            }
-            log.info(format_args!(
-                "{shown} cannot be stopped once it is open (nowayout): it is left alone until a client needs it, and kept \
-                 alive from then on"
-            ));
-            return Some(device);
-        }
-        device.look(log)
+        Self::new(path, described, Kernel::REAL).consider(was_named, log)
     }
 
-    /// Opens the device to see whether it can be used. One that runs was left running by somebody whose clients it may still guard: a look would
-    /// stop it.
-    fn look(mut self, log: &Log) -> Option<Self> {
-        if (self.kernel.runs)(&self.path) == Some(true) {
+    /// The device if it can be used, as far as that can be seen without doing what cannot be undone.
+    fn consider(self, was_named: bool, log: &Log) -> Option<Self> {
+        if self.described.no_way_out != Some(true) {
+            return self.look(log);
+        }
+        let shown = self.path.display();
+        let holders = if was_named { Vec::new() } else { (self.kernel.holders)(&self.path) };
+        if !holders.is_empty() {
             log.error(format_args!(
-                "{} {}",
-                self.path.display(),
-                left_running(&(self.kernel.holders)(&self.path))
+                "{shown} is in use by process {}, and cannot be stopped (nowayout): it is passed over",
+                holders.join(", ")
             ));
+            return None;
+        }
+        if self.runs_for_others(log) {
+            return None;
+        }
+        log.info(format_args!(
+            "{shown} cannot be stopped once it is open (nowayout): it is left alone until a client needs it, and kept alive \
+             from then on"
+        ));
+        Some(self)
+    }
+
+    /// Whether the device runs, and not because of this process; logged. Somebody has opened it, and is at work with it or was killed: then users of
+    /// the leases of before go on until it fires, and others count on that it does. An open would ping it, and a look stop it.
+    ///
+    /// What the hardware runs with from the start, and the kernel pings until somebody opens it, does not count: sysfs does not call that active.
+    fn runs_for_others(&self, log: &Log) -> bool {
+        let runs = self.file.is_none() && !self.loose && (self.kernel.runs)(&self.path) == Some(true);
+        if runs {
+            let holders = (self.kernel.holders)(&self.path);
+            log.error(format_args!("{} {}", self.path.display(), left_running(&holders)));
+        }
+        runs
+    }
+
+    /// Opens the device to see whether it can be used.
+    fn look(mut self, log: &Log) -> Option<Self> {
+        if self.runs_for_others(log) {
             return None;
         }
         let file = self.open_logged(log).ok()?;
@@ -406,6 +420,10 @@ impl Device {
 
     /// Arms the device so that it resets the host `device_timeout` seconds after a ping.
     pub(crate) fn arm(&mut self, fire_timeout: u32, device_timeout: u32, log: &Log) -> Armed {
+        // It may have been started since it was chosen, by a wdmd whose marker lies in another `/dev/shm`.
+        if self.runs_for_others(log) {
+            return Armed::Failed;
+        }
         // A device that ran on may have been told to stop, and has not forgotten that: it would stop when this process dies.
         let ran_on = self.loose || self.file.is_some();
         let mut file = match self.file.take() {

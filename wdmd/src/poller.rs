@@ -12,10 +12,8 @@ const EVENTS: usize = 256;
 /// Who an event is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Token {
-    /// SIGTERM or SIGINT came.
-    Stop,
-    /// SIGHUP came.
-    Rescan,
+    /// A signal came.
+    Signal,
     /// Connections wait.
     Listener,
     /// This connection has bytes, room, or has ended.
@@ -26,21 +24,30 @@ pub(crate) enum Token {
 impl Token {
     fn encode(self) -> u64 {
         match self {
-            Self::Stop => 1 << 32,
-            Self::Rescan => 2 << 32,
-            Self::Listener => 3 << 32,
+            Self::Signal => 1 << 32,
+            Self::Listener => 2 << 32,
             Self::Conn(id) => u64::from(id),
         }
     }
 
     fn decode(data: u64) -> Self {
         match data >> 32 {
-            1 => Self::Stop,
-            2 => Self::Rescan,
-            3 => Self::Listener,
+            1 => Self::Signal,
+            2 => Self::Listener,
             _ => Self::Conn(SourceId::try_from(data).unwrap_or(0)),
         }
     }
+}
+
+/// What of a descriptor is waited for, beside its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Something to read.
+    Bytes,
+    /// Room to write.
+    Room,
+    /// Nothing else.
+    Nothing,
 }
 
 /// A set of descriptors to wait for.
@@ -58,8 +65,13 @@ pub(crate) struct Failures {
     pub(crate) change: u32,
 }
 
-fn event(token: Token, for_room: bool) -> EpollEvent {
-    EpollEvent::new(if for_room { EpollFlags::EPOLLOUT } else { EpollFlags::EPOLLIN }, token.encode())
+fn event(token: Token, wanted: Wanted) -> EpollEvent {
+    let flags = match wanted {
+        Wanted::Bytes => EpollFlags::EPOLLIN,
+        Wanted::Room => EpollFlags::EPOLLOUT,
+        Wanted::Nothing => EpollFlags::empty(),
+    };
+    EpollEvent::new(flags, token.encode())
 }
 
 impl Poller {
@@ -86,26 +98,28 @@ impl Poller {
         Err(Errno::ENOSPC.into())
     }
 
-    /// Watches for bytes, or for room to write; always for the end.
+    /// Watches for bytes, and for the end.
     ///
     /// # Errors
     ///
     /// No memory, or the limit of watched descriptors.
-    pub(crate) fn add(&self, fd: BorrowedFd<'_>, token: Token, for_room: bool) -> io::Result<()> {
+    pub(crate) fn add(&self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
         #[cfg(test)]
         if token == Token::Listener {
             self.fail(|failures| &mut failures.listener)?;
         }
-        Ok(self.epoll.add(fd, event(token, for_room))?)
+        Ok(self.epoll.add(fd, event(token, Wanted::Bytes))?)
     }
 
+    /// Watches for this from now on, and for the end.
+    ///
     /// # Errors
     ///
     /// It is not watched.
-    pub(crate) fn change(&self, fd: BorrowedFd<'_>, token: Token, for_room: bool) -> io::Result<()> {
+    pub(crate) fn change(&self, fd: BorrowedFd<'_>, token: Token, wanted: Wanted) -> io::Result<()> {
         #[cfg(test)]
         self.fail(|failures| &mut failures.change)?;
-        Ok(self.epoll.modify(fd, &mut event(token, for_room))?)
+        Ok(self.epoll.modify(fd, &mut event(token, wanted))?)
     }
 
     /// Ends the watch, if there is one.
@@ -136,7 +150,7 @@ mod tests {
 
     #[test]
     fn tokens_come_back() {
-        for token in [Token::Stop, Token::Rescan, Token::Listener, Token::Conn(2), Token::Conn(u32::MAX)] {
+        for token in [Token::Signal, Token::Listener, Token::Conn(2), Token::Conn(u32::MAX)] {
             assert_eq!(Token::decode(token.encode()), token);
         }
     }

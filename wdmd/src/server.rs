@@ -67,6 +67,8 @@ pub(crate) struct Server<'a> {
     max_connections: usize,
     accept_again: Option<Time>,
     look_for_overdue: Option<Time>,
+    /// When what memory was lacking for is sent again.
+    send_again: Option<Time>,
     flow: Flow,
 }
 
@@ -100,9 +102,8 @@ impl<'a> Server<'a> {
         signals: Signals,
     ) -> io::Result<Self> {
         let poller = Poller::new()?;
-        poller.add(signals.stop(), Token::Stop, false)?;
-        poller.add(signals.rescan(), Token::Rescan, false)?;
-        poller.add(listener.as_fd(), Token::Listener, false)?;
+        poller.add(signals.as_fd(), Token::Signal)?;
+        poller.add(listener.as_fd(), Token::Listener)?;
         Ok(Self {
             options,
             socket_gid,
@@ -121,6 +122,7 @@ impl<'a> Server<'a> {
             max_connections: connections_possible(),
             accept_again: None,
             look_for_overdue: None,
+            send_again: None,
             flow: Flow::GoOn,
         })
     }
@@ -138,20 +140,13 @@ impl<'a> Server<'a> {
             self.poller.wait(wait, &mut ready)?;
             for &token in &ready {
                 match token {
-                    Token::Stop => {
-                        self.signals.take_stop();
-                        self.tell(Event::Terminate);
-                    }
-                    Token::Rescan => {
-                        self.signals.take_rescan();
-                        if let Some(scripts) = &mut self.scripts {
-                            scripts.rescan();
-                        }
-                    }
+                    Token::Signal => self.signals.hear(),
                     Token::Listener => self.accept(),
                     Token::Conn(id) => self.serve(id),
                 }
             }
+            self.heed_signals();
+            self.send_again();
             self.look_for_overdue();
             self.resume_accepting();
             if let Some(scripts) = &mut self.scripts {
@@ -170,7 +165,8 @@ impl<'a> Server<'a> {
         let now = now();
         let mut at = now.plus_millis(MAX_WAIT_MS);
         let scripts = self.scripts.as_ref().and_then(|scripts| scripts.wake_at(now));
-        for due in [self.machine.wake_at(now), scripts, self.accept_again, self.look_for_overdue] {
+        let machine = self.machine.wake_at(now);
+        for due in [machine, scripts, self.accept_again, self.look_for_overdue, self.send_again] {
             at = due.map_or(at, |due| at.min(due));
         }
         let wait = at.millis_since(now).clamp(0, MAX_WAIT_MS);
@@ -182,6 +178,17 @@ impl<'a> Server<'a> {
             ));
         }
         u16::try_from(wait).unwrap_or(u16::MAX)
+    }
+
+    fn heed_signals(&mut self) {
+        if self.signals.take_stop() {
+            self.tell(Event::Terminate);
+        }
+        if self.signals.take_rescan() {
+            if let Some(scripts) = &mut self.scripts {
+                scripts.rescan();
+            }
+        }
     }
 
     /// Tells the decisions what happened and carries out what follows from it.
@@ -242,9 +249,8 @@ impl<'a> Server<'a> {
             let pid = peer_pid(&stream).unwrap_or(0);
             let peer = Peer { fd: stream.as_raw_fd(), pid };
             let id = self.free.pop_first().unwrap_or(self.next);
-            let added = stream
-                .set_nonblocking(true)
-                .and_then(|()| self.poller.add(stream.as_fd(), Token::Conn(id), false));
+            let added =
+                stream.set_nonblocking(true).and_then(|()| self.poller.add(stream.as_fd(), Token::Conn(id)));
             if let Err(error) = added {
                 self.free.insert(id);
                 self.log.error(format_args!("cannot watch a connection: {error}"));
@@ -266,7 +272,7 @@ impl<'a> Server<'a> {
             return;
         }
         self.accept_again = None;
-        if let Err(error) = self.poller.add(self.listener.as_fd(), Token::Listener, false) {
+        if let Err(error) = self.poller.add(self.listener.as_fd(), Token::Listener) {
             self.log.error(format_args!("cannot watch for connections, trying again: {error}"));
             self.pause_accepting();
         }
@@ -295,10 +301,17 @@ impl<'a> Server<'a> {
             }
         }
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        let wants_room = conn.unsent() > 0;
-        if wants_room != conn.watches_room {
-            conn.watches_room = wants_room;
-            if let Err(error) = self.poller.change(conn.as_fd(), Token::Conn(id), wants_room) {
+        let wanted = conn.wants();
+        let lacking = conn.send_again();
+        if let Some((_, again)) = lacking {
+            self.send_again = Some(self.send_again.map_or(again, |at| at.min(again)));
+        }
+        if wanted != conn.watched {
+            if let Some((errno, _)) = lacking {
+                self.log.error(format_args!("ci {id} send error {}, trying again", errno as i32));
+            }
+            conn.watched = wanted;
+            if let Err(error) = self.poller.change(conn.as_fd(), Token::Conn(id), wanted) {
                 // Nothing would be heard of it any more.
                 self.log.error(format_args!("ci {id} cannot be watched, dropped: {error}"));
                 return self.end(id);
@@ -307,6 +320,21 @@ impl<'a> Server<'a> {
         if conn.is_waited_for() {
             self.look_for_overdue.get_or_insert(at.plus_millis(OVERDUE_EVERY_MS));
         }
+    }
+
+    /// Sends what memory was lacking for.
+    fn send_again(&mut self) {
+        let at = now();
+        if self.send_again.is_none_or(|due| at < due) {
+            return;
+        }
+        let again = |conn: &Conn| conn.send_again().map(|(_, again)| again);
+        let due = self.conns.iter().filter(|(_, conn)| again(conn).is_some_and(|due| at >= due));
+        let due: Vec<SourceId> = due.map(|(&id, _)| id).collect();
+        for id in due {
+            self.serve(id);
+        }
+        self.send_again = self.conns.values().filter_map(again).min();
     }
 
     /// The connection has ended; what it leaves behind is decided elsewhere.
@@ -333,6 +361,12 @@ impl<'a> Server<'a> {
                 Overdue::Partial(size) => self.log.error(format_args!("ci {id} recv size {size}")),
                 Overdue::Unread(size) => {
                     self.log.error(format_args!("ci {id} has left {size} bytes of replies unread, dropped"));
+                }
+                Overdue::Unsent(size, errno) => {
+                    let errno = errno as i32;
+                    self.log.error(format_args!(
+                        "ci {id} send error {errno}, {size} bytes of replies unsent, dropped"
+                    ));
                 }
             }
             self.end(id);
@@ -362,7 +396,7 @@ impl<'a> Server<'a> {
             scripts.dump(now, &mut text);
         }
         let internal = [
-            (SIGNAL_SLOT, b"signal".as_slice(), self.signals.stop().as_raw_fd()),
+            (SIGNAL_SLOT, b"signal".as_slice(), self.signals.as_fd().as_raw_fd()),
             (LISTEN_SLOT, b"listen".as_slice(), self.listener.as_raw_fd()),
         ];
         for (number, name, fd) in internal {

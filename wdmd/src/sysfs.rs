@@ -60,7 +60,8 @@ pub(crate) fn ipmi_does_nothing() -> bool {
     fs::read_to_string(IPMI_ACTION).is_ok_and(|text| text.trim() == "none")
 }
 
-/// Whether the device behind this path runs; `None` where sysfs does not tell.
+/// Whether the device behind this path runs because somebody has opened it; `None` where sysfs does not tell. One that runs from the start of the
+/// hardware, and that the kernel pings until it is opened, does not count.
 pub(crate) fn runs(path: &Path) -> Option<bool> {
     let state = fs::read_to_string(Path::new(CLASS).join(name_of(path)?).join("state")).ok()?;
     Some(state.trim() == "active")
@@ -75,6 +76,9 @@ fn number_of(path: &Path) -> Option<(u64, u64)> {
 
 /// Whether the misc device is `watchdog0`: both stand for the same hardware, or for none, as softdog's. Where sysfs does not show the misc
 /// device it is taken for that.
+///
+/// Two drivers without hardware in sysfs, as softdog and that of IPMI, are not mistaken for each other: the core gives number 0 only together with
+/// the misc device. If IPMI's has that, softdog is `watchdog1`; if softdog was first, IPMI's has no device at all.
 fn misc_is_of_the_core() -> bool {
     let hardware = |device: &Path| fs::canonicalize(device.join("device")).ok();
     let misc = Path::new(MISC_CLASS);

@@ -24,7 +24,7 @@ pub(crate) struct Driver {
     pub(crate) set_pretimeout: fn(u32) -> Result<u32, i32>,
     /// What sysfs says.
     pub(crate) no_way_out: Option<bool>,
-    /// What sysfs says after a close, and before an open.
+    /// What sysfs says once it has been opened, and what before.
     pub(crate) runs: Option<bool>,
     pub(crate) ran: Option<bool>,
     /// Whether it has ever been opened.

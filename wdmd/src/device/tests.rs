@@ -115,6 +115,55 @@ fn a_device_that_was_left_running_is_not_even_opened() {
 }
 
 #[test]
+fn a_device_without_a_way_out_that_was_left_running_is_not_chosen() {
+    for was_named in [false, true] {
+        with(|driver| driver.ran = Some(true));
+        assert!(device(Some(true)).consider(was_named, &log()).is_none());
+        for ran in [Some(false), None] {
+            with(|driver| driver.ran = ran);
+            assert!(device(Some(true)).consider(was_named, &log()).is_some());
+        }
+    }
+    assert_eq!(calls(), [""; 0]);
+}
+
+/// Another wdmd has armed it since it was chosen, and was killed: the ping of an open would save a host that others count out.
+#[test]
+fn a_device_that_was_left_running_since_it_was_chosen_is_not_armed() {
+    for no_way_out in [None, Some(false), Some(true)] {
+        let mut device = device(no_way_out);
+        let runs = |runs| with(|driver| (driver.ran, driver.runs) = (Some(runs), Some(runs)));
+        with(|driver| driver.no_way_out = no_way_out);
+        runs(true);
+        assert_eq!(device.arm(60, 15, &log()), Armed::Failed);
+        assert_eq!(calls(), [""; 0]);
+        // Whoever has it stops it.
+        runs(false);
+        let running = |seconds| Armed::Running {
+            device_timeout: DeviceTimeout::exactly(seconds),
+            can_disarm: no_way_out != Some(true),
+        };
+        assert_eq!(device.arm(60, 15, &log()), running(15));
+        // It runs for this process now, which may set it anew.
+        runs(true);
+        assert_eq!(device.arm(30, 10, &log()), running(10));
+        if no_way_out != Some(true) {
+            runs(false);
+            assert!(device.disarm(at(1), &log()));
+            assert_eq!(device.arm(30, 10, &log()), running(10));
+            assert!(device.disarm(at(2), &log()));
+            calls();
+            runs(true);
+            assert_eq!(device.arm(30, 10, &log()), Armed::Failed);
+            assert_eq!(calls(), [""; 0]);
+        }
+        with(|driver| driver.timeout = 60);
+        drop(device);
+        calls();
+    }
+}
+
+#[test]
 fn the_driver_that_is_there_counts_and_not_the_one_that_was_at_the_start() {
     let mut device = device(Some(false));
     device.described.identity = Some("Software Watchdog".into());
@@ -335,6 +384,9 @@ fn a_device_that_somebody_else_has_started_after_its_close_is_his() {
     calls();
     assert!(!device.ping(at(2), &log()));
     assert!(device.disarm(at(3), &log()));
+    // Also when nobody has it open any more.
+    with(|driver| driver.open_error = 0);
+    assert_eq!(device.arm(60, 15, &log()), Armed::Failed);
     assert_eq!(calls(), [""; 0]);
 }
 

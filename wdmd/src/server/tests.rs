@@ -1,8 +1,10 @@
 //! The loop with a pretended device, against clients of every kind.
 
 use super::*;
+use crate::conn::failing;
 use crate::device::pretended;
 use crate::poller::Failures;
+use crate::signals::pretended::{Handler, signals};
 use sanlock_wdmd::client::{ClientError, Connection};
 use sanlock_wdmd::protocol::{Command, MESSAGE_LEN, Message};
 use std::io::{Read as _, Write as _};
@@ -17,7 +19,7 @@ const LONG: Duration = Duration::from_secs(60);
 
 struct Daemon {
     dir: tempfile::TempDir,
-    stop: UnixStream,
+    signals: Handler,
     thread: JoinHandle<Vec<String>>,
 }
 
@@ -31,16 +33,16 @@ impl Daemon {
         let dir = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(dir.path().join("sock")).unwrap();
         listener.set_nonblocking(true).unwrap();
-        let (signals, stop) = Signals::pretended().unwrap();
+        let (theirs, signals) = signals().unwrap();
         let thread = std::thread::spawn(move || {
             let (options, log) = (Options::default(), Log::start(false).unwrap());
             let device = pretended::device(None);
-            let mut server = Server::new(&options, 0, &log, device, None, listener, signals).unwrap();
+            let mut server = Server::new(&options, 0, &log, device, None, listener, theirs).unwrap();
             change(&mut server);
             server.run().unwrap();
             pretended::calls()
         });
-        Self { dir, stop, thread }
+        Self { dir, signals, thread }
     }
 
     fn path(&self) -> PathBuf {
@@ -78,8 +80,8 @@ impl Daemon {
     }
 
     /// Stops it: what was done to the device.
-    fn stop(mut self) -> Vec<String> {
-        self.stop.write_all(b"x").unwrap();
+    fn stop(self) -> Vec<String> {
+        self.signals.terminate();
         self.thread.join().unwrap()
     }
 }
@@ -279,9 +281,36 @@ fn a_stop_is_remembered_until_the_last_reference_goes() {
     client.open_watchdog(60, LONG).unwrap();
     client.refcount_set().unwrap();
     client.status(LONG).unwrap();
-    (&daemon.stop).write_all(b"x").unwrap();
+    daemon.signals.terminate();
     client.status(LONG).unwrap();
     daemon.wait_for(" ref 1 ", true);
     client.refcount_clear().unwrap();
     assert_eq!(daemon.thread.join().unwrap(), ["open", "set 15", "ping", "V", "close"]);
+}
+
+#[test]
+fn a_stop_that_has_woken_nobody_is_seen_at_the_next_turn() {
+    let daemon = Daemon::start();
+    daemon.signals.terminate_unheard();
+    // Whatever else happens makes a turn.
+    let _client = daemon.raw();
+    let end = Instant::now() + LONG;
+    while !daemon.thread.is_finished() {
+        assert!(Instant::now() < end, "not seen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_reply_that_memory_is_lacking_for_is_sent_later() {
+    let daemon = Daemon::start_with(|_| failing::with(&[Errno::ENOBUFS; 5]));
+    let mut client = daemon.raw();
+    let started = Instant::now();
+    // The second request lies there meanwhile, and is no reason to try again at once.
+    client.write_all(&[Message::new(Command::Status).encode(); 2].concat()).unwrap();
+    receive(&mut client);
+    assert!(started.elapsed() > Duration::from_millis(300), "five tries more: {:?}", started.elapsed());
+    receive(&mut client);
+    drop(client);
+    assert_eq!(daemon.stop(), [""; 0]);
 }

@@ -208,6 +208,53 @@ fn a_device_that_runs_is_not_opened_for_a_look() {
     assert_eq!(machine.devices().calls().is_empty(), program.differs(false, true, why), "{probe}");
 }
 
+/// By a wdmd with a `/dev/shm` of its own, as in a pod, before this one was started or since.
+#[test]
+fn a_device_that_another_wdmd_left_running_is_neither_chosen_nor_armed_by_ours() {
+    let Some(program) = Program::wdmd_under_test() else { return };
+    if program == Program::Reference {
+        return; // a_device_that_runs_is_not_opened_for_a_look
+    }
+    for nowayout in ["0\n", "1\n"] {
+        let machine = Machine::without_device(program);
+        let devices = machine.devices();
+        devices.add("watchdog0");
+        devices.write("watchdog0", "nowayout", nowayout);
+        devices.write("watchdog0", "state", "active\n");
+        let refused = machine.start_unready(&[]).finish();
+        assert_eq!(refused.code, 255, "{refused}");
+        assert!(refused.stderr.contains("it is about to reset this host"), "{refused}");
+        assert!(devices.calls().is_empty(), "{refused}");
+
+        devices.write("watchdog0", "state", "inactive\n");
+        let wdmd = machine.start(&[]);
+        let looked = devices.calls();
+        devices.write("watchdog0", "state", "active\n");
+        let mut client = wdmd.connect();
+        assert_eq!(client.open_watchdog(60), 0);
+        wdmd.wait_for_log("it is about to reset this host");
+        assert_eq!(devices.calls(), looked);
+        // Whoever had it open has stopped it.
+        devices.write("watchdog0", "state", "inactive\n");
+        assert_eq!(client.open_watchdog(60), 60);
+    }
+}
+
+/// Where `watchdog0` is there it has the old name, too: `ipmi_watchdog`, loaded later, got no device, and neither driver has hardware in sysfs.
+#[test]
+fn a_first_device_that_runs_is_not_opened_by_its_old_name_beside_the_driver_of_ipmi() {
+    let Some(program) = Program::wdmd_under_test() else { return };
+    let machine = Machine::new(program);
+    machine.devices().write("watchdog0", "state", "active\n");
+    let misc = machine.devices().dir().join("misc");
+    std::fs::create_dir(&misc).unwrap_or_else(|error| panic!("{}: {error}", misc.display()));
+    machine.devices().set_ipmi("nowayout", "N\n");
+    let probe = machine.run(&["-p", "-w", "/dev/watchdog"]);
+    let why = "stops the device, which may be about to reset this host";
+    assert_eq!(probe.code, program.differs(0, 1, why), "{probe}");
+    assert_eq!(machine.devices().calls().is_empty(), program.differs(false, true, why), "{probe}");
+}
+
 #[test]
 fn the_old_name_of_a_driver_outside_the_core_says_nothing_of_the_first_device() {
     let Some(program) = Program::wdmd_under_test() else { return };
