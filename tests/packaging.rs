@@ -32,7 +32,8 @@ fn the_shell_understands_the_scripts() {
     }
 }
 
-/// A directory that stands for the root of a system without systemd, with a daemon's socket, and programs that say how they were called.
+/// A directory that stands for the root of a system without systemd, unless `systemd` was called, with a daemon's socket, what the package installs as
+/// settings, and programs that say how they were called.
 struct Root(tempfile::TempDir);
 
 impl Root {
@@ -49,10 +50,32 @@ impl Root {
         root.program("bin/getent", "[ $1 = passwd ] || exit $GROUP");
         root.program("bin/userdel", "exit $USERDEL");
         root.program("bin/groupdel", "exit 8");
-        for program in ["dpkg-query", "deb-systemd-helper", "deb-systemd-invoke", "systemctl"] {
+        root.program("bin/dpkg-query", "printf \"$ORIGINAL\"");
+        root.program(
+            "bin/deb-systemd-helper",
+            "case $* in debian-installed*) exit $STATE ;; *was-enabled*) exit $ENABLED ;; esac",
+        );
+        root.program("bin/systemctl", "case $* in *is-active*) exit $ACTIVE ;; esac");
+        let silent =
+            ["deb-systemd-invoke", "systemd-sysusers", "systemd-tmpfiles", "useradd", "groupadd", "usermod"];
+        for program in silent {
             root.program(&format!("bin/{program}"), "");
         }
+        for (from, to) in [
+            ("default/sanlock", "default/sanlock"),
+            ("default/wdmd", "default/wdmd"),
+            ("default/sanlock-exporter", "default/sanlock-exporter"),
+            ("sanlock.conf", "sanlock/sanlock.conf"),
+        ] {
+            let to = root.path().join("usr/share/sanlock-rs").join(to);
+            std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+            std::fs::copy(repository(&format!("packaging/{from}")), to).unwrap();
+        }
         root
+    }
+
+    fn systemd(&self) {
+        std::fs::create_dir_all(self.path().join("run/systemd/system")).unwrap();
     }
 
     fn path(&self) -> &Path {
@@ -162,12 +185,156 @@ fn without_systemd_the_removal_ends_a_daemon_that_has_no_lockspace() {
     assert!(status == Some(1) && calls.contains(SHUTDOWN) && said.contains("process 7"), "{said}");
     // An upgrade leaves it alone, and systemd ends it by itself.
     assert_eq!(root.run("prerm", "upgrade", &[idle, ended]), (Some(0), String::new(), String::new()));
-    std::fs::create_dir_all(root.path().join("run/systemd/system")).unwrap();
+    root.systemd();
     let (status, calls, _) = root.run("prerm", "remove", &[idle, ended]);
     assert!(
         status == Some(0) && calls.contains("deb-systemd-invoke stop") && !calls.contains(SHUTDOWN),
         "{calls}"
     );
+    // One that is not the unit's own goes on after that: it is asked as without systemd.
+    busy.systemd();
+    let (status, calls, said) = busy.run("prerm", "remove", &[idle, ended]);
+    let stopped = calls.find("deb-systemd-invoke stop").unwrap();
+    assert!(calls.find(SHUTDOWN).is_some_and(|asked| asked > stopped), "{calls}");
+    assert!(status == Some(1) && said.contains("process 7, was asked to end"), "{said}");
+    let (status, _, said) = busy.run("prerm", "remove", &[idle, refused]);
+    assert!(status == Some(1) && said.contains("lockspaces are joined"), "{said}");
+}
+
+/// dpkg has the original's unit stopped before it asks, and apt has the original removed.
+#[test]
+fn what_has_been_stopped_with_the_original_is_said_and_how_to_start_it_again() {
+    const AGAIN: &str = "'systemctl start --job-mode=ignore-dependencies sanlk-resetd'";
+    let joined = ("STATUS", "daemon host\\ns LS:1:/dev/vg/leases:0\\n");
+    for (systemd, active, stopped) in [(true, "3", true), (true, "0", false), (false, "3", false)] {
+        let root = Root::new();
+        if systemd {
+            root.systemd();
+        }
+        let (status, _, said) = root.run("preinst", "install", &[joined, ("ACTIVE", active)]);
+        assert!(status == Some(1) && said.contains("lockspaces are joined"), "{said}");
+        assert_eq!(said.contains(AGAIN), stopped, "{said}");
+        assert_eq!(said.contains("'sanlock client status' tells beforehand"), stopped, "{said}");
+        root.runs("sanlock", 7, "/usr/sbin/sanlock (deleted)");
+        let (status, calls, said) = root.run("postinst", "configure", &[("ACTIVE", active)]);
+        assert!(status == Some(0) && said.contains("still runs, as process 7"), "{said}");
+        assert_eq!(said.contains(AGAIN), stopped, "{said}");
+        assert!(!calls.contains("deb-systemd-invoke start"), "{calls}");
+    }
+    // A first installation, or an upgrade, with nothing to say.
+    let (status, _, said) = Root::new().run("preinst", "install", &[("STATUS", "daemon host\\n")]);
+    assert_eq!((status, said.as_str()), (Some(0), ""));
+    let root = Root::new();
+    root.systemd();
+    let (status, calls, said) = root.run("postinst", "configure", &[("ACTIVE", "0")]);
+    assert_eq!((status, said.as_str()), (Some(0), ""));
+    assert!(calls.contains("deb-systemd-invoke start wdmd.service sanlock.service\n"), "{calls}");
+}
+
+/// Both programs read `sanlock.conf`, and the original may be there again when this package is purged.
+#[test]
+fn a_purge_leaves_settings_that_somebody_has_written_into_while_the_original_can_be_used() {
+    for (original, edited, left) in [
+        ("installed", true, true),
+        ("installed", false, false),
+        ("config-files", true, true),
+        ("config-files", false, false),
+        ("not-installed", true, false),
+        ("", true, false),
+        ("", false, false),
+    ] {
+        let root = Root::new();
+        let settings = root.path().join("etc/sanlock/sanlock.conf");
+        let (status, _, said) = root.run("postinst", "configure", &[]);
+        assert!(status == Some(0) && settings.exists(), "{said}");
+        if edited {
+            std::fs::write(&settings, "io_timeout = 5\n").unwrap();
+        }
+        let purge = [("ORIGINAL", original), ("USERDEL", "0"), ("GROUP", "2")];
+        let (status, _, said) = root.run("postrm", "purge", &purge);
+        assert_eq!(status, Some(0), "{said}");
+        assert_eq!(settings.exists(), left, "{original:?}, edited: {edited}");
+        assert!(!root.path().join("var/lib/sanlock-rs").exists());
+    }
+    // The administrator's own file, which was there before.
+    let root = Root::new();
+    let settings = root.path().join("etc/sanlock/sanlock.conf");
+    std::fs::create_dir_all(settings.parent().unwrap()).unwrap();
+    std::fs::write(&settings, "").unwrap();
+    assert_eq!(root.run("postinst", "configure", &[]).0, Some(0));
+    let (status, _, said) = root.run("postrm", "purge", &[("USERDEL", "0"), ("GROUP", "2")]);
+    assert!(status == Some(0) && settings.exists(), "{said}");
+}
+
+/// `deb-systemd-helper` takes a unit without state for enabled.
+#[test]
+fn a_purge_of_the_original_leaves_units_disabled_that_were() {
+    const NO_STATE: [(&str, &str); 2] = [("STATE", "1"), ("ENABLED", "0")];
+    let enables = |calls: &str| calls.contains("deb-systemd-helper enable wdmd.service\n");
+    let updates = |calls: &str| calls.contains("deb-systemd-helper update-state wdmd.service\n");
+    let root = Root::new();
+    let (status, calls, said) = root.run("postinst", "configure", &[("ENABLED", "1")]);
+    assert!(status == Some(0) && updates(&calls) && !enables(&calls), "{calls}{said}");
+    let (status, calls, said) =
+        root.run("postinst", "triggered", &[NO_STATE[0], NO_STATE[1], ("ACTIVE", "3")]);
+    assert!(status == Some(0) && updates(&calls) && !enables(&calls), "{calls}");
+    assert!(said.contains("left disabled: wdmd.service sanlock.service"), "{said}");
+    // It has been started meanwhile: with "enable --now" as a rule.
+    let (_, calls, said) = root.run("postinst", "triggered", &[NO_STATE[0], NO_STATE[1], ("ACTIVE", "0")]);
+    assert!(enables(&calls) && !updates(&calls) && said.is_empty(), "{calls}{said}");
+    // What there is of state counts for more than the note, and an upgrade takes that back.
+    assert!(updates(&root.run("postinst", "configure", &[("ENABLED", "1")]).1));
+    assert!(enables(&root.run("postinst", "configure", &[]).1));
+    let (_, calls, _) = root.run("postinst", "triggered", &[NO_STATE[0], NO_STATE[1], ("ACTIVE", "3")]);
+    assert!(enables(&calls) && !updates(&calls), "{calls}");
+    // A first installation.
+    assert!(enables(&Root::new().run("postinst", "configure", &NO_STATE).1));
+}
+
+/// Files with leases belong to the numbers of the account.
+#[test]
+fn an_account_that_is_made_again_has_its_numbers_again() {
+    let root = Root::new();
+    root.program(
+        "bin/getent",
+        "case $* in 'passwd sanlock') cat \"$ROOT/account\" 2>/dev/null ;; *' sanlock') exit 2 ;; *) exit $TAKEN ;; esac",
+    );
+    root.program("bin/useradd", "echo \"sanlock:x:$3:105:::\" >\"$ROOT/account\"");
+    root.program(
+        "bin/systemd-sysusers",
+        "[ -e \"$ROOT/account\" ] || echo sanlock:x:998:998::: >\"$ROOT/account\"",
+    );
+    let account = root.path().join("account");
+    std::fs::write(&account, "sanlock:x:102:105:::\n").unwrap();
+    let (status, calls, said) = root.run("postinst", "configure", &[]);
+    assert!(status == Some(0) && said.is_empty() && !calls.contains("add "), "{calls}{said}");
+    // Purged with the original.
+    std::fs::remove_file(&account).unwrap();
+    let (status, calls, said) = root.run("postinst", "triggered", &[("TAKEN", "2")]);
+    assert_eq!((status, said.as_str()), (Some(0), ""));
+    assert!(calls.contains("groupadd --system --gid 105 sanlock\n"), "{calls}");
+    assert!(calls.contains("useradd --system --uid 102 --gid sanlock "), "{calls}");
+    assert!(calls.contains("systemd-sysusers sanlock-rs.conf\n"), "{calls}");
+    // Somebody else has them by then.
+    std::fs::remove_file(&account).unwrap();
+    let (status, calls, said) = root.run("postinst", "triggered", &[("TAKEN", "0")]);
+    assert!(status == Some(0) && !calls.contains("add "), "{calls}{said}");
+    assert!(said.contains("had the numbers 102:105 and has 998:998 now"), "{said}");
+}
+
+/// A daemon of another user keeps its records in them. The account's numbers count where a unit has it made again.
+#[test]
+fn directories_that_are_there_keep_their_owner() {
+    let tmpfiles = read_to_string(repository("packaging/tmpfiles.conf")).unwrap();
+    let mut seen = 0;
+    for line in tmpfiles.lines().filter(|line| line.contains("/sanlock ")) {
+        let words: Vec<&str> = line.split(' ').collect();
+        assert!(words[0] == "d" && words[3].starts_with(':') && words[4].starts_with(':'), "{line}");
+        seen += 1;
+    }
+    assert_eq!(seen, 2, "{tmpfiles}");
+    let sysusers = read_to_string(repository("packaging/sysusers.conf")).unwrap();
+    assert!(sysusers.lines().any(|line| line.starts_with("u sanlock /var/lib/sanlock ")), "{sysusers}");
 }
 
 /// A unit that kills what must not be killed, or starts what the package does not have, is found late.

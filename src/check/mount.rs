@@ -25,6 +25,10 @@ pub(super) struct Mount {
 const NFS_TIMEO: u64 = 600;
 /// Default number of times that it asks again.
 const NFS_RETRANS: u64 = 2;
+/// Tenths of a second after which it gives up at the latest, over TCP.
+const NFS_TCP_MAX: u64 = 6000;
+/// The same over UDP.
+const NFS_UDP_MAX: u64 = 600;
 
 impl Mount {
     /// The file system that holds this path, which is absolute and has no links in it.
@@ -102,7 +106,8 @@ impl Mount {
     fn judge_nfs(&self, io_timeout: IoTimeout, found: &mut Findings) {
         let seen = |what: String| format!("{} on {} ({}): {what}", self.kind, self.point, self.source);
         let (budget, timeout) = (io_timeout.renewal_fail_secs(), io_timeout.secs());
-        if self.value("proto").is_some_and(|proto| proto.starts_with("udp")) {
+        let over_udp = self.value("proto").is_some_and(|proto| proto.starts_with("udp"));
+        if over_udp {
             found.warning(
                 "nfs-udp",
                 seen("mounted over UDP".to_owned()),
@@ -112,9 +117,7 @@ impl Mount {
         }
         let tenths = self.number("timeo").unwrap_or(NFS_TIMEO);
         let retrans = self.number("retrans").unwrap_or(NFS_RETRANS);
-        // Each wait is longer than the one before by its own length.
-        let waits = retrans.saturating_add(1);
-        let seconds = tenths.saturating_mul(waits.saturating_mul(waits.saturating_add(1)) / 2) / 10;
+        let seconds = gives_up_after(over_udp, tenths, retrans);
         if !self.has("soft") && !self.has("softerr") {
             found.note(
                 "nfs-hard",
@@ -144,6 +147,20 @@ impl Mount {
     }
 }
 
+/// Seconds, rounded down, after which the client of a soft mount gives a request up, with `timeo` in tenths of a second.
+///
+/// That time is fixed when the request begins: over TCP `timeo` once, and once more for each retransmission; over UDP `timeo`, doubled for
+/// each. The waits between the retransmissions become longer and do not add up to it.
+fn gives_up_after(over_udp: bool, timeo: u64, retrans: u64) -> u64 {
+    let (times, most) = if over_udp {
+        let doubled = u32::try_from(retrans).ok().and_then(|times| 1_u64.checked_shl(times));
+        (doubled.unwrap_or(u64::MAX), NFS_UDP_MAX)
+    } else {
+        (retrans.saturating_add(1), NFS_TCP_MAX)
+    };
+    timeo.saturating_mul(times).min(most) / 10
+}
+
 /// What it is without the octal numbers for blanks.
 fn unescaped(text: &str) -> String {
     String::from_utf8_lossy(&unescape_mount(text.as_bytes())).into_owned()
@@ -167,5 +184,34 @@ mod tests {
         );
         assert_eq!(Mount::parse("36 35 0:52"), None);
         assert_eq!(Mount::parse(""), None);
+    }
+
+    /// The Linux client's major timeout (`nfs_init_timeout_values`, `xprt_calc_majortimeo`).
+    #[test]
+    fn a_soft_mount_gives_up_when_the_kernel_does() {
+        const TCP: bool = false;
+        const UDP: bool = true;
+        for (over_udp, timeo, retrans, seconds) in [
+            (TCP, 600, 2, 180),
+            (TCP, 600, 0, 60),
+            (TCP, 25, 2, 7),
+            (TCP, 50, 2, 15),
+            (TCP, 100, 1, 20),
+            (TCP, 150, 3, 60),
+            (TCP, 600, 9, 600),
+            (TCP, 600, 10, 600),
+            (TCP, 9000, 0, 600),
+            (TCP, u64::MAX, u64::MAX, 600),
+            (UDP, 11, 3, 8),
+            (UDP, 7, 4, 11),
+            (UDP, 7, 0, 0),
+            (UDP, 600, 2, 60),
+            (UDP, 1, 63, 60),
+            (UDP, 1, 64, 60),
+            (UDP, 1, u64::MAX, 60),
+        ] {
+            let found = gives_up_after(over_udp, timeo, retrans);
+            assert_eq!(found, seconds, "UDP {over_udp}, timeo={timeo}, retrans={retrans}");
+        }
     }
 }
