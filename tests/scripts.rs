@@ -7,13 +7,20 @@ use std::process::{Command, Output};
 
 const JUDGE: &str = "tests/vm/src/judge.rs";
 const CHECKS: &str = "tests/conformance/src/mixed/checks.rs";
+const KILLED: &str = "tests/crash_daemon/main.rs";
 
 /// What is never forgiven: where it comes from, how it begins there, and how it goes on.
-const VIOLATIONS: [(&str, &str, &str); 23] = [
+const VIOLATIONS: [(&str, &str, &str); 34] = [
     ("tests/conformance/src/mixed/client.rs", "OVERLAP: ", "ours1-2 (pid 7) was granted R1 Exclusive"),
     ("tests/conformance/src/bin/contender.rs", "DOUBLE OWNER: ", "orig-1: version 7 after Some(7)"),
     ("tests/conformance/src/contention.rs", "DOUBLE OWNER: ", "every grant is in the log"),
     ("tests/conformance/tests/libvirt.rs", "DOUBLE OWNER: ", "`virsh create` ended with 0"),
+    ("tests/conformance/tests/interop_migration.rs", "DOUBLE OWNER: ", "ours joined 9.1s after the crash"),
+    (
+        "tests/conformance/tests/commands/rem_lockspace.rs",
+        "DOUBLE OWNER: ",
+        "granted in a lockspace being removed: `client command` ended with 0",
+    ),
     (CHECKS, "DOUBLE OWNER: ", "ours1-2 has R1 under version 7"),
     (CHECKS, "OWNERS: ", "ours1-2 holds Some(Held), but [], after Entry"),
     (CHECKS, "VERSION: ", "ours1-2 asked for the one after 5 and has 9, after Entry"),
@@ -33,6 +40,23 @@ const VIOLATIONS: [(&str, &str, &str); 23] = [
     ("tests/conformance/tests/wdmd/expiry.rs", "expiry ", "12: last ping at 18.1s, allowed until 17s"),
     ("tests/conformance/tests/interop_wdmd.rs", "fires at ", "90.1s, promised 88s"),
     ("tests/conformance/tests/reset.rs", "fires at ", "90.1s, answered at 20s"),
+    (
+        KILLED,
+        "DOUBLE OWNER: ",
+        "convert to exclusive, killed at Write(2): granted 3 s after the last renewal of its owner",
+    ),
+    (KILLED, "DOUBLE OWNER: ", "join, killed at Write(2): generation 1 after 1"),
+    ("tests/crash_daemon/operations.rs", "VALUE TORN: ", "release with a value, killed at Write(2)"),
+    ("tests/crash_daemon/operations.rs", "VALUE LOST: ", "release with a value, killed at Write(2)"),
+    ("daemon/tests/life/main.rs", "DOUBLE OWNER: ", "granted 3 s after the last renewal of its owner"),
+    ("daemon/tests/life/failed_writes.rs", "DOUBLE OWNER: ", "the lease was given while a write could land"),
+    ("daemon/tests/life/index.rs", "DOUBLE OWNER: ", "left: true, format: -11"),
+    ("daemon/tests/life/late_format.rs", "DOUBLE OWNER: ", "taken where a format may still land: [0, -11]"),
+    (
+        "daemon/tests/life/troubled_disks.rs",
+        "DOUBLE OWNER: ",
+        "granted 3 s after the last renewal of its owner",
+    ),
 ];
 
 fn forgivable(output: &[u8]) -> Output {
@@ -76,8 +100,20 @@ fn a_grant_in_the_place_of_a_refusal_is_not_forgiven() {
     assert_not_forgiven(&said(|| assert_eq!(0, -243)).replace('\n', "\n    "));
     assert_not_forgiven(&said(|| assert_eq!(Some(0), Some(-203), "no watchdog")));
     assert_not_forgiven(&said(|| assert_eq!((0, 4), (-17, 4), "held by another process")));
+    assert_not_forgiven(&said(|| assert_eq!(0, -28, "nothing is granted in a failed lockspace")));
+    assert_not_forgiven(&said(|| assert_eq!([0, -11], [-11, -11], "a format may still land")));
+    assert_not_forgiven(&said(|| assert_eq!("acquire done 0\n", "acquire done -117\n")));
+    assert_not_forgiven(&said(|| {
+        let granted: Result<(), _> = "0".parse::<i32>().map(drop);
+        let _refusal = granted.unwrap_err();
+    }));
     for text in [
         "host 2 is refused: expected -243, got 0",
+        "host 2 wants it alone: expected -11, got 0",
+        "a lockspace that is not joined: expected Code(-28), got Code(0)",
+        "no orphan asked for: expected -117, got 0",
+        "AssertionError: held elsewhere: expected error -243, got None",
+        "AssertionError: shared elsewhere: expected error 11, got None",
         "held: expected Code(-17), got Code(0)",
         "an earlier one: expected (-273, (9, 2)), got (0, (9, 2))",
         "  reply\n    original: result -243 (command 7, flags 0x0)\n    ours: result 0 (command 7, flags 0x0)",
@@ -101,6 +137,9 @@ fn what_a_slow_machine_brings_about_is_forgiven() {
         "UNEXPECTED: ours1-2: acquire gave -202 at 17, holding []",
         "| c-kill-daemon | 1.0 | FAILED: no take-over; reset before SIGKILL |",
         "    original: result 0 (command 7, flags 0x0)\n    ours: result -243 (command 7, flags 0x0)",
+        "    original: result -28 (command 7, flags 0x0)\n    ours: result 0 (command 7, flags 0x0)",
+        "    original: result -11 (command 16, flags 0x0)\n    ours: result 0 (command 16, flags 0x0)",
+        "AssertionError: another event while one is set: expected error 16, got None",
         "",
     ] {
         let judged = forgivable(text.as_bytes());

@@ -244,18 +244,27 @@ fn a_command_that_finds_no_place_is_told_so_and_leaves_nothing_behind() {
     let Some(file) = SilentFile::new() else { return };
     let disk = open(&file.path);
     file.fall_silent();
-    let mut ios = Vec::new();
-    let (begun, error) = loop {
+    let mut ios: Vec<BlockingIo> = Vec::new();
+    let end = Instant::now() + HEALTHY;
+    loop {
+        assert!(Instant::now() < end, "there is always a place left");
         let mut io = BlockingIo::new(EngineKind::Threads).unwrap();
         io.count_as(Asker::Command);
         let error = io.write_all_at(&disk, 0, &[1; 512], Duration::from_millis(10)).unwrap_err();
-        if io.outstanding() == 0 {
-            break (ios.len(), error);
+        if io.outstanding() > 0 {
+            assert_eq!(error.kind, IoErrorKind::TimedOut);
+            ios.push(io);
+            continue;
         }
-        assert_eq!(error.kind, IoErrorKind::TimedOut);
-        ios.push(io);
-    };
-    assert_eq!((error.kind, error.code()), (IoErrorKind::NeverStarted, -202));
+        assert_eq!((error.kind, error.code()), (IoErrorKind::NeverStarted, -202));
+        // On a busy machine a write that has a place ends like this, too, if no thread has come for it in time; and one that a thread had taken
+        // may have ended without having begun.
+        ios.retain_mut(|io| io.collect_late() > 0);
+        if CallPlace::take(Asker::Command, &disk).is_none() {
+            break;
+        }
+    }
+    let begun = ios.len();
     assert_eq!(begun, Asker::Command.calls_max() / 4);
     assert!(threads_named("sanlock-threads") >= begun);
     // Engines that are gone hold their places for as long as the storage is silent.

@@ -1,9 +1,13 @@
 //! A process that locks all memory it maps. The only test of its program: the lock holds for the whole process.
 
+mod support;
+
+use std::sync::mpsc;
 use std::time::Duration;
 
 use nix::sys::mman::{MlockAllFlags, mlockall};
 use sanlock_blockio::HugePages;
+use support::missing;
 
 /// A figure of this process in KiB.
 fn kib(file: &str, name: &str) -> u64 {
@@ -15,11 +19,12 @@ fn kib(file: &str, name: &str) -> u64 {
 #[test]
 fn in_a_process_that_locks_everything_the_stock_is_of_huge_pages_and_locked() {
     if let Err(error) = mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE) {
-        return eprintln!("this process may not lock its memory: {error}");
+        return missing(&format!("this process may not lock its memory: {error}"));
     }
-    let stock = match HugePages::start(|text| eprintln!("{text}")) {
+    let (notes, heard) = mpsc::channel();
+    let stock = match HugePages::start(move |text| notes.send(text.to_owned()).unwrap_or_default()) {
         Ok(stock) => stock,
-        Err(error) => return eprintln!("{error}"),
+        Err(error) => return missing(&error.to_string()),
     };
     stock.lock();
     let (huge, locked) = (kib("smaps_rollup", "AnonHugePages:"), kib("smaps_rollup", "Locked:"));
@@ -31,7 +36,10 @@ fn in_a_process_that_locks_everything_the_stock_is_of_huge_pages_and_locked() {
         std::thread::sleep(Duration::from_millis(5));
     }
     if stock.bytes() == 0 {
-        return eprintln!("no huge pages, or too little memory may be locked");
+        let note = heard.try_recv().unwrap_or_default();
+        // A call that the kernel refused: more memory would be locked than may be.
+        assert!(note.contains("failed with errno"), "no huge page was made: {note:?}");
+        return missing(&note);
     }
     assert!(kib("smaps_rollup", "AnonHugePages:") >= huge + 2048, "ordinary pages");
     assert!(kib("smaps_rollup", "Locked:") >= locked + 2048, "not locked");

