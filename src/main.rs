@@ -30,9 +30,11 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let args: Vec<Vec<u8>> = std::env::args_os().map(OsStringExt::into_vec).collect();
+    let mut lost_as = FAILURE;
     let status = match cli::parse(&args) {
         Ok(Parsed { debug_lines, command, json, progress }) => {
             output::debug(&debug_lines);
+            lost_as = command.output_lost();
             run(command, json, Signs::wanted(progress))
         }
         Err(UsageError { stdout, stderr, status }) => {
@@ -41,7 +43,7 @@ fn main() -> ExitCode {
             status
         }
     };
-    ExitCode::from(if status == SUCCESS && output::lost() { FAILURE } else { status })
+    ExitCode::from(if status == SUCCESS && output::lost() { lost_as } else { status })
 }
 
 fn run(command: Command, json: bool, signs: Signs) -> u8 {

@@ -111,6 +111,58 @@ fn a_status_that_breaks_off_is_printed_as_far_as_it_came() {
 }
 
 #[test]
+fn an_object_has_what_came_of_an_answer_and_why_it_is_not_all() {
+    let object = |output: &Output| serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap();
+    let reply = recorded_reply("cross/01");
+    let output = run(&["status", "--json"], REQUEST, &reply[..reply.len() - 1]);
+    assert_eq!(output.status.code(), Some(0));
+    let shown = object(&output);
+    assert!(shown["daemon"]["host_name"].is_string(), "{shown}");
+    assert!(shown["cut"].as_str().unwrap().contains("closed the connection"), "{shown}");
+    assert!(text(&output.stderr).contains("so this is not all"), "{output:?}");
+
+    let request = Request::get_lockspaces().header;
+    let named = |n: usize| Lockspace::named(Name::new(format!("LS{n}")).unwrap());
+    let many = Reply::get_lockspaces(&request, (0..950).map(named).collect()).encode();
+    let output = run(&["gets", "--json"], REQUEST, &many);
+    let shown = object(&output);
+    assert_eq!((output.status.code(), shown["lockspaces"].as_array().unwrap().len()), (Some(0), 949));
+    assert!(
+        shown["cut"].is_string() && text(&output.stderr).contains("more than its answer holds"),
+        "{output:?}"
+    );
+
+    // The daemon is gone before the hosts have been asked for, has not looked at them, or has left the lockspace.
+    let one: Answer<'_> = &|request, mut stream| {
+        let reply = Reply::get_lockspaces(&request.header, vec![named(1)]);
+        stream.write_all(&reply.encode()).unwrap();
+    };
+    let gone: Answer<'_> = &|_, _| {};
+    let output = run_beside(&["gets", "-h", "1", "--json"], &[one, gone]);
+    let shown = &object(&output)["lockspaces"][0];
+    assert_eq!((output.status.code(), shown["hosts"].is_null()), (Some(0), true), "{output:?}");
+    assert!(
+        shown["hosts_error"].is_string() && text(&output.stderr).contains("hosts of lockspace LS1"),
+        "{output:?}"
+    );
+    let output =
+        run_beside(&["gets", "-h", "1", "--json"], &[one, &|request, stream| result(request, stream, -11)]);
+    let shown = &object(&output)["lockspaces"][0];
+    assert!(shown["hosts"].is_null() && shown["hosts_error"].is_null(), "{output:?}");
+    assert!(output.stderr.is_empty(), "{output:?}");
+
+    let listed: Answer<'_> = &|_, mut stream| stream.write_all(&reply).unwrap();
+    let left: Answer<'_> = &|request, stream| result(request, stream, -28);
+    let output = run_beside(&["host_status", "--json"], &[listed, left]);
+    let shown = &object(&output)["lockspaces"][0];
+    assert_eq!((output.status.code(), shown["hosts"].is_null()), (Some(0), true), "{output:?}");
+    assert!(
+        shown["error"].is_string() && text(&output.stderr).contains("hosts of lockspace LS5"),
+        "{output:?}"
+    );
+}
+
+#[test]
 fn a_log_that_breaks_off_is_printed_as_far_as_it_came() {
     let header = Request::log_dump().header.reply(11).encode();
     for (came, printed) in [

@@ -8,6 +8,7 @@ use sanlock_lease::limits::{IO_TIMEOUT_SECONDS_MAX, NAME_BYTES};
 use sanlock_lease::name::Name;
 use sanlock_lease::timing::{IoTimeout, WatchdogFire};
 use sanlock_wdmd::decide::wanted_device_timeout;
+use sanlock_wire::limits::MAX_STATE_RECORDS;
 use std::ffi::OsString;
 use std::io::Read;
 use std::ops::RangeInclusive;
@@ -29,8 +30,9 @@ pub const WORKER_THREADS_MIN: u32 = 2;
 pub const WORKER_THREADS_MAX: u32 = 256;
 /// Seconds of graceful recovery that are accepted (command-line.md 3.4, `-g`).
 pub const KILL_GRACE_SECONDS: RangeInclusive<u32> = 0..=60;
-/// Largest renewal history; our limit, 24 hours of renewals every second and more.
-pub const RENEWAL_HISTORY_MAX: u32 = 100_000;
+/// Largest renewal history; our limit, what clients accept in one answer: 36 hours with an io timeout of 1 s, two weeks with that of 10 s.
+pub const RENEWAL_HISTORY_MAX: u32 = 65_536;
+const _: () = assert!(RENEWAL_HISTORY_MAX as usize <= MAX_STATE_RECORDS);
 /// Numbers accepted for `max_sectors_kb`; they must be even (command-line.md 10.2).
 pub const MAX_SECTORS_KB: RangeInclusive<u32> = 1..=8192;
 /// Log priorities; -1 is none, 7 is debug.

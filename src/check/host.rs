@@ -39,6 +39,22 @@ pub(super) fn judge(root: &Root, config: &Config, io_timeout: IoTimeout, found: 
     daemon(root, config, found);
     storage::user(root, config, found);
     programs(root, config, found);
+    if let Some(text) = config.grace_excess() {
+        found.warning(
+            "grace-too-long",
+            text,
+            "a process whose killpath does nothing goes on until the machine is reset",
+            "make kill_grace_seconds shorter, or leave it out",
+        );
+    }
+    if let Some(text) = config.read_extend_excess(io_timeout) {
+        found.warning(
+            "read-extend-too-long",
+            text,
+            "a read of a renewal that is lost is not made good in time",
+            "make renewal_read_extend_sec shorter, or leave it out",
+        );
+    }
     for warning in &config.warnings {
         found.note("configuration", warning.to_string(), "the setting has no effect", "mend or remove it");
     }
@@ -195,13 +211,13 @@ fn daemon(root: &Root, config: &Config, found: &mut Findings) {
             "set it to its default, 950000",
         );
     }
-    let Some(pid) = root.text("/run/sanlock/sanlock.pid") else { return };
-    let Some(status) = root.text(&format!("/proc/{}/status", pid.trim())) else {
+    let Some((pid, status)) = options::daemon(root) else { return };
+    let Some(status) = status else {
         found.note(
             "not-running",
-            format!("/run/sanlock/sanlock.pid names process {}, which does not run", pid.trim()),
-            "the daemon was killed, or never started properly",
-            "start it, and look into its log",
+            format!("no daemon runs: /run/sanlock/sanlock.pid names process {pid}, which is none"),
+            "it was stopped, or it was killed or failed",
+            "start it if this host is to hold leases; its log says how it ended",
         );
         return;
     };
@@ -212,23 +228,20 @@ fn daemon(root: &Root, config: &Config, found: &mut Findings) {
     if config.mlock_level != 0 && kilobytes("VmLck") == Some(0) {
         found.warning(
             "not-locked",
-            format!("the daemon (process {}) has no memory locked, although mlock_level is {}", pid.trim(), config.mlock_level),
+            format!("the daemon (process {pid}) has no memory locked, although mlock_level is {}", config.mlock_level),
             "when memory is short, or swap lies on the storage that fails, it stands still and this host is reset",
             "give it the limit: LimitMEMLOCK=infinity in its unit, or start it as root",
         );
     }
     // Fields 40 and 41 of stat(5), counted behind the name, which may hold blanks.
-    let policy = root.text(&format!("/proc/{}/stat", pid.trim())).and_then(|stat| {
+    let policy = root.text(&format!("/proc/{pid}/stat")).and_then(|stat| {
         let (_, fields) = stat.rsplit_once(')')?;
         fields.split_whitespace().nth(38)?.parse::<u32>().ok()
     });
     if config.high_priority != 0 && policy == Some(0) {
         found.warning(
             "not-real-time",
-            format!(
-                "the daemon (process {}) is scheduled like any other, although high_priority is set",
-                pid.trim()
-            ),
+            format!("the daemon (process {pid}) is scheduled like any other, although high_priority is set"),
             "on a busy machine renewals come late",
             "give it the limit: LimitRTPRIO=infinity in its unit, or start it as root",
         );

@@ -46,9 +46,17 @@ pub(crate) fn run(args: &CheckArgs) -> u8 {
         return UNKNOWN;
     }
     let root = Root::new(&args.sysroot);
+    let (mut found, mut measured) = (Findings::default(), None);
     let mut config = Config::default();
-    if let Some(text) = root.text(CONFIG_PATH) {
-        config.apply_file(text.as_bytes());
+    match root.text(CONFIG_PATH) {
+        Some(text) => config.apply_file(text.as_bytes()),
+        None if root.is_there(CONFIG_PATH) => found.warning(
+            "configuration-unread",
+            format!("{CONFIG_PATH} cannot be read"),
+            "the daemon goes by its defaults, and so does what is said here",
+            "make it a file that root can read",
+        ),
+        None => {}
     }
     let io_timeout = match args.io_timeout.map(IoTimeout::new) {
         None => config.io_timeout,
@@ -59,7 +67,6 @@ pub(crate) fn run(args: &CheckArgs) -> u8 {
         }
     };
     let check = Check { root, config, io_timeout, time: Duration::from_secs(args.seconds.into()) };
-    let (mut found, mut measured) = (Findings::default(), None);
     host::judge(&check.root, &check.config, io_timeout, &mut found);
     if let Some(place) = &args.place {
         match Place::parse(place.as_bytes(), false) {

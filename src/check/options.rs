@@ -27,9 +27,20 @@ pub(super) fn without_watchdog(root: &Root, config: &Config) -> Vec<String> {
     found
 }
 
+/// The process that the daemon's pid file names, if there is one; with `/proc/PID/status` if it is the daemon. The file stays when a daemon
+/// ends, and its number may be another process's by now.
+pub(super) fn daemon(root: &Root) -> Option<(String, Option<String>)> {
+    let pid = root.text("/run/sanlock/sanlock.pid")?.trim().to_owned();
+    let status = root.text(&format!("/proc/{pid}/status"));
+    let is_daemon = |status: &String| {
+        status.lines().any(|line| line.strip_prefix("Name:").is_some_and(|name| name.trim() == "sanlock"))
+    };
+    Some((pid, status.filter(is_daemon)))
+}
+
 /// The process of the daemon, and what it was started with.
 fn running(root: &Root) -> Option<(String, Vec<String>)> {
-    let pid = root.text("/run/sanlock/sanlock.pid")?.trim().to_owned();
+    let (pid, _) = daemon(root).filter(|(_, status)| status.is_some())?;
     let line = root.text(&format!("/proc/{pid}/cmdline"))?;
     Some((pid, line.split('\0').map(str::to_owned).collect()))
 }

@@ -5,7 +5,7 @@ use super::root::Root;
 use crate::direct::storage::{Storage, StorageError};
 use sanlock_blockio::{Access, OpenError};
 use sanlock_daemon::config::Config;
-use sanlock_sys::credentials::{find_group, find_user};
+use sanlock_sys::credentials::{UserId, find_group, find_user, user_name};
 use std::fs::{Metadata, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -169,8 +169,18 @@ impl User {
         let group_name = config.gname.as_deref().unwrap_or(default);
         let gid = id_of(&group, group_name)
             .or_else(|| elsewhere(find_group(group_name).map(|found| found.map(|group| group.0))))?;
-        let is_member =
-            |line: &&str| field(line, 3).is_some_and(|members| members.split(',').any(|m| m == name));
+        // Groups have names as members.
+        let member = if name.bytes().all(|byte| byte.is_ascii_digit()) {
+            let line = passwd.lines().find(|line| field(line, 2).is_some_and(|id| id.parse() == Ok(uid)));
+            let elsewhere = || root.is_own().then(|| user_name(UserId(uid)).ok().flatten()).flatten();
+            line.and_then(|line| field(line, 0)).or_else(elsewhere)
+        } else {
+            Some(name.clone())
+        };
+        let is_member = |line: &&str| {
+            let members = field(line, 3).unwrap_or_default();
+            member.as_ref().is_some_and(|member| members.split(',').any(|m| m == member))
+        };
         let more = group.lines().filter(is_member).filter_map(|line| field(line, 2)?.parse().ok());
         Some(Self { gids: std::iter::once(gid).chain(more).collect(), name, uid })
     }
@@ -298,6 +308,10 @@ mod tests {
         config.apply_file(b"uname = 7\ngname = disk\n");
         let user = User::of(&root, &config).unwrap();
         assert_eq!((user.uid, user.gids), (7, vec![6]));
+        // A number is the same user, who is where the groups have his name.
+        config.apply_file(b"uname = 179\ngname = sanlock\n");
+        let user = User::of(&root, &config).unwrap();
+        assert_eq!((user.uid, user.gids), (179, vec![180, 6]));
         config.apply_file(b"uname = nobody-here\n");
         assert_eq!(User::of(&root, &config), None);
     }

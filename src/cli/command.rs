@@ -1,10 +1,11 @@
 //! Everything the command can be asked to do, as plain values (command-line.md 2, 7, 8, 9).
 
-use super::doctor::{CheckArgs, FsckArgs};
+use super::doctor::{CheckArgs, FsckArgs, UNKNOWN};
 use super::exporter::ExporterArgs;
 use super::given::Sizes;
 use super::top::TopArgs;
 use super::who::WhoArgs;
+use crate::output::FAILURE;
 use clap::Parser;
 use sanlock_client::wire::flags::ConfigCommand;
 use sanlock_daemon::config::Overrides;
@@ -54,6 +55,17 @@ pub(crate) enum Command {
     Client(ClientAction),
     /// Look at, or format, storage.
     Direct(DirectAction),
+}
+
+impl Command {
+    /// The exit status of one that has succeeded, but whose results could not be printed. Where 1 says something of what was looked at, it is
+    /// another one.
+    pub(crate) const fn output_lost(&self) -> u8 {
+        match self {
+            Self::Fsck(_) | Self::Check(_) => UNKNOWN,
+            _ => FAILURE,
+        }
+    }
 }
 
 /// `sanlock demo`: two daemons on one scratch file, locking each other out.

@@ -2,14 +2,14 @@
 
 use super::convert::{self, path_bytes, sizes_of};
 use super::status::pid_of;
-use super::{reason, silent_failure};
+use super::{explain, reason, silent_failure, tell_cut};
 use crate::cli::command::{ClientAction, NO_PID, ReadTarget};
 use crate::cli::given::Sizes;
 use crate::json::{Place, Text, print_document, print_failure};
 use crate::output::SUCCESS;
 use crate::subject;
 use sanlock_client::wire::flags::{HostState, LockspaceFlags, ResourceFlags};
-use sanlock_client::wire::{Attachment, Disk, Host, Lockspace, StateRecord, StateType};
+use sanlock_client::wire::{Attachment, Disk, Host, Lockspace, StateRecord, StateType, code};
 use sanlock_client::{Client, ClientError};
 use sanlock_lease::name::Name;
 use sanlock_lease::text::{LockspaceSpec, ResourceSpec, library};
@@ -101,6 +101,8 @@ fn mode(flags: u32) -> &'static str {
 
 #[derive(Serialize)]
 struct Status<'a> {
+    /// Why these are not all.
+    cut: Option<&'a str>,
     daemon: Option<DaemonStatus<'a>>,
     clients: Vec<ClientStatus<'a>>,
     lockspaces: Vec<LockspaceStatus<'a>>,
@@ -154,22 +156,39 @@ struct OtherStatus<'a> {
 }
 
 fn status(client: &Client) -> Result<impl Serialize, ClientError> {
-    let records = client.status(0)?;
+    let arrived = client.status_arrived(0)?;
     // The records live as long as the object that shows them.
-    Ok(Owned(records))
+    Ok(Owned { cut: cut("status", arrived.cut.as_ref()), records: arrived.items })
 }
 
 /// Records that are shown as [`Status`].
-struct Owned(Vec<StateRecord>);
+struct Owned {
+    cut: Option<String>,
+    records: Vec<StateRecord>,
+}
 
 impl Serialize for Owned {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        listed(&self.0).serialize(serializer)
+        let status = Status { cut: self.cut.as_deref(), ..listed(&self.records) };
+        status.serialize(serializer)
     }
+}
+
+/// Why what is shown is not all, which is told on stderr too.
+fn cut(command: &str, error: Option<&ClientError>) -> Option<String> {
+    tell_cut(command, error);
+    error.map(reason)
+}
+
+/// Why the hosts of a lockspace could not be asked for, which is told on stderr too.
+fn hosts_error(command: &str, lockspace: &Text, error: &ClientError) -> String {
+    explain(command, &format!("hosts of lockspace {}", lockspace.plain()), error);
+    reason(error)
 }
 
 fn listed(records: &[StateRecord]) -> Status<'_> {
     let mut status = Status {
+        cut: None,
         daemon: None,
         clients: Vec::new(),
         lockspaces: Vec::new(),
@@ -221,8 +240,10 @@ struct HostStatus {
 #[derive(Serialize)]
 struct LockspaceHosts {
     name: Text,
-    /// `None` if the lockspace has gone meanwhile.
+    /// `None` if they could not be asked for.
     hosts: Option<Vec<HostRecord>>,
+    /// Why.
+    error: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -241,13 +262,21 @@ fn host_status(client: &Client, lockspace: Name) -> Result<HostStatus, ClientErr
     if !lockspace.is_empty() {
         let hosts = client.host_status(convert::name(lockspace))?.iter().map(host_record).collect();
         let name = Text::from(lockspace.as_bytes());
-        return Ok(HostStatus { lockspaces: vec![LockspaceHosts { name, hosts: Some(hosts) }] });
+        return Ok(HostStatus { lockspaces: vec![LockspaceHosts { name, hosts: Some(hosts), error: None }] });
     }
     let records = client.status(StateType::Lockspace as u32)?;
     let lockspaces = records.iter().filter(|record| record.state_type() == Some(StateType::Lockspace));
-    let lockspaces = lockspaces.map(|record| LockspaceHosts {
-        name: Text::from(record.name.name_bytes()),
-        hosts: client.host_status(record.name).ok().map(|records| records.iter().map(host_record).collect()),
+    let lockspaces = lockspaces.map(|record| {
+        let name = Text::from(record.name.name_bytes());
+        match client.host_status(record.name) {
+            Ok(records) => {
+                LockspaceHosts { name, hosts: Some(records.iter().map(host_record).collect()), error: None }
+            }
+            Err(e) => {
+                let error = Some(hosts_error("host_status", &name, &e));
+                LockspaceHosts { name, hosts: None, error }
+            }
+        }
     });
     Ok(HostStatus { lockspaces: lockspaces.collect() })
 }
@@ -271,6 +300,8 @@ fn host_record(record: &StateRecord) -> HostRecord {
 
 #[derive(Serialize)]
 struct Gets {
+    /// Why these are not all.
+    cut: Option<String>,
     lockspaces: Vec<Joined>,
 }
 
@@ -281,8 +312,10 @@ struct Joined {
     #[serde(flatten)]
     place: Place,
     state: &'static str,
-    /// `None` when they were not asked for, or are not known yet.
+    /// `None` when they were not asked for, could not be, or have not been looked at yet.
     hosts: Option<Vec<HostSeen>>,
+    /// Why they could not be asked for.
+    hosts_error: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -295,11 +328,22 @@ struct HostSeen {
 }
 
 fn gets(client: &Client, with_hosts: bool) -> Result<Gets, ClientError> {
-    let lockspaces = client.get_lockspaces()?;
+    let arrived = client.lockspaces_arrived()?;
     let joined = |lockspace: &Lockspace| {
         let flags = LockspaceFlags::from_bits_truncate(lockspace.flags.get());
+        let name = Text::from(lockspace.name.name_bytes());
+        let (hosts, hosts_error) = match with_hosts.then(|| client.get_hosts(lockspace.name, 0)) {
+            None => (None, None),
+            Some(Ok(hosts)) => {
+                let seen = hosts.iter().filter(|host| host.timestamp.get() != 0);
+                (Some(seen.map(host_seen).collect()), None)
+            }
+            // Not looked at yet.
+            Some(Err(error)) if error.result_code() == code::EAGAIN => (None, None),
+            Some(Err(error)) => (None, Some(hosts_error("gets", &name, &error))),
+        };
         Joined {
-            name: Text::from(lockspace.name.name_bytes()),
+            name,
             host_id: lockspace.host_id.get(),
             place: place(&lockspace.host_id_disk),
             state: if flags.contains(LockspaceFlags::ADD) {
@@ -309,13 +353,12 @@ fn gets(client: &Client, with_hosts: bool) -> Result<Gets, ClientError> {
             } else {
                 "joined"
             },
-            hosts: with_hosts
-                .then(|| client.get_hosts(lockspace.name, 0).ok())
-                .flatten()
-                .map(|hosts| hosts.iter().filter(|host| host.timestamp.get() != 0).map(host_seen).collect()),
+            hosts,
+            hosts_error,
         }
     };
-    Ok(Gets { lockspaces: lockspaces.iter().map(joined).collect() })
+    let lockspaces = arrived.items.iter().map(joined).collect();
+    Ok(Gets { cut: cut("gets", arrived.cut.as_ref()), lockspaces })
 }
 
 fn host_seen(host: &Host) -> HostSeen {

@@ -7,6 +7,7 @@ use crate::output::print;
 use crate::progress::join::Join;
 use crate::progress::{Signs, show, so_far};
 use crate::subject;
+use sanlock_client::wire::StateType;
 use sanlock_client::wire::flags::{AddFlags, ConfigCommand, InqFlags, RemFlags};
 use sanlock_client::{Client, ClientError};
 use sanlock_daemon::config::{Config, Environment, Overrides};
@@ -26,7 +27,9 @@ pub(super) fn add(client: &Client, spec: &LockspaceSpec, io_timeout: u32, signs:
         }
         let settings = Config::load(&Overrides::default(), &Environment::of_process());
         let io_timeout = IoTimeout::new(sent).unwrap_or(settings.io_timeout);
-        let join = Join::look(spec, io_timeout, settings.fire);
+        let us = client.status(StateType::Daemon as u32).ok().and_then(|records| Some(records.first()?.name));
+        let us = us.as_ref().map(|name| name.name_bytes());
+        let join = Join::look(spec, io_timeout, settings.fire, us);
         show(signs, action, move |passed| join.tell(passed), ask)
     });
     done(action, &subject::lockspace(spec), &outcome)

@@ -131,7 +131,7 @@ pub(super) fn acquire_id(args: &DirectHostId, signs: Signs) -> u8 {
     carry_out("acquire_id", "acquire_id", args, |target| {
         let take = || target.drive(DeltaAcquire::new(target.config, None));
         let joined = if signs.any() {
-            let join = Join::look(&args.lockspace, target.config.io_timeout, target.config.fire);
+            let join = Join::look(&args.lockspace, target.config.io_timeout, target.config.fire, None);
             show(signs, "acquire_id", move |passed| join.tell(passed), take)
         } else {
             take()

@@ -92,7 +92,10 @@ fn lockspaces(page: &mut Page, scrape: &Scrape) {
     each(page, scrape, name, "The generation of this host's id.", |v| joined(v, "host_generation"));
     let name = "sanlock_lockspace_healthy";
     let help = "1 while leases may be taken, 0 once the lockspace has failed or is being removed.";
-    each(page, scrape, name, help, |view| joined(view, "space_dead").map(|dead| u8::from(dead == 0)));
+    each(page, scrape, name, help, |view| {
+        let dead = view.number("space_dead").filter(|_| view.joined || view.leaving)?;
+        Some(u8::from(dead == 0 && view.joined))
+    });
     let name = "sanlock_lockspace_renewal_ok";
     let help = "Whether the last attempt to renew the host id succeeded.";
     each(page, scrape, name, help, |view| {
@@ -127,7 +130,8 @@ struct Budget {
 impl Budget {
     fn of(view: &LockspaceView, scrape: &Scrape) -> Option<Self> {
         let now = number(scrape.daemon.as_ref()?, "monotime")?;
-        let last = view.number("renewal_last_success").filter(|at| *at > 0 && view.joined)?;
+        let last =
+            view.number("renewal_last_success").filter(|at| *at > 0 && (view.joined || view.leaving))?;
         let io_timeout = io_timeout(view)?;
         let fire = WatchdogFire::new(u32::try_from(scrape.fire).ok()?).unwrap_or(WatchdogFire::DEFAULT);
         let seconds = |seconds: u64| i64::try_from(seconds).ok();

@@ -41,6 +41,8 @@ pub(crate) struct LockspaceView {
     pub(crate) record: Option<StateRecord>,
     /// Joined: neither being joined nor being left.
     pub(crate) joined: bool,
+    /// Being left, or failed and not given up yet.
+    pub(crate) leaving: bool,
     /// By [`HOST_STATES`]; `None` where the daemon does not know yet.
     pub(crate) hosts: Option<[u64; HOST_STATES.len()]>,
     /// Host ids with a damaged record, which are none of `hosts`, or one of an earlier state; `None` where the daemon does not say.
@@ -145,13 +147,16 @@ impl Collector {
     }
 
     /// The states of hosts, as far as their records have been looked at.
-    fn states(&self, lockspace: Name, hosts: &[Host], end: Instant) -> Vec<HostState> {
+    ///
+    /// # Errors
+    /// When that cannot be asked: those who are silent may then not have been looked at.
+    fn states(&self, lockspace: Name, hosts: &[Host], end: Instant) -> Result<Vec<HostState>, ClientError> {
         let silent = |host: &Host| {
             matches!(HostState::from_flags(host.flags.get()), Some(HostState::Fail | HostState::Dead))
         };
         // Asked only where it matters: in a lockspace of two thousand hosts the answer is long.
         let records = if hosts.iter().any(silent) {
-            self.client.until(end).host_status(lockspace).unwrap_or_default()
+            self.client.until(end).host_status(lockspace)?
         } else {
             Vec::new()
         };
@@ -161,16 +166,16 @@ impl Collector {
             let io_timeout = IoTimeout::from_disk(io_timeout, IoTimeout::DEFAULT);
             state_as_looked_at(host, record, io_timeout.renewal_fail_secs())
         };
-        hosts.iter().filter_map(state).collect()
+        Ok(hosts.iter().filter_map(state).collect())
     }
 
     fn ask_about_lockspaces(&mut self, scrape: &mut Scrape, names: &BTreeMap<String, Name>, end: Instant) {
         self.renewals.retain(|shown, _| names.contains_key(shown));
         for (shown, name) in names {
             let Some(view) = scrape.lockspaces.get_mut(shown).filter(|view| view.joined) else { continue };
-            match self.client.until(end).get_hosts(*name, 0) {
-                Ok(hosts) => {
-                    let states = self.states(*name, &hosts, end);
+            let hosts = self.client.until(end).get_hosts(*name, 0);
+            match hosts.and_then(|hosts| self.states(*name, &hosts, end)) {
+                Ok(states) => {
                     let counts =
                         HOST_STATES.map(|(state, _)| states.iter().filter(|s| **s == state).count() as u64);
                     view.hosts = Some(counts);
@@ -221,8 +226,10 @@ fn sort(scrape: &mut Scrape, records: Vec<StateRecord>) -> BTreeMap<String, Name
                     continue;
                 }
                 names.insert(shown.clone(), record.name);
-                let joined = record.get("list") == Some(b"spaces");
-                let view = LockspaceView { record: Some(record), joined, ..LockspaceView::default() };
+                let (joined, leaving) =
+                    (record.get("list") == Some(b"spaces"), record.get("list") == Some(b"rem"));
+                let view =
+                    LockspaceView { record: Some(record), joined, leaving, ..LockspaceView::default() };
                 scrape.lockspaces.insert(shown, view);
             }
             Some(StateType::Resource) => {
@@ -265,7 +272,10 @@ fn sort(scrape: &mut Scrape, records: Vec<StateRecord>) -> BTreeMap<String, Name
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sanlock_client::wire::{Disk, Lockspace, Resource, ResourceSpec, StateText};
+    use sanlock_client::wire::{
+        Command, Disk, Lockspace, Reply, RequestDecoder, Resource, ResourceSpec, StateText,
+    };
+    use std::io::{Read, Write};
 
     #[test]
     fn there_are_never_more_lockspaces_than_the_limit() {
@@ -283,6 +293,46 @@ mod tests {
         let names = sort(&mut scrape, records);
         assert_eq!((names.len(), scrape.lockspaces.len()), (LOCKSPACES_MAX, LOCKSPACES_MAX));
         assert_eq!(scrape.left_out, 5);
+    }
+
+    #[test]
+    fn silent_hosts_of_which_nobody_says_whether_they_were_looked_at_are_not_shown() {
+        let dir = tempfile::tempdir().unwrap();
+        let listener = std::os::unix::net::UnixListener::bind(dir.path().join("sanlock.sock")).unwrap();
+        let lockspace = Lockspace::new(Name::truncated("LS"), 1, Disk::new("/d", 0).unwrap());
+        let record = StateRecord::lockspace(lockspace, StateText::new().item("list", "spaces"));
+        let silent = Host {
+            host_id: 2.into(),
+            generation: 1.into(),
+            timestamp: 100.into(),
+            io_timeout: 10.into(),
+            flags: (HostState::Dead as u32).into(),
+        };
+        let answers = std::thread::spawn(move || {
+            for _ in 0..4 {
+                let (mut stream, _) = listener.accept().unwrap();
+                let (mut decoder, mut byte) = (RequestDecoder::new(), [0]);
+                let header = loop {
+                    stream.read_exact(&mut byte).unwrap();
+                    if let Some(request) = decoder.feed(&mut byte.as_slice()).unwrap() {
+                        break request.header;
+                    }
+                };
+                let reply = match header.command().unwrap() {
+                    Command::Status => Reply::status(&header, vec![record.clone()]),
+                    Command::GetHosts => Reply::get_hosts(&header, vec![silent]),
+                    Command::Renewal => Reply::renewal(&header, 10, Vec::new()),
+                    // It is gone.
+                    _ => continue,
+                };
+                stream.write_all(&reply.encode()).unwrap();
+            }
+        });
+        let mut collector = Collector::new(Client::with_run_dir(dir.path()), Duration::from_secs(60), false);
+        let (scrape, _) = collector.scrape();
+        answers.join().unwrap();
+        assert_eq!(scrape.lockspaces["LS"].hosts, None);
+        assert_eq!(scrape.errors, [0, 1, 0]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::overlap::{self, Before};
 use crate::direct::report::Failure;
 use crate::direct::storage::{Storage, StorageError};
 use crate::json::Text;
-use sanlock_blockio::Access;
+use sanlock_blockio::{Access, Disk};
 use sanlock_lease::fsck::{
     Finding, Found, HEAD_BYTES, IndexReport, Kind, Level, LockspaceReport, Problem, ResourceReport, Spot,
     check_against, check_disks, check_index, check_lockspace, check_resource, identify, identify_within,
@@ -19,6 +19,7 @@ use sanlock_lease::record::RawLeader;
 use sanlock_lease::rindex::{IndexView, LEASE_NAME};
 use sanlock_lease::text::{TextError, strict};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Distance of the places that are looked at.
@@ -140,9 +141,13 @@ impl Scan {
     /// Storage that cannot be opened or read.
     pub(crate) fn of(places: &[Place]) -> Result<Self, Unusable> {
         let mut scan = Self::default();
+        let mut disks: Vec<Arc<Disk>> = Vec::new();
         for (number, place) in places.iter().enumerate() {
             let mut storage = Storage::open(&place.path, Access::ReadOnly).map_err(|e| place.failed(e))?;
-            scan.place(number, place, &mut storage).map_err(|e| place.failed(e))?;
+            let on_it = |n: &usize| disks.get(*n).is_some_and(|disk| disk.is_same_as(storage.disk()));
+            let same: Vec<usize> = (0..number).filter(on_it).chain([number]).collect();
+            disks.push(storage.shared_disk());
+            scan.place(&same, place, &mut storage).map_err(|e| place.failed(e))?;
         }
         scan.lockspaces_again(places)?;
         scan.relate();
@@ -175,10 +180,13 @@ impl Scan {
         resources.flat_map(|report| report.claims.iter().copied()).collect()
     }
 
-    fn place(&mut self, number: usize, place: &Place, storage: &mut Storage) -> Result<(), StorageError> {
+    /// Looks at one place. `same`: the numbers of those on its disk, whatever their paths, its own last. An area that two of them have is
+    /// one area.
+    fn place(&mut self, same: &[usize], place: &Place, storage: &mut Storage) -> Result<(), StorageError> {
+        let Some(&number) = same.last() else { return Ok(()) };
         let end = storage.disk().size();
         let end = place.size.map_or(end, |size| end.min(place.offset.saturating_add(size)));
-        let before = self.areas.len();
+        let mut any = false;
         let (mut offset, mut empty) = (place.offset, 0);
         while offset < end && empty < EMPTY_MAX {
             let found = match identify(&head(storage, offset)?) {
@@ -192,16 +200,20 @@ impl Scan {
                 (offset, empty) = (offset + STEP, empty + 1);
                 continue;
             };
-            if self.areas.len() == before && offset > place.offset && !place.only_area {
+            let first = !std::mem::replace(&mut any, true);
+            let known = self.known(same, offset).map(|area| area.geometry);
+            if first && known.is_none() && offset > place.offset && !place.only_area {
                 let at = format!("{}:{}", place.shown(), place.offset);
                 let blank = head(storage, place.offset)?.iter().all(|byte| *byte == 0);
                 self.begin_otherwise.push((number, at, blank));
             }
             empty = 0;
-            let geometry = sizes(storage, offset, found)?;
-            let area = examine(storage, number, offset, found.kind, geometry)?;
-            self.index_before(number, storage, &area)?;
-            self.areas.push(area);
+            let geometry = known.map_or_else(|| sizes(storage, offset, found), Ok)?;
+            if known.is_none() {
+                let area = examine(storage, number, offset, found.kind, geometry)?;
+                self.index_before(same, storage, &area)?;
+                self.areas.push(area);
+            }
             if place.only_area {
                 break;
             }
@@ -209,7 +221,7 @@ impl Scan {
             let certain = found.by_first || found.kind == Kind::Lockspace;
             offset += if certain { geometry.align().bytes() } else { STEP };
         }
-        if self.areas.len() == before {
+        if !any {
             self.remarks.push(format!(
                 "{}:{}: no lockspace, lease or index was found there; if there was one, its first records are lost",
                 place.shown(),
@@ -227,10 +239,15 @@ impl Scan {
         Ok(())
     }
 
+    /// The area at this offset, if one of these places has it.
+    fn known(&self, same: &[usize], offset: u64) -> Option<&Area> {
+        self.areas.iter().find(|area| area.offset == offset && same.contains(&area.place))
+    }
+
     /// An internal lease of an index that has no index before it.
     fn index_before(
         &mut self,
-        number: usize,
+        same: &[usize],
         storage: &mut Storage,
         area: &Area,
     ) -> Result<(), StorageError> {
@@ -238,9 +255,8 @@ impl Scan {
         let is_internal = report.known.is_some_and(|k| k.name.as_bytes() == LEASE_NAME);
         let align = area.geometry.align().bytes();
         let Some(before) = area.offset.checked_sub(align).filter(|_| is_internal) else { return Ok(()) };
-        let known = |a: &Area| a.place == number && a.offset == before;
-        if !self.areas.iter().any(known) {
-            let index = examine(storage, number, before, Kind::Index, area.geometry)?;
+        if self.known(same, before).is_none() {
+            let index = examine(storage, area.place, before, Kind::Index, area.geometry)?;
             self.areas.push(index);
         }
         Ok(())

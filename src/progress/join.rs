@@ -29,13 +29,21 @@ enum Before {
     Free,
     /// Somebody's who has not left.
     Held(String),
+    /// This host's, which has not left it: its daemon may know that nothing is left of the one before.
+    Ours,
     /// Its record could not be read.
     Unknown,
 }
 
 impl Join {
-    /// Looks at the record, but not for long. To be called before the join, which changes it.
-    pub(crate) fn look(spec: &LockspaceSpec, io_timeout: IoTimeout, fire: WatchdogFire) -> Self {
+    /// Looks at the record, but not for long. To be called before the join, which changes it. `rejoins`: the name of a host whose daemon may
+    /// take up what it had.
+    pub(crate) fn look(
+        spec: &LockspaceSpec,
+        io_timeout: IoTimeout,
+        fire: WatchdogFire,
+        rejoins: Option<&[u8]>,
+    ) -> Self {
         let (tell, told) = channel();
         let wanted = spec.clone();
         let look = move || {
@@ -44,14 +52,21 @@ impl Join {
         };
         let looking = std::thread::Builder::new().name("look".to_owned()).spawn(look);
         let record = looking.ok().and_then(|_| told.recv_timeout(LOOK_LIMIT).ok().flatten());
-        Self::of(spec.host_id, record.as_ref(), io_timeout, fire)
+        Self::of(spec.host_id, record.as_ref(), io_timeout, fire, rejoins)
     }
 
-    fn of(host_id: u64, record: Option<&RawLeader>, io_timeout: IoTimeout, fire: WatchdogFire) -> Self {
-        let before = match record {
+    fn of(
+        host_id: u64,
+        record: Option<&RawLeader>,
+        io_timeout: IoTimeout,
+        fire: WatchdogFire,
+        rejoins: Option<&[u8]>,
+    ) -> Self {
+        let before = match record.map(|record| (record, Name::from_field(&record.resource_name))) {
             None => Before::Unknown,
-            Some(record) if record.timestamp.get() == 0 => Before::Free,
-            Some(record) => Before::Held(Name::from_field(&record.resource_name).to_string()),
+            Some((record, _)) if record.timestamp.get() == 0 => Before::Free,
+            Some((_, name)) if rejoins == Some(name.as_bytes()) => Before::Ours,
+            Some((_, name)) => Before::Held(name.to_string()),
         };
         let io_timeout =
             record.map_or(io_timeout, |record| IoTimeout::from_disk(record.io_timeout.get(), io_timeout));
@@ -81,6 +96,13 @@ impl Join {
                 ),
                 passed,
             ),
+            Before::Ours => passed_since(
+                &format!(
+                    "host id {host} was this host's and not left: joining takes {settle} s, or {} s if the daemon cannot tell that nothing is left of it",
+                    dead + settle
+                ),
+                passed,
+            ),
         }
     }
 }
@@ -98,7 +120,8 @@ mod tests {
     }
 
     fn told(record: Option<&RawLeader>, passed: u64) -> String {
-        Join::of(3, record, IoTimeout::DEFAULT, WatchdogFire::DEFAULT).tell(Duration::from_secs(passed))
+        Join::of(3, record, IoTimeout::DEFAULT, WatchdogFire::DEFAULT, Some(b"hostB"))
+            .tell(Duration::from_secs(passed))
     }
 
     #[test]
@@ -119,6 +142,15 @@ mod tests {
     }
 
     #[test]
+    fn a_host_that_comes_back_need_not_wait_for_itself() {
+        let mut own = record(77, 5);
+        own.resource_name = Name::new(b"hostB").unwrap().to_field();
+        let told = told(Some(&own), 4);
+        assert!(told.starts_with("4 s so far: host id 3 was this host's"), "{told}");
+        assert!(told.contains("10 s, or 111 s"), "{told}");
+    }
+
+    #[test]
     fn what_is_not_known_is_said_with_its_bounds() {
         assert_eq!(
             told(None, 4),
@@ -130,7 +162,7 @@ mod tests {
     fn a_path_that_is_none_holds_nothing_up() {
         let mut spec = LockspaceSpec::default();
         spec.merge(sanlock_lease::text::strict::lockspace(b"LS:3:/nonexistent:0").unwrap());
-        let join = Join::look(&spec, IoTimeout::DEFAULT, WatchdogFire::DEFAULT);
+        let join = Join::look(&spec, IoTimeout::DEFAULT, WatchdogFire::DEFAULT, None);
         assert_eq!(join.before, Before::Unknown);
     }
 }

@@ -123,8 +123,25 @@ fn file_systems_that_do_not_serve() {
         "nfs-gives-up-late",
         mount("1 0 0:9 / / rw - nfs4 srv:/x rw,soft,timeo=600,retrans=6\n"),
     );
-    // 10 s, then 20 s: between one io timeout and eight.
+    // 7 s: the waits of 2.5, 5 and 7.5 s do not add up.
+    System::broken(
+        WARNINGS,
+        "nfs-gives-up-early",
+        mount("1 0 0:9 / / rw - nfs4 srv:/x rw,soft,timeo=25,retrans=2,proto=tcp\n"),
+    );
+    // 20 s: between one io timeout and eight.
     System::broken(FINE, "", mount("1 0 0:9 / / rw - nfs4 srv:/x rw,soft,timeo=100,retrans=1,proto=tcp\n"));
+}
+
+#[test]
+fn the_mount_of_the_guide_gives_no_complaint() {
+    let guide = fs::read_to_string(sanlock_manual::repository("docs/guide/nfs.md")).unwrap();
+    let line = guide.lines().find(|line| line.contains("  nfs  ")).unwrap();
+    let options = line.split_whitespace().nth(3).unwrap();
+    assert!(options.contains("soft,timeo="), "{line}");
+    System::broken(FINE, "", |system| {
+        system.write("proc/self/mountinfo", &format!("1 0 0:9 / / rw - nfs4 srv:/x rw,{options}\n"));
+    });
 }
 
 #[test]
@@ -250,6 +267,22 @@ fn the_machine_and_the_daemon() {
     });
     System::broken(WARNINGS, "no-real-time", |s| s.write("proc/sys/kernel/sched_rt_runtime_us", "0"));
     System::broken(FINE, "not-running", |s| s.write("run/sanlock/sanlock.pid", "78"));
+    // The file stays when a daemon ends, and its number becomes another process's.
+    let said = System::broken(FINE, "not-running", |s| {
+        s.write("proc/77/status", "Name:\tbash\nVmLck:\t       0 kB\n");
+        s.write("proc/77/cmdline", "bash\0-w\x000\0");
+    });
+    assert!(!said.contains("not-locked") && !said.contains("watchdog-not-used"), "{said}");
+    System::broken(WARNINGS, "grace-too-long", |s| {
+        s.write("etc/sanlock/sanlock.conf", "kill_grace_seconds = 60\n");
+    });
+    System::broken(WARNINGS, "read-extend-too-long", |s| {
+        s.write("etc/sanlock/sanlock.conf", "renewal_read_extend_sec = 60\n");
+    });
+    System::broken(WARNINGS, "configuration-unread", |s| {
+        s.remove("etc/sanlock/sanlock.conf");
+        s.write("etc/sanlock/sanlock.conf/x", "");
+    });
     System::broken(FINE, "configuration", |s| s.write("etc/sanlock/sanlock.conf", "use_watchdgo = 1\n"));
     System::broken(PROBLEMS, "no-such-user", |s| {
         s.write("etc/sanlock/sanlock.conf", "uname = nobody-here\n")

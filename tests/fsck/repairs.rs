@@ -189,6 +189,19 @@ fn without_its_lockspace_nothing_of_a_lease_is_repaired() {
 }
 
 #[test]
+fn an_area_that_is_named_twice_is_one_area() {
+    let disk = Disk::formatted();
+    let once = disk.expect(&["DISK"], CLEAN, &[]);
+    let link = disk.dir.path().join("link");
+    std::os::unix::fs::symlink(&disk.path, &link).unwrap();
+    let link = link.to_str().unwrap();
+    assert_eq!(disk.expect(&["DISK", &format!("{link}:1M"), "--lockspace", "DISK"], CLEAN, &[]), once);
+    disk.poke(MIB + 512, &[0]);
+    disk.untouched(&["DISK", link], DAMAGED, &["1 damaged place(s)"]);
+    disk.expect(&[link, "--lockspace", "DISK", "--repair"], REPAIRED, &["checked again: nothing is wrong"]);
+}
+
+#[test]
 fn where_silence_is_no_proof_of_death_nothing_is_repaired() {
     let disk = Disk::formatted();
     disk.write_leader(&["-s", "LS:5:DISK:0"], "flags 0x12\n");

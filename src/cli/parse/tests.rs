@@ -436,7 +436,7 @@ fn daemon_options() {
         ("-g abc", "a number from 0 to 60\n"),
         ("-l -1", "a number from 0 to 2\n"),
         ("-t many", "a number from 2 to 256\n"),
-        ("-H -1", "a number from 0 to 100000\n"),
+        ("-H -1", "a number from 0 to 65536\n"),
         ("-L debug", "a number from -1 to 7\n"),
         ("-b x", "a number from 0 to 2147483647\n"),
     ] {

@@ -50,6 +50,7 @@ fn status_has_a_list_for_each_kind_of_record() {
         shown,
         json!({
             // A host name stays text even if it looks like a number.
+            "cut": null,
             "daemon": {"host_name": "hostA", "details": {"our_host_name": "12", "debug_cmds": "0xff", "use_watchdog": 1}},
             "clients": [
                 {"pid": null, "name": "listener", "details": {"ci": 1, "pid": -1}},
