@@ -224,6 +224,8 @@ impl Manager {
         let value = resource.unwritten_value();
         let Some(resource) = self.resources.get_mut(&id) else { return Started::Nothing };
         resource.note_hold();
+        // Also where nothing is begun yet: what frees the lease then gives it that name.
+        resource.renamed = rename;
         let (hold, attempt) = (resource.hold, resource.attempt);
         if let Some(task) = resource.converting {
             // What an earlier conversion left is being taken back; the hold goes after it, and nobody has to wait for that.
@@ -237,7 +239,6 @@ impl Manager {
         }
         resource.work = Work::Releasing { task };
         resource.for_op = for_op;
-        resource.renamed = rename;
         resource.attempts = 1;
         let (erase, geometry) = (resource.erase, held.geometry);
         self.tasks.insert(task, id);

@@ -245,6 +245,21 @@ fn a_lease_is_renamed_by_its_release() {
     assert_eq!(lab.tokens(0), Vec::<String>::new());
 }
 
+/// A write of its acquire may still land, and with it the old name: what frees the lease after that gives it the new one.
+#[test]
+fn a_lease_whose_release_has_to_wait_gets_its_new_name_all_the_same() {
+    let (mut lab, _) = Lab::ready();
+    let acquire = task(&lab.acquire(0, Target::Own, &["r"]));
+    assert_eq!(lab.acquired(acquire, 1), [replied(0, 0)]);
+    assert_eq!(rename(&mut lab, "r", "new"), [replied(0, -202)]);
+    assert_eq!(acquire_as(&mut lab, "r", "new"), [replied(0, -11)]);
+    let actions = lab.settled(acquire);
+    assert!(
+        matches!(&actions[..], [Action::StartRetract { rename: Some(to), .. }] if *to == name("new")),
+        "{actions:?}"
+    );
+}
+
 #[test]
 fn a_shared_lease_keeps_its_name_and_its_holder() {
     let (mut lab, _) = Lab::ready();

@@ -162,8 +162,11 @@ impl World {
         };
         self.count_trouble(host, area, limit, &fate);
         if op.is_write() {
-            self.checks.marks.refused_writes +=
-                u64::from(matches!(fate.failure, Some(IoFailure::Os(e)) if e != EIO));
+            let refused = matches!(fate.failure, Some(IoFailure::Os(e)) if e != EIO);
+            self.checks.marks.refused_writes += u64::from(refused);
+            if let (true, Area::Lockspace(number)) = (refused, area) {
+                self.checks.delta_refused(self.writer(host).host, number);
+            }
             self.checks.marks.short_writes += u64::from(fate.failure == Some(IoFailure::Short));
         }
         if matches!(job, JobKey::Renewal(_) | JobKey::Scan(_) | JobKey::Errand(_)) {

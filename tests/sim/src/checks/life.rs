@@ -61,6 +61,11 @@ impl Checks {
         }
     }
 
+    /// A write to a host id lease was refused: it lands never, so the same may be written again.
+    pub(crate) fn delta_refused(&mut self, host: HostId, disk: u8) {
+        self.told.remove(&(disk, host));
+    }
+
     /// A host is about to write a leader. `misjudged`: the io timeout by which it took the owner for dead, if it was not the owner's.
     pub fn commits(&mut self, writer: Writer, resource: u8, misjudged: Option<IoTimeout>) {
         match misjudged {
@@ -230,6 +235,13 @@ mod tests {
         );
         assert_eq!(written(false, &[record(1, 7), record(1, 7)]), 1);
         assert_eq!(written(true, &[record(1, 7), record(1, 7)]), 0);
+        // What was refused was not written.
+        let (mut checks, host) = (Checks::default(), HostId::new(1).unwrap());
+        for _ in 0..2 {
+            checks.delta_submitted(Writer { host, reference: false }, 0, &record(1, 7));
+            checks.delta_refused(host, 0);
+        }
+        assert!(checks.violations.is_empty());
     }
 
     #[test]
