@@ -70,6 +70,8 @@ pub(super) struct Conn {
     pub(super) deaf: bool,
     /// There may be something to be thrown away.
     discards: bool,
+    /// The kernel had no memory for what is to be sent. It does not say when it has some again: it is asked now and then.
+    starved: bool,
     /// A reply was cut: nothing that is sent behind it would be understood.
     cut: bool,
     /// Closed once the reply is sent.
@@ -98,6 +100,7 @@ impl Conn {
             hung_up: false,
             deaf: false,
             discards: false,
+            starved: false,
             cut: false,
             closing: false,
             registered: None,
@@ -126,6 +129,16 @@ impl Conn {
         !self.out.is_empty()
     }
 
+    /// Whether the socket is waited for, to send it.
+    pub(super) fn waits_to_write(&self) -> bool {
+        self.writes() && !self.starved
+    }
+
+    /// Whether a reply waits for the kernel to have memory for it: to be flushed now and then.
+    pub(super) fn is_starved(&self) -> bool {
+        self.starved
+    }
+
     /// Bytes that are kept for the reply that waits.
     pub(super) fn kept(&self) -> usize {
         self.out.len()
@@ -139,7 +152,7 @@ impl Conn {
     /// Forgets the reply that waits. What was sent of it is cut, so nothing more is sent, nor read. The connection stays as it is: shut for
     /// writing, one that its peer shuts too looks as if it were closed, and leases may hang on it.
     pub(super) fn drop_reply(&mut self) {
-        (self.out, self.sent, self.stuck_since) = (Vec::new(), 0, None);
+        (self.out, self.sent, self.stuck_since, self.starved) = (Vec::new(), 0, None, false);
         self.cut = true;
         self.listen_no_more();
     }
@@ -249,16 +262,25 @@ impl Conn {
 
     /// Sends what the socket takes. A peer that is gone loses the reply; its end is noticed by reading.
     pub(super) fn flush(&mut self, now: MonoTime) {
+        self.flush_by(now, |mut stream, bytes| stream.write(bytes));
+    }
+
+    fn flush_by(&mut self, now: MonoTime, mut write: impl FnMut(&UnixStream, &[u8]) -> io::Result<usize>) {
+        self.starved = false;
         while self.sent < self.out.len() {
             let rest = self.out.get(self.sent..).unwrap_or_default();
             // Rust programs ignore SIGPIPE, so a closed peer is an error here and nothing else.
-            match self.stream.write(rest) {
+            match write(&self.stream, rest) {
                 Ok(count) if count > 0 => {
                     self.sent += count;
                     self.stuck_since = Some(now);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM)) => {
+                    self.starved = true;
+                    return;
+                }
                 Ok(_) | Err(_) => break,
             }
         }
@@ -351,6 +373,24 @@ mod tests {
         }
         assert!(!conn.writes() && conn.reads());
         assert_eq!(got, reply.encode());
+    }
+
+    #[test]
+    fn a_reply_for_which_the_kernel_has_no_memory_is_sent_later() {
+        let (theirs, mut conn) = pair();
+        conn.out = vec![7; 40];
+        let mut limits = [Ok(8), Err(Errno::ENOBUFS)].into_iter();
+        conn.flush_by(T0, |mut stream, bytes| match limits.next().unwrap() {
+            Ok(count) => stream.write(&bytes[..count]),
+            Err(errno) => Err(errno.into()),
+        });
+        // Its socket is writable: who waited for that would ask again and again.
+        assert!(conn.writes() && conn.is_starved() && !conn.waits_to_write() && !conn.reads());
+        conn.flush(T0);
+        assert!(!conn.writes() && !conn.is_starved() && conn.reads());
+        let mut sent = [0; 41];
+        assert_eq!((&theirs).read(&mut sent).unwrap(), 40);
+        assert!(sent[..40].iter().all(|byte| *byte == 7));
     }
 
     #[test]

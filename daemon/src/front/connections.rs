@@ -131,16 +131,22 @@ impl Front {
 
     pub(super) fn conn_ready(&mut self, id: ConnId, ready: Ready) {
         if ready.writable {
-            if let Some(conn) = self.slots.conn_mut(id) {
-                conn.flush(monotonic_now());
-            }
-            self.sent(id);
+            self.flush_again(id);
         }
         if ready.hung_up {
             self.hung_up(id);
         } else if ready.readable {
             self.serve(id);
         }
+        self.update(id);
+    }
+
+    /// Tries once more to send what waits, and goes on with the connection if that is gone.
+    pub(super) fn flush_again(&mut self, id: ConnId) {
+        if let Some(conn) = self.slots.conn_mut(id) {
+            conn.flush(monotonic_now());
+        }
+        self.sent(id);
         self.update(id);
     }
 

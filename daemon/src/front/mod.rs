@@ -51,7 +51,7 @@ use crate::tools::{IndexJob, Tools};
 use crate::watchdog::{self, Watchdog};
 use awake::Awake;
 use connections::{Refusals, TurnedAway};
-use poller::{EVENTS, Interest, Poller, Ready, Token};
+use poller::{EVENTS, Interest, Order, Poller, Ready, Token};
 use signals::Signals;
 pub(crate) use slots::CONNECTIONS_MAX;
 use slots::Slots;
@@ -218,6 +218,7 @@ impl Front {
         let mut next_tick = monotonic_now();
         // Since when it is time to look around.
         let mut look_since = None;
+        let mut order = Order::default();
         while !self.exit {
             let asked = monotonic_now();
             // Sooner than was said last time, if something since then asks for it.
@@ -235,6 +236,7 @@ impl Front {
                 next_tick = now.plus_millis(self.tick_pause(now));
                 look_since = look_since.or(Some(now));
             }
+            order.bring(&mut ready);
             for event in ready.drain(..) {
                 self.ready(event);
                 // What many clients ask for at once may take long, and processes have to be stopped in time.
@@ -324,6 +326,9 @@ impl Front {
     /// theirs.
     fn look_around(&mut self, now: MonoTime) {
         self.helper_tick(now);
+        for id in self.slots.starved().collect::<Vec<_>>() {
+            self.flush_again(id);
+        }
         let stuck = self.slots.stuck(now);
         for id in stuck {
             self.give_up(id, "no progress in a message");

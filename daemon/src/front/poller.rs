@@ -7,6 +7,8 @@ use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use sanlock_manager::ConnId;
 
+use super::CONNECTIONS_MAX;
+
 /// Events taken at a time; the rest is reported by the next wait.
 pub(super) const EVENTS: usize = 64;
 
@@ -68,6 +70,37 @@ pub(super) struct Ready {
     pub(super) writable: bool,
     /// Both directions are closed, or the descriptor is broken.
     pub(super) hung_up: bool,
+}
+
+/// Brings what happened into the order in which it is to be looked at: who has hung up or ended first, who wants to connect last.
+///
+/// What a process did before it connected, or spoke on another connection, comes before that: the users of a lockspace that is removed are killed,
+/// and who has closed his connection is none. The kernel's order does not say so: what was reported once stays in its place, ready or not.
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    /// How many batches in a row were full.
+    full: usize,
+}
+
+/// So many full batches have everything that was ready before the first one: a connection and its process each.
+const FULL_BATCHES_MAX: usize = 2 * CONNECTIONS_MAX as usize / EVENTS + 1;
+
+impl Order {
+    /// Orders a batch. Of one that is full the rest may have hung up before somebody connected, so the listener waits, as long as that can be.
+    pub(super) fn bring(&mut self, batch: &mut Vec<Ready>) {
+        self.full = if batch.len() < EVENTS { 0 } else { self.full + 1 };
+        if (1..=FULL_BATCHES_MAX).contains(&self.full) {
+            batch.retain(|ready| ready.token != Token::Listener);
+        } else {
+            self.full = 0;
+        }
+        batch.sort_by_key(|ready| match ready.token {
+            Token::Pid(_) => 0,
+            Token::Conn(_) if ready.hung_up => 0,
+            Token::Listener => 2,
+            _ => 1,
+        });
+    }
 }
 
 /// An epoll instance with tokens.
@@ -164,5 +197,43 @@ mod tests {
             assert_eq!(Token::decode(token.encode()), Some(token));
         }
         assert_eq!(Token::decode(99), None);
+    }
+
+    fn ready(token: Token, hung_up: bool) -> Ready {
+        Ready { token, readable: true, writable: false, hung_up }
+    }
+
+    #[test]
+    fn who_has_hung_up_is_heard_before_others_and_who_connects_last() {
+        let conn = |id| Token::Conn(ConnId(id));
+        let mut batch = vec![
+            ready(Token::Listener, false),
+            ready(conn(1), false),
+            ready(Token::Mailbox, false),
+            ready(conn(2), true),
+            ready(Token::Pid(ConnId(3)), false),
+        ];
+        Order::default().bring(&mut batch);
+        let tokens: Vec<Token> = batch.iter().map(|ready| ready.token).collect();
+        assert_eq!(tokens, [conn(2), Token::Pid(ConnId(3)), conn(1), Token::Mailbox, Token::Listener]);
+    }
+
+    #[test]
+    fn who_connects_waits_for_what_a_full_batch_left_out_but_not_for_ever() {
+        let mut order = Order::default();
+        let mut full = || {
+            let others = (1..EVENTS as u64).map(|id| ready(Token::Conn(ConnId(id)), false));
+            let mut batch: Vec<Ready> =
+                std::iter::once(ready(Token::Listener, false)).chain(others).collect();
+            order.bring(&mut batch);
+            batch.last().unwrap().token == Token::Listener
+        };
+        let accepted: Vec<bool> = (0..2 * (FULL_BATCHES_MAX + 1)).map(|_| full()).collect();
+        let times: Vec<usize> =
+            accepted.iter().enumerate().filter(|(_, taken)| **taken).map(|(n, _)| n).collect();
+        assert_eq!(times, [FULL_BATCHES_MAX, 2 * FULL_BATCHES_MAX + 1]);
+        let mut batch = vec![ready(Token::Listener, false)];
+        order.bring(&mut batch);
+        assert_eq!(batch.len(), 1, "all that was ready is here");
     }
 }

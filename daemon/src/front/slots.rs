@@ -96,11 +96,16 @@ impl Slots {
     pub(super) fn stuck(&mut self, now: MonoTime) -> Vec<ConnId> {
         let limits = self.iter().filter_map(|slot| Some((slot.id, slot.conn.as_ref()?.give_up_at()?)));
         let unfinished: Vec<(ConnId, MonoTime)> = limits.collect();
-        self.unfinished = !unfinished.is_empty();
+        self.unfinished = !unfinished.is_empty() || self.starved().next().is_some();
         unfinished.into_iter().filter(|(_, at)| *at <= now).map(|(id, _)| id).collect()
     }
 
-    /// Whether a connection may come to be one of [`Slots::stuck`] by waiting alone.
+    /// Connections whose replies the kernel had no memory for.
+    pub(super) fn starved(&self) -> impl Iterator<Item = ConnId> {
+        self.iter().filter(|slot| slot.conn.as_ref().is_some_and(Conn::is_starved)).map(|slot| slot.id)
+    }
+
+    /// Whether a connection may come to be one of [`Slots::stuck`] by waiting alone, or is one of [`Slots::starved`].
     pub(super) fn has_unfinished(&self) -> bool {
         self.unfinished
     }
@@ -143,8 +148,8 @@ impl Slots {
     pub(super) fn update(&mut self, id: ConnId, poller: &Poller) {
         let Some(slot) = self.get_mut(id) else { return };
         let (Some(conn), Some(watched)) = (slot.conn.as_ref(), slot.watched) else { return };
-        let unfinished = conn.give_up_at().is_some();
-        let wanted = Interest { read: conn.reads() || conn.discards(), write: conn.writes() };
+        let unfinished = conn.give_up_at().is_some() || conn.is_starved();
+        let wanted = Interest { read: conn.reads() || conn.discards(), write: conn.waits_to_write() };
         if wanted != watched && poller.change(conn.fd(), Token::Conn(id), wanted).is_ok() {
             slot.watched = Some(wanted);
         }
