@@ -8,6 +8,10 @@
 //!
 //! Leases age while the machine sleeps; the clock of wdmd does not go on then (decision 23). Every expiry is converted as it is sent, and
 //! sent again after the machine has slept: sooner by as much.
+//!
+//! **What cannot be sent is no loss.** A connection that is dropped with an expiry has this host reset, and wdmd is well where the kernel has no
+//! memory for a message. So the newest expiry is tried again while the connection stands, until the one that wdmd has is so near that the
+//! users have to be stopped; and what is taken back is tried again without limit.
 
 mod asker;
 
@@ -24,7 +28,7 @@ use sanlock_blockio::drive::monotonic_now;
 use sanlock_lease::timing::{MonoTime, WatchdogFire};
 use sanlock_manager::{Event, LockspaceId};
 use sanlock_sys::{clock, thread};
-use sanlock_wdmd::client::{ClientError, Connection, REPLY_WITHIN};
+use sanlock_wdmd::client::{ClientError, Connection, REPLY_WITHIN, SEND_WITHIN};
 use sanlock_wdmd::decide::test_interval;
 
 use self::asker::Asker;
@@ -38,6 +42,8 @@ pub(crate) const LINGER_SECS: u64 = 30;
 const UNANSWERED_MAX: usize = 1024;
 /// Seconds they are kept: the original is busy for 9 s at most.
 const UNANSWERED_SECS: u64 = 12;
+/// Milliseconds after which what could not be sent is tried again.
+const RETRY_MS: u64 = 250;
 /// Stack of the threads.
 const STACK: usize = 96 * 1024;
 
@@ -80,7 +86,36 @@ pub(crate) enum Order {
 #[derive(Debug)]
 pub(crate) struct Unarmed {
     text: String,
-    withdrawn: Vec<Connection>,
+    withdrawn: Vec<Withdrawn>,
+}
+
+/// A connection on which nothing is expected any more.
+#[derive(Debug)]
+struct Withdrawn {
+    connection: Connection,
+    /// wdmd could not be told so yet.
+    owed: bool,
+}
+
+impl Withdrawn {
+    /// Takes back what was given on it, as far as that can be sent within this time.
+    fn take_back(mut connection: Connection, within: Duration) -> (Self, Result<(), ClientError>) {
+        let told = connection.withdraw(within);
+        let owed = matches!(told, Err(ClientError::Unsent { .. }));
+        (Self { connection, owed }, told)
+    }
+
+    /// When there is something to do about it next.
+    fn due(&self, now: MonoTime) -> MonoTime {
+        if self.owed { now.plus_millis(RETRY_MS) } else { now.plus_secs(UNANSWERED_SECS) }
+    }
+}
+
+/// One that is kept, so that wdmd can read what it was told, or can be told at last.
+struct Kept {
+    withdrawn: Withdrawn,
+    /// When it is told, if that is owed; else when it may be closed.
+    at: MonoTime,
 }
 
 /// The front's side.
@@ -157,6 +192,8 @@ enum Link {
         fire: u64,
         /// What wdmd is to have in the end.
         times: Times,
+        /// The expiry it is given first, on the clock of leases.
+        told: u64,
         /// It has to be told again when the connection is armed.
         again: bool,
         /// It is not wanted any more; looked at before the expiry is given.
@@ -165,8 +202,12 @@ enum Link {
     /// wdmd has an expiry.
     Armed {
         connection: Connection,
-        /// This one.
+        /// What it is to have.
         times: Times,
+        /// The expiry it has, a second of the clock of leases.
+        told: u64,
+        /// The former could not be sent yet.
+        unsent: Option<Unsent>,
         /// Its device is to fire after this time, seconds.
         fire: u64,
         /// It has said so when it was asked last, behind the last expiry.
@@ -180,6 +221,14 @@ enum Link {
     },
 }
 
+/// An expiry that could not be sent.
+#[derive(Clone, Copy)]
+struct Unsent {
+    since: MonoTime,
+    /// When it is tried again.
+    again: MonoTime,
+}
+
 struct Thread<R> {
     socket: PathBuf,
     log: Log,
@@ -189,8 +238,8 @@ struct Thread<R> {
     asker: Asker,
     report: R,
     links: HashMap<LockspaceId, Link>,
-    /// Until when each is kept.
-    unanswered: Vec<(Connection, MonoTime)>,
+    /// Those on which nothing is expected any more.
+    unanswered: Vec<Kept>,
     /// Whom to tell when nothing is left with wdmd.
     finishing: Option<mpsc::SyncSender<()>>,
 }
@@ -204,10 +253,35 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
         for ls in readable {
             self.hear(ls);
         }
+        self.try_again();
         let now = monotonic_now();
         self.links.retain(|_, link| !matches!(link, Link::Idle { until, .. } if *until <= now));
-        self.unanswered.retain(|(_, until)| *until > now);
+        self.unanswered.retain(|kept| kept.withdrawn.owed || kept.at > now);
         self.finish();
+    }
+
+    /// Sends what could not be sent before.
+    fn try_again(&mut self) {
+        let now = monotonic_now();
+        let late = self.links.iter().filter_map(|(ls, link)| match link {
+            Link::Armed { unsent: Some(unsent), .. } if unsent.again <= now => Some(*ls),
+            _ => None,
+        });
+        for ls in late.collect::<Vec<_>>() {
+            self.tell(ls);
+        }
+        for Kept { withdrawn, at } in &mut self.unanswered {
+            if withdrawn.owed && *at <= now {
+                let told = withdrawn.connection.withdraw(Duration::ZERO);
+                withdrawn.owed = matches!(told, Err(ClientError::Unsent { .. }));
+                *at = withdrawn.due(now);
+                match told {
+                    Ok(()) => self.log.warn(format_args!("wdmd_test_live 0 0 to disable, late")),
+                    Err(ClientError::Unsent { .. }) => {}
+                    Err(error) => self.log.error(format_args!("wdmd_test_live 0 0 failed: {error}")),
+                }
+            }
+        }
     }
 
     /// Ends the waiting for the end, once wdmd has read on every connection that nothing is expected of it any more. Whoever
@@ -239,11 +313,12 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
             .collect();
         let mut fds = vec![PollFd::new(self.inbox.fd(), PollFlags::POLLIN)];
         fds.extend(watched.iter().map(|(_, c)| PollFd::new(c.as_fd(), PollFlags::POLLIN)));
-        let idle = self.links.values().filter_map(|link| match link {
+        let due = self.links.values().filter_map(|link| match link {
             Link::Idle { until, .. } => Some(*until),
-            Link::Arming { .. } | Link::Armed { .. } => None,
+            Link::Armed { unsent, .. } => unsent.map(|unsent| unsent.again),
+            Link::Arming { .. } => None,
         });
-        let wake = idle.chain(self.unanswered.iter().map(|(_, until)| *until)).min();
+        let wake = due.chain(self.unanswered.iter().map(|kept| kept.at)).min();
         if poll(&mut fds, nap::until(wake)).is_err() {
             return Vec::new();
         }
@@ -280,8 +355,13 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
 
     fn arm(&mut self, ls: LockspaceId, name: String, fire: WatchdogFire, times: Times) {
         let cancelled = Arc::new(AtomicBool::new(false));
-        let arming =
-            Link::Arming { fire: fire.secs(), times, again: false, cancelled: Arc::clone(&cancelled) };
+        let arming = Link::Arming {
+            fire: fire.secs(),
+            times,
+            told: times.expire,
+            again: false,
+            cancelled: Arc::clone(&cancelled),
+        };
         let kept = match self.links.insert(ls, arming) {
             Some(Link::Idle { connection, .. }) => Some(connection),
             _ => None,
@@ -303,30 +383,31 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
         };
         self.asker.ask(arming, move |error| {
             let text = format!("no thread to arm it with: {error}");
-            let withdrawn = take(&spare).into_iter().collect();
+            let idle = |connection| Withdrawn { connection, owed: false };
+            let withdrawn = take(&spare).into_iter().map(idle).collect();
             failed.send(Order::Armed { ls, result: Err(Unarmed { text, withdrawn }) });
         });
     }
 
     fn armed(&mut self, ls: LockspaceId, result: Result<Connection, Unarmed>) {
-        let (fire, times, again, cancelled) = match self.links.remove(&ls) {
-            Some(Link::Arming { fire, times, again, cancelled }) => (fire, times, again, cancelled),
+        let (fire, times, told, again, cancelled) = match self.links.remove(&ls) {
+            Some(Link::Arming { fire, times, told, again, cancelled }) => {
+                (fire, times, told, again, cancelled)
+            }
             // Nobody waits for it. An expiry that nobody moves must not stay, and what there is instead goes on.
             other => {
                 self.links.extend(other.map(|link| (ls, link)));
                 let withdrawn = match result {
-                    Ok(mut connection) => {
-                        let _ = connection.withdraw();
-                        vec![connection]
-                    }
+                    Ok(connection) => vec![Withdrawn::take_back(connection, Duration::ZERO).0],
                     Err(Unarmed { withdrawn, .. }) => withdrawn,
                 };
-                return withdrawn.into_iter().for_each(|connection| self.keep_unanswered(connection));
+                return withdrawn.into_iter().for_each(|withdrawn| self.keep_unanswered(withdrawn));
             }
         };
         match result {
             Ok(connection) => {
-                self.links.insert(ls, Link::Armed { connection, times, fire, protects: true });
+                let armed = Link::Armed { connection, times, told, unsent: None, fire, protects: true };
+                self.links.insert(ls, armed);
                 // First: what happens to the link from now on is news about an armed one.
                 (self.report)(Event::WatchdogArmed { ls, result: Ok(()) });
                 if cancelled.load(Ordering::SeqCst) {
@@ -336,18 +417,20 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
                 }
             }
             Err(Unarmed { text, withdrawn }) => {
-                withdrawn.into_iter().for_each(|connection| self.keep_unanswered(connection));
+                withdrawn.into_iter().for_each(|withdrawn| self.keep_unanswered(withdrawn));
                 (self.report)(Event::WatchdogArmed { ls, result: Err(text) });
             }
         }
     }
 
     /// Closed, what wdmd has not read yet might be lost, and an expiry that nobody moves would stay.
-    fn keep_unanswered(&mut self, connection: Connection) {
+    fn keep_unanswered(&mut self, withdrawn: Withdrawn) {
         if self.unanswered.len() >= UNANSWERED_MAX {
-            self.unanswered.remove(0);
+            let told = self.unanswered.iter().position(|kept| !kept.withdrawn.owed);
+            self.unanswered.remove(told.unwrap_or(0));
         }
-        self.unanswered.push((connection, monotonic_now().plus_secs(UNANSWERED_SECS)));
+        let at = withdrawn.due(monotonic_now());
+        self.unanswered.push(Kept { withdrawn, at });
     }
 
     /// What wdmd has been told is later by now than it was, on the clock of wdmd.
@@ -364,19 +447,73 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
     fn live(&mut self, ls: LockspaceId, new: Times) {
         match self.links.get_mut(&ls) {
             Some(Link::Arming { times, again, .. }) => (*times, *again) = (new, true),
-            Some(Link::Armed { connection, times, .. }) => {
+            Some(Link::Armed { times, .. }) => {
                 *times = new;
-                let there = new.behind_by((self.asleep_ms)());
-                let told = connection.test_live(there.renewal, there.expire);
-                // Whether its device works still. Nobody waits for the answer.
-                if let Err(error) = told.and_then(|()| connection.ask_status()) {
-                    self.log.error(format_args!("wdmd_test_live {} failed: {error}", there.renewal));
-                    self.lost(ls, &error.to_string());
-                }
+                self.tell(ls);
             }
             Some(Link::Idle { .. }) => {}
             // Whoever believes that it is armed is to hear at last that it is not.
             None => self.lost(ls, "there is no connection"),
+        }
+    }
+
+    /// Hands the newest expiry of an armed one to wdmd.
+    fn tell(&mut self, ls: LockspaceId) {
+        let Some(Link::Armed { connection, times, told, unsent, fire, .. }) = self.links.get_mut(&ls) else {
+            return;
+        };
+        let there = times.behind_by((self.asleep_ms)());
+        let now = monotonic_now();
+        match connection.try_test_live(there.renewal, there.expire) {
+            Ok(()) => {
+                *told = times.expire;
+                if let Some(unsent) = unsent.take() {
+                    let late = now.millis_since(unsent.since);
+                    self.log
+                        .warn(format_args!("s{} wdmd_test_live {} sent {late} ms late", ls.0, there.renewal));
+                }
+                self.ask(ls);
+            }
+            Err(error @ ClientError::Unsent { .. }) => {
+                let since = unsent.map_or(now, |unsent| unsent.since);
+                let interval = u64::from(test_interval(u32::try_from(*fire).unwrap_or(u32::MAX)));
+                // The users need what is left from then on to be stopped in. For as long as a message may wait it is tried in any case: with a short io
+                // timeout that moment is past when a renewal is due.
+                let until = MonoTime::from_secs(told.saturating_sub(2 * interval));
+                let is_over = now >= until && now.millis_since(since) >= SEND_WITHIN.as_secs() * 1000;
+                if is_over {
+                    let late = now.millis_since(since) / 1000;
+                    let text = format!("it could not be told of a renewal for {late} s: {error}");
+                    self.log.error(format_args!("s{} wdmd_test_live {} given up", ls.0, there.renewal));
+                    return self.lost(ls, &text);
+                }
+                if unsent.replace(Unsent { since, again: now.plus_millis(RETRY_MS) }).is_none() {
+                    self.log.warn(format_args!(
+                        "s{} wdmd_test_live {} is tried again until it is sent: {error}",
+                        ls.0, there.renewal
+                    ));
+                }
+            }
+            Err(error) => {
+                self.log.error(format_args!("s{} wdmd_test_live {} failed: {error}", ls.0, there.renewal));
+                self.lost(ls, &error.to_string());
+            }
+        }
+    }
+
+    /// Asks whether the device works still. Nobody waits for the answer, and what could not be asked is asked behind the next expiry.
+    fn ask(&mut self, ls: LockspaceId) {
+        let Some(Link::Armed { connection, .. }) = self.links.get_mut(&ls) else { return };
+        match connection.ask_status() {
+            Ok(()) => {}
+            Err(error @ ClientError::Unsent { .. }) => {
+                self.log.warn(format_args!("s{} wdmd is not asked whether its device works: {error}", ls.0));
+            }
+            Err(error) => {
+                self.log
+                    .error(format_args!("s{} wdmd cannot be asked whether its device works: {error}", ls.0));
+                self.lost(ls, &error.to_string());
+            }
         }
     }
 
@@ -388,20 +525,24 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
                 }
                 self.links.insert(ls, arming);
             }
-            Some(Link::Armed { mut connection, .. }) => match connection.withdraw() {
-                Ok(()) => {
-                    self.log.debug(format_args!("s{} wdmd_test_live 0 0 to disable", ls.0));
-                    let until = monotonic_now().plus_secs(LINGER_SECS);
-                    self.links.insert(ls, Link::Idle { connection, until });
+            Some(Link::Armed { connection, .. }) => {
+                let (withdrawn, told) = Withdrawn::take_back(connection, Duration::ZERO);
+                match told {
+                    Ok(()) => {
+                        self.log.debug(format_args!("s{} wdmd_test_live 0 0 to disable", ls.0));
+                        let until = monotonic_now().plus_secs(LINGER_SECS);
+                        self.links.insert(ls, Link::Idle { connection: withdrawn.connection, until });
+                    }
+                    Err(error) => {
+                        let again = if withdrawn.owed { ", which is tried again" } else { "" };
+                        self.log.error(format_args!(
+                            "s{} the watchdog cannot be told that nothing depends on it any more{again}: {error}",
+                            ls.0
+                        ));
+                        self.keep_unanswered(withdrawn);
+                    }
                 }
-                Err(error) => {
-                    self.log.error(format_args!(
-                        "s{} the watchdog cannot be told that nothing depends on it any more: {error}",
-                        ls.0
-                    ));
-                    self.keep_unanswered(connection);
-                }
-            },
+            }
             Some(idle) => {
                 self.links.insert(ls, idle);
             }
@@ -480,14 +621,14 @@ fn arm(socket: &Path, kept: Option<Connection>, wish: &Wish) -> Result<Connectio
         match watch(connection, wish, true) {
             Ok(armed) => return Ok(armed),
             // wdmd may have been restarted since.
-            Err((_, connection)) => withdrawn.extend(connection),
+            Err((_, before)) => withdrawn.extend(before),
         }
     }
     let text = match Connection::connect(socket, wish.within) {
         Ok(connection) => match watch(connection, wish, false) {
             Ok(armed) => return Ok(armed),
-            Err((text, connection)) => {
-                withdrawn.extend(connection);
+            Err((text, here)) => {
+                withdrawn.extend(here);
                 text
             }
         },
@@ -501,12 +642,12 @@ fn watch(
     mut connection: Connection,
     wish: &Wish,
     used: bool,
-) -> Result<Connection, (String, Option<Connection>)> {
+) -> Result<Connection, (String, Option<Withdrawn>)> {
     let seconds = u32::try_from(wish.fire.secs()).unwrap_or(u32::MAX);
     if let Err(error) = connection.open_watchdog(seconds, wish.within) {
         // Without an answer wdmd may not even have read what was said before.
-        let unread = used && matches!(error, ClientError::Timeout { .. });
-        return Err((error.to_string(), unread.then_some(connection)));
+        let unread = used && matches!(error, ClientError::Timeout { .. } | ClientError::Unsent { .. });
+        return Err((error.to_string(), unread.then_some(Withdrawn { connection, owed: false })));
     }
     if wish.cancelled.load(Ordering::SeqCst) {
         return Err(("it is not wanted any more".to_owned(), None));
@@ -525,9 +666,8 @@ fn watch(
         }
         Err(error) => error.to_string(),
     };
-    // Nothing may stay behind that nobody would move. An error means that wdmd is gone and has no use for it.
-    let _ = connection.withdraw();
-    Err((failed, Some(connection)))
+    // Nothing may stay behind that nobody would move. What cannot be sent is owed; any other error means that wdmd is gone and has no use for it.
+    Err((failed, Some(Withdrawn::take_back(connection, SEND_WITHIN).0)))
 }
 
 #[cfg(test)]

@@ -260,7 +260,7 @@ impl Manager {
         lockspace.watch = Watch::Lost;
         lockspace.watch_lost = Some(now);
         let text = format!(
-            "wdmd was lost: {text}. This machine is reset within {fire} s; its users are stopped so that they end in order"
+            "wdmd was lost: {text}. This machine is reset, at the latest {fire} s after the last expiry that wdmd was told; its users are stopped so that they end in order"
         );
         log(out, Level::Error, Some(ls), text);
         self.check(now, ls, out);

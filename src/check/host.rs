@@ -144,7 +144,7 @@ fn watchdog(root: &Root, fire: WatchdogFire, found: &mut Findings) {
             found.note(
                 "watchdog-no-way-out",
                 format!("{device} ({identity}) cannot be stopped once it is open (nowayout)"),
-                "the machine is reset when wdmd ends, also at an orderly stop",
+                "once a client has had it started wdmd refuses to stop, and a shutdown takes some 150 s longer; the original's stops, and the machine is reset",
                 "load its driver without nowayout, unless that is wanted",
             );
         }

@@ -2,8 +2,9 @@
 //!
 //! No call blocks longer than its limit, and none raises SIGPIPE. After a call has failed half-way, or was not answered in
 //! time, the connection answers every further call with [`ClientError::Unusable`]: the next reply could not be told from a
-//! late one. **Dropping a connection that has an expiry leads to a reset of this host**; clear it first with
-//! [`Connection::test_live`]`(0, 0)`, and let [`Connection::status`] confirm that the daemon has read it.
+//! late one. A call of which nothing could be sent has changed nothing, and can be made again ([`ClientError::Unsent`]).
+//!
+//! **Dropping a connection that has an expiry leads to a reset of this host**; clear it first with [`Connection::test_live`]`(0, 0)`, and let [`Connection::status`] confirm that the daemon has read it.
 
 use crate::protocol::{Command, MESSAGE_LEN, Message, NAME_LEN, Name};
 use nix::errno::Errno;
@@ -46,6 +47,15 @@ pub enum ClientError {
         path: PathBuf,
         /// `sending to` or `receiving from`.
         action: &'static str,
+        /// What the system call said.
+        source: io::Error,
+    },
+    /// Nothing of the message could be sent: the kernel has no memory for it, or the daemon reads nothing and the socket's buffer is full. The daemon
+    /// is still there as far as is known, the call has changed nothing, and it can be tried again on this connection.
+    #[error("nothing could be sent to wdmd at {}: {source}", path.display())]
+    Unsent {
+        /// The socket.
+        path: PathBuf,
         /// What the system call said.
         source: io::Error,
     },
@@ -227,12 +237,17 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`ClientError::Refused`] and [`ClientError::OtherTimeout`] leave the connection usable. `fire_timeout` 0 is `Refused`.
+    /// [`ClientError::Refused`] and [`ClientError::OtherTimeout`] leave the connection usable, [`ClientError::Unsent`] perhaps. `fire_timeout` 0 is
+    /// `Refused`.
     pub fn open_watchdog(&mut self, fire_timeout: u32, within: Duration) -> Result<Opened, ClientError> {
         let deadline = Instant::now() + within;
         let open = Message { fire_timeout, ..Message::new(Command::OpenWatchdog) };
         self.send(&open, deadline, within)?;
-        self.send(&Message::new(Command::Status), deadline, within)?;
+        if let Err(error) = self.send(&Message::new(Command::Status), deadline, within) {
+            // A reply to the first message may come, and nobody would know it from another.
+            self.usable = false;
+            return Err(error);
+        }
         let first = self.receive("answer OPEN_WATCHDOG or STATUS", deadline, within)?;
         let (generation, in_use, status) = match Command::from_number(first.cmd) {
             Some(Command::Status) => (Generation::One, first.fire_timeout, status_of(&first)),
@@ -291,6 +306,16 @@ impl Connection {
         self.tell(&Message { renewal_time: renewal, expire_time: expire, ..Message::new(Command::TestLive) })
     }
 
+    /// The same, tried once, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::test_live`]; [`ClientError::Unsent`] where it would have to wait.
+    pub fn try_test_live(&mut self, renewal: u64, expire: u64) -> Result<(), ClientError> {
+        let live = Message { renewal_time: renewal, expire_time: expire, ..Message::new(Command::TestLive) };
+        self.send(&live, Instant::now(), Duration::ZERO)
+    }
+
     /// The daemon's state. An answer also proves that all earlier calls on this connection have been carried out.
     ///
     /// # Errors
@@ -309,10 +334,10 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// The daemon is gone or does not read.
+    /// The daemon is gone. [`ClientError::Unsent`]: it was not asked, for the question would have to wait.
     pub fn ask_status(&mut self) -> Result<(), ClientError> {
         if !self.asked {
-            self.tell(&Message::new(Command::Status))?;
+            self.send(&Message::new(Command::Status), Instant::now(), Duration::ZERO)?;
             self.asked = true;
         }
         Ok(())
@@ -344,14 +369,17 @@ impl Connection {
 
     /// Takes expiry and reference back, also when a reply was lost and other calls are refused. The daemon carries it out when it
     /// reads again: keep the connection until then, since a daemon of the original may drop what is queued on a closed one
-    /// (specification 5.4).
+    /// (specification 5.4). Each of the two messages may wait for `within` to be sent, which may be [`Duration::ZERO`].
     ///
     /// # Errors
     ///
-    /// The daemon is gone or does not read.
-    pub fn withdraw(&mut self) -> Result<(), ClientError> {
+    /// The daemon is gone. [`ClientError::Unsent`]: it does not read; expiry or reference are still there, and this can be tried again.
+    pub fn withdraw(&mut self, within: Duration) -> Result<(), ClientError> {
         let usable = std::mem::replace(&mut self.usable, !self.torn);
-        let sent = self.test_live(0, 0).and_then(|()| self.refcount_clear());
+        let mut sent = Ok(());
+        for command in [Command::TestLive, Command::RefcountClear] {
+            sent = sent.and_then(|()| self.send(&Message::new(command), Instant::now() + within, within));
+        }
         self.usable &= usable;
         sent
     }
@@ -369,28 +397,58 @@ impl Connection {
         ClientError::UnexpectedReply { path: self.path.clone(), got: reply.cmd, expected: command.number() }
     }
 
-    fn send(&mut self, message: &Message, deadline: Instant, within: Duration) -> Result<(), ClientError> {
+    fn send(
+        &mut self,
+        message: &Message,
+        mut deadline: Instant,
+        within: Duration,
+    ) -> Result<(), ClientError> {
         self.begin()?;
-        self.torn = true;
         let bytes = message.encode();
         let mut rest = bytes.as_slice();
         while !rest.is_empty() {
             match send(self.fd.as_raw_fd(), rest, MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT) {
-                Ok(sent) => rest = rest.get(sent..).unwrap_or(&[]),
-                Err(Errno::EINTR) => {}
-                Err(Errno::EAGAIN) => self.wait(PollFlags::POLLOUT, "read", deadline, within)?,
-                // The kernel has no memory for the message just now. To give a connection with an expiry up for that would be the end of this host.
-                Err(errno @ (Errno::ENOBUFS | Errno::ENOMEM)) => {
-                    if deadline <= Instant::now() {
-                        return Err(self.lost("sending to", errno));
-                    }
-                    thread::sleep(MEMORY_RETRY);
+                Ok(sent) => {
+                    rest = rest.get(sent..).unwrap_or(&[]);
+                    self.torn = !rest.is_empty();
+                    // Without the rest the connection is lost.
+                    deadline = deadline.max(Instant::now() + SEND_WITHIN);
                 }
-                Err(errno) => return Err(self.lost("sending to", errno)),
+                Err(Errno::EINTR) => {}
+                Err(errno @ (Errno::EPIPE | Errno::ECONNRESET)) => {
+                    return Err(self.lost("sending to", errno));
+                }
+                Err(errno) => self.wait_to_send(errno, deadline, within)?,
             }
         }
-        (self.usable, self.torn) = (true, false);
+        self.usable = true;
         Ok(())
+    }
+
+    /// Waits until sending, which failed, is worth another try. What has failed without a byte sent leaves the connection as it was: to give one that
+    /// has an expiry up for that would be the end of this host.
+    fn wait_to_send(&mut self, errno: Errno, deadline: Instant, within: Duration) -> Result<(), ClientError> {
+        // The kernel has no memory for the message just now.
+        let no_memory = matches!(errno, Errno::ENOBUFS | Errno::ENOMEM);
+        if (no_memory || errno == Errno::EAGAIN) && Instant::now() < deadline {
+            if no_memory || self.wait(PollFlags::POLLOUT, "read", deadline, within).is_err() {
+                thread::sleep(MEMORY_RETRY);
+            }
+            return Ok(());
+        }
+        let path = self.path.clone();
+        if !self.torn {
+            self.usable = true;
+            let source = match errno {
+                Errno::EAGAIN => io::Error::new(io::ErrorKind::WouldBlock, "it does not read"),
+                errno => errno.into(),
+            };
+            return Err(ClientError::Unsent { path, source });
+        }
+        Err(match errno {
+            Errno::EAGAIN => ClientError::Timeout { path, what: "read", within },
+            errno => self.lost("sending to", errno),
+        })
     }
 
     fn receive(

@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[path = "../../client/tests/signal/mod.rs"]
 mod signal;
@@ -153,13 +153,62 @@ fn a_daemon_that_never_reads_cannot_block_the_sender() {
     let path = dir.path().join("sock");
     let listener = UnixListener::bind(&path).unwrap();
     let mut connection = Connection::connect(&path, LONG).unwrap();
-    let (_stream, _) = listener.accept().unwrap();
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut sent = 0;
     let error = loop {
         if let Err(error) = connection.test_live(1, 2) {
             break error;
         }
+        sent += 1;
     };
-    assert!(matches!(error, ClientError::Timeout { within: SEND_WITHIN, .. }), "{error:?}");
+    assert!(matches!(error, ClientError::Unsent { .. }), "{error:?}");
+    assert!(error.to_string().contains("it does not read"), "{error}");
+    // Nothing of that one has gone, and what tries once does not wait at all.
+    let begun = Instant::now();
+    assert!(matches!(connection.try_test_live(1, 2), Err(ClientError::Unsent { .. })));
+    assert!(matches!(connection.ask_status(), Err(ClientError::Unsent { .. })));
+    assert!(matches!(connection.withdraw(Duration::ZERO), Err(ClientError::Unsent { .. })));
+    assert!(begun.elapsed() < SEND_WITHIN);
+    assert!(!connection.is_asked());
+    // It reads again, and finds whole messages.
+    let mut bytes = [0; MESSAGE_LEN];
+    let mut next = || {
+        stream.read_exact(&mut bytes).unwrap();
+        let message = Message::decode(&bytes);
+        (message.cmd, message.renewal_time, message.expire_time)
+    };
+    for _ in 0..sent {
+        assert_eq!(next(), (4, 1, 2));
+    }
+    connection.try_test_live(7, 8).unwrap();
+    connection.withdraw(Duration::ZERO).unwrap();
+    assert_eq!([next(), next(), next()], [(4, 7, 8), (4, 0, 0), (3, 0, 0)]);
+}
+
+/// A reply to the first of two messages that belong together must not be taken for that to another.
+#[test]
+fn a_question_that_was_sent_in_part_spends_the_connection() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let mut connection = Connection::connect(&path, LONG).unwrap();
+    let (mut stream, _) = listener.accept().unwrap();
+    while connection.try_test_live(1, 2).is_ok() {}
+    let mut bytes = [0; MESSAGE_LEN];
+    // There is room for one message again, and STATUS is a second one.
+    stream.read_exact(&mut bytes).unwrap();
+    let error = connection.open_watchdog(60, SHORT).unwrap_err();
+    assert!(matches!(error, ClientError::Unsent { .. }), "{error:?}");
+    assert!(matches!(connection.status(SHORT), Err(ClientError::Unusable { .. })));
+    // What was given can still be taken back.
+    stream.set_read_timeout(Some(SHORT)).unwrap();
+    let mut last = 0;
+    while stream.read_exact(&mut bytes).is_ok() {
+        last = Message::decode(&bytes).cmd;
+    }
+    assert_eq!(last, Command::OpenWatchdog.number());
+    connection.withdraw(SHORT).unwrap();
+    assert!(matches!(connection.test_live(1, 2), Err(ClientError::Unusable { .. })));
 }
 
 #[test]

@@ -16,6 +16,8 @@ struct Stub {
     connections: Receiver<UnixStream>,
     /// What it answers.
     fire: Arc<AtomicU32>,
+    /// While this is locked it reads nothing, but for what it waits for already.
+    pause: Arc<Mutex<()>>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -37,15 +39,17 @@ impl Stub {
         let (accept, connections) = channel();
         let fire = Arc::new(AtomicU32::new(fire));
         let answer = Arc::clone(&fire);
+        let pause = Arc::<Mutex<()>>::default();
+        let pausing = Arc::clone(&pause);
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let stream = stream.unwrap();
                 accept.send(stream.try_clone().unwrap()).unwrap();
-                let (hear, answer) = (hear.clone(), Arc::clone(&answer));
-                std::thread::spawn(move || serve(stream, &answer, (delay, answers), &hear));
+                let (hear, answer, pause) = (hear.clone(), Arc::clone(&answer), Arc::clone(&pausing));
+                std::thread::spawn(move || serve(stream, &answer, (delay, answers), &pause, &hear));
             }
         });
-        Self { dir, heard, connections, fire }
+        Self { dir, heard, connections, fire, pause }
     }
 
     fn watchdog(&self) -> (Watchdog, Receiver<Event>) {
@@ -79,10 +83,15 @@ fn serve(
     mut stream: UnixStream,
     fire: &AtomicU32,
     (delay, mut answers): (Duration, usize),
+    pause: &Mutex<()>,
     hear: &Out<Heard>,
 ) {
     let mut bytes = [0; MESSAGE_LEN];
-    while stream.read_exact(&mut bytes).is_ok() {
+    let next = |bytes: &mut [u8], stream: &mut UnixStream| {
+        drop(pause.lock().unwrap());
+        stream.read_exact(bytes)
+    };
+    while next(&mut bytes, &mut stream).is_ok() {
         let mut message = Message::decode(&bytes);
         let command = Command::from_number(message.cmd).unwrap();
         let _ = hear.send(Heard::Message(command, message.renewal_time, message.expire_time));
@@ -300,6 +309,75 @@ fn a_loss_is_news_after_the_arming_it_follows() {
     // Nobody goes on believing that a renewal reaches somebody.
     watchdog.order(Order::Live { ls: LS, times: Times { renewal: 108, expire: 124 } });
     assert!(matches!(events.recv_timeout(SOON).unwrap(), Event::WatchdogLost { ls: LS, .. }));
+}
+
+/// More messages than a socket takes.
+const FLOOD: u64 = 2000;
+
+/// As one that is well is, when the kernel has no memory for messages to it.
+#[test]
+fn what_cannot_be_sent_for_a_while_is_no_loss_and_the_newest_expiry_arrives() {
+    let stub = Stub::start(30);
+    let (watchdog, events) = stub.watchdog();
+    let now = monotonic_now().secs();
+    let times = |renewal| Times { renewal: now + renewal, expire: now + renewal + 300 };
+    watchdog.order(Order::Arm { ls: LS, name: "sanlock_ls:1".to_owned(), fire: fire(), times: times(0) });
+    assert_eq!(events.recv_timeout(SOON).unwrap(), Event::WatchdogArmed { ls: LS, result: Ok(()) });
+    let paused = stub.pause.lock().unwrap();
+    for renewal in 1..=FLOOD {
+        watchdog.order(Order::Live { ls: LS, times: times(renewal) });
+    }
+    assert!(events.recv_timeout(Duration::from_secs(5)).is_err(), "wdmd is well");
+    drop(paused);
+    while stub.next() != Heard::Message(Command::TestLive, now + FLOOD, now + FLOOD + 300) {}
+    assert!(events.try_recv().is_err());
+    assert_eq!(stub.connections.try_iter().count(), 1);
+}
+
+#[test]
+fn a_wdmd_that_takes_no_expiry_any_more_is_lost_in_time() {
+    let stub = Stub::start(30);
+    let (watchdog, events) = stub.watchdog();
+    let now = monotonic_now().secs();
+    let times = |renewal| Times { renewal, expire: now + 14 };
+    watchdog.order(Order::Arm { ls: LS, name: "sanlock_ls:1".to_owned(), fire: fire(), times: times(0) });
+    assert_eq!(events.recv_timeout(SOON).unwrap(), Event::WatchdogArmed { ls: LS, result: Ok(()) });
+    let _paused = stub.pause.lock().unwrap();
+    for renewal in 1..=FLOOD {
+        watchdog.order(Order::Live { ls: LS, times: times(renewal) });
+    }
+    // The test interval is 5 s. A renewal that cannot be sent makes the expiry that wdmd has no later.
+    watchdog.order(Order::Live { ls: LS, times: Times { renewal: now, expire: now + 600 } });
+    let Event::WatchdogLost { ls: LS, text } = events.recv_timeout(SOON).unwrap() else { panic!("not lost") };
+    assert!(text.contains("it could not be told of a renewal for"), "{text}");
+    let after = monotonic_now().secs() - now;
+    assert!((4..14).contains(&after), "{after}");
+}
+
+#[test]
+fn what_cannot_be_taken_back_at_once_is_taken_back_later() {
+    let stub = Stub::start(30);
+    let (watchdog, events) = stub.watchdog();
+    let now = monotonic_now().secs();
+    let times = |renewal| Times { renewal, expire: now + 300 };
+    watchdog.order(Order::Arm { ls: LS, name: "sanlock_ls:1".to_owned(), fire: fire(), times: times(0) });
+    assert_eq!(events.recv_timeout(SOON).unwrap(), Event::WatchdogArmed { ls: LS, result: Ok(()) });
+    let paused = stub.pause.lock().unwrap();
+    for renewal in 1..=FLOOD {
+        watchdog.order(Order::Live { ls: LS, times: times(renewal) });
+    }
+    watchdog.order(Order::Disarm { ls: LS });
+    std::thread::sleep(Duration::from_secs(3));
+    drop(paused);
+    let mut last = None;
+    loop {
+        match stub.next() {
+            Heard::Message(Command::RefcountClear, ..) => break,
+            heard => last = Some(heard),
+        }
+    }
+    assert_eq!(last, Some(told(Command::TestLive)));
+    assert!(events.try_recv().is_err());
 }
 
 /// It is asked behind every expiry, and nobody waits for the answer.

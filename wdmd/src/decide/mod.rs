@@ -306,7 +306,9 @@ impl Machine {
     /// Nobody is promised protection by a device that is about to reset the host, or would not.
     fn may_arm(&self, now: Time, except: Option<SourceId>, fire: u32) -> Result<(), Refusal> {
         if self.broken {
-            return Err(Refusal::Broken);
+            let dead = self.sources.iter().find(|(_, source)| source.dead).map(|(&id, _)| id);
+            let no_way_out = self.device.as_ref().is_some_and(|device| !device.can_disarm);
+            return Err(Refusal::Broken { dead, no_way_out });
         }
         // Its expiry cannot be moved any more.
         let dooms = |source: &Source| {
@@ -321,7 +323,8 @@ impl Machine {
         if let Some((other, _)) =
             self.expiries().find(|&(other, expire)| Some(other) != except && now > timing.last_ping(expire))
         {
-            return Err(Refusal::Expired(other));
+            let relied_on = self.enabled.is_some();
+            return Err(if relied_on { Refusal::Expired(other) } else { Refusal::Past(other) });
         }
         match self.bad_scripts.iter().find(|&(_, &since)| now > timing.last_ping(since)) {
             Some((&script, _)) => Err(Refusal::Script(script)),
@@ -407,8 +410,10 @@ impl Machine {
         if let Some(device) = &mut self.device {
             let every = every.unwrap_or_else(|| ping_every_ms(device.device));
             // A call that took longer than the device waits: whatever came of it, the device should have fired meanwhile.
-            let hung_since =
-                device.pinging.take().filter(|since| now.millis_since(*since) >= overdue_ms(device.device));
+            let hung = device
+                .pinging
+                .take()
+                .is_some_and(|since| now.millis_since(since) >= overdue_ms(device.device));
             let seconds = now.millis_since(device.pinged) / 1000;
             device.failing = !ok;
             if ok {
@@ -418,7 +423,7 @@ impl Machine {
             } else {
                 device.next_ping = now.plus_millis(every.min(RETRY_MS));
             }
-            if hung_since.is_some() {
+            if hung {
                 self.did_not_fire(seconds, actions);
             }
         }
@@ -452,11 +457,13 @@ impl Machine {
 
     /// Disarms a device that nobody needs, pings one that may be pinged.
     fn feed_or_starve(&mut self, now: Time, actions: &mut Vec<Action>) {
-        let Some(device) = self.device.clone() else {
+        let Some(device) = &self.device else {
             self.starving = false;
             self.unfed = None;
             return;
         };
+        let (due, failing, pinged) = (now >= device.next_ping, device.failing, device.pinged);
+        let overdue = overdue_ms(device.device);
         if self.enabled.is_none() && device.can_disarm && now >= device.next_disarm {
             actions.push(Action::Disarm);
             return;
@@ -470,18 +477,18 @@ impl Machine {
                 Notice::PingsResume
             }));
         }
-        if !starved && now >= device.next_ping {
+        if !starved && due {
             actions.push(Action::Ping);
             if let Some(device) = &mut self.device {
                 device.pinging.get_or_insert(now);
             }
         }
-        self.unfed = (starved || device.failing).then(|| {
+        self.unfed = (starved || failing).then(|| {
             let (unfed, seen) = self.unfed.unwrap_or((0, now));
             (unfed + now.millis_since(seen).clamp(0, WATCHED_MS), now)
         });
-        if self.unfed.is_some_and(|(unfed, _)| unfed >= overdue_ms(device.device)) {
-            self.did_not_fire(now.millis_since(device.pinged) / 1000, actions);
+        if self.unfed.is_some_and(|(unfed, _)| unfed >= overdue) {
+            self.did_not_fire(now.millis_since(pinged) / 1000, actions);
         }
     }
 

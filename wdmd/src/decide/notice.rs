@@ -47,12 +47,19 @@ pub enum Refusal {
     FireTimeout,
     /// This source gets no more pings: the host is about to be reset.
     Expired(SourceId),
+    /// This client has an expiry that is past, or too near to be kept, and nobody relies on a device: armed, it would reset the host at once.
+    Past(SourceId),
     /// This client has ended and left an expiry behind, not further ahead than a day: the host is certain to be reset.
     Dead(SourceId),
     /// This script gets no more pings.
     Script(u8),
-    /// The device has not fired when it should have.
-    Broken,
+    /// The device has not fired when it should have. The daemon has to be started anew, which takes a reboot if it cannot be stopped.
+    Broken {
+        /// A client that has ended with an expiry, which keeps the daemon from stopping for good.
+        dead: Option<SourceId>,
+        /// The device cannot be disarmed, which does so too.
+        no_way_out: bool,
+    },
 }
 
 /// One thing to log.
@@ -201,9 +208,22 @@ impl fmt::Display for Notice {
                     Refusal::Script(script) => {
                         write!(f, "script {script} fails and this host is about to be reset")
                     }
-                    Refusal::Broken => f.write_str(
-                        "the watchdog device has not reset this host when it should have; restart wdmd when it works",
-                    ),
+                    Refusal::Past(source) => {
+                        write!(f, "client ci {source} has an expiry that has passed; end it")
+                    }
+                    Refusal::Broken { dead, no_way_out } => {
+                        f.write_str("the watchdog device has not reset this host when it should have; ")?;
+                        match (dead, no_way_out) {
+                            (Some(source), _) => write!(
+                                f,
+                                "client ci {source} has ended with an expiry, so wdmd cannot be restarted: reboot this host"
+                            ),
+                            (None, true) => f.write_str(
+                                "it cannot be stopped (nowayout), so wdmd cannot be restarted: reboot this host",
+                            ),
+                            (None, false) => f.write_str("restart wdmd when it works"),
+                        }
+                    }
                 }
             }
             Self::Unprotected { source, pid, name } => write!(

@@ -329,6 +329,24 @@ fn nobody_is_let_in_while_the_host_is_about_to_be_reset() {
     assert_eq!(host.open(112, 3, 60), 60);
 }
 
+/// Nothing resets a host whose device nobody could arm.
+#[test]
+fn whose_expiry_is_in_the_way_of_arming_is_said() {
+    let mut host = Host::new();
+    host.connect(1, 2);
+    host.result = Armed::Failed;
+    host.send(1, 2, live(1, 81));
+    host.took();
+    host.result = Armed::Running { device_timeout: DeviceTimeout::exactly(15), can_disarm: true };
+    host.connect(200, 3);
+    assert_eq!(host.open(200, 3, 60), 0);
+    assert!(host.took().is_empty());
+    let expected = "open_watchdog 60 refused: client ci 2 has an expiry that has passed; end it";
+    assert!(host.lines().iter().any(|line| line == expected), "{:?}", host.lines());
+    host.end(201, 2);
+    assert_eq!(host.open(201, 3, 60), 60);
+}
+
 #[test]
 fn a_bad_script_counts_from_the_moment_it_became_bad() {
     let mut host = Host::new();

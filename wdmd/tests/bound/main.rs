@@ -1,5 +1,5 @@
 //! The promise to other hosts, proved for the decisions by trying every point at which one thing can go wrong:
-//! **after a source's expiry E the device fires at E + F at the latest.**
+//! **after a source's expiry E the device fires at E + F at the latest.** A script that fails is a source whose expiry was that moment.
 //!
 //! The daemon is killed, or stands still for a while, at every point between two system calls. Two faults that hit the same
 //! stretch (it stands still between reading the clock and pinging, and is killed after that) may cost one device timeout D
@@ -10,7 +10,7 @@ mod world;
 
 use proptest::prelude::*;
 use sanlock_wdmd::decide::wanted_device_timeout;
-use world::{Act, Fault, World, live, open};
+use world::{Act, Fault, Promised, World, live, open};
 
 const FIRE_TIMEOUTS: [u32; 7] = [3, 4, 10, 20, 30, 60, 300];
 
@@ -40,7 +40,7 @@ fn check(world: &World, grace: i64, context: &dyn std::fmt::Debug) {
     if world.fire_timeout == 0 {
         return;
     }
-    let bound = (expire + world.fire_timeout) * 1000 + grace;
+    let bound = expire + world.fire_timeout * 1000 + grace;
     match world.fired_at {
         Some(at) => assert!(at <= bound, "fired at {at}, promised by {bound}: {context:?}"),
         None => panic!("never fired, promised by {bound}: {context:?}"),
@@ -91,6 +91,38 @@ fn one_fault_at_any_point_never_breaks_the_promise() {
         }
     }
     assert!(tried > 10_000, "{tried}");
+}
+
+/// A script that is bad counts as a client whose expiry was the moment it became bad.
+#[test]
+fn a_bad_script_has_the_host_reset_in_time_whatever_goes_wrong() {
+    for fire in FIRE_TIMEOUTS {
+        let faults: Vec<Fault> =
+            std::iter::once(Fault::Death).chain(stalls(fire).into_iter().map(Fault::Stall)).collect();
+        let bad = |good| Act::Script { slot: 1, good };
+        for leaves in [false, true] {
+            // One that was bad before, and is good again, counts no more.
+            let mut acts = vec![(START, 2, Act::Connect), (START + 100, 2, open(fire))];
+            acts.extend([(START + 300, 2, bad(false)), (START + 900, 2, bad(true)), (5_700, 2, bad(false))]);
+            // That nobody is left who relies on the device saves nobody, and no more do the words of another one.
+            if leaves {
+                acts.push((6_000, 2, Act::Close));
+            } else {
+                acts.push((6_000, 2, live(6, 100_000)));
+            }
+            acts.extend([(6_500, 2, bad(false)), (6_600, 2, Act::Script { slot: 0, good: true })]);
+            let run = |faults| World::new(acts.clone(), 70, faults).run(end_of(6, fire));
+            let world = run(vec![]);
+            check(&world, 0, &(fire, leaves));
+            assert!(world.promised.contains_key(&Promised::Script(1)), "{fire} {leaves}");
+            assert!(world.fired_at.unwrap() >= 5_700, "{fire} {leaves}: {:?}", world.fired_at);
+            for point in 0..world.points {
+                for &fault in &faults {
+                    check(&run(vec![(point, fault)]), 0, &(fire, leaves, point, fault));
+                }
+            }
+        }
+    }
 }
 
 #[test]
@@ -206,12 +238,13 @@ fn a_daemon_that_is_merely_late_never_lets_the_device_fire() {
     }
 }
 
-/// Some client does something at some second.
+/// Some client does something at some second, or a script has something to say.
 fn acts() -> impl Strategy<Value = Vec<(i64, u32, Act)>> {
     let act = prop_oneof![
         4 => (1_u64..40).prop_map(|lease| live(0, lease)),
         1 => Just(live(0, 0)),
         1 => Just(Act::Close),
+        1 => (0_u8..2, any::<bool>()).prop_map(|(slot, good)| Act::Script { slot, good }),
     ];
     prop::collection::vec((0_i64..60_000, 2_u32..5, act), 0..25)
 }
@@ -219,7 +252,7 @@ fn acts() -> impl Strategy<Value = Vec<(i64, u32, Act)>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Several clients in any order, one fault anywhere: what every one of them was promised is kept. Leases are relative
+    /// Several clients and scripts in any order, one fault anywhere: what every one of them was promised is kept. Leases are relative
     /// to the time they are sent, never in the past.
     #[test]
     fn several_clients(mut script in acts(), fire in prop::sample::select(&FIRE_TIMEOUTS[..]), late in 0_i64..200,
@@ -230,7 +263,7 @@ proptest! {
         all.push((2, 9, open(fire)));
         let mut closed = Vec::new();
         for (at, id, act) in script {
-            if closed.contains(&id) {
+            if closed.contains(&id) && !matches!(act, Act::Script { .. }) {
                 continue;
             }
             let second = u64::try_from(at / 1000).unwrap();
@@ -242,7 +275,7 @@ proptest! {
                 Act::Send(message) if message.expire_time != 0 => {
                     all.push((at + 10, id, live(second, second + message.expire_time)));
                 }
-                Act::Send(_) | Act::Connect => all.push((at + 10, id, act)),
+                Act::Send(_) | Act::Connect | Act::Script { .. } => all.push((at + 10, id, act)),
             }
         }
         let world = World::new(all, late, vec![(point, fault)]).run(400_000);

@@ -22,6 +22,18 @@ pub(crate) enum Act {
     Connect,
     Send(Message),
     Close,
+    /// No act of a client: a script has become good or bad.
+    Script {
+        slot: u8,
+        good: bool,
+    },
+}
+
+/// Who was promised that the device fires in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Promised {
+    Client(SourceId),
+    Script(u8),
 }
 
 pub(crate) fn open(fire_timeout: u32) -> Act {
@@ -82,8 +94,9 @@ pub(crate) struct World {
     pub(crate) fired_at: Option<i64>,
     /// Fire timeout of the last arming that the daemon reported as a success.
     pub(crate) fire_timeout: i64,
-    /// Expiries that the daemon has accepted and that nobody has taken back, seconds.
-    pub(crate) promised: BTreeMap<SourceId, i64>,
+    /// Expiries that the daemon has accepted and that nobody has taken back, milliseconds. That of a bad script is the moment at which the daemon
+    /// was told so.
+    pub(crate) promised: BTreeMap<Promised, i64>,
     pub(crate) pings: usize,
 }
 
@@ -199,6 +212,15 @@ impl World {
                         self.promise(id, i64::try_from(message.expire_time).unwrap());
                     }
                 }
+                Act::Script { slot, good } => {
+                    // What one says while nobody relies on the device is not looked at.
+                    if good {
+                        self.promised.remove(&Promised::Script(slot));
+                    } else if self.machine.enabled() {
+                        self.promised.entry(Promised::Script(slot)).or_insert(clock);
+                    }
+                    self.tell(clock, Event::Script { slot, good })?;
+                }
             }
             self.point()?;
         }
@@ -211,11 +233,12 @@ impl World {
     /// The daemon has read an expiry. One that is past when it is first read was never confirmed to the client, which so
     /// never relied on it; a renewal that is read late still counts.
     fn promise(&mut self, id: SourceId, expire: i64) {
-        let before = self.promised.get(&id).copied();
+        let (expire, client) = (expire * 1000, Promised::Client(id));
+        let before = self.promised.get(&client).copied();
         if expire == 0 {
-            self.promised.remove(&id);
-        } else if self.now <= expire * 1000 || before.is_some_and(|before| before <= expire) {
-            self.promised.insert(id, expire);
+            self.promised.remove(&client);
+        } else if self.now <= expire || before.is_some_and(|before| before <= expire) {
+            self.promised.insert(client, expire);
         }
     }
 

@@ -79,6 +79,38 @@ fn a_device_that_has_not_fired_for_an_expiry_protects_nobody_later() {
     assert_eq!(host.open(141, 3, 60), 0);
 }
 
+/// SIGTERM would wait for ever, and what is left behind by SIGKILL keeps the next daemon from starting.
+#[test]
+fn where_wdmd_cannot_be_restarted_a_reboot_is_asked_for() {
+    for (dies, can_disarm, advice) in [
+        (true, true, "client ci 2 has ended with an expiry, so wdmd cannot be restarted: reboot this host"),
+        (false, false, "it cannot be stopped (nowayout), so wdmd cannot be restarted: reboot this host"),
+        (false, true, "restart wdmd when it works"),
+    ] {
+        let mut host = Host::new();
+        host.result = Armed::Running { device_timeout: DeviceTimeout::exactly(15), can_disarm };
+        host.connect(1, 2);
+        host.open(1, 2, 60);
+        host.send(1, 2, live(1, 81));
+        if dies {
+            host.end(2, 2);
+        }
+        (2..=140).for_each(|second| host.tick(second));
+        host.connect(141, 3);
+        assert_eq!(host.open(141, 3, 60), 0);
+        let line = format!(
+            "open_watchdog 60 refused: the watchdog device has not reset this host when it should have; {advice}"
+        );
+        assert!(host.lines().contains(&line), "{:?}", host.lines());
+        host.event(141, Event::Terminate);
+        if !dies {
+            host.send(141, 2, live(0, 0));
+        }
+        host.end(142, 3);
+        assert_eq!(host.quit, !dies && can_disarm, "{advice}");
+    }
+}
+
 #[test]
 fn a_pause_of_this_machine_says_nothing_about_its_device() {
     let mut host = Host::new();
