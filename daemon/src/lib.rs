@@ -8,6 +8,7 @@
 //! | tools, a few | one-shot commands: align, read, write |
 //! | records | writes rejoin records |
 //! | wd | keeps the connections to wdmd and moves its expiries |
+//! | hire | starts threads for the front, and those that stand by |
 //! | log | writes to file, syslog and stderr |
 //! | on-fail | looks, once at the start, at the programs that `on_fail` names |
 //!
@@ -24,6 +25,7 @@ mod fault;
 mod front;
 mod global;
 mod helper;
+mod hirer;
 mod lockspace;
 pub mod log;
 mod mailbox;

@@ -1,6 +1,6 @@
 //! Requests for leases: writing one for another host, and reading those for leases held here (socket-protocol.md 7.11, 7.13).
 //!
-//! Each command has a short-lived thread of its own, with a time limit for every transfer. A client waits for its answer, or is one of a limited
+//! Each command has a short-lived thread of its own, which the front has hired, with a time limit for every transfer. A client waits for its answer, or is one of a limited
 //! number that do not, so their number is bounded. How those for leases held here are read is in [`super::looking`].
 
 use std::sync::Arc;
@@ -11,7 +11,6 @@ use sanlock_lease::name::Name;
 use sanlock_lease::text::ResourceSpec as LeaseSpec;
 use sanlock_lease::timing::IoTimeout;
 use sanlock_manager::{ConnId, Event, LockspaceId, ResourceId};
-use sanlock_sys::thread;
 use sanlock_wire::flags::RequestFlags;
 use sanlock_wire::header::Header;
 use sanlock_wire::types::ResourceSpec;
@@ -61,13 +60,14 @@ impl Front {
             let reply = Reply::result(&header, written.err().unwrap_or(0));
             outbox.send(Message::JobDone(id, Box::new(reply)));
         };
-        match spawn(work) {
-            Ok(()) => self.event(Event::JobBegun),
-            Err(error) => {
-                self.global.log.error(format_args!("no thread for a request: {error}"));
-                self.answer(id, &Reply::result(&header, code::EAGAIN));
-            }
-        }
+        let (outbox, log) = (self.outbox.clone(), self.global.log.clone());
+        self.global.hirer.hire("sanlock-request", STACK, work, move |error| {
+            log.error(format_args!("no thread for a request: {error}"));
+            let reply = Reply::result(&header, code::EAGAIN);
+            outbox.send(Message::JobDone(id, Box::new(reply)));
+        });
+        // That it is done comes by the mailbox, and later.
+        self.event(Event::JobBegun);
     }
 
     pub(super) fn look_for_requests(&mut self, ls: LockspaceId, leases: Vec<(ResourceId, LeaseSpec)>) {
@@ -80,9 +80,7 @@ impl Front {
             Some(move |spec: &LeaseSpec| read_request(&mut io, &convert::wire_resource(spec)?, sector))
         };
         let tell = move |event| outbox.send(Message::Event(event));
-        if let Err(error) = looking::look(ls, leases, &self.global.log, reader, tell) {
-            self.global.log.error(format_args!("no thread to look for requests: {error}"));
-        }
+        looking::look(ls, leases, &self.global.hirer, &self.global.log, reader, tell);
     }
 
     /// Io timeout and sector size of a lockspace in which leases may be taken.
@@ -99,8 +97,4 @@ fn io(global: &Global, io_timeout: IoTimeout) -> Result<Io, i32> {
         global.log.error(format_args!("{error}"));
         code::EAGAIN
     })
-}
-
-fn spawn(work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
-    thread::spawn("sanlock-request", STACK, work)
 }

@@ -6,17 +6,19 @@
 
 use sanlock_sys::thread;
 use std::collections::{HashMap, VecDeque};
-use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sanlock_lease::text::ResourceSpec as LeaseSpec;
 use sanlock_manager::{Event, LockspaceId, Request, ResourceId};
 
+use crate::hirer::Hirer;
 use crate::log::Log;
 use crate::oneshot::ToolError;
 
 /// Threads of one looking: as many disks may be silent, each for as long as an open and a read may take, before others wait for them.
 const LOOKERS_MAX: usize = 8;
+/// Their name.
+const NAME: &str = "sanlock-request";
 /// Stack of such a thread; buffers are on the heap.
 const STACK: usize = 128 * 1024;
 
@@ -28,6 +30,19 @@ struct Looking<T: Fn(Event)> {
     ls: LockspaceId,
     groups: Mutex<VecDeque<Group>>,
     tell: T,
+}
+
+impl<T: Fn(Event)> Looking<T> {
+    /// Body of a thread.
+    fn work<R>(&self, log: &Log, reader: &impl Fn() -> Option<R>)
+    where
+        R: FnMut(&LeaseSpec) -> Result<(u64, u32), ToolError>,
+    {
+        let Some(mut read) = reader() else { return };
+        while let Some(group) = next(&self.groups) {
+            look_at(group, log, &mut read, &self.tell);
+        }
+    }
 }
 
 impl<T: Fn(Event)> Drop for Looking<T> {
@@ -50,45 +65,37 @@ fn by_disk(leases: Vec<(ResourceId, LeaseSpec)>) -> VecDeque<Group> {
     groups
 }
 
-/// Has the requests for these leases read. `reader` makes what one thread reads with: the version asked for and the force mode of a lease.
-/// Each request goes to `tell` when it is found, and at last the end of it all, also if no thread is to be had.
-///
-/// # Errors
-/// No thread is to be had; then nothing is looked at.
+/// Has the requests for these leases read, by a thread that is hired and starts the others. `reader` makes what one thread reads with: the version asked
+/// for and the force mode of a lease. Each request goes to `tell` when it is found, and at last the end of it all, also if no thread is to be had: then nothing is
+/// looked at. Waits for nothing.
 pub(super) fn look<R>(
     ls: LockspaceId,
     leases: Vec<(ResourceId, LeaseSpec)>,
+    hirer: &Hirer,
     log: &Log,
     reader: impl Fn() -> Option<R> + Clone + Send + 'static,
     tell: impl Fn(Event) + Send + Sync + 'static,
-) -> io::Result<()>
-where
+) where
     R: FnMut(&LeaseSpec) -> Result<(u64, u32), ToolError>,
 {
     let groups = by_disk(leases);
-    let threads = groups.len().clamp(1, LOOKERS_MAX);
+    let others = groups.len().min(LOOKERS_MAX).saturating_sub(1);
     let looking = Arc::new(Looking { ls, groups: Mutex::new(groups), tell });
-    let mut begun = Ok(());
-    for n in 0..threads {
-        let (looking, log, reader) = (Arc::clone(&looking), log.clone(), reader.clone());
-        let work = move || {
-            if let Some(mut read) = reader() {
-                while let Some(group) = next(&looking.groups) {
-                    look_at(group, &log, &mut read, &looking.tell);
-                }
-            }
-        };
-        match thread::spawn("sanlock-request", STACK, work) {
-            Ok(()) => {}
-            // The others do it all.
-            Err(_) if n > 0 => break,
-            Err(error) => {
-                begun = Err(error);
+    let unable = log.clone();
+    let log = log.clone();
+    let work = move || {
+        for _ in 0..others {
+            let (looking, log, reader) = (Arc::clone(&looking), log.clone(), reader.clone());
+            // Without it those that there are do it all.
+            if thread::spawn(NAME, STACK, move || looking.work(&log, &reader)).is_err() {
                 break;
             }
         }
-    }
-    begun
+        looking.work(&log, &reader);
+    };
+    hirer.hire(NAME, STACK, work, move |error| {
+        unable.error(format_args!("no thread to look for requests: {error}"));
+    });
 }
 
 fn next(groups: &Mutex<VecDeque<Group>>) -> Option<Group> {
@@ -129,6 +136,7 @@ fn look_at(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hirer::tests::gated;
     use sanlock_blockio::OpenError;
     use sanlock_lease::record::RequestError;
     use sanlock_lease::text::DiskSpec;
@@ -138,6 +146,10 @@ mod tests {
     /// For what happens at once, on a machine that does other things too.
     const SHORT: Duration = Duration::from_secs(60);
     const LS: LockspaceId = LockspaceId(1);
+
+    fn hirer() -> Hirer {
+        Hirer::start("looking-hire", || ()).unwrap()
+    }
 
     fn lease(id: u64, path: &str) -> (ResourceId, LeaseSpec) {
         let disks = vec![DiskSpec { path: path.as_bytes().to_vec(), offset: id << 20 }];
@@ -181,7 +193,7 @@ mod tests {
             })
         };
         let leases = vec![lease(1, "dead"), lease(2, "well"), lease(3, "dead"), lease(4, "well")];
-        look(LS, leases, &Log::in_memory(), reader, move |event| tell.send(event).unwrap()).unwrap();
+        look(LS, leases, &hirer(), &Log::in_memory(), reader, move |event| tell.send(event).unwrap());
         // Nobody has answered for the dead disk yet.
         assert_eq!(told.recv_timeout(SHORT), Ok(found(2)));
         assert_eq!(told.recv_timeout(SHORT), Ok(found(4)));
@@ -215,7 +227,9 @@ mod tests {
         };
         let leases = [(1, "dead"), (2, "dead"), (3, "dead"), (4, "well"), (5, "well"), (6, "well")]
             .map(|(id, path)| lease(id, path));
-        look(LS, leases.to_vec(), &Log::in_memory(), reader, move |event| tell.send(event).unwrap()).unwrap();
+        look(LS, leases.to_vec(), &hirer(), &Log::in_memory(), reader, move |event| {
+            tell.send(event).unwrap()
+        });
         assert_eq!(told.iter().collect::<Vec<_>>(), [found(6), end()]);
         let mut all: Vec<(String, u64)> = all_asked.iter().collect();
         all.sort();
@@ -228,8 +242,25 @@ mod tests {
         type Reader = fn(&LeaseSpec) -> Result<(u64, u32), ToolError>;
         let (tell, told) = mpsc::channel();
         let leases = (0..20).map(|n| lease(n, &format!("disk{n}"))).collect();
-        look(LS, leases, &Log::in_memory(), || None::<Reader>, move |event| tell.send(event).unwrap())
-            .unwrap();
+        let log = Log::in_memory();
+        look(LS, leases, &hirer(), &log, || None::<Reader>, move |event| tell.send(event).unwrap());
         assert_eq!(told.iter().collect::<Vec<_>>(), [end()]);
+    }
+
+    #[test]
+    fn a_thread_that_is_long_in_coming_is_not_waited_for_and_one_that_does_not_come_ends_the_looking() {
+        type Reader = fn(&LeaseSpec) -> Result<(u64, u32), ToolError>;
+        let (hirer, come) = gated();
+        for comes in [true, false] {
+            let (tell, told) = mpsc::channel();
+            let leases = vec![lease(1, "a"), lease(2, "b")];
+            let reader = || Some((|_| Ok((7, 1))) as Reader);
+            look(LS, leases, &hirer, &Log::in_memory(), reader, move |event| tell.send(event).unwrap());
+            assert!(told.try_recv().is_err(), "this is here, and no thread has come");
+            come.send(comes).unwrap();
+            let mut events: Vec<Event> = told.iter().collect();
+            assert_eq!(events.pop(), Some(end()));
+            assert_eq!(events.len(), if comes { 2 } else { 0 });
+        }
     }
 }

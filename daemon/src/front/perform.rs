@@ -19,7 +19,7 @@ use sanlock_wire::{Command, Name, Reply, code};
 
 use super::{Front, Message, convert};
 use crate::helper::{Program, Purpose};
-use crate::lockspace::{Control, Lockspace, Shared};
+use crate::lockspace::{Control, Lockspace, Shared, not_started};
 use crate::log;
 use crate::resources::{Task, Work};
 use crate::tools::{AREA_BYTES_MIN, IndexJob, IndexReport, Membership};
@@ -72,7 +72,7 @@ impl Front {
             }
             Action::Leave { ls, release } => match self.lockspaces.get(&ls) {
                 Some(lockspace) => lockspace.tell(Control::Leave { release }),
-                // Its thread could not be started.
+                // It could not be begun with.
                 None => self.events.push_back(Event::Left { ls, writes: LeaseWrites::Ended }),
             },
             Action::StartAcquire { task, ls, config, mut options, value, disks } => {
@@ -231,8 +231,7 @@ impl Front {
             }
             Err(error) => {
                 self.global.log.error(format_args!("s{} cannot be started: {error}", ls.0));
-                let errno = error.raw_os_error().unwrap_or(libc::EAGAIN);
-                let result = Err(JoinError::Read(IoFailure::Os(errno)));
+                let result = Err(not_started(&error));
                 self.events.push_back(Event::JoinDone { ls, result });
             }
         }

@@ -15,9 +15,9 @@ use sanlock_blockio::drive::keep_ready;
 use sanlock_lease::delta::scan::STUCK_WHOLE_READS_MAX;
 use sanlock_lease::delta::{Event as HostEvent, JoinError};
 use sanlock_lease::hosts::HostTable;
+use sanlock_lease::machine::IoFailure;
 use sanlock_lease::record::Bitmap;
 use sanlock_manager::{Event, LockspaceId};
-use sanlock_sys::thread;
 
 use crate::global::Global;
 use crate::log::Log;
@@ -75,11 +75,11 @@ pub(crate) struct Lockspace {
 }
 
 impl Lockspace {
-    /// Starts the thread, which joins at once. `others`: lockspaces that there are besides. What their disks may keep, should they hang, is made up
-    /// for first.
+    /// Has the thread started, which joins at once; that there is none comes as a report. `others`: lockspaces that there are besides. What their disks
+    /// may keep, should they hang, is made up for first. Waits for nothing; what the thread is told meanwhile it finds when it begins.
     ///
     /// # Errors
-    /// No thread or descriptor is to be had.
+    /// No descriptor is to be had. Nothing is reported then.
     pub(crate) fn start(
         ls: LockspaceId,
         shared: Arc<Shared>,
@@ -87,16 +87,22 @@ impl Lockspace {
         table: Option<HostTable>,
         global: Arc<Global>,
         log: Log,
-        reports: impl Fn(Report) + Send + 'static,
+        reports: impl Fn(Report) + Clone + Send + 'static,
     ) -> io::Result<Self> {
         let (control, mailbox) = mailbox::mailbox()?;
-        let seen = Arc::clone(&shared);
-        thread::spawn(&thread_name(ls), STACK, move || {
+        let (unable, told) = (reports.clone(), log.clone());
+        let failed = move |error| {
+            told.error(format_args!("cannot be started: {error}"));
+            unable(Report::JoinFailed { ls, error: not_started(&error) });
+        };
+        let (seen, all) = (Arc::clone(&shared), Arc::clone(&global));
+        let body = move || {
             if others > 0 {
                 keep_ready(others.saturating_mul(STUCK_WHOLE_READS_MAX).saturating_add(1));
             }
-            worker::run(ls, seen, table, global, log, mailbox, Box::new(reports));
-        })?;
+            worker::run(ls, seen, table, all, log, mailbox, Box::new(reports));
+        };
+        global.hirer.hire(&thread_name(ls), STACK, body, failed);
         Ok(Self { shared, control })
     }
 
@@ -108,4 +114,54 @@ impl Lockspace {
 
 fn thread_name(ls: LockspaceId) -> String {
     format!("sanlock-s{}", ls.0)
+}
+
+/// What a join comes to for which there is no thread, or no descriptor.
+pub(crate) fn not_started(error: &io::Error) -> JoinError {
+    JoinError::Read(IoFailure::Os(error.raw_os_error().unwrap_or(libc::EAGAIN)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::global::tests::global;
+    use crate::hirer::tests::{SHORT, gated};
+    use sanlock_lease::geometry::HostId;
+    use sanlock_lease::text::LockspaceSpec;
+    use sanlock_lease::timing::IoTimeout;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn a_thread_that_is_long_in_coming_is_not_waited_for_and_joins_or_fails_once() {
+        let (hirer, come) = gated();
+        let global = global(hirer);
+        let (told, tells) = channel();
+        let start = |number| {
+            let told = told.clone();
+            let spec = LockspaceSpec { path: b"/nonexistent/disk".to_vec(), ..LockspaceSpec::default() };
+            let shared = Shared::new(spec, HostId::new(1).unwrap(), IoTimeout::DEFAULT);
+            let report = move |report| match report {
+                Report::JoinFailed { ls, error } => told.send((ls.0, error)).unwrap(),
+                other => panic!("{other:?}"),
+            };
+            let log = global.log.clone();
+            let joining =
+                Lockspace::start(LockspaceId(number), shared, 0, None, Arc::clone(&global), log, report);
+            joining.unwrap()
+        };
+        let both = [1, 2].map(start);
+        for joining in &both {
+            joining.tell(Control::Leave { release: false });
+        }
+        assert!(tells.try_recv().is_err(), "this is here, and no thread has come");
+        // The one comes, and finds no such disk; for the other there is none.
+        come.send(true).unwrap();
+        come.send(false).unwrap();
+        let mut ends = [tells.recv_timeout(SHORT).unwrap(), tells.recv_timeout(SHORT).unwrap()];
+        ends.sort_by_key(|(ls, _)| *ls);
+        let [no_disk, no_thread] = [IoFailure::NotOpen(libc::ENOENT), IoFailure::Os(libc::EAGAIN)];
+        assert_eq!(ends, [(1, JoinError::Read(no_disk)), (2, JoinError::Read(no_thread))]);
+        drop(told);
+        assert!(tells.recv_timeout(SHORT).is_err(), "nobody is told twice");
+    }
 }

@@ -240,6 +240,7 @@ fn a_record_that_can_be_neither_replaced_nor_removed_delays_nothing_and_counts_n
 /// A daemon's settings and marks, with records in this run directory.
 fn global_with(records: Records) -> Arc<Global> {
     Global::new(Config::default(), name("host"), EngineKind::Threads, records, Log::in_memory(), None)
+        .unwrap()
 }
 
 /// Opening it does not end before somebody opens it for writing.

@@ -271,7 +271,8 @@ fn prepare_logged(
     let socket = config.run_dir.join(SOCKET_NAME);
     let records = Records::new(&config.run_dir, reboots);
     let (listener, socket) = listen(&socket, &config, identity)?;
-    let global = Global::new(config, host_name, engine, records, log.clone(), huge);
+    let global =
+        Global::new(config, host_name, engine, records, log.clone(), huge).map_err(StartError::Threads)?;
     let account = Account { user: identity.user, group: identity.group };
     let front = Front::new(global, account, listener, helper, connections).map_err(StartError::Threads)?;
     Ok(Prepared { front, log: log.clone(), socket, pid_file })

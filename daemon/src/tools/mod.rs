@@ -9,7 +9,6 @@ mod late;
 
 pub(crate) use index::{IndexJob, IndexReport, Membership};
 
-use sanlock_sys::thread;
 use std::collections::VecDeque;
 use std::slice;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -228,7 +227,9 @@ impl Waiting {
 #[derive(Default)]
 struct State {
     queue: VecDeque<Waiting>,
+    /// Those that are there or on their way.
     threads: usize,
+    /// Those of them that wait for work, or have not come yet.
     idle: usize,
 }
 
@@ -251,7 +252,7 @@ impl Tools {
         Arc::clone(&self.late)
     }
 
-    /// Queues a job; `answer` is called with its reply from another thread, or at once if no thread is to be had.
+    /// Queues a job; `answer` is called with its reply, from another thread, or at once if too much waits or is in its way. Waits for nothing.
     pub(crate) fn submit(
         &self,
         id: ConnId,
@@ -273,19 +274,21 @@ impl Tools {
             return waiting.refuse(code::EAGAIN);
         }
         state.queue.push_back(waiting);
-        if state.idle < state.queue.len() && state.threads < self.threads_max {
-            let (shared, global) = (Arc::clone(&self.shared), Arc::clone(&self.global));
-            let spawned = thread::spawn("sanlock-tool", STACK, move || worker(&shared, &global));
-            if spawned.is_ok() {
-                state.threads += 1;
-            } else if state.threads == 0 {
-                if let Some(waiting) = state.queue.pop_back() {
-                    drop(state);
-                    return waiting.refuse(code::ENOMEM);
-                }
-            }
+        if state.idle >= state.queue.len() || state.threads >= self.threads_max {
+            drop(state);
+            return work.notify_one();
         }
-        work.notify_one();
+        // It is counted at once: who comes meanwhile counts on it, too.
+        state.threads += 1;
+        state.idle += 1;
+        drop(state);
+        let (shared, global) = (Arc::clone(&self.shared), Arc::clone(&self.global));
+        let (unstaffed, log) = (Arc::clone(&self.shared), self.global.log.clone());
+        let failed = move |error| {
+            log.error(format_args!("no thread for a command: {error}"));
+            not_come(&unstaffed);
+        };
+        self.global.hirer.hire("sanlock-tool", STACK, move || worker(&shared, &global), failed);
     }
 
     /// The client of a job is gone. One that only reads and has not begun is answered at once instead of carried out: nobody would hear of
@@ -315,11 +318,24 @@ impl Tools {
         let (late, global) = (Arc::clone(&self.late), Arc::clone(&self.global));
         let (told, unable) = (report.clone(), index::no_thread(&job));
         let run = move || index::run(&global, &late, &job, membership, &told);
-        let spawned = thread::spawn("sanlock-index", INDEX_STACK, run);
-        if let Err(error) = spawned {
-            self.global.log.error(format_args!("no thread for a command on a resource index: {error}"));
+        let log = self.global.log.clone();
+        self.global.hirer.hire("sanlock-index", INDEX_STACK, run, move |error| {
+            log.error(format_args!("no thread for a command on a resource index: {error}"));
             report(IndexReport::Done(Some(unable)));
-        }
+        });
+    }
+}
+
+/// A thread that was counted has not come, and will not. Others may be there, or on their way; without any there is nobody for what waits.
+fn not_come((state, work): &(Mutex<State>, Condvar)) {
+    let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+    state.threads -= 1;
+    state.idle -= 1;
+    let left = if state.threads == 0 { std::mem::take(&mut state.queue) } else { VecDeque::new() };
+    drop(state);
+    work.notify_one();
+    for waiting in left {
+        waiting.refuse(code::ENOMEM);
     }
 }
 
@@ -327,6 +343,7 @@ fn worker(shared: &(Mutex<State>, Condvar), global: &Global) {
     let (state, work) = shared;
     let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
+        state.idle -= 1;
         while let Some(Waiting { header, job, place, answer, .. }) = state.queue.pop_front() {
             drop(state);
             answer(carry_out(global, &header, &job, place));
@@ -335,9 +352,9 @@ fn worker(shared: &(Mutex<State>, Condvar), global: &Global) {
         state.idle += 1;
         let waited;
         (state, waited) = work.wait_timeout(state, IDLE_LINGER).unwrap_or_else(PoisonError::into_inner);
-        state.idle -= 1;
         if waited.timed_out() && state.queue.is_empty() {
             state.threads -= 1;
+            state.idle -= 1;
             return;
         }
     }
@@ -346,7 +363,15 @@ fn worker(shared: &(Mutex<State>, Condvar), global: &Global) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::global::tests::global;
+    use crate::hirer::tests::{SHORT, gated};
+    use crate::lockspace;
+    use sanlock_lease::geometry::HostId;
+    use sanlock_lease::rindex::Member;
+    use sanlock_lease::text::LockspaceSpec;
+    use sanlock_lease::timing::WatchdogFire;
     use sanlock_wire::Command;
+    use std::sync::mpsc::channel;
 
     /// Clients read a fixed number of bytes behind the header of these, whatever it says (socket-protocol.md 7.19, 7.20, 7.23).
     #[test]
@@ -367,5 +392,60 @@ mod tests {
             assert_eq!(reply.encode().len(), 32 + payload, "{command:?}");
             assert_eq!(reply.header.data.cast_signed(), code::ENOMEM, "{command:?}");
         }
+    }
+    #[test]
+    fn jobs_wait_for_threads_that_are_long_in_coming_and_are_refused_once_when_none_comes() {
+        let (hirer, come) = gated();
+        let tools = Tools::new(global(hirer), 2);
+        let (told, tells) = channel();
+        let submit = |number| {
+            let told = told.clone();
+            let header = Header::request(Command::Align, 0, 0, 0, 0);
+            // It has no path, and cannot be opened.
+            tools.submit(ConnId(number), header, Job::Align(Box::new(types::Disk::EMPTY)), move |reply| {
+                told.send((number, reply.header.data.cast_signed() == code::ENOMEM)).unwrap();
+            });
+        };
+        for number in 0..3 {
+            submit(number);
+            assert_eq!(tools.waiting() as u64, number + 1, "this is here, and no thread has come");
+        }
+        // Of two that were to come one does not.
+        come.send(false).unwrap();
+        tools.abandon(ConnId(1));
+        assert_eq!(tells.recv_timeout(SHORT), Ok((1, false)));
+        assert_eq!(tools.waiting(), 2);
+        come.send(false).unwrap();
+        assert_eq!(tells.recv_timeout(SHORT), Ok((0, true)));
+        assert_eq!(tells.recv_timeout(SHORT), Ok((2, true)));
+        submit(3);
+        come.send(true).unwrap();
+        assert_eq!(tells.recv_timeout(SHORT), Ok((3, false)), "it is carried out");
+        submit(4);
+        assert_eq!(tells.recv_timeout(SHORT), Ok((4, false)), "by the same thread");
+        assert!(tells.try_recv().is_err(), "nobody is told twice");
+    }
+
+    #[test]
+    fn a_command_on_an_index_does_not_wait_for_its_thread_here() {
+        let (hirer, come) = gated();
+        let tools = Tools::new(global(hirer), 1);
+        let (told, tells) = channel();
+        let header = Header::request(Command::LookupRindex, 0, 0, 0, 0);
+        let index = types::Rindex::new(Name::truncated("LS"), types::Disk::EMPTY);
+        let (host, io_timeout, geometry) = (HostId::new(1).unwrap(), IoTimeout::DEFAULT, Geometry::B512_M1);
+        let membership = Membership {
+            lockspace: lockspace::Shared::new(LockspaceSpec::default(), host, io_timeout),
+            member: Member { host, generation: 1, geometry, io_timeout },
+            fire: WatchdogFire::DEFAULT,
+        };
+        let report = move |report| match report {
+            IndexReport::Done(Some(reply)) => told.send(reply.header.data.cast_signed()).unwrap(),
+            other => panic!("{other:?}"),
+        };
+        tools.index(IndexJob::new(header, Box::new(index), None), membership, report);
+        assert!(tells.try_recv().is_err(), "this is here, and no thread has come");
+        come.send(false).unwrap();
+        assert_eq!(tells.iter().collect::<Vec<_>>(), [code::ENOMEM]);
     }
 }

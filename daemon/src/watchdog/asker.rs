@@ -1,21 +1,15 @@
-//! Short-lived threads for whatever waits for an answer of wdmd, started by a thread of their own: where memory is short a start may take long, and
+//! Short-lived threads for whatever waits for an answer of wdmd, started by a thread of their own ([`crate::hirer`]), so that
 //! whoever moves the expiries of all lockspaces does not wait for it.
 
 use std::io;
-use std::sync::mpsc;
 
 use sanlock_sys::thread;
 
 use super::STACK;
-
-/// What is to be asked, and what becomes of it if there is no thread for it.
-struct Question {
-    ask: Box<dyn FnOnce() + Send>,
-    failed: Box<dyn FnOnce(io::Error) + Send>,
-}
+use crate::hirer::Hirer;
 
 /// The way to it.
-pub(super) struct Asker(mpsc::Sender<Question>);
+pub(super) struct Asker(Hirer);
 
 impl Asker {
     /// Starts the thread, which ends with this. It calls `prepare` first, and so does each that it starts: how urgent a thread is, is not inherited.
@@ -38,16 +32,7 @@ impl Asker {
         prepare: impl FnOnce() + Send + 'static,
         hire: impl Fn(Box<dyn FnOnce() + Send>) -> io::Result<()> + Send + 'static,
     ) -> io::Result<Self> {
-        let (questions, asked) = mpsc::channel::<Question>();
-        thread::spawn("sanlock-wd-hire", STACK, move || {
-            prepare();
-            for Question { ask, failed } in asked {
-                if let Err(error) = hire(ask) {
-                    failed(error);
-                }
-            }
-        })?;
-        Ok(Self(questions))
+        Hirer::start_with("sanlock-wd-hire", prepare, move |wanted| hire(wanted.body)).map(Self)
     }
 
     /// Has `ask` run on a thread of its own, or `failed` if there is none. Waits for nothing.
@@ -56,10 +41,7 @@ impl Asker {
         ask: impl FnOnce() + Send + 'static,
         failed: impl FnOnce(io::Error) + Send + 'static,
     ) {
-        let question = Question { ask: Box::new(ask), failed: Box::new(failed) };
-        if let Err(mpsc::SendError(question)) = self.0.send(question) {
-            (question.failed)(io::ErrorKind::BrokenPipe.into());
-        }
+        self.0.hire("sanlock-wd-ask", STACK, ask, failed);
     }
 }
 
