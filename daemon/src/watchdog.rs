@@ -11,7 +11,7 @@
 //!
 //! **What cannot be sent is no loss.** A connection that is dropped with an expiry has this host reset, and wdmd is well where the kernel has no
 //! memory for a message. So the newest expiry is tried again while the connection stands, until the one that wdmd has is so near that the
-//! users have to be stopped; and what is taken back is tried again without limit.
+//! users have to be stopped; and what is taken back is tried again for as long as this process lives.
 
 mod asker;
 
@@ -122,6 +122,9 @@ struct Kept {
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     orders: Sender<Order>,
+    log: Log,
+    /// Whether something that wdmd has could not be taken back yet.
+    owed: Arc<AtomicBool>,
 }
 
 impl Watchdog {
@@ -150,6 +153,8 @@ impl Watchdog {
     ) -> io::Result<Self> {
         let (orders, inbox) = mailbox::mailbox()?;
         let own = orders.clone();
+        let (owed, for_front) = (Arc::new(AtomicBool::new(false)), log.clone());
+        let owes = Arc::clone(&owed);
         thread::spawn("sanlock-wd", STACK, move || {
             prepare();
             let mut thread = Thread {
@@ -162,13 +167,14 @@ impl Watchdog {
                 report,
                 links: HashMap::new(),
                 unanswered: Vec::new(),
+                owes,
                 finishing: None,
             };
             loop {
                 thread.turn();
             }
         })?;
-        Ok(Self { orders })
+        Ok(Self { orders, log: for_front, owed })
     }
 
     /// Sends an order.
@@ -176,11 +182,24 @@ impl Watchdog {
         self.orders.send(order);
     }
 
-    /// Waits until every order has been carried out, but no longer than this.
+    /// Waits until every order has been carried out, but no longer than this; for what wdmd could not be told yet for three times as long more, for the end
+    /// of this process with it is the end of this host.
     pub(crate) fn finish(&self, limit: Duration) {
         let (done, wait) = mpsc::sync_channel(1);
         self.order(Order::Finish(done));
-        let _ = wait.recv_timeout(limit);
+        let owed = || self.owed.load(Ordering::SeqCst);
+        let mut waited = wait.recv_timeout(limit);
+        for _ in 0..3 {
+            if waited.is_ok() || !owed() {
+                return;
+            }
+            waited = wait.recv_timeout(limit);
+        }
+        if waited.is_err() && owed() {
+            self.log.error(format_args!(
+                "the daemon ends, and wdmd could not be told that nothing depends on it any more: this host is going to be reset"
+            ));
+        }
     }
 }
 
@@ -240,6 +259,8 @@ struct Thread<R> {
     links: HashMap<LockspaceId, Link>,
     /// Those on which nothing is expected any more.
     unanswered: Vec<Kept>,
+    /// Whether one of them is owed something, for whoever ends this process.
+    owes: Arc<AtomicBool>,
     /// Whom to tell when nothing is left with wdmd.
     finishing: Option<mpsc::SyncSender<()>>,
 }
@@ -257,6 +278,7 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
         let now = monotonic_now();
         self.links.retain(|_, link| !matches!(link, Link::Idle { until, .. } if *until <= now));
         self.unanswered.retain(|kept| kept.withdrawn.owed || kept.at > now);
+        self.owes.store(self.unanswered.iter().any(|kept| kept.withdrawn.owed), Ordering::SeqCst);
         self.finish();
     }
 

@@ -130,8 +130,9 @@ struct Budget {
 impl Budget {
     fn of(view: &LockspaceView, scrape: &Scrape) -> Option<Self> {
         let now = number(scrape.daemon.as_ref()?, "monotime")?;
-        let last =
-            view.number("renewal_last_success").filter(|at| *at > 0 && (view.joined || view.leaving))?;
+        // One that is left in order is renewed no more, and nobody is stopped for that.
+        let failed = view.leaving && view.number("renew_fail").is_some_and(|failed| failed != 0);
+        let last = view.number("renewal_last_success").filter(|at| *at > 0 && (view.joined || failed))?;
         let io_timeout = io_timeout(view)?;
         let fire = WatchdogFire::new(u32::try_from(scrape.fire).ok()?).unwrap_or(WatchdogFire::DEFAULT);
         let seconds = |seconds: u64| i64::try_from(seconds).ok();

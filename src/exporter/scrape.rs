@@ -172,7 +172,12 @@ impl Collector {
     fn ask_about_lockspaces(&mut self, scrape: &mut Scrape, names: &BTreeMap<String, Name>, end: Instant) {
         self.renewals.retain(|shown, _| names.contains_key(shown));
         for (shown, name) in names {
-            let Some(view) = scrape.lockspaces.get_mut(shown).filter(|view| view.joined) else { continue };
+            let Some(view) = scrape.lockspaces.get_mut(shown) else { continue };
+            if !view.joined {
+                // What was counted stays for as long as it is there.
+                view.renewals = self.renewals.get(shown).filter(|_| view.leaving).cloned();
+                continue;
+            }
             let hosts = self.client.until(end).get_hosts(*name, 0);
             match hosts.and_then(|hosts| self.states(*name, &hosts, end)) {
                 Ok(states) => {

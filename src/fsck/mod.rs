@@ -4,6 +4,7 @@
 //! ([`show`]), and repairs are carried out when nobody can be harmed by them ([`repair`]).
 
 mod overlap;
+mod relate;
 mod repair;
 mod save;
 pub(crate) mod scan;

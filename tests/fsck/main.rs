@@ -139,6 +139,9 @@ fn leases_whose_lockspace_is_gone_are_not_said_to_be_all_there_is() {
         let disk = Disk::formatted();
         disk.poke(0, &vec![byte; MIB]);
         disk.untouched(&["DISK"], status, &[total, "no lockspace begins there, and lockspace \"LS\""]);
+        // Also where another place has shown what is behind it.
+        let words = [total, "DISK:0: no lockspace begins there, and lockspace \"LS\""];
+        disk.untouched(&["DISK:1M", "DISK"], status, &words);
         // It may be elsewhere.
         let elsewhere = Disk::formatted();
         let place = format!("{}:0", elsewhere.path.display());

@@ -78,7 +78,7 @@ pub(super) struct Ready {
 /// and who has closed his connection is none. The kernel's order does not say so: what was reported once stays in its place, ready or not.
 #[derive(Debug, Default)]
 pub(super) struct Order {
-    /// How many batches in a row were full.
+    /// How many batches in a row were full since somebody could connect.
     full: usize,
 }
 
@@ -89,9 +89,11 @@ impl Order {
     /// Orders a batch. Of one that is full the rest may have hung up before somebody connected, so the listener waits, as long as that can be.
     pub(super) fn bring(&mut self, batch: &mut Vec<Ready>) {
         self.full = if batch.len() < EVENTS { 0 } else { self.full + 1 };
+        let connects = |ready: &Ready| ready.token == Token::Listener;
         if (1..=FULL_BATCHES_MAX).contains(&self.full) {
-            batch.retain(|ready| ready.token != Token::Listener);
-        } else {
+            batch.retain(|ready| !connects(ready));
+        } else if batch.iter().any(connects) {
+            // Of many that are ready all the time it is in few batches.
             self.full = 0;
         }
         batch.sort_by_key(|ready| match ready.token {
@@ -220,6 +222,22 @@ mod tests {
 
     #[test]
     fn who_connects_waits_for_what_a_full_batch_left_out_but_not_for_ever() {
+        let mut order = Order::default();
+        // Of 192 that are always ready the kernel tells by turns.
+        let taken: Vec<bool> = (0..2 * (FULL_BATCHES_MAX + 4))
+            .map(|turn| {
+                let token = |n| {
+                    if n == 100 { Token::Listener } else { Token::Conn(ConnId(n)) }
+                };
+                let first = (turn as u64 * EVENTS as u64) % 192;
+                let mut batch: Vec<Ready> =
+                    (first..first + EVENTS as u64).map(|n| ready(token(n), false)).collect();
+                order.bring(&mut batch);
+                batch.last().unwrap().token == Token::Listener
+            })
+            .collect();
+        assert_eq!(taken.iter().filter(|taken| **taken).count(), 2, "{taken:?}");
+
         let mut order = Order::default();
         let mut full = || {
             let others = (1..EVENTS as u64).map(|id| ready(Token::Conn(ConnId(id)), false));

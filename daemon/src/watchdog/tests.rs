@@ -5,6 +5,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::mpsc::{Receiver, Sender as Out, channel};
+use std::time::Instant;
 
 /// Long enough for a machine that does other things too.
 const SOON: Duration = Duration::from_secs(30);
@@ -378,8 +379,13 @@ fn what_cannot_be_taken_back_at_once_is_taken_back_later() {
         watchdog.order(Order::Live { ls: LS, times: times(renewal) });
     }
     watchdog.order(Order::Disarm { ls: LS });
-    std::thread::sleep(Duration::from_secs(3));
-    drop(paused);
+    // Nor does the end of the daemon come before, for some time.
+    std::thread::scope(|scope| {
+        let ending = scope.spawn(|| watchdog.finish(Duration::from_secs(20)));
+        std::thread::sleep(Duration::from_secs(3));
+        assert!(!ending.is_finished());
+        drop(paused);
+    });
     let mut last = None;
     loop {
         match stub.next() {
@@ -389,6 +395,26 @@ fn what_cannot_be_taken_back_at_once_is_taken_back_later() {
     }
     assert_eq!(last, Some(told(Command::TestLive)));
     assert!(events.try_recv().is_err());
+}
+
+#[test]
+fn the_end_of_the_daemon_waits_longer_for_what_could_not_be_taken_back_but_not_for_ever() {
+    let stub = Stub::start(30);
+    let (watchdog, events) = stub.watchdog();
+    let now = monotonic_now().secs();
+    let times = |renewal| Times { renewal, expire: now + 300 };
+    watchdog.order(Order::Arm { ls: LS, name: "sanlock_ls:1".to_owned(), fire: fire(), times: times(0) });
+    assert_eq!(events.recv_timeout(SOON).unwrap(), Event::WatchdogArmed { ls: LS, result: Ok(()) });
+    let _paused = stub.pause(&watchdog, times(0));
+    for renewal in 1..=FLOOD {
+        watchdog.order(Order::Live { ls: LS, times: times(renewal) });
+    }
+    watchdog.order(Order::Disarm { ls: LS });
+    let (limit, begin) = (Duration::from_millis(500), Instant::now());
+    watchdog.finish(limit);
+    assert!(begin.elapsed() >= 4 * limit);
+    let said = watchdog.log.dump();
+    assert!(String::from_utf8_lossy(&said).contains("this host is going to be reset"));
 }
 
 /// It is asked behind every expiry, and nobody waits for the answer.
