@@ -325,4 +325,4 @@ fn describe(failure: Failure) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -3,7 +3,7 @@ use crate::buffer::BUFFER_ALIGN;
 use std::thread;
 
 /// A stock with an area, or `None` with a message where the kernel's settings forbid huge pages, which they must not in CI.
-fn stock() -> Option<Arc<HugePages>> {
+pub(crate) fn stock() -> Option<Arc<HugePages>> {
     let stock = match HugePages::start(|text| eprintln!("{text}")) {
         Ok(stock) => stock,
         Err(error) => {

@@ -70,13 +70,23 @@ impl Stub {
         (Watchdog::start_with(socket, log, asleep_ms, asker, || {}, report).unwrap(), events)
     }
 
-    /// Has it read nothing any more, until what is returned is dropped. The connection is armed, and is told of this renewal.
-    fn pause(&self, watchdog: &Watchdog, times: Times) -> MutexGuard<'_, ()> {
+    /// Arms one, and has nothing read any more until what is returned is dropped. More is sent than the socket takes.
+    fn full(
+        &self,
+        watchdog: &Watchdog,
+        events: &Receiver<Event>,
+        times: impl Fn(u64) -> Times,
+    ) -> MutexGuard<'_, ()> {
+        watchdog.order(Order::Arm { ls: LS, name: "sanlock_ls:1".to_owned(), fire: fire(), times: times(0) });
+        assert_eq!(events.recv_timeout(SOON).unwrap(), Event::WatchdogArmed { ls: LS, result: Ok(()) });
         self.heard.try_iter().for_each(drop);
         let paused = self.pause.lock().unwrap();
         // It may be about to read a message, and make room for another one, at any later time: it is to have done so.
-        watchdog.order(Order::Live { ls: LS, times });
+        watchdog.order(Order::Live { ls: LS, times: times(0) });
         let _ = self.heard.recv_timeout(Duration::from_secs(2));
+        for renewal in 1..=FLOOD {
+            watchdog.order(Order::Live { ls: LS, times: times(renewal) });
+        }
         paused
     }
 
@@ -333,12 +343,7 @@ fn what_cannot_be_sent_for_a_while_is_no_loss_and_the_newest_expiry_arrives() {
     let (watchdog, events) = stub.watchdog();
     let now = monotonic_now().secs();
     let times = |renewal| Times { renewal: now + renewal, expire: now + renewal + 300 };
-    watchdog.order(Order::Arm { ls: LS, name: "sanlock_ls:1".to_owned(), fire: fire(), times: times(0) });
-    assert_eq!(events.recv_timeout(SOON).unwrap(), Event::WatchdogArmed { ls: LS, result: Ok(()) });
-    let paused = stub.pause(&watchdog, times(0));
-    for renewal in 1..=FLOOD {
-        watchdog.order(Order::Live { ls: LS, times: times(renewal) });
-    }
+    let paused = stub.full(&watchdog, &events, times);
     assert!(events.recv_timeout(Duration::from_secs(5)).is_err(), "wdmd is well");
     drop(paused);
     while stub.next() != Heard::Message(Command::TestLive, now + FLOOD, now + FLOOD + 300) {}
@@ -352,12 +357,7 @@ fn a_wdmd_that_takes_no_expiry_any_more_is_lost_in_time() {
     let (watchdog, events) = stub.watchdog();
     let now = monotonic_now().secs();
     let times = |renewal| Times { renewal, expire: now + 16 };
-    watchdog.order(Order::Arm { ls: LS, name: "sanlock_ls:1".to_owned(), fire: fire(), times: times(0) });
-    assert_eq!(events.recv_timeout(SOON).unwrap(), Event::WatchdogArmed { ls: LS, result: Ok(()) });
-    let _paused = stub.pause(&watchdog, times(0));
-    for renewal in 1..=FLOOD {
-        watchdog.order(Order::Live { ls: LS, times: times(renewal) });
-    }
+    let _paused = stub.full(&watchdog, &events, times);
     // The test interval is 5 s. A renewal that cannot be sent makes the expiry that wdmd has no later.
     watchdog.order(Order::Live { ls: LS, times: Times { renewal: now, expire: now + 600 } });
     let Event::WatchdogLost { ls: LS, text } = events.recv_timeout(SOON).unwrap() else { panic!("not lost") };
@@ -372,12 +372,7 @@ fn what_cannot_be_taken_back_at_once_is_taken_back_later() {
     let (watchdog, events) = stub.watchdog();
     let now = monotonic_now().secs();
     let times = |renewal| Times { renewal, expire: now + 300 };
-    watchdog.order(Order::Arm { ls: LS, name: "sanlock_ls:1".to_owned(), fire: fire(), times: times(0) });
-    assert_eq!(events.recv_timeout(SOON).unwrap(), Event::WatchdogArmed { ls: LS, result: Ok(()) });
-    let paused = stub.pause(&watchdog, times(0));
-    for renewal in 1..=FLOOD {
-        watchdog.order(Order::Live { ls: LS, times: times(renewal) });
-    }
+    let paused = stub.full(&watchdog, &events, times);
     watchdog.order(Order::Disarm { ls: LS });
     // Nor does the end of the daemon come before, for some time.
     std::thread::scope(|scope| {
@@ -403,18 +398,18 @@ fn the_end_of_the_daemon_waits_longer_for_what_could_not_be_taken_back_but_not_f
     let (watchdog, events) = stub.watchdog();
     let now = monotonic_now().secs();
     let times = |renewal| Times { renewal, expire: now + 300 };
-    watchdog.order(Order::Arm { ls: LS, name: "sanlock_ls:1".to_owned(), fire: fire(), times: times(0) });
-    assert_eq!(events.recv_timeout(SOON).unwrap(), Event::WatchdogArmed { ls: LS, result: Ok(()) });
-    let _paused = stub.pause(&watchdog, times(0));
-    for renewal in 1..=FLOOD {
-        watchdog.order(Order::Live { ls: LS, times: times(renewal) });
-    }
+    let _paused = stub.full(&watchdog, &events, times);
     watchdog.order(Order::Disarm { ls: LS });
+    let said = |words: &str| String::from_utf8_lossy(&watchdog.log.dump()).contains(words);
+    let end = Instant::now() + SOON;
+    while !said("which is tried again") {
+        assert!(Instant::now() < end, "it could not be taken back");
+        std::thread::sleep(Duration::from_millis(10));
+    }
     let (limit, begin) = (Duration::from_millis(500), Instant::now());
     watchdog.finish(limit);
     assert!(begin.elapsed() >= 4 * limit);
-    let said = watchdog.log.dump();
-    assert!(String::from_utf8_lossy(&said).contains("this host is going to be reset"));
+    assert!(said("this host is going to be reset"));
 }
 
 /// It is asked behind every expiry, and nobody waits for the answer.

@@ -1,29 +1,9 @@
 //! Where the memory of transfers comes from when there is a stock of huge pages.
 
 use super::*;
-use crate::huge::HugePages;
+use crate::huge::tests::stock;
 
 const SECTORS: u64 = (128 << 10) / 512;
-
-/// A stock with an area, or `None` with a message where the kernel's settings forbid huge pages, which they must not in CI.
-fn stock() -> Option<Arc<HugePages>> {
-    let stock = match HugePages::start(|text| eprintln!("{text}")) {
-        Ok(stock) => stock,
-        Err(error) => {
-            assert!(std::env::var_os("CI").is_none(), "required in CI: {error}");
-            eprintln!("SKIPPED: {error}");
-            return None;
-        }
-    };
-    stock.prepare();
-    for _ in 0..4_000 {
-        if stock.bytes() > 0 {
-            return Some(stock);
-        }
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-    panic!("no huge page was made");
-}
 
 /// Whether the request that waits longest reads or writes through a huge page, and where.
 fn oldest(fake: &Fake) -> (bool, usize) {
