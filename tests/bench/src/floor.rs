@@ -1,7 +1,8 @@
 //! The reads and writes of an acquire and a release without any daemon: what the disk alone takes.
 //!
 //! The chain is that of our plan (docs/decisions/0001): leader and own block, write block, read all blocks, write block, read all
-//! blocks, write leader; and for a release: write block, read leader, write leader. Through memory of the daemon's kind: huge pages where
+//! blocks, write leader; and for a release: write block, read leader, write leader, one after the other, where ours reads beside the first write
+//! (docs/decisions/0024): what a daemon does of releases may be more than this floor. Through memory of the daemon's kind: huge pages where
 //! there are any (docs/decisions/0014).
 //!
 //! What nobody looks at costs less than a read: where the storage's data is copied by a processor, as a virtual machine's is, the memory stays
@@ -55,8 +56,8 @@ impl Chain {
         let file = file.unwrap_or_else(|error| panic!("{}: {error}", place.path()));
         let length = usize::try_from(place.align()).unwrap_or_else(|_| panic!("the area is too large"));
         let sector = place.sector() as usize;
-        // As the original: the next power of two (lease-algorithms.md 1.5).
-        let sectors = (num_hosts + SECTORS_BEFORE_BLOCKS).next_power_of_two();
+        // What our plan reads; the original reads the next power of two (lease-algorithms.md 1.5).
+        let sectors = num_hosts + SECTORS_BEFORE_BLOCKS;
         let blocks = usize::try_from(sectors).map_or(length, |sectors| length.min(sectors * sector));
         let mut chain = Self {
             file,
@@ -156,10 +157,10 @@ mod tests {
     #[test]
     fn the_chain_reads_what_the_number_of_hosts_demands() {
         let Some(place) = Place::new(PlaceKind::File, 2) else { return };
-        assert_eq!(Chain::new(&place, 0, 2000).blocks, 1 << 20);
+        assert_eq!(Chain::new(&place, 0, 2000).blocks, 2002 * 512);
         assert_eq!(Chain::new(&place, 0, 62).blocks, 32 << 10);
         let mut chain = Chain::new(&place, 1, 8);
-        assert_eq!(chain.blocks, 8 << 10);
+        assert_eq!(chain.blocks, 10 * 512);
         assert!(chain.acquire() > Duration::ZERO && chain.release() > Duration::ZERO);
         assert!(chain.looking().acquire() > Duration::ZERO);
     }

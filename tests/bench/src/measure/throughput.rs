@@ -15,16 +15,13 @@ use crate::site::{Site, join_all};
 const CLIENTS_MAX: usize = 64;
 /// Areas of each program: the lockspace and a lease for each client.
 const AREAS: u64 = 1 + CLIENTS_MAX as u64;
-/// Chains without a daemon that run side by side: enough to keep the device busy, whatever the number of clients.
-const CHAINS: usize = 8;
-
 /// Rows, and the hosts that the leases are for.
 const NAMES: [(&str, u32); 2] = [("acquires and releases", 2000), ("acquires and releases, 62 hosts", 62)];
 
 /// Runs the measure.
 #[must_use]
 pub fn run(setting: &Setting) -> Vec<Row> {
-    let Some(place) = setting.place(2 * AREAS + CHAINS as u64) else { return Vec::new() };
+    let Some(place) = setting.place(2 * AREAS + CLIENTS_MAX as u64) else { return Vec::new() };
     let sites = Site::both(&place, AREAS, 1);
     join_all(&sites, setting.io_timeout());
     let slow = place.kind().delay_ms() > 0;
@@ -60,10 +57,9 @@ fn measure(
     let mut rates = [Vec::new(), Vec::new()];
     let mut raw = Vec::new();
     let mut connections = sites.each_ref().map(|site| clients_of(site, clients));
-    let first_free = 2 * AREAS;
-    let mut chains: Vec<Chain> = (first_free..first_free + CHAINS as u64)
-        .map(|area| Chain::new(place, area, u64::from(num_hosts)))
-        .collect();
+    // As many without a daemon as there are clients.
+    let mut chains: Vec<Chain> =
+        (2 * AREAS..).take(clients).map(|area| Chain::new(place, area, u64::from(num_hosts))).collect();
     for _ in 0..setting.pick(2, 5) {
         for (connections, rates) in connections.iter_mut().zip(&mut rates) {
             rates.push(rate(connections, length, |(connection, resource)| {
