@@ -30,26 +30,7 @@ pub(crate) struct Global {
 }
 
 impl Global {
-    /// Starts the thread that starts others, too.
-    ///
-    /// # Errors
-    /// It is not to be had.
     pub(crate) fn new(
-        config: Config,
-        host_name: Name,
-        engine: EngineKind,
-        records: Records,
-        log: Log,
-        huge: Option<Arc<HugePages>>,
-    ) -> io::Result<Arc<Self>> {
-        let (wanted, told) = (config.high_priority != 0, log.clone());
-        // Who renews waits for it, and so does who asks the front for anything: it is as much in a hurry as they are.
-        let hirer = Hirer::start("sanlock-hire", move || raise_priority(wanted, &told))?;
-        Ok(Self::with_hirer(config, host_name, engine, records, log, huge, hirer))
-    }
-
-    /// The same, with whoever starts threads.
-    pub(crate) fn with_hirer(
         config: Config,
         host_name: Name,
         engine: EngineKind,
@@ -78,6 +59,15 @@ impl Global {
     }
 }
 
+/// Starts the thread that starts others. Whoever asks the front for something waits for it: it is as much in a hurry as those whom it starts.
+///
+/// # Errors
+/// It is not to be had.
+pub(crate) fn start_hirer(config: &Config, log: &Log) -> io::Result<Hirer> {
+    let (wanted, log) = (config.high_priority != 0, log.clone());
+    Hirer::start("sanlock-hire", move || raise_priority(wanted, &log))
+}
+
 fn raise_priority(wanted: bool, log: &Log) {
     if !wanted {
         return;
@@ -96,6 +86,6 @@ pub(crate) mod tests {
     pub(crate) fn global(hirer: Hirer) -> Arc<Global> {
         let records = Records::new(Path::new("/nonexistent"), None);
         let (name, log) = (Name::new(b"host").unwrap(), Log::in_memory());
-        Global::with_hirer(Config::default(), name, EngineKind::Threads, records, log, None, hirer)
+        Global::new(Config::default(), name, EngineKind::Threads, records, log, None, hirer)
     }
 }

@@ -8,7 +8,7 @@
 //! | tools, a few | one-shot commands: align, read, write |
 //! | records | writes rejoin records |
 //! | wd | keeps the connections to wdmd and moves its expiries |
-//! | hire | starts threads for the front, and those that stand by |
+//! | hire | starts threads for the front |
 //! | log | writes to file, syslog and stderr |
 //! | on-fail | looks, once at the start, at the programs that `on_fail` names |
 //!

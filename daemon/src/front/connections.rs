@@ -141,13 +141,12 @@ impl Front {
         self.update(id);
     }
 
-    /// Tries once more to send what waits, and goes on with the connection if that is gone.
+    /// Tries once more to send what waits. To be followed by [`Front::update`].
     pub(super) fn flush_again(&mut self, id: ConnId) {
         if let Some(conn) = self.slots.conn_mut(id) {
             conn.flush(monotonic_now());
         }
         self.sent(id);
-        self.update(id);
     }
 
     /// Both directions are closed.
@@ -279,7 +278,8 @@ impl Front {
         }
     }
 
-    fn update(&mut self, id: ConnId) {
+    /// Has the connection watched for what it can use now.
+    pub(super) fn update(&mut self, id: ConnId) {
         self.slots.update(id, &self.poller);
     }
 

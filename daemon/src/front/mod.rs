@@ -328,6 +328,7 @@ impl Front {
         self.helper_tick(now);
         for id in self.slots.starved().collect::<Vec<_>>() {
             self.flush_again(id);
+            self.update(id);
         }
         let stuck = self.slots.stuck(now);
         for id in stuck {

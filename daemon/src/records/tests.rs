@@ -3,6 +3,7 @@
 use super::asking::{READERS_MAX, Unread};
 use super::*;
 use crate::config::Config;
+use crate::global::start_hirer;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use sanlock_blockio::EngineKind;
@@ -239,8 +240,9 @@ fn a_record_that_can_be_neither_replaced_nor_removed_delays_nothing_and_counts_n
 
 /// A daemon's settings and marks, with records in this run directory.
 fn global_with(records: Records) -> Arc<Global> {
-    Global::new(Config::default(), name("host"), EngineKind::Threads, records, Log::in_memory(), None)
-        .unwrap()
+    let (config, log) = (Config::default(), Log::in_memory());
+    let hirer = start_hirer(&config, &log).unwrap();
+    Global::new(config, name("host"), EngineKind::Threads, records, log, None, hirer)
 }
 
 /// Opening it does not end before somebody opens it for writing.

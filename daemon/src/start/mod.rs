@@ -31,7 +31,7 @@ use sanlock_sys::reclaim::{set_io_flusher, without_io_flusher};
 use crate::config::{Config, DEFAULT_RUN_DIR};
 use crate::fault::end_with_a_panic;
 use crate::front::{Account, CONNECTIONS_MAX, Front};
-use crate::global::Global;
+use crate::global::{Global, start_hirer};
 use crate::helper::Helper;
 use crate::log::{LOG_FILE, Log};
 use crate::records::reboot::{Reboots, STATE_DIR, machine};
@@ -271,8 +271,8 @@ fn prepare_logged(
     let socket = config.run_dir.join(SOCKET_NAME);
     let records = Records::new(&config.run_dir, reboots);
     let (listener, socket) = listen(&socket, &config, identity)?;
-    let global =
-        Global::new(config, host_name, engine, records, log.clone(), huge).map_err(StartError::Threads)?;
+    let hirer = start_hirer(&config, log).map_err(StartError::Threads)?;
+    let global = Global::new(config, host_name, engine, records, log.clone(), huge, hirer);
     let account = Account { user: identity.user, group: identity.group };
     let front = Front::new(global, account, listener, helper, connections).map_err(StartError::Threads)?;
     Ok(Prepared { front, log: log.clone(), socket, pid_file })
