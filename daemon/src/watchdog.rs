@@ -13,12 +13,14 @@
 //! memory for a message. So the newest expiry is tried again while the connection stands, until the one that wdmd has is so near that the
 //! users have to be stopped; and what is taken back is tried again for as long as this process lives.
 
+mod arming;
 mod asker;
+mod withdrawn;
 
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
@@ -31,17 +33,15 @@ use sanlock_sys::{clock, thread};
 use sanlock_wdmd::client::{ClientError, Connection, REPLY_WITHIN, SEND_WITHIN};
 use sanlock_wdmd::decide::test_interval;
 
+use self::arming::{Unarmed, Wish, arm, ask};
 use self::asker::Asker;
+use self::withdrawn::{Withdrawals, Withdrawn};
 use crate::log::Log;
 use crate::mailbox::{self, Mailbox, Sender};
 use crate::nap;
 
 /// Seconds a connection without expiry is kept.
 pub(crate) const LINGER_SECS: u64 = 30;
-/// Connections kept although wdmd did not answer on them, so that it can still read what was taken back.
-const UNANSWERED_MAX: usize = 1024;
-/// Seconds they are kept: the original is busy for 9 s at most.
-const UNANSWERED_SECS: u64 = 12;
 /// Milliseconds after which what could not be sent is tried again.
 const RETRY_MS: u64 = 250;
 /// Stack of the threads.
@@ -80,42 +80,6 @@ pub(crate) enum Order {
     Armed { ls: LockspaceId, result: Result<Connection, Unarmed> },
     /// Everything told before has been carried out.
     Finish(mpsc::SyncSender<()>),
-}
-
-/// Why a connection could not be armed, and those on which an expiry was taken back again.
-#[derive(Debug)]
-pub(crate) struct Unarmed {
-    text: String,
-    withdrawn: Vec<Withdrawn>,
-}
-
-/// A connection on which nothing is expected any more.
-#[derive(Debug)]
-struct Withdrawn {
-    connection: Connection,
-    /// wdmd could not be told so yet.
-    owed: bool,
-}
-
-impl Withdrawn {
-    /// Takes back what was given on it, as far as that can be sent within this time.
-    fn take_back(mut connection: Connection, within: Duration) -> (Self, Result<(), ClientError>) {
-        let told = connection.withdraw(within);
-        let owed = matches!(told, Err(ClientError::Unsent { .. }));
-        (Self { connection, owed }, told)
-    }
-
-    /// When there is something to do about it next.
-    fn due(&self, now: MonoTime) -> MonoTime {
-        if self.owed { now.plus_millis(RETRY_MS) } else { now.plus_secs(UNANSWERED_SECS) }
-    }
-}
-
-/// One that is kept, so that wdmd can read what it was told, or can be told at last.
-struct Kept {
-    withdrawn: Withdrawn,
-    /// When it is told, if that is owed; else when it may be closed.
-    at: MonoTime,
 }
 
 /// The front's side.
@@ -166,7 +130,7 @@ impl Watchdog {
                 asker,
                 report,
                 links: HashMap::new(),
-                unanswered: Vec::new(),
+                withdrawals: Withdrawals::default(),
                 owes,
                 finishing: None,
             };
@@ -258,7 +222,7 @@ struct Thread<R> {
     report: R,
     links: HashMap<LockspaceId, Link>,
     /// Those on which nothing is expected any more.
-    unanswered: Vec<Kept>,
+    withdrawals: Withdrawals,
     /// Whether one of them is owed something, for whoever ends this process.
     owes: Arc<AtomicBool>,
     /// Whom to tell when nothing is left with wdmd.
@@ -277,8 +241,8 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
         self.try_again();
         let now = monotonic_now();
         self.links.retain(|_, link| !matches!(link, Link::Idle { until, .. } if *until <= now));
-        self.unanswered.retain(|kept| kept.withdrawn.owed || kept.at > now);
-        self.owes.store(self.unanswered.iter().any(|kept| kept.withdrawn.owed), Ordering::SeqCst);
+        self.withdrawals.close(now);
+        self.owes.store(self.withdrawals.owe(), Ordering::SeqCst);
         self.finish();
     }
 
@@ -292,25 +256,14 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
         for ls in late.collect::<Vec<_>>() {
             self.tell(ls);
         }
-        for Kept { withdrawn, at } in &mut self.unanswered {
-            if withdrawn.owed && *at <= now {
-                let told = withdrawn.connection.withdraw(Duration::ZERO);
-                withdrawn.owed = matches!(told, Err(ClientError::Unsent { .. }));
-                *at = withdrawn.due(now);
-                match told {
-                    Ok(()) => self.log.warn(format_args!("wdmd_test_live 0 0 to disable, late")),
-                    Err(ClientError::Unsent { .. }) => {}
-                    Err(error) => self.log.error(format_args!("wdmd_test_live 0 0 failed: {error}")),
-                }
-            }
-        }
+        self.withdrawals.try_again(now, &self.log);
     }
 
     /// Ends the waiting for the end, once wdmd has read on every connection that nothing is expected of it any more. Whoever
     /// waits sets the limit: this thread may wait for a wdmd that is busy.
     fn finish(&mut self) {
         let arming = self.links.values().any(|link| matches!(link, Link::Arming { .. }));
-        if self.finishing.is_none() || arming || !self.unanswered.is_empty() {
+        if self.finishing.is_none() || arming || !self.withdrawals.is_empty() {
             return;
         }
         for link in self.links.values_mut() {
@@ -340,7 +293,7 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
             Link::Armed { unsent, .. } => unsent.map(|unsent| unsent.again),
             Link::Arming { .. } => None,
         });
-        let wake = due.chain(self.unanswered.iter().map(|kept| kept.at)).min();
+        let wake = due.chain(self.withdrawals.due()).min();
         if poll(&mut fds, nap::until(wake)).is_err() {
             return Vec::new();
         }
@@ -405,8 +358,7 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
         };
         self.asker.ask(arming, move |error| {
             let text = format!("no thread to arm it with: {error}");
-            let idle = |connection| Withdrawn { connection, owed: false };
-            let withdrawn = take(&spare).into_iter().map(idle).collect();
+            let withdrawn = take(&spare).into_iter().map(Withdrawn::told).collect();
             failed.send(Order::Armed { ls, result: Err(Unarmed { text, withdrawn }) });
         });
     }
@@ -423,7 +375,7 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
                     Ok(connection) => vec![Withdrawn::take_back(connection, Duration::ZERO).0],
                     Err(Unarmed { withdrawn, .. }) => withdrawn,
                 };
-                return withdrawn.into_iter().for_each(|withdrawn| self.keep_unanswered(withdrawn));
+                return withdrawn.into_iter().for_each(|withdrawn| self.keep(withdrawn));
             }
         };
         match result {
@@ -439,20 +391,14 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
                 }
             }
             Err(Unarmed { text, withdrawn }) => {
-                withdrawn.into_iter().for_each(|withdrawn| self.keep_unanswered(withdrawn));
+                withdrawn.into_iter().for_each(|withdrawn| self.keep(withdrawn));
                 (self.report)(Event::WatchdogArmed { ls, result: Err(text) });
             }
         }
     }
 
-    /// Closed, what wdmd has not read yet might be lost, and an expiry that nobody moves would stay.
-    fn keep_unanswered(&mut self, withdrawn: Withdrawn) {
-        if self.unanswered.len() >= UNANSWERED_MAX {
-            let told = self.unanswered.iter().position(|kept| !kept.withdrawn.owed);
-            self.unanswered.remove(told.unwrap_or(0));
-        }
-        let at = withdrawn.due(monotonic_now());
-        self.unanswered.push(Kept { withdrawn, at });
+    fn keep(&mut self, withdrawn: Withdrawn) {
+        self.withdrawals.keep(withdrawn, monotonic_now());
     }
 
     /// What wdmd has been told is later by now than it was, on the clock of wdmd.
@@ -552,16 +498,17 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
                 match told {
                     Ok(()) => {
                         self.log.debug(format_args!("s{} wdmd_test_live 0 0 to disable", ls.0));
-                        let until = monotonic_now().plus_secs(LINGER_SECS);
-                        self.links.insert(ls, Link::Idle { connection: withdrawn.connection, until });
+                        let (connection, until) =
+                            (withdrawn.into_connection(), monotonic_now().plus_secs(LINGER_SECS));
+                        self.links.insert(ls, Link::Idle { connection, until });
                     }
                     Err(error) => {
-                        let again = if withdrawn.owed { ", which is tried again" } else { "" };
+                        let again = if withdrawn.is_owed() { ", which is tried again" } else { "" };
                         self.log.error(format_args!(
                             "s{} the watchdog cannot be told that nothing depends on it any more{again}: {error}",
                             ls.0
                         ));
-                        self.keep_unanswered(withdrawn);
+                        self.keep(withdrawn);
                     }
                 }
             }
@@ -613,83 +560,6 @@ impl<R: Fn(Event) + Send + Clone + 'static> Thread<R> {
         self.links.remove(&ls);
         (self.report)(Event::WatchdogLost { ls, text: text.to_owned() });
     }
-}
-
-/// Whether a device can be had that fires after this time: wdmd's test interval. The device is not left open for it.
-fn ask(socket: &Path, fire: WatchdogFire) -> Result<u32, ClientError> {
-    let mut connection = Connection::connect(socket, REPLY_WITHIN)?;
-    let seconds = u32::try_from(fire.secs()).unwrap_or(u32::MAX);
-    let opened = connection.open_watchdog(seconds, REPLY_WITHIN)?;
-    // While another client recovers wdmd tests every second; what counts is how often it does so else.
-    Ok(opened.status.test_interval.max(test_interval(seconds)))
-}
-
-/// What wdmd is to be told.
-struct Wish {
-    name: String,
-    fire: WatchdogFire,
-    times: Times,
-    /// How long the machine has slept.
-    asleep_ms: fn() -> u64,
-    cancelled: Arc<AtomicBool>,
-    /// How long each answer may take.
-    within: Duration,
-}
-
-/// Gives wdmd an expiry and has it confirmed: on a connection that was kept, else on a new one.
-fn arm(socket: &Path, kept: Option<Connection>, wish: &Wish) -> Result<Connection, Unarmed> {
-    let mut withdrawn = Vec::new();
-    if let Some(connection) = kept {
-        match watch(connection, wish, true) {
-            Ok(armed) => return Ok(armed),
-            // wdmd may have been restarted since.
-            Err((_, before)) => withdrawn.extend(before),
-        }
-    }
-    let text = match Connection::connect(socket, wish.within) {
-        Ok(connection) => match watch(connection, wish, false) {
-            Ok(armed) => return Ok(armed),
-            Err((text, here)) => {
-                withdrawn.extend(here);
-                text
-            }
-        },
-        Err(error) => error.to_string(),
-    };
-    Err(Unarmed { text, withdrawn })
-}
-
-/// After a failure with the connection, if an expiry may have been given on it, which was taken back then: here, or before (`used`).
-fn watch(
-    mut connection: Connection,
-    wish: &Wish,
-    used: bool,
-) -> Result<Connection, (String, Option<Withdrawn>)> {
-    let seconds = u32::try_from(wish.fire.secs()).unwrap_or(u32::MAX);
-    if let Err(error) = connection.open_watchdog(seconds, wish.within) {
-        // Without an answer wdmd may not even have read what was said before.
-        let unread = used && matches!(error, ClientError::Timeout { .. } | ClientError::Unsent { .. });
-        return Err((error.to_string(), unread.then_some(Withdrawn { connection, owed: false })));
-    }
-    if wish.cancelled.load(Ordering::SeqCst) {
-        return Err(("it is not wanted any more".to_owned(), None));
-    }
-    let mut watch = || {
-        connection.register(&wish.name)?;
-        connection.refcount_set()?;
-        let times = wish.times.behind_by((wish.asleep_ms)());
-        connection.test_live(times.renewal, times.expire)?;
-        connection.status(wish.within)
-    };
-    let failed = match watch() {
-        Ok(status) if u64::from(status.fire_timeout) == wish.fire.secs() => return Ok(connection),
-        Ok(status) => {
-            format!("wdmd reports a fire timeout of {} s, expected {seconds} s", status.fire_timeout)
-        }
-        Err(error) => error.to_string(),
-    };
-    // Nothing may stay behind that nobody would move. What cannot be sent is owed; any other error means that wdmd is gone and has no use for it.
-    Err((failed, Some(Withdrawn::take_back(connection, SEND_WITHIN).0)))
 }
 
 #[cfg(test)]

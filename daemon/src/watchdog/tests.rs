@@ -242,7 +242,7 @@ fn what_was_armed_and_nobody_waits_for_is_taken_back() {
     let cancelled = Arc::default();
     let name = "sanlock_ls:1".to_owned();
     let wish = Wish { name, fire: fire(), times, asleep_ms: || 0, cancelled, within: SOON };
-    let result = super::arm(&stub.dir.path().join("wdmd.sock"), None, &wish);
+    let result = super::arming::arm(&stub.dir.path().join("wdmd.sock"), None, &wish);
     watchdog.order(Order::Armed { ls: LS, result });
     watchdog.order(Order::Live { ls: LS, times: Times { renewal: 104, expire: 120 } });
     watchdog.order(Order::Disarm { ls: LS });
@@ -491,9 +491,11 @@ fn a_connection_on_which_an_expiry_was_taken_back_outlives_a_wdmd_that_does_not_
         within,
     };
     let kept = Connection::connect(&socket, within).unwrap();
-    let Err(Unarmed { withdrawn, .. }) = super::arm(&socket, Some(kept), &wish()) else { panic!("armed") };
+    let Err(Unarmed { withdrawn, .. }) = super::arming::arm(&socket, Some(kept), &wish()) else {
+        panic!("armed")
+    };
     assert_eq!(withdrawn.len(), 1, "the one that was kept; on the other one nothing was given");
     drop(listener);
-    let Err(Unarmed { withdrawn, .. }) = super::arm(&socket, None, &wish()) else { panic!("armed") };
+    let Err(Unarmed { withdrawn, .. }) = super::arming::arm(&socket, None, &wish()) else { panic!("armed") };
     assert!(withdrawn.is_empty());
 }
