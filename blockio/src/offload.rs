@@ -53,25 +53,20 @@ pub(crate) fn close(place: Place, fd: OwnedFd, told: Vec<Told>) {
     staff_closers(closers);
 }
 
-/// Whether descriptors wait to be closed for which no thread was to be had.
-static CLOSERS_WANTED: AtomicBool = AtomicBool::new(false);
-
 /// Without a thread what is ready is closed with the next close, or when whoever works on a disk comes by ([`look_after_closes`]).
 fn staff_closers(closers: MutexGuard<'static, State<Closes>>) {
-    if CLOSERS.staff(closers).is_err() {
-        CLOSERS_WANTED.store(true, Ordering::Relaxed);
-    }
+    let _ = CLOSERS.staff(closers);
 }
 
 /// Whether descriptors wait for [`look_after_closes`], which whoever may wait for a thread comes by for.
 #[must_use]
 pub fn closes_wait() -> bool {
-    CLOSERS_WANTED.load(Ordering::Relaxed)
+    CLOSERS.short.load(Ordering::Relaxed)
 }
 
 /// Closes what waits for want of a thread, if there is one by now. Costs nothing otherwise; never blocks.
 pub(crate) fn look_after_closes() {
-    if CLOSERS_WANTED.load(Ordering::Relaxed) && CLOSERS_WANTED.swap(false, Ordering::Relaxed) {
+    if CLOSERS.short.load(Ordering::Relaxed) && CLOSERS.short.swap(false, Ordering::Relaxed) {
         staff_closers(CLOSERS.lock());
     }
 }
@@ -200,6 +195,8 @@ struct Pool<W: 'static> {
     max: usize,
     state: Mutex<State<W>>,
     wake: Condvar,
+    /// Whether something may wait for which no thread was to be had, whoever noticed.
+    short: AtomicBool,
     /// Starts a thread; `false` if there is none.
     hire: fn(&'static str, Body) -> bool,
 }
@@ -210,7 +207,7 @@ type Body = Box<dyn FnOnce() + Send>;
 impl<W: Work> Pool<W> {
     const fn new(name: &'static str, max: usize, work: W, hire: fn(&'static str, Body) -> bool) -> Self {
         let state = Mutex::new(State { work, threads: 0, idle: 0 });
-        Self { name, max, state, wake: Condvar::new(), hire }
+        Self { name, max, state, wake: Condvar::new(), short: AtomicBool::new(false), hire }
     }
 
     fn lock(&self) -> MutexGuard<'_, State<W>> {
@@ -238,6 +235,7 @@ impl<W: Work> Pool<W> {
         if (self.hire)(self.name, Box::new(|| self.serve())) {
             return Ok(());
         }
+        self.short.store(true, Ordering::Relaxed);
         let mut state = self.lock();
         state.threads -= 1;
         state.idle -= 1;
@@ -344,5 +342,30 @@ mod tests {
         assert_eq!((state.threads, state.idle, state.work.ready()), (0, 0, 0));
         drop(state);
         assert!(tells.try_recv().is_err());
+
+        // Whoever has a thread looks for one for what became ready with it. Where there is none, that is known as well.
+        POOL.short.store(false, Ordering::Relaxed);
+        let (wants, there) = gate();
+        let (begun, begins) = mpsc::channel();
+        let (end, ends) = mpsc::channel::<()>();
+        let mut state = POOL.lock();
+        state.work.add(Errand::new(move || {
+            begun.send(()).unwrap();
+            ends.recv().unwrap();
+        }));
+        drop(state);
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| POOL.staff(add(4)).is_ok());
+            wants.recv_timeout(SHORT).unwrap();
+            let (wants, none) = gate();
+            there.send(true).unwrap();
+            wants.recv_timeout(SHORT).unwrap();
+            none.send(false).unwrap();
+            assert!(first.join().unwrap());
+        });
+        begins.recv_timeout(SHORT).unwrap();
+        assert!(POOL.short.load(Ordering::Relaxed) && tells.try_recv().is_err());
+        end.send(()).unwrap();
+        assert_eq!(tells.recv_timeout(SHORT), Ok(4));
     }
 }

@@ -12,14 +12,14 @@ pub(super) enum Order {
     Signal {
         /// Number.
         signal: u8,
-        /// Monotonic milliseconds.
+        /// Milliseconds of the clock of leases, which goes on while the machine sleeps.
         until: u64,
     },
     /// Run a program, if it can be begun before this time, and if the process whose descriptor comes with it, if one does, lives.
     Run {
         /// To be named in the reports.
         id: u64,
-        /// Monotonic milliseconds.
+        /// Milliseconds of the clock of leases, which goes on while the machine sleeps.
         until: u64,
         /// The command line.
         words: Vec<Vec<u8>>,

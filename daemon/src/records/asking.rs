@@ -1,7 +1,7 @@
 //! What records say, for those who wait no longer than an io timeout: their disk may hang, and a lockspace that is joining is to be told
 //! to stop, or to fail, all the same.
 //!
-//! Each question has a thread of its own, so that one that hangs keeps no other from being answered, and each of the two places a number of
+//! Each question has a thread of its own, so that one that hangs keeps no other from being answered, and each kind of question a number of
 //! them at most: beyond that, who asks waits for one of them to end, as long as for an answer. Those who have given up leave nothing
 //! behind but the thread that hangs.
 
