@@ -3,7 +3,8 @@
 
 use sanlock_manual::repository;
 use std::fs;
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Output, Stdio};
 
 const JUDGE: &str = "tests/vm/src/judge.rs";
 const CHECKS: &str = "tests/conformance/src/mixed/checks.rs";
@@ -230,5 +231,24 @@ fn the_shell_understands_the_scripts() {
         let output =
             Command::new("sh").arg("-n").arg(repository(&format!("tests/{script}"))).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// A shell that a signal ends carries out no EXIT trap, and what it has in the background would go on.
+#[test]
+fn an_interrupt_ends_what_a_script_has_started_and_cleans_up() {
+    let text = "set -eu; trap 'echo cleaned' EXIT; . tests/interrupted; (sh -c 'echo $$; exec sleep 60'; echo goes on) & wait $!";
+    for signal in ["INT", "TERM", "HUP"] {
+        let mut script = Command::new("sh");
+        script.args(["-c", text]).current_dir(repository(".")).stdout(Stdio::piped());
+        let mut script = script.spawn().unwrap();
+        let mut output = BufReader::new(script.stdout.take().unwrap());
+        output.read_line(&mut String::new()).unwrap();
+        let kill = format!("kill -{signal} {}", script.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+        // Until nobody has it open any more.
+        let mut rest = String::new();
+        output.read_to_string(&mut rest).unwrap();
+        assert_eq!((rest.as_str(), script.wait().unwrap().code()), ("cleaned\n", Some(130)), "{signal}");
     }
 }

@@ -4,9 +4,19 @@ use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 
 /// Path of the original as packaged.
 const REFERENCE_PATH: &str = "/usr/sbin/sanlock";
+
+/// Whether our own package is installed in the original's place: everything would be compared with itself.
+fn is_ours() -> bool {
+    static OURS: LazyLock<bool> = LazyLock::new(|| {
+        let output = Command::new(REFERENCE_PATH).arg("-V").output();
+        output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("sanlock-rs"))
+    });
+    *OURS
+}
 
 /// One of the two implementations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +64,10 @@ impl Program {
     pub fn available(self) -> bool {
         let path = self.path();
         if path.exists() {
+            assert!(
+                self == Self::Ours || !is_ours(),
+                "{REFERENCE_PATH} is not the original: install its package"
+            );
             return true;
         }
         match self {

@@ -22,7 +22,9 @@ fn main() -> ExitCode {
         Some(unknown) => Err(format!("no such option: {unknown}")),
         None if options.iter().any(|option| option == "--state") => state(),
         None if paths.is_empty() => Err("name source files or directories, or --state".to_owned()),
-        None => PACKAGES.iter().try_for_each(|(directory, package)| run(directory, package, &paths, again)),
+        None => known(&paths).and_then(|()| {
+            PACKAGES.iter().try_for_each(|(directory, package)| run(directory, package, &paths, again))
+        }),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -30,6 +32,23 @@ fn main() -> ExitCode {
             eprintln!("{error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Whether this file is what the path names, or in it.
+fn is_named(file: &str, path: &str) -> bool {
+    file == path || file.starts_with(&format!("{}/", path.trim_end_matches('/')))
+}
+
+/// Whether each path names something that there are mutants of: a slip would pass for a run in which all were killed.
+fn known(paths: &[String]) -> Result<(), String> {
+    let mut files = Vec::new();
+    for (directory, _) in PACKAGES {
+        files.extend(tree::texts(directory).map_err(|e| e.to_string())?.into_keys());
+    }
+    match paths.iter().find(|path| !files.iter().any(|file| is_named(file, path))) {
+        Some(path) => Err(format!("{path}: no source file that is mutated; expected one like {}", files[0])),
+        None => Ok(()),
     }
 }
 
@@ -74,9 +93,7 @@ fn run(directory: &'static str, package: &'static str, paths: &[String], again: 
         entries.entry(file.clone()).or_insert_with(|| Entry::not_run(file.clone()));
     }
     entries.retain(|file, _| texts.contains_key(file));
-    texts.retain(|file, _| {
-        paths.iter().any(|path| file == path || file.starts_with(&format!("{}/", path.trim_end_matches('/'))))
-    });
+    texts.retain(|file, _| paths.iter().any(|path| is_named(file, path)));
     if again {
         texts.retain(|file, _| entries.get(file).is_some_and(|entry| !entry.survivors.is_empty()));
         let changed = |(file, text): &(&String, &String)| {

@@ -77,6 +77,16 @@ impl Boot {
 }
 
 /// Packs the programs of one kind of guest.
+/// The original's daemon. Where our own package is installed in its place everything would be compared with itself.
+fn original() -> Result<PathBuf, String> {
+    const PATH: &str = "/usr/sbin/sanlock";
+    let output = Command::new(PATH).arg("-V").output().map_err(|error| format!("{PATH}: {error}"))?;
+    if String::from_utf8_lossy(&output.stdout).contains("sanlock-rs") {
+        return Err(format!("{PATH} is not the original: install its package"));
+    }
+    Ok(PATH.into())
+}
+
 fn pack((kind, outfit): (Kind, Outfit), work: &Path, base: &Path) -> Result<PathBuf, String> {
     let graceful = work.join("graceful-stop");
     // It is not to have the helper's mark of an I/O flusher (`PF_MEMALLOC_NOIO`), nor would what it starts.
@@ -88,7 +98,7 @@ fn pack((kind, outfit): (Kind, Outfit), work: &Path, base: &Path) -> Result<Path
     let here = build_dir()?;
     let (sanlock, wdmd, mut name) = match kind {
         Kind::Ours => (here.join("sanlock"), here.join("wdmd"), "ours".to_owned()),
-        Kind::Original => ("/usr/sbin/sanlock".into(), "/usr/sbin/wdmd".into(), "original".to_owned()),
+        Kind::Original => (original()?, "/usr/sbin/wdmd".into(), "original".to_owned()),
     };
     let init = Path::new(env!("CARGO_MANIFEST_DIR")).join("init.sh");
     let mut programs = vec![
