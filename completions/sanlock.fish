@@ -122,6 +122,7 @@ complete -c sanlock -n "__sanlock_at 'daemon'" -s e -x -d 'host name written int
 complete -c sanlock -n "__sanlock_at 'who'" -s s -r -F
 complete -c sanlock -n "__sanlock_at 'who'" -l watch -x
 complete -c sanlock -n "__sanlock_at 'who'" -l json
+complete -c sanlock -n "__sanlock_at 'who'" -F
 complete -c sanlock -n "__sanlock_at 'top'" -l interval -x
 complete -c sanlock -n "__sanlock_at 'top'" -l sort -x -a 'name left latency'
 complete -c sanlock -n "__sanlock_at 'top'" -l once
@@ -129,13 +130,15 @@ complete -c sanlock -n "__sanlock_at 'check'" -l seconds -x
 complete -c sanlock -n "__sanlock_at 'check'" -l io-timeout -x
 complete -c sanlock -n "__sanlock_at 'check'" -l sysroot -r -F
 complete -c sanlock -n "__sanlock_at 'check'" -l json
-complete -c sanlock -n "__sanlock_at 'fsck'" -l lockspace -x
+complete -c sanlock -n "__sanlock_at 'check'" -F
+complete -c sanlock -n "__sanlock_at 'fsck'" -l lockspace -r -F
 complete -c sanlock -n "__sanlock_at 'fsck'" -l repair
 complete -c sanlock -n "__sanlock_at 'fsck'" -l save -r -F
 complete -c sanlock -n "__sanlock_at 'fsck'" -l no-wait
 complete -c sanlock -n "__sanlock_at 'fsck'" -l io-timeout -x
 complete -c sanlock -n "__sanlock_at 'fsck'" -l fire-timeout -x
 complete -c sanlock -n "__sanlock_at 'fsck'" -l json
+complete -c sanlock -n "__sanlock_at 'fsck'" -F
 complete -c sanlock -n "__sanlock_at 'exporter'" -l listen -x
 complete -c sanlock -n "__sanlock_at 'exporter'" -l textfile -r -F
 complete -c sanlock -n "__sanlock_at 'exporter'" -l interval -x
@@ -182,17 +185,20 @@ complete -c sanlock -n "__sanlock_at 'client rem_lockspace'" -l progress
 complete -c sanlock -n "__sanlock_at 'client command'" -s r -r -F
 complete -c sanlock -n "__sanlock_at 'client command'" -s O -x -a '0 1'
 complete -c sanlock -n "__sanlock_at 'client command'" -s P -x -a '0 1'
+complete -c sanlock -n "__sanlock_at 'client command'" -s n -x
 complete -c sanlock -n "__sanlock_at 'client command'" -l progress
 complete -c sanlock -n "__sanlock_at 'client command'" -s c -r -F
 complete -c sanlock -n "__sanlock_at 'client acquire'" -s r -r -F
 complete -c sanlock -n "__sanlock_at 'client acquire'" -s p -x -a '(__fish_complete_pids)'
 complete -c sanlock -n "__sanlock_at 'client acquire'" -s O -x -a '0 1'
 complete -c sanlock -n "__sanlock_at 'client acquire'" -s P -x -a '0 1'
+complete -c sanlock -n "__sanlock_at 'client acquire'" -s n -x
 complete -c sanlock -n "__sanlock_at 'client acquire'" -l progress
 complete -c sanlock -n "__sanlock_at 'client convert'" -s r -r -F
 complete -c sanlock -n "__sanlock_at 'client convert'" -s p -x -a '(__fish_complete_pids)'
 complete -c sanlock -n "__sanlock_at 'client release'" -s r -r -F
 complete -c sanlock -n "__sanlock_at 'client release'" -s p -x -a '(__fish_complete_pids)'
+complete -c sanlock -n "__sanlock_at 'client release'" -s s -r -F
 complete -c sanlock -n "__sanlock_at 'client release'" -s a -x -a '0 1'
 complete -c sanlock -n "__sanlock_at 'client release'" -s O -x -a '0 1'
 complete -c sanlock -n "__sanlock_at 'client inquire'" -s p -x -a '(__fish_complete_pids)'

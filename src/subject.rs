@@ -43,6 +43,40 @@ pub(crate) fn place(disk: &DiskSpec) -> String {
     format!("{}:{}", Text::from(disk.path.as_slice()).plain(), disk.offset)
 }
 
+/// The same as an argument of a command that is suggested: to be read by it, and by a shell before.
+pub(crate) fn place_argument(disk: &DiskSpec) -> String {
+    quoted(&format!("{}:{}", escaped(&disk.path), disk.offset))
+}
+
+/// A path as such an argument.
+pub(crate) fn path_argument(path: &[u8]) -> String {
+    quoted(&escaped(path))
+}
+
+/// A colon of a path would begin an offset.
+fn escaped(path: &[u8]) -> String {
+    Text::from(path).plain().replace(':', "\\:")
+}
+
+/// In quotes where a shell would take something for its own.
+fn quoted(argument: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "/._-+@%,=:".contains(c);
+    if argument.chars().all(plain) {
+        return argument.to_owned();
+    }
+    let mut out = String::from('"');
+    let mut chars = argument.chars().peekable();
+    while let Some(c) = chars.next() {
+        // A backslash before a colon stays one.
+        if matches!(c, '"' | '$' | '`') || (c == '\\' && chars.peek() != Some(&':')) {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out.push('"');
+    out
+}
+
 /// `resource index LOCKSPACE:PATH:OFFSET`, and the entry if one was named.
 pub(crate) fn index(args: &IndexArgs) -> String {
     let mut text = format!("resource index {}:{}", args.index.lockspace, place(&args.index.disk));
@@ -102,5 +136,20 @@ mod tests {
             (ReadTarget::Nothing.subject(), InitTarget::Nothing.subject()),
             (String::new(), String::new())
         );
+    }
+
+    #[test]
+    fn a_suggested_argument_reaches_the_command_as_it_is() {
+        let argument = |path: &str| place_argument(&DiskSpec { path: path.as_bytes().to_vec(), offset: 5 });
+        assert_eq!(argument("/dev/vg/leases"), "/dev/vg/leases:5");
+        assert_eq!(path_argument(b"/a b"), "\"/a b\"");
+        for path in ["/dev/disk/by-path/ip-10.0.0.1:3260-iscsi", "/a b", "/it's", "/a\"b`c$d", "/x"] {
+            let printed = std::process::Command::new("sh")
+                .args(["-c", &format!("printf %s {}", argument(path))])
+                .output()
+                .unwrap();
+            let parsed = sanlock_lease::text::strict::dump_range(&printed.stdout).unwrap();
+            assert_eq!((parsed.disk.path.as_slice(), parsed.disk.offset), (path.as_bytes(), 5), "{path}");
+        }
     }
 }

@@ -180,6 +180,10 @@ fn bash_offers_every_command_and_option() {
     let whole = set([repository("completions/sanlock.bash").to_str().unwrap()]);
     let path = path.to_str().unwrap();
     assert_eq!(bash(&["sanlock", "direct", "dump", path]), whole);
+    for words in [&["check"][..], &["fsck", "--repair"], &["fsck", path], &["fsck", "--lockspace"], &["who"]]
+    {
+        assert_eq!(bash(&[&["sanlock"], words, &[path]].concat()), whole, "{words:?}");
+    }
     assert_eq!(bash(&["sanlock", "add_lockspace", "-s", "LS", ":", "1", ":", path]), whole);
     assert_eq!(bash(&["sanlock", "command", "-r", "LS", "-c", "/bin/ls", path]), whole);
 }

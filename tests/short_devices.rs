@@ -122,3 +122,26 @@ fn what_just_fits_is_formatted_and_a_file_grows() {
     }
     assert_eq!(fs::metadata(&other).unwrap().len(), 4 * MIB as u64);
 }
+
+/// As the table does, which has printed them by then.
+#[test]
+fn what_was_read_before_an_area_that_cannot_be_is_in_the_object() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let file = dir.path().join("leases");
+    fs::File::create(&file).unwrap().set_len(4 * MIB as u64).unwrap();
+    let Some(device) = Loop::on(&file) else { return };
+    let direct = |args: &[&str]| {
+        result(&Command::new(env!("CARGO_BIN_EXE_sanlock")).arg("direct").args(args).output().unwrap())
+    };
+    for n in 0..4 {
+        let (stdout, _) = direct(&["init", "-r", &format!("LS:R{n}:{}:{n}M", device.0.display())]);
+        assert_eq!(stdout, "init done 0\n");
+    }
+    // The device stays as long as it was.
+    fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(2 * MIB as u64).unwrap();
+    let (stdout, stderr) = direct(&["dump", device.0.to_str().unwrap(), "--json"]);
+    let object: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(object["error"]["name"], "EIO", "{stdout}{stderr}");
+    assert_eq!(object["areas"][0]["name"], "R0", "{stdout}");
+    assert_eq!(object["areas"].as_array().unwrap().len(), 2, "{stdout}");
+}

@@ -233,8 +233,20 @@ impl Config {
     /// Defaults, then the file at [`CONFIG_PATH`], then the command line, then the environment.
     #[must_use]
     pub fn load(overrides: &Overrides, environment: &Environment) -> Self {
+        Self::of(read_file(Path::new(CONFIG_PATH)), overrides, environment)
+    }
+
+    /// The same for whoever must not go by defaults where this host's daemon may be told something else.
+    ///
+    /// # Errors
+    /// The file is there and cannot be read.
+    pub fn load_readable(overrides: &Overrides, environment: &Environment) -> std::io::Result<Self> {
+        read_file(Path::new(CONFIG_PATH)).map(|file| Self::of(Ok(file), overrides, environment))
+    }
+
+    fn of(file: std::io::Result<Option<Vec<u8>>>, overrides: &Overrides, environment: &Environment) -> Self {
         let mut config = Self::default();
-        match read_file(Path::new(CONFIG_PATH)) {
+        match file {
             Ok(Some(file)) => config.apply_file(&file),
             Ok(None) => {}
             Err(error) => config.warn(Warning::general(format!("{CONFIG_PATH} cannot be read: {error}"))),
@@ -465,8 +477,9 @@ impl Config {
                 self.warn(Warning::general(format!("-t: {text}")));
             }
         }
-        if given.set_bitmap_seconds.is_some() {
-            self.set_bitmap_seconds = given.set_bitmap_seconds;
+        // 0 is as good as none (lease-algorithms.md 1.2): a bit that is taken back at once is seen by nobody.
+        if let Some(seconds) = given.set_bitmap_seconds.filter(|&seconds| seconds != 0) {
+            self.set_bitmap_seconds = Some(seconds);
         }
         if given.uname.is_some() {
             self.uname.clone_from(&given.uname);

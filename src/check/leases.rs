@@ -3,6 +3,7 @@
 use super::finding::Findings;
 use crate::direct::storage::{Storage, StorageError};
 use crate::fsck::scan::{self, Body, Place, Scan};
+use crate::subject;
 use sanlock_lease::fsck::{Level, LockspaceReport, Problem, check_lockspace};
 use sanlock_lease::geometry::{Geometry, HostId};
 use sanlock_lease::name::Name;
@@ -93,7 +94,7 @@ pub(super) fn judge(place: &Place, found: &mut Findings) -> Option<Watched> {
             "damage",
             format!("{damage} place(s) in the leases are damaged"),
             "some leases cannot be used, or protect nothing",
-            &format!("sanlock fsck {} says which, and what to do", place.shown()),
+            &format!("sanlock fsck {} says which, and what to do", subject::path_argument(&place.path)),
         );
     }
     let mut first = None;

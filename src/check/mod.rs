@@ -53,8 +53,8 @@ pub(crate) fn run(args: &CheckArgs) -> u8 {
         None if root.is_there(CONFIG_PATH) => found.warning(
             "configuration-unread",
             format!("{CONFIG_PATH} cannot be read"),
-            "the daemon goes by its defaults, and so does what is said here",
-            "make it a file that root can read",
+            "what is said here goes by the defaults; if root cannot read it either, so does the daemon",
+            "check as root, and make it a file that root can read",
         ),
         None => {}
     }

@@ -240,7 +240,15 @@ impl<'a> Given<'a> {
     /// # Errors
     /// The value is no number.
     pub(crate) fn switch(&self, letter: u8) -> Result<bool, UsageError> {
-        Ok(self.number::<u32>(letter, SWITCH)?.is_some_and(|n| n != 0))
+        Ok(self.switched(letter)?.is_some_and(|n| n != 0))
+    }
+
+    /// The number of a switch.
+    ///
+    /// # Errors
+    /// The value is no number.
+    pub(crate) fn switched(&self, letter: u8) -> Result<Option<u32>, UsageError> {
+        self.number_or(letter, SWITCH, "a number: 0 for off, 1 for on")
     }
 }
 

@@ -54,10 +54,10 @@ sanlock client align -s LOCKSPACE
 sanlock client add_lockspace -s LOCKSPACE [-o <sec>] [--progress]
 sanlock client inq_lockspace -s LOCKSPACE
 sanlock client rem_lockspace -s LOCKSPACE [--progress]
-sanlock client command -r RESOURCE [-O 0|1] [-P 0|1] [--progress] -c <path> <args>
-sanlock client acquire -r RESOURCE -p <pid> [-O 0|1] [-P 0|1] [--progress]
+sanlock client command -r RESOURCE [-O 0|1] [-P 0|1] [-n <num_hosts>] [--progress] -c <path> <args>
+sanlock client acquire -r RESOURCE -p <pid> [-O 0|1] [-P 0|1] [-n <num_hosts>] [--progress]
 sanlock client convert -r RESOURCE -p <pid>
-sanlock client release -r RESOURCE -p <pid> [-a 0|1] [-O 0|1]
+sanlock client release -r RESOURCE -p <pid> [-s LOCKSPACE] [-a 0|1] [-O 0|1]
 sanlock client inquire -p <pid> [-D] [--json]
 sanlock client set_config -s LOCKSPACE [-u 0|1] [-O 0|1]
 sanlock client request -r RESOURCE:<lver> -f 0|1|2

@@ -52,7 +52,9 @@ fn client_long(action: &str) -> &'static [Long] {
     match action {
         "status" | "host_status" | "gets" | "inquire" | "read" => &[Long::Json],
         "renewal" => &[Long::Json, Long::Plot],
-        "add_lockspace" | "rem_lockspace" | "shutdown" | "init" | "acquire" | "command" => &[Long::Progress],
+        "add_lockspace" | "rem_lockspace" | "shutdown" | "init" | "write" | "acquire" | "command" => {
+            &[Long::Progress]
+        }
         _ => &[],
     }
 }
@@ -133,7 +135,7 @@ fn parse_daemon(given: &Given<'_>) -> Result<Parsed, UsageError> {
     // The daemon reports what lies outside of these ranges, and goes on without.
     let number = |letter, range: &RangeInclusive<u32>| given.number_or(letter, SWITCH, &between(range));
     let priority = |letter| given.number_or(letter, i32::MIN..=i32::MAX, &between(&config::PRIORITIES));
-    let switch = |letter| given.number_or(letter, SWITCH, "a number: 0 for off, 1 for on");
+    let switch = |letter| given.switched(letter);
     let overrides = Overrides {
         foreground: given.debug,
         io_timeout_ignored: given.value(b'o').is_some(),
@@ -207,10 +209,12 @@ fn client_action(name: &str) -> Option<Build<ClientAction>> {
         "log_dump" => |_| Ok(ClientAction::LogDump),
         "shutdown" => |g| {
             let force = g.prefixed(b'f', u32::MAX)?.unwrap_or(0);
-            Ok(ClientAction::Shutdown { force, wait: g.number(b'w', SWITCH)?.unwrap_or(0) })
+            Ok(ClientAction::Shutdown { force, wait: g.switched(b'w')?.unwrap_or(0) })
         },
         "init" | "write" => |g| {
-            let num_hosts = g.number(b'n', SWITCH)?.or(g.number(b'm', SWITCH)?);
+            // 0 says nothing, as everywhere.
+            let [n, m] = [g.number(b'n', SWITCH)?, g.number(b'm', SWITCH)?];
+            let num_hosts = n.filter(|&n: &u32| n != 0).or(m);
             Ok(ClientAction::Init { target: init_target(g, num_hosts)?, sizes: g.sizes })
         },
         "read" => |g| {
@@ -243,8 +247,8 @@ fn client_action(name: &str) -> Option<Build<ClientAction>> {
         "convert" => |g| Ok(ClientAction::Convert { pid: pid(g)?, resource: g.resources.first().cloned() }),
         "inquire" => |g| Ok(ClientAction::Inquire { pid: pid(g)?, debug: g.debug }),
         "set_config" => |g| {
-            let orphans = g.number::<u32>(b'O', SWITCH)?.map(|on| on != 0);
-            let used = g.number::<u32>(b'u', SWITCH)?.map(|on| on != 0);
+            let orphans = g.switched(b'O')?.map(|on| on != 0);
+            let used = g.switched(b'u')?.map(|on| on != 0);
             let config = match (orphans, used) {
                 (Some(true), _) => Some(ConfigCommand::UsedByOrphans),
                 (Some(false), _) => Some(ConfigCommand::UnusedByOrphans),

@@ -19,9 +19,9 @@ use std::io::IsTerminal;
 use std::os::fd::AsRawFd;
 
 /// Exit status when the program does not exist, as shells use it.
-const NOT_FOUND: u8 = 127;
+pub(super) const NOT_FOUND: u8 = 127;
 /// Exit status when the program exists and cannot be executed.
-const NOT_EXECUTABLE: u8 = 126;
+pub(super) const NOT_EXECUTABLE: u8 = 126;
 
 /// Lines that a terminal shows at once and a script sees only when the command does not run: its stdout belongs to the program
 /// (command-line.md 5.2).

@@ -64,6 +64,11 @@ pub(super) fn release(
 ) -> u8 {
     const ACTION: &str = "release";
     print(format!("{ACTION} pid {pid}\n"));
+    if all && orphan {
+        note(ACTION, "-a 1 releases what the process holds; orphans, which -O 1 is about, stay as they are");
+    }
+    // The daemon looks at ALL first (socket-protocol.md 7.7).
+    let orphan = orphan && !all;
     let flags = match (all, orphan) {
         (true, _) => ReleaseFlags::ALL,
         (false, true) => ReleaseFlags::ORPHAN,

@@ -4,7 +4,7 @@
 //! what this host has seen of it. Both answers may be newer than the refusal; the text says what they say.
 
 use super::convert::name;
-use crate::configured::fire_timeout;
+use crate::configured::likely_fire_timeout;
 use crate::output::note;
 use crate::progress::{left, passed_since};
 use sanlock_client::wire::{Host, StateRecord, code};
@@ -171,7 +171,7 @@ fn describe_owner(title: &str, owner: &Host, seen: Option<&Seen>, now: u64) -> V
     }
     let age = now.saturating_sub(seen.last_live);
     // Dead means silent for longer than this.
-    let wait = (seen.io_timeout.host_dead_secs(fire_timeout()) + 1).saturating_sub(age);
+    let wait = (seen.io_timeout.host_dead_secs(likely_fire_timeout()) + 1).saturating_sub(age);
     let outlook = if wait == 0 {
         "that host counts as dead: try again now".to_owned()
     } else if age > seen.io_timeout.renewal_fail_secs() {
@@ -247,7 +247,7 @@ fn awaited(title: &str, owner: &Host, seen: &Seen, now: u64) -> (String, u64) {
         return (format!("{what}, which has left or was not seen yet, or whose record is damaged"), 0);
     }
     let age = now.saturating_sub(seen.last_live);
-    let wait = (seen.io_timeout.host_dead_secs(fire_timeout()) + 1).saturating_sub(age);
+    let wait = (seen.io_timeout.host_dead_secs(likely_fire_timeout()) + 1).saturating_sub(age);
     (format!("{what}, silent for {age} s: waiting until that must be dead"), wait)
 }
 

@@ -1,8 +1,10 @@
 //! Paths that are not absolute. The daemon opens what it is told, in its own working directory, which is / unless it runs in the
 //! foreground: whoever meant a file in the directory of the shell is told so when an action fails.
 
+use super::command::{NOT_EXECUTABLE, NOT_FOUND};
 use crate::cli::command::{ClientAction, InitTarget, ReadTarget};
 use crate::output::{SUCCESS, note};
+use crate::subject;
 use sanlock_lease::text::ResourceSpec;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -57,7 +59,8 @@ impl Relative {
 
     /// After an action that ended with this status.
     pub(super) fn tell(&self, status: u8) {
-        if status != SUCCESS {
+        // A program that could not be run had its leases before.
+        if status != SUCCESS && !matches!(status, NOT_EXECUTABLE | NOT_FOUND) {
             for path in &self.paths {
                 note(self.action, &text(path));
             }
@@ -78,9 +81,9 @@ pub(super) fn tell(action: &str, path: &[u8]) {
 fn text(path: &Path) -> String {
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     format!(
-        "next: the path {:?} is not absolute, and the daemon looks for it in its own working directory: give {:?}",
+        "next: the path {:?} is not absolute, and the daemon looks for it in its own working directory: give {}",
         path.display().to_string(),
-        whole.display().to_string()
+        subject::path_argument(whole.as_os_str().as_bytes())
     )
 }
 
@@ -108,9 +111,8 @@ mod tests {
     #[test]
     fn the_whole_path_is_given() {
         let here = std::env::current_dir().unwrap();
-        assert!(
-            text(Path::new("leases"))
-                .ends_with(&format!("give {:?}", here.join("leases").display().to_string()))
-        );
+        let whole = |name: &str| here.join(name).display().to_string();
+        assert!(text(Path::new("leases")).ends_with(&format!("give {}", whole("leases"))));
+        assert!(text(Path::new("a:b")).ends_with(&format!("give \"{}\"", whole("a\\:b"))));
     }
 }

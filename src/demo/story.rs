@@ -4,7 +4,7 @@ use super::host::{Host, Process, text};
 use super::storage::Storage;
 use super::{LOCKSPACE, Narrator, RESOURCE, StepFailed};
 use crate::cli::command::DemoArgs;
-use crate::configured::fire_timeout;
+use crate::configured::likely_fire_timeout;
 use crate::output::print;
 use nix::sys::signal::Signal;
 use sanlock_lease::timing::IoTimeout;
@@ -129,7 +129,7 @@ fn take_over(alpha: &Host, beta: &mut Host, resource: &str, narrator: &Narrator)
     narrator.say(format_args!("beta:  process {} holds disk1 again", victim.pid()));
     beta.crash();
     victim.kill();
-    let dead = IoTimeout::new(1).map_or(0, |t| t.host_dead_secs(fire_timeout()));
+    let dead = IoTimeout::new(1).map_or(0, |t| t.host_dead_secs(likely_fire_timeout()));
     narrator.say("beta:  the host dies: daemon and process are gone, nothing was released");
     narrator.say(format_args!(
         "alpha: waits until beta is certainly dead: {dead} s without a renewal (8 x io timeout + watchdog)"

@@ -118,11 +118,13 @@ pub(super) fn tell_what_follows(storage: &mut Storage, disk: &DiskSpec, offset: 
         let Ok(sector) = storage.read(next, SECTOR_BYTES_MAX) else { return };
         if Area::of(&sector).is_some() {
             let path = Text::from(disk.path.as_slice()).plain();
+            let there = subject::place_argument(&DiskSpec { path: disk.path.clone(), offset: next });
+            let whole = subject::path_argument(&disk.path);
             return note(
                 ACTION,
                 &format!(
-                    "{path}: the table ends at offset {offset}, where no lease begins, and others follow: 'sanlock direct dump {path}:{next}' shows \
-                     them, 'sanlock fsck {path}' all"
+                    "{path}: the table ends at offset {offset}, where no lease begins, and others follow: 'sanlock direct dump {there}' shows \
+                     them, 'sanlock fsck {whole}' all"
                 ),
             );
         }

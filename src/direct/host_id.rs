@@ -10,6 +10,7 @@ use super::machine::{area, drive};
 use super::report::{ALIGN_OFFSET, Failure, SHOWN_IN_HELP, first_step, report_as};
 use super::storage::{Storage, StorageError};
 use crate::cli::command::DirectHostId;
+use crate::configured::fire_timeout;
 use crate::progress::join::Join;
 use crate::progress::{Signs, show};
 use crate::subject;
@@ -59,6 +60,8 @@ enum HostIdError {
     Unaligned { offset: u64, block: u32 },
     #[error("the host name cannot be found out: {0}")]
     HostName(std::io::Error),
+    #[error("{0}, so how long a silent host may live is not known")]
+    Configuration(String),
     #[error(transparent)]
     Read(ReadError),
     #[error(transparent)]
@@ -87,7 +90,7 @@ impl Failure for HostIdError {
             Self::HostId(_) | Self::Join(JoinError::HostId { .. }) => ReturnCode::LEADER_MAGIC.0,
             Self::Storage(error) => error.code(),
             Self::OfAnother { .. } => ReturnCode::RENEW_OWNER.0,
-            Self::HostName(_) => ReturnCode::GENERIC.0,
+            Self::HostName(_) | Self::Configuration(_) => ReturnCode::GENERIC.0,
             Self::Read(error) => error.code(),
             Self::Record(error) => ReturnCode::from(error).0,
             Self::Join(error) => ReturnCode::from(error).0,
@@ -108,6 +111,7 @@ impl Failure for HostIdError {
             Self::OfAnother { .. } => {
                 Some("give the host id that is meant; 'sanlock fsck PATH' says whether the record is damaged")
             }
+            Self::Configuration(_) => Some("do it as a user who may read the configuration, as root may"),
             Self::NoPath | Self::NoHost => Some(SHOWN_IN_HELP),
             Self::Unaligned { .. } => Some(ALIGN_OFFSET),
             error => first_step(error.code()),
@@ -129,6 +133,8 @@ fn carry_out(
 
 pub(super) fn acquire_id(args: &DirectHostId, signs: Signs) -> u8 {
     carry_out("acquire_id", "acquire_id", args, |target| {
+        // By a shorter one than the hosts have, one that is alive would pass for dead.
+        fire_timeout().map_err(HostIdError::Configuration)?;
         let take = || target.drive(DeltaAcquire::new(target.config, None));
         let joined = if signs.any() {
             let join = Join::look(&args.lockspace, target.config.io_timeout, target.config.fire, None);

@@ -224,20 +224,26 @@ impl Failure for DumpError {
 
 fn dump(range: &DumpRange, geometry: Option<Geometry>) -> u8 {
     const COMMAND: &str = "dump";
-    match dump_areas(range, geometry) {
-        Ok(dump) => {
+    let failure = match dump_areas(range, geometry) {
+        Ok((dump, None)) => {
             print_document(COMMAND, &dump);
-            SUCCESS
+            return SUCCESS;
+        }
+        // What was read before counts, as in the table.
+        Ok((dump, Some(error))) => {
+            print_failure_with(COMMAND, error.code(), &error.to_string(), &dump);
+            error
         }
         Err(error) => {
             print_failure(COMMAND, error.code(), &error.to_string());
-            failed(COMMAND, &subject::place(&range.disk), &error)
+            error
         }
-    }
+    };
+    failed(COMMAND, &subject::place(&range.disk), &failure)
 }
 
-/// The same areas as the table has.
-fn dump_areas(range: &DumpRange, geometry: Option<Geometry>) -> Result<Dump, DumpError> {
+/// The same areas as the table has, and what ended it before its end.
+fn dump_areas(range: &DumpRange, geometry: Option<Geometry>) -> Result<(Dump, Option<DumpError>), DumpError> {
     let mut storage = Storage::open(&range.disk.path, Access::ReadOnly)?;
     let geometry = match geometry {
         Some(geometry) => geometry,
@@ -270,11 +276,11 @@ fn dump_areas(range: &DumpRange, geometry: Option<Geometry>) -> Result<Dump, Dum
                 tell_cut_short(&mut storage, &range.disk, offset, align);
                 break;
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => return Ok((dump, Some(error.into()))),
         }
         distance = distance.saturating_add(align);
     }
-    Ok(dump)
+    Ok((dump, None))
 }
 
 fn lockspace(area: &[u8], offset: u64, geometry: Geometry) -> Dumped {

@@ -215,7 +215,11 @@ impl Repair<'_> {
         let fire = match self.args.fire_timeout {
             Some(seconds) => WatchdogFire::new(seconds).map_err(|e| Stop::Failed(e.to_string()))?,
             // All hosts have the same.
-            None => fire_timeout(),
+            None => fire_timeout().map_err(|why| {
+                Stop::Refused(format!(
+                    "{why}, so how long a silent host may live is not known; give --fire-timeout SECONDS, or do this as a user who may read it"
+                ))
+            })?,
         };
         Ok((io_timeout, fire))
     }

@@ -9,7 +9,7 @@ use super::report::{
 use super::{ACTION, WhoError};
 use crate::cli::who::{WhoArgs, WhoTarget};
 use crate::client;
-use crate::configured::fire_timeout;
+use crate::configured::likely_fire_timeout;
 use crate::direct::{Area, StorageError};
 use crate::json::Text;
 use crate::output::note;
@@ -89,7 +89,7 @@ struct Gatherer<'a> {
 
 impl<'a> Gatherer<'a> {
     fn new(args: &'a WhoArgs) -> Self {
-        Self { args, local: Local::ask(), fire: fire_timeout() }
+        Self { args, local: Local::ask(), fire: likely_fire_timeout() }
     }
 
     /// Place and own host id of a lockspace that the daemon is in.

@@ -4,6 +4,8 @@ use super::judge::Outlook;
 use super::report::{
     HostReport, LockspaceReport, Mode, ProcessReport, Report, ResourceReport, Source, State,
 };
+use crate::subject;
+use sanlock_lease::text::DiskSpec;
 
 /// The whole answer, a line for each thing.
 pub(super) fn of(report: &Report) -> String {
@@ -134,7 +136,10 @@ fn lockspace_line(lockspace: &LockspaceReport) -> String {
 fn fsck(lockspace: Option<&LockspaceReport>) -> String {
     lockspace.map_or_else(
         || "'sanlock fsck PATH'".to_owned(),
-        |lockspace| format!("'sanlock fsck {}:{}'", lockspace.path.plain(), lockspace.offset),
+        |lockspace| {
+            let place = DiskSpec { path: lockspace.path.0.clone(), offset: lockspace.offset };
+            format!("'sanlock fsck {}'", subject::place_argument(&place))
+        },
     )
 }
 

@@ -155,10 +155,7 @@ fn the_fire_timeout_is_that_of_the_configuration() {
     std::fs::create_dir_all(&etc).unwrap();
     std::fs::write(etc.join("sanlock.conf"), "watchdog_fire_timeout = 300\n").unwrap();
     let left = |args: &[&str]| {
-        let output = Command::new("unshare")
-            .args(["--mount", "sh", "-c", "mount --bind \"$0\" /etc && exec \"$@\""])
-            .arg(disk.dir.path().join("etc"))
-            .arg(env!("CARGO_BIN_EXE_sanlock"))
+        let output = with_etc(&disk)
             .args(["fsck", "--repair", "--no-wait"])
             .args(args)
             .arg(&disk.path)
@@ -173,6 +170,47 @@ fn the_fire_timeout_is_that_of_the_configuration() {
     assert!((300..=309).any(|s| text.contains(&format!("silent for {s} s"))), "{text}");
     let text = left(&["--fire-timeout", "4"]);
     assert!((4..=13).any(|s| text.contains(&format!("silent for {s} s"))), "{text}");
+}
+
+/// Our program with the scratch directory's `etc` in place of the system's.
+fn with_etc(disk: &Disk) -> Command {
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "sh", "-c", "mount --bind \"$0\" /etc && exec \"$@\""])
+        .arg(disk.dir.path().join("etc"))
+        .arg(env!("CARGO_BIN_EXE_sanlock"));
+    command
+}
+
+/// What stands in it is not known then, and 60 s may be far too short.
+#[test]
+fn without_a_configuration_that_can_be_read_nobody_passes_for_dead() {
+    const WHY: &str = "/etc/sanlock/sanlock.conf cannot be read: ";
+    let disk = Disk::formatted();
+    disk.held(3, 5, 7);
+    disk.poke(MIB + 512, &[0]);
+    // Root can read any file, but no loop of links.
+    std::fs::create_dir_all(disk.dir.path().join("etc/sanlock")).unwrap();
+    std::os::unix::fs::symlink("sanlock.conf", disk.dir.path().join("etc/sanlock/sanlock.conf")).unwrap();
+    let run = |args: &[&str]| {
+        let mut command = with_etc(&disk);
+        command.args(args).env("SANLOCK_RUN_DIR", "/nonexistent").output().unwrap()
+    };
+    let (path, before) = (disk.path.to_str().unwrap(), disk.bytes());
+    let repair = run(&["fsck", "--repair", path]);
+    assert_eq!(repair.status.code(), Some(REFUSED));
+    assert!(
+        text(&repair).contains(WHY) && text(&repair).contains("give --fire-timeout"),
+        "{}",
+        text(&repair)
+    );
+    let join = run(&["direct", "acquire_id", "-s", &format!("LS:3:{path}:0"), "-e", "hostB"]);
+    assert_eq!(join.status.code(), Some(1));
+    assert!(text(&join).contains("acquire_id done -1\n") && text(&join).contains(WHY), "{}", text(&join));
+    assert!(disk.bytes() == before);
+    // Only told of, it is guessed, and said to be.
+    let who = text(&run(&["who", path]));
+    assert!(who.contains(WHY) && who.contains("a watchdog fire timeout of 60 s is assumed"), "{who}");
 }
 
 #[test]

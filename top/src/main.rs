@@ -16,10 +16,11 @@ use app::App;
 use args::TopArgs;
 use clap::Parser;
 use draw::Look;
+use nix::errno::Errno;
 use ratatui::crossterm::terminal;
 use sampler::Sampler;
 use sanlock_client::Client;
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -76,9 +77,16 @@ fn once(args: &TopArgs) -> Result<(), String> {
     let width =
         if std::io::stdout().is_terminal() { terminal::size().map_or(WIDTH, |size| size.0) } else { WIDTH };
     let text = draw::text(&app, unicode(), width.max(WIDTH).into(), args.lockspace.as_deref());
-    // A reader that has gone away has seen what it wanted.
-    let _ = std::io::stdout().write_all(text.as_bytes());
-    Ok(())
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        // A reader that has gone away has seen what it wanted, and whoever started this without an output wants none.
+        Err(error) if !is_unwanted(&error) => Err(format!("the output cannot be written: {error}")),
+        _ => Ok(()),
+    }
+}
+
+fn is_unwanted(error: &std::io::Error) -> bool {
+    error.kind() == ErrorKind::BrokenPipe || error.raw_os_error() == Some(Errno::EBADF as i32)
 }
 
 fn watch(args: &TopArgs) -> Result<(), String> {

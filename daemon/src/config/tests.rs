@@ -55,6 +55,16 @@ fn unquote(text: &str) -> String {
     text.trim_matches('\'').replace("\\n", "\n").replace("\\t", "\t").replace("\\r", "\r")
 }
 
+/// A bit that is taken back at once is seen by nobody: events and requests would never arrive.
+#[test]
+fn a_bit_is_never_kept_for_no_time() {
+    let given = |seconds| {
+        let overrides = Overrides { set_bitmap_seconds: Some(seconds), ..Overrides::default() };
+        load("", &overrides).set_bitmap_seconds
+    };
+    assert_eq!((given(0), given(1), given(30)), (None, Some(1), Some(30)));
+}
+
 #[test]
 fn the_grace_follows_the_watchdog_unless_given() {
     let grace = |file: &str, given| {

@@ -206,6 +206,7 @@ fn init_and_read() {
         ("init -r LS:R:/a:0 -z 0", A::Init { target: resource(0, false), sizes: none }),
         ("init -r LS:R:/a:0 -n 8", A::Init { target: resource(8, false), sizes: none }),
         ("init -r LS:R:/a:0 -m 9", A::Init { target: resource(9, false), sizes: none }),
+        ("init -r LS:R:/a:0 -m 9 -n 0", A::Init { target: resource(9, false), sizes: none }),
         ("init -r LS:R:/a:0 -m 9 -n 8", A::Init { target: resource(8, false), sizes: none }),
         ("init -r LS:R:/a:0 -Z 512 -A 1M", A::Init { target: resource(0, false), sizes: small }),
         (
@@ -348,7 +349,7 @@ fn slips_that_the_original_swallows() {
         // What comes later has no offset of its own.
         ("format -x LS:/a: -x LT", "-x LS:/a:: the offset is empty"),
         ("init -s LS:0:/a: -s LT", "-s LS:0:/a:: the offset is empty"),
-        ("init -r LS:R:/a:0 -z yes", "-z yes: expected a number from 0 to"),
+        ("init -r LS:R:/a:0 -z yes", "-z yes: expected a number: 0 for off, 1 for on"),
         ("init -r LS:R:/a:0 -n -1", "-n -1: expected a number from 0 to"),
         ("init -s LS:0:/a:0 -o 300", "-o 300: expected a number from 0 to 255"),
         ("init -s LS:0:/a:0 -o 1s", "-o 1s: expected a number"),

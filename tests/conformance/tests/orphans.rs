@@ -174,6 +174,10 @@ fn the_command_line_releases_each_orphan_that_is_named() {
     let [first, second, third] = [1, 2, 3].map(|n| scene.storage().resource_arg(n));
     let named = ["client", "release", "-O", "1", "-r", &first, "-r", &second];
     let last_line = |args: &[&str]| host.client(args).stdout.lines().last().map(str::to_owned);
+    // All of a process are no orphans.
+    let all = ["client", "release", "-a", "1", "-O", "1", "-s", LOCKSPACE];
+    assert_eq!(last_line(&all).as_deref(), Some("release done -16"));
+    assert_eq!(shown(&scene).len(), 3);
     if program == Program::Ours {
         // No process is registered but the command itself.
         assert_eq!(last_line(&named).as_deref(), Some("release done 2"));

@@ -156,6 +156,12 @@ fn without_a_terminal_it_says_what_to_do_and_prints_everything_once() {
         assert_eq!(output.stderr, "");
         let output = once(&["nothing"]);
         assert!(output.code == 1 && output.stderr.contains("in no lockspace nothing"), "{output}");
+        let command = host.command(&["top", "--once"]);
+        let mut full = std::process::Command::new("sh");
+        full.args(["-c", "exec \"$@\" >/dev/full", "sh"]).arg(command.get_program()).args(command.get_args());
+        full.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let output = bounded::run(full, Duration::from_secs(30));
+        assert!(output.code == 1 && output.stderr.contains("cannot be written: No space left"), "{output}");
         let mut away = host.command(&["top", "--once"]);
         away.env("SANLOCK_RUN_DIR", "/nonexistent");
         let output = bounded::run(away, Duration::from_secs(30));

@@ -31,7 +31,7 @@ impl<'a> Value<'a> {
             "<pid>" => Self::Pid,
             "<user>" => Self::User,
             "<group>" => Self::Group,
-            "<path>" | "<file>" | "<dir>" | "<dev>" => Self::Path,
+            "<path>" | "<file>" | "<dir>" | "<dev>" | "<place>" => Self::Path,
             _ if value.starts_with('/') => Self::Path,
             // The path in these is completed once its colon is there.
             _ if ["LOCKSPACE", "RESOURCE", "RINDEX"].iter().any(|name| value.starts_with(name)) => Self::Path,
@@ -40,7 +40,9 @@ impl<'a> Value<'a> {
     }
 
     fn of_operand(operand: &'a str) -> Self {
-        if operand.contains("path") || operand.contains("PATH") { Self::Path } else { Self::Unknown }
+        // A place begins with a path, and a lease may be given by its place.
+        let begins_with_path = ["path", "PATH", "place", "lease"].iter().any(|word| operand.contains(word));
+        if begins_with_path { Self::Path } else { Self::Unknown }
     }
 }
 
@@ -184,7 +186,7 @@ impl<'a> Program<'a> {
                 "    '{}') words='{}'{} ;;",
                 entry.name,
                 flags.join(" "),
-                if files { "; ((COMP_CWORD == at)) && COMPREPLY=($(compgen -f -- \"$cur\"))" } else { "" }
+                if files { "; [[ $cur == -* ]] || COMPREPLY=($(compgen -f -- \"$cur\"))" } else { "" }
             );
         }
         text.push_str("    esac\n");
@@ -349,7 +351,8 @@ fn zsh_arguments(text: &mut String, entry: &Entry, indent: &str) {
         let _ = write!(text, " \\\n{indent}'{often}{flag}{about}{action}'");
     }
     if entry.operands.iter().any(|operand| matches!(Value::of_operand(operand), Value::Path)) {
-        let _ = write!(text, " \\\n{indent}':path:_files'");
+        let several = if entry.operands.iter().any(|operand| operand == "...") { "*" } else { "" };
+        let _ = write!(text, " \\\n{indent}'{several}:path:_files'");
     }
 }
 
@@ -366,7 +369,11 @@ mod tests {
         assert!(matches!(Value::of("/dev/watchdog"), Value::Path));
         assert!(matches!(Value::of("<sec>"), Value::Unknown));
         assert!(matches!(Value::of("RENTRY"), Value::Unknown));
-        assert!(matches!(Value::of_operand("<path>[:<offset>]"), Value::Path));
+        assert!(matches!(Value::of("<place>"), Value::Path));
+        for operand in ["<path>[:<offset>]", "[<place>]", "<lease>"] {
+            assert!(matches!(Value::of_operand(operand), Value::Path), "{operand}");
+        }
+        assert!(matches!(Value::of_operand("<result>"), Value::Unknown));
     }
 
     #[test]

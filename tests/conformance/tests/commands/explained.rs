@@ -130,14 +130,14 @@ fn refusals_name_what_failed_on_what_why_and_what_to_do() {
             "add_lockspace",
             "lockspace YY:1:not/absolute:0",
             -19,
-            &["the path \"not/absolute\" is not absolute", "give \"/"],
+            &["the path \"not/absolute\" is not absolute", "give /"],
         ),
         (
             &["client", "align", "-s", "YY:0:not-absolute:0"],
             "align",
             "not-absolute:0",
             -19,
-            &["the path \"not-absolute\" is not absolute", "give \"/"],
+            &["the path \"not-absolute\" is not absolute", "give /"],
         ),
         (
             &["inq_lockspace", "-s", &absent],
