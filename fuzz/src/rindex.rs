@@ -216,6 +216,12 @@ impl Rig {
         self.stated = if formats { self.geometry } else { self.stated_sizes() };
         // Of other sizes than the areas that were furnished.
         self.faulty |= self.stated != self.geometry;
+        let first = match command {
+            RindexCommand::Delete { name, .. } => {
+                self.slots().find(|slot| name.matches(&self.entry(*slot).name))
+            }
+            _ => None,
+        };
         let mut operation = RindexOperation::new(config, command);
         let mut want = self.step(&mut operation, Answer::Start);
         let (mut wants, mut pauses, mut held) = (0, 0, false);
@@ -268,7 +274,7 @@ impl Rig {
         }
         assert!(!held, "the internal lease is given back");
         let Some(result) = operation.result() else { panic!("{command:?} ends without a result") };
-        self.check(command, result);
+        self.check(command, result, first);
     }
 
     /// What the header says, as an operation takes it.
@@ -288,7 +294,8 @@ impl Rig {
         operation.step(self.lab.now, &env, answer)
     }
 
-    fn check(&self, command: RindexCommand, result: Result<Entry, RindexError>) {
+    /// `first`: the slot of a name that was to be deleted.
+    fn check(&self, command: RindexCommand, result: Result<Entry, RindexError>, first: Option<u64>) {
         let entry = match result {
             Ok(entry) => entry,
             Err(error) => return drop(error.to_string()),
@@ -307,17 +314,44 @@ impl Rig {
             }
             RindexCommand::Add { name, offset, .. } => assert!(self.entered(offset, name)),
             RindexCommand::Remove { offset, .. } => assert!(self.entered(offset, Name::default())),
-            _ => {}
+            RindexCommand::Delete { name, .. } => {
+                let Some(slot) = first else { panic!("{name:?} is deleted, and was not there") };
+                let leader = RawLeader::from_sector(&self.bytes(self.area(slot), 512));
+                assert!(leader.magic.get() != PAXOS_MAGIC, "{name:?}: {slot} is a lease still");
+                assert!(
+                    self.entered(self.area(slot), Name::default()),
+                    "{name:?}: {slot} is in the index still"
+                );
+            }
+            RindexCommand::Lookup { name, .. } if !name.is_empty() => {
+                assert!(self.states(name, entry.offset), "{entry:?} is not what the index has for {name:?}");
+            }
+            RindexCommand::Lookup { .. } | RindexCommand::Format { .. } | RindexCommand::Rebuild { .. } => {}
         }
     }
 
     fn entered(&self, offset: u64, name: Name) -> bool {
         let slot = (offset - self.area(0)) / self.geometry.align().bytes();
+        name.matches(&self.entry(slot).name)
+    }
+
+    /// Whether an entry of this name states this offset, which may be any number.
+    fn states(&self, name: Name, offset: u64) -> bool {
+        self.slots().any(|slot| {
+            let entry = self.entry(slot);
+            name.matches(&entry.name) && entry.res_offset.get() == offset
+        })
+    }
+
+    fn slots(&self) -> std::ops::Range<u64> {
+        0..self.geometry.rindex_entries_max().into()
+    }
+
+    fn entry(&self, slot: u64) -> RindexEntry {
         let at = self.base + u64::from(self.geometry.sector().bytes()) + slot * 64;
         let sector = self.bytes(at / 512 * 512, 512);
         let from = usize::try_from(at % 512).unwrap_or(0);
-        let entry = RindexEntry::from_bytes(sector.get(from..).unwrap_or_default());
-        name.matches(&entry.name)
+        RindexEntry::from_bytes(sector.get(from..).unwrap_or_default())
     }
 
     /// The area of an offset and the bytes from its start.

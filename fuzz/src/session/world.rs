@@ -280,7 +280,7 @@ impl World {
             }
             Way::Silence => {}
             Way::Answer(reply) => {
-                front::check_reply(&header, &reply);
+                front::check_reply(&header, &reply, false);
                 if plain && header.command().is_some_and(Command::closes_plain_connection) {
                     self.close(conn);
                 }
@@ -290,7 +290,7 @@ impl World {
                 self.storage.insert(conn);
             }
             Way::Order(Order::RegEvent { .. }) if !plain => {
-                front::check_reply(&header, &Reply::result(&header, sanlock_wire::code::EINVAL));
+                front::check_reply(&header, &Reply::result(&header, sanlock_wire::code::EINVAL), false);
             }
             Way::Order(order) => {
                 if let Order::Restrict { flags } = order {
