@@ -168,7 +168,14 @@ fn children_seconds(out: &str) -> Option<Duration> {
 fn limited(program: &Path, directory: &Path, seconds: u64, run: &str) -> Command {
     let mut command = Command::new("sh");
     command
-        .args(["-c", &format!("ulimit -c 0; ulimit -t {seconds}; ulimit -v {MEMORY_KIB}; {run}"), "sh"])
+        .args([
+            "-c",
+            &format!(
+                "ulimit -c 0; ulimit -S -t {seconds}; ulimit -H -t {}; ulimit -v {MEMORY_KIB}; {run}",
+                seconds + 5
+            ),
+            "sh",
+        ])
         .arg(program)
         .arg("--test-threads=1")
         .current_dir(directory)
@@ -183,6 +190,23 @@ fn limited(program: &Path, directory: &Path, seconds: u64, run: &str) -> Command
     command
 }
 
+/// SIGXCPU: its processor time is over. SIGKILL would follow later (`limited`).
+const OUT_OF_TIME: i32 = 24;
+/// SIGKILL.
+const KILLED: i32 = 9;
+/// How often one is looked at that takes longer than it should.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// Whether a thread of the process runs, or would if it were let.
+fn wants_processor(process: u32) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{process}/task")) else { return false };
+    threads.flatten().any(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // Behind the name, which may have anything in it.
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['R', 'D']))
+    })
+}
+
 /// Waits for a test program, at most until its first failure.
 fn watch(mut child: Child, limit: Duration) -> Verdict {
     let (lines, read) = mpsc::channel();
@@ -195,12 +219,14 @@ fn watch(mut child: Child, limit: Duration) -> Verdict {
             }
         });
     }
-    let deadline = Instant::now() + limit;
+    let mut deadline = Instant::now() + limit;
     let early = loop {
         match read.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(line) if line.starts_with("test ") && line.ends_with("FAILED") => break Some(Verdict::Caught),
             Ok(_) => {}
-            Err(RecvTimeoutError::Timeout) => break Some(Verdict::Timeout),
+            // One that waits for something that does not come. One that only wants a processor, of which others take the most, is bounded by what it gets.
+            Err(RecvTimeoutError::Timeout) if !wants_processor(child.id()) => break Some(Verdict::Timeout),
+            Err(RecvTimeoutError::Timeout) => deadline = Instant::now() + LOOK_EVERY,
             Err(RecvTimeoutError::Disconnected) => break None,
         }
     };
@@ -208,10 +234,11 @@ fn watch(mut child: Child, limit: Duration) -> Verdict {
         let _ = child.kill();
     }
     let status = child.wait();
-    // 9, 24: killed because its processor time was over.
     early.unwrap_or(match status {
         Ok(status) if status.success() => Verdict::Survived,
-        Ok(status) if matches!(status.signal(), Some(9 | 24)) => Verdict::Timeout,
+        Ok(status) if status.signal() == Some(OUT_OF_TIME) => Verdict::Timeout,
+        // Somebody else's doing, as of a machine without memory: that says nothing of the tests.
+        Ok(status) if status.signal() == Some(KILLED) => Verdict::Survived,
         _ => Verdict::Caught,
     })
 }
@@ -219,6 +246,24 @@ fn watch(mut child: Child, limit: Duration) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn ends(script: &str, seconds: u64, limit: Duration) -> Verdict {
+        let shell = limited(Path::new("/bin/sh"), Path::new("/"), seconds, &format!("exec sh -c '{script}'"));
+        watch({ shell }.spawn().unwrap(), limit)
+    }
+
+    /// The time on the wall is the machine's, not the mutant's.
+    #[test]
+    fn only_what_waits_for_nothing_or_has_had_its_time_is_too_slow() {
+        let short = Duration::from_millis(100);
+        assert_eq!(ends("sleep 60", 60, short), Verdict::Timeout);
+        assert_eq!(ends("while :; do :; done", 1, short), Verdict::Timeout);
+        assert_eq!(ends("kill -9 $$", 60, Duration::from_secs(60)), Verdict::Survived);
+        assert_eq!(ends("exit 101", 60, Duration::from_secs(60)), Verdict::Caught);
+        // Busy for longer than the limit, and well.
+        let busy = "n=0; while [ $n -lt 1000000 ]; do n=$((n + 1)); done";
+        assert_eq!(ends(busy, 60, Duration::from_millis(10)), Verdict::Survived);
+    }
 
     #[test]
     fn the_shells_times_are_read() {

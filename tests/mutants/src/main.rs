@@ -268,9 +268,19 @@ impl Batch<'_> {
         self.workshop.write(&mutant.file, &mutant.apply(text))?;
         let mut verdict = Verdict::Survived;
         for library_only in [true, false] {
-            let Ok(programs) = self.workshop.build(library_only) else {
-                verdict = Verdict::Unviable;
-                break;
+            let programs = match self.workshop.build(library_only) {
+                Ok(programs) => programs,
+                // What the compiler says against it; anything else, as a full disk, says nothing of the mutant.
+                Err(errors)
+                    if errors.iter().any(|error| !error.code.is_empty() || !error.places.is_empty()) =>
+                {
+                    verdict = Verdict::Unviable;
+                    break;
+                }
+                Err(errors) => {
+                    let messages: Vec<&str> = errors.iter().map(|error| error.message.as_str()).collect();
+                    return Err(format!("{}: {}", mutant.what, messages.join("\n")));
+                }
             };
             for program in programs.iter().skip(usize::from(!library_only)) {
                 if verdict == Verdict::Survived {
