@@ -22,6 +22,7 @@ fn what_a_command_has_opened_is_closed_when_it_is_answered() {
     let client = daemon.client();
     place.format(&daemon);
     place.join(&daemon, 1);
+    assert!(is_open(&daemon, &place.leases()), "what is open is seen to be");
     // On storage of its own: that of the lockspace stays open.
     let path = place.leases().with_file_name("others");
     File::create(&path).unwrap().set_len(16 << 20).unwrap();

@@ -7,7 +7,7 @@ use sanlock_wire::flags::{AcquireFlags, AddFlags, ReleaseFlags, RemFlags};
 use sanlock_wire::name::Name;
 use sanlock_wire::types::Lockspace;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longer than a client would take to try again, and shorter than the doubt.
 const LATER: Duration = Duration::from_secs(3);
@@ -29,8 +29,10 @@ fn a_lease_whose_write_failed_is_left_alone_until_it_can_no_longer_land() {
     served.deny(offset, LATER);
     assert_eq!(acquire().unwrap_err().result_code(), -5);
     let mut refused = 0;
+    let begin = Instant::now();
     while let Err(error) = acquire() {
         assert_eq!(error.result_code(), -11);
+        assert!(begin.elapsed() < Duration::from_secs(300), "the lease is refused for ever");
         refused += 1;
         thread::sleep(Duration::from_millis(100));
     }

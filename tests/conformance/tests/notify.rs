@@ -5,7 +5,7 @@ use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -73,15 +73,9 @@ fn readable(stream: &mut Connection, limit: Duration) -> bool {
 
 /// A program that holds a lease and dies of any signal.
 fn holder(host: &Host, scene: &Scene, n: u64) -> Child {
-    let mut command: Command = host.command(&[
-        "client",
-        "command",
-        "-r",
-        &scene.storage().resource_arg(n),
-        "-c",
-        "/bin/sleep",
-        "1000",
-    ]);
+    let mut command = bounded::dying_with_us(&host.program().path());
+    command.args(["client", "command", "-r", &scene.storage().resource_arg(n), "-c", "/bin/sleep", "1000"]);
+    command.env("SANLOCK_RUN_DIR", host.run_dir());
     let child = command.spawn().unwrap_or_else(|error| panic!("holder: {error}"));
     bounded::wait_until("the lease to be held", SOON, || scene.owner(n).is_some());
     child

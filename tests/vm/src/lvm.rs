@@ -205,14 +205,23 @@ fn lose_a_host(hosts: Hosts, timing: Timing, timeline: &Timeline) -> Result<(), 
         What::Line(1, text) if text.starts_with("lvmlockd:") && text.contains("kill") => Some(()),
         _ => None,
     })?;
-    timeline.expect(cut, limit, "reset of host 2", |what| match what {
-        What::Qmp(1, name, _) if name == "WATCHDOG" => Some(()),
-        _ => None,
-    })?;
+    let reset = |within: Duration| {
+        timeline.expect(cut, within, "reset of host 2", |what| match what {
+            What::Qmp(1, name, _) if name == "WATCHDOG" => Some(()),
+            _ => None,
+        })
+    };
     loop {
         let (status, said) = first.order("lvm lvchange -aey vg/one 2>&1", ORDER_LIMIT)?;
         match status {
-            0 => break,
+            // Before it was granted, that is; who tells of it may be a moment late.
+            0 => {
+                let granted = timeline.now();
+                match reset(Duration::from_secs(5)) {
+                    Ok((at, ())) if at < granted => break,
+                    _ => return Err("DOUBLE OWNER: host 1 has the volume before host 2 was reset".to_owned()),
+                }
+            }
             _ if !said.contains("vg/one") => return Err(format!("host 1: {said}")),
             _ if off.elapsed() > limit => {
                 return Err(format!("host 1 does not get the volume after {:?}: {said}", off.elapsed()));

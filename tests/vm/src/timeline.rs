@@ -104,6 +104,11 @@ impl Timeline {
         self.push(What::Did(text.into()));
     }
 
+    /// The time of an event that would be seen now.
+    pub(crate) fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
     /// Number of events so far: a place to wait from.
     pub(crate) fn mark(&self) -> usize {
         self.lock().events.len()

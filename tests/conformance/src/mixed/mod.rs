@@ -204,7 +204,9 @@ impl Cluster {
     /// A client ends by itself at the end of the run, by our hand, or by a signal after it held what others ask for.
     fn judge_end(&self, player: &Player, output: &Output) {
         let signalled = [128 + 9, 128 + 15].contains(&output.code);
-        if output.code == 0 || player.killed && signalled || signalled && held_asked(&output.stdout) {
+        let may_be = player.killed || held_asked(&output.stdout);
+        // Whoever is killed while it complains of what it has seen has seen it all the same.
+        if output.code == 0 || signalled && may_be && output.stderr.is_empty() {
             return;
         }
         if let Some(dir) = std::env::var_os("MIXED_LOGS") {

@@ -13,6 +13,8 @@ const BALLOT_LEN: usize = 52;
 const DELTA: u32 = 0x1221_2010;
 const PAXOS: u32 = 0x0615_2010;
 const CLEARED: u32 = 0x1128_2016;
+/// The files of a host.
+const FILES: [&str; 3] = ["leases", "more", "large"];
 /// Of the sector of a value block in each area (disk-format.md 7.8).
 const VALUE: usize = 2002;
 
@@ -31,6 +33,63 @@ pub(crate) fn lease_names(dir: &Path, areas: std::ops::Range<u64>) -> Vec<String
     names
 }
 
+/// Whether an area of this lease has the mark of a shared holder that is none any more: its host id was given up, or used anew, since.
+pub(crate) fn has_left_shared(dir: &Path, lockspace: &str, resource: &str) -> bool {
+    let images: Vec<Image> = FILES.iter().map(|name| Image::open(&dir.join(name))).collect();
+    let firsts = || images.iter().flat_map(|image| (0..image.areas).map(move |area| Area::at(image, area)));
+    let record_of = |host_id: usize| {
+        firsts()
+            .find(|area| area.magic() == DELTA && area.name(SPACE_NAME) == lockspace)
+            .map(|area| area.sector(host_id - 1))
+    };
+    let is_over = |host_id: usize, generation: u64| {
+        record_of(host_id).is_none_or(|record| u64_at(&record, 40) > generation || u64_at(&record, 152) == 0)
+    };
+    firsts()
+        .filter(|area| area.magic() == PAXOS)
+        .filter(|area| area.name(SPACE_NAME) == lockspace && area.name(RESOURCE_NAME) == resource)
+        .any(|area| {
+            (1..=HOSTS_LOOKED_AT).any(|host_id| {
+                let block = area.sector(host_id + 1);
+                block[128] & 1 != 0 && is_over(host_id, u64_at(&block, 136))
+            })
+        })
+}
+
+/// Host ids that the twins have, and some more.
+const HOSTS_LOOKED_AT: usize = 16;
+/// Where names begin in the first sector of an area.
+const SPACE_NAME: usize = 56;
+const RESOURCE_NAME: usize = 104;
+
+/// An area, by its first sector.
+struct Area<'a> {
+    image: &'a Image,
+    begin: usize,
+    first: Vec<u8>,
+}
+
+impl<'a> Area<'a> {
+    fn at(image: &'a Image, area: usize) -> Self {
+        let begin = area * AREA;
+        Self { image, begin, first: image.read(begin, SECTOR) }
+    }
+
+    fn magic(&self) -> u32 {
+        u32_at(&self.first, 0)
+    }
+
+    fn name(&self, at: usize) -> String {
+        String::from_utf8_lossy(&self.first[at..at + 48]).trim_end_matches('\0').to_owned()
+    }
+
+    /// What counts of a sector.
+    fn sector(&self, number: usize) -> Vec<u8> {
+        let size = if u32_at(&self.first, 12) == 4096 { 4096 } else { SECTOR };
+        self.image.read(self.begin + number * size, SECTOR)
+    }
+}
+
 /// Area of the index's internal lease.
 const INDEX_LEASE: usize = 11;
 
@@ -45,7 +104,7 @@ pub(crate) enum Depth {
 
 /// The first difference between the files of the two hosts.
 pub(crate) fn difference(reference: &Path, ours: &Path, depth: Depth) -> Option<(String, String)> {
-    ["leases", "more", "large"].into_iter().find_map(|name| {
+    FILES.into_iter().find_map(|name| {
         let (theirs, mine) = (Image::open(&reference.join(name)), Image::open(&ours.join(name)));
         if theirs.areas != mine.areas {
             let areas = |image: &Image| format!("{name}: {} areas", image.areas);
@@ -166,6 +225,10 @@ fn shown(bytes: &[u8], other: &[u8]) -> String {
         .map(|(at, (byte, _))| format!("{at}={byte:#x}"))
         .collect();
     differing.join(" ")
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {

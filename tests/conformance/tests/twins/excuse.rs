@@ -2,6 +2,9 @@
 
 use sanlock_conformance::raw::{cmd, flag};
 
+use std::path::Path;
+
+use crate::disk::has_left_shared;
 use crate::request::{Lease, Part, Request};
 use crate::side::Reply;
 use crate::state::State;
@@ -85,14 +88,21 @@ fn joined(state: &State, lockspace: &str) -> bool {
 /// All flags that say sizes.
 const SIZES: u32 = 0x3f0;
 
-/// Why these two replies differ, where the two go different ways from then on.
-pub(crate) fn parting(request: &Request, reference: &Reply, ours: &Reply) -> Option<&'static str> {
-    match (request.cmd, reference.result(), ours.result()) {
-        (cmd::ACQUIRE | cmd::CONVERT, Some(-11), Some(0)) => {
-            Some("a shared holder that has given its host id up, which this host had before (W3, CE4)")
-        }
-        _ => None,
-    }
+/// Why these two replies differ, where the two go different ways from then on. `files`: the original's.
+pub(crate) fn parting(
+    request: &Request,
+    reference: &Reply,
+    ours: &Reply,
+    files: &Path,
+) -> Option<&'static str> {
+    let granted = matches!(
+        (request.cmd, reference.result(), ours.result()),
+        (cmd::ACQUIRE | cmd::CONVERT, Some(-11), Some(0))
+    );
+    // Any other grant in the place of a refusal is none of ours to give.
+    let left = || request.leases().any(|lease| has_left_shared(files, lease.lockspace, lease.name));
+    (granted && left())
+        .then_some("a shared holder that has given its host id up, which this host had before (W3, CE4)")
 }
 
 /// Why these two replies may differ, if they may.

@@ -137,7 +137,8 @@ impl Pair {
                         replies = self.replies(*who, request);
                     }
                 }
-                if let Some(why) = excuse::parting(request, &replies.0, &replies.1) {
+                if let Some(why) = excuse::parting(request, &replies.0, &replies.1, &self.reference.site.dir)
+                {
                     return Ok(Outcome::Parted(why));
                 }
                 (excused, result) = self.compare(request, &replies)?;
