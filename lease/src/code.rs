@@ -156,7 +156,9 @@ impl From<&LeaderError> for ReturnCode {
             LeaderError::Resource { .. } => Self::LEADER_RESOURCE,
             LeaderError::NumHosts { .. } => Self::LEADER_NUMHOSTS,
             LeaderError::Checksum { .. } | LeaderError::Owner { .. } => Self::LEADER_CHECKSUM,
-            LeaderError::SectorSize { .. } | LeaderError::OtherAlign { .. } => Self::LEADER_SECTORSIZE,
+            LeaderError::SectorSize { .. }
+            | LeaderError::OtherSectors { .. }
+            | LeaderError::OtherAlign { .. } => Self::LEADER_SECTORSIZE,
             LeaderError::Sizes(_) => Self::ADDLS_SIZES,
             LeaderError::CompareAndWrite => Self::CAW_OPEN,
         }

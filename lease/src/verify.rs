@@ -66,6 +66,14 @@ pub enum LeaderError {
         /// The size on disk.
         found: u32,
     },
+    /// A lease that was formatted anew, under its own name: host ids have other places in it now.
+    #[error("the lease has sectors of {found} bytes, it had {expected}: it was formatted meanwhile")]
+    OtherSectors {
+        /// The size it had.
+        expected: u32,
+        /// The size on disk.
+        found: u32,
+    },
     /// A record of a lockspace says another align size than the first one, from which everybody takes the sizes.
     #[error(
         "the host id record is of a lockspace with areas of {} MiB, the first record of one with {} MiB: one of the two is damaged ('sanlock fsck')",
@@ -103,6 +111,7 @@ impl LeaderError {
             | Self::Version { .. }
             | Self::Lockspace { .. }
             | Self::Resource { .. }
+            | Self::OtherSectors { .. }
             | Self::CompareAndWrite => true,
             Self::NumHosts { .. }
             | Self::Checksum { .. }

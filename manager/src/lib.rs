@@ -174,7 +174,7 @@ impl Manager {
                 self.age_outgoing(now, out);
                 self.look_again(now, out);
             }
-            Event::JoinDone { ls, result } => self.join_done(ls, result, out),
+            Event::JoinDone { ls, result } => self.join_done(now, ls, result, out),
             Event::Renewed { ls, timestamp, read_ms, write_ms } => {
                 self.renewed(now, ls, timestamp, (read_ms, write_ms), out)
             }

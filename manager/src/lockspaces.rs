@@ -103,6 +103,7 @@ impl Manager {
             io_timeout,
             list: LockspaceList::Add,
             joined: None,
+            joined_at: None,
             dead: None,
             remove: false,
             last_good: None,
@@ -141,6 +142,7 @@ impl Manager {
 
     pub(crate) fn join_done(
         &mut self,
+        now: MonoTime,
         ls: LockspaceId,
         result: Result<Joined, JoinError>,
         out: &mut Vec<Action>,
@@ -154,6 +156,7 @@ impl Manager {
                 lockspace.last_attempt = secs;
                 lockspace.last_result = 1;
                 lockspace.joined = Some(joined);
+                lockspace.joined_at = Some(now);
                 push_history(
                     lockspace,
                     self.settings.history_size,

@@ -224,7 +224,7 @@ impl Manager {
         let value = resource.unwritten_value();
         let Some(resource) = self.resources.get_mut(&id) else { return Started::Nothing };
         resource.note_hold();
-        // Also where nothing is begun yet: what frees the lease then gives it that name.
+        // Also where nothing is begun yet: the lease is freed under its old name then, and nobody here may take it under either before.
         resource.renamed = rename;
         let (hold, attempt) = (resource.hold, resource.attempt);
         if let Some(task) = resource.converting {

@@ -177,6 +177,8 @@ pub struct Lockspace {
     pub dead: Option<Dead>,
     /// Its removal was asked for.
     pub remove: bool,
+    /// When it was joined.
+    pub joined_at: Option<MonoTime>,
     /// Time carried by the last good renewal.
     pub last_good: Option<MonoTime>,
     /// Seconds of the last attempt.

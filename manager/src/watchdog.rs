@@ -354,8 +354,11 @@ impl Manager {
 ///
 /// One that is late has been under way for an io timeout, longer than its read may take: its write hangs, of which nothing is heard before
 /// it ends. With an expiry, what was only asked for could lead to a reset; and what began now would have less time than it may need.
+/// A join ends with a renewal of up to 4T ago: its first one after that is late as it is itself under way for an io timeout.
 fn renews(now: MonoTime, lockspace: &Lockspace) -> bool {
-    let late = late_from(lockspace).is_some_and(|late| now.secs() >= late);
+    let has_joined = |at: MonoTime| now.millis_since(at) < lockspace.io_timeout.millis();
+    let late = late_from(lockspace).is_some_and(|late| now.secs() >= late)
+        && !lockspace.joined_at.is_some_and(has_joined);
     lockspace.last_result == 1 && !late
 }
 
@@ -372,7 +375,7 @@ pub(crate) fn wdmd_name(spec: &LockspaceSpec) -> String {
     name
 }
 
-/// Renewal and expiry as wdmd is told them: whole seconds of the monotonic clock (wdmd.md 11.3).
+/// Renewal and expiry for wdmd (wdmd.md 11.3): whole seconds of the clock of leases. Whoever sends them knows how far that of wdmd is behind it.
 fn times(lockspace: &Lockspace, renewal: MonoTime) -> (u64, u64) {
     (renewal.secs(), renewal.secs() + lockspace.io_timeout.renewal_fail_secs())
 }

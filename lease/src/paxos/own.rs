@@ -70,6 +70,8 @@ impl OwnBlock {
             self.lver = lver;
             self.bal = 0;
             self.value = None;
+        }
+        if self.value.is_none() {
             self.released &= single;
         }
         self.mbal = mbal;

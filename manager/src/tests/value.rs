@@ -245,9 +245,10 @@ fn a_lease_is_renamed_by_its_release() {
     assert_eq!(lab.tokens(0), Vec::<String>::new());
 }
 
-/// A write of its acquire may still land, and with it the old name: what frees the lease after that gives it the new one.
+/// A write of its acquire may still land. What frees the lease after that leaves it its name (a retract gives none), of which the client has been told
+/// that it is not known (-202); it has to know the new one, too, and nobody here takes the lease under that before it is over.
 #[test]
-fn a_lease_whose_release_has_to_wait_gets_its_new_name_all_the_same() {
+fn a_lease_whose_release_has_to_wait_is_not_taken_under_its_new_name_before() {
     let (mut lab, _) = Lab::ready();
     let acquire = task(&lab.acquire(0, Target::Own, &["r"]));
     assert_eq!(lab.acquired(acquire, 1), [replied(0, 0)]);

@@ -4,6 +4,13 @@ use sanlock_lease::name::Name;
 
 /// With lockspace "ls" joined behind a watchdog, and connections 0 to 2 registered.
 fn ready() -> (Lab, LockspaceId) {
+    let (mut lab, ls) = joining();
+    assert_eq!(lab.quiet(Event::JoinDone { ls, result: Ok(joined(GENERATION, lab.now)) }), []);
+    (lab, ls)
+}
+
+/// The same before the join is done.
+fn joining() -> (Lab, LockspaceId) {
     let mut lab = Lab::with_watchdog(true);
     for (conn, pid) in [(0, 100), (1, 101), (2, 102)] {
         lab.register(conn, pid);
@@ -13,7 +20,6 @@ fn ready() -> (Lab, LockspaceId) {
     assert_eq!(actions, []);
     let join = checked(&mut lab, ls, Ok(2));
     assert!(matches!(&join[..], [Action::Join { .. }]), "{join:?}");
-    assert_eq!(lab.quiet(Event::JoinDone { ls, result: Ok(joined(GENERATION, lab.now)) }), []);
     (lab, ls)
 }
 
@@ -178,6 +184,24 @@ fn a_lockspace_whose_renewal_is_late_is_not_armed() {
     lab.now = lab.now.plus_secs(4);
     let started = lab.acquire(1, Target::Own, &["s"]);
     assert!(matches!(started[..], [Action::StartAcquire { .. }]), "{started:?}");
+}
+
+/// While a join settles by a longer io timeout than ours it renews only if more than 4T are left. Its first renewal after that follows at once.
+#[test]
+fn a_lockspace_that_has_just_joined_is_armed_however_old_its_record_is() {
+    for (later_ms, granted) in [(0, true), (900, true), (1000, false)] {
+        let (mut lab, ls) = joining();
+        let joined = joined(GENERATION, lab.now);
+        lab.now = lab.now.plus_secs(4);
+        assert_eq!(lab.quiet(Event::JoinDone { ls, result: Ok(joined) }), []);
+        lab.now = lab.now.plus_millis(later_ms);
+        let said = lab.acquire(0, Target::Own, &["r"]);
+        if granted {
+            arms(&said);
+        } else {
+            assert_eq!(said, [replied(0, -203)], "{later_ms} ms later");
+        }
+    }
 }
 
 #[test]

@@ -165,12 +165,23 @@ impl PaxosRelease {
     }
 
     pub(super) fn decode_leader(&self, result: Result<View<'_>, IoFailure>) -> Result<RawLeader, LeaderFail> {
-        let decoded = self.config.decode_leader(result);
+        let decoded = self.config.decode_leader(result).and_then(|leader| self.check_sectors(leader));
         match (&decoded, &self.rename, &self.what) {
             (Err(LeaderFail::Leader(LeaderError::Resource { .. })), Some(name), What::Whatever) => {
-                PaxosConfig { resource: *name, ..self.config }.decode_leader(result)
+                let renamed = PaxosConfig { resource: *name, ..self.config }.decode_leader(result);
+                renamed.and_then(|leader| self.check_sectors(leader))
             }
             _ => decoded,
+        }
+    }
+
+    /// With sectors of another size this is no more the lease that is given up, whatever it is called: where our block was, others have theirs.
+    fn check_sectors(&self, leader: RawLeader) -> Result<RawLeader, LeaderFail> {
+        let (expected, found) = (self.geometry.sector().bytes(), leader.sector_size.get());
+        if found == expected {
+            Ok(leader)
+        } else {
+            Err(LeaderFail::Leader(LeaderError::OtherSectors { expected, found }))
         }
     }
 
@@ -181,7 +192,8 @@ impl PaxosRelease {
         result: Result<View<'_>, IoFailure>,
     ) -> Option<RawLeader> {
         let Err(LeaderFail::Leader(LeaderError::Resource { found, .. })) = leader else { return None };
-        PaxosConfig { resource: *found, ..self.config }.decode_leader(result).ok()
+        let renamed = PaxosConfig { resource: *found, ..self.config }.decode_leader(result);
+        renamed.and_then(|leader| self.check_sectors(leader)).ok()
     }
 
     /// Whether this host wrote a leader, with its present generation.

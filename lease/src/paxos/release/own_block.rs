@@ -118,11 +118,13 @@ impl PaxosRelease {
             }
             self.value = None;
         }
-        // What we wrote ourselves, where no disk that answers has it: not of a single one, from which it cannot have been away.
+        // What we wrote ourselves, where no disk that answers has it: not of a single one, from which it cannot have been away; and not of a
+        // majority that has nothing at all. A value is written only when the ballot has begun on one, so that has been formatted since.
         let several = self.config.disks > 1;
+        let is_behind = |left: &Dblock, best: &Dblock| !best.is_unused() && left.written_after(best);
         let attempt = self
             .attempt
-            .filter(|left| several && read.best.is_some_and(|best| left.dblock.written_after(&best.dblock)));
+            .filter(|left| several && read.best.is_some_and(|best| is_behind(&left.dblock, &best.dblock)));
         let unmarked = read.unmarked || attempt.is_some();
         let Some(mut block) = attempt.or(read.best).filter(|_| read.readable >= self.config.majority())
         else {

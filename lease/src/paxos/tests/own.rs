@@ -71,6 +71,11 @@ fn a_ballot_for_a_new_version_keeps_the_flag_of_the_old_one_on_a_single_disk_unt
     }
     let mut own = merged(&[block([1, 1, US, 1, 777, 5])]);
     assert!(!own.phase1(6, 2001, true).dblock.is_released());
+    // Nor is it known what a flag without a value was set for, as a retract leaves it of a ballot that got no further.
+    for single in [true, false] {
+        let mut own = merged(&[released(block([2001, 0, 0, 0, 0, 6]))]);
+        assert_eq!(own.phase1(6, 4001, single).dblock.is_released(), single);
+    }
 }
 
 /// It leaves something in flight; what else went wrong does not.

@@ -320,6 +320,32 @@ fn a_value_on_a_disk_that_the_retract_did_not_reach() {
     assert_eq!(leader_on(&lab, 0).lver.get(), 6);
 }
 
+/// A majority without any block of ours has been formatted since: the value of an attempt on the lease before has no place in it.
+#[test]
+fn what_an_attempt_wrote_is_not_brought_back_into_a_lease_that_was_formatted_since() {
+    let mut lab = lab_of(leader(57, NOBODY));
+    let mut blocks = [0; 3];
+    lab.fates(move |op| match (&op.action, op.place) {
+        (Action::Write { sector: 2, .. }, Place::Resource(n)) => {
+            blocks[usize::from(n)] += 1;
+            if blocks[usize::from(n)] == 2 && n > 0 { Fate::fail(IoFailure::Os(5)) } else { Fate::prompt() }
+        }
+        _ => Fate::prompt(),
+    });
+    let done = acquire_as(&mut lab, three(), AcquireOptions::default());
+    let AcquireOutcome::Failed { retract: left @ Some(_), geometry, .. } = done.outcome else {
+        panic!("to be taken back: {:?}", done.outcome)
+    };
+    lab.no_faults();
+    for n in 0..3 {
+        put(&mut lab, disk(n), 0, Content::Leader(leader(0, NOBODY)));
+        put(&mut lab, disk(n), 2, Content::Block(HostBlock::zeroed()));
+    }
+    let out = lab.run(&mut PaxosRelease::retract(three(), geometry).of_attempt(left)).outcome;
+    assert!(!out.needs_retract() && out.block_failure.is_none(), "{out:?}");
+    assert!((0..3).all(|n| block_on(&lab, n, US) == HostBlock::zeroed()));
+}
+
 /// The same of a conversion to exclusive, the hold of which is given up later.
 #[test]
 fn a_value_of_a_failed_conversion_on_a_disk_that_the_retract_did_not_reach() {

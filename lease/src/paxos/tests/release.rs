@@ -250,7 +250,9 @@ fn a_retract_reads_the_block_then_flags_it_then_frees_the_leader() {
 /// What waits to be given up once more is nobody's lease for those who format its place meanwhile.
 #[test]
 fn a_retract_writes_nothing_where_something_else_lies_by_now() {
-    let kinds: [fn(&mut RawLeader); 5] = [
+    let kinds: [fn(&mut RawLeader); 6] = [
+        // Under its own name, too.
+        |leader| (leader.sector_size, leader.num_hosts) = (4096.into(), 250.into()),
         |leader| leader.resource_name = name("other").to_field(),
         |leader| leader.space_name = name("other").to_field(),
         |leader| leader.magic = 0.into(),
