@@ -321,11 +321,14 @@ fn a_retract_whose_block_cannot_be_read_is_not_over_because_of_another_name() {
 /// A single disk that does not have the block of an attempt never had it, and nobody has seen it.
 #[test]
 fn a_block_that_never_came_to_be_on_a_single_disk_is_not_marked() {
-    let mut lab = lab(leader(1, owned_by(2, 1)));
     let left = block([2001, 2001, US, 1, 900, 50]);
-    let done = lab.run(&mut PaxosRelease::retract(config(US), Geometry::B512_M1).of_attempt(Some(left)));
-    assert_eq!(done.outcome.result, Ok(Released::NothingToDo));
-    assert!(writes(&lab).is_empty());
+    for there in [HostBlock::zeroed(), released(block([1, 1, US, 1, 500, 40]))] {
+        let mut lab = lab(leader(1, owned_by(2, 1)));
+        put_block(&mut lab, US, there);
+        let done = lab.run(&mut PaxosRelease::retract(config(US), Geometry::B512_M1).of_attempt(Some(left)));
+        assert_eq!(done.outcome.result, Ok(Released::NothingToDo));
+        assert!(writes(&lab).is_empty(), "{there:?}");
+    }
 }
 
 #[test]
