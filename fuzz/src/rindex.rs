@@ -324,7 +324,7 @@ impl Rig {
                 );
             }
             RindexCommand::Lookup { name, .. } if !name.is_empty() => {
-                assert!(self.states(name, entry.offset), "{entry:?} is not what the index has for {name:?}");
+                assert!(self.entered(entry.offset, name), "{entry:?} is not what the index has for {name:?}");
             }
             RindexCommand::Lookup { .. } | RindexCommand::Format { .. } | RindexCommand::Rebuild { .. } => {}
         }
@@ -333,14 +333,6 @@ impl Rig {
     fn entered(&self, offset: u64, name: Name) -> bool {
         let slot = (offset - self.area(0)) / self.geometry.align().bytes();
         name.matches(&self.entry(slot).name)
-    }
-
-    /// Whether an entry of this name states this offset, which may be any number.
-    fn states(&self, name: Name, offset: u64) -> bool {
-        self.slots().any(|slot| {
-            let entry = self.entry(slot);
-            name.matches(&entry.name) && entry.res_offset.get() == offset
-        })
     }
 
     fn slots(&self) -> std::ops::Range<u64> {
