@@ -295,11 +295,8 @@ fn a_mark_from_before_with_a_larger_ballot_number() {
     assert!(!taken_by_2(&mut lab), "two owners");
 }
 
-/// A value that reached one disk only, which cannot be read when it is taken back. Host 2 does not know of the others that it was not chosen,
-/// and commits it in host 1's name: version 5 is then free by the flag beside the value, and 6 is to be had.
-#[test]
-fn a_value_on_a_disk_that_the_retract_did_not_reach() {
-    let mut lab = lab_of(leader(4, NOBODY));
+/// An acquire whose value reaches disk 0 alone: what of it is to be taken back.
+fn value_on_disk_0_alone(lab: &mut Lab) -> (Option<HostBlock>, Geometry) {
     let mut blocks = [0; 3];
     lab.fates(move |op| match (&op.action, op.place) {
         (Action::Write { sector: 2, .. }, Place::Resource(n)) => {
@@ -308,10 +305,18 @@ fn a_value_on_a_disk_that_the_retract_did_not_reach() {
         }
         _ => Fate::prompt(),
     });
-    let done = acquire_as(&mut lab, three(), AcquireOptions::default());
-    let AcquireOutcome::Failed { retract: left @ Some(_), geometry, .. } = done.outcome else {
-        panic!("to be taken back: {:?}", done.outcome)
-    };
+    match acquire_as(lab, three(), AcquireOptions::default()).outcome {
+        AcquireOutcome::Failed { retract: left @ Some(_), geometry, .. } => (left, geometry),
+        other => panic!("to be taken back: {other:?}"),
+    }
+}
+
+/// A value that reached one disk only, which cannot be read when it is taken back. Host 2 does not know of the others that it was not chosen,
+/// and commits it in host 1's name: version 5 is then free by the flag beside the value, and 6 is to be had.
+#[test]
+fn a_value_on_a_disk_that_the_retract_did_not_reach() {
+    let mut lab = lab_of(leader(4, NOBODY));
+    let (left, geometry) = value_on_disk_0_alone(&mut lab);
     failing(&mut lab, |op| op.place == disk(0));
     let out = lab.run(&mut PaxosRelease::retract(three(), geometry).of_attempt(left));
     assert_eq!((out.outcome.result, out.outcome.needs_retract()), (Ok(Released::ByFlag), false));
@@ -324,18 +329,7 @@ fn a_value_on_a_disk_that_the_retract_did_not_reach() {
 #[test]
 fn what_an_attempt_wrote_is_not_brought_back_into_a_lease_that_was_formatted_since() {
     let mut lab = lab_of(leader(57, NOBODY));
-    let mut blocks = [0; 3];
-    lab.fates(move |op| match (&op.action, op.place) {
-        (Action::Write { sector: 2, .. }, Place::Resource(n)) => {
-            blocks[usize::from(n)] += 1;
-            if blocks[usize::from(n)] == 2 && n > 0 { Fate::fail(IoFailure::Os(5)) } else { Fate::prompt() }
-        }
-        _ => Fate::prompt(),
-    });
-    let done = acquire_as(&mut lab, three(), AcquireOptions::default());
-    let AcquireOutcome::Failed { retract: left @ Some(_), geometry, .. } = done.outcome else {
-        panic!("to be taken back: {:?}", done.outcome)
-    };
+    let (left, geometry) = value_on_disk_0_alone(&mut lab);
     lab.no_faults();
     for n in 0..3 {
         put(&mut lab, disk(n), 0, Content::Leader(leader(0, NOBODY)));
