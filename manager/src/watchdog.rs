@@ -356,9 +356,9 @@ impl Manager {
 /// it ends. With an expiry, what was only asked for could lead to a reset; and what began now would have less time than it may need.
 /// A join ends with a renewal of up to 4T ago: its first one after that is late as it is itself under way for an io timeout.
 fn renews(now: MonoTime, lockspace: &Lockspace) -> bool {
-    let has_joined = |at: MonoTime| now.millis_since(at) < lockspace.io_timeout.millis();
+    let has_just_joined = |at: MonoTime| now.millis_since(at) < lockspace.io_timeout.millis();
     let late = late_from(lockspace).is_some_and(|late| now.secs() >= late)
-        && !lockspace.joined_at.is_some_and(has_joined);
+        && !lockspace.joined_at.is_some_and(has_just_joined);
     lockspace.last_result == 1 && !late
 }
 
