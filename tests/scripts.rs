@@ -239,8 +239,12 @@ fn the_shell_understands_the_scripts() {
 fn an_interrupt_ends_what_a_script_has_started_and_cleans_up() {
     let text = "set -eu; trap 'echo cleaned' EXIT; . tests/interrupted; (sh -c 'echo $$; exec sleep 60'; echo goes on) & wait $!";
     for signal in ["INT", "TERM", "HUP"] {
-        let mut script = Command::new("sh");
-        script.args(["-c", text]).current_dir(repository(".")).stdout(Stdio::piped());
+        // A shell cannot trap what whoever started the tests has it ignore, as an interrupt in the background.
+        let mut script = Command::new("env");
+        script
+            .args(["--default-signal=INT,TERM,HUP", "sh", "-c", text])
+            .current_dir(repository("."))
+            .stdout(Stdio::piped());
         let mut script = script.spawn().unwrap();
         let mut output = BufReader::new(script.stdout.take().unwrap());
         output.read_line(&mut String::new()).unwrap();
