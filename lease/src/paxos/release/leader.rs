@@ -165,18 +165,23 @@ impl PaxosRelease {
     }
 
     pub(super) fn decode_leader(&self, result: Result<View<'_>, IoFailure>) -> Result<RawLeader, LeaderFail> {
-        let decoded = self.config.decode_leader(result).and_then(|leader| self.check_sectors(leader));
+        let decoded = self.decode_as(self.config.resource, result);
         match (&decoded, &self.rename, &self.what) {
             (Err(LeaderFail::Leader(LeaderError::Resource { .. })), Some(name), What::Whatever) => {
-                let renamed = PaxosConfig { resource: *name, ..self.config }.decode_leader(result);
-                renamed.and_then(|leader| self.check_sectors(leader))
+                self.decode_as(*name, result)
             }
             _ => decoded,
         }
     }
 
-    /// With sectors of another size this is no more the lease that is given up, whatever it is called: where our block was, others have theirs.
-    fn check_sectors(&self, leader: RawLeader) -> Result<RawLeader, LeaderFail> {
+    /// The leader under this name. With sectors of another size it is no more that of the lease which is given up, whatever it is called: where our
+    /// block was, others have theirs.
+    fn decode_as(
+        &self,
+        resource: Name,
+        result: Result<View<'_>, IoFailure>,
+    ) -> Result<RawLeader, LeaderFail> {
+        let leader = PaxosConfig { resource, ..self.config }.decode_leader(result)?;
         let (expected, found) = (self.geometry.sector().bytes(), leader.sector_size.get());
         if found == expected {
             Ok(leader)
@@ -192,8 +197,7 @@ impl PaxosRelease {
         result: Result<View<'_>, IoFailure>,
     ) -> Option<RawLeader> {
         let Err(LeaderFail::Leader(LeaderError::Resource { found, .. })) = leader else { return None };
-        let renamed = PaxosConfig { resource: *found, ..self.config }.decode_leader(result);
-        renamed.and_then(|leader| self.check_sectors(leader)).ok()
+        self.decode_as(*found, result).ok()
     }
 
     /// Whether this host wrote a leader, with its present generation.
