@@ -4,6 +4,7 @@
 //! original drops it. Where results are lost for another reason, as on a full disk, the command fails in the end ([`lost`]).
 
 use sanlock_sys::clock;
+use sanlock_sys::output::is_unwanted;
 use sanlock_wire::code;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,10 +22,7 @@ pub(crate) fn print(bytes: impl AsRef<[u8]>) {
     let mut stdout = std::io::stdout().lock();
     let written = stdout.write_all(bytes.as_ref()).and_then(|()| stdout.flush());
     if let Err(error) = written {
-        // Whoever started this without an output wants none.
-        let unwanted =
-            error.kind() == std::io::ErrorKind::BrokenPipe || error.raw_os_error() == Some(libc::EBADF);
-        if !unwanted && !LOST.swap(true, Ordering::Relaxed) {
+        if !is_unwanted(&error) && !LOST.swap(true, Ordering::Relaxed) {
             print_error(format!("sanlock: the output cannot be written: {error}\n"));
         }
     }

@@ -10,6 +10,7 @@ pub mod fdpass;
 pub mod heap;
 pub mod kernel;
 pub mod notify;
+pub mod output;
 pub mod pidfd;
 pub mod pidfile;
 pub mod priority;

@@ -16,11 +16,11 @@ use app::App;
 use args::TopArgs;
 use clap::Parser;
 use draw::Look;
-use nix::errno::Errno;
 use ratatui::crossterm::terminal;
 use sampler::Sampler;
 use sanlock_client::Client;
-use std::io::{ErrorKind, IsTerminal, Write};
+use sanlock_sys::output::is_unwanted;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -79,14 +79,9 @@ fn once(args: &TopArgs) -> Result<(), String> {
     let text = draw::text(&app, unicode(), width.max(WIDTH).into(), args.lockspace.as_deref());
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        // A reader that has gone away has seen what it wanted, and whoever started this without an output wants none.
         Err(error) if !is_unwanted(&error) => Err(format!("the output cannot be written: {error}")),
         _ => Ok(()),
     }
-}
-
-fn is_unwanted(error: &std::io::Error) -> bool {
-    error.kind() == ErrorKind::BrokenPipe || error.raw_os_error() == Some(Errno::EBADF as i32)
 }
 
 fn watch(args: &TopArgs) -> Result<(), String> {
