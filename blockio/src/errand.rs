@@ -3,8 +3,8 @@
 use std::fmt;
 
 /// One operation or open, to be carried out on the calling thread. Comes from [`crate::Engine::errand`] and
-/// [`crate::Engine::last_resort`], [`crate::Disk::open_on_errand`] and `Disk::close_on_errand`; whoever gets one has to [`Errand::run`] it, soon: until then nothing of it happens, and what waits for
-/// it waits.
+/// [`crate::Engine::last_resort`], [`crate::Disk::open_on_errand`] and `Disk::close_on_errand`; whoever gets one has to [`Errand::run`] it,
+/// soon: until then nothing of it happens, and what waits for it waits.
 #[must_use = "what it is for waits until it is run"]
 pub struct Errand(Box<dyn FnOnce() + Send>);
 

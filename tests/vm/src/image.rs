@@ -76,7 +76,6 @@ impl Boot {
     }
 }
 
-/// Packs the programs of one kind of guest.
 /// The original's daemon. Where our own package is installed in its place everything would be compared with itself.
 fn original() -> Result<PathBuf, String> {
     const PATH: &str = "/usr/sbin/sanlock";
@@ -87,6 +86,7 @@ fn original() -> Result<PathBuf, String> {
     Ok(PATH.into())
 }
 
+/// Packs the programs of one kind of guest.
 fn pack((kind, outfit): (Kind, Outfit), work: &Path, base: &Path) -> Result<PathBuf, String> {
     let graceful = work.join("graceful-stop");
     // It is not to have the helper's mark of an I/O flusher (`PF_MEMALLOC_NOIO`), nor would what it starts.

@@ -20,17 +20,9 @@ const VALUE: usize = 2002;
 
 /// Names of the leases behind an index, as its rebuild finds them.
 pub(crate) fn lease_names(dir: &Path, areas: std::ops::Range<u64>) -> Vec<String> {
-    let file = File::open(dir.join("leases")).unwrap_or_else(|error| panic!("the leases: {error}"));
-    let mut sector = [0; SECTOR];
-    let mut names = Vec::new();
-    for area in areas {
-        let read = file.read_exact_at(&mut sector, area * AREA as u64);
-        read.unwrap_or_else(|error| panic!("area {area}: {error}"));
-        if u32_at(&sector, 0) == PAXOS {
-            names.push(String::from_utf8_lossy(&sector[104..152]).trim_end_matches('\0').to_owned());
-        }
-    }
-    names
+    let image = Image::open(&dir.join("leases"));
+    let areas = areas.map(|area| Area::at(&image, usize::try_from(area).unwrap_or(usize::MAX)));
+    areas.filter(|area| area.magic() == PAXOS).map(|area| area.name(RESOURCE_NAME)).collect()
 }
 
 /// Whether an area of this lease has the mark of a shared holder that is none any more: its host id was given up, or used anew, since.
