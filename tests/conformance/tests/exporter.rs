@@ -497,8 +497,12 @@ fn a_real_prometheus_has_data_for_every_query_of_the_dashboard() {
             answer["data"]["result"].as_array().is_some_and(|series| !series.is_empty())
         });
     }
-    let rules = query(&address, "/api/v1/rules");
-    let rules = rules["data"]["groups"][0]["rules"].as_array().unwrap();
+    // The rules have an interval of their own: until it has passed once their health is "unknown".
+    let rules = bounded::poll_for("Prometheus to judge every rule", SOON, || {
+        let answer = query(&address, "/api/v1/rules");
+        let rules = answer["data"]["groups"][0]["rules"].as_array().unwrap().clone();
+        rules.iter().all(|rule| rule["health"] != "unknown").then_some(rules)
+    });
     assert!(rules.len() > 10);
     for rule in rules {
         assert_eq!(rule["health"], "ok", "{rule}");
