@@ -8,6 +8,7 @@ use crate::killing::look;
 use crate::rejoin::RejoinRecord;
 use crate::requests::Looking;
 use crate::state::{Dead, Lockspace, LockspaceList, OpKind, RenewalEntry, Work};
+use crate::watchdog::Watch;
 use crate::{LOCKSPACES_MAX, Level, Manager, Op, WAITERS_MAX, log, reply};
 use sanlock_lease::code::ReturnCode;
 use sanlock_lease::delta::{Instance, JoinError, Joined};
@@ -292,7 +293,9 @@ impl Manager {
             log(out, Level::Error, Some(ls), text);
         }
         let age = lockspace.last_good.map_or(0, |good| now.secs_since(good));
-        let release = lockspace.dead == Some(Dead::Removed)
+        // One that failed too, if its renewals succeed again by now: nobody uses it any more, and others would wait for this host until it is
+        // dead by a record that it has just written. Not one whose watchdog is lost: of that host nothing is known to come in order.
+        let release = (lockspace.dead == Some(Dead::Removed) || lockspace.watch != Watch::Lost)
             && lockspace.corrupt == 0
             && lockspace.last_result == 1
             && age < lockspace.io_timeout.renewal_fail_secs()

@@ -7,8 +7,10 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
 use sanlock_conformance::dead_owner::{now_seconds, registered};
 use sanlock_conformance::frozen::FreezableDir;
+use sanlock_conformance::host::pid_of;
 use sanlock_conformance::raw::{Header, cmd};
 use sanlock_conformance::storage::damage_host_id_until;
 use sanlock_conformance::{Connection, Holder, Host, Lockspace, Program, Resource, Storage, bounded};
@@ -173,6 +175,32 @@ fn users_are_stopped_in_time_when_writes_hang_and_others_are_not() {
     let rejoined = two.host.client(&["client", "add_lockspace", "-s", &format!("BAD:1:{path}:0"), "-o", "1"]);
     let _ = rejoined.success();
     assert_eq!(two.acquire_in_bad(), 0, "it can be used again once the storage is back");
+}
+
+/// Nobody has to wait for a host until it is dead by a record that it has written when it used nothing any more.
+#[test]
+fn a_failed_lockspace_that_is_renewed_again_frees_its_host_id() {
+    let Some(program) = Program::under_test() else { return };
+    let Some(mut place) = FreezableDir::new() else { return };
+    let path = place.path().join("bad").to_str().unwrap().to_owned();
+    File::create(&path).and_then(|file| file.set_len(4 << 20)).unwrap();
+    let mut two = TwoLockspaces::new(program, &path);
+    let mut gentle = Holder::start(&two.host, &[&two.bad_lease(1)]);
+    let mut stubborn = Holder::start_program(&two.host, &[&two.bad_lease(2)], &STUBBORN);
+
+    place.freeze();
+    let before = two.last_renewal();
+    assert_eq!(gentle.finish(SOON).code, SIGTERM, "the lockspace has failed");
+    place.thaw();
+    bounded::wait_until("a renewal after the failure", SOON, || {
+        two.last_renewal() > before + FAILED_AFTER_SECONDS
+    });
+    assert_eq!(two.acquire_in_bad(), -28, "that saves no failed lockspace");
+    assert_eq!(kill(pid_of(stubborn.pid()), Signal::SIGKILL), Ok(()));
+    let _end = stubborn.finish(SOON);
+    two.wait_until_gone();
+    assert_eq!(two.last_renewal(), 0, "the host_id lease is freed");
+    two.assert_the_other_is_unharmed();
 }
 
 #[test]
