@@ -225,7 +225,9 @@ fn same_disk_twice(root: &Root, disks: &[Disk<'_>], found: &mut Findings) {
         let Some(first) = wwid(&other).filter(|_| !is_partition).and_then(|id| ours.get(&id).copied()) else {
             continue;
         };
-        if first != other {
+        // The kernel's own multipath of NVMe shows its paths too, as what nobody can open, with the identity of the one disk that they are.
+        let hidden = root.number(&class(&other, "hidden")) == Some(1);
+        if first != other && !hidden {
             found.warning(
                 "no-multipath",
                 format!("{first} and {other} are two paths to one disk, and only {first} is used"),
@@ -238,26 +240,36 @@ fn same_disk_twice(root: &Root, disks: &[Disk<'_>], found: &mut Findings) {
 
 /// How long the transport of a disk lets I/O hang.
 fn judge_disk(root: &Root, disk: &Disk<'_>, multipath: bool, io_timeout: IoTimeout, found: &mut Findings) {
-    let budget = io_timeout.renewal_fail_secs();
+    let fail = io_timeout.renewal_fail_secs();
+    // A path may be lost right before a renewal is due: that one hangs in it, and 2T of the time are over.
+    let budget = if multipath { io_timeout.renewal_warn_secs() } else { fail };
     let name = disk.name;
     let part = |prefix: &str| {
         disk.place.split('/').find(|part| {
             part.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
         })
     };
+    let found_late = "a path that is lost is noticed only then, and until then renewals hang in it although another path works";
     let why_path = format!(
-        "a path that is lost is noticed only then, and until then renewals hang in it although another path works; sanlock gives up after {budget} s"
+        "{found_late}; a renewal may be up to {} s old by then, and sanlock gives up after {fail} s",
+        fail - budget
     );
     let why_alone = format!(
-        "sanlock gives up after {budget} s; I/O that hangs for longer keeps programs from being killed in time"
+        "sanlock gives up after {fail} s; I/O that hangs for longer keeps programs from being killed in time"
     );
     let why = if multipath { &why_path } else { &why_alone };
     if let Some(session) = part("session") {
-        let tmo = root.number(&format!("/sys/class/iscsi_session/{session}/recovery_tmo"));
-        if let Some(tmo) = tmo.filter(|tmo| *tmo >= budget) {
+        let tmo = root.text(&format!("/sys/class/iscsi_session/{session}/recovery_tmo"));
+        // Below zero, as newer kernels say "off", it waits for ever.
+        let waits = tmo.and_then(|text| match text.parse::<i64>() {
+            Ok(seconds) => u64::try_from(seconds).map_or(Some(None), |seconds| Some(Some(seconds))),
+            Err(_) => (text == "off").then_some(None),
+        });
+        if let Some(tmo) = waits.filter(|tmo| tmo.is_none_or(|seconds| seconds >= budget)) {
+            let how_long = tmo.map_or("for ever".to_owned(), |seconds| format!("{seconds} s"));
             found.warning(
                 "iscsi-timeout",
-                format!("iSCSI {session} of {name} waits {tmo} s for a lost connection (recovery_tmo)"),
+                format!("iSCSI {session} of {name} waits {how_long} for a lost connection (recovery_tmo)"),
                 why,
                 "set node.session.timeo.replacement_timeout in iscsid.conf, and with iscsiadm for existing nodes: 5 with multipath, below half of that time without",
             );
@@ -280,11 +292,12 @@ fn judge_disk(root: &Root, disk: &Disk<'_>, multipath: bool, io_timeout: IoTimeo
         }
     }
     let timeout = root.number(&class(name, "device/timeout"));
-    if let Some(timeout) = timeout.filter(|timeout| *timeout >= budget) {
+    if let Some(timeout) = timeout.filter(|timeout| *timeout >= fail) {
+        let why_path = format!("{found_late}; sanlock gives up after {fail} s");
         found.warning(
             "command-timeout",
             format!("a SCSI command on {name} may take {timeout} s before it is given up (device/timeout)"),
-            why,
+            if multipath { &why_path } else { why },
             "lower /sys/block/NAME/device/timeout, by a udev rule; 30 is the default",
         );
     }

@@ -192,8 +192,25 @@ fn paths_to_the_storage() {
         s.remove("sys/dev/block/253:7");
         s.link("sys/class/block/sda", "sys/dev/block/253:7");
     });
+    // The paths of NVMe that the kernel itself puts together are no disks beside it.
+    let nvme = System::good();
+    nvme.remove("sys/dev/block/253:7");
+    nvme.link("sys/class/block/sda", "sys/dev/block/253:7");
+    nvme.write("sys/class/block/sdb/hidden", "1");
+    let said = nvme.check(Some(&nvme.file()), &[]);
+    assert!(!String::from_utf8_lossy(&said.stdout).contains("no-multipath"), "{said:?}");
     System::broken(WARNINGS, "iscsi-timeout", |s| {
         s.write("sys/class/iscsi_session/session4/recovery_tmo", "120")
+    });
+    for for_ever in ["off", "-1"] {
+        let said = System::broken(WARNINGS, "iscsi-timeout", |s| {
+            s.write("sys/class/iscsi_session/session4/recovery_tmo", for_ever)
+        });
+        assert!(said.contains("waits for ever for a lost connection"), "{said}");
+    }
+    // A renewal may be 2T old when it begins in the path that is lost.
+    System::broken(WARNINGS, "iscsi-timeout", |s| {
+        s.write("sys/class/iscsi_session/session4/recovery_tmo", "60")
     });
     System::broken(WARNINGS, "fc-timeout", |s| {
         s.write("sys/class/fc_remote_ports/rport-1:0-3/fast_io_fail_tmo", "off")
@@ -201,7 +218,7 @@ fn paths_to_the_storage() {
     System::broken(WARNINGS, "command-timeout", |s| s.write("sys/class/block/sdb/device/timeout", "180"));
     // All of that is measured against the io timeout.
     let system = System::good();
-    system.write("sys/class/iscsi_session/session4/recovery_tmo", "120");
+    system.write("sys/class/iscsi_session/session4/recovery_tmo", "119");
     system.expect(Some(&system.file()), &["--io-timeout", "20"], FINE, "");
     system.write("etc/sanlock/sanlock.conf", "io_timeout = 20\n");
     system.expect(Some(&system.file()), &[], FINE, "");
