@@ -8,17 +8,23 @@
 pub fn keep_heap(bytes: usize) -> bool {
     #[cfg(target_env = "gnu")]
     {
-        // SAFETY: `mallopt` takes two integers and changes settings of the allocator only.
-        let told = unsafe {
-            libc::mallopt(libc::M_ARENA_MAX, 1) == 1
-                && libc::mallopt(libc::M_TRIM_THRESHOLD, i32::MAX) == 1
-                && libc::c_int::try_from(MAPPED_FROM)
-                    .is_ok_and(|from| libc::mallopt(libc::M_MMAP_THRESHOLD, from) == 1)
+        let set = |what, to: usize| {
+            let Ok(to) = libc::c_int::try_from(to) else { return false };
+            // SAFETY: `mallopt` takes two integers and changes settings of the allocator only.
+            unsafe { libc::mallopt(what, to) == 1 }
         };
-        // In pieces that come from the heap, written to so that the pages exist; the last one keeps them together.
-        let pieces: Vec<Vec<u8>> = (0..bytes.div_ceil(PIECE)).map(|_| vec![1; PIECE]).collect();
+        // The library takes no threshold above half of what a heap of a thread may have.
+        let piece = bytes.min(PIECE_MAX);
+        let told = set(libc::M_ARENA_MAX, 1)
+            && set(libc::M_TRIM_THRESHOLD, libc::c_int::MAX as usize)
+            && set(libc::M_MMAP_THRESHOLD, PIECE_MAX * 2);
+        // From the heap, whose pages then exist, and which stays as long as it is.
+        let mut pieces: Vec<Vec<u8>> =
+            (0..bytes.div_ceil(piece.max(1))).map(|_| Vec::with_capacity(piece)).collect();
+        pieces.iter_mut().for_each(|piece| populate(piece.spare_capacity_mut()));
         drop(std::hint::black_box(pieces));
-        told
+        // Last, when none of them is mapped by itself any more.
+        told && set(libc::M_MMAP_THRESHOLD, MAPPED_FROM)
     }
     #[cfg(not(target_env = "gnu"))]
     {
@@ -27,24 +33,50 @@ pub fn keep_heap(bytes: usize) -> bool {
     }
 }
 
+/// Makes the pages of this memory exist: all at once where the kernel can (Linux 5.14), else one by one.
+#[cfg(target_env = "gnu")]
+fn populate(memory: &mut [std::mem::MaybeUninit<u8>]) {
+    let begin = memory.as_mut_ptr().cast::<u8>();
+    let skipped = begin.align_offset(PAGE);
+    let whole = memory.len().saturating_sub(skipped) / PAGE * PAGE;
+    // SAFETY: the range lies inside `memory`, which is ours alone; populating it changes none of its bytes.
+    let done = whole > 0
+        && unsafe { libc::madvise(begin.add(skipped).cast(), whole, libc::MADV_POPULATE_WRITE) == 0 };
+    if !done {
+        memory.iter_mut().step_by(PAGE).for_each(|byte| {
+            byte.write(1);
+        });
+    }
+    std::hint::black_box(memory);
+}
+
 /// Allocations from this size on are mapped by themselves, and given back: I/O buffers of whole areas, and of the pieces in which many
 /// lockspaces at a time look at theirs. In the heap they would stay for good.
 pub const MAPPED_FROM: usize = 256 << 10;
-/// Size of a piece.
+/// Largest piece in which memory is taken to be kept.
 #[cfg(target_env = "gnu")]
-const PIECE: usize = 64 << 10;
+const PIECE_MAX: usize = 8 << 20;
+/// Smallest page that there is.
+#[cfg(target_env = "gnu")]
+const PAGE: usize = 4096;
 
 #[cfg(all(test, target_env = "gnu"))]
 mod tests {
     use super::*;
 
     #[test]
-    fn what_was_kept_is_free_and_stays() {
+    fn what_was_kept_is_free_stays_and_exists() {
         const KEPT: usize = 4 << 20;
+        let resident = || {
+            let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+            text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * PAGE
+        };
+        let before = resident();
         assert!(keep_heap(KEPT));
         drop(std::hint::black_box(vec![0_u8; 300_000]));
         // SAFETY: `mallinfo2` takes nothing and returns numbers.
         let free = unsafe { libc::mallinfo2() }.fordblks;
-        assert!(free >= KEPT - PIECE, "{free} bytes are free");
+        assert!(free >= KEPT, "{free} bytes are free");
+        assert!(resident() >= before + KEPT - (1 << 20), "{} bytes are resident, {before} were", resident());
     }
 }

@@ -23,12 +23,22 @@ impl Ring {
         let fresh = line.len().min(self.capacity - self.bytes.len());
         let (head, tail) = line.split_at(fresh);
         self.bytes.extend_from_slice(head);
-        for byte in tail {
-            if let Some(place) = self.bytes.get_mut(self.next) {
-                *place = *byte;
+        self.overwrite(tail);
+    }
+
+    /// Puts bytes over the oldest ones, at most once round.
+    fn overwrite(&mut self, bytes: &[u8]) {
+        let (to_the_end, from_the_start) = bytes.split_at(bytes.len().min(self.bytes.len() - self.next));
+        for (at, part) in [(self.next, to_the_end), (0, from_the_start)] {
+            if let Some(place) = self.bytes.get_mut(at..at + part.len()) {
+                place.copy_from_slice(part);
             }
-            self.next = (self.next + 1) % self.capacity;
         }
+        self.next = if to_the_end.len() + self.next == self.capacity {
+            from_the_start.len()
+        } else {
+            self.next + to_the_end.len()
+        };
     }
 
     /// Puts the text, oldest first, into `text`. Without its last newline while nothing was overwritten; exactly the capacity afterwards.

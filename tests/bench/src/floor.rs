@@ -12,11 +12,11 @@ use std::fs::File;
 use std::hint::black_box;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::fcntl::OFlag;
-use sanlock_blockio::{AlignedBuf, HugePages};
+use sanlock_blockio::{AlignedBuf, HUGE_MEMORY_MAX, HugePages};
 
 use crate::place::Place;
 
@@ -131,21 +131,28 @@ fn any_bit(bytes: &[u8]) -> u64 {
     bytes.chunks_exact(8).fold(0, |any, chunk| any | word(chunk))
 }
 
-/// A buffer of `length` bytes, in huge pages if there are any before long.
+/// A buffer of `length` bytes, in huge pages if there are any before long. One stock holds no more than a daemon may, so there are as many as are
+/// needed: raw is what the device gives, whatever memory a daemon has.
 fn memory(length: usize) -> AlignedBuf {
-    static STOCK: OnceLock<Option<Arc<HugePages>>> = OnceLock::new();
-    let stock = STOCK.get_or_init(|| HugePages::start(|text| eprintln!("raw: {text}")).ok());
+    static STOCKS: Mutex<Vec<Arc<HugePages>>> = Mutex::new(Vec::new());
+    let mut stocks = STOCKS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(buf) = stocks.iter().find_map(|stock| stock.take(length)) {
+        return buf;
+    }
+    if stocks.last().is_none_or(|stock| stock.bytes() + length > HUGE_MEMORY_MAX) {
+        stocks.extend(HugePages::start(|text| eprintln!("raw: {text}")));
+    }
     let end = Instant::now() + PAGES_MAX;
-    while let Some(stock) = stock {
+    while let Some(stock) = stocks.last() {
         if let Some(buf) = stock.take(length) {
             return buf;
         }
         if Instant::now() > end {
-            eprintln!("raw: {length} bytes of ordinary memory");
             break;
         }
         std::thread::sleep(Duration::from_millis(1));
     }
+    eprintln!("raw: {length} bytes of ordinary memory");
     AlignedBuf::zeroed(length)
 }
 

@@ -7,6 +7,9 @@ use sanlock_conformance::{Connection, Host, Lockspace, Program, Resource};
 
 use crate::place::Place;
 
+/// What the daemons are started with: memory is locked, as it is where nothing is said.
+pub const OPTIONS: [&str; 2] = ["-l", "1"];
+
 /// Longest wait for one reply.
 const REPLY_LIMIT: Duration = Duration::from_secs(120);
 
@@ -26,7 +29,8 @@ impl Site {
     /// Starts `hosts` daemons that use the areas from `first_area` on.
     #[must_use]
     pub fn start(program: Program, place: &Place, first_area: u64, hosts: usize) -> Self {
-        let hosts = (1..=hosts).map(|n| Host::start(program, &format!("{}{n}", program.word()))).collect();
+        let host = |n| Host::start_with(program, program, &format!("{}{n}", program.word()), &OPTIONS);
+        let hosts = (1..=hosts).map(host).collect();
         Self { program, hosts, path: place.path().to_owned(), align: place.align(), first_area }
     }
 

@@ -75,11 +75,11 @@ fn rows(original: Times, ours: Times, raw: RawTimes, delay_ms: u64) -> Vec<Row> 
     vec![
         // Six operations that depend on each other in both: where each of them takes long there is nothing to gain.
         if slow {
-            acquire.not_slower().floor_wanted(1.15)
+            acquire.ratio_wanted(1.0).floor_wanted(1.15)
         } else {
             acquire.ratio_wanted(0.45).floor_wanted(1.15)
         },
-        looking.floor_wanted(1.15),
+        looking.not_slower(),
         if slow { release.not_slower() } else { release.ratio_wanted(0.8) },
         row("acquire shared", original.shared, ours.shared).not_slower(),
         row("release shared", original.shared_release, ours.shared_release).not_slower(),

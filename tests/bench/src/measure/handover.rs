@@ -23,6 +23,7 @@ const LEAST_SHARE: f64 = 50.0;
 /// One ownership.
 #[derive(Clone, Copy)]
 struct Hold {
+    host: usize,
     granted: Instant,
     released: Instant,
 }
@@ -30,10 +31,10 @@ struct Hold {
 /// What all hosts of one program came to.
 #[derive(Default)]
 struct Fight {
-    /// Milliseconds from a release reply to the next acquire reply.
+    /// Milliseconds from a release reply to the acquire reply of another host.
     gaps: Vec<f64>,
-    /// The smallest part of a fair share that a host got, in percent.
-    least: Vec<f64>,
+    /// The smallest part of a fair share that a host got in any round, in percent.
+    least: Option<f64>,
     /// Times the lease was granted, per second.
     rate: Vec<f64>,
 }
@@ -57,7 +58,8 @@ pub fn run(setting: &Setting) -> Vec<Row> {
         let gap = Row::new("hand-over", Unit::Millis, original.gaps, ours.gaps).sized(size, "hosts");
         // Behind a delay the operations of a ballot, not the pauses between ballots, are most of a hand-over.
         rows.push(if slow { gap.not_slower() } else { gap.p99_wanted(0.1) });
-        let least = Row::new("least share of a host", Unit::Percent, original.least, ours.least);
+        let [least_original, least_ours] = [original.least, ours.least].map(Vec::from_iter);
+        let least = Row::new("least share of a host", Unit::Percent, least_original, least_ours);
         rows.push(least.sized(size, "hosts").ours_wanted(LEAST_SHARE));
         let rate = Row::new("hand-overs", Unit::PerSecond, original.rate, ours.rate);
         rows.push(rate.sized(size, "hosts").not_slower());
@@ -77,7 +79,8 @@ fn fights(setting: &Setting, sites: &[Site; 2], hosts: usize) -> [Fight; 2] {
             let total: u64 = counts.iter().sum();
             assert!(total > 0, "{}: the lease was granted to nobody", site.program.word());
             let least = fair::shares(&counts).into_iter().min().unwrap_or(0);
-            result.least.push(f64::from(u32::try_from(least).unwrap_or(u32::MAX)));
+            let least = f64::from(u32::try_from(least).unwrap_or(u32::MAX));
+            result.least = Some(result.least.map_or(least, |before| before.min(least)));
             result.rate.push(f64::from(u32::try_from(total).unwrap_or(u32::MAX)) / length.as_secs_f64());
             result.gaps.extend(gaps(holds.into_iter().flatten().collect()));
         }
@@ -94,7 +97,7 @@ fn fight(clients: Vec<Connection>, resource: &Resource, length: Duration, seed: 
             .enumerate()
             .map(|(index, client)| {
                 let dice = Dice::new(&format!("host {index}"), seed);
-                scope.spawn(move || contend(client, resource, end, dice))
+                scope.spawn(move || contend(index, client, resource, end, dice))
             })
             .collect();
         // A thread that panicked has said why.
@@ -105,7 +108,13 @@ fn fight(clients: Vec<Connection>, resource: &Resource, length: Duration, seed: 
     })
 }
 
-fn contend(mut client: Connection, resource: &Resource, end: Instant, mut dice: Dice) -> Vec<Hold> {
+fn contend(
+    host: usize,
+    mut client: Connection,
+    resource: &Resource,
+    end: Instant,
+    mut dice: Dice,
+) -> Vec<Hold> {
     let mut holds = Vec::new();
     while Instant::now() < end {
         let result = client.acquire_one(resource);
@@ -113,7 +122,7 @@ fn contend(mut client: Connection, resource: &Resource, end: Instant, mut dice: 
             let granted = Instant::now();
             dice.pause(PAUSE_MS);
             assert_eq!(client.release_one(resource), 0, "release");
-            holds.push(Hold { granted, released: Instant::now() });
+            holds.push(Hold { host, granted, released: Instant::now() });
         } else {
             assert!(REFUSALS.contains(&result), "an acquire gave {result}");
         }
@@ -122,11 +131,12 @@ fn contend(mut client: Connection, resource: &Resource, end: Instant, mut dice: 
     holds
 }
 
-/// Milliseconds between one hold and the next. A release reply that is read later than the next owner's reply counts as 0.
+/// Milliseconds between one host's hold and the next one's; of two in a row by one host the pause of its client is the most. A release reply that is read later than the next owner's reply counts as 0.
 fn gaps(mut holds: Vec<Hold>) -> Vec<f64> {
     holds.sort_by_key(|hold| hold.granted);
     holds
         .windows(2)
+        .filter(|pair| pair[0].host != pair[1].host)
         .map(|pair| pair[1].granted.saturating_duration_since(pair[0].released).as_secs_f64() * 1e3)
         .collect()
 }
@@ -138,11 +148,12 @@ mod tests {
     #[test]
     fn a_gap_is_the_time_between_two_owners() {
         let zero = Instant::now();
-        let hold = |granted, released| Hold {
+        let hold = |host, granted, released| Hold {
+            host,
             granted: zero + Duration::from_millis(granted),
             released: zero + Duration::from_millis(released),
         };
-        let found = gaps(vec![hold(50, 60), hold(0, 10), hold(20, 51)]);
+        let found = gaps(vec![hold(0, 50, 60), hold(0, 0, 10), hold(1, 20, 51), hold(0, 90, 95)]);
         assert_eq!(found, [10.0, 0.0]);
     }
 }

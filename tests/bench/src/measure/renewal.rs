@@ -75,11 +75,8 @@ fn all_rows([original, ours]: [Cost; 2], load: Load) -> Vec<Row> {
         row.noting(io_timeout_note(load.io_timeout))
     };
     let row = |name, unit, of: fn(&Cost) -> f64| of_parts(name, unit, vec![of(&original)], vec![of(&ours)]);
-    let kept =
-        "4 MiB of heap are kept ready, for a recovery while the disk of the system may be dead as well";
-    let kept = if load.spaces == 1 { kept } else { "" };
-    let resident = row("resident memory", Unit::Kibibytes, |cost| cost.resident_kib).noting(kept);
-    let family = row("memory with its helpers", Unit::Kibibytes, |cost| cost.family_kib).noting(kept);
+    let resident = row("resident memory", Unit::Kibibytes, |cost| cost.resident_kib);
+    let family = row("memory with its helpers", Unit::Kibibytes, |cost| cost.family_kib);
     vec![
         of_parts("processor time per renewal", Unit::Micros, original.cpu_us.clone(), ours.cpu_us.clone())
             .ratio_wanted(0.5),
