@@ -13,7 +13,6 @@ pub fn keep_heap(bytes: usize) -> bool {
             // SAFETY: `mallopt` takes two integers and changes settings of the allocator only.
             unsafe { libc::mallopt(what, to) == 1 }
         };
-        // The library takes no threshold above half of what a heap of a thread may have.
         let piece = bytes.min(PIECE_MAX);
         let told = set(libc::M_ARENA_MAX, 1)
             && set(libc::M_TRIM_THRESHOLD, libc::c_int::MAX as usize)
@@ -53,9 +52,9 @@ fn populate(memory: &mut [std::mem::MaybeUninit<u8>]) {
 /// Allocations from this size on are mapped by themselves, and given back: I/O buffers of whole areas, and of the pieces in which many
 /// lockspaces at a time look at theirs. In the heap they would stay for good.
 pub const MAPPED_FROM: usize = 256 << 10;
-/// Largest piece in which memory is taken to be kept.
+/// Largest piece in which memory is taken to be kept. The library takes no threshold above 32 MiB, where pointers have four bytes none above 512 KiB.
 #[cfg(target_env = "gnu")]
-const PIECE_MAX: usize = 8 << 20;
+const PIECE_MAX: usize = if usize::BITS < 64 { 256 << 10 } else { 8 << 20 };
 /// Smallest page that there is.
 #[cfg(target_env = "gnu")]
 const PAGE: usize = 4096;
