@@ -23,7 +23,7 @@ pub fn keep_heap(bytes: usize) -> bool {
         pieces.iter_mut().for_each(|piece| populate(piece.spare_capacity_mut()));
         drop(std::hint::black_box(pieces));
         // Last, when none of them is mapped by itself any more.
-        told && set(libc::M_MMAP_THRESHOLD, MAPPED_FROM)
+        set(libc::M_MMAP_THRESHOLD, MAPPED_FROM) && told
     }
     #[cfg(not(target_env = "gnu"))]
     {
