@@ -51,6 +51,15 @@ impl TwoLockspaces {
         Self::with_io_timeout(program, path, 1)
     }
 
+    /// The endangered one on a file system that can be frozen, where that is to be had.
+    #[expect(clippy::unwrap_used, reason = "a test ends where its scratch file cannot be made")]
+    fn freezable(program: Program) -> Option<(FreezableDir, Self)> {
+        let place = FreezableDir::new()?;
+        let path = place.path().join("bad").to_str().unwrap().to_owned();
+        File::create(&path).and_then(|file| file.set_len(4 << 20)).unwrap();
+        Some((place, Self::new(program, &path)))
+    }
+
     /// The endangered one with this io timeout.
     fn with_io_timeout(program: Program, path: &str, io_timeout: u64) -> Self {
         let io_timeout = io_timeout.to_string();
@@ -144,10 +153,7 @@ fn users_of_a_damaged_lockspace_are_stopped_at_once_and_others_are_not() {
 #[test]
 fn users_are_stopped_in_time_when_writes_hang_and_others_are_not() {
     let Some(program) = Program::under_test() else { return };
-    let Some(mut place) = FreezableDir::new() else { return };
-    let path = place.path().join("bad").to_str().unwrap().to_owned();
-    File::create(&path).and_then(|file| file.set_len(4 << 20)).unwrap();
-    let mut two = TwoLockspaces::new(program, &path);
+    let Some((mut place, mut two)) = TwoLockspaces::freezable(program) else { return };
     let mut gentle = Holder::start(&two.host, &[&two.bad_lease(1)]);
     let mut stubborn = Holder::start_program(&two.host, &[&two.bad_lease(2)], &STUBBORN);
 
@@ -172,7 +178,8 @@ fn users_are_stopped_in_time_when_writes_hang_and_others_are_not() {
     place.thaw();
     two.wait_until_gone();
     two.assert_the_other_is_unharmed();
-    let rejoined = two.host.client(&["client", "add_lockspace", "-s", &format!("BAD:1:{path}:0"), "-o", "1"]);
+    let rejoined =
+        two.host.client(&["client", "add_lockspace", "-s", &format!("BAD:1:{}:0", two.path), "-o", "1"]);
     let _ = rejoined.success();
     assert_eq!(two.acquire_in_bad(), 0, "it can be used again once the storage is back");
 }
@@ -181,10 +188,7 @@ fn users_are_stopped_in_time_when_writes_hang_and_others_are_not() {
 #[test]
 fn a_failed_lockspace_that_is_renewed_again_frees_its_host_id() {
     let Some(program) = Program::under_test() else { return };
-    let Some(mut place) = FreezableDir::new() else { return };
-    let path = place.path().join("bad").to_str().unwrap().to_owned();
-    File::create(&path).and_then(|file| file.set_len(4 << 20)).unwrap();
-    let mut two = TwoLockspaces::new(program, &path);
+    let Some((mut place, mut two)) = TwoLockspaces::freezable(program) else { return };
     let mut gentle = Holder::start(&two.host, &[&two.bad_lease(1)]);
     let mut stubborn = Holder::start_program(&two.host, &[&two.bad_lease(2)], &STUBBORN);
 
@@ -206,10 +210,7 @@ fn a_failed_lockspace_that_is_renewed_again_frees_its_host_id() {
 #[test]
 fn a_short_hang_is_survived() {
     let Some(program) = Program::under_test() else { return };
-    let Some(mut place) = FreezableDir::new() else { return };
-    let path = place.path().join("bad").to_str().unwrap().to_owned();
-    File::create(&path).and_then(|file| file.set_len(4 << 20)).unwrap();
-    let mut two = TwoLockspaces::new(program, &path);
+    let Some((mut place, mut two)) = TwoLockspaces::freezable(program) else { return };
     let mut holder = Holder::start(&two.host, &[&two.bad_lease(1)]);
     for _ in 0..2 {
         place.freeze();
@@ -227,10 +228,7 @@ fn a_short_hang_is_survived() {
 #[test]
 fn misbehaving_clients_do_not_delay_the_end_of_a_failed_lockspace() {
     let Some(program) = Program::ours_under_test("stops its checks for a partial header") else { return };
-    let Some(mut place) = FreezableDir::new() else { return };
-    let path = place.path().join("bad").to_str().unwrap().to_owned();
-    File::create(&path).and_then(|file| file.set_len(4 << 20)).unwrap();
-    let mut two = TwoLockspaces::new(program, &path);
+    let Some((mut place, mut two)) = TwoLockspaces::freezable(program) else { return };
     let mut stubborn = Holder::start_program(&two.host, &[&two.bad_lease(1)], &STUBBORN);
     let mut stuck = Vec::new();
     for _ in 0..10 {
