@@ -34,11 +34,7 @@ impl Ring {
                 place.copy_from_slice(part);
             }
         }
-        self.next = if to_the_end.len() + self.next == self.capacity {
-            from_the_start.len()
-        } else {
-            self.next + to_the_end.len()
-        };
+        self.next = (self.next + bytes.len()) % self.capacity;
     }
 
     /// Puts the text, oldest first, into `text`. Without its last newline while nothing was overwritten; exactly the capacity afterwards.

@@ -1,5 +1,6 @@
 //! A host: one daemon with a run directory of its own.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -363,16 +364,28 @@ struct Place<'a> {
 
 const LOG_NAME: &str = "debug-log";
 
+/// The arguments of a daemon that stays in the foreground and needs no account, memory lock or priority. `options` come last, where they win.
+#[must_use]
+pub fn daemon_args<'a>(watchdog: bool, name: &'a str, options: &[&'a str]) -> Vec<&'a str> {
+    let mut args = vec!["daemon", "-D", "-w", if watchdog { "1" } else { "0" }];
+    args.extend(["-l", "0", "-h", "0", "-U", "root", "-G", "root", "-e", name]);
+    args.extend(options);
+    args
+}
+
+/// What the environment of such a daemon says, of either program.
+#[must_use]
+pub fn daemon_environment(run_dir: &Path) -> [(&'static str, &OsStr); 2] {
+    [("SANLOCK_RUN_DIR", run_dir.as_os_str()), ("SANLOCK_PRIVILEGED", OsStr::new("0"))]
+}
+
 fn spawn_daemon(program: Program, name: &str, run_dir: &Path, options: &[&str], place: &Place<'_>) -> Child {
     let log = File::options()
         .create(true)
         .append(true)
         .open(run_dir.join(LOG_NAME))
         .unwrap_or_else(|error| panic!("cannot make the log of host {name}: {error}"));
-    let watchdog = if place.machine.is_some() { "1" } else { "0" };
-    let mut args = vec!["daemon", "-D", "-w", watchdog];
-    args.extend(["-l", "0", "-h", "0", "-U", "root", "-G", "root", "-e", name]);
-    args.extend(options);
+    let args = daemon_args(place.machine.is_some(), name, options);
     let mut command = match place.machine {
         Some(machine) => machine.plain_command_of(&program.path(), &args),
         None => {
@@ -389,8 +402,7 @@ fn spawn_daemon(program: Program, name: &str, run_dir: &Path, options: &[&str], 
     };
     command
         .envs(place.sleep.into_iter().flat_map(Sleep::environment))
-        .env("SANLOCK_RUN_DIR", run_dir)
-        .env("SANLOCK_PRIVILEGED", "0")
+        .envs(daemon_environment(run_dir))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log)

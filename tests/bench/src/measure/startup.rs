@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
-use sanlock_conformance::host::pid_of;
+use sanlock_conformance::host::{daemon_args, daemon_environment, pid_of};
 use sanlock_conformance::storage::scratch_dir;
 use sanlock_conformance::{Connection, Program};
 
@@ -58,10 +58,8 @@ struct Daemon(Child);
 impl Daemon {
     fn start(program: Program, run_dir: &Path) -> Self {
         let child = Command::new(program.path())
-            .args(["daemon", "-D", "-w", "0", "-h", "0", "-U", "root", "-G", "root", "-e", "host1"])
-            .args(OPTIONS)
-            .env("SANLOCK_RUN_DIR", run_dir)
-            .env("SANLOCK_PRIVILEGED", "0")
+            .args(daemon_args(false, "host1", &OPTIONS))
+            .envs(daemon_environment(run_dir))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
