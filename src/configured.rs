@@ -1,18 +1,16 @@
 //! What this host is configured with, where a command goes by it as its daemon does.
 
 use crate::output::note;
-use sanlock_daemon::config::{CONFIG_PATH, Config, Environment, Overrides};
+use sanlock_daemon::config::{Config, Environment, Overrides};
 use sanlock_lease::timing::WatchdogFire;
 use std::sync::Once;
 
 /// The fire timeout of this host's configuration, which is that of every host.
 ///
 /// # Errors
-/// There is one that whoever asks may not read, or cannot: what it is.
+/// There is one that whoever asks may not read, or that is not understood: what it is.
 pub(crate) fn fire_timeout() -> Result<WatchdogFire, String> {
-    Config::load_readable(&Overrides::default(), &Environment::of_process())
-        .map(|config| config.fire)
-        .map_err(|error| format!("{CONFIG_PATH} cannot be read: {error}"))
+    Config::load_readable(&Overrides::default(), &Environment::of_process()).map(|config| config.fire)
 }
 
 /// The same for what is only told: without one that can be read, that of a host without configuration, which is said once.

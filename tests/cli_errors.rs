@@ -120,7 +120,7 @@ const FAILURES: &[Row] = &[
     row("direct update -x LS:DIR/index:0 -e R", "update", "resource index LS:DIR/index:0, entry R", -22, &["offset of the resource is missing", "-e NAME:OFFSET"]),
     row("direct lookup -x LS:DIR:0 -e R", "lookup", "resource index LS:DIR:0, entry R", -21, &["is a directory", "name the file or device itself"]),
     row("direct release_id -s LS:1:DIR/none:0", "release_id", "lockspace LS:1:DIR/none:0", -19, &["No such file"]),
-    row("direct lookup -x LS:DIR/empty:2M -e R", "lookup", "resource index LS:DIR/empty:2097152, entry R", -274, &["SANLK_RINDEX_MAGIC", "sanlock direct dump"]),
+    row("direct lookup -x LS:DIR/empty:2M -e R", "lookup", "resource index LS:DIR/empty:2097152, entry R", -274, &["SANLK_RINDEX_MAGIC", "sanlock fsck"]),
     row("who LS", "who", "lockspace LS", -2, &["no daemon of this host could be asked", "give the place as PATH:OFFSET"]),
     row("who LS:R", "who", "resource LS:R", -2, &["no daemon of this host could be asked", "LOCKSPACE:RESOURCE:PATH:OFFSET"]),
     row("who DIR/empty:0", "who", "DIR/empty:0", -223, &["no lease begins there", "sanlock direct dump"]),

@@ -83,13 +83,23 @@ pub fn parse(file: &[u8]) -> (Vec<Setting<'_>>, Vec<Warning>) {
     (settings, warnings)
 }
 
+/// The lines that begin with this key, comments aside, understood or not; with their numbers.
+pub(crate) fn lines_about<'a>(file: &'a [u8], key: &'a [u8]) -> impl Iterator<Item = (usize, &'a [u8])> {
+    let file = file.get(..FILE_BYTES_MAX).unwrap_or(file);
+    let is_about = move |line: &[u8]| {
+        let rest = line.trim_ascii_start().strip_prefix(key);
+        rest.is_some_and(|rest| rest.first().is_none_or(|&b| is_blank(b) || b == b'='))
+    };
+    (1..).zip(file.split(|&b| b == b'\n')).filter(move |(_, line)| is_about(line))
+}
+
 fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r')
 }
 
 /// # Errors
 /// Why the line has no effect.
-fn parse_line(number: usize, line: &[u8]) -> Result<Option<Setting<'_>>, String> {
+pub(crate) fn parse_line(number: usize, line: &[u8]) -> Result<Option<Setting<'_>>, String> {
     if line.first() == Some(&b'#') || line.iter().all(|&b| is_blank(b)) {
         return Ok(None);
     }

@@ -15,6 +15,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 mod debug_cmd;
+mod fire;
 mod host_name;
 pub mod on_fail;
 
@@ -30,6 +31,8 @@ pub const WORKER_THREADS_MIN: u32 = 2;
 pub const WORKER_THREADS_MAX: u32 = 256;
 /// Seconds of graceful recovery that are accepted (command-line.md 3.4, `-g`).
 pub const KILL_GRACE_SECONDS: RangeInclusive<u32> = 0..=60;
+/// Seconds that a process is given to die of SIGKILL before others may take over what it had, where no watchdog would end it.
+const DEATH_SECONDS: u64 = 10;
 /// Largest renewal history; our limit, what clients accept in one answer: 36 hours with an io timeout of 1 s, two weeks with that of 10 s.
 pub const RENEWAL_HISTORY_MAX: u32 = 65_536;
 const _: () = assert!(RENEWAL_HISTORY_MAX as usize <= MAX_STATE_RECORDS);
@@ -127,6 +130,8 @@ pub struct Config {
     pub privileged: bool,
     /// What was given and has no effect.
     pub warnings: Vec<Warning>,
+    /// Why nobody knows whether `fire` is this host's fire timeout: with it no daemon starts.
+    pub fire_doubt: Option<String>,
 }
 
 impl Default for Config {
@@ -166,6 +171,7 @@ impl Default for Config {
             run_dir: PathBuf::from(DEFAULT_RUN_DIR),
             privileged: true,
             warnings: Vec::new(),
+            fire_doubt: None,
         }
     }
 }
@@ -239,9 +245,13 @@ impl Config {
     /// The same for whoever must not go by defaults where this host's daemon may be told something else.
     ///
     /// # Errors
-    /// The file is there and cannot be read.
-    pub fn load_readable(overrides: &Overrides, environment: &Environment) -> std::io::Result<Self> {
-        read_file(Path::new(CONFIG_PATH)).map(|file| Self::of(Ok(file), overrides, environment))
+    /// The file is there and cannot be read, or its line about the fire timeout cannot: why.
+    pub fn load_readable(overrides: &Overrides, environment: &Environment) -> Result<Self, String> {
+        let config = Self::load(overrides, environment);
+        match config.fire_doubt {
+            Some(why) => Err(why),
+            None => Ok(config),
+        }
     }
 
     fn of(file: std::io::Result<Option<Vec<u8>>>, overrides: &Overrides, environment: &Environment) -> Self {
@@ -249,7 +259,11 @@ impl Config {
         match file {
             Ok(Some(file)) => config.apply_file(&file),
             Ok(None) => {}
-            Err(error) => config.warn(Warning::general(format!("{CONFIG_PATH} cannot be read: {error}"))),
+            Err(error) => {
+                let text = format!("{CONFIG_PATH} cannot be read: {error}");
+                config.fire_doubt = Some(text.clone());
+                config.warn(Warning::general(text));
+            }
         }
         config.apply_overrides(overrides);
         config.apply_environment(environment);
@@ -275,10 +289,21 @@ impl Config {
         })
     }
 
-    /// What it means, if a grace is configured that outlasts the watchdog of our wdmd (docs/decisions/0006).
+    /// What it means, if a grace is configured that outlasts the watchdog of our wdmd (docs/decisions/0006), or, without a watchdog, the time that
+    /// others wait.
     #[must_use]
     pub fn grace_excess(&self) -> Option<String> {
-        let grace = u64::from(self.kill_grace.filter(|_| self.use_watchdog != 0)?);
+        let grace = u64::from(self.kill_grace?);
+        if self.use_watchdog == 0 {
+            let fire = self.fire.secs();
+            return (grace + DEATH_SECONDS > fire).then(|| {
+                format!(
+                    "kill_grace_seconds {grace}: without a watchdog SIGKILL is all that stops a process, and others take its leases over {fire} s \
+                     after a lockspace has failed: at most {} leave it time to die",
+                    fire.saturating_sub(DEATH_SECONDS)
+                )
+            });
+        }
         let device = wanted_device_timeout(u32::try_from(self.fire.secs()).ok()?)?;
         // It is pinged for the last time by F - 2D - 1 after the expiry, and resets the host D later.
         let reset = self.fire.secs().saturating_sub(u64::from(device) + 2);
@@ -314,6 +339,7 @@ impl Config {
     pub fn apply_file(&mut self, file: &[u8]) {
         let (settings, warnings) = conf::parse(file);
         self.warnings.extend(warnings);
+        self.fire_doubt = fire::doubt(file);
         for setting in settings {
             if let Err(text) = self.set(&setting) {
                 self.warn(Warning::at(setting.line, text));
@@ -367,11 +393,7 @@ impl Config {
                 let read = given.and_then(|seconds| IoTimeout::new(seconds).map_err(|e| e.to_string()));
                 self.io_timeout = read.map_err(|why| kept(&why, self.io_timeout.secs()))?;
             }
-            b"watchdog_fire_timeout" => {
-                let given = number(setting, WatchdogFire::RANGE);
-                let read = given.and_then(|seconds| WatchdogFire::new(seconds).map_err(|e| e.to_string()));
-                self.fire = read.map_err(|why| kept(&why, self.fire.secs()))?;
-            }
+            b"watchdog_fire_timeout" => self.fire = fire_timeout(setting)?,
             b"kill_grace_seconds" => self.kill_grace = Some(number(setting, KILL_GRACE_SECONDS)?),
             key if OnFail::is_key(key) => self.on_fail.set(key, setting.value)?,
             b"debug_hosts"
@@ -545,6 +567,11 @@ fn read_file(path: &Path) -> std::io::Result<Option<Vec<u8>>> {
     // One byte more than is used, so that a longer file is noticed.
     file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
     Ok(Some(bytes))
+}
+
+fn fire_timeout(setting: &Setting<'_>) -> Result<WatchdogFire, String> {
+    let seconds = number(setting, WatchdogFire::RANGE)?;
+    WatchdogFire::new(seconds).map_err(|error| error.to_string())
 }
 
 fn refused(setting: &Setting<'_>, expected: &str) -> String {

@@ -179,14 +179,17 @@ fn judge_multipath(root: &Root, name: &str, io_timeout: IoTimeout, found: &mut F
     }
     let said = said_of(root, name, &paths);
     let interval = said.polling_interval.unwrap_or(POLLING_INTERVAL);
-    match said.no_path {
-        None => found.note(
+    if said.no_path.is_none() {
+        let but = if said.no_path_by_default.is_some() { ", but in defaults" } else { "" };
+        found.note(
             "no-path-retry-not-said",
-            format!("multipath.conf does not say no_path_retry for {shown}"),
-            "what happens without a path is decided by a built-in table",
-            "multipathd show config shows it; say it in multipath.conf: a number of retries, or fail",
-        ),
-        Some(NoPath::Fail) => {}
+            format!("multipath.conf does not say no_path_retry for {shown}{but}"),
+            "where multipath's built-in table of products has an entry for this storage, it decides what happens without a path",
+            "multipathd show config shows it; say it in overrides of multipath.conf: a number of retries, or fail",
+        );
+    }
+    match said.no_path.or(said.no_path_by_default) {
+        None | Some(NoPath::Fail) => {}
         Some(NoPath::Queue) => found.problem(
             "multipath-queues",
             format!("no_path_retry is queue for {shown}: I/O without a path waits for ever"),

@@ -11,6 +11,9 @@ use sanlock_wdmd::decide::{test_interval, wanted_device_timeout};
 
 /// Where wdmd listens.
 const WDMD_SOCKET: &str = "/run/wdmd/wdmd.sock";
+/// The watchdog device, whoever made it, and what the one of IPMI does, which is outside the watchdog core.
+const MISC_WATCHDOG: &str = "/sys/class/misc/watchdog";
+const IPMI_ACTION: &str = "/sys/module/ipmi_watchdog/parameters/action";
 /// Drivers that the kernel itself carries out, by what they call themselves.
 const SOFTWARE_WATCHDOGS: [&str; 2] = ["Software Watchdog", "softdog"];
 /// Clock sources that stand still when timer interrupts are lost.
@@ -21,6 +24,14 @@ const SLACK_SECS: u64 = 2;
 /// Says what is wrong with the machine. `config` is the daemon's.
 pub(super) fn judge(root: &Root, config: &Config, io_timeout: IoTimeout, found: &mut Findings) {
     clock(root, found);
+    if let Some(why) = &config.fire_doubt {
+        found.problem(
+            "fire-timeout-unknown",
+            why.as_str(),
+            "the daemon does not start: the other hosts count on the watchdog fire timeout, so none is assumed",
+            "correct the line as it is on the other hosts, or remove it if they have none",
+        );
+    }
     rate::judge(root, io_timeout, config.fire, found);
     let without = options::without_watchdog(root, config);
     for place in &without {
@@ -96,6 +107,9 @@ fn watchdog(root: &Root, fire: WatchdogFire, found: &mut Findings) {
             "start wdmd before sanlock",
         );
     }
+    if devices.is_empty() && root.is_there(MISC_WATCHDOG) {
+        return outside_the_core(root, found);
+    }
     if devices.is_empty() {
         found.problem(
             "no-watchdog",
@@ -155,6 +169,25 @@ fn watchdog(root: &Root, fire: WatchdogFire, found: &mut Findings) {
             format!("none of {} watchdog device(s) can be used", devices.len()),
             "wdmd does not start, and nothing stops this host when its processes cannot be killed",
             "see the findings about each of them",
+        );
+    }
+}
+
+/// A driver that makes `/dev/watchdog` itself, as IPMI's does.
+fn outside_the_core(root: &Root, found: &mut Findings) {
+    if root.text(IPMI_ACTION).is_some_and(|action| action == "none") {
+        found.problem(
+            "watchdog-without-action",
+            "the only watchdog is that of IPMI, whose module was loaded with action=none",
+            "it would reset nothing, and wdmd does not use it",
+            "load ipmi_watchdog with action=reset or power_cycle (/etc/modprobe.d)",
+        );
+    } else {
+        found.note(
+            "watchdog-not-judged",
+            "the only watchdog is outside the kernel's watchdog core, as that of IPMI is",
+            "which timeouts it takes cannot be seen here",
+            "while no wdmd runs 'wdmd --trytimeout 15' tries it",
         );
     }
 }

@@ -53,7 +53,7 @@ pub(crate) fn run(args: &CheckArgs) -> u8 {
         None if root.is_there(CONFIG_PATH) => found.warning(
             "configuration-unread",
             format!("{CONFIG_PATH} cannot be read"),
-            "what is said here goes by the defaults; if root cannot read it either, so does the daemon",
+            "what is said here goes by the defaults; if root cannot read it either, the daemon does not start",
             "check as root, and make it a file that root can read",
         ),
         None => {}

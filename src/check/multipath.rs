@@ -30,6 +30,8 @@ pub(super) enum NoPath {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Said {
     pub(super) no_path: Option<NoPath>,
+    /// What holds instead where neither the configuration for this device nor the built-in table of products says it.
+    pub(super) no_path_by_default: Option<NoPath>,
     /// Seconds between two checks.
     pub(super) polling_interval: Option<u64>,
     /// As written.
@@ -60,8 +62,7 @@ impl Config {
     fn parse(text: &str) -> Self {
         let mut open = vec![Section::default()];
         for line in text.lines() {
-            let line = line.split(['#', '!']).next().unwrap_or_default().trim();
-            for part in braces(line) {
+            for part in parts(without_comment(line)) {
                 match part {
                     Part::Open(name) if open.len() <= DEPTH_MAX => {
                         open.push(Section { name: name.to_owned(), ..Section::default() });
@@ -70,7 +71,7 @@ impl Config {
                     Part::Close => close(&mut open),
                     Part::Setting(text) => {
                         let (key, value) = text.split_once([' ', '\t']).unwrap_or((text, ""));
-                        let setting = (key.to_owned(), value.trim().trim_matches('"').to_owned());
+                        let setting = (key.to_owned(), plain(value.trim()));
                         if let Some(section) = open.last_mut() {
                             section.settings.push(setting);
                         }
@@ -84,26 +85,23 @@ impl Config {
         Self(open.pop().unwrap_or_default())
     }
 
-    /// What is said about a device: its own section, overrides, its product's, defaults, in this order.
+    /// What is said about a device: its own sections, overrides, its product's, defaults, in this order, and of several of one kind the last one.
+    /// Between its product's and defaults comes the built-in table of products, which is not known here.
     pub(super) fn of_device(&self, device: &Device<'_>) -> Said {
-        let named = |name: &'static str| self.0.sections.iter().filter(move |s| s.name == name);
-        let own = named("multipaths")
-            .flat_map(|s| &s.sections)
-            .filter(|s| s.value("wwid").is_some_and(|wwid| wwid == device.wwid));
-        let product = named("devices").flat_map(|s| &s.sections).filter(|s| {
+        let named = |name: &'static str| self.0.sections.iter().filter(move |s| s.name == name).rev();
+        let inner = |name| named(name).flat_map(|s| s.sections.iter().rev());
+        let own = inner("multipaths").filter(|s| s.value("wwid").is_some_and(|wwid| wwid == device.wwid));
+        let product = inner("devices").filter(|s| {
             let fits = |key, found| s.value(key).is_none_or(|pattern| matches(pattern, found));
             fits("vendor", device.vendor) && fits("product", device.product)
         });
-        let order: Vec<&Section> =
-            own.chain(named("overrides")).chain(product).chain(named("defaults")).collect();
-        let say = |key: &str| order.iter().find_map(|s| s.value(key)).map(str::to_owned);
-        let no_path = say("no_path_retry").and_then(|text| no_path(&text)).or_else(|| {
-            // The older way to say it.
-            say("features").filter(|f| f.contains("queue_if_no_path")).map(|_| NoPath::Queue)
-        });
+        let for_it: Vec<&Section> = own.chain(named("overrides")).chain(product).collect();
+        let defaults: Vec<&Section> = named("defaults").collect();
+        let say = |key: &str| first(&for_it, key).or_else(|| first(&defaults, key)).map(str::to_owned);
         Said {
-            no_path,
-            polling_interval: say("polling_interval").and_then(|text| text.parse().ok()),
+            no_path: no_path(&for_it),
+            no_path_by_default: no_path(&defaults),
+            polling_interval: first(&defaults, "polling_interval").and_then(|text| text.parse().ok()),
             fast_io_fail: say("fast_io_fail_tmo"),
             dev_loss: say("dev_loss_tmo"),
         }
@@ -125,12 +123,41 @@ fn close(open: &mut Vec<Section>) {
     }
 }
 
-fn no_path(text: &str) -> Option<NoPath> {
-    match text {
-        "fail" | "0" => Some(NoPath::Fail),
-        "queue" => Some(NoPath::Queue),
-        number => number.parse().ok().map(NoPath::Retries),
+/// What the first of these sections says that says something.
+fn first<'a>(sections: &[&'a Section], key: &str) -> Option<&'a str> {
+    sections.iter().find_map(|s| s.value(key))
+}
+
+fn no_path(sections: &[&Section]) -> Option<NoPath> {
+    match first(sections, "no_path_retry") {
+        Some("fail" | "0") => Some(NoPath::Fail),
+        Some("queue") => Some(NoPath::Queue),
+        Some(number) => number.parse().ok().map(NoPath::Retries),
+        // The older way to say it.
+        None => first(sections, "features")
+            .filter(|features| features.contains("queue_if_no_path"))
+            .map(|_| NoPath::Queue),
     }
+}
+
+/// Where the first of these characters is, outside strings in double quotes. (A quote in such a string is written as two.)
+fn unquoted(text: &str, wanted: &[char]) -> Option<usize> {
+    let mut quoted = false;
+    text.char_indices().find_map(|(at, c)| {
+        quoted ^= c == '"';
+        (!quoted && wanted.contains(&c)).then_some(at)
+    })
+}
+
+fn without_comment(line: &str) -> &str {
+    let end = unquoted(line, &['#', '!']).unwrap_or(line.len());
+    line.get(..end).unwrap_or_default().trim()
+}
+
+/// A value as it is meant: what stands between its quotes, if it has some.
+fn plain(value: &str) -> String {
+    let Some(quoted) = value.strip_prefix('"') else { return value.to_owned() };
+    quoted.strip_suffix('"').unwrap_or(quoted).replace("\"\"", "\"")
 }
 
 enum Part<'a> {
@@ -140,10 +167,10 @@ enum Part<'a> {
 }
 
 /// The parts of a line: `name {`, settings, `}`. More than one of them may stand in a line.
-fn braces(line: &str) -> Vec<Part<'_>> {
+fn parts(line: &str) -> Vec<Part<'_>> {
     let mut parts = Vec::new();
     let mut rest = line;
-    while let Some(at) = rest.find(['{', '}']) {
+    while let Some(at) = unquoted(rest, &['{', '}']) {
         let (before, after) = rest.split_at(at);
         let before = before.trim();
         if after.starts_with('{') {
@@ -214,13 +241,43 @@ mod tests {
     fn the_nearest_section_decides() {
         assert_eq!(said("3600a", "ACME", "Disk 9").no_path, Some(NoPath::Retries(4)));
         assert_eq!(said("3600b", "ACME", "Disk 9").no_path, Some(NoPath::Queue));
+        // What a built-in table of products may say stands above defaults.
         let other = said("3600b", "ACME", "My Disk");
-        assert_eq!((other.no_path, other.polling_interval), (Some(NoPath::Fail), Some(5)));
+        assert_eq!((other.no_path, other.no_path_by_default), (None, Some(NoPath::Fail)));
+        assert_eq!(other.polling_interval, Some(5));
         assert_eq!(other.fast_io_fail.as_deref(), Some("5"));
-        let old = Config::parse("defaults {\nfeatures \"1 queue_if_no_path\"\n}");
-        let any = Device { wwid: "", vendor: "", product: "" };
-        assert_eq!(old.of_device(&any).no_path, Some(NoPath::Queue));
-        assert_eq!(Config::parse("").of_device(&any), Said::default());
+        assert_eq!(
+            any_device("overrides {\nfeatures \"1 queue_if_no_path\"\n}").no_path,
+            Some(NoPath::Queue)
+        );
+        assert_eq!(any_device(""), Said::default());
+    }
+
+    fn any_device(text: &str) -> Said {
+        Config::parse(text).of_device(&Device { wwid: "1", vendor: "ACME", product: "Disk" })
+    }
+
+    #[test]
+    fn the_last_of_several_decides() {
+        for text in [
+            "overrides { no_path_retry queue }\noverrides { no_path_retry 4 }",
+            "overrides { no_path_retry queue\n no_path_retry 4 }",
+            "multipaths { multipath { wwid 1\n no_path_retry queue }\n multipath { wwid 1\n no_path_retry 4 } }",
+            "devices { device { vendor .*\n no_path_retry queue } }\ndevices { device { vendor ACME\n no_path_retry 4 } }",
+            "devices { device { vendor ACME\n no_path_retry 4 }\n device { vendor A.*\n dev_loss_tmo 9 } }",
+        ] {
+            assert_eq!(any_device(text).no_path, Some(NoPath::Retries(4)), "{text}");
+        }
+        let twice = any_device("defaults { polling_interval 5 }\ndefaults { polling_interval 9 }");
+        assert_eq!(twice.polling_interval, Some(9));
+    }
+
+    #[test]
+    fn quotes_and_comments() {
+        let text = "devices {\n device {\n vendor \"A#1 {!\" # of \"old\n product \"2.5\"\" SSD\"\n no_path_retry \"queue\" ! }\n } }\n";
+        let device = Device { wwid: "", vendor: "A#1 {!", product: "2.5\" SSD" };
+        assert_eq!(Config::parse(text).of_device(&device).no_path, Some(NoPath::Queue));
+        assert_eq!(any_device(text).no_path, None);
     }
 
     #[test]

@@ -263,8 +263,8 @@ pub(crate) enum ClientAction {
     AddLockspace {
         /// `-s`
         spec: LockspaceSpec,
-        /// Seconds, never 0.
-        io_timeout: u32,
+        /// Seconds, never 0, if they are said.
+        io_timeout: Option<u32>,
     },
     /// 7.12
     InqLockspace {

@@ -226,7 +226,7 @@ fn client_action(name: &str) -> Option<Build<ClientAction>> {
             Ok(ClientAction::Align { disk: DiskSpec { path: spec.path, offset: spec.offset } })
         },
         "add_lockspace" => {
-            |g| Ok(ClientAction::AddLockspace { spec: lockspace(g), io_timeout: io_timeout(g)? })
+            |g| Ok(ClientAction::AddLockspace { spec: lockspace(g), io_timeout: said_io_timeout(g)? })
         }
         "inq_lockspace" => |g| Ok(ClientAction::InqLockspace { spec: lockspace(g) }),
         "rem_lockspace" => |g| Ok(ClientAction::RemLockspace { spec: lockspace(g) }),
@@ -461,10 +461,13 @@ fn status_order(given: &Given<'_>) -> StatusOrder {
     }
 }
 
-/// Seconds that `-o` gives; what does not fit the byte on disk would make other hosts miscalculate and is refused.
+/// Seconds that `-o` gives, of which 0 are none; what does not fit the byte on disk would make other hosts miscalculate and is refused.
+fn said_io_timeout(given: &Given<'_>) -> Result<Option<u32>, UsageError> {
+    Ok(given.number(b'o', 0..=IO_TIMEOUT_SECONDS_MAX)?.filter(|&seconds| seconds > 0))
+}
+
 fn io_timeout(given: &Given<'_>) -> Result<u32, UsageError> {
-    let seconds = given.number(b'o', 0..=IO_TIMEOUT_SECONDS_MAX)?;
-    Ok(seconds.filter(|&seconds| seconds > 0).unwrap_or(DEFAULT_IO_TIMEOUT))
+    Ok(said_io_timeout(given)?.unwrap_or(DEFAULT_IO_TIMEOUT))
 }
 
 fn pid(given: &Given<'_>) -> Result<i32, UsageError> {

@@ -3,7 +3,7 @@
 use super::convert::{lockspace, name};
 use super::done;
 use crate::cli::command::DEFAULT_IO_TIMEOUT;
-use crate::output::print;
+use crate::output::{note, print};
 use crate::progress::join::Join;
 use crate::progress::{Signs, show, so_far};
 use crate::subject;
@@ -16,9 +16,9 @@ use sanlock_lease::text::LockspaceSpec;
 use sanlock_lease::timing::IoTimeout;
 
 /// The default io timeout is not sent: the daemon may have another default (command-line.md 7.11).
-pub(super) fn add(client: &Client, spec: &LockspaceSpec, io_timeout: u32, signs: Signs) -> u8 {
-    let action = join_word(io_timeout);
-    let sent = if io_timeout == DEFAULT_IO_TIMEOUT { 0 } else { io_timeout };
+pub(super) fn add(client: &Client, spec: &LockspaceSpec, said: Option<u32>, signs: Signs) -> u8 {
+    let action = join_word(said);
+    let sent = said.filter(|&seconds| seconds != DEFAULT_IO_TIMEOUT).unwrap_or(0);
     print(if sent == 0 { format!("{action}\n") } else { format!("{action} {sent}\n") });
     let outcome = lockspace(spec).map_err(ClientError::from).and_then(|lockspace| {
         let ask = || client.add_lockspace_timeout(&lockspace, AddFlags::empty(), sent);
@@ -32,12 +32,36 @@ pub(super) fn add(client: &Client, spec: &LockspaceSpec, io_timeout: u32, signs:
         let join = Join::look(spec, io_timeout, settings.fire, us);
         show(signs, action, move |passed| join.tell(passed), ask)
     });
+    if outcome.is_ok() && sent == 0 && said.is_some() {
+        tell_io_timeout(client, action, spec);
+    }
     done(action, &subject::lockspace(spec), &outcome)
 }
 
+/// The default is not sent where it was asked for, either: who asked for it is told of another one.
+fn tell_io_timeout(client: &Client, action: &str, spec: &LockspaceSpec) {
+    let Ok(records) = client.status(StateType::Lockspace as u32) else { return };
+    let of_it = records.iter().find(|record| record.name.name_bytes() == spec.name.as_bytes());
+    let seconds = of_it.and_then(|record| std::str::from_utf8(record.get("io_timeout")?).ok());
+    if let Some(seconds) = seconds.filter(|seconds| seconds.parse() != Ok(DEFAULT_IO_TIMEOUT)) {
+        note(
+            action,
+            &format!(
+                "{}: joined with an io timeout of {seconds} s, not {DEFAULT_IO_TIMEOUT}: that number means the daemon's own, which is \
+                 io_timeout in its sanlock.conf; to have {DEFAULT_IO_TIMEOUT} s, change it there",
+                subject::lockspace(spec)
+            ),
+        );
+    }
+}
+
 /// What the action is called in its output.
-pub(super) fn join_word(io_timeout: u32) -> &'static str {
-    if io_timeout == DEFAULT_IO_TIMEOUT { "add_lockspace" } else { "add_lockspace_timeout" }
+pub(super) fn join_word(io_timeout: Option<u32>) -> &'static str {
+    if io_timeout.is_none_or(|seconds| seconds == DEFAULT_IO_TIMEOUT) {
+        "add_lockspace"
+    } else {
+        "add_lockspace_timeout"
+    }
 }
 
 pub(super) fn inquire(client: &Client, spec: &LockspaceSpec) -> u8 {

@@ -95,7 +95,7 @@ mod tests {
     fn join(text: &[u8]) -> Relative {
         let mut spec = LockspaceSpec::default();
         spec.merge(strict::lockspace(text).unwrap());
-        Relative::of(&ClientAction::AddLockspace { spec, io_timeout: 10 })
+        Relative::of(&ClientAction::AddLockspace { spec, io_timeout: None })
     }
 
     #[test]

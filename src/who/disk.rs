@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 /// Distance of the places where a lease is looked for.
 const STEP: u64 = 1 << 20;
-/// Places that are looked at.
-const STEPS_MAX: u64 = 1024;
+/// Places that are looked at: of 8 GiB, in some seconds, or in half a minute where each read takes some milliseconds.
+const STEPS_MAX: u64 = 8192;
 /// Between two looks at the hosts' records.
 const POLL: Duration = Duration::from_millis(500);
 /// Between two looks at a record that is bad: longer than a write that was under way takes, unless storage hangs.
@@ -83,6 +83,27 @@ fn same_place(known: &DiskSpec, asked: &DiskSpec) -> Option<bool> {
     Some(known.disk().is_same_as(asked.disk()))
 }
 
+/// What a search on a disk came to.
+pub(super) enum Search {
+    Found(DiskSpec),
+    /// It does not begin at any place of the disk from the first one on.
+    Nowhere,
+    /// It begins at none of so many places; the rest of the disk was not looked at.
+    NotIn {
+        places: u64,
+    },
+}
+
+impl Search {
+    /// Where it is, if it was found.
+    pub(super) fn found(self) -> Option<DiskSpec> {
+        match self {
+            Self::Found(place) => Some(place),
+            Self::Nowhere | Self::NotIn { .. } => None,
+        }
+    }
+}
+
 /// Looks for a lease on `path`, from `start` on in steps of a MiB.
 ///
 /// # Errors
@@ -91,20 +112,29 @@ pub(super) fn search(
     path: &[u8],
     start: u64,
     wanted: impl Fn(Area, &RawLeader) -> bool,
-) -> Result<Option<DiskSpec>, StorageError> {
+) -> Result<Search, StorageError> {
+    search_places(path, start, STEPS_MAX, wanted)
+}
+
+fn search_places(
+    path: &[u8],
+    start: u64,
+    places: u64,
+    wanted: impl Fn(Area, &RawLeader) -> bool,
+) -> Result<Search, StorageError> {
     let mut storage = Storage::open(path, Access::ReadOnly)?;
-    for step in 0..STEPS_MAX {
+    for step in 0..places {
         let offset = start.saturating_add(step * STEP);
         let sector = match storage.read(offset, SECTOR_BYTES_MAX) {
             Ok(sector) => sector,
-            Err(error) if error.is_beyond_end() => break,
+            Err(error) if error.is_beyond_end() => return Ok(Search::Nowhere),
             Err(error) => return Err(error),
         };
         if Area::of(&sector).is_some_and(|area| wanted(area, &RawLeader::from_sector(&sector))) {
-            return Ok(Some(DiskSpec { path: path.to_vec(), offset }));
+            return Ok(Search::Found(DiskSpec { path: path.to_vec(), offset }));
         }
     }
-    Ok(None)
+    Ok(Search::NotIn { places })
 }
 
 /// The lease of a resource on one of its disks: leader, request, and the blocks of all hosts.

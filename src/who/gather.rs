@@ -1,6 +1,6 @@
 //! From the question to the answer: finds the lease, reads it, and judges those that hold it.
 
-use super::disk::{self, Found};
+use super::disk::{self, Found, Search};
 use super::judge::{Outlook, Seen};
 use super::local::Local;
 use super::report::{
@@ -169,7 +169,11 @@ impl<'a> Gatherer<'a> {
                 && lockspace.matches(&leader.space_name)
                 && name.matches(&leader.resource_name)
         })?;
-        found.map(|disk| Disks::Found([disk])).ok_or(WhoError::ResourcePlace)
+        match found {
+            Search::Found(disk) => Ok(Disks::Found([disk])),
+            Search::Nowhere => Err(WhoError::ResourcePlace),
+            Search::NotIn { places } => Err(WhoError::NotLookedFurther(places)),
+        }
     }
 
     fn lockspace(&self, name: Name, place: &DiskSpec) -> Result<Report, WhoError> {
@@ -416,6 +420,6 @@ fn search_lockspace(name: Name, disks: &[DiskSpec]) -> Option<DiskSpec> {
         let wanted = |area, leader: &sanlock_lease::record::RawLeader| {
             area == Area::Lockspace && name.matches(&leader.space_name)
         };
-        disk::search(&disk.path, 0, wanted).ok().flatten()
+        disk::search(&disk.path, 0, wanted).ok().and_then(Search::found)
     })
 }

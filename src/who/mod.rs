@@ -33,6 +33,11 @@ enum WhoError {
          give it as LOCKSPACE:RESOURCE:PATH:OFFSET"
     )]
     ResourcePlace,
+    #[error(
+        "its place is not known: no process of this host holds it, and it does not begin within {0} MiB from the lockspace's lease on; \
+         what lies further behind was not looked at: give it as LOCKSPACE:RESOURCE:PATH:OFFSET"
+    )]
+    NotLookedFurther(u64),
     #[error("the daemon of this host is not in this lockspace; give its place as PATH:OFFSET")]
     LockspacePlace,
     #[error(
@@ -56,7 +61,7 @@ enum WhoError {
 impl Failure for WhoError {
     fn code(&self) -> i32 {
         match self {
-            Self::ResourcePlace | Self::LockspacePlace => ReturnCode::ENOENT.0,
+            Self::ResourcePlace | Self::NotLookedFurther(_) | Self::LockspacePlace => ReturnCode::ENOENT.0,
             Self::NoDaemon(error) | Self::Daemon(error) => error.result_code(),
             Self::NoLease => ReturnCode::LEADER_MAGIC.0,
             Self::Index { .. } => ReturnCode::EINVAL.0,
@@ -74,7 +79,7 @@ impl Failure for WhoError {
             Self::NoDaemon(error) | Self::Daemon(error) if error.result_code() == -libc::ETIMEDOUT => Some(
                 "see whether the daemon is stopped or hangs: 'ps -o pid,stat,wchan,args -C sanlock', and its log",
             ),
-            Self::ResourcePlace | Self::LockspacePlace => Some(
+            Self::ResourcePlace | Self::NotLookedFurther(_) | Self::LockspacePlace => Some(
                 "check the name: 'sanlock client status' lists the lockspaces, as 's', and what is held here, as 'r'",
             ),
             // What the daemon says goes by its own numbers.

@@ -172,6 +172,13 @@ fn devices_that_do_not_serve() {
 }
 
 #[test]
+fn a_fire_timeout_that_is_not_understood() {
+    System::broken(PROBLEMS, "fire-timeout-unknown", |s| {
+        s.write("etc/sanlock/sanlock.conf", "watchdog_fire_timeout = 30s\n");
+    });
+}
+
+#[test]
 fn paths_to_the_storage() {
     System::broken(WARNINGS, "one-path", |s| s.remove("sys/class/block/dm-7/slaves/sdb"));
     System::broken(WARNINGS, "path-down", |s| s.write("sys/class/block/sdb/device/state", "offline"));
@@ -179,6 +186,7 @@ fn paths_to_the_storage() {
         s.write("etc/multipath.conf", "defaults {\n no_path_retry queue\n}\n");
     });
     System::broken(PROBLEMS, "multipath-queues", |s| {
+        s.write("etc/multipath.conf", "defaults {\n no_path_retry 4\n}\n");
         s.write(
             "etc/multipath/conf.d/acme.conf",
             "devices {\n device {\n vendor \"ACME\"\n product \"^Disk\"\n no_path_retry queue\n }\n}\n",
@@ -188,6 +196,9 @@ fn paths_to_the_storage() {
         s.write("etc/multipath.conf", "defaults {\n no_path_retry 16\n}\n");
     });
     System::broken(FINE, "no-path-retry-not-said", |s| s.remove("etc/multipath.conf"));
+    System::broken(FINE, "no-path-retry-not-said", |s| {
+        s.write("etc/multipath.conf", "defaults {\n no_path_retry 4\n}\n");
+    });
     System::broken(WARNINGS, "no-multipath", |s| {
         s.remove("sys/dev/block/253:7");
         s.link("sys/class/block/sda", "sys/dev/block/253:7");
@@ -238,6 +249,16 @@ fn the_watchdog() {
     });
     System::broken(PROBLEMS, "watchdog-busy", |s| s.remove("run/wdmd/wdmd.sock"));
     System::broken(PROBLEMS, "no-watchdog", |s| s.remove("sys/class/watchdog"));
+    // As with IPMI, whose driver has no entry there. wdmd uses it.
+    let ipmi = |s: &System| {
+        s.remove("sys/class/watchdog");
+        s.write("sys/class/misc/watchdog/dev", "10:130");
+    };
+    System::broken(FINE, "watchdog-not-judged", ipmi);
+    System::broken(PROBLEMS, "watchdog-without-action", |s| {
+        ipmi(s);
+        s.write("sys/module/ipmi_watchdog/parameters/action", "none");
+    });
     System::broken(PROBLEMS, "no-usable-watchdog", |s| {
         s.write("sys/class/watchdog/watchdog0/max_timeout", "8")
     });

@@ -11,7 +11,8 @@ pub(crate) const WARNINGS: i32 = 1;
 pub(crate) const PROBLEMS: i32 = 2;
 pub(crate) const UNUSABLE: i32 = 3;
 
-const MULTIPATH_CONF: &str = "defaults {\n\tpolling_interval 5\n\tno_path_retry 4\n\tfast_io_fail_tmo 5\n}\n";
+const MULTIPATH_CONF: &str =
+    "defaults {\n\tpolling_interval 5\n}\noverrides {\n\tno_path_retry 4\n\tfast_io_fail_tmo 5\n}\n";
 /// A cluster file system on `dm-7`.
 pub(crate) const MOUNTS: &str = "1 0 253:7 / / rw,relatime - gfs2 /dev/mapper/leases rw\n";
 pub(crate) const STAT: &str = "77 (sanlock daemon) S 1 77 77 0 -1 4194624 1 0 0 0 1 2 0 0 -100 0 9 0 5 1 1 0 1 1 1 0 0 0 0 0 1 0 0 0 17 1 99 2 0 0 0";

@@ -192,7 +192,7 @@ fn what_has_no_effect_is_reported() {
         ),
         (
             "watchdog_fire_timeout = 3\n",
-            Some("watchdog_fire_timeout \"3\" is not a number from 4 to 3600 and is ignored; 60 is used"),
+            Some("watchdog_fire_timeout \"3\" is not a number from 4 to 3600 and is ignored"),
         ),
         (
             "use_watchdog = yes\n",
@@ -363,7 +363,13 @@ fn a_grace_that_the_watchdog_ends_is_told() {
         assert_eq!(excess(fire, &last.to_string(), 1), None, "{fire}{last}");
         let next = (last + 1).to_string();
         assert_eq!(excess(fire, &next, 1).is_some(), last < 60, "{fire}{next}");
-        assert_eq!(excess(fire, &next, 0), None, "nothing resets that host");
+    }
+    // Nothing resets that host, and SIGKILL has to come while nobody else has its leases.
+    for (fire, last) in [("", 50), ("watchdog_fire_timeout = 30\n", 20), ("watchdog_fire_timeout = 10\n", 0)]
+    {
+        assert_eq!(excess(fire, &last.to_string(), 0), None, "{fire}{last}");
+        assert!(excess(fire, &(last + 1).to_string(), 0).is_some(), "{fire}{last}");
+        assert!(load(fire, &Overrides { use_watchdog: Some(0), ..common() }).kill_grace_seconds() <= last);
     }
     let told = excess("", "43", 1).unwrap();
     assert!(told.contains("resets this host some 43 s after"), "{told}");

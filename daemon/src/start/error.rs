@@ -11,6 +11,9 @@ pub enum StartError {
     /// It could not be put into the background.
     #[error("cannot go into the background: {0}")]
     Background(io::Error),
+    /// The configuration says something about the fire timeout that is not understood, or cannot be read.
+    #[error("the watchdog fire timeout of this host is not known: {0}")]
+    FireTimeout(String),
     /// The configured user or group does not exist. The original goes on as root.
     #[error("{kind} '{name}' not found")]
     Unknown {
@@ -106,6 +109,9 @@ impl StartError {
     pub fn next(&self) -> &'static str {
         match self {
             Self::Background(_) => "start it in the foreground (-D), where it forks less",
+            Self::FireTimeout(_) => {
+                "make sanlock.conf a file that root can read, with 'watchdog_fire_timeout = SECONDS' as on all other hosts, or without that line if they have none"
+            }
             Self::Unknown { .. } => {
                 "make the account ('systemd-sysusers'), or name one that exists with -U and -G, or uname and gname in sanlock.conf"
             }

@@ -65,6 +65,11 @@ pub fn run(config: Config) -> u8 {
         say(format_args!("{error}"));
         next(error);
     };
+    // Others count on it, and it says when theirs may be taken: no default stands in for it.
+    if let Some(why) = config.fire_doubt {
+        report(&StartError::FireTimeout(why));
+        return FAILURE;
+    }
     let config = match absolute_run_dir(config) {
         Ok(config) => config,
         Err(error) => {

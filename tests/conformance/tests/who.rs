@@ -338,6 +338,12 @@ fn what_cannot_be_found_is_an_error_that_says_what_to_give() {
         );
         table.expect(&format!("{target}: stdout"), output.stdout.as_str(), "");
     }
+    // With room for thousands of leases behind those that there are.
+    let large = std::fs::File::options().write(true).open(scene.storage().path());
+    large.and_then(|file| file.set_len(9 << 30)).unwrap_or_else(|error| panic!("{error}"));
+    let output = who(scene.host(1), &["LS:XX"]);
+    let told = "it does not begin within 8192 MiB from the lockspace's lease on";
+    table.expect(&format!("{output}"), (output.code, output.stderr.contains(told)), (1, true));
     let output = who_alone(&scene, &[LOCKSPACE]);
     table.expect(&format!("{output}"), output.code, 1);
     table.expect(&format!("{output}"), output.stderr.contains("no daemon of this host could be asked"), true);

@@ -287,8 +287,15 @@ mod tests {
         }
         for advice in all() {
             let at = |word: &str| advice.steps.iter().position(|step| step.contains(word));
-            if let Some(init) = at("direct init") {
-                assert!(at("sanlock fsck").is_some_and(|fsck| fsck < init), "{}", advice.code);
+            // What makes a new one where there may be one already.
+            for destroys in ["direct init", "client format", "initialise the lease"] {
+                let Some(init) = at(destroys) else { continue };
+                let step = advice.steps[init];
+                let is_careful =
+                    ["only ", "when nobody", "before anybody"].iter().any(|word| step.contains(word));
+                let looks_first = at("sanlock fsck").is_some_and(|fsck| fsck < init);
+                let other_release = step.contains("compare-and-write");
+                assert!((looks_first || other_release) && is_careful, "{}: {step}", advice.code);
             }
         }
     }

@@ -134,12 +134,20 @@ pub(super) const ADVICE: &[Advice] = &[
     Advice {
         code: code::SANLK_LEADER_VERSION,
         causes: &["the lease was initialised by a release with another disk format (5.x writes its own)"],
-        steps: &[READ_LEADER, UPGRADE],
+        steps: &[
+            READ_LEADER,
+            UPGRADE,
+            "what 5.x has formatted is formatted anew while no host uses it: here, or by 5.x with create_old_delta_disk_version = 3.4 and create_old_paxos_disk_version = 6.4",
+        ],
     },
     Advice {
         code: code::SANLK_LEADER_SECTORSIZE,
         causes: &["the lease was copied to a disk of another sector size", "the record is damaged"],
-        steps: &[READ_LEADER, "initialise the lease on the disk where it is used, with its sizes (-Z, -A)"],
+        steps: &[
+            READ_LEADER,
+            FSCK,
+            "initialise the lease on the disk where it is used, with its sizes (-Z, -A), only when no host can hold it",
+        ],
     },
     Advice {
         code: code::SANLK_LEADER_LOCKSPACE,
@@ -166,7 +174,7 @@ pub(super) const ADVICE: &[Advice] = &[
         ],
         steps: &[
             READ_LEADER,
-            "join with a smaller host id, or initialise the lease for more hosts when nobody holds it",
+            "have a host for whose id there is room acquire it with -n and the larger number, which makes room: 'sanlock client acquire -n'; or join with a smaller host id",
         ],
     },
     Advice {
@@ -353,8 +361,13 @@ pub(super) const ADVICE: &[Advice] = &[
         causes: &[
             "the offset or the path is not that of the index",
             "the index was never formatted, or was cut short doing so",
+            "the index's first sector is damaged, and leases that it names may be in use",
         ],
-        steps: &[DUMP, "'sanlock client format -x RINDEX' makes a new one"],
+        steps: &[
+            FSCK,
+            DUMP,
+            "'sanlock client format -x RINDEX' makes a new one, which knows no lease: where some lie behind it, 'sanlock direct rebuild -x RINDEX' before anybody creates one in their place",
+        ],
     },
     Advice {
         code: code::SANLK_RINDEX_VERSION,

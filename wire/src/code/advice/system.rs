@@ -315,7 +315,7 @@ pub(super) const ADVICE: &[Advice] = &[
         code: code::EUCLEAN,
         causes: &["a persistent lease (-P 1) was left behind by a process that has ended"],
         steps: &[
-            "adopt it: acquire with -O 1; or release it: 'sanlock client release -O 1 -s LOCKSPACE'",
+            "adopt it: acquire with -O 1; or, only if what it stands for is certainly not in use here, release it: 'sanlock client release -O 1 -r LOCKSPACE:RESOURCE'",
             "'sanlock client status' marks it ORPHAN",
         ],
     },
