@@ -257,3 +257,21 @@ fn a_daemon_that_does_not_answer_is_told_to_shut_down_all_the_same() {
     let printed = (output.status.code(), text(&output.stdout));
     assert_eq!(printed, (Some(0), "shutdown force 0 wait 0\nshutdown done 0\n".to_owned()));
 }
+
+#[test]
+fn who_asks_for_the_default_io_timeout_hears_of_another_one() {
+    let joined: Answer<'_> = &|request, stream| result(request, stream, 0);
+    let has = |seconds: u32| {
+        move |request: &Request, mut stream: UnixStream| {
+            stream.write_all(&Reply::renewal(&request.header, seconds, Vec::new()).encode()).unwrap();
+        }
+    };
+    let args = ["add_lockspace", "-s", "LS:1:/dev/x:0", "-o", "10"];
+    let output = run_beside(&args, &[joined, &has(5)]);
+    assert_eq!(text(&output.stdout), "add_lockspace\nadd_lockspace done 0\n");
+    assert!(text(&output.stderr).contains("joined with an io timeout of 5 s, not 10: "), "{output:?}");
+    for (args, answers) in [(&args[..], &[joined, &has(10)][..]), (&args[..3], &[joined][..])] {
+        let output = run_beside(args, answers);
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
+    }
+}

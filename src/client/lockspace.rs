@@ -40,10 +40,8 @@ pub(super) fn add(client: &Client, spec: &LockspaceSpec, said: Option<u32>, sign
 
 /// The default is not sent where it was asked for, either: who asked for it is told of another one.
 fn tell_io_timeout(client: &Client, action: &str, spec: &LockspaceSpec) {
-    let Ok(records) = client.status(StateType::Lockspace as u32) else { return };
-    let of_it = records.iter().find(|record| record.name.name_bytes() == spec.name.as_bytes());
-    let seconds = of_it.and_then(|record| std::str::from_utf8(record.get("io_timeout")?).ok());
-    if let Some(seconds) = seconds.filter(|seconds| seconds.parse() != Ok(DEFAULT_IO_TIMEOUT)) {
+    let Ok((seconds, _)) = client.renewal(name(spec.name)) else { return };
+    if seconds != DEFAULT_IO_TIMEOUT {
         note(
             action,
             &format!(

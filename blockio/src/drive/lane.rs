@@ -13,7 +13,7 @@ use sanlock_lease::timing::MonoTime;
 
 use super::buffers::Buffers;
 use super::report::RunId;
-use super::room::{Place, Room};
+use super::room::{Place, Room, is_small};
 use crate::buffer::AlignedBuf;
 use crate::calls::{CallPlace, RETRY_MS};
 use crate::disk::Disk;
@@ -117,8 +117,9 @@ impl Lane {
         buffers: &mut Buffers,
         now: MonoTime,
     ) -> Result<(), IoFailure> {
-        // What is not counted waits for nothing that waits for a place.
-        if flight.asker.is_none() || self.waiting.is_empty() {
+        // What is not counted waits for nothing that waits for a place, and what is small for nothing that waits for room.
+        let passes = is_small(transfer.len) && self.waiting.iter().all(|(_, other)| !is_small(other.len));
+        if flight.asker.is_none() || passes || self.waiting.is_empty() {
             match Self::admit(&mut self.room, self.flights.is_empty(), &flight, &transfer, buffers) {
                 Ok(admitted) => {
                     self.submit(flight, transfer, admitted);
@@ -184,14 +185,15 @@ impl Lane {
     /// Moves waiting operations into the engine as far as there is room.
     pub(super) fn refill(&mut self, now: MonoTime, buffers: &mut Buffers) {
         self.retry_at = None;
-        let mut places_are_out = false;
+        let (mut places_are_out, mut bytes_are_out) = (false, false);
         let mut at = 0;
         while let Some((flight, transfer)) = self.waiting.get(at) {
             // Once one has found no place, the others that are counted would find none either. Of memory there may be enough for a smaller one.
-            if places_are_out && flight.asker.is_some() {
+            if (places_are_out && flight.asker.is_some()) || (bytes_are_out && !is_small(transfer.len)) {
                 at += 1;
                 continue;
             }
+            let small = is_small(transfer.len);
             match Self::admit(&mut self.room, self.flights.is_empty(), flight, transfer, buffers) {
                 Ok(admitted) => {
                     if let Some((flight, transfer)) = self.waiting.remove(at) {
@@ -203,7 +205,15 @@ impl Lane {
                     self.retry_at = Some(now.plus_millis(RETRY_MS));
                     at += 1;
                 }
-                Err(Waits::Room) => return self.look_for_room(now),
+                // A smaller one of the large ones does not pass it: it would never have its turn.
+                Err(Waits::Room) => {
+                    self.look_for_room(now);
+                    if small {
+                        return;
+                    }
+                    bytes_are_out = true;
+                    at += 1;
+                }
             }
         }
     }

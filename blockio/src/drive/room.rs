@@ -11,8 +11,13 @@ use crate::stat::Device;
 /// Operations that one path has in its engines at a time; further ones wait.
 pub const OPS_IN_FLIGHT_MAX: usize = 64;
 
-/// Bytes of buffers in the engines of one path, above which operations wait; a single operation of each driver always runs.
+/// Bytes of buffers in the engines of one path, above which operations wait; a single operation of each driver always runs. Small ones do not count, and do
+/// not wait for it.
 pub const BYTES_IN_FLIGHT_MAX: usize = 16 << 20;
+
+/// Bytes of an operation that counts as one, but not by its bytes: a sector that is read or written, on which an acquire, a release or a commit depends, does
+/// not wait behind looks through whole areas.
+pub(super) const UNCOUNTED_BYTES_MAX: usize = 64 << 10;
 
 /// Operations and the bytes of their buffers, up to a size.
 #[derive(Debug)]
@@ -32,18 +37,28 @@ impl Part {
 
     /// Takes one operation in if there is room, or, `anyway`, if there is not.
     fn take(&mut self, len: usize, anyway: bool) -> bool {
-        let fits = self.operations < self.operations_max && self.bytes.saturating_add(len) <= self.bytes_max;
+        let bytes = self.bytes.saturating_add(counted(len));
+        let fits = self.operations < self.operations_max && (is_small(len) || bytes <= self.bytes_max);
         if fits || anyway {
             self.operations += 1;
-            self.bytes = self.bytes.saturating_add(len);
+            self.bytes = bytes;
         }
         fits || anyway
     }
 
     fn give_back(&mut self, len: usize) {
         self.operations = self.operations.saturating_sub(1);
-        self.bytes = self.bytes.saturating_sub(len);
+        self.bytes = self.bytes.saturating_sub(counted(len));
     }
+}
+
+/// Whether it waits for a place only, not for bytes.
+pub(super) fn is_small(len: usize) -> bool {
+    len <= UNCOUNTED_BYTES_MAX
+}
+
+fn counted(len: usize) -> usize {
+    if is_small(len) { 0 } else { len }
 }
 
 /// What belongs to all drivers that work on one path.
@@ -187,7 +202,13 @@ mod tests {
         assert_eq!(hog.take(8 * MIB, true), Some(Place::Common));
         assert_eq!(room.take(8 * MIB, false), None);
         assert_eq!(room.take(8 * MIB, true), Some(Place::Own));
-        assert_eq!(room.take(512, false), None);
+        assert_eq!(room.take(UNCOUNTED_BYTES_MAX + 512, false), None);
+        // But what is small: until there are no operations left either.
+        let small: Vec<Place> = std::iter::from_fn(|| room.take(UNCOUNTED_BYTES_MAX, false)).collect();
+        assert_eq!(small.len(), OPS_IN_FLIGHT_MAX / 16 - 1 + OPS_IN_FLIGHT_MAX / 2 - 1);
+        for place in small {
+            room.give_back(place, UNCOUNTED_BYTES_MAX);
+        }
         room.give_back(Place::Own, 8 * MIB);
         assert_eq!(room.take(MIB, false), Some(Place::Own));
     }

@@ -67,19 +67,6 @@ fn scripts_hear_nothing() {
     assert_eq!(output.stderr, "");
 }
 
-#[test]
-fn who_asks_for_the_default_io_timeout_hears_of_another_one() {
-    let scene = Scene::not_joined(Program::Ours, 0);
-    let host = scene.host(0);
-    let spec = scene.storage().lockspace_arg(1);
-    let output = host.client(&["add_lockspace", "-s", &spec, "-o", "10"]).success();
-    assert_eq!(output.stdout, "add_lockspace\nadd_lockspace done 0\n");
-    assert!(output.stderr.contains("joined with an io timeout of 1 s, not 10: "), "{output}");
-    let _ = host.client(&["rem_lockspace", "-s", &spec]).success();
-    let output = host.client(&["add_lockspace", "-s", &spec]).success();
-    assert_eq!(output.stderr, "");
-}
-
 /// What an acquire that waits until the owner must be dead says, which contains `title`.
 fn waiting_acquire_says(host: &Host, resource: &str, title: &str) -> String {
     let ask = || host.client_in_background(&["command", "-r", resource, "--progress", "-c", "/bin/true"]);

@@ -121,6 +121,49 @@ fn buffers_of_large_reads_are_bounded_per_path() {
     assert_eq!(done(&mut reports).len(), 5);
 }
 
+/// Releases and commits are one sector: behind the looks of many acquires they would wait until those have failed.
+#[test]
+fn a_sector_waits_behind_no_look_through_an_area() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = disk(dir.path(), "d");
+    let fake = Fake::default();
+    let shared = Arc::new(SharedRoom::new(8));
+    let mut reports = Reports::new();
+    let look = || script(vec![read(0, 0, 8 << 11, T0.plus_secs(9)), read(0, 0, 8 << 11, T0.plus_secs(9))]);
+    let drivers = [0, 1].map(|_| {
+        let mut driver = Driver::with_engines(fake.factory()).unwrap();
+        driver.share(Arc::clone(&shared));
+        driver
+    });
+    let [mut first, mut second] = drivers;
+    for driver in [&mut first, &mut second] {
+        for tag in 0..4 {
+            driver.start(T0, look(), tag, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
+        }
+    }
+    // The common part is the first one's, and its own the second one's.
+    assert_eq!(fake.held(), 2);
+    let machine = script(vec![write(0, 5, T0.plus_secs(9)), write(0, 6, T0.plus_secs(9))]);
+    second.start(T0, machine, 9, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
+    assert_eq!(fake.held(), 3);
+    let writes = || {
+        let state = fake.0.lock().unwrap();
+        state.requests.iter().filter(|(_, _, request)| request.op == Direction::Write).count()
+    };
+    assert_eq!(writes(), 1);
+    // Others wait only when there is no operation left.
+    let small = OPS_IN_FLIGHT_MAX / 16 - 1 + OPS_IN_FLIGHT_MAX / 2 - 1;
+    for _ in 0..small + 2 {
+        let machine = script(vec![write(0, 7, T0.plus_secs(9))]);
+        second.start(T0, machine, 7, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
+    }
+    assert_eq!(writes(), small);
+    // A look that ends lets the next one begin, which has waited for longer than they.
+    fake.complete(disk.path());
+    first.poll(|| T0.plus_secs(1), &AlwaysAlive, &mut reports);
+    assert_eq!((fake.held(), writes()), (2 + small, small));
+}
+
 #[test]
 fn drivers_that_share_a_path_have_a_part_of_that_each_and_one_operation_always() {
     let dir = tempfile::tempdir().unwrap();
