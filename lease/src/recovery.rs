@@ -96,7 +96,7 @@ pub struct User<K> {
     pub key: K,
     /// Whether a copy of its connection is still open. A descendant may hold one, and still use the disk.
     pub connection_open: bool,
-    /// Whether the process is still there. Without it there is nobody to signal.
+    /// Whether the process is still there. Without it there is nobody to signal, but its killpath program is run.
     pub process_alive: bool,
     /// Attempts made since it last held nothing.
     pub attempts: u32,
@@ -331,11 +331,13 @@ fn kill<K: Copy>(
         || now.secs_since(lockspace.last_good) >= gentle
         || lockspace.hard_from.is_some_and(|from| from <= now);
     let is_hard = |u: &User<K>| hard || u.attempts >= KILL_ATTEMPTS_MAX;
-    for user in users.iter().filter(|u| u.process_alive && u.due(now, is_hard(u))) {
+    for user in users.iter().filter(|u| !u.gone() && u.due(now, is_hard(u))) {
         let hard = is_hard(user);
         let means = match user.killpath {
+            // It may stop what has inherited the connection of a process that has ended, too.
+            Killpath::Wanted if !hard && lockspace.grace_secs > 0 => Means::Killpath,
+            _ if !user.process_alive => continue,
             _ if hard => Means::Signal(user.restrictions.apply(Signal::Kill)),
-            Killpath::Wanted if lockspace.grace_secs > 0 => Means::Killpath,
             Killpath::Run => Means::Patience,
             _ => Means::Signal(user.restrictions.apply(Signal::Term)),
         };

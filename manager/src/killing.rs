@@ -422,7 +422,7 @@ impl Manager {
             }
             let comma = if count > 1 { ", " } else { "" };
             let _ = write!(text, "{comma}{}", process(client));
-            if client.killpath.is_some() && !client.pid_gone && self.settings.kill_grace_secs > 0 {
+            if has_program(client) && self.settings.kill_grace_secs > 0 {
                 text.push_str(" by killpath");
             }
         }
@@ -483,12 +483,17 @@ fn user(key: ConnId, client: &Conn) -> User<ConnId> {
         last_attempt: client.kill_last,
         hard: client.kill_hard,
         restrictions: restrictions(client),
-        killpath: match (&client.killpath, client.killpath_run) {
-            (None, _) => Killpath::None,
-            (Some(_), false) => Killpath::Wanted,
-            (Some(_), true) => Killpath::Run,
+        killpath: match (has_program(client), client.killpath_run) {
+            (false, _) => Killpath::None,
+            (true, false) => Killpath::Wanted,
+            (true, true) => Killpath::Run,
         },
     }
+}
+
+/// Whether a client has a program that may stop it. Not one that is told its pid, once that may be another process's.
+fn has_program(client: &Conn) -> bool {
+    client.killpath.is_some() && !(client.pid_gone && client.killpath_pid)
 }
 
 /// What a client asked not to be sent.
@@ -514,9 +519,8 @@ fn process(client: &Conn) -> String {
     };
     // Nobody knows which: it gets no signal, and only its end, or the watchdog's, ends this.
     if client.pid_gone && !client.closed {
-        text.push_str(
-            " (ended; a process that it started holds its connection, and is to be stopped by hand)",
-        );
+        text.push_str(" (ended; a process that it started holds its connection");
+        text.push_str(if has_program(client) { ")" } else { ", and is to be stopped by hand)" });
     }
     text
 }

@@ -200,7 +200,13 @@ impl Manager {
             return;
         }
         let (ls, mode) = (resource.ls, request.force_mode);
-        let holds = |client: &Conn| client.held().any(|id| id == request.resource) && !client.pid_gone;
+        // To the program of a process that has ended, what has inherited its connection is known.
+        let has_program = |client: &Conn| {
+            let manner = resource.manner.as_ref();
+            mode == GRACEFUL && manner.map_or(client.killpath.is_some(), |manner| manner.killpath.is_some())
+        };
+        let is_told = |client: &Conn| !client.pid_gone || has_program(client);
+        let holds = |client: &Conn| client.held().any(|id| id == request.resource) && is_told(client);
         let holder = self.conns.iter().find(|(_, client)| holds(client));
         if let Some(lockspace) = self.lockspaces.get_mut(&ls) {
             let asked = (request.lver, mode, holder.map(|(conn, _)| *conn));

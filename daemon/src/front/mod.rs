@@ -370,7 +370,7 @@ impl Front {
 
     fn helper_ready(&mut self) {
         let slots = &self.slots;
-        self.helper.ready(monotonic_now(), &self.global.log, |conn| slots.process(conn));
+        self.helper.ready(monotonic_now(), &self.global.log, |conn| slots.to_stop(conn));
         if self.helper.is_dead() {
             self.poller.remove(self.helper.fd());
         }

@@ -207,6 +207,12 @@ impl Slots {
         self.get(id)?.pid.as_ref()
     }
 
+    /// Whom a program is to stop: the registered process, `None` if it has ended and another one has its connection; nothing if that is closed, too.
+    pub(super) fn to_stop(&self, id: ConnId) -> Option<Option<&PidFd>> {
+        let slot = self.get(id)?;
+        (slot.pid.is_some() || slot.conn.is_some()).then_some(slot.pid.as_ref())
+    }
+
     /// Bytes of replies that wait for their readers.
     pub(super) fn kept(&self) -> usize {
         self.iter().filter_map(|slot| slot.conn.as_ref()).map(Conn::kept).sum()

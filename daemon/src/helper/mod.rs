@@ -165,12 +165,13 @@ impl Helper {
         }
     }
 
-    /// Takes what the helper reports, and gives it orders. `process`: of a connection, while it lives.
+    /// Takes what the helper reports, and gives it orders. `to_stop`: whom the program of a connection is to stop, and its
+    /// process, while that lives.
     pub(crate) fn ready<'a>(
         &mut self,
         now: MonoTime,
         log: &Log,
-        process: impl Fn(ConnId) -> Option<&'a PidFd>,
+        to_stop: impl Fn(ConnId) -> Option<Option<&'a PidFd>>,
     ) {
         loop {
             let mut buffer = [0; MESSAGE_BYTES_MAX];
@@ -209,7 +210,7 @@ impl Helper {
                 }
                 Some(Report::Fetch) => {
                     self.rung = false;
-                    self.give(now, &process);
+                    self.give(now, &to_stop);
                 }
                 Some(Report::Started { id, pid }) => {
                     let Some(purpose) = self.orders.started(id) else { continue };
@@ -235,16 +236,17 @@ impl Helper {
     }
 
     /// Gives the helper the next order that is still wanted.
-    fn give<'a>(&mut self, now: MonoTime, process: &impl Fn(ConnId) -> Option<&'a PidFd>) {
+    fn give<'a>(&mut self, now: MonoTime, to_stop: &impl Fn(ConnId) -> Option<Option<&'a PidFd>>) {
         while let Some(order) = self.orders.fetch(now) {
             let words = order.program.words.clone();
             let until = now.plus_millis(ORDER_LIFE_MS);
             let message = Order::Run { id: order.id, until: until.millis(), words }.encode();
             let sent = match order.program.purpose {
                 Purpose::OnFail(_) => self.socket.send_bytes(&message),
-                Purpose::Killpath(conn, ..) => match process(conn) {
-                    Some(process) => self.socket.send(&message, process.as_fd()),
-                    // It has ended: nobody is left to be killed.
+                Purpose::Killpath(conn, ..) => match to_stop(conn) {
+                    Some(Some(process)) => self.socket.send(&message, process.as_fd()),
+                    Some(None) => self.socket.send_bytes(&message),
+                    // Nobody is left to be stopped.
                     None => continue,
                 },
             };

@@ -56,7 +56,9 @@ pub(super) struct Lost {
 /// Whether what kept a program from being started may not be there the next time: too many programs or processes, no memory or descriptor,
 /// or an order that had become too old on its way.
 fn may_pass(errno: i32) -> bool {
-    matches!(errno, libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE | libc::ETIMEDOUT)
+    // The process has just ended: another one that has its connection may be left.
+    let gone = errno == libc::ESRCH;
+    gone || matches!(errno, libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE | libc::ETIMEDOUT)
 }
 
 impl Orders {
@@ -199,19 +201,17 @@ mod tests {
         let mut orders = Orders::default();
         let (killpath, on_fail) = (Purpose::Killpath(ConnId(1), 100, None), Purpose::OnFail(LockspaceId(2)));
         for purpose in [killpath, on_fail] {
-            for errno in [libc::EAGAIN, libc::ENOMEM, libc::ETIMEDOUT] {
+            for errno in [libc::EAGAIN, libc::ENOMEM, libc::ETIMEDOUT, libc::ESRCH] {
                 let id = given(&mut orders, purpose);
                 assert_eq!(orders.refused(id, errno), Some(purpose));
                 assert_eq!(orders.open(), 1, "somebody has to look at it");
                 assert_eq!(lost(&mut orders), [purpose], "{errno}");
                 assert_eq!((lost(&mut orders), orders.open()), (vec![], 0), "once");
             }
-            // Nobody is left to be killed; there is no such program.
-            for errno in [libc::ESRCH, libc::ENOENT] {
-                let id = given(&mut orders, purpose);
-                assert_eq!(orders.refused(id, errno), Some(purpose));
-                assert_eq!(lost(&mut orders), [], "{errno}");
-            }
+            // There is no such program.
+            let id = given(&mut orders, purpose);
+            assert_eq!(orders.refused(id, libc::ENOENT), Some(purpose));
+            assert_eq!(lost(&mut orders), []);
         }
     }
 

@@ -115,6 +115,20 @@ fn the_failed_lockspace_ends_when_its_users_are_gone_both_ways() {
     assert_eq!(seconds(&log, |a| *a == Action::StopRenewals), [12]);
     assert_eq!(ls.progress.stage, Stage::Removed);
 
+    // What the child inherited is its parent's program's to stop, however long the parent has been gone.
+    let mut parent = user(7);
+    (parent.process_alive, parent.killpath) = (false, Killpath::Wanted);
+    let mut gentle = lockspace(1);
+    gentle.progress.stage = Stage::Killing;
+    let program = Action::Attempt { user: 7, means: Means::Killpath, hard: false, attempt: 1 };
+    assert_eq!(once(MonoTime::from_secs(9), &gentle, &[parent]), [program]);
+    for (open, killpath, second) in
+        [(true, Killpath::Run, 9), (true, Killpath::None, 9), (true, Killpath::Wanted, 48)]
+    {
+        (parent.connection_open, parent.killpath) = (open, killpath);
+        assert_eq!(once(MonoTime::from_secs(second), &gentle, &[parent]), [], "{killpath:?} {second}");
+    }
+
     // A closed connection alone does not count: the process may still be writing.
     let (log, ls) = run(lockspace(1), vec![user(7)], 20, |_, _, users| users[0].connection_open = false);
     assert!(seconds(&log, |a| *a == Action::StopRenewals).is_empty());
@@ -367,7 +381,8 @@ proptest! {
         for action in &actions {
             if let Action::Attempt { user, means, hard, .. } = action {
                 let user = users[usize::from(*user)];
-                prop_assert!(user.process_alive);
+                let is_left = user.connection_open && *means == Means::Killpath;
+                prop_assert!(user.process_alive || is_left);
                 let enough = user.attempts >= KILL_ATTEMPTS_MAX;
                 let due = removal || age >= 8 * u64::from(t) + grace || enough;
                 prop_assert_eq!(*hard, due);

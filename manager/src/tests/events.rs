@@ -221,6 +221,14 @@ fn a_graceful_request_runs_the_killpath_without_pid() {
     assert_eq!(lab.looked(ls, found(2)), [], "it was ordered, and only a bit stands");
     let kill = Action::Kill { conn: ConnId(0), pid: 100, signal: Signal::Kill };
     assert_eq!(lab.looked(ls, found(1)), [kill], "force asks nobody");
+    // What has inherited its connection is the program's to stop, but no signal's.
+    lab.pid_gone(0);
+    assert_eq!(lab.looked(ls, found(1)), []);
+    let words = vec![b"/p".to_vec(), b"a".to_vec()];
+    assert_eq!(
+        lab.looked(ls, vec![Request { resource: r, lver: 9, force_mode: 2 }]),
+        [Action::RunKillpath { conn: ConnId(0), pid: 100, request: Some(r), words }]
+    );
 }
 
 /// Seen in 3.8.5.

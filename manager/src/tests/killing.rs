@@ -77,11 +77,30 @@ fn a_failed_lockspace_that_a_descendant_of_an_ended_process_keeps_says_so() {
     lab.hold(0, "r");
     lab.pid_gone(0);
     let said = lines(&mut lab, Event::Corrupt { ls, code: -260, text: "another owner".to_owned() });
-    let expected = "users to stop: pid 100 (owner) (ended; a process that it started holds its connection, and is to be stopped by hand)";
+    let expected =
+        "users to stop: pid 100 (owner) (ended; a process that it started holds its connection) by killpath";
     assert!(
         said.iter().any(|(level, line)| *level == Level::Durable && line.ends_with(expected)),
         "{said:?}"
     );
+}
+
+/// Its program may know what holds the connection; a signal would reach nobody, or somebody else.
+#[test]
+fn of_a_process_that_has_ended_and_left_its_connection_to_another_the_program_is_run_once() {
+    for with_pid in [false, true] {
+        let (mut lab, ls) = Lab::ready();
+        lab.result(0, killpath("/p", "", with_pid));
+        lab.hold(0, "r");
+        lab.pid_gone(0);
+        let expected = if with_pid { vec![] } else { vec![run(0, &["/p"])] };
+        assert_eq!(fail(&mut lab, ls)[1..], expected, "a pid that may be another process's is told nobody");
+        for second in 2..60 {
+            assert_eq!(attempts(&mut lab, second), [], "{second}");
+        }
+        let left = lab.close(0);
+        assert!(left.iter().any(|action| matches!(action, Action::Leave { .. })), "{left:?}");
+    }
 }
 
 #[test]

@@ -271,12 +271,18 @@ impl World {
             Action::ClientGone { task } => {
                 assert!(self.acquires.contains_key(&task) || self.converts.contains_key(&task));
             }
-            Action::Kill { conn, pid, .. } | Action::RunKillpath { conn, pid, .. } => {
+            Action::Kill { conn, pid, .. } => {
                 let client = self.open.get(&conn).or_else(|| self.closed.get(&conn)).unwrap();
                 assert!(
                     client.registered && !client.pid_gone && pid > 1,
                     "only a living process is signalled"
                 );
+            }
+            Action::RunKillpath { conn, pid, .. } => {
+                let (open, closed) = (self.open.get(&conn), self.closed.get(&conn));
+                let is_left = open.is_some() || closed.is_some_and(|client| !client.pid_gone);
+                let is_registered = open.or(closed).is_some_and(|client| client.registered);
+                assert!(is_left && is_registered && pid > 1, "of a process, or what holds its connection");
             }
             Action::SaveRejoin { ls, serial, .. } => self.saves.push((ls, serial)),
             Action::WatchdogCheck { ls, .. } => {

@@ -155,6 +155,21 @@ fn every_user_is_ended_as_it_asked() {
     let _again = scene.user(1, &[]);
 }
 
+/// No signal could reach it: its pid is nobody's, or a stranger's. Its program knows what else it has started.
+#[test]
+fn the_program_of_a_process_that_has_ended_stops_who_has_its_connection() {
+    let Some(program) = Program::under_test() else { return };
+    let scene = Scene::new(program, 1);
+    let heir = scene.storage.dir().join("heir").display().to_string();
+    let stops = scene.script("stops", &format!("echo ran >>$out; kill -KILL $(cat {heir})"));
+    let wishes = ["killpath", &stops, "", "0", "heir", &heir];
+    let parent = User::start_waiting(&scene.host, &scene.storage, 1, &wishes).finish(LIMIT);
+    assert_eq!((parent.code, parent.stdout.as_str()), (0, "held\n"), "{parent}");
+    scene.damage_until("the program to run", || !scene.wrote("stops").is_empty());
+    scene.wait_until_gone();
+    assert_eq!(scene.wrote("stops"), "ran\n", "once");
+}
+
 /// What a recovery needs is there from the start: the daemon gets no more memory from the system from the moment on that its
 /// lockspace fails, and still warns, runs programs, sends signals, says why, and lets the lockspace end.
 #[test]

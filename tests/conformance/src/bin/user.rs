@@ -1,11 +1,12 @@
 //! A process that holds one lease and says how it wants to be ended.
 //!
 //! Arguments: RUN_DIR LOCKSPACE RESOURCE PATH OFFSET, then any of `killpath PROGRAM ARGUMENTS FLAGS`, `restrict FLAGS`, `stubborn`
-//! (SIGTERM does not end it, but is counted: one line `TERM` each) and `unshare` (a pid namespace for its children). Prints `held`
-//! when it has the lease, and then waits for its end.
+//! (SIGTERM does not end it, but is counted: one line `TERM` each), `unshare` (a pid namespace for its children) and `heir FILE` (it ends, and leaves
+//! its connection to a process whose pid is in the file). Prints `held` when it has the lease, and then waits for its end.
 
 use std::io::Write;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{SigSet, Signal};
@@ -21,6 +22,7 @@ fn main() {
         Connection::open(Path::new(run_dir)).unwrap_or_else(|error| panic!("{run_dir}: {error}"));
     connection.register();
     let mut term = SigSet::empty();
+    let mut heir = None;
     loop {
         wishes = match wishes {
             [] => break,
@@ -31,6 +33,10 @@ fn main() {
             }
             [word, rest @ ..] if word == "unshare" => {
                 unshare(CloneFlags::CLONE_NEWPID).unwrap_or_else(|error| panic!("unshare: {error}"));
+                rest
+            }
+            [word, file, rest @ ..] if word == "heir" => {
+                heir = Some(file);
                 rest
             }
             [word, flags, rest @ ..] if word == "restrict" => {
@@ -50,6 +56,17 @@ fn main() {
     let resource = Resource::new(lockspace, name, path, u64::from(number(offset)));
     assert_eq!(connection.acquire_one(&resource), 0, "acquire");
     say("held");
+    if let Some(file) = heir {
+        let copy = connection.stream().try_clone().unwrap_or_else(|error| panic!("a copy: {error}"));
+        let sleeps = Command::new("sleep")
+            .arg("200")
+            .stdin(Stdio::from(std::os::fd::OwnedFd::from(copy)))
+            .stdout(Stdio::null())
+            .spawn();
+        let pid = sleeps.unwrap_or_else(|error| panic!("sleep: {error}")).id();
+        std::fs::write(file, pid.to_string()).unwrap_or_else(|error| panic!("{file}: {error}"));
+        return;
+    }
     loop {
         if term.contains(Signal::SIGTERM) {
             if term.wait().is_ok() {
