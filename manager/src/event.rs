@@ -247,7 +247,9 @@ pub enum Command {
 /// How the writes of a host_id lease stand when its lockspace is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseWrites {
-    /// They have ended, and while they ran nobody else could have taken the host id.
+    /// They have ended, the last one of them freed the host id, and while they ran nobody else could have taken it.
+    Freed,
+    /// They have ended, and while they ran nobody else could have taken the host id. It was not freed.
     Ended,
     /// They have ended, one of them when another host might have taken the host id: what is on disk does not prove that none has.
     Overtaken,

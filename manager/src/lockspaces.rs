@@ -131,6 +131,7 @@ impl Manager {
             rejoin: BTreeMap::new(),
             rejoin_asked: 0,
             rejoin_saved: 0,
+            releasing: false,
             record_first: None,
             record_told: false,
         };
@@ -171,7 +172,7 @@ impl Manager {
                 );
                 if lockspace.remove {
                     // Removal came at the last moment: give the fresh lease back.
-                    lockspace.list = LockspaceList::Rem;
+                    (lockspace.list, lockspace.releasing) = (LockspaceList::Rem, true);
                     out.push(Action::Leave { ls, release: true });
                     if let Some(conn) = waiter {
                         reply(out, conn, ReturnCode::GENERIC.0);
@@ -303,8 +304,9 @@ impl Manager {
         lockspace.list = LockspaceList::Rem;
         lockspace.killing = 0;
         lockspace.rejoin.clear();
+        lockspace.releasing = release;
         if release {
-            out.push(Action::DropRejoin { spec: lockspace.spec.clone() });
+            // Its record counts until that has come about.
             out.push(Action::Leave { ls, release });
             return;
         }
@@ -379,19 +381,23 @@ impl Manager {
         let Some(lockspace) = self.lockspaces.get_mut(&ls) else { return };
         if lockspace.record_first.is_some() {
             lockspace.ended = true;
-            if writes != LeaseWrites::Ended {
+            if !matches!(writes, LeaseWrites::Freed | LeaseWrites::Ended) {
                 self.save_rejoin(ls, true, out);
             }
             return;
         }
         if lockspace.list != LockspaceList::Spaces {
-            // Of an instance that never joined there is no record that could be believed.
-            if writes == LeaseWrites::Ended || lockspace.joined.is_none() {
+            if writes == LeaseWrites::Freed {
+                out.push(Action::DropRejoin { spec: lockspace.spec.clone() });
+            }
+            // Of an instance that never joined there is no record that could be believed. Of one that was not to be freed it is written.
+            let is_recorded = writes == LeaseWrites::Ended && !lockspace.releasing;
+            if writes == LeaseWrites::Freed || is_recorded || lockspace.joined.is_none() {
                 return self.forget_lockspace(ls, out);
             }
             // It is forgotten when its record says so, behind all that was asked of the record before.
             (lockspace.ended, lockspace.record_first) = (true, Some(now));
-            return self.save_rejoin(ls, true, out);
+            return self.save_rejoin(ls, writes != LeaseWrites::Ended, out);
         }
         // The thread broke off: nobody renews any more, so its users have to go first.
         lockspace.ended = true;

@@ -223,6 +223,8 @@ pub struct Lockspace {
     pub(crate) rejoin: BTreeMap<ConnId, u64>,
     pub(crate) rejoin_asked: u64,
     pub(crate) rejoin_saved: u64,
+    /// Its thread was told to free the host id: its record counts until that has come about.
+    pub(crate) releasing: bool,
     /// Since when it is there only until the newest record is saved, and its thread has ended.
     pub(crate) record_first: Option<MonoTime>,
     /// Whether the log says so.

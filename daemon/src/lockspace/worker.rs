@@ -512,6 +512,10 @@ impl Worker {
                 "a write of the host_id lease ended when another host might have taken it: joining anew waits"
             ));
         }
-        if overtaken { LeaseWrites::Overtaken } else { LeaseWrites::Ended }
+        match &self.claim {
+            _ if overtaken => LeaseWrites::Overtaken,
+            Some(claim) if claim.given_back => LeaseWrites::Freed,
+            _ => LeaseWrites::Ended,
+        }
     }
 }

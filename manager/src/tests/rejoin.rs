@@ -191,6 +191,21 @@ fn a_thread_that_broke_off_vouches_for_nothing() {
     assert_eq!(lab.inq("ls"), -2);
 }
 
+/// The paths went down just before: the next join knows that nobody is left, and waits 2T.
+#[test]
+fn of_a_host_id_that_could_not_be_freed_the_record_says_that_nobody_is_left() {
+    let (mut lab, ls) = Lab::ready();
+    lab.saves = false;
+    let removed = lab.remove(9, "ls");
+    assert!(matches!(removed[..], [.., Action::Leave { release: true, .. }]), "{removed:?}");
+    assert!(!removed.iter().any(|action| matches!(action, Action::DropRejoin { .. })), "{removed:?}");
+    let actions = lab.event(Event::Left { ls, writes: LeaseWrites::Ended });
+    let [(serial, ref pids, false)] = records(&actions)[..] else { panic!("{actions:?}") };
+    assert!(pids.is_empty() && actions.len() == 1, "{actions:?}");
+    assert_eq!(lab.event(Event::RejoinSaved { ls, serial }), [replied(9, 0)]);
+    assert_eq!(lab.inq("ls"), -2);
+}
+
 #[test]
 fn what_a_thread_adds_about_its_writes_comes_behind_all_that_was_recorded_before() {
     for writes in [LeaseWrites::Overtaken, LeaseWrites::Outstanding] {
@@ -204,7 +219,7 @@ fn what_a_thread_adds_about_its_writes_comes_behind_all_that_was_recorded_before
         lab.released(release, Ok(sanlock_lease::paxos::release::Released::LeaderFreed), 0);
         let rem = Command::RemLockspace { spec: ls_spec("ls"), asynchronous: false, unused: false };
         let left = lab.event(Event::Command { conn: ConnId(9), command: rem });
-        assert!(matches!(left[..], [.., Action::DropRejoin { .. }, Action::Leave { release: true, .. }]));
+        assert!(matches!(left[..], [.., Action::Leave { release: true, .. }]));
         let actions = lab.event(Event::Left { ls, writes });
         let [(serial, _, true)] = records(&actions)[..] else { panic!("{actions:?}") };
         assert_eq!(actions.len(), 1, "nobody may join before it is written");

@@ -27,7 +27,7 @@ fn a_lockspace_in_any_state_makes_a_signal_be_ignored_and_nothing_is_aborted() {
     lab.remove(8, "ls");
     refused(&mut lab);
     assert_eq!(
-        lab.event(Event::Left { ls, writes: LeaseWrites::Ended }),
+        lab.quiet(Event::Left { ls, writes: LeaseWrites::Freed }),
         [replied(8, 0)],
         "forgotten, not deferred"
     );
@@ -57,7 +57,7 @@ fn force_removes_every_lockspace_and_answers_every_waiter_at_the_end() {
     let actions = lab.close(0);
     assert_eq!(actions, [Action::Forget { conn: ConnId(0) }, Action::Leave { ls, release: true }]);
     let done = |conn| Action::Reply { conn: ConnId(conn), reply: Reply::ShutdownDone };
-    assert_eq!(lab.event(Event::Left { ls, writes: LeaseWrites::Ended }), [done(7), done(8), Action::Exit]);
+    assert_eq!(lab.quiet(Event::Left { ls, writes: LeaseWrites::Freed }), [done(7), done(8), Action::Exit]);
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn with_a_watchdog_a_forced_end_waits_for_writes_without_limit() {
     assert_eq!(actions, []);
     assert_eq!(lab.settled(task), [Action::WatchdogDisarm { ls }, Action::Leave { ls, release: true }]);
     assert_eq!(lab.m.resources().count(), 0);
-    assert_eq!(lab.event(Event::Left { ls, writes: LeaseWrites::Ended }), [Action::Exit]);
+    assert_eq!(lab.quiet(Event::Left { ls, writes: LeaseWrites::Freed }), [Action::Exit]);
 }
 
 #[test]

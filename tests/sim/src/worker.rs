@@ -527,9 +527,11 @@ impl World {
             let name = self.hosts[host].id;
             self.checks.left(name, disk, now);
         }
+        let freed = self.worker(host, ls).is_some_and(|worker| worker.given_back);
         let writes = match (unsettled, overtaken) {
             (true, _) => LeaseWrites::Outstanding,
             (false, true) => LeaseWrites::Overtaken,
+            (false, false) if freed => LeaseWrites::Freed,
             (false, false) => LeaseWrites::Ended,
         };
         self.report(host, Thread::Lockspace(ls), Told::Left { ls: LockspaceId(ls), writes });

@@ -72,6 +72,7 @@ impl World {
             let writes = match detail % 8 {
                 2 => LeaseWrites::Outstanding,
                 4 => LeaseWrites::Overtaken,
+                6 => LeaseWrites::Freed,
                 _ => LeaseWrites::Ended,
             };
             if writes == LeaseWrites::Outstanding {
