@@ -14,6 +14,9 @@ pub const WARNINGS_MAX: usize = 100;
 /// Bytes of a piece of the file quoted in a warning.
 const EXCERPT_BYTES: usize = 64;
 
+/// What some editors begin a file with.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
 /// One `key = value` line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting<'a> {
@@ -83,12 +86,11 @@ pub fn parse(file: &[u8]) -> (Vec<Setting<'_>>, Vec<Warning>) {
     (settings, warnings)
 }
 
-/// The lines that begin with this key, comments aside, understood or not; with their numbers.
-pub(crate) fn lines_about<'a>(file: &'a [u8], key: &'a [u8]) -> impl Iterator<Item = (usize, &'a [u8])> {
-    let file = file.get(..FILE_BYTES_MAX).unwrap_or(file);
+/// The lines that begin with this word, blanks and a byte order mark aside, understood or not; with their numbers.
+pub(crate) fn lines_about<'a>(file: &'a [u8], word: &'a [u8]) -> impl Iterator<Item = (usize, &'a [u8])> {
     let is_about = move |line: &[u8]| {
-        let rest = line.trim_ascii_start().strip_prefix(key);
-        rest.is_some_and(|rest| rest.first().is_none_or(|&b| is_blank(b) || b == b'='))
+        let text = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
+        text.trim_ascii_start().starts_with(word)
     };
     (1..).zip(file.split(|&b| b == b'\n')).filter(move |(_, line)| is_about(line))
 }

@@ -24,6 +24,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use asking::Desk;
 use claims::Claim;
@@ -420,6 +421,11 @@ impl Writer {
     /// Queues the removal of a record.
     pub(crate) fn forget(&self, lockspace: Name, host_id: u64) {
         self.orders.push(Queued { order: Order::Drop { lockspace, host_id }, tell: None });
+    }
+
+    /// Before the end: what is to be removed should be.
+    pub(crate) fn finish(&self, limit: Duration) {
+        self.orders.settle(limit);
     }
 
     /// Saves under way.

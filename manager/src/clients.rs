@@ -189,6 +189,10 @@ impl Manager {
             }
             return;
         }
+        // A program that has not been started yet would be told a pid that may be another process's by then.
+        if client.killpath_pid && client.killpath_run {
+            out.push(Action::CancelKillpath { conn });
+        }
         // An open connection keeps its leases: a descendant of the process may hold a copy and still use the disk. The record
         // is to say so, and nothing more is granted on this connection before it does.
         for ls in self.lockspaces.keys().copied().collect::<Vec<_>>() {

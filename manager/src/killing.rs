@@ -378,7 +378,7 @@ impl Manager {
         let restricted = client.restricted & (RESTRICT_SIGKILL | RESTRICT_SIGTERM);
         log(out, Level::Durable, Some(ls), format!("kill {pid} sig {number} count {attempt}"));
         if escalates {
-            let who = process(client);
+            let who = process(client, matches!(means, Means::Killpath));
             let stage = if attempt > 1 { ", its time to end gently is over" } else { "" };
             let asked = match restricted {
                 RESTRICT_SIGKILL => " (it asked not to get SIGKILL)",
@@ -421,8 +421,11 @@ impl Manager {
                 continue;
             }
             let comma = if count > 1 { ", " } else { "" };
-            let _ = write!(text, "{comma}{}", process(client));
-            if has_program(client) && self.settings.kill_grace_secs > 0 {
+            let removed = self.lockspaces.get(&ls).is_some_and(|ls| ls.dead == Some(Dead::Removed));
+            let by_program = has_program(client) && self.settings.kill_grace_secs > 0 && !removed;
+            let runs_program = by_program && !client.killpath_run;
+            let _ = write!(text, "{comma}{}", process(client, runs_program));
+            if by_program && (runs_program || !client.pid_gone) {
                 text.push_str(" by killpath");
             }
         }
@@ -510,8 +513,8 @@ fn lost_grace_secs(fire: WatchdogFire) -> u64 {
     fire.secs() / 12
 }
 
-/// A process as the log names it.
-fn process(client: &Conn) -> String {
+/// A process as the log names it. `by_program`: its killpath program is about to stop what is left of it.
+fn process(client: &Conn, by_program: bool) -> String {
     let pid = client.pid.unwrap_or(0);
     let mut text = match client.owner_name {
         Some(name) if !name.is_empty() => format!("pid {pid} ({name})"),
@@ -520,7 +523,7 @@ fn process(client: &Conn) -> String {
     // Nobody knows which: it gets no signal, and only its end, or the watchdog's, ends this.
     if client.pid_gone && !client.closed {
         text.push_str(" (ended; a process that it started holds its connection");
-        text.push_str(if has_program(client) { ")" } else { ", and is to be stopped by hand)" });
+        text.push_str(if by_program { ")" } else { ", and is to be stopped by hand)" });
     }
     text
 }

@@ -314,7 +314,11 @@ impl Manager {
         // have ended, nobody has seen.
         let ended = lockspace.ended;
         lockspace.record_first = Some(now);
-        self.save_rejoin(ls, outstanding || ended, out);
+        if ended {
+            self.doubt_rejoin(ls, out);
+        } else {
+            self.save_rejoin(ls, outstanding, out);
+        }
         if !ended {
             // Renewals end at once: others wait for this host no longer because a run directory hangs.
             out.push(Action::Leave { ls, release });
@@ -382,7 +386,7 @@ impl Manager {
         if lockspace.record_first.is_some() {
             lockspace.ended = true;
             if !matches!(writes, LeaseWrites::Freed | LeaseWrites::Ended) {
-                self.save_rejoin(ls, true, out);
+                self.doubt_rejoin(ls, out);
             }
             return;
         }
@@ -397,7 +401,10 @@ impl Manager {
             }
             // It is forgotten when its record says so, behind all that was asked of the record before.
             (lockspace.ended, lockspace.record_first) = (true, Some(now));
-            return self.save_rejoin(ls, writes != LeaseWrites::Ended, out);
+            return match writes {
+                LeaseWrites::Ended => self.save_rejoin(ls, false, out),
+                _ => self.doubt_rejoin(ls, out),
+            };
         }
         // The thread broke off: nobody renews any more, so its users have to go first.
         lockspace.ended = true;
@@ -420,6 +427,15 @@ impl Manager {
         if let Some(conn) = lockspace.add_waiter {
             reply(out, conn, ReturnCode::GENERIC.0);
         }
+    }
+
+    /// The same where a write of the host_id lease may land, or have landed, when another machine has the host id. It would show what this host
+    /// had before, and after a reboot, too, this host would take it for its own: nothing may vouch for that any more.
+    fn doubt_rejoin(&mut self, ls: LockspaceId, out: &mut Vec<Action>) {
+        if let Some(lockspace) = self.lockspaces.get(&ls) {
+            out.push(Action::DropRejoin { spec: lockspace.spec.clone() });
+        }
+        self.save_rejoin(ls, true, out);
     }
 
     /// Asks for the record to be written. `writes`: some may still land though the lockspace is given up.

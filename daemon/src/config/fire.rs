@@ -5,23 +5,31 @@
 //! as for other settings: the daemon does not start.
 
 use super::fire_timeout;
-use crate::conf;
+use crate::conf::{self, FILE_BYTES_MAX, excerpt};
 
 /// The key of its line.
 const KEY: &[u8] = b"watchdog_fire_timeout";
 
-/// What the file says about it that is not understood: the first such line.
+/// What the file says about it that is not understood, or not read: the first such line.
 pub(super) fn doubt(file: &[u8]) -> Option<String> {
+    if file.len() > FILE_BYTES_MAX {
+        return Some(format!(
+            "sanlock.conf has more than {FILE_BYTES_MAX} bytes, and what follows them is not read"
+        ));
+    }
     conf::lines_about(file, KEY).find_map(|(number, line)| {
-        let read =
-            conf::parse_line(number, line).and_then(|setting| setting.map(|s| fire_timeout(&s)).transpose());
-        read.err().map(|why| format!("sanlock.conf line {number}: {why}"))
+        let why = match conf::parse_line(number, line) {
+            Ok(Some(setting)) if setting.key == KEY => fire_timeout(&setting).err()?,
+            Ok(_) => format!("{:?} is no setting, and may be meant for this one", excerpt(line)),
+            Err(why) => why,
+        };
+        Some(format!("sanlock.conf line {number}: {why}"))
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::doubt;
+    use super::{FILE_BYTES_MAX, doubt};
 
     #[test]
     fn a_line_that_is_not_understood_leaves_it_unknown() {
@@ -40,5 +48,15 @@ mod tests {
             let told = doubt(format!("{blank}watchdog_fire_timeout = 30\n").as_bytes()).unwrap();
             assert!(told.contains("begins with a blank"), "{told}");
         }
+        for line in [
+            "watchdog_fire_timeout: 30",
+            "watchdog_fire_timeout\u{a0}= 30",
+            "watchdog_fire_timeouts = 30",
+            "\u{feff}watchdog_fire_timeout = 30",
+        ] {
+            let told = doubt(line.as_bytes()).unwrap();
+            assert!(told.contains("may be meant for this one") || told.contains("no value"), "{told}");
+        }
+        assert!(doubt(&vec![b'#'; FILE_BYTES_MAX + 1]).is_some());
     }
 }

@@ -23,6 +23,10 @@ const DISCARDS_PER_TURN: usize = 8;
 /// How long a message may be under way before a plain connection is closed, in seconds.
 pub(super) const PARTIAL_MESSAGE_SECONDS: u64 = 10;
 
+/// How long a reply may wait for its reader before a plain connection is closed, in seconds. The end of the connection is the end of a list, so
+/// whoever stands behind a pager would take what has come for all; but what nobody will ever read is not kept without end.
+pub(super) const UNREAD_REPLY_SECONDS: u64 = 3600;
+
 /// What a client says on an event stream that it is about to leave.
 const FAREWELL: u32 = 1;
 
@@ -286,11 +290,16 @@ impl Conn {
         self.stuck_since = None;
     }
 
-    /// When a plain connection that makes no progress in a message of its own is to be closed. Not one that leaves a reply unread: the end of the
-    /// connection is the end of a list, so whoever stands behind a pager would take what has come for all. What waits for readers is bounded all the same.
+    /// When a plain connection that makes no progress is to be closed.
     pub(super) fn give_up_at(&self) -> Option<MonoTime> {
         let since = self.stuck_since.filter(|_| self.registered.is_none())?;
-        (self.reads() && self.decoder.in_message()).then(|| since.plus_secs(PARTIAL_MESSAGE_SECONDS))
+        if self.writes() {
+            Some(since.plus_secs(UNREAD_REPLY_SECONDS))
+        } else if self.reads() && self.decoder.in_message() {
+            Some(since.plus_secs(PARTIAL_MESSAGE_SECONDS))
+        } else {
+            None
+        }
     }
 }
 
@@ -356,7 +365,7 @@ mod tests {
         let reply = Reply::log_dump(&header, vec![b'x'; 1 << 20]);
         conn.reply(&reply, T0);
         assert!(conn.writes() && !conn.reads() && conn.kept() > 0);
-        assert_eq!(conn.give_up_at(), None, "however long that takes");
+        assert_eq!(conn.give_up_at(), Some(T0.plus_secs(UNREAD_REPLY_SECONDS)));
         let mut got = vec![0; 32 + (1 << 20)];
         let mut at = 0;
         while at < got.len() {

@@ -56,6 +56,8 @@ use signals::Signals;
 pub(crate) use slots::CONNECTIONS_MAX;
 use slots::Slots;
 
+/// How long the end of the daemon waits for records that are to be removed.
+const RECORDS_FINISH: Duration = Duration::from_secs(2);
 /// How long the end of the daemon waits until wdmd knows that nothing is expected of it any more.
 const WATCHDOG_FINISH: Duration = Duration::from_secs(20);
 
@@ -259,6 +261,7 @@ impl Front {
         self.flush_all();
         self.finish_programs();
         self.watchdog.finish(WATCHDOG_FINISH);
+        self.records.finish(RECORDS_FINISH);
         Ok(())
     }
 

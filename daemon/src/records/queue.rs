@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use sanlock_manager::LockspaceId;
 
@@ -38,6 +39,8 @@ struct State {
     waiting: VecDeque<Queued>,
     /// One is carried out whose end somebody waits for.
     saving: bool,
+    /// One is carried out.
+    busy: bool,
     closed: bool,
 }
 
@@ -45,6 +48,8 @@ struct State {
 pub(super) struct Queue {
     state: Mutex<State>,
     changed: Condvar,
+    /// Nothing is under way any more.
+    idle: Condvar,
 }
 
 impl Queue {
@@ -74,17 +79,25 @@ impl Queue {
     /// Waits for the next order; `None` when all are carried out and no more can come. The one before has ended.
     pub(super) fn next(&self) -> Option<Queued> {
         let mut state = self.lock();
-        state.saving = false;
+        (state.saving, state.busy) = (false, false);
         loop {
             if let Some(next) = state.waiting.pop_front() {
-                state.saving = next.tell.is_some();
+                (state.saving, state.busy) = (next.tell.is_some(), true);
                 return Some(next);
             }
             if state.closed {
                 return None;
             }
+            self.idle.notify_all();
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Waits until all that was ordered is carried out, but not for longer.
+    pub(super) fn settle(&self, limit: Duration) {
+        let is_under_way = |state: &mut State| state.busy || !state.waiting.is_empty();
+        let waited = self.idle.wait_timeout_while(self.lock(), limit, is_under_way);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Saves that wait, or are carried out.

@@ -110,7 +110,7 @@ impl StartError {
         match self {
             Self::Background(_) => "start it in the foreground (-D), where it forks less",
             Self::FireTimeout(_) => {
-                "make sanlock.conf a file that root can read, with 'watchdog_fire_timeout = SECONDS' as on all other hosts, or without that line if they have none"
+                "make sanlock.conf a file that the daemon can read, with 'watchdog_fire_timeout = SECONDS' as on all other hosts, or without that line if they have none"
             }
             Self::Unknown { .. } => {
                 "make the account ('systemd-sysusers'), or name one that exists with -U and -G, or uname and gname in sanlock.conf"

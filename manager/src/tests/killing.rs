@@ -103,6 +103,23 @@ fn of_a_process_that_has_ended_and_left_its_connection_to_another_the_program_is
     }
 }
 
+/// It may still wait for the helper.
+#[test]
+fn a_program_that_is_told_the_pid_is_called_off_when_its_process_ends_and_another_has_the_connection() {
+    for with_pid in [false, true] {
+        let (mut lab, ls) = Lab::ready();
+        lab.result(0, killpath("/p", "", with_pid));
+        lab.hold(0, "r");
+        fail(&mut lab, ls);
+        let called_off = lab.quiet(Event::PidGone { conn: ConnId(0) });
+        assert_eq!(called_off.contains(&Action::CancelKillpath { conn: ConnId(0) }), with_pid);
+        // It has come to nothing; what is left is nobody's to stop.
+        lab.quiet(Event::KillpathLost { conn: ConnId(0), request: None });
+        let again = if with_pid { vec![] } else { vec![run(0, &["/p"])] };
+        assert_eq!(attempts(&mut lab, 3), again);
+    }
+}
+
 #[test]
 fn a_killpath_that_could_not_be_ordered_is_ordered_again() {
     let (mut lab, ls) = Lab::ready();

@@ -56,6 +56,29 @@ fn what_hangs_delays_nobody_on_another_device_at_the_same_path() {
     assert_eq!((fake.held(), driver.engines()), (held + 1, 2));
 }
 
+/// Whatever small ones are always in flight.
+#[test]
+fn a_look_beside_sectors_without_an_end_has_its_turn() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = disk(dir.path(), "d");
+    let fake = Fake::default();
+    let shared = Arc::new(SharedRoom::new(8));
+    let mut reports = Reports::new();
+    let mut drivers = [0, 1].map(|_| {
+        let mut driver = Driver::with_engines(fake.factory()).unwrap();
+        driver.share(Arc::clone(&shared));
+        driver
+    });
+    let look = || script(vec![read(0, 0, 8 << 11, T0.plus_secs(9))]);
+    drivers[0].start(T0, look(), 0, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
+    let sector = || script(vec![write(0, 5, T0.plus_secs(9))]);
+    drivers[1].start(T0, sector(), 1, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
+    drivers[1].start(T0, look(), 2, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
+    assert_eq!(fake.held(), 3, "the common part is the other one's");
+    drivers[1].start(T0, look(), 3, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
+    assert_eq!(fake.held(), 3, "one large one at a time");
+}
+
 /// There are places for calls on more paths than these, and each may hang.
 #[test]
 fn however_many_paths_hang_another_one_has_an_engine() {
