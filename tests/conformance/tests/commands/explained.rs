@@ -209,7 +209,7 @@ fn refusals_name_what_failed_on_what_why_and_what_to_do() {
             "lookup",
             "entry R",
             -274,
-            &["no resource index", "sanlock direct dump"],
+            &["no resource index", "sanlock fsck"],
         ),
         (
             &["command", "-r", &theirs, "-c", "/bin/true"],
