@@ -415,17 +415,19 @@ impl Manager {
     fn who(&self, ls: LockspaceId) -> String {
         let mut text = String::new();
         let mut count = 0_usize;
+        let removed = self.lockspaces.get(&ls).is_some_and(|ls| ls.dead == Some(Dead::Removed));
+        let is_gentle = self.settings.kill_grace_secs > 0 && !removed;
         for client in self.conns.values().filter(|c| self.uses(c, ls)) {
             count += 1;
             if count > NAMED_MAX {
                 continue;
             }
             let comma = if count > 1 { ", " } else { "" };
-            let removed = self.lockspaces.get(&ls).is_some_and(|ls| ls.dead == Some(Dead::Removed));
-            let by_program = has_program(client) && self.settings.kill_grace_secs > 0 && !removed;
-            let runs_program = by_program && !client.killpath_run;
-            let _ = write!(text, "{comma}{}", process(client, runs_program));
-            if by_program && (runs_program || !client.pid_gone) {
+            // What it has not stopped once it is not started for again.
+            let in_vain = client.pid_gone && client.killpath_run;
+            let by_program = is_gentle && has_program(client) && !in_vain;
+            let _ = write!(text, "{comma}{}", process(client, by_program));
+            if by_program {
                 text.push_str(" by killpath");
             }
         }

@@ -312,14 +312,11 @@ impl Manager {
         }
         // Every process is gone or has given up what it held: only writes may outlive this. Whether those of a thread that broke off
         // have ended, nobody has seen.
-        let ended = lockspace.ended;
         lockspace.record_first = Some(now);
-        if ended {
+        if lockspace.ended {
             self.doubt_rejoin(ls, out);
         } else {
             self.save_rejoin(ls, outstanding, out);
-        }
-        if !ended {
             // Renewals end at once: others wait for this host no longer because a run directory hangs.
             out.push(Action::Leave { ls, release });
         }

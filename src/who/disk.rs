@@ -113,17 +113,8 @@ pub(super) fn search(
     start: u64,
     wanted: impl Fn(Area, &RawLeader) -> bool,
 ) -> Result<Search, StorageError> {
-    search_places(path, start, STEPS_MAX, wanted)
-}
-
-fn search_places(
-    path: &[u8],
-    start: u64,
-    places: u64,
-    wanted: impl Fn(Area, &RawLeader) -> bool,
-) -> Result<Search, StorageError> {
     let mut storage = Storage::open(path, Access::ReadOnly)?;
-    for step in 0..places {
+    for step in 0..STEPS_MAX {
         let offset = start.saturating_add(step * STEP);
         let sector = match storage.read(offset, SECTOR_BYTES_MAX) {
             Ok(sector) => sector,
@@ -134,7 +125,7 @@ fn search_places(
             return Ok(Search::Found(DiskSpec { path: path.to_vec(), offset }));
         }
     }
-    Ok(Search::NotIn { places })
+    Ok(Search::NotIn { places: STEPS_MAX })
 }
 
 /// The lease of a resource on one of its disks: leader, request, and the blocks of all hosts.

@@ -78,8 +78,6 @@ pub(super) struct Lane {
     pub(super) device: Device,
     pub(super) engine: Box<dyn Engine>,
     flights: Vec<(Ticket, Flight, Place)>,
-    /// How many of them are not small.
-    large: usize,
     waiting: VecDeque<(Flight, Transfer)>,
     room: Room,
     idle_since: MonoTime,
@@ -108,7 +106,7 @@ impl Lane {
     pub(super) fn new(disk: &Disk, engine: Box<dyn Engine>, room: Room, now: MonoTime) -> Self {
         let (path, device) = (disk.shared_path(), disk.device());
         let (flights, waiting) = (Vec::new(), VecDeque::new());
-        Self { path, device, engine, flights, large: 0, waiting, room, idle_since: now, retry_at: None }
+        Self { path, device, engine, flights, waiting, room, idle_since: now, retry_at: None }
     }
 
     /// Starts an operation, or queues it. `Err` when the queue is full.
@@ -142,7 +140,7 @@ impl Lane {
     /// Whether nothing is in flight that one of this length has to wait for: a large one only waits for large ones, since small ones may follow
     /// each other without an end.
     fn is_idle_for(&self, len: usize) -> bool {
-        if is_small(len) { self.flights.is_empty() } else { self.large == 0 }
+        if is_small(len) { self.flights.is_empty() } else { !self.room.has_large() }
     }
 
     /// Takes what an operation needs to begin: all of it, or nothing.
@@ -180,7 +178,6 @@ impl Lane {
             None => Direction::Read,
         };
         let (of, until) = (flight.run.0, Some(flight.deadline));
-        self.large += usize::from(!is_small(len));
         let ticket = self.engine.submit(IoRequest { op, disk, offset, len, buf, place, of, until });
         self.flights.push((ticket, flight, room));
     }
@@ -235,7 +232,6 @@ impl Lane {
             if let Some(at) = self.flights.iter().position(|(ticket, ..)| *ticket == done.ticket) {
                 let (_, flight, place) = self.flights.swap_remove(at);
                 self.room.give_back(place, done.len);
-                self.large -= usize::from(!is_small(done.len));
                 out.push(Ended::Completed(flight, done));
             }
         }
@@ -283,7 +279,6 @@ impl Lane {
             };
             let (_, flight, place) = self.flights.swap_remove(at);
             self.room.give_back(place, request.len);
-            self.large -= usize::from(!is_small(request.len));
             buffers.give(request.buf);
             never_started.push(Ended::NeverStarted(flight));
         }

@@ -100,7 +100,7 @@ impl SharedRoom {
             paths.push((Arc::clone(path), device, Arc::downgrade(&common)));
             common
         });
-        Room { own: Part::one_of(2 * self.drivers), common: Some(common) }
+        Room { own: Part::one_of(2 * self.drivers), common: Some(common), large: 0 }
     }
 }
 
@@ -118,16 +118,24 @@ pub(super) enum Place {
 pub(super) struct Room {
     own: Part,
     common: Option<Arc<Common>>,
+    /// Operations in flight that are not small, in either part.
+    large: usize,
 }
 
 impl Room {
     /// Of a driver that shares its paths with no other.
     pub(super) fn whole() -> Self {
-        Self { own: Part::one_of(1), common: None }
+        Self { own: Part::one_of(1), common: None, large: 0 }
     }
 
     /// A place for an operation with a buffer of this length. `idle`: this driver has none in flight on the path, and may have one however large.
     pub(super) fn take(&mut self, len: usize, idle: bool) -> Option<Place> {
+        let place = self.find(len, idle)?;
+        self.large += usize::from(!is_small(len));
+        Some(place)
+    }
+
+    fn find(&mut self, len: usize, idle: bool) -> Option<Place> {
         if self.own.take(len, false) {
             return Some(Place::Own);
         }
@@ -137,6 +145,11 @@ impl Room {
         (idle && self.own.take(len, true)).then_some(Place::Own)
     }
 
+    /// Whether an operation that is not small is in flight.
+    pub(super) fn has_large(&self) -> bool {
+        self.large > 0
+    }
+
     /// Whether another driver may give back what this one waits for.
     pub(super) fn is_shared(&self) -> bool {
         self.common.is_some()
@@ -144,6 +157,7 @@ impl Room {
 
     /// An operation with a buffer of this length has ended.
     pub(super) fn give_back(&mut self, place: Place, len: usize) {
+        self.large = self.large.saturating_sub(usize::from(!is_small(len)));
         match (place, &self.common) {
             (Place::Common, Some(common)) => common.lock().give_back(len),
             (Place::Own | Place::Common, _) => self.own.give_back(len),

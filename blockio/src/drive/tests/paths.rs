@@ -56,19 +56,24 @@ fn what_hangs_delays_nobody_on_another_device_at_the_same_path() {
     assert_eq!((fake.held(), driver.engines()), (held + 1, 2));
 }
 
+/// Two of eight drivers that work on the same paths.
+fn two_of_eight(fake: &Fake) -> [Driver<Script, u8>; 2] {
+    let shared = Arc::new(SharedRoom::new(8));
+    [0, 1].map(|_| {
+        let mut driver = Driver::with_engines(fake.factory()).unwrap();
+        driver.share(Arc::clone(&shared));
+        driver
+    })
+}
+
 /// Whatever small ones are always in flight.
 #[test]
 fn a_look_beside_sectors_without_an_end_has_its_turn() {
     let dir = tempfile::tempdir().unwrap();
     let disk = disk(dir.path(), "d");
     let fake = Fake::default();
-    let shared = Arc::new(SharedRoom::new(8));
+    let mut drivers = two_of_eight(&fake);
     let mut reports = Reports::new();
-    let mut drivers = [0, 1].map(|_| {
-        let mut driver = Driver::with_engines(fake.factory()).unwrap();
-        driver.share(Arc::clone(&shared));
-        driver
-    });
     let look = || script(vec![read(0, 0, 8 << 11, T0.plus_secs(9))]);
     drivers[0].start(T0, look(), 0, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
     let sector = || script(vec![write(0, 5, T0.plus_secs(9))]);
@@ -150,15 +155,9 @@ fn a_sector_waits_behind_no_look_through_an_area() {
     let dir = tempfile::tempdir().unwrap();
     let disk = disk(dir.path(), "d");
     let fake = Fake::default();
-    let shared = Arc::new(SharedRoom::new(8));
+    let [mut first, mut second] = two_of_eight(&fake);
     let mut reports = Reports::new();
     let look = || script(vec![read(0, 0, 8 << 11, T0.plus_secs(9)), read(0, 0, 8 << 11, T0.plus_secs(9))]);
-    let drivers = [0, 1].map(|_| {
-        let mut driver = Driver::with_engines(fake.factory()).unwrap();
-        driver.share(Arc::clone(&shared));
-        driver
-    });
-    let [mut first, mut second] = drivers;
     for driver in [&mut first, &mut second] {
         for tag in 0..4 {
             driver.start(T0, look(), tag, areas(&disk), &AlwaysAlive, &mut reports).unwrap();
